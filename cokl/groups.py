@@ -1,0 +1,127 @@
+"""Groups of sampled responses and the self-normalised weights over them (Eqs. 11-17).
+
+Shapes: `N` prompt groups of `G` responses each. Group weights are computed over whole groups and carry no gradient, so
+a loss made of them, `sum(weight * sequence log-likelihood)`, is exact under any split into micro-batches.
+
+Assumptions beyond the paper are fields of `SurrogateConfig`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cokl.assumptions import assumption
+
+
+@dataclass(frozen=True)
+class SurrogateConfig:
+    """Choices in the sampled surrogates that the paper leaves open."""
+
+    epsilon_is: float = assumption(
+        0.2,
+        "clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)",
+        "a smaller value lowers the variance of gamma and raises its bias once the policy has left the rollout policy; "
+        "without effect at the point of sampling, where every ratio is 1",
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon_is < 1:
+            raise ValueError(f"epsilon_is: expected a number in (0, 1), got {self.epsilon_is}")
+
+
+@dataclass(frozen=True, eq=False)
+class ResponseGroups:
+    """N groups of G responses to one prompt each, as sequence log-likelihoods in nats (Eq. 13).
+
+    log_probs: (N, G), under the current policy; may carry a gradient, which only `surrogate_loss` uses.
+    rewards: (N, G), the verifier's verdicts, 0 or 1.
+    behavior_log_probs: (N, G), under the policy that sampled the group; None when that is the current policy.
+    reference_log_probs: (N, G), under the reference; needed by the regularizers that compare with it on rollouts.
+    Raises ValueError for rewards outside {0, 1} or shapes that differ.
+    """
+
+    log_probs: Tensor
+    rewards: Tensor
+    behavior_log_probs: Tensor | None = None
+    reference_log_probs: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.log_probs.dim() != 2:
+            raise ValueError(f"log_probs: expected shape (N, G), got {tuple(self.log_probs.shape)}")
+        for name in ("rewards", "behavior_log_probs", "reference_log_probs"):
+            tensor = getattr(self, name)
+            if tensor is not None and tensor.shape != self.log_probs.shape:
+                raise ValueError(f"{name}: expected shape {tuple(self.log_probs.shape)}, got {tuple(tensor.shape)}")
+        if not bool(((self.rewards == 0) | (self.rewards == 1)).all()):
+            raise ValueError("rewards: expected verifier verdicts, 0 or 1; threshold continuous scores first")
+
+    def reference_log_ratios(self) -> Tensor:
+        """(N, G): log pi - log pi_ref of each response. Raises ValueError without reference log-likelihoods."""
+        if self.reference_log_probs is None:
+            raise ValueError("reference_log_probs: this regularizer needs the rollouts' log-likelihoods under pi_ref")
+        return self.log_probs.detach() - self.reference_log_probs
+
+
+class SurrogateWeights(NamedTuple):
+    """Signed weights on the sequence log-likelihoods, (N, G) each; None for a stream that is not used."""
+
+    reference: Tensor | None
+    rollout: Tensor | None
+
+
+def self_normalised(weights: Tensor) -> Tensor:
+    """`weights` (N, G), >= 0, over their group sum; a group whose sum is zero gets zero weights (below Eq. 11)."""
+    total = weights.sum(-1, keepdim=True)
+    return weights / total.masked_fill(total == 0, 1)
+
+
+def importance_ratios(groups: ResponseGroups, epsilon_is: float) -> Tensor:
+    """(N, G): clipped sequence-level importance ratios rho~ (Eqs. 14-15), without gradient; ones when on-policy."""
+    log_probs = groups.log_probs.detach()
+    if groups.behavior_log_probs is None:
+        return torch.ones_like(log_probs)
+    log_ratios = log_probs - groups.behavior_log_probs
+    bounds = torch.log1p(torch.tensor([-epsilon_is, epsilon_is], dtype=torch.float64)).tolist()
+    return log_ratios.clamp(*bounds).exp()
+
+
+def reference_weights(groups: ResponseGroups) -> Tensor:
+    """(N, G): alpha, uniform over the correct responses of a reference group (Eq. 11)."""
+    return self_normalised(groups.rewards.to(groups.log_probs.dtype))
+
+
+def rollout_weights(groups: ResponseGroups, epsilon_is: float) -> Tensor:
+    """(N, G): gamma (Eq. 16), which is delta (Eq. 11) when the group was drawn from the current policy."""
+    return self_normalised(importance_ratios(groups, epsilon_is) * groups.rewards)
+
+
+def score_function_weights(groups: ResponseGroups, costs: Tensor, epsilon_is: float) -> Tensor:
+    """(N, G): weights whose expectation is the gradient of E_pi[cost], with a leave-one-out baseline.
+
+    costs: (N, G), without gradient. The baseline of a response is the mean cost of its group's other responses, which
+    leaves the estimator unbiased on-policy; a group of one has no baseline.
+    """
+    size = costs.shape[-1]
+    baseline = (costs.sum(-1, keepdim=True) - costs) / max(size - 1, 1)
+    return importance_ratios(groups, epsilon_is) * (costs - baseline) / size
+
+
+def surrogate_loss(
+    weights: SurrogateWeights, reference: ResponseGroups | None, rollout: ResponseGroups | None
+) -> Tensor:
+    """Scalar surrogate (Eqs. 12 and 17): weighted log-likelihoods summed over responses, averaged over the N groups.
+
+    Its gradient, not its value, estimates the regularizer's. Raises ValueError if a weighted stream is missing.
+    """
+    terms = []
+    for name, weight, groups in zip(SurrogateWeights._fields, weights, (reference, rollout), strict=True):
+        if weight is None:
+            continue
+        if groups is None:
+            raise ValueError(f"{name}: this regularizer needs {name} groups")
+        terms.append((weight * groups.log_probs).sum(-1).mean())
+    return torch.stack(terms).sum()

@@ -1,0 +1,78 @@
+"""GRPO: group-relative advantages and the clipped token-level surrogate (Eqs. 1-4).
+
+Shapes: `N` prompt groups, `G` responses per group, `T` tokens per response, padded. Assumptions beyond the paper are
+fields of `GRPOConfig`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cokl.assumptions import assumption
+
+
+@dataclass(frozen=True)
+class GRPOConfig:
+    """Choices in GRPO that the paper leaves open."""
+
+    advantage_epsilon: float = assumption(
+        1e-6,
+        "the small constant epsilon in the advantage's denominator (Eq. 1)",
+        "without effect unless a group's rewards are nearly equal",
+    )
+    unbiased_std: bool = assumption(
+        True,
+        "whether sigma divides by G - 1 (as VeRL does) or by G",
+        "dividing by G makes every advantage sqrt(G / (G - 1)) times larger, 7% at G = 8",
+    )
+    clip: float = assumption(
+        0.2,
+        "the clipping range delta of the token ratio (Eq. 3)",
+        "without effect in the first optimizer step on a batch, where every ratio is 1",
+    )
+
+    def __post_init__(self) -> None:
+        if not self.advantage_epsilon > 0:
+            raise ValueError(f"advantage_epsilon: expected a number > 0, got {self.advantage_epsilon}")
+        if not 0 < self.clip < 1:
+            raise ValueError(f"clip: expected a number in (0, 1), got {self.clip}")
+
+
+def group_advantages(rewards: Tensor, config: GRPOConfig | None = None) -> Tensor:
+    """(N, G): rewards (N, G) normalised within their group (Eq. 1), without gradient.
+
+    A group of equal rewards, and a group of one response, has zero advantages.
+    """
+    config = config or GRPOConfig()
+    centred = rewards - rewards.mean(-1, keepdim=True)
+    degrees = max(rewards.shape[-1] - int(config.unbiased_std), 1)
+    std = (centred.square().sum(-1, keepdim=True) / degrees).sqrt()
+    return (centred / (std + config.advantage_epsilon)).detach()
+
+
+def grpo_loss(
+    log_probs: Tensor,
+    behavior_log_probs: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    config: GRPOConfig | None = None,
+) -> Tensor:
+    """Scalar -J_GRPO (Eqs. 2-4): clipped surrogate, mean over a response's tokens, then over responses and groups.
+
+    log_probs, behavior_log_probs: (N, G, T) token log-probabilities; only the first carries a gradient.
+    advantages: (N, G), shared by all tokens of a response. response_mask: (N, G, T) bool, True on response tokens.
+    Raises ValueError for a response without tokens, whose mean is undefined.
+    """
+    config = config or GRPOConfig()
+    lengths = response_mask.sum(-1)
+    if bool((lengths == 0).any()):
+        raise ValueError("response_mask: every response needs at least one token")
+    log_ratios = torch.where(response_mask, log_probs - behavior_log_probs.detach(), 0)
+    ratios = log_ratios.exp()
+    token_advantages = advantages[..., None]
+    clipped = ratios.clamp(1 - config.clip, 1 + config.clip)
+    per_token = torch.minimum(ratios * token_advantages, clipped * token_advantages)
+    return -((per_token * response_mask).sum(-1) / lengths).mean()

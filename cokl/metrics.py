@@ -1,0 +1,44 @@
+"""What the experiments report about a policy; every function gives one number per context or per batch of groups."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cokl.policy import Policy
+from cokl.regularizers.cokl import CoKL
+
+
+def correctness(policy: Policy) -> Tensor:
+    """P_corr for each context, (...), in [0, 1]: the probability of a correct action (Eq. 5)."""
+    return policy.mass.clamp(max=1)
+
+
+def coverage(policy: Policy, k: int, conditional: bool = False) -> Tensor:
+    """Expected share of a context's correct actions that `k` independent draws hit at least once, (...), in [0, 1].
+
+    Exact: the mean over correct y of 1 - (1 - p(y))^k, with p = pi, or pi+ if `conditional`.
+    Raises ValueError for k < 1 and for a context without a correct action, where the share is undefined.
+    """
+    if k < 1:
+        raise ValueError(f"k: expected at least one draw, got {k}")
+    if policy.correct.actions.shape[-1] == 0 or bool((policy.correct.sizes == 0).any()):
+        raise ValueError("correct: coverage is undefined for a context without a correct action")
+    probs = (policy.conditional_probs if conditional else policy.correct_probs).clamp(max=1)
+    hit = -torch.expm1(k * torch.log1p(-probs))
+    return hit.sum(-1) / policy.correct.sizes
+
+
+def conditional_kl(policy: Policy, reference: Policy) -> Tensor:
+    """D_KL(pi_ref+ || pi+) for each context, (...), in nats (Eq. 8)."""
+    return CoKL().value(policy, reference)
+
+
+def zero_correct_rate(rewards: Tensor) -> Tensor:
+    """Share of groups, rewards (N, G), that hold no correct response, a scalar in [0, 1] (E.4)."""
+    return (rewards.sum(-1) == 0).to(torch.float64).mean()
+
+
+def expected_zero_correct_rate(policy: Policy, group_size: int) -> Tensor:
+    """Probability (1 - Z)^G for each context, (...), that a group of `group_size` draws holds no correct action."""
+    return (group_size * policy.log_incorrect_mass).exp()

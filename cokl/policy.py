@@ -1,0 +1,172 @@
+"""A categorical policy over a finite action space, seen through the correctness of its actions (Eqs. 5-6).
+
+Shapes: `...` is any number of leading axes (runs, contexts), `A` the number of actions and `K` the size of the largest
+correct set. Everything is computed in log space: probabilities are only formed where an underflow to zero is harmless.
+
+Assumption beyond the paper: a context without any correct action has Z = 0 and an empty pi+, whose log-probabilities
+are all -inf and whose probabilities are all zero. This is the exact counterpart of the paper's zero weights for a group
+without a correct response, so every correctness-conditioned term of such a context is zero, never NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+def expectation(probs: Tensor, values: Tensor) -> Tensor:
+    """Sum of `probs * values` over the last axis, where a zero probability silences any value, infinite or NaN."""
+    return (probs * torch.where(probs > 0, values, 0)).sum(-1)
+
+
+def centred(probs: Tensor, values: Tensor) -> Tensor:
+    """`probs * (values - E_probs[values])` over the last axis: the logit gradient of an expectation of log-ratios."""
+    values = torch.where(probs > 0, values, 0)
+    return probs * (values - (probs * values).sum(-1, keepdim=True))
+
+
+@dataclass(frozen=True, eq=False)
+class CorrectSet:
+    """The correct actions of each context, gathered into `K` columns; smaller sets are padded.
+
+    actions: (..., K) int64, indices into the action axis; padding holds any index that is in range.
+    valid: (..., K) bool, False on padding; None when every set has exactly K >= 1 members.
+    num_actions: A.
+    """
+
+    actions: Tensor
+    valid: Tensor | None
+    num_actions: int
+
+    @classmethod
+    def from_mask(cls, mask: Tensor) -> CorrectSet:
+        """Build from a (..., A) boolean mask. Raises ValueError if `mask` is not boolean or has no action axis."""
+        if mask.dtype != torch.bool or mask.dim() == 0 or mask.shape[-1] == 0:
+            raise ValueError(
+                f"correct: expected a boolean mask of shape (..., A), got {mask.dtype} {tuple(mask.shape)}"
+            )
+        sizes = mask.sum(-1)
+        largest = max(int(sizes.max()), 1) if sizes.numel() else 1
+        # False sorts before True, so a stable sort of the incorrect mask brings the correct actions to the front in order.
+        actions = torch.argsort(~mask, dim=-1, stable=True)[..., :largest]
+        valid = torch.arange(largest, device=mask.device) < sizes[..., None]
+        return cls(actions, None if bool(valid.all()) else valid, mask.shape[-1])
+
+    def __getitem__(self, index) -> CorrectSet:
+        """Select contexts by indexing the leading axes."""
+        return CorrectSet(self.actions[index], None if self.valid is None else self.valid[index], self.num_actions)
+
+    @cached_property
+    def mask(self) -> Tensor:
+        """(..., A) bool: True for correct actions."""
+        member = torch.ones_like(self.actions, dtype=torch.bool) if self.valid is None else self.valid
+        counts = torch.zeros((*self.actions.shape[:-1], self.num_actions), dtype=torch.int64, device=member.device)
+        return counts.scatter_add_(-1, self.actions, member.long()) > 0
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        """(...) int64: how many actions are correct."""
+        if self.valid is None:
+            return torch.full(self.actions.shape[:-1], self.actions.shape[-1], device=self.actions.device)
+        return self.valid.sum(-1)
+
+    def zero_where_empty(self, dense: Tensor) -> Tensor:
+        """`dense` (..., A) with zeros in the contexts that have no correct action."""
+        return dense if self.valid is None else dense * (self.sizes > 0)[..., None]
+
+    def gather(self, dense: Tensor, padding: float) -> Tensor:
+        """Columns of `dense` (..., A) at the correct actions, (..., K); `padding` where a set is smaller than K."""
+        gathered = dense.gather(-1, self.actions.expand(*dense.shape[:-1], -1))
+        return gathered if self.valid is None else gathered.masked_fill(~self.valid, padding)
+
+    def add_to(self, dense: Tensor, values: Tensor) -> Tensor:
+        """Add `values` (..., K), zero on padding, to the correct columns of `dense` (..., A), in place, and return it."""
+        return dense.scatter_add_(-1, self.actions.expand(*dense.shape[:-1], -1), values.expand(*dense.shape[:-1], -1))
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """A softmax policy and the correctness of its actions.
+
+    logits: (..., A) floating, finite (or -inf for an action of probability zero); need not be normalised.
+    correct: the correct sets; their leading axes broadcast against the logits'.
+    Raises ValueError if the two disagree on the number of actions.
+    """
+
+    logits: Tensor
+    correct: CorrectSet
+
+    def __post_init__(self) -> None:
+        if self.correct.num_actions != self.logits.shape[-1]:
+            raise ValueError(
+                f"correct: expected {self.logits.shape[-1]} actions, as the logits have, got {self.correct.num_actions}"
+            )
+
+    @classmethod
+    def from_log_probs(cls, log_probs: Tensor, correct: CorrectSet) -> Policy:
+        """A policy whose logits are already normalised, which saves normalising them again."""
+        policy = cls(log_probs, correct)
+        policy.__dict__["log_probs"] = log_probs
+        return policy
+
+    def __getitem__(self, index) -> Policy:
+        """Select along the leading axes of the logits; the correct sets must have the same leading axes."""
+        return Policy(self.logits[index], self.correct[index])
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """(..., A): log pi."""
+        return self.logits.log_softmax(-1)
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """(..., A): pi."""
+        return self.log_probs.exp() if "log_probs" in self.__dict__ else self.logits.softmax(-1)
+
+    @cached_property
+    def correct_log_probs(self) -> Tensor:
+        """(..., K): log pi of the correct actions, -inf on padding."""
+        return self.correct.gather(self.log_probs, -torch.inf)
+
+    @cached_property
+    def correct_probs(self) -> Tensor:
+        """(..., K): pi of the correct actions, 0 on padding."""
+        return self.correct.gather(self.probs, 0.0)
+
+    @cached_property
+    def conditional_log_probs(self) -> Tensor:
+        """(..., K): log pi+ (Eq. 6), -inf on padding. Independent of the softmax's normaliser, so exact for tiny Z."""
+        logits = self.correct.gather(self.logits, -torch.inf)
+        log_normaliser = logits.logsumexp(-1, keepdim=True)
+        return logits - log_normaliser.masked_fill(log_normaliser == -torch.inf, 0)
+
+    @cached_property
+    def conditional_probs(self) -> Tensor:
+        """(..., K): pi+ (Eq. 6), 0 on padding."""
+        return self.conditional_log_probs.exp()
+
+    @cached_property
+    def mass(self) -> Tensor:
+        """(...): Z (Eq. 5)."""
+        return self.correct_probs.sum(-1)
+
+    @cached_property
+    def log_mass(self) -> Tensor:
+        """(...): log Z, -inf without a correct action."""
+        return self.correct_log_probs.logsumexp(-1)
+
+    @cached_property
+    def log_incorrect_mass(self) -> Tensor:
+        """(...): log(1 - Z), summed over incorrect actions so that it is exact for Z near 1; -inf if all are correct."""
+        return self.log_probs.masked_fill(self.correct.mask, -torch.inf).logsumexp(-1)
+
+    def mass_logit_gradient(self) -> Tensor:
+        """(..., A): gradient of Z with respect to the logits, pi * (r - Z)."""
+        return self.correct.add_to(self.probs * -self.mass[..., None], self.correct_probs)
+
+    def log_mass_logit_gradient(self) -> Tensor:
+        """(..., A): logit gradient of log Z, pi+ - pi (Appendix B); zero without a correct action."""
+        return self.correct.add_to(-self.correct.zero_where_empty(self.probs), self.conditional_probs)

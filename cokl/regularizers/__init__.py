@@ -1,0 +1,49 @@
+"""All regularizers, one file each. A new file in this package registers itself and appears everywhere.
+
+Assumption beyond the paper: expectations are in nats, and a context's value is not normalised by anything.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from cokl.regularizers.base import Regularizer
+
+_registry: dict[str, Regularizer] = {}
+
+
+def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
+    """Class decorator: make a regularizer known under its name, with its default options.
+
+    Registering a name again replaces it, so that a notebook cell can be run twice. Raises ValueError for a class
+    without a usable `name` or `label`.
+    """
+    for attribute in ("name", "label"):
+        if not isinstance(getattr(regularizer_class, attribute, None), str):
+            raise ValueError(f"{regularizer_class.__name__}.{attribute}: expected a string, as every regularizer has")
+    if not regularizer_class.name.isidentifier() or regularizer_class.name in ("none", "reference"):
+        raise ValueError(
+            f"{regularizer_class.__name__}.name: expected an identifier other than 'none' and 'reference', "
+            f"got {regularizer_class.name!r}"
+        )
+    _registry[regularizer_class.name] = regularizer_class()
+    return regularizer_class
+
+
+def get(name: str) -> Regularizer:
+    """The regularizer called `name`. Raises ValueError listing the known names."""
+    if name not in _registry:
+        raise ValueError(f"unknown regularizer {name!r}; known: {', '.join(names())}")
+    return _registry[name]
+
+
+def names() -> list[str]:
+    """Names of all registered regularizers, sorted."""
+    return sorted(_registry)
+
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+__all__ = ["Regularizer", "get", "names", "register"]

@@ -1,0 +1,87 @@
+"""The contract of a regularizer: one mathematical object with an exact, a sampled and a population face."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
+from cokl.policy import Policy
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class Regularizer:
+    """A penalty D on the current policy, minimised with weight beta beside the RL objective: max Z - beta * D.
+
+    To add one, put a file in this package with a registered subclass that sets `name` and `label` and defines `value`.
+    The other faces have defaults: the logit gradient comes from autograd, surrogate and optimum are "not known".
+
+    name: how it is called in tables and on the command line.
+    label: how it is called in figures.
+    conditional: it compares correctness-conditioned distributions, so prompts without a correct reference response are
+        filtered from its buffer (E.3).
+    """
+
+    name: ClassVar[str]
+    label: ClassVar[str]
+    conditional: ClassVar[bool] = False
+
+    def value(self, policy: Policy, reference: Policy) -> Tensor:
+        """Exact value in nats for each context, shape (...): summed over the action axis, not over contexts."""
+        raise NotImplementedError
+
+    def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
+        """Gradient of each context's value with respect to that context's logits, shape (..., A)."""
+        with torch.enable_grad():
+            logits = policy.logits.detach().requires_grad_()
+            total = self.value(Policy(logits, policy.correct), reference).sum()
+            return torch.autograd.grad(total, logits)[0]
+
+    def surrogate_weights(
+        self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig
+    ) -> SurrogateWeights | None:
+        """Stop-gradient weights of the sampled surrogate (Eqs. 11 and 17), or None where no surrogate is known.
+
+        reference: groups drawn from pi_ref; rollout: groups drawn from the behaviour policy. A regularizer that uses
+        only one of the two ignores the other and returns None for it. Weights carry their sign: minimising
+        `surrogate_loss` minimises the regularizer.
+        """
+        return None
+
+    def optimal_mass(
+        self, q: float | FloatArray, beta: float | FloatArray, correct_fraction: float | FloatArray | None = None
+    ) -> FloatArray | None:
+        """Total correctness Z* that maximises Z - beta * D over all policies, or None where it is not known.
+
+        q: correctness of the reference, in (0, 1). beta: coefficient, > 0. correct_fraction: correct actions over all
+        actions, in (0, 1); needed only where the optimum depends on the size of the action space. Arrays broadcast.
+        Raises ValueError naming the argument that is out of its range.
+        """
+        q, beta = np.asarray(q, dtype=np.float64), np.asarray(beta, dtype=np.float64)
+        if not np.all((q > 0) & (q < 1)):
+            raise ValueError(f"q: expected the reference's correctness in (0, 1), got {q}")
+        if not np.all((beta > 0) & np.isfinite(beta)):
+            raise ValueError(f"beta: expected a finite coefficient > 0, got {beta}")
+        fraction = None if correct_fraction is None else np.asarray(correct_fraction, dtype=np.float64)
+        if fraction is not None and not np.all((fraction > 0) & (fraction < 1)):
+            raise ValueError(f"correct_fraction: expected correct actions over all actions in (0, 1), got {fraction}")
+        return self._optimal_mass(q, beta, fraction)
+
+    def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray | None:
+        return None
+
+
+def positive_root(a: FloatArray | float, b: FloatArray, c: FloatArray) -> FloatArray:
+    """The positive root of a z^2 + b z - c = 0 for a, c > 0, without cancellation for either sign of b."""
+    root = np.sqrt(b * b + 4 * a * c)
+    return np.where(b > 0, 2 * c / (np.abs(b) + root), (root - b) / (2 * a))
+
+
+def certain_mass(q: FloatArray, beta: FloatArray) -> FloatArray:
+    """Z* = 1 in the broadcast shape of `q` and `beta`: there is no correctness gap."""
+    return np.ones(np.broadcast_shapes(q.shape, beta.shape))

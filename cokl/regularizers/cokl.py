@@ -1,0 +1,38 @@
+"""CoKL, D_KL(pi_ref+ || pi+) (Eq. 8): forward KL between the correctness-conditioned policies.
+
+Up to a constant it is -E_{ref+}[log pi] + log Z (Eq. 9): term 1 anchors the reference-correct actions, term 2 takes
+the pressure on the correctness mass out again. Logit gradient (Eq. 10): pi+ - pi_ref+, zero outside the correct set.
+Sampled (Eqs. 12 and 17): -alpha on reference responses, gamma (delta when on-policy) on rollouts.
+Population optimum (Theorem 1): Z* = 1 with pi+ = pi_ref+, for every q and beta.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from cokl.groups import SurrogateWeights, reference_weights, rollout_weights
+from cokl.policy import expectation
+from cokl.regularizers import register
+from cokl.regularizers.base import Regularizer, certain_mass
+
+
+@register
+class CoKL(Regularizer):
+    """KL from the correctness-conditioned reference to the correctness-conditioned policy. Range [0, inf]."""
+
+    name = "cokl"
+    label = "CoKL"
+    conditional = True
+
+    def value(self, policy, reference):
+        return expectation(reference.conditional_probs, reference.conditional_log_probs - policy.conditional_log_probs)
+
+    def logit_gradient(self, policy, reference):
+        dense = torch.zeros_like(policy.logits)
+        return policy.correct.add_to(dense, policy.conditional_probs - reference.conditional_probs)
+
+    def surrogate_weights(self, reference, rollout, config):
+        return SurrogateWeights(-reference_weights(reference), rollout_weights(rollout, config.epsilon_is))
+
+    def _optimal_mass(self, q, beta, correct_fraction):
+        return certain_mass(q, beta)

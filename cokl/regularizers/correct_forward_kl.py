@@ -1,0 +1,35 @@
+"""Correct-only forward KL, D_KL(pi_ref+ || pi): replay of the reference's correct actions.
+
+It equals CoKL - log Z (below Eq. 9), so it also rewards correctness mass. Logit gradient: pi - pi_ref+.
+Sampled: -alpha on reference responses.
+Population optimum (beyond the paper): both parts are best at pi+ = pi_ref+ and Z* = 1, so there is no gap.
+"""
+
+from __future__ import annotations
+
+from cokl.groups import SurrogateWeights, reference_weights
+from cokl.policy import expectation
+from cokl.regularizers import register
+from cokl.regularizers.base import Regularizer, certain_mass
+
+
+@register
+class CorrectForwardKL(Regularizer):
+    """KL from the correctness-conditioned reference to the full policy. Range [0, inf]."""
+
+    name = "correct_forward_kl"
+    label = "Correct-only forward KL"
+    conditional = True
+
+    def value(self, policy, reference):
+        return expectation(reference.conditional_probs, reference.conditional_log_probs - policy.correct_log_probs)
+
+    def logit_gradient(self, policy, reference):
+        dense = policy.correct.zero_where_empty(policy.probs).clone()
+        return policy.correct.add_to(dense, -reference.conditional_probs)
+
+    def surrogate_weights(self, reference, rollout, config):
+        return SurrogateWeights(-reference_weights(reference), None)
+
+    def _optimal_mass(self, q, beta, correct_fraction):
+        return certain_mass(q, beta)

@@ -1,0 +1,71 @@
+"""Correct-only reverse KL, the mirror image of correct-only forward KL: D_KL(pi+ || pi_ref).
+
+The paper names this baseline but gives no formula. Two readings are kept apart by `form`:
+
+- "conditional": D_KL(pi+ || pi_ref) = D_KL(pi+ || pi_ref+) - log q. The sampled side is conditioned, as in the paper's
+  D_KL(pi_ref+ || pi). Logit gradient: pi+ * (log(pi+ / pi_ref+) - D_KL(pi+ || pi_ref+)). Sampled: delta (gamma) times
+  the centred log-ratio, where centring on the other correct responses removes the unknown log(Z / q); a group with a
+  single correct response carries no information about pi+ and gets zero weights. Population optimum: Z* = 1.
+- "restricted": sum over correct y of pi(y) log(pi(y) / pi_ref(y)) = Z log(Z / q) + Z D_KL(pi+ || pi_ref+), the reverse
+  KL's own summands masked by correctness. Logit gradient: r pi (log(pi / pi_ref) + 1) - pi * sum of it. Sampled: the
+  score-function form with cost r (log(pi / pi_ref) + 1). It is negative for Z < q, least at Z = q / e. Population
+  optimum: stationarity of z - beta z log(z / q) gives Z* = min(1, q exp(1 / beta - 1)), below q for beta > 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from cokl.assumptions import assumption
+from cokl.groups import SurrogateWeights, rollout_weights, score_function_weights
+from cokl.policy import centred, expectation
+from cokl.regularizers import register
+from cokl.regularizers.base import Regularizer, certain_mass
+
+
+@register
+@dataclass(frozen=True)
+class CorrectReverseKL(Regularizer):
+    """Reverse KL over the correct actions. Range [-log q, inf] ("conditional") or [-q / e, inf] ("restricted")."""
+
+    name = "correct_reverse_kl"
+    label = "Correct-only reverse KL"
+    conditional = True
+
+    form: Literal["conditional", "restricted"] = assumption(
+        "conditional",
+        "the meaning of correct-only reverse KL: KL(pi+ || pi_ref), or the reverse KL's summands over correct actions",
+        "'restricted' also acts on the correctness mass and, for beta > 1, pushes it below the reference's",
+    )
+
+    def value(self, policy, reference):
+        if self.form == "restricted":
+            return expectation(policy.correct_probs, policy.correct_log_probs - reference.correct_log_probs)
+        return expectation(policy.conditional_probs, policy.conditional_log_probs - reference.correct_log_probs)
+
+    def logit_gradient(self, policy, reference):
+        log_ratios = policy.correct_log_probs - reference.correct_log_probs
+        if self.form == "restricted":
+            terms = torch.where(policy.correct_probs > 0, policy.correct_probs * (log_ratios + 1), 0)
+            return policy.correct.add_to(-policy.probs * terms.sum(-1, keepdim=True), terms)
+        return policy.correct.add_to(torch.zeros_like(policy.logits), centred(policy.conditional_probs, log_ratios))
+
+    def surrogate_weights(self, reference, rollout, config):
+        log_ratios = rollout.reference_log_ratios()
+        if self.form == "restricted":
+            costs = rollout.rewards * (log_ratios + 1)
+            return SurrogateWeights(None, score_function_weights(rollout, costs, config.epsilon_is))
+        gamma = rollout_weights(rollout, config.epsilon_is)
+        others = gamma.sum(-1, keepdim=True) - gamma
+        others_mean = ((gamma * log_ratios).sum(-1, keepdim=True) - gamma * log_ratios) / others.clamp_min(1e-12)
+        alone = rollout.rewards.sum(-1, keepdim=True) < 2
+        return SurrogateWeights(None, (gamma * (log_ratios - others_mean)).masked_fill(alone, 0))
+
+    def _optimal_mass(self, q, beta, correct_fraction):
+        if self.form == "restricted":
+            return np.exp(np.minimum(0, np.log(q) + 1 / beta - 1))
+        return certain_mass(q, beta)

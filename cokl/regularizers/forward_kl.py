@@ -1,0 +1,35 @@
+"""Full forward KL, D_KL(pi_ref || pi), the penalty of Theorem 2.
+
+Logit gradient: pi - pi_ref. Sampled: -1/G on every reference response, the cross-entropy whose gradient it shares.
+Population optimum (Theorem 2): Z* = (1 - beta + sqrt((beta - 1)^2 + 4 beta q)) / 2, written without cancellation.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from cokl.groups import SurrogateWeights
+from cokl.policy import expectation
+from cokl.regularizers import register
+from cokl.regularizers.base import Regularizer, positive_root
+
+
+@register
+class ForwardKL(Regularizer):
+    """KL from the full reference to the full policy. Range [0, inf]."""
+
+    name = "forward_kl"
+    label = "Forward KL"
+
+    def value(self, policy, reference):
+        return expectation(reference.probs, reference.log_probs - policy.log_probs)
+
+    def logit_gradient(self, policy, reference):
+        return policy.probs - reference.probs
+
+    def surrogate_weights(self, reference, rollout, config):
+        size = reference.log_probs.shape[-1]
+        return SurrogateWeights(torch.full_like(reference.log_probs.detach(), -1 / size), None)
+
+    def _optimal_mass(self, q, beta, correct_fraction):
+        return positive_root(1.0, beta - 1, beta * q)

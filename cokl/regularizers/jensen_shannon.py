@@ -1,0 +1,52 @@
+"""Jensen-Shannon divergence, D = (KL(pi || m) + KL(pi_ref || m)) / 2 with m = (pi + pi_ref) / 2.
+
+Logit gradient: pi * (log(pi / m) - KL(pi || m)) / 2; the dependence of m on pi cancels. Sampled: the score-function
+form with cost log(pi / m) / 2 on rollouts.
+Population optimum (beyond the paper): an f-divergence is smallest at the reference's conditionals, which leaves the
+Bernoulli problem. Stationarity, log[z / (z + q)] - log[(1 - z) / (2 - z - q)] = 2 / beta, is with e = exp(-2 / beta)
+the quadratic (1 - e) z^2 + (e - (1 - q)(1 - e)) z - q = 0. Its derivative diverges at z -> 1, so q < Z* < 1.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from cokl.groups import SurrogateWeights, score_function_weights
+from cokl.policy import centred, expectation
+from cokl.regularizers import register
+from cokl.regularizers.base import Regularizer, positive_root
+
+
+def log_mean(log_a: torch.Tensor, log_b: torch.Tensor) -> torch.Tensor:
+    """Elementwise log((a + b) / 2)."""
+    return torch.logaddexp(log_a, log_b) - math.log(2)
+
+
+@register
+class JensenShannon(Regularizer):
+    """Jensen-Shannon divergence of the full policies. Range [0, log 2]."""
+
+    name = "jensen_shannon"
+    label = "Jensen-Shannon"
+
+    def value(self, policy, reference):
+        mixture = log_mean(policy.log_probs, reference.log_probs)
+        from_policy = expectation(policy.probs, policy.log_probs - mixture)
+        return 0.5 * (from_policy + expectation(reference.probs, reference.log_probs - mixture))
+
+    def logit_gradient(self, policy, reference):
+        mixture = log_mean(policy.log_probs, reference.log_probs)
+        return 0.5 * centred(policy.probs, policy.log_probs - mixture)
+
+    def surrogate_weights(self, reference, rollout, config):
+        log_ratios = rollout.reference_log_ratios()
+        costs = 0.5 * -log_mean(torch.zeros_like(log_ratios), -log_ratios)
+        return SurrogateWeights(None, score_function_weights(rollout, costs, config.epsilon_is))
+
+    def _optimal_mass(self, q, beta, correct_fraction):
+        decay = np.exp(-2 / beta)
+        quadratic = -np.expm1(-2 / beta)
+        return positive_root(quadratic, decay - (1 - q) * quadratic, q)

@@ -1,0 +1,37 @@
+"""Full reverse KL, D_KL(pi || pi_ref), the penalty of Theorem 2.
+
+Logit gradient: pi * (log(pi / pi_ref) - D). Sampled: the score-function form with cost log(pi / pi_ref), which is the
+k1 estimator in the reward with a leave-one-out baseline.
+Population optimum (Theorem 2): logit Z* = logit q + 1 / beta.
+"""
+
+from __future__ import annotations
+
+from scipy.special import expit, logit
+
+from cokl.groups import SurrogateWeights, score_function_weights
+from cokl.policy import centred, expectation
+from cokl.regularizers import register
+from cokl.regularizers.base import Regularizer
+
+
+@register
+class ReverseKL(Regularizer):
+    """KL from the full policy to the full reference. Range [0, inf]."""
+
+    name = "reverse_kl"
+    label = "Reverse KL"
+
+    def value(self, policy, reference):
+        return expectation(policy.probs, policy.log_probs - reference.log_probs)
+
+    def logit_gradient(self, policy, reference):
+        return centred(policy.probs, policy.log_probs - reference.log_probs)
+
+    def surrogate_weights(self, reference, rollout, config):
+        return SurrogateWeights(
+            None, score_function_weights(rollout, rollout.reference_log_ratios(), config.epsilon_is)
+        )
+
+    def _optimal_mass(self, q, beta, correct_fraction):
+        return expit(logit(q) + 1 / beta)

@@ -1,0 +1,1 @@
+"""Closed-form optima and the numerical checks of every theorem of the paper."""
