@@ -50,7 +50,7 @@ class CorrectSet:
             )
         sizes = mask.sum(-1)
         largest = max(int(sizes.max()), 1) if sizes.numel() else 1
-        # False sorts before True, so a stable sort of the incorrect mask brings the correct actions to the front in order.
+        # False sorts before True, so a stable sort of the incorrect mask brings correct actions to the front, in order.
         actions = torch.argsort(~mask, dim=-1, stable=True)[..., :largest]
         valid = torch.arange(largest, device=mask.device) < sizes[..., None]
         return cls(actions, None if bool(valid.all()) else valid, mask.shape[-1])
@@ -83,7 +83,7 @@ class CorrectSet:
         return gathered if self.valid is None else gathered.masked_fill(~self.valid, padding)
 
     def add_to(self, dense: Tensor, values: Tensor) -> Tensor:
-        """Add `values` (..., K), zero on padding, to the correct columns of `dense` (..., A), in place, and return it."""
+        """Add `values` (..., K), zero on padding, to the correct columns of `dense` (..., A) in place; return it."""
         return dense.scatter_add_(-1, self.actions.expand(*dense.shape[:-1], -1), values.expand(*dense.shape[:-1], -1))
 
 
@@ -160,7 +160,7 @@ class Policy:
 
     @cached_property
     def log_incorrect_mass(self) -> Tensor:
-        """(...): log(1 - Z), summed over incorrect actions so that it is exact for Z near 1; -inf if all are correct."""
+        """(...): log(1 - Z), summed over incorrect actions, so exact for Z near 1; -inf if all are correct."""
         return self.log_probs.masked_fill(self.correct.mask, -torch.inf).logsumexp(-1)
 
     def mass_logit_gradient(self) -> Tensor:
