@@ -41,7 +41,6 @@ def render(config_classes: list[type]) -> str:
 
 if __name__ == "__main__":
     from bandit.config import EnvironmentConfig, SweepConfig
-
     from cokl.groups import SurrogateConfig
     from cokl.grpo import GRPOConfig
     from cokl.regularizers.correct_reverse_kl import CorrectReverseKL

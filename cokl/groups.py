@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cokl.assumptions import assumption
+from cokl.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class SurrogateConfig:
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon_is < 1:
-            raise ValueError(f"epsilon_is: expected a number in (0, 1), got {self.epsilon_is}")
+            raise InputError(f"epsilon_is: expected a number in (0, 1), got {self.epsilon_is}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cokl.assumptions import assumption
+from cokl.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class GRPOConfig:
 
     def __post_init__(self) -> None:
         if not self.advantage_epsilon > 0:
-            raise ValueError(f"advantage_epsilon: expected a number > 0, got {self.advantage_epsilon}")
+            raise InputError(f"advantage_epsilon: expected a number > 0, got {self.advantage_epsilon}")
         if not 0 < self.clip < 1:
-            raise ValueError(f"clip: expected a number in (0, 1), got {self.clip}")
+            raise InputError(f"clip: expected a number in (0, 1), got {self.clip}")
 
 
 def group_advantages(rewards: Tensor, config: GRPOConfig | None = None) -> Tensor:

@@ -1,0 +1,105 @@
+"""Training and evaluating a stack of runs of one seed on the exact objective max E[Z - beta * D] (Appendix E.1).
+
+Axes: R runs, B inputs, A actions. The runs of a stack share their seed, hence inputs, reference and minibatches, and
+differ in regularizer and coefficient. A run's result does not depend on its neighbours in the stack.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import partial
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from bandit.config import SweepConfig
+from bandit.environment import Stream
+from bandit.mlp import StackedMLP, Trainer
+from bandit.reference import SeedTask, layer_sizes, minibatches
+from cokl.metrics import conditional_kl, correctness, coverage
+from cokl.policy import Policy
+from cokl.regularizers import Regularizer
+
+# Evaluation walks through the test inputs in blocks of about this many logits, to stay in cache.
+_LOGITS_PER_BLOCK = 2_000_000
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run. `regularizer` is None for unregularized RL, whose beta is 0."""
+
+    seed: int
+    method: str
+    beta: float
+    regularizer: Regularizer | None
+
+
+class _Objective:
+    """Logit gradients of -Z + beta * D for stacked runs; neighbours with the same regularizer are computed at once."""
+
+    def __init__(self, runs: list[Run], like: Tensor) -> None:
+        self.groups: list[tuple[slice, Regularizer | None, Tensor]] = []
+        start = 0
+        for regularizer, members in itertools.groupby(runs, key=lambda run: run.regularizer):
+            betas = [run.beta for run in members]
+            rows = slice(start, start + len(betas))
+            self.groups.append((rows, regularizer, like.new_tensor(betas)[:, None, None]))
+            start = rows.stop
+
+    def logit_gradient(self, logits: Tensor, reference: Policy) -> Tensor:
+        """(R, B, A): each input's gradient of its run's loss."""
+        gradients = []
+        for rows, regularizer, betas in self.groups:
+            policy = Policy(logits[rows], reference.correct)
+            gradient = -policy.mass_logit_gradient()
+            if regularizer is not None:
+                gradient.addcmul_(betas, regularizer.logit_gradient(policy, reference))
+            gradients.append(gradient)
+        return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
+
+
+def train(config: SweepConfig, task: SeedTask, runs: list[Run]) -> pd.DataFrame:
+    """Train `runs`, all of `task`'s seed, and return a row per run and evaluated step."""
+    mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
+    trainer = Trainer(mlp, config, config.learning_rate)
+    objective = _Objective(runs, task.parameters)
+    batches = minibatches(config, task.seed, Stream.RL_BATCHES)
+    frames = []
+    for step in range(config.steps + 1):
+        if step % config.eval_interval == 0 or step == config.steps:
+            metrics = evaluate(config, task, mlp)
+            identity = {"seed": task.seed, "method": [r.method for r in runs], "beta": [r.beta for r in runs]}
+            frames.append(pd.DataFrame({**identity, "step": step, **metrics}))
+        if step < config.steps:
+            batch = next(batches).to(task.parameters.device)
+            reference = task.train.reference(batch)
+            trainer.step(task.train.inputs[batch][None], partial(objective.logit_gradient, reference=reference))
+    return pd.concat(frames, ignore_index=True)
+
+
+def evaluate(config: SweepConfig, task: SeedTask, mlp: StackedMLP) -> dict[str, list[float]]:
+    """Each run's metrics, averaged over the test inputs; sums are taken in float64."""
+    inputs = task.test.inputs
+    runs = mlp.blocks[0].shape[0]
+    block = max(1, _LOGITS_PER_BLOCK // (runs * config.environment.actions))
+    totals: dict[str, Tensor] = {}
+    for start in range(0, len(inputs), block):
+        rows = slice(start, start + block)
+        reference = task.test.reference(rows)
+        policy = Policy(mlp.forward(inputs[rows][None]), reference.correct)
+        for name, values in policy_metrics(config, policy, reference).items():
+            totals[name] = totals.get(name, 0) + values.double().sum(-1)
+    return {name: (total / len(inputs)).tolist() for name, total in totals.items()}
+
+
+def policy_metrics(config: SweepConfig, policy: Policy, reference: Policy) -> dict[str, Tensor]:
+    """Metrics of every run on every input, (R, B) each; names are the sweep table's columns."""
+    draws = config.coverage_draws
+    return {
+        "p_correct": correctness(policy),
+        f"coverage_at_{draws}": coverage(policy, draws),
+        f"coverage_at_{draws}_correct": coverage(policy, draws, conditional=True),
+        "conditional_kl": conditional_kl(policy, reference),
+    }
