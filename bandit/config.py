@@ -62,19 +62,17 @@ class EnvironmentConfig:
     """Test inputs, on which every metric is averaged."""
     center_scale: float = assumption(
         1.0,
-        "standard deviation of each coordinate of a cluster centre, drawn from a normal distribution",
         "a smaller scale makes clusters overlap, so that the reference and every trained policy blur across clusters",
     )
+    """Standard deviation of each coordinate of a cluster centre, drawn from a normal distribution."""
     balanced_clusters: bool = assumption(
-        False,
-        "whether every cluster gets the same number of inputs; otherwise each input draws its cluster uniformly",
-        "removes the sampling noise of the cluster frequencies from the averages",
+        False, "removes the sampling noise of the cluster frequencies from the averages"
     )
+    """Whether every cluster gets the same number of inputs; otherwise each input draws its cluster uniformly."""
     shared_environment: bool = assumption(
-        False,
-        "whether all seeds share the centres, correct sets and oracle of seed 0",
-        "the spread over seeds then shows inputs, initialisation and minibatches only",
+        False, "the spread over seeds then shows inputs, initialisation and minibatches only"
     )
+    """Whether all seeds share the centres, correct sets and oracle of seed 0."""
 
     def __post_init__(self) -> None:
         for name in ("clusters", "input_dim", "train_inputs", "test_inputs"):
@@ -117,32 +115,20 @@ class SweepConfig:
     """Where to train; auto takes CUDA where there is one."""
     regularizer_options: Annotated[tuple[str, ...], _separated(str, "NAME.FIELD=VALUE")] = ()
     """Options of single regularizers, such as correct_reverse_kl.form=restricted."""
-    coverage_draws: int = assumption(
-        64,
-        "k of coverage@k: the expected share of the correct actions that k draws hit; reported under pi and under pi+",
-        "more draws raise every method's coverage and compress the differences",
-    )
+    coverage_draws: int = assumption(64, "more draws raise every method's coverage and compress the differences")
+    """K of coverage@k: the expected share of the correct actions that k draws hit; reported under pi and under pi+."""
     pretrain_learning_rate: float = assumption(
-        1.2e-3,
-        "learning rate of pretraining, which shares optimizer, batch size and clipping with the RL phase",
-        "how closely the reference matches the oracle, hence the reference's own coverage",
+        1.2e-3, "how closely the reference matches the oracle, hence the reference's own coverage"
     )
-    minibatch: Literal["with_replacement", "epochs"] = assumption(
-        "with_replacement",
-        "whether minibatches are independent draws or walk through shuffled epochs; all methods of a seed share them",
-        "noise of the minibatches only",
-    )
-    init_scale: float = assumption(
-        1.0,
-        "initial weights and biases are uniform in +-init_scale / sqrt(fan_in); PyTorch's default is 1",
-        "how far pretraining gets in its steps",
-    )
-    adam_betas: tuple[float, float] = assumption(
-        (0.9, 0.999), "decay rates of Adam's moments", "speed and smoothness of every run alike"
-    )
-    adam_epsilon: float = assumption(
-        1e-8, "the constant in Adam's denominator", "matters only where gradients vanish, at saturated policies"
-    )
+    """Learning rate of pretraining, which shares optimizer, batch size and clipping with the RL phase."""
+    minibatch: Literal["with_replacement", "epochs"] = assumption("with_replacement", "noise of the minibatches only")
+    """Whether minibatches are independent draws or walk through shuffled epochs; all methods of a seed share them."""
+    init_scale: float = assumption(1.0, "how far pretraining gets in its steps")
+    """Initial weights and biases are uniform in +-init_scale / sqrt(fan_in); PyTorch's default is 1."""
+    adam_betas: tuple[float, float] = assumption((0.9, 0.999), "speed and smoothness of every run alike")
+    """Decay rates of Adam's moments."""
+    adam_epsilon: float = assumption(1e-8, "matters only where gradients vanish, at saturated policies")
+    """The constant in Adam's denominator."""
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
 
     def __post_init__(self) -> None:

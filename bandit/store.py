@@ -41,6 +41,16 @@ def write_text(text: str, path: Path) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def read_sweep(folder: Path) -> pd.DataFrame:
+    """The table of a finished sweep. Raises InputError if there is none."""
+    path = folder / "sweep.parquet"
+    if not path.is_file():
+        raise InputError(
+            f"no finished sweep in {folder}: {path.name} is not there; run cokl bandit sweep --out {folder}"
+        )
+    return pd.read_parquet(path)
+
+
 def open_folder(folder: Path, config: dict[str, Any]) -> None:
     """Make `folder` ready for the results of `config` (JSON values), or go on with those already there.
 

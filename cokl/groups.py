@@ -24,10 +24,9 @@ class SurrogateConfig:
 
     epsilon_is: float = assumption(
         0.2,
-        "clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)",
-        "a smaller value lowers the variance of gamma and raises its bias once the policy has left the rollout policy; "
-        "without effect at the point of sampling, where every ratio is 1",
+        "a smaller value lowers the variance of gamma and raises its bias once the policy has left the rollout policy; without effect at the point of sampling, where every ratio is 1",
     )
+    """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)."""
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon_is < 1:

@@ -19,21 +19,14 @@ from cokl.errors import InputError
 class GRPOConfig:
     """Choices in GRPO that the paper leaves open."""
 
-    advantage_epsilon: float = assumption(
-        1e-6,
-        "the small constant epsilon in the advantage's denominator (Eq. 1)",
-        "without effect unless a group's rewards are nearly equal",
-    )
+    advantage_epsilon: float = assumption(1e-6, "without effect unless a group's rewards are nearly equal")
+    """The small constant epsilon in the advantage's denominator (Eq. 1)."""
     unbiased_std: bool = assumption(
-        True,
-        "whether sigma divides by G - 1 (as VeRL does) or by G",
-        "dividing by G makes every advantage sqrt(G / (G - 1)) times larger, 7% at G = 8",
+        True, "dividing by G makes every advantage sqrt(G / (G - 1)) times larger, 7% at G = 8"
     )
-    clip: float = assumption(
-        0.2,
-        "the clipping range delta of the token ratio (Eq. 3)",
-        "without effect in the first optimizer step on a batch, where every ratio is 1",
-    )
+    """Whether sigma divides by G - 1 (as VeRL does) or by G."""
+    clip: float = assumption(0.2, "without effect in the first optimizer step on a batch, where every ratio is 1")
+    """The clipping range delta of the token ratio (Eq. 3)."""
 
     def __post_init__(self) -> None:
         if not self.advantage_epsilon > 0:

@@ -41,9 +41,9 @@ class CorrectReverseKL(Regularizer):
 
     form: _Form = assumption(
         "conditional",
-        "the meaning of correct-only reverse KL: KL(pi+ || pi_ref), or the reverse KL's summands over correct actions",
         "'restricted' also acts on the correctness mass and, for beta > 1, pushes it below the reference's",
     )
+    """The meaning of correct-only reverse KL: KL(pi+ || pi_ref), or the reverse KL's summands over correct actions."""
 
     def __post_init__(self) -> None:
         if self.form not in get_args(_Form):
