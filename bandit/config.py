@@ -116,7 +116,7 @@ class SweepConfig:
     regularizer_options: Annotated[tuple[str, ...], _separated(str, "NAME.FIELD=VALUE")] = ()
     """Options of single regularizers, such as correct_reverse_kl.form=restricted."""
     coverage_draws: int = assumption(64, "more draws raise every method's coverage and compress the differences")
-    """K of coverage@k: the expected share of the correct actions that k draws hit; reported under pi and under pi+."""
+    """Draws k in coverage@k, the expected share of the correct actions that k draws hit; under pi and under pi+."""
     pretrain_learning_rate: float = assumption(
         1.2e-3, "how closely the reference matches the oracle, hence the reference's own coverage"
     )

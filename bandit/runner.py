@@ -48,11 +48,16 @@ def sweep(
     if out is None:
         with tempfile.TemporaryDirectory() as temporary:
             return sweep(config, temporary, jobs, progress)
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs: expected at least 1, got {jobs}")
     device = resolve_device(config.device)
     runs = planned_runs(config)
     folder = Path(out)
     open_folder(folder, {**config.as_dict(), "device": device})
-    jobs = 1 if device == "cuda" else jobs or usable_cores()
+    if device == "cuda":
+        jobs = 1
+    elif jobs is None:
+        jobs = usable_cores()
 
     references = [(seed, folder / "reference" / f"seed-{seed}.npy") for seed in range(config.seeds)]
     missing = [(config, seed, path, device) for seed, path in references if not path.exists()]

@@ -38,8 +38,9 @@ def render(config_classes: list[type]) -> str:
         documented = docstring_parser.parse_from_object(config_class).params
         choices = {parameter.arg_name: parameter.description for parameter in documented}
         for field in assumptions_of(config_class):
-            cells = (f"`{config_class.__name__}.{field.name}`", f"`{field.default}`", choices[field.name])
-            lines.append(f"| {' | '.join(map(str, cells))} | {field.metadata['effect']} |")
+            name = f"`{config_class.__name__}.{field.name}`"
+            cells = (name, f"`{field.default}`", choices[field.name], field.metadata["effect"])
+            lines.append("| " + " | ".join(str(cell).replace("|", r"\|").replace("\n", " ") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
 

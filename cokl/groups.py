@@ -24,7 +24,8 @@ class SurrogateConfig:
 
     epsilon_is: float = assumption(
         0.2,
-        "a smaller value lowers the variance of gamma and raises its bias once the policy has left the rollout policy; without effect at the point of sampling, where every ratio is 1",
+        "a smaller value lowers the variance of gamma and raises its bias once the policy has left the rollout policy; "
+        "without effect at the point of sampling, where every ratio is 1",
     )
     """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)."""
 

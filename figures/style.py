@@ -99,7 +99,8 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     paths = [folder / f"{name}.pdf", folder / f"{name}.png"]
     for path, metadata in zip(paths, ({"CreationDate": None}, {"Software": None}), strict=True):
         buffer = io.BytesIO()
-        figure.savefig(buffer, format=path.suffix[1:], metadata=metadata)
+        with mpl.rc_context(RC):
+            figure.savefig(buffer, format=path.suffix[1:], metadata=metadata)
         write_atomically(path, partial(Path.write_bytes, data=buffer.getvalue()))
     plt.close(figure)
     return paths

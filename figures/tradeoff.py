@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -21,10 +22,21 @@ def draw(table: pd.DataFrame) -> Figure:
         left.set_ylabel(f"Coverage@{coverage.rsplit('_', 1)[1]}")
         right.set_ylabel(r"$D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+}\,\Vert\,\pi_\theta^{+})$ [nats]")
         for axes in (left, right):
-            axes.set_xlabel(r"Correctness $P_{\mathrm{corr}}$")
+            axes.set_xlabel(r"Correctness $P_{\mathrm{corr}}$ (axis stretched towards 1)")
+            axes.set_xscale("function", functions=(_stretch, _unstretch))
+            axes.set_xticks([0.1, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98])
+            axes.margins(x=0.04)
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4)
     return figure
+
+
+def _stretch(correctness: np.ndarray) -> np.ndarray:
+    return -np.log(np.clip(1 - correctness, 1e-6, None))
+
+
+def _unstretch(position: np.ndarray) -> np.ndarray:
+    return 1 - np.exp(-position)
 
 
 def _panel(axes: Axes, table: pd.DataFrame, column: str) -> None:
