@@ -141,7 +141,7 @@ def _during_training(table: pd.DataFrame, others: list[str], column: str, name: 
 
 
 def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:
-    """Whether no other regularizer, at any coefficient, is as correct as one of CoKL's points and better in the column."""
+    """Whether no other regularizer, at any coefficient, is as correct as a point of CoKL and better in `column`."""
     means = final_rows(table).groupby(["method", "beta"])[["p_correct", column]].mean()
     correctness, metric = means["p_correct"], sign * means[column]
 

@@ -45,7 +45,9 @@ def _panel(axes: Axes, table: pd.DataFrame, column: str) -> None:
         points = runs.groupby("beta")[["p_correct", column]].agg(["mean", "std"])
         x, y = points["p_correct"], points[column]
         style = method_style(str(method))
-        axes.plot(x["mean"], y["mean"], label=method_label(str(method)), zorder=3, **style.line())
+        axes.plot(
+            x["mean"], y["mean"], label=method_label(str(method)), zorder=5 if method == "none" else 3, **style.line()
+        )
         axes.errorbar(
             x["mean"],
             y["mean"],
