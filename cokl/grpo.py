@@ -47,7 +47,8 @@ def group_advantages(rewards: Tensor, config: GRPOConfig | None = None) -> Tenso
     A group of equal rewards, and a group of one response, has zero advantages.
     """
     config = config or GRPOConfig()
-    centred = rewards - rewards.mean(-1, keepdim=True)
+    relative = rewards - rewards[..., :1]  # equal rewards become exact zeros, which a rounded mean would not give
+    centred = relative - relative.mean(-1, keepdim=True)
     degrees = max(rewards.shape[-1] - int(config.unbiased_std), 1)
     std = (centred.square().sum(-1, keepdim=True) / degrees).sqrt()
     return (centred / (std + config.advantage_epsilon)).detach()
