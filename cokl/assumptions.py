@@ -34,7 +34,7 @@ def render(config_classes: list[type]) -> str:
     ]
     for config_class in config_classes:
         for field in assumptions_of(config_class):
-            choice, effect = field.metadata["choice"], field.metadata["effect"]
+            choice, effect = (field.metadata[key].replace("|", "\\|") for key in ("choice", "effect"))
             lines.append(f"| `{config_class.__name__}.{field.name}` | `{field.default}` | {choice} | {effect} |")
     return "\n".join(lines) + "\n"
 
