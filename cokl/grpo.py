@@ -6,6 +6,7 @@ fields of `GRPOConfig`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -41,7 +42,8 @@ def group_advantages(rewards: Tensor, config: GRPOConfig | None = None) -> Tenso
     A group of equal rewards, and a group of one response, has zero advantages.
     """
     config = config or GRPOConfig()
-    centred = rewards - rewards.mean(-1, keepdim=True)
+    relative = rewards - rewards[..., :1]  # equal rewards become exact zeros, which a rounded mean would not give
+    centred = relative - relative.mean(-1, keepdim=True)
     degrees = max(rewards.shape[-1] - int(config.unbiased_std), 1)
     std = (centred.square().sum(-1, keepdim=True) / degrees).sqrt()
     return (centred / (std + config.advantage_epsilon)).detach()
@@ -56,6 +58,8 @@ def grpo_loss(
 ) -> Tensor:
     """Scalar -J_GRPO (Eqs. 2-4): clipped surrogate, mean over a response's tokens, then over responses and groups.
 
+    The minimum of Eq. 3 clips from above for advantages >= 0 and from below for others, so it is taken in log space,
+    before a ratio can overflow; only a negative advantage, for which Eq. 3 has no upper bound, can give +inf.
     log_probs, behavior_log_probs: (N, G, T) token log-probabilities; only the first carries a gradient.
     advantages: (N, G), shared by all tokens of a response. response_mask: (N, G, T) bool, True on response tokens.
     Raises ValueError for a response without tokens, whose mean is undefined.
@@ -65,8 +69,8 @@ def grpo_loss(
     if bool((lengths == 0).any()):
         raise ValueError("response_mask: every response needs at least one token")
     log_ratios = torch.where(response_mask, log_probs - behavior_log_probs.detach(), 0)
-    ratios = log_ratios.exp()
     token_advantages = advantages[..., None]
-    clipped = ratios.clamp(1 - config.clip, 1 + config.clip)
-    per_token = torch.minimum(ratios * token_advantages, clipped * token_advantages)
+    from_above = log_ratios.clamp(max=math.log1p(config.clip))
+    from_below = log_ratios.clamp(min=math.log1p(-config.clip))
+    per_token = torch.where(token_advantages >= 0, from_above, from_below).exp() * token_advantages
     return -((per_token * response_mask).sum(-1) / lengths).mean()
