@@ -19,6 +19,10 @@ TINY = SweepConfig(
     environment=TINY_ENVIRONMENT,
 )
 
+_SIZES = "--clusters=4 --input-dim=6 --actions=20 --correct-actions=3 --train-inputs=200 --test-inputs=100"
+_TRAINING = "--steps=20 --eval-interval=10 --batch-size=16 --pretrain-steps=20 --hidden 8 8"
+TINY_FLAGS = f"{_SIZES} {_TRAINING}".split()
+
 
 @pytest.fixture
 def tiny() -> SweepConfig:
@@ -29,6 +33,4 @@ def tiny() -> SweepConfig:
 @pytest.fixture
 def tiny_flags() -> list[str]:
     """The same miniature as command-line flags, without methods, betas and seeds."""
-    sizes = "--clusters 4 --input-dim 6 --actions 20 --correct-actions 3 --train-inputs 200 --test-inputs 100"
-    training = "--steps 20 --eval-interval 10 --batch-size 16 --pretrain-steps 20 --hidden 8 8"
-    return f"{sizes} {training}".split()
+    return TINY_FLAGS

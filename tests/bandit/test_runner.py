@@ -85,32 +85,42 @@ def test_a_finished_sweep_is_not_trained_again(tiny, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()} == before
 
 
-@pytest.mark.parametrize("killed", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_sweep_goes_on_and_ends_with_the_same_bytes(killed, tiny, tiny_flags, tmp_path):
-    flags = [*tiny_flags, "--methods", "none,forward_kl,cokl", "--betas", "0.01,0.1", "--seeds", "2"]
-    command = [sys.executable, "-c", "from cokl.cli import main; main()", "bandit", "sweep", *flags]
-    command[command.index("--steps") + 1] = "1500"
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    subprocess.run([*command, "--out", str(whole)], check=True, capture_output=True)
+@pytest.fixture(scope="module")
+def long_command() -> list[str]:
+    """A command-line sweep of a few seconds, long enough to be stopped half-way."""
+    from tests.bandit.conftest import TINY_FLAGS
 
-    process = subprocess.Popen(
-        [*command, "--out", str(stopped)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    )
+    flags = [*TINY_FLAGS, "--methods", "none,forward_kl,cokl", "--betas", "0.01,0.1", "--seeds", "2", "--steps", "600"]
+    return [sys.executable, "-c", "from cokl.cli import main; main()", "bandit", "sweep", *flags]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(long_command, tmp_path_factory) -> Path:
+    """The folder of that sweep, run to its end."""
+    folder = tmp_path_factory.mktemp("whole")
+    subprocess.run([*long_command, "--out", str(folder)], check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_sweep_goes_on_and_ends_with_the_same_bytes(stop, long_command, uninterrupted, tmp_path):
+    command = [*long_command, "--out", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     deadline = time.monotonic() + 120
-    while not list((stopped / "runs").glob("*.parquet")) and time.monotonic() < deadline:
+    while not list((tmp_path / "runs").glob("*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.01)
-    os.killpg(process.pid, killed)
+    os.killpg(process.pid, stop)
     _, errors = process.communicate(timeout=120)
-    assert process.returncode == (-signal.SIGKILL if killed == signal.SIGKILL else 130)
-    done = len(list((stopped / "runs").glob("*.parquet")))
-    assert 0 < done < len(list((whole / "runs").glob("*.parquet")))
-    assert not (stopped / "sweep.parquet").exists()
-    if killed == signal.SIGINT:
+    assert process.returncode == (-signal.SIGKILL if stop == signal.SIGKILL else 130)
+    done = len(list((tmp_path / "runs").glob("*.parquet")))
+    assert 0 < done < len(list((uninterrupted / "runs").glob("*.parquet")))
+    assert not (tmp_path / "sweep.parquet").exists()
+    if stop == signal.SIGINT:
         assert "interrupted" in errors.decode().splitlines()[-1]
         assert "Traceback" not in errors.decode()
 
-    subprocess.run([*command, "--out", str(stopped)], check=True, capture_output=True)
-    assert (stopped / "sweep.parquet").read_bytes() == (whole / "sweep.parquet").read_bytes()
+    subprocess.run(command, check=True, capture_output=True)
+    assert (tmp_path / "sweep.parquet").read_bytes() == (uninterrupted / "sweep.parquet").read_bytes()
 
 
 def test_float64_agrees_with_float32(tiny):
