@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 import torch
 from hypothesis import given
 
@@ -21,20 +23,35 @@ def test_terms_add_up_to_the_full_kl_in_both_directions(case: Case):
         assert_close(error, torch.zeros_like(error), 1e-12)
 
 
-@given(case=cases())
-def test_each_term_equals_its_definition(case: Case):
-    policy, reference = case.policies()
-    terms = decompose_kl(reference, policy)
-    expected = [
+def defined_terms(case: Case) -> list[list[float]]:
+    """Each term of Eq. 7 for every context, by definition."""
+    terms = [
         exact.decomposed_kl(
             exact.softmax(reference_logits, exact.PRECISE), exact.softmax(logits, exact.PRECISE), correct, exact.PRECISE
         )
         for logits, reference_logits, correct in case.contexts()
     ]
-    for term, column in zip(terms, zip(*expected, strict=True), strict=True):
-        defined = torch.tensor([float(value) for value in column], dtype=torch.float64)
+    return [[float(value) for value in column] for column in zip(*terms, strict=True)]
+
+
+@given(case=cases())
+def test_each_term_equals_its_definition(case: Case):
+    policy, reference = case.policies()
+    for term, column in zip(decompose_kl(reference, policy), defined_terms(case), strict=True):
+        defined = torch.tensor(column, dtype=torch.float64)
         error = (term - defined).abs() / defined.abs().clamp_min(1)
         assert_close(error, torch.zeros_like(error), 1e-12)
+
+
+@pytest.mark.parametrize("log_odds", [-5000.0, -700.0, -70.0, 70.0, 700.0, 5000.0])
+def test_terms_keep_their_digits_when_one_side_has_almost_no_probability(log_odds: float):
+    """Relative to each term itself, down to the smallest float64, not only to the full KL."""
+    mask = np.array([[True, True, False, False, False]])
+    source = np.array([[0.3, -1.2, 0.7, 0.0, -0.4]]) + log_odds * mask
+    case = Case(np.array([[-0.5, 0.1, 2.0, 0.0, 0.9]]), source, mask)
+    policy, reference = case.policies()
+    for term, (defined,) in zip(decompose_kl(reference, policy), defined_terms(case), strict=True):
+        assert term.item() == pytest.approx(defined, rel=1e-10, abs=0)
 
 
 @given(case=cases())
