@@ -49,27 +49,41 @@ class StackedMLP:
 
         self.blocks, self.gradients = views(self.flat), views(self.flat_gradient)
         self.activations: list[Tensor] = []
+        self._outputs: dict[int, list[Tensor]] = {}
+        self._hidden_gradients: list[Tensor] = []
 
     def parameters(self) -> Tensor:
         """(R, P): each run's parameters, as the constructor takes them."""
         return torch.cat([block.flatten(1) for block in self.blocks], dim=1)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits (R, B, A) for inputs (R, B, D), or (1, B, D) when all runs share them; keeps what `backward` needs."""
-        self.activations = [inputs.expand(self.blocks[0].shape[0], -1, -1)]
-        for weight, bias in zip(self.blocks[:-2:2], self.blocks[1:-2:2], strict=True):
-            self.activations.append(torch.baddbmm(bias, self.activations[-1], weight).tanh_())
-        return torch.baddbmm(self.blocks[-1], self.activations[-1], self.blocks[-2])
+        """Logits (R, B, A) for inputs (R, B, D), or (1, B, D) when all runs share them; keeps what `backward` needs.
+
+        The result lives in a buffer that the next call with as many inputs overwrites.
+        """
+        runs, batch = self.blocks[0].shape[0], inputs.shape[1]
+        if batch not in self._outputs:
+            self._outputs[batch] = [self.flat.new_empty(runs, batch, bias.shape[2]) for bias in self.blocks[1::2]]
+        self.activations = [inputs.expand(runs, -1, -1), *self._outputs[batch]]
+        for layer, (below, above) in enumerate(itertools.pairwise(self.activations)):
+            torch.baddbmm(self.blocks[2 * layer + 1], below, self.blocks[2 * layer], out=above)
+            if above is not self.activations[-1]:
+                above.tanh_()
+        return self.activations[-1]
 
     def backward(self, gradient: Tensor) -> None:
         """Fill `flat_gradient` from the loss's gradient with respect to the logits (R, B, A), summed over the batch."""
-        for layer in reversed(range(len(self.activations))):
+        hidden = self.activations[1:-1]
+        if [buffer.shape for buffer in self._hidden_gradients] != [activation.shape for activation in hidden]:
+            self._hidden_gradients = [torch.empty_like(activation) for activation in hidden]
+        for layer in reversed(range(len(self.activations) - 1)):
             below = self.activations[layer]
             torch.bmm(below.transpose(1, 2), gradient, out=self.gradients[2 * layer])
             torch.sum(gradient, dim=1, keepdim=True, out=self.gradients[2 * layer + 1])
             if layer:
-                gradient = torch.bmm(gradient, self.blocks[2 * layer].transpose(1, 2))
-                gradient = torch.ops.aten.tanh_backward(gradient, below)
+                propagated = self._hidden_gradients[layer - 1]
+                torch.bmm(gradient, self.blocks[2 * layer].transpose(1, 2), out=propagated)
+                gradient = torch.ops.aten.tanh_backward.grad_input(propagated, below, grad_input=propagated)
 
     def scale_gradients(self, factors: Tensor) -> None:
         """Multiply each run's gradient by its factor (R,)."""

@@ -28,7 +28,7 @@ from cokl import regularizers
 from cokl.errors import InputError
 
 # Stacked runs per process: enough to amortise the reference's share, few enough for activations to stay in cache.
-RUNS_PER_CHUNK_CPU = 7
+RUNS_PER_CHUNK_CPU = 5
 RUNS_PER_CHUNK_CUDA = 512
 
 

@@ -16,14 +16,15 @@ from torch import Tensor
 
 from bandit.config import SweepConfig
 from bandit.environment import Stream
+from bandit.fused import FusedObjective
 from bandit.mlp import StackedMLP, Trainer
-from bandit.reference import SeedTask, layer_sizes, minibatches
+from bandit.reference import SeedTask, Split, layer_sizes, minibatches
 from cokl.metrics import conditional_kl, correctness, coverage
 from cokl.policy import Policy
 from cokl.regularizers import Regularizer
 
 # Evaluation walks through the test inputs in blocks of about this many logits, to stay in cache.
-_LOGITS_PER_BLOCK = 2_000_000
+_LOGITS_PER_BLOCK = 500_000
 
 
 @dataclass(frozen=True)
@@ -36,35 +37,45 @@ class Run:
     regularizer: Regularizer | None
 
 
-class _Objective:
-    """Logit gradients of -Z + beta * D for stacked runs; neighbours with the same regularizer are computed at once."""
+class Objective:
+    """Logit gradients of -Z + beta * D for stacked runs on one split, from `Policy` and closed forms.
 
-    def __init__(self, runs: list[Run], like: Tensor) -> None:
-        self.groups: list[tuple[slice, Regularizer | None, Tensor]] = []
-        start = 0
-        for regularizer, members in itertools.groupby(runs, key=lambda run: run.regularizer):
-            betas = [run.beta for run in members]
-            rows = slice(start, start + len(betas))
-            self.groups.append((rows, regularizer, like.new_tensor(betas)[:, None, None]))
-            start = rows.stop
+    betas: (R,), the coefficients of runs that share `regularizer`.
+    """
 
-    def logit_gradient(self, logits: Tensor, reference: Policy) -> Tensor:
-        """(R, B, A): each input's gradient of its run's loss."""
-        gradients = []
-        for rows, regularizer, betas in self.groups:
-            policy = Policy(logits[rows], reference.correct)
-            gradient = -policy.mass_logit_gradient()
-            if regularizer is not None:
-                gradient.addcmul_(betas, regularizer.logit_gradient(policy, reference))
-            gradients.append(gradient)
-        return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
+    def __init__(self, regularizer: Regularizer | None, betas: Tensor, split: Split) -> None:
+        self.regularizer = regularizer
+        self.betas = betas[:, None, None]
+        self.split = split
+
+    def gradient(self, logits: Tensor, batch: Tensor) -> Tensor:
+        """(R, B, A): each input's gradient of its run's loss; batch (B,) are the inputs' places in the split."""
+        reference = self.split.reference(batch)
+        policy = Policy(logits, reference.correct)
+        gradient = -policy.mass_logit_gradient()
+        if self.regularizer is not None:
+            gradient.addcmul_(self.betas, self.regularizer.logit_gradient(policy, reference))
+        return gradient
+
+
+def objectives(runs: list[Run], split: Split) -> list[tuple[slice, Objective | FusedObjective]]:
+    """The objective of each group of neighbours in the stack that share a regularizer, and their rows."""
+    groups: list[tuple[slice, Objective | FusedObjective]] = []
+    start = 0
+    for regularizer, members in itertools.groupby(runs, key=lambda run: run.regularizer):
+        betas = split.inputs.new_tensor([run.beta for run in members])
+        rows = slice(start, start + len(betas))
+        kind = FusedObjective if FusedObjective.applies(regularizer, split) else Objective
+        groups.append((rows, kind(regularizer, betas, split)))
+        start = rows.stop
+    return groups
 
 
 def train(config: SweepConfig, task: SeedTask, runs: list[Run]) -> pd.DataFrame:
     """Train `runs`, all of `task`'s seed, and return a row per run and evaluated step."""
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
     trainer = Trainer(mlp, config, config.learning_rate)
-    objective = _Objective(runs, task.parameters)
+    groups = objectives(runs, task.train)
     batches = minibatches(config, task.seed, Stream.RL_BATCHES)
     frames = []
     for step in range(config.steps + 1):
@@ -74,9 +85,14 @@ def train(config: SweepConfig, task: SeedTask, runs: list[Run]) -> pd.DataFrame:
             frames.append(pd.DataFrame({**identity, "step": step, **metrics}))
         if step < config.steps:
             batch = next(batches).to(task.parameters.device)
-            reference = task.train.reference(batch)
-            trainer.step(task.train.inputs[batch][None], partial(objective.logit_gradient, reference=reference))
+            trainer.step(task.train.inputs[batch][None], partial(_gradient, groups=groups, batch=batch))
     return pd.concat(frames, ignore_index=True)
+
+
+def _gradient(logits: Tensor, groups: list[tuple[slice, Objective | FusedObjective]], batch: Tensor) -> Tensor:
+    """(R, B, A): the logit gradients of all groups; may reuse the logits' memory."""
+    gradients = [objective.gradient(logits[rows], batch) for rows, objective in groups]
+    return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
 
 
 def evaluate(config: SweepConfig, task: SeedTask, mlp: StackedMLP) -> dict[str, list[float]]:
