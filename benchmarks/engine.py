@@ -9,9 +9,11 @@ from collections.abc import Callable
 import torch
 
 from bandit.config import SweepConfig
+from bandit.environment import Environment
 from bandit.mlp import StackedMLP
 from bandit.reference import SeedTask, layer_sizes, pretrain, seed_task
 from bandit.training import Run, train
+from benchmarks import naive
 from cokl import regularizers
 
 
@@ -57,6 +59,13 @@ def floor_step_seconds(config: SweepConfig, task: SeedTask, runs: int, steps: in
             step()
 
     return _timed(all_steps) / (runs * steps)
+
+
+def naive_step_seconds(config: SweepConfig, environment: Environment, method: str, steps: int) -> float:
+    """Seconds per step of the naive loop on one run."""
+    start = time.perf_counter()
+    naive.train(config, environment, method, 0.01, steps)
+    return (time.perf_counter() - start) / steps
 
 
 def _timed(work: Callable[[], object]) -> float:

@@ -1,9 +1,10 @@
 """`python -m benchmarks sweep`: naive loop, engine and floor side by side, and the whole paper sweep if asked for.
 
-One process per core measures at the same time as the others, each with one thread and each going through all
-contestants in turn, so that a busy or throttled moment falls on all of them alike. Figures are medians over repeats,
-in seconds per 1,000-step run of the whole machine: a process's time per run divided by the number of processes. The
-naive loop is also measured in one process with all cores as threads, and its better time counts.
+Engine and floor are measured in one process per core, all at the same time, each with one thread and each going through
+all contestants in turn; a process's time per run is divided by the number of processes. The naive loop is measured in
+between, alone on the machine, with one thread and with all cores as threads, of which the better counts; and once more
+in one process per core, which is how a patient researcher would run it. Figures are medians over rounds, in seconds per
+1,000-step run, so that a busy or throttled moment falls on all alike.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Annotated, Any
 
 import joblib
 import tyro
+from joblib.externals.loky import get_reusable_executor
+from tqdm import tqdm
 
 from bandit.config import PRESETS
 from bandit.runner import RUNS_PER_CHUNK_CPU, planned_runs, sweep, usable_cores
@@ -28,9 +31,9 @@ from bandit.runner import RUNS_PER_CHUNK_CPU, planned_runs, sweep, usable_cores
 class Sweep:
     """Naive loop, engine and floor, in seconds per 1,000-step run; --full adds the whole paper sweep."""
 
-    repeats: int = 5
-    """Measurements of each contestant in each process; the median counts."""
-    steps: int = 100
+    rounds: int = 5
+    """Rounds through all contestants; medians count."""
+    steps: int = 300
     """Steps of one measurement."""
     full: bool = False
     """Time the whole paper sweep too: 355 runs, references and evaluations included."""
@@ -39,128 +42,134 @@ class Sweep:
 
     def run(self) -> int:
         """Measure, print a table, write the JSON."""
-        result = measure(self.repeats, self.steps, self.full)
+        result = measure(self.rounds, self.steps, self.full)
         print(table(result))
         if self.json:
             self.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
         return 0
 
 
-def measure(repeats: int, steps: int, full: bool) -> dict[str, Any]:
+def measure(rounds: int, steps: int, full: bool) -> dict[str, Any]:
     """All figures as JSON values; see the module's docstring for their meaning."""
     cores = usable_cores()
-    whole: dict[str, Any] = {}
-    rounds = [_concurrently(cores, repeats, steps)]
-    if full:
-        whole = _whole_sweep()
-        rounds.append(_concurrently(cores, repeats, steps))
-    seconds = {name: statistics.median(time for r in rounds for time in r[name]) * 1000 / cores for name in rounds[0]}
-    with joblib.parallel_config(n_jobs=1):
-        threaded = _naive_with_threads(cores, repeats, steps)
     methods = PRESETS["paper"].methods
-    naive = {method: min(seconds[f"naive {method}"], threaded[method]) for method in methods}
-    engine = {method: seconds[f"engine {method}"] for method in methods}
-    mean_naive, mean_engine = statistics.mean(naive.values()), statistics.mean(engine.values())
+    seconds: dict[str, list[float]] = {}
+    with joblib.Parallel(n_jobs=cores) as parallel:
+        parallel(joblib.delayed(_contestants)(2) for _ in range(cores))  # start the processes and compile kernels
+        for _ in tqdm(range(rounds), desc="rounds", unit="round"):
+            for part in parallel(joblib.delayed(_contestants)(steps) for _ in range(cores)):
+                _note(seconds, part, 1000 / cores)
+            for threads in sorted({1, cores}):
+                _note(seconds, _naive_alone(steps, threads), 1000)
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    by_method = {
+        "naive_s": {m: min(medians[f"naive {m}, threads {n}"] for n in (1, cores)) for m in methods},
+        "naive_process_per_core_s": {m: medians[f"naive {m}"] for m in methods},
+        "engine_s": {m: medians[f"engine {m}"] for m in methods},
+    }
+    means = {name: statistics.mean(values.values()) for name, values in by_method.items()}
     result = {
         "cores": cores,
-        "repeats": repeats,
+        "rounds": rounds,
         "steps": steps,
-        "naive_s": mean_naive,
-        "engine_s": mean_engine,
-        "floor_s": seconds["floor"],
-        "naive_over_engine": mean_naive / mean_engine,
-        "engine_over_floor": mean_engine / seconds["floor"],
-        "naive_s_by_method": naive,
-        "naive_threads_by_method": {m: cores if threaded[m] < seconds[f"naive {m}"] else 1 for m in methods},
-        "engine_s_by_method": engine,
+        **means,
+        "floor_s": medians["floor"],
+        "naive_over_engine": means["naive_s"] / means["engine_s"],
+        "naive_process_per_core_over_engine": means["naive_process_per_core_s"] / means["engine_s"],
+        "engine_over_floor": means["engine_s"] / medians["floor"],
+        "by_method": by_method,
     }
-    if full:
-        runs = len(planned_runs(PRESETS["paper"])) + PRESETS["paper"].seeds
-        whole["sweep_over_floor"] = whole["sweep_s"] / (runs * seconds["floor"])
-    return {**result, **whole}
+    return {**result, **_whole_sweep(steps)} if full else result
 
 
 def table(result: dict[str, Any]) -> str:
     """The figures as a short table."""
-    lines = [f"seconds per 1,000-step run, {result['cores']} cores", f"{'':16}   naive  engine   ratio"]
-    for method, engine in result["engine_s_by_method"].items():
-        naive = result["naive_s_by_method"][method]
-        lines.append(f"{method:16} {naive:7.3f} {engine:7.3f} {naive / engine:6.1f}x")
+    by_method = result["by_method"]
+    lines = [
+        f"seconds per 1,000-step run on {result['cores']} cores",
+        f"{'':16} {'naive':>7} {'per core':>9} {'engine':>7}   naive / engine",
+    ]
+    for method in by_method["engine_s"]:
+        naive, per_core, engine = (values[method] for values in by_method.values())
+        lines.append(f"{method:16} {naive:7.3f} {per_core:9.3f} {engine:7.3f} {naive / engine:8.1f}")
     lines += [
-        f"{'mean':16} {result['naive_s']:7.3f} {result['engine_s']:7.3f} {result['naive_over_engine']:6.1f}x",
-        f"{'floor':16} {'':7} {result['floor_s']:7.3f}   engine is {result['engine_over_floor']:.2f} x floor",
+        f"{'mean':16} {result['naive_s']:7.3f} {result['naive_process_per_core_s']:9.3f} {result['engine_s']:7.3f} "
+        f"{result['naive_over_engine']:8.1f}",
+        f"{'floor':16} {'':17} {result['floor_s']:7.3f}   engine / floor {result['engine_over_floor']:.2f}",
+        "per core: the naive loop in one process per core instead of its best number of threads in one process",
     ]
     if "sweep_s" in result:
         lines.append(
-            f"whole paper sweep {result['sweep_s']:.0f} s = {result['sweep_over_floor']:.2f} x floor, "
+            f"whole paper sweep {result['sweep_s']:.0f} s = {result['sweep_over_floor']:.2f} x the floor around it; "
             f"peak memory {result['peak_memory_mb']:.0f} MB over all processes"
         )
     return "\n".join(lines)
 
 
-def _concurrently(cores: int, repeats: int, steps: int) -> dict[str, list[float]]:
-    """Seconds per run and step of each contestant, all processes' measurements together."""
-    with joblib.Parallel(n_jobs=cores) as parallel:
-        parallel(joblib.delayed(_contestants)(1, 2) for _ in range(cores))  # start processes and compile kernels
-        parts = parallel(joblib.delayed(_contestants)(repeats, steps) for _ in range(cores))
-    return {name: [time for part in parts for time in part[name]] for name in parts[0]}
+def _note(seconds: dict[str, list[float]], part: dict[str, list[float]], factor: float) -> None:
+    for name, values in part.items():
+        seconds.setdefault(name, []).extend(factor * value for value in values)
 
 
-def _contestants(repeats: int, steps: int) -> dict[str, list[float]]:
+def _contestants(steps: int, methods: tuple[str, ...] = PRESETS["paper"].methods) -> dict[str, list[float]]:
+    """Seconds per run and step with one thread: the floor before each method, then engine and naive loop."""
     import torch
 
     from bandit.environment import Environment
-    from benchmarks import naive
-    from benchmarks.engine import engine_step_seconds, floor_step_seconds, untrained_task
+    from benchmarks.engine import engine_step_seconds, floor_step_seconds, naive_step_seconds, untrained_task
 
     torch.set_num_threads(1)
     config = PRESETS["paper"]
     task, environment = untrained_task(config), Environment(config.environment, 0)
-    seconds: dict[str, list[float]] = {}
-
-    def note(name: str, value: float) -> None:
-        seconds.setdefault(name, []).append(value)
-
-    for _ in range(repeats):
-        for method in config.methods:
-            note("floor", floor_step_seconds(config, task, RUNS_PER_CHUNK_CPU, steps))
-            note(f"engine {method}", engine_step_seconds(config, task, method, RUNS_PER_CHUNK_CPU, steps))
-            note(f"naive {method}", _naive_step_seconds(naive.train, environment, method, steps))
+    seconds: dict[str, list[float]] = {"floor": [floor_step_seconds(config, task, RUNS_PER_CHUNK_CPU, steps)]}
+    for method in methods:
+        seconds[f"engine {method}"] = [engine_step_seconds(config, task, method, RUNS_PER_CHUNK_CPU, steps)]
+        seconds["floor"].append(floor_step_seconds(config, task, RUNS_PER_CHUNK_CPU, steps))
+        seconds[f"naive {method}"] = [naive_step_seconds(config, environment, method, steps)]
     return seconds
 
 
-def _naive_step_seconds(train: Any, environment: Any, method: str, steps: int) -> float:
-    start = time.perf_counter()
-    train(PRESETS["paper"], environment, method, 0.01, steps)
-    return (time.perf_counter() - start) / steps
-
-
-def _naive_with_threads(cores: int, repeats: int, steps: int) -> dict[str, float]:
+def _naive_alone(steps: int, threads: int) -> dict[str, list[float]]:
     import torch
 
     from bandit.environment import Environment
-    from benchmarks import naive
+    from benchmarks.engine import naive_step_seconds
 
-    torch.set_num_threads(cores)
-    environment = Environment(PRESETS["paper"].environment, 0)
+    torch.set_num_threads(threads)
+    config = PRESETS["paper"]
+    environment = Environment(config.environment, 0)
     return {
-        method: 1000
-        * statistics.median(_naive_step_seconds(naive.train, environment, method, steps) for _ in range(repeats))
-        for method in PRESETS["paper"].methods
+        f"naive {method}, threads {threads}": [naive_step_seconds(config, environment, method, steps)]
+        for method in config.methods
     }
 
 
-def _whole_sweep() -> dict[str, float]:
-    """Seconds and peak memory of the paper sweep in fresh processes; memory is the sum over processes."""
-    from joblib.externals.loky import get_reusable_executor
+def _whole_sweep(steps: int) -> dict[str, float]:
+    """Seconds and peak memory of the paper sweep in fresh processes, and the floor measured right before and after."""
+    cores = usable_cores()
+    seconds: dict[str, list[float]] = {}
 
-    get_reusable_executor().shutdown(wait=True)
+    def measure_floor() -> None:
+        with joblib.Parallel(n_jobs=cores) as parallel:
+            for part in parallel(joblib.delayed(_contestants)(5 * steps, ()) for _ in range(cores)):
+                _note(seconds, part, 1000 / cores)
+        get_reusable_executor().shutdown(wait=True)
+
+    measure_floor()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        sweep(PRESETS["paper"], Path(folder))
-        seconds = time.perf_counter() - start
-    # Linux counts the children's maximum over single children, so it stands for each of them.
-    get_reusable_executor().shutdown(wait=True)
+        sweep(PRESETS["paper"], folder)
+        sweep_s = time.perf_counter() - start
+        # The system keeps the maximum over ended children, which stands here for each of them.
+        get_reusable_executor().shutdown(wait=True)
+        child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    measure_floor()
+    runs = len(planned_runs(PRESETS["paper"])) + PRESETS["paper"].seeds
+    floor = statistics.mean(seconds["floor"])
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return {"sweep_s": seconds, "peak_memory_mb": (own + usable_cores() * child) / 1024}
+    return {
+        "sweep_s": sweep_s,
+        "sweep_floor_s": floor,
+        "sweep_over_floor": sweep_s / (runs * floor),
+        "peak_memory_mb": (own + cores * child) / 1024,
+    }
