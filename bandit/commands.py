@@ -21,6 +21,8 @@ class SweepOptions:
     """Folder to save in and to resume from; runs/PRESET if not given."""
     jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Processes on a CPU; one per core if not given."""
+    backend: Literal["loky", "ray"] = "loky"
+    """Processes of this machine, or a Ray cluster: the one RAY_ADDRESS names, or else one started here."""
     config: Annotated[SweepConfig, tyro.conf.arg(name="experiment")] = PRESETS["paper"]
 
     @property
@@ -41,7 +43,7 @@ class Sweep(SweepOptions):
         from bandit.runner import sweep
         from bandit.store import write_atomically
 
-        table = sweep(self.config, self.folder, self.jobs)
+        table = sweep(self.config, self.folder, self.jobs, self.backend)
         print(f"{len(table)} rows: {self.folder / 'sweep.parquet'}")
         if self.csv:
             path = self.folder / "sweep.csv"

@@ -104,7 +104,12 @@ class Trainer:
         self.max_norm = config.max_gradient_norm
         mlp.flat.grad = mlp.flat_gradient
         self.optimizer = torch.optim.Adam(
-            [mlp.flat], lr=learning_rate, betas=config.adam_betas, eps=config.adam_epsilon, fused=True
+            [mlp.flat],
+            lr=learning_rate,
+            betas=config.adam_betas,
+            eps=config.adam_epsilon,
+            fused=True,
+            capturable=mlp.flat.is_cuda,
         )
 
     def step(self, inputs: Tensor, logit_gradient: Callable[[Tensor], Tensor]) -> None:

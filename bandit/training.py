@@ -7,6 +7,7 @@ differ in regularizer and coefficient. A run's result does not depend on its nei
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -63,7 +64,7 @@ def objectives(runs: list[Run], split: Split) -> list[tuple[slice, Objective | F
     groups: list[tuple[slice, Objective | FusedObjective]] = []
     start = 0
     for regularizer, members in itertools.groupby(runs, key=lambda run: run.regularizer):
-        betas = split.inputs.new_tensor([run.beta for run in members])
+        betas = torch.tensor([run.beta for run in members]).to(split.inputs)
         rows = slice(start, start + len(betas))
         kind = FusedObjective if FusedObjective.applies(regularizer, split) else Objective
         groups.append((rows, kind(regularizer, betas, split)))
@@ -76,17 +77,44 @@ def train(config: SweepConfig, task: SeedTask, runs: list[Run]) -> pd.DataFrame:
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
     trainer = Trainer(mlp, config, config.learning_rate)
     groups = objectives(runs, task.train)
+    batch = torch.zeros(config.batch_size, dtype=torch.int64, device=task.parameters.device)
+
+    def step() -> None:
+        trainer.step(task.train.inputs[batch][None], partial(_gradient, groups=groups, batch=batch))
+
+    take_step = capture(step, trainer) if batch.is_cuda else step
     batches = minibatches(config, task.seed, Stream.RL_BATCHES)
     frames = []
-    for step in range(config.steps + 1):
-        if step % config.eval_interval == 0 or step == config.steps:
+    for done in range(config.steps + 1):
+        if done % config.eval_interval == 0 or done == config.steps:
             metrics = evaluate(config, task, mlp)
             identity = {"seed": task.seed, "method": [r.method for r in runs], "beta": [r.beta for r in runs]}
-            frames.append(pd.DataFrame({**identity, "step": step, **metrics}))
-        if step < config.steps:
-            batch = next(batches).to(task.parameters.device)
-            trainer.step(task.train.inputs[batch][None], partial(_gradient, groups=groups, batch=batch))
+            frames.append(pd.DataFrame({**identity, "step": done, **metrics}))
+        if done < config.steps:
+            batch.copy_(next(batches))
+            take_step()
     return pd.concat(frames, ignore_index=True)
+
+
+def capture(step: Callable[[], None], trainer: Trainer) -> Callable[[], object]:
+    """`step` as a CUDA graph, replayed with one launch; the parameters and Adam's state stay as they are.
+
+    The step must be free of host synchronisation and read its minibatch from the same memory each time.
+    """
+    parameters = trainer.mlp.flat.clone()
+    side_stream = torch.cuda.Stream()
+    side_stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side_stream):  # libraries set themselves up in the first calls, which cannot be captured
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side_stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    trainer.mlp.flat.copy_(parameters)
+    for state in trainer.optimizer.state[trainer.mlp.flat].values():
+        state.zero_()
+    return graph.replay
 
 
 def _gradient(logits: Tensor, groups: list[tuple[slice, Objective | FusedObjective]], batch: Tensor) -> Tensor:

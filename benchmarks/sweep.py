@@ -24,7 +24,8 @@ from joblib.externals.loky import get_reusable_executor
 from tqdm import tqdm
 
 from bandit.config import PRESETS
-from bandit.runner import RUNS_PER_CHUNK_CPU, planned_runs, sweep, usable_cores
+from bandit.runner import RUNS_PER_CHUNK_CPU, planned_runs, sweep
+from bandit.workers import usable_cores
 
 
 @dataclass(frozen=True)

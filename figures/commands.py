@@ -41,7 +41,7 @@ class Reproduce(SweepOptions):
 
     def run(self) -> int:
         """Sweep, draw, judge; what is already trained is not trained again."""
-        sweep = Sweep(self.preset, self.out, self.jobs, self.config)
+        sweep = Sweep(self.preset, self.out, self.jobs, self.backend, self.config)
         for command in (sweep, Figures(self.folder), Report(self.folder)):
             code = command.run()
             if code:
