@@ -36,8 +36,8 @@ def engine_step_seconds(config: SweepConfig, task: SeedTask, method: str, runs: 
     )
 
 
-def floor_step_seconds(config: SweepConfig, task: SeedTask, runs: int, steps: int) -> float:
-    """Seconds per run and step of the stack's eight matrix products on a minibatch, and nothing else."""
+def floor_step(config: SweepConfig, task: SeedTask, runs: int) -> Callable[[], None]:
+    """One step's eight matrix products for a stack of runs, at the engine's shapes, and nothing else."""
     sizes = layer_sizes(config)
     mlp = StackedMLP(sizes, task.parameters.expand(runs, -1))
     weights, gradients = mlp.blocks[::2], mlp.gradients[::2]
@@ -53,6 +53,13 @@ def floor_step_seconds(config: SweepConfig, task: SeedTask, runs: int, steps: in
             torch.bmm(layers[layer].transpose(1, 2), layers[layer + 1], out=gradients[layer])
             if layer:
                 torch.bmm(layers[layer + 1], weights[layer].transpose(1, 2), out=outputs[layer - 1])
+
+    return step
+
+
+def floor_step_seconds(config: SweepConfig, task: SeedTask, runs: int, steps: int) -> float:
+    """Seconds per run and step of `floor_step`."""
+    step = floor_step(config, task, runs)
 
     def all_steps() -> None:
         for _ in range(steps):
