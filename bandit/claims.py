@@ -7,6 +7,7 @@ closest to 0.96; one coefficient per method, the same for all seeds.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from dataclasses import dataclass
 
@@ -14,7 +15,6 @@ import pandas as pd
 from scipy import stats
 
 from cokl import regularizers
-from cokl.errors import InputError
 
 MATCHED_CORRECTNESS = 0.96
 COLLAPSED = {"correctness above": 0.95, "coverage below": 0.15}
@@ -69,18 +69,18 @@ def matched_table(table: pd.DataFrame) -> pd.DataFrame:
     metrics = [name for name in table.columns if name not in ("seed", "method", "beta", "step")]
     lines = []
     for (method, beta), group in rows.groupby(["method", "beta"], sort=False):
-        cells = {name: f"{group[name].mean():.4f} +- {group[name].std():.4f}" for name in metrics}
+        cells = {name: with_spread(group[name].mean(), group[name].std(), 4) for name in metrics}
         lines.append({"method": method_label(str(method)), "beta": f"{beta:g}", **cells})
     return pd.DataFrame(lines)
 
 
 def judge(table: pd.DataFrame) -> list[Claim]:
-    """Every claim that the sweep's methods allow to be judged. Raises InputError without CoKL and another method."""
+    """Every claim that the sweep's methods allow to be judged: most need CoKL and another regularizer."""
     methods = set(table["method"])
     others = [m for m in table["method"].unique() if m not in ("reference", "none", "cokl")]
-    if "cokl" not in methods or not others:
-        raise InputError("claims: they compare CoKL with other regularizers; sweep cokl and at least one other method")
     claims = [_collapse(table)] if "none" in methods else []
+    if "cokl" not in methods or not others:
+        return claims
     coverage, coverage_correct, kl = _directions(table)
     for judgement, directions in (
         (_frontier, (coverage, kl)),
@@ -123,7 +123,7 @@ def _matched(table: pd.DataFrame, others: list[str], column: str, name: str, sig
     return Claim(
         f"At matched correctness, CoKL's {name} is {better} than every other regularizer's",
         f"CoKL {final['cokl'].mean():.3f}; next {method_label(closest)} {final[closest].mean():.3f}; "
-        f"{better} by {mean:.3f} +- {half_width:.3f}, in {(advantages[closest] > 0).sum()} of {len(final)} seeds",
+        f"{better} by {with_spread(mean, half_width, 3)}, in {(advantages[closest] > 0).sum()} of {len(final)} seeds",
         all(advantage.mean() > 0 for advantage in advantages.values()),
     )
 
@@ -163,6 +163,11 @@ def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, si
     )
 
 
+def with_spread(value: float, spread: float, digits: int) -> str:
+    """ "value +- spread", or the value alone where a single seed leaves the spread unknown."""
+    return f"{value:.{digits}f}" + (f" +- {spread:.{digits}f}" if math.isfinite(spread) else "")
+
+
 def mean_and_half_width(values: pd.Series) -> tuple[float, float]:
     """Mean and half the width of its 95% t-interval; infinite for a single value."""
     if len(values) < 2:
@@ -188,6 +193,8 @@ def render_screen(table: pd.DataFrame) -> str:
     """The same for a terminal: a paragraph per claim, then the matched table."""
     claims = judge(table)
     lines = [f"\nClaims of the paper: {sum(claim.held for claim in claims)} of {len(claims)} held"]
+    if len(claims) < 2:
+        lines.append("(the others compare CoKL with another regularizer: sweep both)")
     for claim in claims:
         verdict = "held      " if claim.held else "NOT HELD  "
         lines.append(textwrap.fill(claim.statement, 100, initial_indent=verdict, subsequent_indent=" " * 10))
@@ -202,7 +209,7 @@ _MATCHED_TITLE = f"Final metrics at the coefficient whose correctness is closest
 
 def _legend(table: pd.DataFrame) -> str:
     return (
-        f"{table['seed'].nunique()} seeds, {final_rows(table)['step'].max()} steps. After a metric, +- is the standard "
+        f"Seeds: {table['seed'].nunique()}; steps: {final_rows(table)['step'].max()}. After a metric, +- is the standard "
         "deviation over seeds; after a difference, the half-width of its 95% t-interval."
     )
 

@@ -13,7 +13,7 @@ import torch
 
 from bandit.config import PRESETS, SweepConfig
 from bandit.reference import pretrain, seed_task
-from bandit.store import open_folder, write_parquet
+from bandit.store import open_folder, read_array, read_parquet, write_parquet
 from bandit.training import Run, policy_metrics, train
 from bandit.workers import Work, Workers, one_thread
 from cokl import regularizers
@@ -53,7 +53,7 @@ def sweep(
     references = {seed: folder / "reference" / f"seed-{seed}.npy" for seed in range(config.seeds)}
     missing = [Work(_make_reference, (config, seed, device), path) for seed, path in references.items()]
     workers.do(missing, config.seeds, "references", progress)
-    parameters = {seed: torch.from_numpy(np.load(path)) for seed, path in references.items()}
+    parameters = {seed: torch.from_numpy(read_array(path)) for seed, path in references.items()}
 
     chunks = [(chunk, folder / "runs" / f"{_chunk_name(chunk)}.parquet") for chunk in _chunks(runs, device)]
     missing = [
@@ -64,7 +64,7 @@ def sweep(
 
     with one_thread():
         frames = [_reference_rows(config, seed, parameters[seed], device) for seed in references]
-    table = pd.concat([*frames, *(pd.read_parquet(path) for _, path in chunks)], ignore_index=True)
+    table = pd.concat([*frames, *(read_parquet(path) for _, path in chunks)], ignore_index=True)
     table = _in_order(table, config)
     write_parquet(table, folder / "sweep.parquet")
     return table

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from cokl.errors import InputError
@@ -48,7 +49,28 @@ def read_sweep(folder: Path) -> pd.DataFrame:
         raise InputError(
             f"no finished sweep in {folder}: {path.name} is not there; run cokl bandit sweep --out {folder}"
         )
-    return pd.read_parquet(path)
+    return read_parquet(path)
+
+
+def read_parquet(path: Path) -> pd.DataFrame:
+    """A table of ours. Raises InputError if the file is damaged."""
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
+def read_array(path: Path) -> np.ndarray:
+    """An array of ours. Raises InputError if the file is damaged."""
+    try:
+        return np.load(path)
+    except (OSError, ValueError, EOFError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    reason = " ".join(str(error).split())[:120]
+    return InputError(f"{path} is damaged ({reason}); remove it and run the same command again")
 
 
 def open_folder(folder: Path, config: dict[str, Any]) -> None:

@@ -135,6 +135,17 @@ def test_another_configuration_is_refused_and_named(finished, tiny):
         sweep(dataclasses.replace(tiny, steps=30), finished, progress=False)
 
 
+@pytest.mark.parametrize("damaged", ["reference/seed-0.npy", "runs/seed-0-none-0-to-none-0.parquet"])
+def test_a_damaged_file_is_named(damaged, tiny, tmp_path):
+    config = dataclasses.replace(tiny, methods=("none",), seeds=1)
+    sweep(config, tmp_path, jobs=1, progress=False)
+    (tmp_path / damaged).write_text("junk")
+    with pytest.raises(InputError, match=f"{damaged} is damaged"):
+        sweep(config, tmp_path, jobs=1, progress=False)
+    (tmp_path / damaged).unlink()
+    sweep(config, tmp_path, jobs=1, progress=False)
+
+
 def test_a_regularizer_of_ones_own_is_swept(tiny):
     """Only `value` is given: its gradient comes from autograd, and its results equal those of the built-in twin."""
 
