@@ -208,9 +208,10 @@ _MATCHED_TITLE = f"Final metrics at the coefficient whose correctness is closest
 
 
 def _legend(table: pd.DataFrame) -> str:
+    counts = f"Seeds: {table['seed'].nunique()}; steps: {final_rows(table)['step'].max()}."
     return (
-        f"Seeds: {table['seed'].nunique()}; steps: {final_rows(table)['step'].max()}. After a metric, +- is the standard "
-        "deviation over seeds; after a difference, the half-width of its 95% t-interval."
+        f"{counts} After a metric, +- is the standard deviation over seeds; "
+        "after a difference, the half-width of its 95% t-interval."
     )
 
 

@@ -74,7 +74,7 @@ def _damaged(path: Path, error: Exception) -> InputError:
 
 
 def open_folder(folder: Path, config: dict[str, Any]) -> None:
-    """Make `folder` ready for the results of `config` (JSON values), or go on with those already there.
+    """Make `folder` ready for the results of `config` (JSON values, "device" among them), or go on with those there.
 
     Raises InputError if it cannot be written or holds the results of another configuration.
     """
@@ -89,7 +89,7 @@ def open_folder(folder: Path, config: dict[str, Any]) -> None:
                 )
         else:
             write_text(json.dumps(config, indent=2) + "\n", stored)
-        _record_environment(folder / "environment.json")
+        _record_environment(folder / "environment.json", config["device"])
     except OSError as error:
         raise InputError(f"cannot write to {folder}: {error.strerror or error}; choose another --out") from error
     except json.JSONDecodeError as error:
@@ -104,9 +104,9 @@ def _differences(old: Any, new: Any, path: str = "") -> list[str]:
     return [] if old == new else [f"{path}: {old} there, {new} asked for"]
 
 
-def _record_environment(path: Path) -> None:
+def _record_environment(path: Path, device: str) -> None:
     """Write what the results are made with; when a sweep goes on in another environment, say so and list both."""
-    current = describe_environment()
+    current = describe_environment(device)
     history = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     if current in history:
         return
@@ -116,8 +116,8 @@ def _record_environment(path: Path) -> None:
     write_text(json.dumps([*history, current], indent=2) + "\n", path)
 
 
-def describe_environment() -> dict[str, Any]:
-    """Versions, hardware, threads and git commit, as JSON values."""
+def describe_environment(device: str) -> dict[str, Any]:
+    """Versions, device, threads and git commit, as JSON values."""
     import torch
 
     packages = ("cokl", "torch", "numpy", "scipy", "pandas", "pyarrow")
@@ -126,7 +126,7 @@ def describe_environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpu_count": os.cpu_count(),
         "threads_per_process": 1,
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "git_commit": git_commit(),
     }
 
