@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cokl import decomposition, floor, groups, metrics, recovery, regularizers
-from cokl.regularizers import Regularizer
+from cokl import decomposition, floor, groups, metrics
+from cokl import recovery as finite_groups
+from cokl.regularizers import Regularizer, names
+from cokl.regularizers import get as get_regularizer
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 
 Scalar = Any
@@ -190,7 +192,7 @@ def without_term1_finite_slope(num, z: Scalar, size: Scalar, beta: Scalar) -> Sc
 
 def without_term1_threshold(num, size: int) -> Scalar:
     """The coefficient 1 / H_G above which the finite-group ablation w/o term 1 is best at Z = 0 (beyond the paper)."""
-    return 1 / sum(num.exp(-num.log(m * num.exp(0))) for m in range(1, size + 1))
+    return 1 / sum(num.exp(0) / m for m in range(1, size + 1))
 
 
 def pair_probability(num, z: Scalar, size: Scalar) -> Scalar:
@@ -238,7 +240,7 @@ class Formulas:
 
     decompose_kl: Callable = decomposition.decompose_kl
     regularizers: Mapping[str, Regularizer] = field(
-        default_factory=lambda: {name: regularizers.get(name) for name in regularizers.names()}
+        default_factory=lambda: {name: get_regularizer(name) for name in names()}
     )
     restricted_reverse_kl: Regularizer = field(default_factory=lambda: CorrectReverseKL(form="restricted"))
     importance_ratios: Callable = groups.importance_ratios
@@ -247,7 +249,7 @@ class Formulas:
     floor_value: Callable = floor.floor_value
     floor_logit_gradient: Callable = floor.floor_logit_gradient
     sampled_floor_weights: Callable = floor.sampled_floor_weights
-    zero_correct_probability: Callable = recovery.zero_correct_probability
-    recovery: Callable = recovery.recovery
-    recovery_derivative: Callable = recovery.recovery_derivative
+    zero_correct_probability: Callable = finite_groups.zero_correct_probability
+    recovery: Callable = finite_groups.recovery
+    recovery_derivative: Callable = finite_groups.recovery_derivative
     coverage: Callable = metrics.coverage
