@@ -16,7 +16,7 @@ BEYOND = "beyond the paper"
 class Effort:
     """How much work a claim may do.
 
-    samples: random policies or parameter points. programs: convex programs. boxes: interval evaluations per proof.
+    samples: random policies or parameter points. programs: convex programs. boxes: evaluations per interval proof.
     largest_group: largest G that is enumerated point by point. draws: Monte Carlo groups.
     """
 

@@ -38,9 +38,9 @@ def forward_kl_slope(num, z: Scalar, q: Scalar, beta: Scalar) -> Scalar:
     return 1 - beta * (z - q) / (z * (1 - z))
 
 
-def forward_kl_curvature(num, z: Scalar, q: Scalar, beta: Scalar) -> Scalar:
-    """f''(z) (Appendix D)."""
-    return -beta * (q / z**2 + (1 - q) / (1 - z) ** 2)
+def forward_kl_curvature(num, z: Scalar, y: Scalar, q: Scalar, p: Scalar, beta: Scalar) -> Scalar:
+    """f''(z), y = 1 - z (Appendix D)."""
+    return -beta * (q / z**2 + p / y**2)
 
 
 def forward_kl_coefficient(num, z: Scalar, q: Scalar) -> Scalar:
@@ -48,9 +48,9 @@ def forward_kl_coefficient(num, z: Scalar, q: Scalar) -> Scalar:
     return z * (1 - z) / (z - q)
 
 
-def forward_kl_coefficient_slope(num, z: Scalar, q: Scalar) -> Scalar:
-    """h'(z) (Appendix D)."""
-    return -((z - q) ** 2 + q * (1 - q)) / (z - q) ** 2
+def forward_kl_coefficient_slope(num, excess: Scalar, q: Scalar, p: Scalar) -> Scalar:
+    """h'(z) at z = q + excess (Appendix D)."""
+    return -(excess**2 + q * p) / excess**2
 
 
 def forward_kl_root_product(num, q: Scalar, beta: Scalar) -> Scalar:
@@ -75,6 +75,22 @@ def forward_kl_optimum_slope(num, q: Scalar, p: Scalar, beta: Scalar) -> Scalar:
     return -forward_kl_excess(num, q, p, beta) / num.sqrt((1 - beta) ** 2 + 4 * beta * q)
 
 
+def forward_kl_excess_rate(num, q: Scalar, p: Scalar, inverse: Scalar) -> Scalar:
+    """(Z*_FKL - q) beta / (q p) as a function of 1 / beta, continuous at 0, where it is 1 (beyond the paper)."""
+    linear = 1 + inverse * (q - p)
+    return 2 / (linear + num.sqrt(linear**2 + 4 * q * p * inverse**2))
+
+
+def forward_kl_gap_rate(num, q: Scalar, p: Scalar, beta: Scalar) -> Scalar:
+    """(1 - Z*_FKL) / (beta p), continuous at beta = 0, where it is 1 (beyond the paper)."""
+    return 2 / (1 + beta + num.sqrt((1 - beta) ** 2 + 4 * beta * q))
+
+
+def reverse_kl_gap_rate(num, q: Scalar, p: Scalar, decay: Scalar) -> Scalar:
+    """(1 - Z*_RKL) exp(1 / beta) / p as a function of exp(-1 / beta), continuous at 0 (beyond the paper)."""
+    return 1 / (q + p * decay)
+
+
 def reverse_kl_optimum(num, q: Scalar, beta: Scalar) -> Scalar:
     """Z*_RKL = sigmoid(logit q + 1 / beta) (Theorem 2)."""
     return 1 / (1 + num.exp(-(num.log(q / (1 - q)) + 1 / beta)))
@@ -85,14 +101,14 @@ def reverse_kl_slope(num, z: Scalar, q: Scalar, beta: Scalar) -> Scalar:
     return 1 - beta * num.log(z * (1 - q) / (q * (1 - z)))
 
 
-def reverse_kl_curvature(num, z: Scalar, q: Scalar, beta: Scalar) -> Scalar:
-    """g''(z) (Appendix D)."""
-    return -beta / (z * (1 - z))
+def reverse_kl_curvature(num, z: Scalar, y: Scalar, q: Scalar, p: Scalar, beta: Scalar) -> Scalar:
+    """g''(z), y = 1 - z, the same for every q (Appendix D)."""
+    return -beta / (z * y)
 
 
-def reverse_kl_optimum_slope(num, z: Scalar, beta: Scalar) -> Scalar:
-    """dZ*_RKL / dbeta at z = Z*_RKL (Appendix D)."""
-    return -z * (1 - z) / beta**2
+def reverse_kl_optimum_slope(num, z: Scalar, y: Scalar, beta: Scalar) -> Scalar:
+    """dZ*_RKL / dbeta at z = Z*_RKL, y = 1 - z (Appendix D)."""
+    return -z * y / beta**2
 
 
 def reverse_kl_excess(num, q: Scalar, p: Scalar, beta: Scalar) -> Scalar:
@@ -102,9 +118,8 @@ def reverse_kl_excess(num, q: Scalar, p: Scalar, beta: Scalar) -> Scalar:
 
 
 def reverse_kl_gap(num, q: Scalar, p: Scalar, beta: Scalar) -> Scalar:
-    """1 - Z*_RKL = p e / (q + p e) with e = exp(-1 / beta) (beyond the paper)."""
-    decay = num.exp(-1 / beta)
-    return p * decay / (q + p * decay)
+    """1 - Z*_RKL = sigmoid(-logit q - 1 / beta), without cancellation (beyond the paper)."""
+    return 1 / (1 + num.exp(num.log(q / p) + 1 / beta))
 
 
 def jensen_shannon_optimum(num, q: Scalar, beta: Scalar) -> Scalar:
@@ -214,12 +229,15 @@ class Formulas:
     forward_kl_excess: Formula = forward_kl_excess
     forward_kl_gap: Formula = forward_kl_gap
     forward_kl_optimum_slope: Formula = forward_kl_optimum_slope
+    forward_kl_excess_rate: Formula = forward_kl_excess_rate
+    forward_kl_gap_rate: Formula = forward_kl_gap_rate
     reverse_kl_optimum: Formula = reverse_kl_optimum
     reverse_kl_slope: Formula = reverse_kl_slope
     reverse_kl_curvature: Formula = reverse_kl_curvature
     reverse_kl_optimum_slope: Formula = reverse_kl_optimum_slope
     reverse_kl_excess: Formula = reverse_kl_excess
     reverse_kl_gap: Formula = reverse_kl_gap
+    reverse_kl_gap_rate: Formula = reverse_kl_gap_rate
     jensen_shannon_optimum: Formula = jensen_shannon_optimum
     jensen_shannon_slope: Formula = jensen_shannon_slope
     jensen_shannon_excess: Formula = jensen_shannon_excess

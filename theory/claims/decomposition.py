@@ -10,7 +10,7 @@ import torch
 from mpmath import mp, mpf
 
 from cokl.policy import CorrectSet, Policy
-from theory.arithmetic import Balls
+from theory.arithmetic import Intervals
 from theory.claim import Effort, Evidence, claim, proved
 from theory.definitions import ExactPolicy, kl, random_problems
 from theory.formulas import Formulas
@@ -142,7 +142,7 @@ def bernoulli_nonnegative(formulas: Formulas, effort: Effort) -> list[Evidence]:
     symbolic = float(at_diagonal != [0, 0] or curvature != 0)
     apart = {
         side: prove_positive(
-            lambda a, b: formulas.bernoulli_kl(Balls, a, b), [first, second], effort.boxes
+            lambda a, b: formulas.bernoulli_kl(Intervals, a, b), [first, second], effort.boxes
         )
         for side, first, second in (("a < b", (1e-6, 0.45), (0.5, 1 - 1e-6)), ("a > b", (0.5, 1 - 1e-6), (1e-6, 0.45)))
     }

@@ -7,7 +7,7 @@ from mpmath import mpf
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from theory.arithmetic import Ball, Balls
+from theory.arithmetic import Interval, Intervals
 from theory.claim import BEYOND, Effort, Evidence, claim, proved
 from theory.claims.decomposition import EXACT
 from theory.convex import TOLERANCE, maximise, random_references
@@ -139,8 +139,8 @@ def unique_maximizer(formulas: Formulas, effort: Effort) -> list[Evidence]:
             variation = sum(abs(a - b) for a, b in zip(reference.plus, policy.plus, strict=True)) / 2
             worst = max(worst, (1 - policy.mass) / shortfall, 2 * beta * variation**2 / shortfall)
 
-    def margin(b: Ball, apart: Ball) -> Ball:
-        return formulas.bernoulli_kl(Balls, b + apart, b) - 2 * apart**2
+    def margin(b: Interval, apart: Interval) -> Interval:
+        return formulas.bernoulli_kl(Intervals, b + apart, b) - 2 * apart**2
 
     proof = prove_positive(margin, [(1e-3, 0.6), (0.3, 0.39)], effort.boxes)
     return [
