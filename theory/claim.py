@@ -27,7 +27,7 @@ class Effort:
     draws: int = 200_000
 
 
-QUICK = Effort(samples=24, programs=2, boxes=20_000, largest_group=24, draws=20_000)
+QUICK = Effort(samples=24, programs=2, boxes=60_000, largest_group=24, draws=20_000)
 
 
 @dataclass(frozen=True)
