@@ -45,7 +45,7 @@ def certified_maximum(objective: cp.Expression, constraints: list[cp.Constraint]
     Raises cvxpy's DCPError if the problem does not follow the rules by which cvxpy recognises convexity.
     """
     problem = cp.Problem(cp.Maximize(objective), constraints)
-    options = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), TOLERANCE / 1000)
+    options = {**dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), TOLERANCE / 1000), "accept_unknown": True}
     data, chain, inverse = problem.get_problem_data(cp.CLARABEL, solver_opts=options)
     raw = chain.solve_via_data(problem, data, solver_opts=options)
     with warnings.catch_warnings(action="ignore"):  # a status of "may be inaccurate" is settled by the figures below
@@ -56,7 +56,7 @@ def certified_maximum(objective: cp.Expression, constraints: list[cp.Constraint]
     curvature = x @ quadratic @ x
     primal_objective, dual_objective = linear @ x + curvature / 2, -constant @ dual - curvature / 2
     return Certificate(
-        value=float(problem.value + primal_objective - dual_objective),  # cvxpy's sign and constant, Clarabel's bound
+        value=-float(dual_objective + inverse[-1]["offset"]),  # the solver's program is cvxpy's up to sign and offset
         solution=np.asarray(variable.value).ravel(),
         primal=max(np.abs(matrix @ x + slack - constant).max(), _outside(data["dims"], slack, dual=False)),
         dual=max(np.abs(quadratic @ x + linear + matrix.T @ dual).max(), _outside(data["dims"], dual, dual=True)),
@@ -140,7 +140,7 @@ PENALTIES: dict[str, Penalty] = {
     ),
     "squared_hellinger": lambda policy, reference: 2 - 2 * (reference.probs**0.5) @ cp.sqrt(policy),
     "neyman_chi_squared": lambda policy, reference: (
-        reference.probs @ cp.inv_pos(cp.multiply(1 / reference.probs, policy)) - 1
+        cp.sum([cp.quad_over_lin(prob, policy[action]) for action, prob in enumerate(reference.probs)]) - 1
     ),
     "total_variation": lambda policy, reference: cp.norm1(policy - reference.probs) / 2,
 }
