@@ -1,1 +1,32 @@
-"""The controlled experiment: an exact-objective contextual bandit and everything that trains and measures on it."""
+"""The controlled experiment: an exact-objective contextual bandit and everything that trains and measures on it.
+
+Names are loaded when first used, so that the command line starts without PyTorch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bandit.config import EnvironmentConfig, SweepConfig, preset
+    from bandit.environment import Environment
+    from bandit.runner import sweep
+
+__all__ = ["Environment", "EnvironmentConfig", "SweepConfig", "preset", "sweep"]
+
+_HOMES = {
+    "Environment": "environment",
+    "EnvironmentConfig": "config",
+    "SweepConfig": "config",
+    "preset": "config",
+    "sweep": "runner",
+}
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bandit' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"bandit.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

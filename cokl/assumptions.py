@@ -1,4 +1,4 @@
-"""Choices that the paper leaves open: each is a dataclass field that says what was chosen and what a change does.
+"""Choices that the paper leaves open: each is a dataclass field whose docstring says what was chosen.
 
 `ASSUMPTIONS.md` is made from these fields: `python -m cokl.assumptions > ASSUMPTIONS.md`.
 """
@@ -8,18 +8,20 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import docstring_parser
 
-def assumption(default: Any, choice: str, effect: str) -> Any:
+
+def assumption(default: Any, effect: str) -> Any:
     """A dataclass field with `default` for something that the paper does not say.
 
-    choice: what is being chosen. effect: what changes when the choice changes.
+    effect: what changes when the choice changes. The docstring under the field says what is being chosen.
     """
-    return dataclasses.field(default=default, metadata={"choice": choice, "effect": effect})
+    return dataclasses.field(default=default, metadata={"effect": effect})
 
 
 def assumptions_of(config_class: type) -> list[dataclasses.Field]:
     """The fields of a dataclass that were declared with `assumption`, in order."""
-    return [field for field in dataclasses.fields(config_class) if "choice" in field.metadata]
+    return [field for field in dataclasses.fields(config_class) if "effect" in field.metadata]
 
 
 def render(config_classes: list[type]) -> str:
@@ -33,15 +35,17 @@ def render(config_classes: list[type]) -> str:
         "|---|---|---|---|",
     ]
     for config_class in config_classes:
+        documented = docstring_parser.parse_from_object(config_class).params
+        choices = {parameter.arg_name: parameter.description for parameter in documented}
         for field in assumptions_of(config_class):
-            choice, effect = field.metadata["choice"], field.metadata["effect"]
-            lines.append(f"| `{config_class.__name__}.{field.name}` | `{field.default}` | {choice} | {effect} |")
+            name = f"`{config_class.__name__}.{field.name}`"
+            cells = (name, f"`{field.default}`", choices[field.name], field.metadata["effect"])
+            lines.append("| " + " | ".join(str(cell).replace("|", r"\|").replace("\n", " ") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
     from bandit.config import EnvironmentConfig, SweepConfig
-
     from cokl.groups import SurrogateConfig
     from cokl.grpo import GRPOConfig
     from cokl.regularizers.correct_reverse_kl import CorrectReverseKL

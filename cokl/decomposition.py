@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cokl.policy import Policy, expectation
+from cokl.policy import Policy, expectation, normalised
 
 
 class KLDecomposition(NamedTuple):
@@ -51,6 +51,4 @@ def decompose_kl(source: Policy, target: Policy) -> KLDecomposition:
 
 def _incorrect_log_probs(policy: Policy) -> Tensor:
     """(..., A): log pi-, -inf on correct actions; normalised before the softmax, so exact for tiny 1 - Z."""
-    logits = policy.logits.masked_fill(policy.correct.mask, -torch.inf)
-    log_normaliser = logits.logsumexp(-1, keepdim=True)
-    return logits - log_normaliser.masked_fill(log_normaliser == -torch.inf, 0)
+    return normalised(policy.logits.masked_fill(policy.correct.mask, -torch.inf))

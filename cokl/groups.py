@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cokl.assumptions import assumption
+from cokl.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,14 @@ class SurrogateConfig:
 
     epsilon_is: float = assumption(
         0.2,
-        "clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)",
         "a smaller value lowers the variance of gamma and raises its bias once the policy has left the rollout policy; "
         "without effect at the point of sampling, where every ratio is 1",
     )
+    """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)."""
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon_is < 1:
-            raise ValueError(f"epsilon_is: expected a number in (0, 1), got {self.epsilon_is}")
+            raise InputError(f"epsilon_is: expected a number in (0, 1), got {self.epsilon_is}")
 
 
 @dataclass(frozen=True, eq=False)

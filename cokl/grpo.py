@@ -6,39 +6,34 @@ fields of `GRPOConfig`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from cokl.assumptions import assumption
+from cokl.errors import InputError
 
 
 @dataclass(frozen=True)
 class GRPOConfig:
     """Choices in GRPO that the paper leaves open."""
 
-    advantage_epsilon: float = assumption(
-        1e-6,
-        "the small constant epsilon in the advantage's denominator (Eq. 1)",
-        "without effect unless a group's rewards are nearly equal",
-    )
+    advantage_epsilon: float = assumption(1e-6, "without effect unless a group's rewards are nearly equal")
+    """The small constant epsilon in the advantage's denominator (Eq. 1)."""
     unbiased_std: bool = assumption(
-        True,
-        "whether sigma divides by G - 1 (as VeRL does) or by G",
-        "dividing by G makes every advantage sqrt(G / (G - 1)) times larger, 7% at G = 8",
+        True, "dividing by G makes every advantage sqrt(G / (G - 1)) times larger, 7% at G = 8"
     )
-    clip: float = assumption(
-        0.2,
-        "the clipping range delta of the token ratio (Eq. 3)",
-        "without effect in the first optimizer step on a batch, where every ratio is 1",
-    )
+    """Whether sigma divides by G - 1 (as VeRL does) or by G."""
+    clip: float = assumption(0.2, "without effect in the first optimizer step on a batch, where every ratio is 1")
+    """The clipping range delta of the token ratio (Eq. 3)."""
 
     def __post_init__(self) -> None:
         if not self.advantage_epsilon > 0:
-            raise ValueError(f"advantage_epsilon: expected a number > 0, got {self.advantage_epsilon}")
+            raise InputError(f"advantage_epsilon: expected a number > 0, got {self.advantage_epsilon}")
         if not 0 < self.clip < 1:
-            raise ValueError(f"clip: expected a number in (0, 1), got {self.clip}")
+            raise InputError(f"clip: expected a number in (0, 1), got {self.clip}")
 
 
 def group_advantages(rewards: Tensor, config: GRPOConfig | None = None) -> Tensor:
@@ -47,7 +42,8 @@ def group_advantages(rewards: Tensor, config: GRPOConfig | None = None) -> Tenso
     A group of equal rewards, and a group of one response, has zero advantages.
     """
     config = config or GRPOConfig()
-    centred = rewards - rewards.mean(-1, keepdim=True)
+    relative = rewards - rewards[..., :1]  # equal rewards become exact zeros, which a rounded mean would not give
+    centred = relative - relative.mean(-1, keepdim=True)
     degrees = max(rewards.shape[-1] - int(config.unbiased_std), 1)
     std = (centred.square().sum(-1, keepdim=True) / degrees).sqrt()
     return (centred / (std + config.advantage_epsilon)).detach()
@@ -62,6 +58,8 @@ def grpo_loss(
 ) -> Tensor:
     """Scalar -J_GRPO (Eqs. 2-4): clipped surrogate, mean over a response's tokens, then over responses and groups.
 
+    The minimum of Eq. 3 clips from above for advantages >= 0 and from below for others, so it is taken in log space,
+    before a ratio can overflow; only a negative advantage, for which Eq. 3 has no upper bound, can give +inf.
     log_probs, behavior_log_probs: (N, G, T) token log-probabilities; only the first carries a gradient.
     advantages: (N, G), shared by all tokens of a response. response_mask: (N, G, T) bool, True on response tokens.
     Raises ValueError for a response without tokens, whose mean is undefined.
@@ -71,8 +69,8 @@ def grpo_loss(
     if bool((lengths == 0).any()):
         raise ValueError("response_mask: every response needs at least one token")
     log_ratios = torch.where(response_mask, log_probs - behavior_log_probs.detach(), 0)
-    ratios = log_ratios.exp()
     token_advantages = advantages[..., None]
-    clipped = ratios.clamp(1 - config.clip, 1 + config.clip)
-    per_token = torch.minimum(ratios * token_advantages, clipped * token_advantages)
+    from_above = log_ratios.clamp(max=math.log1p(config.clip))
+    from_below = log_ratios.clamp(min=math.log1p(-config.clip))
+    per_token = torch.where(token_advantages >= 0, from_above, from_below).exp() * token_advantages
     return -((per_token * response_mask).sum(-1) / lengths).mean()

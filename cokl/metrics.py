@@ -35,10 +35,20 @@ def conditional_kl(policy: Policy, reference: Policy) -> Tensor:
 
 
 def zero_correct_rate(rewards: Tensor) -> Tensor:
-    """Share of groups, rewards (N, G), that hold no correct response, a scalar in [0, 1] (E.4)."""
+    """Share of groups, rewards (N, G), that hold no correct response, a scalar in [0, 1] (E.4).
+
+    Raises ValueError without groups, whose share is undefined.
+    """
+    if rewards.shape[0] == 0:
+        raise ValueError("rewards: expected at least one group")
     return (rewards.sum(-1) == 0).to(torch.float64).mean()
 
 
 def expected_zero_correct_rate(policy: Policy, group_size: int) -> Tensor:
-    """Probability (1 - Z)^G for each context, (...), that a group of `group_size` draws holds no correct action."""
+    """Probability (1 - Z)^G for each context, (...), that a group of `group_size` draws holds no correct action.
+
+    Raises ValueError for group_size < 1.
+    """
+    if group_size < 1:
+        raise ValueError(f"group_size: expected at least one draw, got {group_size}")
     return (group_size * policy.log_incorrect_mass).exp()

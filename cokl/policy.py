@@ -28,6 +28,13 @@ def centred(probs: Tensor, values: Tensor) -> Tensor:
     return probs * (values - (probs * values).sum(-1, keepdim=True))
 
 
+def normalised(logits: Tensor) -> Tensor:
+    """`logits` as log-probabilities over the last axis; where all are -inf, the distribution is empty and they stay."""
+    largest = logits.detach().amax(-1, keepdim=True).clamp_min(torch.finfo(logits.dtype).min)
+    shifted = logits - largest
+    return shifted - shifted.exp().sum(-1, keepdim=True).clamp_min(1).log()  # 1 is the largest summand
+
+
 @dataclass(frozen=True, eq=False)
 class CorrectSet:
     """The correct actions of each context, gathered into `K` columns; smaller sets are padded.
@@ -139,9 +146,7 @@ class Policy:
     @cached_property
     def conditional_log_probs(self) -> Tensor:
         """(..., K): log pi+ (Eq. 6), -inf on padding. Independent of the softmax's normaliser, so exact for tiny Z."""
-        logits = self.correct.gather(self.logits, -torch.inf)
-        log_normaliser = logits.logsumexp(-1, keepdim=True)
-        return logits - log_normaliser.masked_fill(log_normaliser == -torch.inf, 0)
+        return normalised(self.correct.gather(self.logits, -torch.inf))
 
     @cached_property
     def conditional_probs(self) -> Tensor:

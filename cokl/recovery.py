@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import digamma, roots_laguerre
 
+from cokl.errors import InputError
 from cokl.regularizers.base import FloatArray
 
 _LEGENDRE = np.polynomial.legendre.leggauss(24)
@@ -19,7 +20,7 @@ _LAGUERRE = roots_laguerre(96)
 def zero_correct_probability(mass: float | FloatArray, group_size: int | FloatArray) -> FloatArray:
     """Probability (1 - Z)^G that a group of G rollouts holds no correct response (Appendix B).
 
-    mass: Z in (0, 1]. group_size: G >= 1. Arrays broadcast. Raises ValueError naming the argument out of its range.
+    mass: Z in (0, 1]. group_size: G >= 1. Arrays broadcast. Raises InputError naming the argument out of its range.
     """
     mass, group_size = _validated(mass, group_size)
     with np.errstate(divide="ignore"):
@@ -29,7 +30,7 @@ def zero_correct_probability(mass: float | FloatArray, group_size: int | FloatAr
 def recovery(mass: float | FloatArray, group_size: int | FloatArray) -> FloatArray:
     """R_G(Z) in nats, >= 0, zero at Z = 1; relative error near rounding for every Z and G.
 
-    mass: Z in (0, 1]. group_size: G >= 1. Arrays broadcast. Raises ValueError naming the argument out of its range.
+    mass: Z in (0, 1]. group_size: G >= 1. Arrays broadcast. Raises InputError naming the argument out of its range.
 
     Few expected correct responses, (G + 1) Z < 1: the integral is -log Z - H_G + int_0^Z (1 - (1 - t)^G) / t dt, where the
     last integrand is smooth. Otherwise 1 - t = (1 - Z) exp(-w / (G + 1)) turns it into
@@ -54,7 +55,7 @@ def recovery(mass: float | FloatArray, group_size: int | FloatArray) -> FloatArr
 def recovery_derivative(mass: float | FloatArray, group_size: int | FloatArray) -> FloatArray:
     """R_G'(Z) = -(1 - Z)^G / Z, negative for Z < 1 and zero at Z = 1.
 
-    mass: Z in (0, 1]. group_size: G >= 1. Arrays broadcast. Raises ValueError naming the argument out of its range.
+    mass: Z in (0, 1]. group_size: G >= 1. Arrays broadcast. Raises InputError naming the argument out of its range.
     """
     return -zero_correct_probability(mass, group_size) / np.asarray(mass, dtype=np.float64)
 
@@ -62,7 +63,7 @@ def recovery_derivative(mass: float | FloatArray, group_size: int | FloatArray) 
 def _validated(mass: float | FloatArray, group_size: int | FloatArray) -> tuple[FloatArray, FloatArray]:
     mass, group_size = np.asarray(mass, dtype=np.float64), np.asarray(group_size, dtype=np.float64)
     if not np.all((mass > 0) & (mass <= 1)):
-        raise ValueError(f"mass: expected a correctness in (0, 1], got {mass}")
+        raise InputError(f"mass: expected a correctness in (0, 1], got {mass}")
     if not np.all((group_size >= 1) & np.isfinite(group_size)):
-        raise ValueError(f"group_size: expected at least one response, got {group_size}")
+        raise InputError(f"group_size: expected at least one response, got {group_size}")
     return mass, group_size

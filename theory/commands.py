@@ -34,6 +34,7 @@ class Check:
         from tqdm import tqdm
 
         import theory.claims  # noqa: F401  registers them
+        from cokl.errors import InputError
         from theory.claim import Effort
         from theory.formulas import Formulas
         from theory.report import check_claims, to_json, to_markdown, to_text, write_whole
@@ -41,7 +42,7 @@ class Check:
         claims = registered_claims()
         unknown = [name for name in self.only if name not in claims]
         if unknown:
-            raise ValueError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
+            raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
         chosen = [claim for name, claim in claims.items() if not self.only or name in self.only]
         progress = tqdm(total=len(chosen), unit="claim")
         results = []

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from mpmath import mp, mpf
 
+from cokl.errors import InputError
 from cokl.policy import CorrectSet, Policy
 
 DIGITS = 50
@@ -127,8 +128,8 @@ def random_problems(seed: int, count: int, actions: tuple[int, int] = (3, 24)) -
 
 
 def validated_mask(correct: Sequence[bool] | np.ndarray) -> np.ndarray:
-    """`correct` as a boolean array (A,). Raises ValueError unless it holds a correct and an incorrect action."""
+    """`correct` as a boolean array (A,). Raises InputError unless it holds a correct and an incorrect action."""
     mask = np.asarray(correct, dtype=bool)
     if mask.ndim != 1 or not mask.any() or mask.all():
-        raise ValueError(f"correct: expected a mask (A,) with at least one correct and one incorrect action, got {mask}")
+        raise InputError(f"correct: expected a mask (A,) with at least one correct and one incorrect action, got {mask}")
     return mask

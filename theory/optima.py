@@ -19,6 +19,7 @@ import torch
 from mpmath import mp, mpf
 from scipy.optimize import minimize_scalar
 
+from cokl.errors import InputError
 from cokl import regularizers
 from cokl.policy import CorrectSet, Policy
 from theory.arithmetic import Interval, Intervals
@@ -93,12 +94,12 @@ def population_optimum(
 ) -> PopulationOptimum:
     """Z* of a registered regularizer. q, beta and correct_fraction may be decimal strings, which are taken exactly.
 
-    Raises ValueError for an unknown method, q or correct_fraction outside (0, 1), beta <= 0, digits outside [1, 1000],
+    Raises InputError for an unknown method, q or correct_fraction outside (0, 1), beta <= 0, digits outside [1, 1000],
     and for entropy without a correct_fraction.
     """
     regularizer = regularizers.get(method)
     if not 1 <= digits <= 1000:
-        raise ValueError(f"digits: expected between 1 and 1000, got {digits}")
+        raise InputError(f"digits: expected between 1 and 1000, got {digits}")
     exact_q, exact_beta = _number("q", q, 0, 1), _number("beta", beta, 0, None)
     fraction = None if correct_fraction is None else _number("correct_fraction", correct_fraction, 0, 1)
     problem = PROBLEMS.get(method)
@@ -109,7 +110,7 @@ def population_optimum(
             mass = mpf(problem.mass)
             return _report(method, exact_q, exact_beta, mass, 1 - mass, digits, problem.mass == 1, problem.why)
     if method == "entropy" and fraction is None:
-        raise ValueError("correct_fraction: the entropy optimum needs correct actions over all actions, in (0, 1)")
+        raise InputError("correct_fraction: the entropy optimum needs correct actions over all actions, in (0, 1)")
     anchor = exact_q if fraction is None or method != "entropy" else fraction
     low, high = _bracket(problem.slope, anchor, exact_beta, digits)
     why = (
@@ -128,9 +129,9 @@ def _number(name: str, value: str | float, low: float, high: float | None) -> mp
         with mp.workdps(1100):
             number = mpf(value)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{name}: expected a number {wanted}, got {value!r}") from error
+        raise InputError(f"{name}: expected a number {wanted}, got {value!r}") from error
     if not mpmath.isfinite(number) or number <= low or (high is not None and number >= high):
-        raise ValueError(f"{name}: expected a finite number {wanted}, got {value}")
+        raise InputError(f"{name}: expected a finite number {wanted}, got {value}")
     return number
 
 

@@ -5,9 +5,12 @@ Assumption beyond the paper: expectations are in nats, and a context's value is 
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
+from collections.abc import Iterable
 
+from cokl.errors import InputError
 from cokl.regularizers.base import Regularizer
 
 _registry: dict[str, Regularizer] = {}
@@ -32,10 +35,35 @@ def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
 
 
 def get(name: str) -> Regularizer:
-    """The regularizer called `name`. Raises ValueError listing the known names."""
+    """The regularizer called `name`. Raises InputError listing the known names."""
     if name not in _registry:
-        raise ValueError(f"unknown regularizer {name!r}; known: {', '.join(names())}")
+        raise InputError(f"unknown regularizer {name!r}; known: {', '.join(names())}")
     return _registry[name]
+
+
+def with_options(name: str, options: Iterable[str]) -> Regularizer:
+    """The regularizer called `name` with those of the `options`, "NAME.FIELD=VALUE", that concern it.
+
+    Raises InputError for an option that is not of that form or names no field of a regularizer.
+    """
+    changes = {}
+    for option in options:
+        path, equals, value = option.partition("=")
+        owner, dot, field = path.partition(".")
+        fields = list(getattr(get(owner), "__dataclass_fields__", ()))
+        if not equals or not dot or field not in fields:
+            raise InputError(f"option {option!r}: expected NAME.FIELD=VALUE; fields of {owner}: {fields or 'none'}")
+        if owner == name:
+            changes[field] = _literal(value)
+    return type(get(name))(**changes) if changes else get(name)
+
+
+def _literal(text: str) -> object:
+    """A Python literal, or the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def names() -> list[str]:
@@ -46,4 +74,4 @@ def names() -> list[str]:
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["Regularizer", "get", "names", "register"]
+__all__ = ["Regularizer", "get", "names", "register", "with_options"]

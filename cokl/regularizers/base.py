@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cokl.errors import InputError
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
 from cokl.policy import Policy
 
@@ -60,16 +61,16 @@ class Regularizer:
 
         q: correctness of the reference, in (0, 1). beta: coefficient, > 0. correct_fraction: correct actions over all
         actions, in (0, 1); needed only where the optimum depends on the size of the action space. Arrays broadcast.
-        Raises ValueError naming the argument that is out of its range.
+        Raises InputError naming the argument that is out of its range.
         """
         q, beta = np.asarray(q, dtype=np.float64), np.asarray(beta, dtype=np.float64)
         if not np.all((q > 0) & (q < 1)):
-            raise ValueError(f"q: expected the reference's correctness in (0, 1), got {q}")
+            raise InputError(f"q: expected the reference's correctness in (0, 1), got {q}")
         if not np.all((beta > 0) & np.isfinite(beta)):
-            raise ValueError(f"beta: expected a finite coefficient > 0, got {beta}")
+            raise InputError(f"beta: expected a finite coefficient > 0, got {beta}")
         fraction = None if correct_fraction is None else np.asarray(correct_fraction, dtype=np.float64)
         if fraction is not None and not np.all((fraction > 0) & (fraction < 1)):
-            raise ValueError(f"correct_fraction: expected correct actions over all actions in (0, 1), got {fraction}")
+            raise InputError(f"correct_fraction: expected correct actions over all actions in (0, 1), got {fraction}")
         with np.errstate(over="ignore"):  # 1 / beta is infinite for a subnormal beta, where the optimum is its limit
             return self._optimal_mass(q, beta, fraction)
 

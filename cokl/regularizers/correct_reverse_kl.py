@@ -15,16 +15,19 @@ The paper names this baseline but gives no formula. Two readings are kept apart 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 
 from cokl.assumptions import assumption
+from cokl.errors import InputError
 from cokl.groups import SurrogateWeights, rollout_weights, score_function_weights
 from cokl.policy import centred, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import Regularizer, certain_mass
+
+_Form = Literal["conditional", "restricted"]
 
 
 @register
@@ -36,11 +39,17 @@ class CorrectReverseKL(Regularizer):
     label = "Correct-only reverse KL"
     conditional = True
 
-    form: Literal["conditional", "restricted"] = assumption(
+    form: _Form = assumption(
         "conditional",
-        "the meaning of correct-only reverse KL: KL(pi+ || pi_ref), or the reverse KL's summands over correct actions",
         "'restricted' also acts on the correctness mass and, for beta > 1, pushes it below the reference's",
     )
+    """The meaning of correct-only reverse KL: KL(pi+ || pi_ref), or the reverse KL's summands over correct actions."""
+
+    def __post_init__(self) -> None:
+        if self.form not in get_args(_Form):
+            raise InputError(
+                f"correct_reverse_kl.form: expected one of {', '.join(get_args(_Form))}, got {self.form!r}"
+            )
 
     def value(self, policy, reference):
         if self.form == "restricted":

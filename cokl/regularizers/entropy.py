@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from scipy.special import expit, logit
 
+from cokl.errors import InputError
 from cokl.groups import SurrogateWeights, score_function_weights
 from cokl.policy import centred, expectation
 from cokl.regularizers import register
@@ -33,5 +34,5 @@ class Entropy(Regularizer):
 
     def _optimal_mass(self, q, beta, correct_fraction):
         if correct_fraction is None:
-            raise ValueError("correct_fraction: the entropy optimum needs correct actions over all actions, in (0, 1)")
+            raise InputError("correct_fraction: the entropy optimum needs correct actions over all actions, in (0, 1)")
         return expit(logit(correct_fraction) + 1 / beta) + 0 * q

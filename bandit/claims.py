@@ -1,0 +1,226 @@
+"""The claims of the paper's Results paragraph on the controlled experiment, judged on a finished sweep.
+
+Spreads are standard deviations over seeds; intervals are 95% t-intervals of the paired difference over seeds.
+Assumption beyond the paper: a method's matched coefficient is the one whose mean final correctness over seeds is
+closest to 0.96; one coefficient per method, the same for all seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import dataclass
+
+import pandas as pd
+from scipy import stats
+
+from cokl import regularizers
+
+MATCHED_CORRECTNESS = 0.96
+COLLAPSED = {"correctness above": 0.95, "coverage below": 0.15}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, what was measured, and whether it held."""
+
+    statement: str
+    measured: str
+    held: bool
+
+
+def coverage_column(table: pd.DataFrame) -> str:
+    """The name of the coverage column under pi, such as "coverage_at_64"."""
+    return next(name for name in table.columns if name.startswith("coverage_at_") and not name.endswith("_correct"))
+
+
+def method_label(method: str) -> str:
+    """How a method of the sweep table is called in figures and tables."""
+    own = {"none": "No regularizer", "reference": "Reference"}
+    return own.get(method) or (regularizers.get(method).label if method in regularizers.names() else method)
+
+
+def final_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each run's last step; the reference is left out."""
+    trained = table[table["method"] != "reference"]
+    return trained[trained["step"] == trained["step"].max()]
+
+
+def matched_coefficients(table: pd.DataFrame) -> dict[str, float]:
+    """For each regularized method, the coefficient whose mean final correctness is closest to 0.96."""
+    final = final_rows(table)
+    final = final[final["method"] != "none"]
+    correctness = final.groupby(["method", "beta"], sort=False)["p_correct"].mean()
+    distance = (correctness - MATCHED_CORRECTNESS).abs().reset_index()
+    best = distance.loc[distance.groupby("method", sort=False)["p_correct"].idxmin()]
+    return dict(zip(best["method"], best["beta"], strict=True))
+
+
+def matched_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """All evaluated steps of each method's matched coefficient."""
+    chosen = pd.DataFrame(matched_coefficients(table).items(), columns=["method", "beta"])
+    return chosen.merge(table, on=["method", "beta"])
+
+
+def matched_table(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per method at its matched coefficient (and without regularizer): final metrics as mean +- spread."""
+    final = final_rows(table)
+    rows = pd.concat([final[final["method"] == "none"], final_rows(matched_rows(table))])
+    metrics = [name for name in table.columns if name not in ("seed", "method", "beta", "step")]
+    lines = []
+    for (method, beta), group in rows.groupby(["method", "beta"], sort=False):
+        cells = {name: with_spread(group[name].mean(), group[name].std(), 4) for name in metrics}
+        lines.append({"method": method_label(str(method)), "beta": f"{beta:g}", **cells})
+    return pd.DataFrame(lines)
+
+
+def judge(table: pd.DataFrame) -> list[Claim]:
+    """Every claim that the sweep's methods allow to be judged: most need CoKL and another regularizer."""
+    methods = set(table["method"])
+    others = [m for m in table["method"].unique() if m not in ("reference", "none", "cokl")]
+    claims = [_collapse(table)] if "none" in methods else []
+    if "cokl" not in methods or not others:
+        return claims
+    coverage, coverage_correct, kl = _directions(table)
+    for judgement, directions in (
+        (_frontier, (coverage, kl)),
+        (_matched, (coverage, coverage_correct, kl)),
+        (_during_training, (coverage, kl)),
+    ):
+        claims += [judgement(table, others, *direction) for direction in directions]
+    return claims
+
+
+def _directions(table: pd.DataFrame) -> list[tuple[str, str, int]]:
+    """Column, name, and +1 where more is better or -1 where less is."""
+    coverage = coverage_column(table)
+    name = coverage.replace("_at_", "@")
+    return [
+        (coverage, name, 1),
+        (f"{coverage}_correct", f"{name} under pi+", 1),
+        ("conditional_kl", "conditional KL", -1),
+    ]
+
+
+def _collapse(table: pd.DataFrame) -> Claim:
+    final = final_rows(table)
+    means = final[final["method"] == "none"].mean(numeric_only=True)
+    correctness, coverage = means["p_correct"], means[coverage_column(table)]
+    return Claim(
+        "Unregularized RL becomes correct and collapses onto few correct actions "
+        f"(correctness above {COLLAPSED['correctness above']}, coverage below {COLLAPSED['coverage below']})",
+        f"correctness {correctness:.4f}, coverage {coverage:.4f}",
+        bool(correctness > COLLAPSED["correctness above"] and coverage < COLLAPSED["coverage below"]),
+    )
+
+
+def _matched(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:
+    final = final_rows(matched_rows(table)).pivot(index="seed", columns="method", values=column)
+    advantages = {other: sign * (final["cokl"] - final[other]) for other in others}
+    closest = min(others, key=lambda other: advantages[other].mean())
+    mean, half_width = mean_and_half_width(advantages[closest])
+    better = "higher" if sign > 0 else "lower"
+    return Claim(
+        f"At matched correctness, CoKL's {name} is {better} than every other regularizer's",
+        f"CoKL {final['cokl'].mean():.3f}; next {method_label(closest)} {final[closest].mean():.3f}; "
+        f"{better} by {with_spread(mean, half_width, 3)}, in {(advantages[closest] > 0).sum()} of {len(final)} seeds",
+        all(advantage.mean() > 0 for advantage in advantages.values()),
+    )
+
+
+def _during_training(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:
+    trained = matched_rows(table).query("step > 0")
+    curves = sign * trained.pivot_table(index="step", columns="method", values=column)
+    ahead = curves["cokl"] > curves[others].max(axis=1)
+    behind = ", ".join(str(step) for step in ahead.index[~ahead])
+    return Claim(
+        f"At matched correctness, CoKL's {name} is {'highest' if sign > 0 else 'lowest'} throughout training",
+        f"best at {ahead.sum()} of {len(ahead)} evaluated steps" + (f"; not at step {behind}" if behind else ""),
+        bool(ahead.all()),
+    )
+
+
+def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:
+    """Whether no other regularizer, at any coefficient, is as correct as a point of CoKL and better in `column`."""
+    means = final_rows(table).groupby(["method", "beta"])[["p_correct", column]].mean()
+    correctness, metric = means["p_correct"], sign * means[column]
+
+    def dominates(one: tuple[str, float], other: tuple[str, float]) -> bool:
+        return bool(correctness[one] >= correctness[other] and metric[one] >= metric[other])
+
+    ours = [point for point in means.index if point[0] == "cokl"]
+    theirs = [point for point in means.index if point[0] in others]
+    beaten = [point for point in ours if any(dominates(other, point) for other in theirs)]
+    worse = sum(any(dominates(point, other) for point in ours) for other in theirs)
+    better = "higher" if sign > 0 else "lower"
+    return Claim(
+        "The other regularizers either sacrifice correctness or deviate more: none is as correct as CoKL with a "
+        f"{better} {name}, whatever the coefficients",
+        f"{len(ours) - len(beaten)} of CoKL's {len(ours)} coefficients are not dominated"
+        + (f" (but {', '.join(f'{beta:g}' for _, beta in beaten)})" if beaten else "")
+        + f"; CoKL dominates {worse} of the others' {len(theirs)} points",
+        not beaten,
+    )
+
+
+def with_spread(value: float, spread: float, digits: int) -> str:
+    """ "value +- spread", or the value alone where a single seed leaves the spread unknown."""
+    return f"{value:.{digits}f}" + (f" +- {spread:.{digits}f}" if math.isfinite(spread) else "")
+
+
+def mean_and_half_width(values: pd.Series) -> tuple[float, float]:
+    """Mean and half the width of its 95% t-interval; infinite for a single value."""
+    if len(values) < 2:
+        return float(values.mean()), float("inf")
+    return float(values.mean()), float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
+
+
+def render_markdown(table: pd.DataFrame) -> str:
+    """The verdicts and the matched table as a Markdown page."""
+    verdicts = pd.DataFrame(
+        [
+            {"claim": claim.statement, "measured": claim.measured, "held": "yes" if claim.held else "**no**"}
+            for claim in judge(table)
+        ]
+    )
+    return (
+        f"# Controlled multi-solution experiment\n\n{_legend(table)}\n\n## Claims of the paper\n\n"
+        f"{markdown_table(verdicts)}\n## {_MATCHED_TITLE}\n\n{markdown_table(matched_table(table))}"
+    )
+
+
+def render_screen(table: pd.DataFrame) -> str:
+    """The same for a terminal: a paragraph per claim, then the matched table."""
+    claims = judge(table)
+    lines = [f"\nClaims of the paper: {sum(claim.held for claim in claims)} of {len(claims)} held"]
+    if len(claims) < 2:
+        lines.append("(the others compare CoKL with another regularizer: sweep both)")
+    for claim in claims:
+        verdict = "held      " if claim.held else "NOT HELD  "
+        lines.append(textwrap.fill(claim.statement, 100, initial_indent=verdict, subsequent_indent=" " * 10))
+        lines.append(textwrap.fill(claim.measured, 100, initial_indent=" " * 12, subsequent_indent=" " * 12))
+    shown = matched_table(table)
+    shown.columns = [name.replace("_correct", "+") if name.startswith("cov") else name for name in shown.columns]
+    return "\n".join([*lines, "", _MATCHED_TITLE, shown.to_string(index=False), textwrap.fill(_legend(table), 110)])
+
+
+_MATCHED_TITLE = f"Final metrics at the coefficient whose correctness is closest to {MATCHED_CORRECTNESS}"
+
+
+def _legend(table: pd.DataFrame) -> str:
+    counts = f"Seeds: {table['seed'].nunique()}; steps: {final_rows(table)['step'].max()}."
+    return (
+        f"{counts} After a metric, +- is the standard deviation over seeds; "
+        "after a difference, the half-width of its 95% t-interval."
+    )
+
+
+def markdown_table(frame: pd.DataFrame) -> str:
+    """A Markdown table with padded columns."""
+    rows = [list(frame.columns), *frame.astype(str).to_numpy().tolist()]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]]) + "\n"

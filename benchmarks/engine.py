@@ -1,0 +1,82 @@
+"""What is measured of the engine: training a stack of runs, and its matrix products alone (the floor)."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import torch
+
+from bandit.config import SweepConfig
+from bandit.environment import Environment
+from bandit.mlp import StackedMLP
+from bandit.reference import SeedTask, layer_sizes, pretrain, seed_task
+from bandit.training import Run, train
+from benchmarks import naive
+from cokl import regularizers
+
+
+def untrained_task(config: SweepConfig, device: str = "cpu") -> SeedTask:
+    """Seed 0's task with a reference pretrained for one step: speed does not depend on how good it is."""
+    quick = dataclasses.replace(config, pretrain_steps=1)
+    return seed_task(config, 0, pretrain(quick, 0, device, torch.float32))
+
+
+def stack_of(method: str, runs: int) -> list[Run]:
+    """`runs` runs of one method with different coefficients."""
+    regularizer = None if method == "none" else regularizers.get(method)
+    return [Run(0, method, 0.01 * (1 + run), regularizer) for run in range(runs)]
+
+
+def engine_step_seconds(config: SweepConfig, task: SeedTask, method: str, runs: int, steps: int) -> float:
+    """Seconds per run and step of training a stack, its share of evaluations included."""
+    return _timed(lambda: train(dataclasses.replace(config, steps=steps), task, stack_of(method, runs))) / (
+        runs * steps
+    )
+
+
+def floor_step(config: SweepConfig, task: SeedTask, runs: int) -> Callable[[], None]:
+    """One step's eight matrix products for a stack of runs, at the engine's shapes, and nothing else."""
+    sizes = layer_sizes(config)
+    mlp = StackedMLP(sizes, task.parameters.expand(runs, -1))
+    weights, gradients = mlp.blocks[::2], mlp.gradients[::2]
+    inputs = task.train.inputs[: config.batch_size].expand(runs, -1, -1)
+    # Fixed values go in, so that nothing overflows or becomes denormal over the steps.
+    layers = [inputs, *(torch.rand(runs, inputs.shape[1], width) for width in sizes[1:])]
+    outputs = [torch.empty_like(layer) for layer in layers[1:]]
+
+    def step() -> None:
+        for layer, weight in enumerate(weights):
+            torch.bmm(layers[layer], weight, out=outputs[layer])
+        for layer in reversed(range(len(weights))):
+            torch.bmm(layers[layer].transpose(1, 2), layers[layer + 1], out=gradients[layer])
+            if layer:
+                torch.bmm(layers[layer + 1], weights[layer].transpose(1, 2), out=outputs[layer - 1])
+
+    return step
+
+
+def floor_step_seconds(config: SweepConfig, task: SeedTask, runs: int, steps: int) -> float:
+    """Seconds per run and step of `floor_step`."""
+    step = floor_step(config, task, runs)
+
+    def all_steps() -> None:
+        for _ in range(steps):
+            step()
+
+    return _timed(all_steps) / (runs * steps)
+
+
+def naive_step_seconds(config: SweepConfig, environment: Environment, method: str, steps: int) -> float:
+    """Seconds per step of the naive loop on one run."""
+    start = time.perf_counter()
+    naive.train(config, environment, method, 0.01, steps)
+    return (time.perf_counter() - start) / steps
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    with torch.no_grad():
+        work()
+    return time.perf_counter() - start

@@ -1,0 +1,69 @@
+"""The baseline: the loop that a researcher would write for one run, with autograd and boolean masks.
+
+One `nn.Module`, `torch.optim.Adam`, `clip_grad_norm_`, the loss written from the definition.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from bandit.config import SweepConfig
+from bandit.environment import Environment, Stream
+from bandit.reference import layer_sizes, minibatches
+
+
+def _conditional(log_probs: Tensor, mask: Tensor) -> Tensor:
+    masked = log_probs.masked_fill(~mask, -torch.inf)
+    return masked - masked.logsumexp(-1, keepdim=True)
+
+
+def _cokl(log_probs: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
+    target, ours = _conditional(reference, mask), _conditional(log_probs, mask)
+    return (target.exp() * (target - ours).masked_fill(~mask, 0)).sum(-1)
+
+
+def _jensen_shannon(log_probs: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
+    mixture = ((log_probs.exp() + reference.exp()) / 2).log()
+    halves = [(p.exp() * (p - mixture)).sum(-1) for p in (log_probs, reference)]
+    return (halves[0] + halves[1]) / 2
+
+
+PENALTIES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor] | None] = {
+    "none": None,
+    "entropy": lambda log_probs, reference, mask: (log_probs.exp() * log_probs).sum(-1),
+    "forward_kl": lambda log_probs, reference, mask: (reference.exp() * (reference - log_probs)).sum(-1),
+    "reverse_kl": lambda log_probs, reference, mask: (log_probs.exp() * (log_probs - reference)).sum(-1),
+    "jensen_shannon": _jensen_shannon,
+    "cokl": _cokl,
+}
+
+
+def train(config: SweepConfig, environment: Environment, method: str, beta: float, steps: int) -> None:
+    """Train one run for `steps` steps, evaluating its correctness as often as `config` asks for."""
+    sizes = list(itertools.pairwise(layer_sizes(config)))
+    layers = [layer for fan_in, fan_out in sizes for layer in (nn.Linear(fan_in, fan_out), nn.Tanh())]
+    policy = nn.Sequential(*layers[:-1])
+    penalty = PENALTIES[method]
+    inputs, test_inputs = environment.train_inputs.float(), environment.test_inputs.float()
+    mask, test_mask = (environment.correct.mask[c] for c in (environment.train_clusters, environment.test_clusters))
+    with torch.no_grad():
+        reference = policy(inputs).log_softmax(-1)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate)
+    batches = minibatches(config, 0, Stream.RL_BATCHES)
+    for step in range(steps):
+        if step % config.eval_interval == 0:
+            with torch.no_grad():
+                (policy(test_inputs).softmax(-1) * test_mask).sum(-1).mean()
+        batch = next(batches)
+        log_probs = policy(inputs[batch]).log_softmax(-1)
+        loss = -(log_probs.exp() * mask[batch]).sum(-1).mean()
+        if penalty is not None:
+            loss = loss + beta * penalty(log_probs, reference[batch], mask[batch]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(policy.parameters(), config.max_gradient_norm)
+        optimizer.step()

@@ -1,0 +1,49 @@
+"""Commands that draw: `cokl figures` and `cokl reproduce`. Light: heavy imports are inside `run`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bandit.commands import Report, Sweep, SweepOptions
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Draw the paper's figures of the controlled experiment from a finished sweep, as PDF and PNG."""
+
+    results: Path = Path("runs/paper")
+    """Folder of a finished sweep."""
+    out: Path | None = None
+    """Folder for the figures (default: RESULTS/figures)."""
+
+    def run(self) -> int:
+        """Draw every figure and say where it is."""
+        from bandit.store import read_sweep
+        from figures import dynamics, schematic, style, tradeoff
+
+        table = read_sweep(self.results)
+        folder = self.out or self.results / "figures"
+        drawn = {
+            "figure1_constraint_scopes": schematic.draw(),
+            "figure2_tradeoff": tradeoff.draw(table),
+            "figure3_dynamics": dynamics.draw(table),
+        }
+        for name, figure in drawn.items():
+            for path in style.save(figure, folder, name):
+                print(path)
+        return 0
+
+
+@dataclass(frozen=True)
+class Reproduce(SweepOptions):
+    """The whole controlled experiment: all runs, all figures, and a verdict on each claim of the paper."""
+
+    def run(self) -> int:
+        """Sweep, draw, judge; what is already trained is not trained again."""
+        sweep = Sweep(self.preset, self.out, self.jobs, self.backend, self.config)
+        for command in (sweep, Figures(self.folder), Report(self.folder)):
+            code = command.run()
+            if code:
+                return code
+        return 0

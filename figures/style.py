@@ -1,0 +1,109 @@
+"""How every figure looks: sizes, fonts, and one colour, marker and line per method, everywhere the same.
+
+Colours are Okabe and Ito's colour-blind safe palette; markers and dashes tell the methods apart in grey print too.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+
+from bandit.store import write_atomically
+
+TEXT_WIDTH = 7.0
+"""Width of a two-column page's text, inches."""
+COLUMN_WIDTH = 3.33
+"""Width of one column, inches."""
+
+RC: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e3e3e3",
+    "grid.linewidth": 0.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 3.6,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 300,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "cokl",
+}
+
+
+@dataclass(frozen=True)
+class MethodStyle:
+    """Colour, marker and dash pattern of a method."""
+
+    color: str
+    marker: str
+    dashes: tuple[float, ...] = ()
+
+    def line(self) -> dict:
+        """Keyword arguments for a line with markers."""
+        return {"color": self.color, "marker": self.marker, "dashes": self.dashes or (None, None)}
+
+
+METHOD_STYLES = {
+    "reference": MethodStyle("#000000", "*"),
+    "none": MethodStyle("#000000", "X"),
+    "cokl": MethodStyle("#D55E00", "o"),
+    "forward_kl": MethodStyle("#0072B2", "s", (5, 1.2)),
+    "reverse_kl": MethodStyle("#56B4E9", "D", (5, 1.2, 1.2, 1.2)),
+    "jensen_shannon": MethodStyle("#009E73", "^", (2.5, 1.2)),
+    "entropy": MethodStyle("#E69F00", "v", (1.2, 1.2)),
+    "correct_forward_kl": MethodStyle("#CC79A7", "P", (5, 1.2)),
+    "correct_reverse_kl": MethodStyle("#7A4B94", "d", (5, 1.2, 1.2, 1.2)),
+    "cokl_without_term1": MethodStyle("#8C564B", "<", (2.5, 1.2)),
+    "cokl_without_term2": MethodStyle("#7F7F7F", ">", (1.2, 1.2)),
+}
+
+_SPARE_COLORS = ["#332288", "#117733", "#882255", "#999933"]
+_SPARE_MARKERS = "hp8H"
+
+
+def method_style(method: str) -> MethodStyle:
+    """A method's style; methods that are not in the table get one of the spare colours, fixed by their name."""
+    if method in METHOD_STYLES:
+        return METHOD_STYLES[method]
+    position = sum(method.encode()) % len(_SPARE_COLORS)
+    return MethodStyle(_SPARE_COLORS[position], _SPARE_MARKERS[position], (3, 1, 1, 1))
+
+
+def new_figure(width: float, height: float, **subplots) -> tuple[Figure, list[plt.Axes]]:
+    """A figure of the given size in inches, and its axes as a flat list. Draw inside `with mpl.rc_context(RC)`."""
+    figure, axes = plt.subplots(figsize=(width, height), squeeze=False, **subplots)
+    return figure, list(axes.flat)
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write `name`.pdf and `name`.png into `folder`, without timestamps, and close the figure; returns the paths."""
+    paths = [folder / f"{name}.pdf", folder / f"{name}.png"]
+    for path, metadata in zip(paths, ({"CreationDate": None}, {"Software": None}), strict=True):
+        buffer = io.BytesIO()
+        with mpl.rc_context(RC):
+            figure.savefig(buffer, format=path.suffix[1:], metadata=metadata)
+        write_atomically(path, partial(Path.write_bytes, data=buffer.getvalue()))
+    plt.close(figure)
+    return paths
+
+
+mpl.use("Agg", force=False)

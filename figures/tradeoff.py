@@ -1,0 +1,62 @@
+"""Figure 2: correctness against coverage@64 (left) and against conditional KL (right), a curve per method over beta."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bandit.claims import coverage_column, final_rows, method_label
+from figures.style import RC, TEXT_WIDTH, method_style, new_figure
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """`table` is a sweep table. Points are means over seeds, bars standard deviations in both directions."""
+    coverage = coverage_column(table)
+    with mpl.rc_context(RC):
+        figure, (left, right) = new_figure(TEXT_WIDTH, 2.75, ncols=2)
+        _panel(left, table, coverage)
+        _panel(right, table, "conditional_kl")
+        left.set_ylabel(f"Coverage@{coverage.rsplit('_', 1)[1]}")
+        right.set_ylabel(r"$D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+}\,\Vert\,\pi_\theta^{+})$ [nats]")
+        for axes in (left, right):
+            axes.set_xlabel(r"Correctness $P_{\mathrm{corr}}$ (axis stretched towards 1)")
+            axes.set_xscale("function", functions=(_stretch, _unstretch))
+            axes.set_xticks([0.1, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98])
+            axes.margins(x=0.04)
+        handles, labels = left.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    return figure
+
+
+def _stretch(correctness: np.ndarray) -> np.ndarray:
+    return -np.log(np.clip(1 - correctness, 1e-6, None))
+
+
+def _unstretch(position: np.ndarray) -> np.ndarray:
+    return 1 - np.exp(-position)
+
+
+def _panel(axes: Axes, table: pd.DataFrame, column: str) -> None:
+    final = final_rows(table)
+    for method, runs in final.groupby("method", sort=False):
+        points = runs.groupby("beta")[["p_correct", column]].agg(["mean", "std"])
+        x, y = points["p_correct"], points[column]
+        style = method_style(str(method))
+        axes.plot(
+            x["mean"], y["mean"], label=method_label(str(method)), zorder=5 if method == "none" else 3, **style.line()
+        )
+        axes.errorbar(
+            x["mean"],
+            y["mean"],
+            xerr=x["std"],
+            yerr=y["std"],
+            fmt="none",
+            ecolor=style.color,
+            elinewidth=0.6,
+            alpha=0.6,
+        )
+    reference = table[table["method"] == "reference"][["p_correct", column]].mean()
+    axes.plot(*reference, linestyle="none", label=method_label("reference"), marker="*", color="black", markersize=7)

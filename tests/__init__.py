@@ -1,0 +1,1 @@
+"""Tests, one folder per package; `oracles` holds naive references that use none of the tested code."""

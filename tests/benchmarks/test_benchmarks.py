@@ -1,0 +1,51 @@
+"""The benchmarks run and report what they promise; how fast anything is, is no test's business."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from benchmarks import naive
+from cokl import regularizers
+from cokl.policy import CorrectSet, Policy
+
+
+def benchmark(*arguments: str) -> str:
+    """What a benchmark prints."""
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("method", [method for method, penalty in naive.PENALTIES.items() if penalty is not None])
+def test_the_naive_loop_computes_the_same_loss(method):
+    generator = torch.Generator().manual_seed(0)
+    logits, reference_logits = torch.randn(2, 7, 9, dtype=torch.float64, generator=generator)
+    mask = torch.rand(7, 9, generator=generator) < 0.4
+    mask[:, 0] = True
+    policy, reference = (Policy(x, CorrectSet.from_mask(mask)) for x in (logits, reference_logits))
+    penalty = naive.PENALTIES[method]
+    assert penalty is not None
+    torch.testing.assert_close(
+        penalty(policy.log_probs, reference.log_probs, mask), regularizers.get(method).value(policy, reference)
+    )
+
+
+def test_sweep_reports_seconds_and_their_ratios(tmp_path):
+    path = tmp_path / "sweep.json"
+    printed = benchmark("sweep", "--rounds", "1", "--steps", "2", "--json", str(path))
+    result = json.loads(path.read_text())
+    assert set(result["by_method"]["engine_s"]) == set(naive.PENALTIES)
+    assert result["naive_over_engine"] == pytest.approx(result["naive_s"] / result["engine_s"])
+    assert result["engine_over_floor"] == pytest.approx(result["engine_s"] / result["floor_s"])
+    assert all(result[name] > 0 for name in ("naive_s", "engine_s", "floor_s"))
+    assert printed.startswith("seconds per 1,000-step run")
+
+
+def test_parts_reports_every_part(tmp_path):
+    path = tmp_path / "parts.json"
+    benchmark("parts", "--rounds", "1", "--runs", "2", "--json", str(path))
+    parts = json.loads(path.read_text())
+    assert {"matrix products (the floor)", "Adam", "whole step"} <= set(parts)
+    assert all(microseconds > 0 for microseconds in parts.values())

@@ -1,0 +1,168 @@
+"""Exact values and logit gradients of every regularizer against the definitions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from cokl import regularizers
+from cokl.policy import CorrectSet, Policy
+from cokl.regularizers import Regularizer
+from tests.cokl.cases import LARGEST_LOGIT, VARIANTS, Case, assert_close, cases, every_regularizer, moderate_cases
+from tests.oracles import exact
+
+
+def defined_values(variant: str, case: Case, library: Any) -> list[float]:
+    """The value of each context by definition."""
+    return [
+        float(
+            exact.VALUES[variant](
+                exact.softmax(logits, library), exact.softmax(reference_logits, library), correct, library
+            )
+        )
+        for logits, reference_logits, correct in case.contexts()
+    ]
+
+
+def defined_gradients(variant: str, case: Case) -> list[list[float]]:
+    """The logit gradient of each context by finite differences of the definition in many digits."""
+    return [
+        [float(slope) for slope in exact.finite_difference(exact.VALUES[variant], *context)]
+        for context in case.contexts()
+    ]
+
+
+def test_every_regularizer_has_a_definition_to_be_compared_with():
+    assert set(regularizers.names()) <= set(exact.VALUES)
+
+
+@every_regularizer
+@given(case=moderate_cases())
+def test_value_equals_definition_in_float64(variant: str, case: Case):
+    assert_close(VARIANTS[variant].value(*case.policies()), defined_values(variant, case, math), 1e-10)
+
+
+@every_regularizer
+@given(case=cases())
+def test_value_equals_definition_for_extreme_logits(variant: str, case: Case):
+    assert_close(VARIANTS[variant].value(*case.policies()), defined_values(variant, case, exact.PRECISE), 1e-10)
+
+
+@every_regularizer
+@given(case=cases())
+def test_logit_gradient_equals_autograd(variant: str, case: Case):
+    policy, reference = case.policies()
+    autograd = Regularizer.logit_gradient(VARIANTS[variant], policy, reference)
+    assert_close(VARIANTS[variant].logit_gradient(policy, reference), autograd, 1e-10)
+
+
+@every_regularizer
+@settings(max_examples=20)
+@given(case=cases())
+def test_logit_gradient_equals_finite_differences_of_the_definition(variant: str, case: Case):
+    assert_close(VARIANTS[variant].logit_gradient(*case.policies()), defined_gradients(variant, case), 1e-10)
+
+
+@every_regularizer
+@settings(max_examples=20)
+@given(case=cases(largest=1.0))
+def test_logit_gradient_equals_finite_differences_of_the_value(variant: str, case: Case):
+    policy, reference = case.policies()
+    step = 1e-5
+    slopes = torch.empty_like(policy.logits)
+    for action in range(slopes.shape[-1]):
+        offset = torch.zeros(slopes.shape[-1], dtype=slopes.dtype)
+        offset[action] = step
+        ends = [Policy(policy.logits + sign * offset, policy.correct) for sign in (1, -1)]
+        values = [VARIANTS[variant].value(end, reference) for end in ends]
+        slopes[:, action] = (values[0] - values[1]) / (2 * step)
+    assert_close(VARIANTS[variant].logit_gradient(policy, reference), slopes, 1e-6)
+
+
+@every_regularizer
+@given(case=cases())
+def test_float32_follows_float64_to_its_rounding(variant: str, case: Case):
+    case = case.map(lambda x: x if x.dtype == bool else x.astype(np.float32).astype(np.float64))
+    regularizer = VARIANTS[variant]
+    for face in (regularizer.value, regularizer.logit_gradient):
+        single = face(*case.policies(torch.float32))
+        assert single.dtype == torch.float32
+        assert bool(single.isfinite().all())
+        scale = max(1.0, np.abs(case.logits).max(), np.abs(case.reference_logits).max())
+        assert_close(single.double(), face(*case.policies()), 2e-6 * scale)
+
+
+@every_regularizer
+@pytest.mark.parametrize("log_mass", [math.log(1e-30), math.log(1e-300), -LARGEST_LOGIT / 2, -1e-30])
+def test_extreme_correctness_of_the_policy_and_of_the_reference(variant: str, log_mass: float):
+    """Correct actions hold almost no, or almost all, probability: of the policy, of the reference, of both."""
+    mask = np.array([[True, True, False, False, False]])
+    ordinary = np.array([[0.3, -1.2, 0.7, 0.0, -0.4]])
+    advantage = log_mass if log_mass < -1 else -math.log(-log_mass)
+    extreme = ordinary + advantage * mask
+    for logits, reference_logits in ((extreme, ordinary), (ordinary, extreme), (extreme, extreme)):
+        case = Case(logits, reference_logits, mask)
+        assert_close(VARIANTS[variant].value(*case.policies()), defined_values(variant, case, exact.PRECISE), 1e-10)
+        assert_close(VARIANTS[variant].logit_gradient(*case.policies()), defined_gradients(variant, case), 1e-10)
+
+
+@every_regularizer
+def test_contexts_without_a_correct_action_are_zero_for_conditional_regularizers(variant: str):
+    case = Case(np.array([[1.0, -2.0, 0.5]]), np.array([[0.0, 3.0, -1.0]]), np.zeros((1, 3), dtype=bool))
+    value = VARIANTS[variant].value(*case.policies())
+    gradient = VARIANTS[variant].logit_gradient(*case.policies())
+    assert bool((value == 0).all()) == VARIANTS[variant].conditional
+    assert bool((gradient == 0).all()) == VARIANTS[variant].conditional
+
+
+@st.composite
+def cases_with_impossible_actions(draw: st.DrawFn) -> Case:
+    """Batches with some logits of -inf, but some correct action possible under every reference (Z_ref > 0)."""
+    case = draw(cases(largest=1.0, allow_empty=False, min_actions=2))
+    rows = np.arange(len(case.mask))
+    impossible, impossible_reference = (draw(arrays(bool, case.mask.shape)) for _ in range(2))
+    impossible[rows, draw(st.integers(0, case.mask.shape[1] - 1))] = False
+    impossible_reference[rows, case.mask.argmax(-1)] = False
+    return Case(
+        np.where(impossible, -np.inf, case.logits),
+        np.where(impossible_reference, -np.inf, case.reference_logits),
+        case.mask,
+    )
+
+
+@every_regularizer
+@given(case=cases_with_impossible_actions())
+def test_actions_of_probability_zero_give_the_extended_value_and_no_nan(variant: str, case: Case):
+    policy, reference = case.policies()
+    value = VARIANTS[variant].value(policy, reference)
+    assert_close(value, defined_values(variant, case, exact.PRECISE), 1e-10)
+    gradient = VARIANTS[variant].logit_gradient(policy, reference)
+    defined = torch.tensor(defined_gradients(variant, case), dtype=torch.float64)
+    finite = value.isfinite()
+    assert_close(gradient[finite], defined[finite], 1e-10)
+
+
+@every_regularizer
+@given(case=moderate_cases(), runs=st.integers(1, 3), shared_axis=st.booleans())
+def test_runs_axis_broadcasts_against_one_reference(variant: str, case: Case, runs: int, shared_axis: bool):
+    """Logits (R, B, A) against a reference (1, B, A), with correct sets given as (B, A) or as (1, B, A)."""
+    mask = torch.from_numpy(case.mask)
+    correct = CorrectSet.from_mask(mask[None] if shared_axis else mask)
+    policy, reference = case.policies()
+    scales = 1 / torch.arange(1.0, runs + 1, dtype=torch.float64)
+    stacked = Policy(policy.logits * scales[:, None, None], correct)
+    shared = Policy(reference.logits[None], correct)
+    regularizer = VARIANTS[variant]
+    values, gradients = regularizer.value(stacked, shared), regularizer.logit_gradient(stacked, shared)
+    assert gradients.shape == stacked.logits.shape
+    for run, scale in enumerate(scales):
+        alone = Policy(policy.logits * scale, policy.correct)
+        assert_close(values.expand(runs, *values.shape[1:])[run], regularizer.value(alone, reference), 1e-12)
+        assert_close(gradients[run], regularizer.logit_gradient(alone, reference), 1e-12)

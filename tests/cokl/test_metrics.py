@@ -1,0 +1,117 @@
+"""Metrics: coverage against its definition and against sampling, correctness, and zero-correct groups."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cokl import regularizers
+from cokl.metrics import conditional_kl, correctness, coverage, expected_zero_correct_rate, zero_correct_rate
+from cokl.policy import CorrectSet, Policy
+from tests.cokl.cases import Case, assert_close, cases, masks, moderate_cases
+from tests.oracles import exact
+
+
+@given(case=cases(allow_empty=False), k=st.sampled_from([1, 2, 64, 1000]), conditional=st.booleans())
+def test_coverage_equals_its_definition(case: Case, k: int, conditional: bool):
+    expected = []
+    for logits, _, correct in case.contexts():
+        policy = exact.softmax(logits, exact.PRECISE)
+        drawn_from = exact.conditioned(policy, correct) if conditional else policy
+        expected.append(float(exact.coverage(drawn_from, correct, k)))
+    assert_close(coverage(case.policies()[0], k, conditional), expected, 1e-12)
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+def test_coverage_at_64_agrees_with_sampling(conditional: bool):
+    """Within four standard errors, which are small enough to tell pi from pi+ and 64 draws from 63."""
+    trials, draws, actions, num_correct = 40_000, 64, 40, 12
+    generator = np.random.default_rng(20260)
+    logits = generator.normal(size=actions)
+    logits[:num_correct] -= 2
+    correct = np.arange(actions) < num_correct
+    policy = Policy(torch.from_numpy(logits), CorrectSet.from_mask(torch.from_numpy(correct)))
+    probs = np.exp(logits) * (correct if conditional else 1)
+    samples = generator.choice(actions, size=(trials, draws), p=probs / probs.sum())
+    shares = np.mean([(samples == action).any(-1) for action in range(num_correct)], axis=0)
+    standard_error = shares.std(ddof=1) / math.sqrt(trials)
+    exact_value = coverage(policy, draws, conditional).item()
+    assert abs(shares.mean() - exact_value) < 4 * standard_error
+    for other in (coverage(policy, draws - 1, conditional), coverage(policy, draws, not conditional)):
+        assert abs(shares.mean() - other.item()) > 4 * standard_error
+
+
+def test_coverage_of_certain_and_of_hardly_possible_actions():
+    certain = Policy(torch.tensor([0.0, -torch.inf]), CorrectSet.from_mask(torch.tensor([True, False])))
+    assert coverage(certain, 64) == 1
+    rare = Policy(torch.tensor([-1e4, 0.0, 0.0]), CorrectSet.from_mask(torch.tensor([True, False, False])))
+    assert coverage(rare, 64) == 0
+    assert coverage(rare, 64, conditional=True) == 1
+    tiny = Policy(torch.tensor([math.log(1e-20), 0.0], dtype=torch.float64), certain.correct)
+    assert_close(coverage(tiny, 64) / 64e-20, torch.tensor(1.0), 1e-12)
+
+
+def test_coverage_refuses_no_draws_and_contexts_without_a_correct_action():
+    policy = Policy(torch.zeros(2, 2), CorrectSet.from_mask(torch.tensor([[True, False], [False, False]])))
+    with pytest.raises(ValueError, match="k: expected at least one draw, got 0"):
+        coverage(policy[[0]], 0)
+    with pytest.raises(ValueError, match="correct: coverage is undefined for a context without a correct action"):
+        coverage(policy, 64)
+    none = Policy(torch.zeros(1, 2), CorrectSet(torch.zeros(1, 0, dtype=torch.int64), None, 2))
+    with pytest.raises(ValueError, match="correct: coverage is undefined for a context without a correct action"):
+        coverage(none, 64)
+
+
+@given(case=cases())
+def test_correctness_is_the_mass_of_the_correct_actions(case: Case):
+    policy, _ = case.policies()
+    expected = [
+        float(exact.mass(exact.softmax(logits, exact.PRECISE), correct)) for logits, _, correct in case.contexts()
+    ]
+    assert_close(correctness(policy), expected, 1e-12)
+    assert bool(((correctness(policy) >= 0) & (correctness(policy) <= 1)).all())
+
+
+@given(case=moderate_cases())
+def test_conditional_kl_is_cokl(case: Case):
+    assert torch.equal(conditional_kl(*case.policies()), regularizers.get("cokl").value(*case.policies()))
+
+
+def test_zero_correct_rate_counts_groups():
+    rewards = torch.tensor([[0, 0, 0], [0, 1, 0], [1, 1, 1], [0, 0, 0]])
+    for dtype in (torch.float32, torch.int64, torch.bool):
+        assert zero_correct_rate(rewards.to(dtype)) == 0.5
+
+
+def test_zero_correct_rate_refuses_no_groups():
+    with pytest.raises(ValueError, match="rewards: expected at least one group"):
+        zero_correct_rate(torch.zeros(0, 8))
+
+
+@given(case=cases(), size=st.integers(1, 16))
+def test_expected_zero_correct_rate_equals_its_definition(case: Case, size: int):
+    expected = []
+    for logits, _, correct in case.contexts():
+        incorrect = exact.mass(exact.softmax(logits, exact.PRECISE), exact.opposite(correct))
+        expected.append(float(incorrect**size))
+    assert_close(expected_zero_correct_rate(case.policies()[0], size), expected, 1e-12)
+
+
+def test_expected_zero_correct_rate_refuses_empty_groups():
+    policy = Policy(torch.zeros(2), CorrectSet.from_mask(torch.tensor([True, True])))
+    with pytest.raises(ValueError, match="group_size: expected at least one draw, got 0"):
+        expected_zero_correct_rate(policy, 0)
+
+
+@given(mask=masks(2, 5, allow_empty=False), k=st.integers(1, 100))
+def test_coverage_grows_with_draws_and_is_larger_under_the_conditional_policy(mask: np.ndarray, k: int):
+    policy = Policy(
+        torch.linspace(-1, 1, 10, dtype=torch.float64).reshape(2, 5), CorrectSet.from_mask(torch.tensor(mask))
+    )
+    assert bool((coverage(policy, k + 1) >= coverage(policy, k)).all())
+    assert bool((coverage(policy, k, conditional=True) >= coverage(policy, k) - 1e-15).all())

@@ -1,0 +1,8 @@
+"""Settings of the whole suite: the same examples on every run, and one thread per process."""
+
+import torch
+from hypothesis import settings
+
+settings.register_profile("suite", derandomize=True, deadline=None, max_examples=40)
+settings.load_profile("suite")
+torch.set_num_threads(1)

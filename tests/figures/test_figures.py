@@ -1,0 +1,45 @@
+"""Figures show the table's numbers, tell every method apart, and are the same bytes each time."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from cokl import regularizers
+from figures import dynamics, schematic, style, tradeoff
+from tests.bandit.test_claims import GOOD, sweep_table
+
+
+def lines_of(axes) -> dict[str, np.ndarray]:
+    """Each labelled line's points (n, 2)."""
+    return {line.get_label(): line.get_xydata() for line in axes.lines if not line.get_label().startswith("_")}
+
+
+def test_tradeoff_draws_means_over_seeds():
+    left, right = tradeoff.draw(sweep_table(GOOD)).axes
+    np.testing.assert_allclose(lines_of(left)["CoKL"], [[0.9751, 0.2001], [0.9551, 0.6001]])
+    np.testing.assert_allclose(lines_of(right)["Forward KL"], [[0.9651, 3.0001], [0.8001, 1.2001]])
+
+
+def test_dynamics_draws_the_matched_coefficient():
+    _, right = dynamics.draw(sweep_table(GOOD)).axes
+    lines = lines_of(right)
+    np.testing.assert_allclose(lines[r"CoKL, $\beta=0.1$"], [[0, 1e-4], [100, 0.1501], [200, 0.3001]])
+    assert r"Forward KL, $\beta=0.001$" in lines
+
+
+def test_every_registered_method_has_a_style_of_its_own():
+    names = ["none", *regularizers.names()]
+    styles = [style.method_style(name) for name in names]
+    assert all(name in style.METHOD_STYLES for name in names)
+    for (first, a), (second, b) in itertools.combinations(zip(names, styles, strict=True), 2):
+        assert a.color != b.color, (first, second)
+        assert a.marker != b.marker, (first, second)
+    assert style.method_style("unheard_of") == style.method_style("unheard_of")
+
+
+@pytest.mark.parametrize("draw", [schematic.draw, lambda: tradeoff.draw(sweep_table(GOOD))])
+def test_pictures_are_reproducible(draw, tmp_path):
+    first, second = (style.save(draw(), tmp_path / name, "picture") for name in ("a", "b"))
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()

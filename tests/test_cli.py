@@ -1,0 +1,96 @@
+"""The command line as a user meets it: help, bad input in one line with exit code 2, and the whole of `reproduce`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.bandit.conftest import tiny_flags
+
+__all__ = ["tiny_flags"]
+
+
+def cokl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    """Run the console script in a process of its own."""
+    return subprocess.run(
+        [Path(sys.executable).with_name("cokl"), *arguments], capture_output=True, text=True, check=False, **options
+    )
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["bandit"], ["bandit", "sweep"], ["bandit", "report"], ["figures"], ["reproduce"]]
+)
+def test_every_command_has_help(command):
+    result = cokl(*command, "--help")
+    assert result.returncode == 0
+    assert "usage: cokl" in result.stdout
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["bandit", "sweep", "--methods", "cokl,nonsense"], "unknown method 'nonsense'; known: none, cokl,"),
+        (["bandit", "sweep", "--methods", "cokl,cokl"], "methods: expected different names"),
+        (["bandit", "sweep", "--betas", "-0.1"], "betas: expected finite coefficients > 0, got -0.1"),
+        (["bandit", "sweep", "--betas=nan"], "betas: expected finite coefficients > 0, got nan"),
+        (["bandit", "sweep", "--betas", "much"], "--betas"),
+        (["bandit", "sweep", "--seeds", "0"], "seeds: expected at least 1, got 0"),
+        (["bandit", "sweep", "--steps", "0"], "steps: expected at least 1, got 0"),
+        (["bandit", "sweep", "--jobs", "0"], "jobs: expected at least 1, got 0"),
+        (["bandit", "sweep", "--correct-actions", "200"], "environment.correct_actions: expected 1 to 199, got 200"),
+        (["bandit", "sweep", "--preset", "slow"], "'slow'"),
+        (["bandit", "sweep", "--out", "/dev/null/results"], "cannot write to /dev/null/results"),
+        (["bandit", "sweep", "--nonsense", "1"], "--nonsense"),
+        (["bandit", "report", "--results", "/nowhere"], "no finished sweep in /nowhere"),
+        (["figures", "--results", "/nowhere"], "no finished sweep in /nowhere"),
+        (["nonsense"], "nonsense"),
+        ([], "Expected one of"),
+    ],
+)
+def test_bad_input_gets_one_line_and_exit_code_2(arguments, says):
+    result = cokl(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("cokl: error: ")
+    assert says in line
+
+
+def test_another_configurations_folder_is_refused(tiny_flags, tmp_path):
+    flags = ["--out", str(tmp_path), "--methods", "none", "--seeds", "1"]
+    assert cokl("bandit", "sweep", *tiny_flags, *flags).returncode == 0
+    result = cokl("bandit", "sweep", *tiny_flags, *flags, "--learning-rate", "0.5")
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert "learning_rate: 0.0012 there, 0.5 asked for" in line
+
+
+def test_reproduce_leaves_table_figures_and_verdicts(tiny_flags, tmp_path):
+    folder = tmp_path / "results"
+    betas = ["--betas", "0.01,0.1", "--methods", "none", "forward_kl", "cokl", "--seeds", "2"]
+    result = cokl("reproduce", *tiny_flags, *betas, "--out", str(folder))
+    assert result.returncode == 0, result.stderr
+    assert "Claims of the paper:" in result.stdout
+    assert "| claim" in (folder / "claims.md").read_text()
+    for name in ("figure1_constraint_scopes", "figure2_tradeoff", "figure3_dynamics"):
+        assert (folder / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert "run/s" in result.stderr or "s/run" in result.stderr
+
+
+def test_csv_holds_the_same_table(tiny_flags, tmp_path):
+    result = cokl("bandit", "sweep", *tiny_flags, "--methods", "none,cokl", "--betas", "0.1", "--seeds", "1", "--csv",
+                  "--out", str(tmp_path))  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "sweep.csv"), pd.read_parquet(tmp_path / "sweep.parquet"))
+
+
+@pytest.mark.parametrize("code", ["import cokl", "from cokl.cli import _parse; _parse(['figures'])", "import bandit"])
+def test_start_up_loads_no_heavy_library(code):
+    heavy = ("torch", "numpy", "pandas", "matplotlib", "scipy", "joblib", "verl", "ray")
+    check = f"{code}\nimport sys\nprint([m for m in {heavy} if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
