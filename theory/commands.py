@@ -16,7 +16,7 @@ class Check:
     list: bool = False
     """Print the claims with their sources and stop."""
     only: tuple[str, ...] = ()
-    """Check these claims alone."""
+    """Check these claims alone, separated by commas or spaces."""
     json: Path | None = None
     """Write the table as JSON to this file as well."""
     out: Path = Path("runs/theory")
@@ -40,10 +40,11 @@ class Check:
         from theory.report import check_claims, to_json, to_markdown, to_text, write_whole
 
         claims = registered_claims()
-        unknown = [name for name in self.only if name not in claims]
+        asked = [name for text in self.only for name in text.split(",") if name]
+        unknown = [name for name in asked if name not in claims]
         if unknown:
             raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
-        chosen = [claim for name, claim in claims.items() if not self.only or name in self.only]
+        chosen = [claim for name, claim in claims.items() if not asked or name in asked]
         progress = tqdm(total=len(chosen), unit="claim")
         results = []
         for claim in chosen:

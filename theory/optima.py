@@ -114,8 +114,8 @@ def population_optimum(
     anchor = exact_q if fraction is None or method != "entropy" else fraction
     low, high = _bracket(problem.slope, anchor, exact_beta, digits)
     why = (
-        f"the slope is positive at logit Z = {mpmath.nstr(low, min(digits, 8) + 2)} - and negative at + "
-        f"{mpmath.nstr(high - low, 2)} in interval arithmetic; {problem.why}"
+        f"the slope changes sign from + to - within {mpmath.nstr(high - low, 2)} of logit Z* = {mpmath.nstr(low, 10)}, in "
+        f"interval arithmetic; {problem.why}"
     )
     with mp.workdps(_working_digits(low, digits)):
         mass, gap = 1 / (1 + mp.exp(-low)), 1 / (1 + mp.exp(low))

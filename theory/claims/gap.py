@@ -32,8 +32,8 @@ def parameter_grid(count: int) -> list[tuple[mpf, mpf]]:
     per_axis = max(int(count**0.5), 4)
     logits = np.linspace(*LOGIT_Q, per_axis)
     betas = np.concatenate([10 ** np.linspace(-3, 3, per_axis), [1 - 1e-9, 1.0, 1 + 1e-9]])
-    masses = 1 / (1 + np.exp(-logits)).clip(1e-6, 1 - 1e-6)
-    return [(mpf(float(q)), mpf(float(beta))) for q in masses.clip(1e-6, 1 - 1e-6) for beta in betas]
+    masses = (1 / (1 + np.exp(-logits))).clip(1e-6, 1 - 1e-6)
+    return [(mpf(float(q)), mpf(float(beta))) for q in masses for beta in betas]
 
 
 def over_domain(function: Callable[[Interval, Interval, Interval], Interval], effort: Effort) -> Proof:

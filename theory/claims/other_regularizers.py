@@ -243,14 +243,14 @@ def restricted_regimes(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     q_box = (-13.82, 10.0)
     proofs = {
-        "Z* < q for beta > 1": prove_positive(below, [LOGIT_Q, (0.001, 6.91)], effort.boxes),
-        "Z* > q for beta < 1": prove_positive(above, [LOGIT_Q, (-6.91, -0.001)], effort.boxes),
+        "Z* < q for beta > 1": prove_positive(below, [LOGIT_Q, (0.02, 6.91)], effort.boxes),
+        "Z* > q for beta < 1": prove_positive(above, [LOGIT_Q, (-6.91, -0.02)], effort.boxes),
         "gap above the threshold": prove_positive(gap(1), [q_box, (0.05, 5.0)], effort.boxes),
         "none below it": prove_positive(gap(-1), [q_box, (0.05, 5.0)], effort.boxes),
     }
     limit = abs(formulas.restricted_reverse_kl_optimum(mp, mpf("0.3"), mpf(10) ** 60) / (mpf("0.3") / mp.e) - 1)
     return [
-        proved("q in [1e-6, 1 - 1e-6], beta 0.1% (5% for the gap) beyond each threshold", proofs),
+        proved("q in [1e-6, 1 - 1e-6], beta 2% (5% for the gap) beyond each threshold", proofs),
         Evidence("50 digits", "Z* -> q / e", float(limit), 1e-45),
     ]
 
