@@ -32,8 +32,8 @@ def recovery(mass: float | FloatArray, group_size: int | FloatArray) -> FloatArr
 
     mass: Z in (0, 1]. group_size: G >= 1. Arrays broadcast. Raises InputError naming the argument out of its range.
 
-    Few expected correct responses, (G + 1) Z < 1: the integral is -log Z - H_G + int_0^Z (1 - (1 - t)^G) / t dt, where the
-    last integrand is smooth. Otherwise 1 - t = (1 - Z) exp(-w / (G + 1)) turns it into
+    Few expected correct responses, (G + 1) Z < 1: the integral is -log Z - H_G + int_0^Z (1 - (1 - t)^G) / t dt, where
+    the last integrand is smooth. Otherwise 1 - t = (1 - Z) exp(-w / (G + 1)) turns it into
     (1 - Z)^(G + 1) / (G + 1) int_0^inf e^-w / (1 - (1 - Z) exp(-w / (G + 1))) dw, whose poles have |w| > 1.
     """
     mass, group_size = np.broadcast_arrays(*_validated(mass, group_size))

@@ -52,7 +52,9 @@ class Interval:
         if self.low >= 0 and other.low >= 0:
             return Interval((self.low * other.low).lower(), (self.high * other.high).upper())
         products = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
-        return Interval(_least(product.lower() for product in products), _largest(product.upper() for product in products))
+        return Interval(
+            _least(product.lower() for product in products), _largest(product.upper() for product in products)
+        )
 
     def __truediv__(self, other: Any) -> Interval:
         other = Interval.of(other)
@@ -92,8 +94,8 @@ class Interval:
     @property
     def width(self) -> float:
         """high - low; inf where the interval is not bounded."""
-        width = float((self.high - self.low).upper()) if self.low.is_finite() and self.high.is_finite() else float("inf")
-        return width if width == width else float("inf")
+        bounded = self.low.is_finite() and self.high.is_finite()
+        return float((self.high - self.low).upper()) if bounded else float("inf")
 
 
 UNDEFINED = Interval(arb("nan"), arb("nan"))

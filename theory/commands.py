@@ -26,7 +26,7 @@ class Check:
         from theory.claim import registered_claims
 
         if self.list:
-            import theory.claims  # noqa: F401  registers them
+            import theory.claims
 
             for claim in registered_claims().values():
                 print(f"{claim.name}\n    {claim.statement}\n    {claim.source}")
@@ -37,7 +37,7 @@ class Check:
         from cokl.errors import InputError
         from theory.claim import Effort
         from theory.formulas import Formulas
-        from theory.report import check_claims, to_json, to_markdown, to_text, write_whole
+        from theory.report import Checked, check_claims, to_json, to_markdown, to_text, write_whole
 
         claims = registered_claims()
         asked = [name for text in self.only for name in text.split(",") if name]
@@ -46,7 +46,7 @@ class Check:
             raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
         chosen = [claim for name, claim in claims.items() if not asked or name in asked]
         progress = tqdm(total=len(chosen), unit="claim")
-        results = []
+        results: list[Checked] = []
         for claim in chosen:
             progress.set_description(f"{claim.name:<45.45}")
             results += check_claims([claim], Formulas(), Effort())

@@ -1,8 +1,8 @@
 """Convex programs whose optimum is believed only for its certificate, which is recomputed from the raw solution.
 
 cvxpy turns a concave maximisation into min c'x + x'Px / 2 with Ax + s = b, s in K, and Clarabel returns x, s and the
-dual z. Any s in K with Ax + s = b bounds the optimum from one side and any z in K* with Px + c + A'z = 0 from the other,
-so feasibility of both and a small gap prove the value, whatever the solver did to find them.
+dual z. Any s in K with Ax + s = b bounds the optimum from one side and any z in K* with Px + c + A'z = 0 from the
+other, so feasibility of both and a small gap prove the value, whatever the solver did to find them.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Reference:
 
 
 def random_references(seed: int, count: int) -> list[tuple[Reference, float]]:
-    """`count` references of 3 to 40 actions with a beta each: q uniform over [0.02, 0.98], beta over [0.02, 20] (log)."""
+    """`count` references of 3 to 40 actions, q uniform over [0.02, 0.98], beta log-uniform over [0.02, 20]."""
     rng = np.random.default_rng(seed)
     drawn = []
     for _ in range(count):
@@ -115,10 +115,10 @@ def random_references(seed: int, count: int) -> list[tuple[Reference, float]]:
     return drawn
 
 
-Penalty = Callable[[cp.Variable, Reference], cp.Expression]
+Penalty = Callable[[cp.Expression, Reference], cp.Expression]
 
 
-def _jensen_shannon(policy: cp.Variable, reference: Reference) -> cp.Expression:
+def _jensen_shannon(policy: cp.Expression, reference: Reference) -> cp.Expression:
     mixture = (policy + reference.probs) / 2
     return (cp.sum(cp.rel_entr(policy, mixture)) + cp.sum(cp.rel_entr(reference.probs, mixture))) / 2
 
@@ -154,7 +154,7 @@ CONDITIONAL_PENALTIES: dict[str, Penalty] = {
 
 
 def maximise(name: str, reference: Reference, beta: float) -> Certificate:
-    """max of Z - beta D over the simplex of pi, or of (Z, pi+) for a conditional penalty, whose solution is (Z, pi+)."""
+    """max of Z - beta D over the simplex of pi, or over (Z, pi+) for a conditional penalty."""
     if name in CONDITIONAL_PENALTIES:
         pair = cp.Variable(1 + reference.correct)
         mass, plus = pair[0], pair[1:]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -25,7 +26,7 @@ class ExactPolicy:
     correct: tuple[bool, ...]
 
     @classmethod
-    def from_logits(cls, logits: Sequence[float | mpf], correct: Sequence[bool]) -> ExactPolicy:
+    def from_logits(cls, logits: Iterable[Any], correct: Iterable[Any]) -> ExactPolicy:
         """The softmax of A logits."""
         weights = [mpmath.exp(mpf(logit)) for logit in logits]
         total = mpmath.fsum(weights)
@@ -115,7 +116,7 @@ class Problem:
 
 
 def random_problems(seed: int, count: int, actions: tuple[int, int] = (3, 24)) -> list[Problem]:
-    """`count` problems with A in `actions` and 1 to A - 1 correct actions; logits spread by 0.1 to 30 standard units."""
+    """`count` problems with A in `actions` and 1 to A - 1 correct actions; logits' standard deviation 0.1 to 30."""
     rng = np.random.default_rng(seed)
     problems = []
     for _ in range(count):
@@ -131,5 +132,7 @@ def validated_mask(correct: Sequence[bool] | np.ndarray) -> np.ndarray:
     """`correct` as a boolean array (A,). Raises InputError unless it holds a correct and an incorrect action."""
     mask = np.asarray(correct, dtype=bool)
     if mask.ndim != 1 or not mask.any() or mask.all():
-        raise InputError(f"correct: expected a mask (A,) with at least one correct and one incorrect action, got {mask}")
+        raise InputError(
+            f"correct: expected a mask (A,) with at least one correct and one incorrect action, got {mask}"
+        )
     return mask

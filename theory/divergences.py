@@ -9,8 +9,8 @@ reference's conditionals are optimal for every z, and what is left is max over z
 Correctness. Its derivative is 1 - beta L(z), L(z) = f'(z / q) - f'((1 - z) / (1 - q)), nondecreasing in z. So:
 (a) Z* is the root of L(z) = 1 / beta where there is one;
 (b) Z* >= q, and Z* = q exactly if f has a kink at 1 and beta (f'(1+) - f'(1-)) >= 1; if f' is continuous at 1, Z* > q;
-(c) Z* < 1, a correctness gap, exactly if beta > 1 / L(1-), L(1-) = f'(1 / q) - f'(0+). The gap exists for every beta > 0
-    exactly if f'(0+) = -inf: the penalty on abandoning the incorrect responses must have infinite slope.
+(c) Z* < 1, a correctness gap, exactly if beta > 1 / L(1-), L(1-) = f'(1 / q) - f'(0+). The gap exists for every beta >
+    0 exactly if f'(0+) = -inf: the penalty on abandoning the incorrect responses must have infinite slope.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class FDivergence:
 
 
 def alpha_divergence(alpha: float) -> FDivergence:
-    """f(t) = (t^alpha - alpha t + alpha - 1) / (alpha (alpha - 1)), alpha not 0 or 1; f'(0+) is finite iff alpha > 1."""
+    """f(t) = (t^alpha - alpha t + alpha - 1) / (alpha (alpha - 1)), alpha not 0 or 1; f'(0+) > -inf iff alpha > 1."""
     return FDivergence(
         f"alpha = {alpha:g}",
         lambda num, t: (t**alpha - alpha * t + alpha - 1) / (alpha * (alpha - 1)),

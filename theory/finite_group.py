@@ -53,7 +53,10 @@ def expected_surrogate_gradient(
     rollout_actions, rollout_probs = all_groups(bandit.behavior, size)
     if filtered:
         held = bandit.correct[reference_actions].any(-1)
-        reference_actions, reference_probs = reference_actions[held], reference_probs[held] / reference_probs[held].sum()
+        reference_actions, reference_probs = (
+            reference_actions[held],
+            reference_probs[held] / reference_probs[held].sum(),
+        )
     count = len(rollout_actions)
     pairs = len(reference_actions) * count
     rows = torch.arange(pairs)
@@ -79,6 +82,15 @@ def expected_surrogate_gradient(
     loss.backward()
     assert logits.grad is not None
     return logits.grad
+
+
+def both_weights(regularizer: Regularizer, reference: ResponseGroups, rollout: ResponseGroups) -> tuple[Tensor, Tensor]:
+    """Weights (N, G) each of a regularizer that weighs both streams. Raises AssertionError for one that does not."""
+    weights = regularizer.surrogate_weights(reference, rollout, SurrogateConfig())
+    assert weights is not None
+    assert weights.reference is not None
+    assert weights.rollout is not None
+    return weights.reference, weights.rollout
 
 
 def expected_rollout_weights(

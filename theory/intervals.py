@@ -30,7 +30,8 @@ class Proof(NamedTuple):
 
 
 def prove_positive(function: Callable[..., Interval], box: list[tuple[float, float]], max_boxes: int) -> Proof:
-    """Prove `function(*intervals) > 0` on the closed `box`, a (low, high) pair per argument, by bisecting undecided boxes.
+    """Prove `function(*intervals) > 0` on the closed `box`, a (low, high) pair per argument, by bisecting what is
+    undecided.
 
     An undecided box is halved along each axis in turn and the halves with the tightest values are kept. Stops at the
     first box where the function is certainly negative, and after `max_boxes` evaluations with whatever is still open
@@ -55,7 +56,9 @@ def prove_positive(function: Callable[..., Interval], box: list[tuple[float, flo
                 halves = [[*piece[:axis], half, *piece[axis + 1 :]] for half in ((low, middle), (middle, high))]
                 splits.append([(half, _evaluate(function, half)) for half in halves])
                 boxes += 2
-            pending += min(enumerate(splits), key=lambda split: (_looseness(split[1]), -_width(box, piece, split[0])))[1]
+            pending += min(enumerate(splits), key=lambda split: (_looseness(split[1]), -_width(box, piece, split[0])))[
+                1
+            ]
     return Proof(boxes, 0, False, lowest)
 
 

@@ -1,4 +1,4 @@
-"""The bias of the off-policy estimator of grad log Z (Eqs. 14-17), exactly, as a function of mismatch, clipping and G."""
+"""The exact bias of the off-policy estimator of grad log Z (Eqs. 14-17), over mismatch, clipping and G."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Every regularizer that the toolkit registers reduces to one dimension: for fixed Z the conditionals have a known optimum
 (the reference's, or uniform for entropy), and what is left is a function of Z whose slope is written here from its
-definition. A root is certified by a sign change of the slope between two numbers that differ in the last digit, evaluated
-with interval arithmetic, and by the slope's strict monotonicity (Appendix D, and `theory.claims`).
+definition. A root is certified by a sign change of the slope between two numbers that differ beyond the last digit,
+evaluated with interval arithmetic, and by the slope's strict monotonicity (Appendix D, and `theory.claims`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import torch
 from mpmath import mp, mpf
 from scipy.optimize import minimize_scalar
 
-from cokl.errors import InputError
 from cokl import regularizers
+from cokl.errors import InputError
 from cokl.policy import CorrectSet, Policy
 from theory.arithmetic import Interval, Intervals
 
@@ -59,7 +59,9 @@ _REPLAY = "J = Z - beta KL(ref+ || pi+) + beta log Z <= 1 with equality only at 
 PROBLEMS: dict[str, Root | Boundary] = {
     "forward_kl": Root(_forward_slope, "Theorem 2: strictly concave in Z at the reference's conditionals"),
     "reverse_kl": Root(_reverse_slope, "Theorem 2: strictly concave in Z at the reference's conditionals"),
-    "jensen_shannon": Root(_jensen_shannon_slope, "f-divergence: strictly concave in Z at the reference's conditionals"),
+    "jensen_shannon": Root(
+        _jensen_shannon_slope, "f-divergence: strictly concave in Z at the reference's conditionals"
+    ),
     "entropy": Root(_reverse_slope, "reverse KL to the uniform policy, whose correctness takes the place of q"),
     "cokl": Boundary(1, "Theorem 1: J <= Z <= 1 with equality only at Z = 1, pi+ = ref+"),
     "correct_forward_kl": Boundary(1, _REPLAY),
@@ -114,8 +116,8 @@ def population_optimum(
     anchor = exact_q if fraction is None or method != "entropy" else fraction
     low, high = _bracket(problem.slope, anchor, exact_beta, digits)
     why = (
-        f"the slope changes sign from + to - within {mpmath.nstr(high - low, 2)} of logit Z* = {mpmath.nstr(low, 10)}, in "
-        f"interval arithmetic; {problem.why}"
+        f"the slope changes sign from + to - within {mpmath.nstr(high - low, 2)} of logit Z* = {mpmath.nstr(low, 10)}, "
+        f"in interval arithmetic; {problem.why}"
     )
     with mp.workdps(_working_digits(low, digits)):
         mass, gap = 1 / (1 + mp.exp(-low)), 1 / (1 + mp.exp(low))
@@ -177,9 +179,8 @@ def _bracket(slope: Slope, q: mpf, beta: mpf, digits: int) -> tuple[mpf, mpf]:
 def _report(
     method: str, q: mpf, beta: mpf, mass: mpf, gap: mpf, digits: int, certified: bool, why: str
 ) -> PopulationOptimum:
-    shown = [mpmath.nstr(number, digits) for number in (mass, gap, mass - q)]
-    numbers = [mpmath.nstr(number, 15) for number in (q, beta)]
-    return PopulationOptimum(method, *numbers, *shown, certified, why)
+    shown = mpmath.nstr(mass, digits), mpmath.nstr(gap, digits), mpmath.nstr(mass - q, digits)
+    return PopulationOptimum(method, mpmath.nstr(q, 15), mpmath.nstr(beta, 15), *shown, certified, why)
 
 
 def _searched(regularizer: regularizers.Regularizer, q: mpf, beta: mpf, digits: int) -> PopulationOptimum:
@@ -205,5 +206,7 @@ def _searched(regularizer: regularizers.Regularizer, q: mpf, beta: mpf, digits: 
     best = min(starts, key=negative)
     found = minimize_scalar(negative, bounds=(best - 1, best + 1), method="bounded", options={"xatol": 1e-10})
     mass = mpf(float(1 / (1 + np.exp(-found.x))))
-    why = "not certified: a search over Z at the reference's conditionals; no closed form is registered in theory.optima"
+    why = (
+        "not certified: a search over Z at the reference's conditionals; no closed form is registered in theory.optima"
+    )
     return _report(regularizer.name, q, beta, mass, 1 - mass, min(digits, 8), False, why)

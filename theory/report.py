@@ -61,7 +61,7 @@ def measured(evidence: Evidence) -> str:
 
 def _rows(checked: Checked) -> list[tuple[str, ...]]:
     """One row per evidence; the claim and its source stand in the first."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for index, evidence in enumerate(checked.evidence):
         head = (f"{checked.claim.name}: {checked.claim.statement}", checked.claim.source) if index == 0 else ("", "")
         rows.append((*head, evidence.method, evidence.domain, measured(evidence), verdict(evidence)))

@@ -118,61 +118,154 @@ def symmetric_clip(responses, epsilon_is):
 
 MUTANTS = {
     # a sign
-    "FKL optimum: other root": ("forward-kl-optimum", planted(forward_kl_optimum=lambda n, q, b: (1 - b - n.sqrt((b - 1) ** 2 + 4 * b * q)) / 2)),
-    "FKL optimum: 1 + beta": ("forward-kl-optimum", planted(forward_kl_optimum=lambda n, q, b: (1 + b + n.sqrt((b - 1) ** 2 + 4 * b * q)) / 2)),
-    "RKL optimum: minus 1 / beta": ("reverse-kl-optimum", planted(reverse_kl_optimum=lambda n, q, b: right.reverse_kl_optimum(n, q, -b))),
-    "f'': positive": ("full-kl-strict-concavity", planted(forward_kl_curvature=lambda *a: -right.forward_kl_curvature(*a))),
-    "f'': one sign inside": ("full-kl-derivatives", planted(forward_kl_curvature=lambda n, z, y, q, p, b: -b * (q / z**2 - p / y**2))),
-    "h': q (1 - q) subtracted": ("forward-kl-coefficient", planted(forward_kl_coefficient_slope=lambda n, w, q, p: -(w**2 - q * p) / w**2)),
+    "FKL optimum: other root": (
+        "forward-kl-optimum",
+        planted(forward_kl_optimum=lambda n, q, b: (1 - b - n.sqrt((b - 1) ** 2 + 4 * b * q)) / 2),
+    ),
+    "FKL optimum: 1 + beta": (
+        "forward-kl-optimum",
+        planted(forward_kl_optimum=lambda n, q, b: (1 + b + n.sqrt((b - 1) ** 2 + 4 * b * q)) / 2),
+    ),
+    "RKL optimum: minus 1 / beta": (
+        "reverse-kl-optimum",
+        planted(reverse_kl_optimum=lambda n, q, b: right.reverse_kl_optimum(n, q, -b)),
+    ),
+    "f'': positive": (
+        "full-kl-strict-concavity",
+        planted(forward_kl_curvature=lambda *a: -right.forward_kl_curvature(*a)),
+    ),
+    "f'': one sign inside": (
+        "full-kl-derivatives",
+        planted(forward_kl_curvature=lambda n, z, y, q, p, b: -b * (q / z**2 - p / y**2)),
+    ),
+    "h': q (1 - q) subtracted": (
+        "forward-kl-coefficient",
+        planted(forward_kl_coefficient_slope=lambda n, w, q, p: -(w**2 - q * p) / w**2),
+    ),
     "root product: positive": ("forward-kl-unique-root", planted(forward_kl_root_product=lambda n, q, b: b * q)),
     "R_G': positive": ("recovery-decreasing", planted(recovery_slope=lambda *a: -right.recovery_slope(*a))),
-    "R_G: sum added": ("recovery-series", planted(recovery_closed_form=lambda n, z, g: -n.log(z) + sum((1 - z) ** m / m for m in range(1, g + 1)))),
-    "finite objective: minus": ("finite-group-optimum", planted(finite_objective_slope=lambda n, z, g, b: 1 - b * (1 - z) ** g / z)),
-    "dZ*_RKL: positive": ("reverse-kl-optimum-slope", planted(reverse_kl_optimum_slope=lambda n, z, y, b: z * y / b**2)),
+    "R_G: sum added": (
+        "recovery-series",
+        planted(recovery_closed_form=lambda n, z, g: -n.log(z) + sum((1 - z) ** m / m for m in range(1, g + 1))),
+    ),
+    "finite objective: minus": (
+        "finite-group-optimum",
+        planted(finite_objective_slope=lambda n, z, g, b: 1 - b * (1 - z) ** g / z),
+    ),
+    "dZ*_RKL: positive": (
+        "reverse-kl-optimum-slope",
+        planted(reverse_kl_optimum_slope=lambda n, z, y, b: z * y / b**2),
+    ),
     "CoKL gradient: sign": ("cokl-gradient", with_regularizer(WrongSignCoKL())),
     # a factor
-    "FKL optimum: 2 beta q": ("forward-kl-optimum", planted(forward_kl_optimum=lambda n, q, b: (1 - b + n.sqrt((b - 1) ** 2 + 2 * b * q)) / 2)),
-    "RKL optimum: 2 / beta": ("reverse-kl-optimum", planted(reverse_kl_optimum=lambda n, q, b: right.reverse_kl_optimum(n, q, b / 2))),
+    "FKL optimum: 2 beta q": (
+        "forward-kl-optimum",
+        planted(forward_kl_optimum=lambda n, q, b: (1 - b + n.sqrt((b - 1) ** 2 + 2 * b * q)) / 2),
+    ),
+    "RKL optimum: 2 / beta": (
+        "reverse-kl-optimum",
+        planted(reverse_kl_optimum=lambda n, q, b: right.reverse_kl_optimum(n, q, b / 2)),
+    ),
     "dZ*_RKL: 1 / beta": ("reverse-kl-optimum-slope", planted(reverse_kl_optimum_slope=lambda n, z, y, b: -z * y / b)),
     "FKL gap: half": ("full-kl-gap", planted(forward_kl_gap=lambda n, q, p, b: right.forward_kl_gap(n, q, p, b) / 2)),
-    "FKL slope in beta: twice": ("full-kl-monotone", planted(forward_kl_optimum_slope=lambda *a: 2 * right.forward_kl_optimum_slope(*a))),
-    "FKL rate: twice": ("full-kl-limit-large-beta", planted(forward_kl_excess_rate=lambda *a: 2 * right.forward_kl_excess_rate(*a))),
-    "FKL gap rate: twice": ("full-kl-limit-small-beta", planted(forward_kl_gap_rate=lambda *a: 2 * right.forward_kl_gap_rate(*a))),
-    "JS optimum: 1 / beta": ("jensen-shannon-optimum", planted(jensen_shannon_optimum=lambda n, q, b: right.jensen_shannon_optimum(n, q, 2 * b))),
+    "FKL slope in beta: twice": (
+        "full-kl-monotone",
+        planted(forward_kl_optimum_slope=lambda *a: 2 * right.forward_kl_optimum_slope(*a)),
+    ),
+    "FKL rate: twice": (
+        "full-kl-limit-large-beta",
+        planted(forward_kl_excess_rate=lambda *a: 2 * right.forward_kl_excess_rate(*a)),
+    ),
+    "FKL gap rate: twice": (
+        "full-kl-limit-small-beta",
+        planted(forward_kl_gap_rate=lambda *a: 2 * right.forward_kl_gap_rate(*a)),
+    ),
+    "JS optimum: 1 / beta": (
+        "jensen-shannon-optimum",
+        planted(jensen_shannon_optimum=lambda n, q, b: right.jensen_shannon_optimum(n, q, 2 * b)),
+    ),
     "JS optimum, float64: 1 / beta": ("float64-optima", with_regularizer(UnhalvedJensenShannon())),
-    "restricted optimum: without -1": ("restricted-reverse-kl-optimum", planted(restricted_reverse_kl_optimum=lambda n, q, b: q * n.exp(1 / b))),
+    "restricted optimum: without -1": (
+        "restricted-reverse-kl-optimum",
+        planted(restricted_reverse_kl_optimum=lambda n, q, b: q * n.exp(1 / b)),
+    ),
     "decomposition: q missing": ("forward-decomposition", planted(decompose_kl=unweighted_decomposition)),
     "surrogate: 0.9 delta": ("finite-group-gradient", with_regularizer(UnbalancedCoKL())),
     "surrogate: delta / G": ("finite-group-gradient", with_regularizer(UnnormalisedCoKL())),
     "replay surrogate: alpha / G": ("score-function-surrogates-unbiased", with_regularizer(UnnormalisedReplay())),
-    "correct-only reverse KL: own baseline": ("correct-reverse-kl-shrinkage", with_regularizer(SelfCentredCorrectReverseKL())),
-    "reverse KL gradient: not centred": ("every-regularizer-value-and-gradient", with_regularizer(UncentredReverseKL())),
-    "JS slope: not halved": ("jensen-shannon-optimum", planted(jensen_shannon_slope=lambda n, z, q, b: 2 * right.jensen_shannon_slope(n, z, q, b) - 1)),
+    "correct-only reverse KL: own baseline": (
+        "correct-reverse-kl-shrinkage",
+        with_regularizer(SelfCentredCorrectReverseKL()),
+    ),
+    "reverse KL gradient: not centred": (
+        "every-regularizer-value-and-gradient",
+        with_regularizer(UncentredReverseKL()),
+    ),
+    "JS slope: not halved": (
+        "jensen-shannon-optimum",
+        planted(jensen_shannon_slope=lambda n, z, q, b: 2 * right.jensen_shannon_slope(n, z, q, b) - 1),
+    ),
     # a swapped argument
-    "Bernoulli KL: swapped": ("forward-decomposition", planted(bernoulli_kl=lambda n, a, b: right.bernoulli_kl(n, b, a))),
-    "Bernoulli KL: swapped, boundary": ("decomposition-boundary-rates", planted(bernoulli_kl=lambda n, a, b: right.bernoulli_kl(n, b, a))),
+    "Bernoulli KL: swapped": (
+        "forward-decomposition",
+        planted(bernoulli_kl=lambda n, a, b: right.bernoulli_kl(n, b, a)),
+    ),
+    "Bernoulli KL: swapped, boundary": (
+        "decomposition-boundary-rates",
+        planted(bernoulli_kl=lambda n, a, b: right.bernoulli_kl(n, b, a)),
+    ),
     "CoKL: reverse": ("cokl-definition", with_regularizer(SwappedCoKL())),
     "forward KL: reverse": ("every-regularizer-value-and-gradient", with_regularizer(ReverseCalledForward())),
     "decomposition: sides swapped": ("reverse-decomposition", planted(decompose_kl=swapped_decomposition)),
-    "decomposition: target's weights": ("decomposition-by-response-set", planted(decompose_kl=lambda s, t: right.Formulas().decompose_kl(t, s))),
-    "entropy optimum: 1 - c": ("entropy-optimum", planted(entropy_optimum=lambda n, c, b: right.entropy_optimum(n, 1 - c, b))),
+    "decomposition: target's weights": (
+        "decomposition-by-response-set",
+        planted(decompose_kl=lambda s, t: right.Formulas().decompose_kl(t, s)),
+    ),
+    "entropy optimum: 1 - c": (
+        "entropy-optimum",
+        planted(entropy_optimum=lambda n, c, b: right.entropy_optimum(n, 1 - c, b)),
+    ),
     "RKL gap: q and p": ("full-kl-gap", planted(reverse_kl_gap=lambda n, q, p, b: right.reverse_kl_gap(n, p, q, b))),
     "h: over z": ("forward-kl-coefficient", planted(forward_kl_coefficient=lambda n, z, q: q * (1 - q) / (z - q))),
-    "recovery bounds: swapped": ("recovery-bounds", planted(recovery_lower=right.recovery_upper, recovery_upper=right.recovery_lower)),
+    "recovery bounds: swapped": (
+        "recovery-bounds",
+        planted(recovery_lower=right.recovery_upper, recovery_upper=right.recovery_lower),
+    ),
     # what should and should not be conditioned on correctness
     "CoKL: full policy": ("replay-identity", with_regularizer(UnconditionedCoKL())),
     "CoKL gradient: replay's": ("cokl-gradient", with_regularizer(FullScoreCoKL())),
     "CoKL anchors Z": ("cokl-exact-difference", with_regularizer(UnconditionedCoKL())),
     # off by one in G
-    "R_G: G - 1 terms": ("recovery-series", planted(recovery_closed_form=lambda n, z, g: right.recovery_closed_form(n, z, g - 1))),
+    "R_G: G - 1 terms": (
+        "recovery-series",
+        planted(recovery_closed_form=lambda n, z, g: right.recovery_closed_form(n, z, g - 1)),
+    ),
     "R_G': G + 1": ("recovery-derivative", planted(recovery_slope=lambda n, z, g: right.recovery_slope(n, z, g + 1))),
-    "Pr(K > 0): G - 1": ("finite-group-gradient", planted(positive_count_probability=lambda n, z, g: 1 - (1 - z) ** (g - 1))),
-    "zero-correct: G + 1": ("zero-correct-probability", planted(zero_correct_probability=lambda z, g: (1 - z) ** (g + 1))),
-    "R_G', float64: G - 1": ("finite-group-gradient-recovery-form", planted(recovery_derivative=lambda z, g: -((1 - z) ** (g - 1)) / z)),
+    "Pr(K > 0): G - 1": (
+        "finite-group-gradient",
+        planted(positive_count_probability=lambda n, z, g: 1 - (1 - z) ** (g - 1)),
+    ),
+    "zero-correct: G + 1": (
+        "zero-correct-probability",
+        planted(zero_correct_probability=lambda z, g: (1 - z) ** (g + 1)),
+    ),
+    "R_G', float64: G - 1": (
+        "finite-group-gradient-recovery-form",
+        planted(recovery_derivative=lambda z, g: -((1 - z) ** (g - 1)) / z),
+    ),
     "R_G, float64: G + 1": ("float64-recovery", planted(recovery=lambda z, g: Formulas().recovery(z, g + 1))),
-    "finite objective: G + 1": ("finite-group-optimum", planted(finite_objective_slope=lambda n, z, g, b: right.finite_objective_slope(n, z, g + 1, b))),
-    "H_G: G - 1": ("without-term1-finite-group", planted(without_term1_threshold=lambda n, g: right.without_term1_threshold(n, g - 1) if g > 1 else 2)),
-    "Pr(K > 1): no binomial": ("correct-reverse-kl-shrinkage", planted(pair_probability=lambda n, z, g: 1 - (1 - z) ** g - z * (1 - z) ** (g - 1))),
+    "finite objective: G + 1": (
+        "finite-group-optimum",
+        planted(finite_objective_slope=lambda n, z, g, b: right.finite_objective_slope(n, z, g + 1, b)),
+    ),
+    "H_G: G - 1": (
+        "without-term1-finite-group",
+        planted(without_term1_threshold=lambda n, g: right.without_term1_threshold(n, g - 1) if g > 1 else 2),
+    ),
+    "Pr(K > 1): no binomial": (
+        "correct-reverse-kl-shrinkage",
+        planted(pair_probability=lambda n, z, g: 1 - (1 - z) ** g - z * (1 - z) ** (g - 1)),
+    ),
     "off-policy gate: Z_old^G": ("off-policy-gate", planted(zero_correct_probability=lambda z, g: (1 - z) ** (g + 1))),
     "coverage: k - 1": ("float64-coverage", planted(coverage=lambda p, k, c: Formulas().coverage(p, k + 1, c))),
     # clipping and precision

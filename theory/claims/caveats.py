@@ -30,28 +30,34 @@ def zero_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
         limits.append(objective(policy, reference, mpf(1)))
     expected = [mpf(0), -kl([mpf("0.6"), mpf("0.4")], [mpf("0.01"), mpf("0.99")])]
     error = max(abs(limit - value) for limit, value in zip(limits, expected, strict=False))
-    empty = Policy(torch.tensor([-np.inf, -np.inf, 0.0], dtype=torch.float64), CorrectSet.from_mask(torch.tensor([True, True, False])))
+    empty = Policy(
+        torch.tensor([-np.inf, -np.inf, 0.0], dtype=torch.float64),
+        CorrectSet.from_mask(torch.tensor([True, True, False])),
+    )
     full = Policy(torch.zeros(3, dtype=torch.float64), empty.correct)
     convention = float(formulas.regularizers["cokl"].value(empty, full))
-    detail = f"limits {', '.join(f'{float(limit):.2f}' for limit in limits)}; the toolkit's value there is {convention:.2f}"
+    detail = (
+        f"limits {', '.join(f'{float(limit):.2f}' for limit in limits)}; the toolkit's value there is {convention:.2f}"
+    )
     return [Evidence("50 digits", "Z = 1e-60, three choices of pi+", float(error), EXACT, detail)]
 
 
 @claim(
     "exact-difference-needs-finite-kl",
-    "Theorem 1's exact difference needs KL(ref+ || pi+) < inf: otherwise both objectives are -inf and the difference is "
-    "undefined",
+    "Theorem 1's exact difference needs KL(ref+ || pi+) < inf: otherwise both objectives are -inf and the difference "
+    "is undefined",
     BEYOND,
 )
 def infinite_difference(formulas: Formulas, effort: Effort) -> list[Evidence]:
     reference = ExactPolicy((mpf("0.3"), mpf("0.2"), mpf("0.5")), (True, True, False))
     values = [
-        objective(ExactPolicy((z, mpf(0), 1 - z), reference.correct), reference, mpf(1)) for z in (mpf("0.2"), mpf("0.7"))
+        objective(ExactPolicy((z, mpf(0), 1 - z), reference.correct), reference, mpf(1))
+        for z in (mpf("0.2"), mpf("0.7"))
     ]
     correct = CorrectSet.from_mask(torch.tensor([True, True, False]))
     missing = Policy(torch.tensor([0.0, -np.inf, 0.0], dtype=torch.float64), correct)
     value = float(formulas.regularizers["cokl"].value(missing, Policy(torch.zeros(3, dtype=torch.float64), correct)))
-    wrong = sum(not v == mpf("-inf") for v in values) + (value != np.inf)
+    wrong = sum(v != mpf("-inf") for v in values) + (value != np.inf)
     return [Evidence("50 digits", "a correct action that pi never takes", wrong, 0, "both objectives are -inf")]
 
 
@@ -68,15 +74,27 @@ def not_attained(formulas: Formulas, effort: Effort) -> list[Evidence]:
         wrong += not shortfall > 0
     problem = random_problems(82, 1)[0]
     for lead in (10, 100, 200):
-        logits = [mpf(float(x)) + lead * bool(flag) for x, flag in zip(problem.reference_logits, problem.correct, strict=True)]
-        nearest = min(nearest, 1 - objective(ExactPolicy.from_logits(logits, problem.correct), problem.exact_reference, mpf(1)))
-    return [Evidence("50 digits", f"{effort.samples} random softmax policies", wrong, 0, f"nearest on a path {float(nearest):.1e}")]
+        logits = [
+            mpf(float(x)) + lead * bool(flag) for x, flag in zip(problem.reference_logits, problem.correct, strict=True)
+        ]
+        nearest = min(
+            nearest, 1 - objective(ExactPolicy.from_logits(logits, problem.correct), problem.exact_reference, mpf(1))
+        )
+    return [
+        Evidence(
+            "50 digits",
+            f"{effort.samples} random softmax policies",
+            wrong,
+            0,
+            f"nearest on a path {float(nearest):.1e}",
+        )
+    ]
 
 
 @claim(
     "edge-of-theorem2-at-q-0",
-    "as q -> 0, Z*_FKL -> max(0, 1 - beta) but Z*_RKL -> 0: forward KL can learn what the reference never does, reverse "
-    "KL cannot; at q = 1 both are 1 and there is no gap",
+    "as q -> 0, Z*_FKL -> max(0, 1 - beta) but Z*_RKL -> 0: forward KL can learn what the reference never does, "
+    "reverse KL cannot; at q = 1 both are 1 and there is no gap",
     BEYOND,
 )
 def edge(formulas: Formulas, effort: Effort) -> list[Evidence]:
@@ -87,7 +105,9 @@ def edge(formulas: Formulas, effort: Effort) -> list[Evidence]:
     for beta in (mpf("0.01"), mpf("0.5"), mpf("0.99"), mpf("1.5"), mpf(100)):
         worst = max(worst, abs(formulas.forward_kl_optimum(mp, q, beta) - max(mpf(0), 1 - beta)))
         worst = max(worst, formulas.reverse_kl_optimum(mp, mpf(10) ** -2000, beta))
-        worst = max(worst, 1 - formulas.forward_kl_optimum(mp, 1 - q, beta), 1 - formulas.reverse_kl_optimum(mp, 1 - q, beta))
+        worst = max(
+            worst, 1 - formulas.forward_kl_optimum(mp, 1 - q, beta), 1 - formulas.reverse_kl_optimum(mp, 1 - q, beta)
+        )
     return [Evidence("50 digits", "q = 1e-100 (1e-2000 for reverse KL) and 1 - 1e-100", float(worst), 1e-90)]
 
 

@@ -141,18 +141,19 @@ def bernoulli_nonnegative(formulas: Formulas, effort: Effort) -> list[Evidence]:
     curvature = sympy.simplify(sympy.diff(difference, a, 2) - (1 - 2 * a) ** 2 / (a * (1 - a)))
     symbolic = float(at_diagonal != [0, 0] or curvature != 0)
     apart = {
-        side: prove_positive(
-            lambda a, b: formulas.bernoulli_kl(Intervals, a, b), [first, second], effort.boxes
-        )
+        side: prove_positive(lambda a, b: formulas.bernoulli_kl(Intervals, a, b), [first, second], effort.boxes)
         for side, first, second in (("a < b", (1e-6, 0.45), (0.5, 1 - 1e-6)), ("a > b", (0.5, 1 - 1e-6), (1e-6, 0.45)))
     }
-    return [Evidence("symbolic", "all a, b in (0, 1)", symbolic, 0), proved("a and b on two sides of [0.45, 0.5]", apart)]
+    return [
+        Evidence("symbolic", "all a, b in (0, 1)", symbolic, 0),
+        proved("a and b on two sides of [0.45, 0.5]", apart),
+    ]
 
 
 @claim(
     "decomposition-boundaries",
-    "at Z = 0 or 1 the extended-value convention holds: a side that the source visits and the target leaves gives +inf, "
-    "one that the source never visits gives 0",
+    "at Z = 0 or 1 the extended-value convention holds: a side that the source visits and the target leaves gives "
+    "+inf, one that the source never visits gives 0",
     "Appendix A, boundary cases",
 )
 def boundaries(formulas: Formulas, effort: Effort) -> list[Evidence]:

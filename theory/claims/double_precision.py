@@ -50,7 +50,9 @@ def optima(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("float64-optima-at-the-edges", "every optimal_mass is finite and in [0, 1] at the ends of double precision", BEYOND)
+@claim(
+    "float64-optima-at-the-edges", "every optimal_mass is finite and in [0, 1] at the ends of double precision", BEYOND
+)
 def edges(formulas: Formulas, effort: Effort) -> list[Evidence]:
     wrong, drift = 0, 0.0
     tiny, huge = np.nextafter(0, 1), np.finfo(float).max
@@ -70,13 +72,32 @@ def edges(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("float64-recovery", "R_G, R_G' and (1 - Z)^G agree with 50 digits to 1e-12 for Z near 0 and 1 and large G", BEYOND)
+@claim(
+    "float64-recovery", "R_G, R_G' and (1 - Z)^G agree with 50 digits to 1e-12 for Z near 0 and 1 and large G", BEYOND
+)
 def recovery(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Points are compared where the exact value is a normal double. The exact R_G is summed with as many extra digits as
-    its closed form cancels."""
+    """Points are compared where the exact value is a normal double. The exact R_G is summed with as many extra digits
+    as its closed form cancels."""
     worst = dict.fromkeys(("R_G", "R_G'", "(1 - Z)^G"), mpf(0))
     sizes = [size for size in (1, 2, 3, 5, 8, 16, 64, 256, 1024) if size <= effort.largest_group]
-    masses = [1e-300, 1e-30, 1e-9, 1e-6, 1e-4, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1 - 1e-6, 1 - 1e-12, 1 - 2**-53]
+    masses = [
+        1e-300,
+        1e-30,
+        1e-9,
+        1e-6,
+        1e-4,
+        1e-3,
+        0.01,
+        0.1,
+        0.3,
+        0.5,
+        0.7,
+        0.9,
+        0.99,
+        1 - 1e-6,
+        1 - 1e-12,
+        1 - 2**-53,
+    ]
     for size in sizes:
         near = [(1 + offset) / (size + 1) for offset in (-1e-9, 0.0, 1e-9, 0.5)]
         for z in (mass for mass in masses + near if mass < 1):
@@ -98,7 +119,11 @@ def recovery(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("float64 against 50 digits", f"{name}: {domain}", float(e), ACCEPTED) for name, e in worst.items()]
 
 
-@claim("float64-coverage", "coverage@k agrees with mean of 1 - (1 - p)^k at 50 digits to 1e-12, for p down to 1e-18", BEYOND)
+@claim(
+    "float64-coverage",
+    "coverage@k agrees with mean of 1 - (1 - p)^k at 50 digits to 1e-12, for p down to 1e-18",
+    BEYOND,
+)
 def coverage(formulas: Formulas, effort: Effort) -> list[Evidence]:
     worst = mpf(0)
     rng = np.random.default_rng(71)

@@ -6,20 +6,18 @@ import math
 from collections.abc import Callable
 
 import mpmath
-import numpy as np
 import sympy
 import torch
 from mpmath import mp, mpf
 from scipy.stats import norm
 from torch import Tensor
 
-from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
-from cokl.policy import CorrectSet, Policy
+from cokl.groups import ResponseGroups, SurrogateWeights, surrogate_loss
 from theory.arithmetic import Interval, Intervals
 from theory.claim import BEYOND, Effort, Evidence, claim, proved
 from theory.claims.decomposition import EXACT
-from theory.claims.gap import LOG_BETA, parameter_grid, shares
-from theory.finite_group import Bandit, all_groups, expected_surrogate_gradient, random_bandit
+from theory.claims.gap import LOG_BETA, shares
+from theory.finite_group import Bandit, all_groups, both_weights, expected_surrogate_gradient, random_bandit
 from theory.formulas import Formulas
 from theory.intervals import prove_positive
 
@@ -76,7 +74,9 @@ def recovery_form(formulas: Formulas, effort: Effort) -> list[Evidence]:
     def direct(bandit: Bandit, size: int) -> Tensor:
         policy, reference = bandit.policy(bandit.current), bandit.policy(bandit.reference)
         missed = float(formulas.zero_correct_probability(_mass(bandit), size))
-        return formulas.regularizers["cokl"].logit_gradient(policy, reference) - missed * policy.log_mass_logit_gradient()
+        return (
+            formulas.regularizers["cokl"].logit_gradient(policy, reference) - missed * policy.log_mass_logit_gradient()
+        )
 
     def potential(bandit: Bandit, size: int) -> Tensor:
         policy, reference = bandit.policy(bandit.current), bandit.policy(bandit.reference)
@@ -158,7 +158,9 @@ def recovery_series(formulas: Formulas, effort: Effort) -> list[Evidence]:
 def recovery_derivative(formulas: Formulas, effort: Effort) -> list[Evidence]:
     z = sympy.symbols("z", positive=True)
     wrong = sum(
-        sympy.cancel(sympy.diff(formulas.recovery_closed_form(sympy, z, size), z) - formulas.recovery_slope(sympy, z, size))
+        sympy.cancel(
+            sympy.diff(formulas.recovery_closed_form(sympy, z, size), z) - formulas.recovery_slope(sympy, z, size)
+        )
         != 0
         for size in range(1, 13)
     )
@@ -320,7 +322,7 @@ def monte_carlo_agreement(
     groups[1] = groups[1][: len(groups[0])]
     log_probs = bandit.current.detach().log_softmax(-1)
     responses = [ResponseGroups(log_probs[actions], bandit.correct[actions].double()) for actions in groups]
-    weights = formulas.regularizers["cokl"].surrogate_weights(*responses, SurrogateConfig())
+    weights = both_weights(formulas.regularizers["cokl"], *responses)
     scores = []
     half_widths = []
     for _ in range(directions):
@@ -328,9 +330,10 @@ def monte_carlo_agreement(
         exact_slope = float(sum((a * b).sum() for a, b in zip(exact, direction, strict=True)))
         probe = torch.zeros_like(bandit.current, requires_grad=True)
         pulled = torch.autograd.grad(bandit.current, parameters, probe, create_graph=True)
-        along = torch.autograd.grad(sum((a * b).sum() for a, b in zip(pulled, direction, strict=True)), probe)[0]
+        slope = torch.stack([(a * b).sum() for a, b in zip(pulled, direction, strict=True)]).sum()
+        along = torch.autograd.grad(slope, probe)[0]
         score_rows = along - (bandit.current.detach().softmax(-1) * along).sum()  # d log pi(y) along the direction
-        samples = sum((w * score_rows[actions]).sum(-1) for w, actions in zip(weights, groups, strict=True))
+        samples = (weights[0] * score_rows[groups[0]]).sum(-1) + (weights[1] * score_rows[groups[1]]).sum(-1)
         error = float(samples.std() / len(samples) ** 0.5)
         scores.append(abs(float(samples.mean()) - exact_slope) / error)
         half_widths.append(error)
@@ -382,27 +385,33 @@ def cached(formulas: Formulas, effort: Effort) -> list[Evidence]:
     infinite KL whenever the cache missed a correct mode."""
     correct = torch.tensor([True, True, True, False])
     reference = torch.tensor([0.5, 0.0, -0.5, 1.0], dtype=torch.float64)
-    cache = torch.tensor([[0, 1, 0, 3]])
-    current = torch.tensor([2.0, 1.0, -60.0, -60.0], dtype=torch.float64).mul_(1)
-    current[:2] = torch.tensor([2 / 3, 1 / 3], dtype=torch.float64).log()
+    cache = torch.tensor([[0, 1, 3, 3]])
+    seen = torch.tensor([1 / 2, 1 / 2, 0, 0], dtype=torch.float64)
+    empirical = seen.log().clamp_min(-60)
     gradients = {}
-    for name, logits in (("empirical", current), ("reference", torch.where(correct, reference, -60.0))):
-        bandit = Bandit(reference, logits, logits, correct)
+    for name, logits in (("empirical", empirical), ("reference", torch.where(correct, reference, -60.0))):
         groups, probs = all_groups(logits, 4)
         theta = logits.clone().requires_grad_()
         log_probs = theta.log_softmax(-1)
         rollout = ResponseGroups(log_probs[groups], correct[groups].double())
         cached_group = ResponseGroups(log_probs[cache], correct[cache].double())
-        weights = formulas.regularizers["cokl"].surrogate_weights(cached_group, rollout, SurrogateConfig())
-        loss = (weights.reference * cached_group.log_probs).sum()
-        loss = loss + (probs[:, None] * weights.rollout * rollout.log_probs).sum()
+        alpha, delta = both_weights(formulas.regularizers["cokl"], cached_group, rollout)
+        loss = (alpha * cached_group.log_probs).sum() + (probs[:, None] * delta * rollout.log_probs).sum()
         loss.backward()
-        assert theta.grad is not None and bandit.behavior is logits
+        assert theta.grad is not None
         gradients[name] = theta.grad
     missed = float(gradients["reference"][2])
     wrong = float(missed <= 0)
     detail = f"at pi+ = ref+ the missed mode's logit has gradient {missed:+.3f}"
-    return [Evidence("enumeration", "three modes, a cache that saw two", float(gradients["empirical"].abs().max()) + wrong, ENUMERATED, detail)]
+    return [
+        Evidence(
+            "enumeration",
+            "three modes, a cache that saw two",
+            float(gradients["empirical"].abs().max()) + wrong,
+            ENUMERATED,
+            detail,
+        )
+    ]
 
 
 @claim(
@@ -452,8 +461,9 @@ def shrinkage(formulas: Formulas, effort: Effort) -> list[Evidence]:
     BEYOND,
 )
 def without_term1(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """log Z + R_G(Z) = -sum_{m <= G} (1 - Z)^m / m by the closed form of R_G, so J = Z + beta sum (1 - Z)^m / m: convex,
-    with J(1) = 1 and J(0) = beta H_G. Its slope is 1 - beta (1 - (1 - Z)^G) / Z = 1 - beta sum_{j < G} (1 - Z)^j."""
+    """log Z + R_G(Z) = -sum_{m <= G} (1 - Z)^m / m by the closed form of R_G, so J = Z + beta sum (1 - Z)^m / m:
+    convex, with J(1) = 1 and J(0) = beta H_G. Its slope is 1 - beta (1 - (1 - Z)^G) / Z = 1 - beta sum_{j < G} (1 -
+    Z)^j."""
 
     def expected(bandit: Bandit, size: int) -> Tensor:
         slope = 1 - formulas.without_term1_finite_slope(math, _mass(bandit), size, 1.0)
@@ -485,14 +495,13 @@ def without_term1(formulas: Formulas, effort: Effort) -> list[Evidence]:
 )
 def linear_surrogate(formulas: Formulas, effort: Effort) -> list[Evidence]:
     bandit = random_bandit(3, 4, 2)
-    groups, probs = all_groups(bandit.current, 3)
-    reference_groups, reference_probs = all_groups(bandit.reference, 3)
-    assert len(groups) == len(reference_groups) and float(probs.sum() + reference_probs.sum()) > 1.99
+    groups, _ = all_groups(bandit.current, 3)
+    reference_groups, _ = all_groups(bandit.reference, 3)
     theta = bandit.current.clone().requires_grad_()
     log_probs = theta.log_softmax(-1)
     streams = [ResponseGroups(log_probs[g], bandit.correct[g].double()) for g in (reference_groups, groups)]
-    weights = formulas.regularizers["cokl"].surrogate_weights(*streams, SurrogateConfig())
-    surrogate_loss(weights, *streams).backward()
+    weights = both_weights(formulas.regularizers["cokl"], *streams)
+    surrogate_loss(SurrogateWeights(*weights), *streams).backward()
     scores = torch.eye(4, dtype=torch.float64) - bandit.current.softmax(-1)
     by_hand = torch.zeros(4, dtype=torch.float64)
     for sign, group in ((-1, reference_groups), (1, groups)):
@@ -502,4 +511,6 @@ def linear_surrogate(formulas: Formulas, effort: Effort) -> list[Evidence]:
             if count:
                 by_hand += sign * (flags[:, None] * scores[actions]).sum(0) / count / len(group)
     assert theta.grad is not None
-    return [Evidence("hand enumeration", "4 actions, G = 3, all groups", float((theta.grad - by_hand).abs().max()), 1e-12)]
+    return [
+        Evidence("hand enumeration", "4 actions, G = 3, all groups", float((theta.grad - by_hand).abs().max()), 1e-12)
+    ]

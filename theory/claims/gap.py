@@ -75,7 +75,9 @@ def _curvature(name: str, objective: Callable, formulas: dict[str, Formula]) -> 
     """The stated first and second derivatives of the Bernoulli objective, against sympy's."""
     z, q, beta = sympy.symbols("z q beta", positive=True)
     first = sympy.simplify(sympy.diff(objective(z, q, beta), z) - formulas["slope"](sympy, z, q, beta))
-    second = sympy.simplify(sympy.diff(objective(z, q, beta), z, 2) - formulas["curvature"](sympy, z, 1 - z, q, 1 - q, beta))
+    second = sympy.simplify(
+        sympy.diff(objective(z, q, beta), z, 2) - formulas["curvature"](sympy, z, 1 - z, q, 1 - q, beta)
+    )
     numeric = max(
         abs(sympy.N(residual.subs({z: sympy.Rational(2, 7), q: sympy.Rational(3, 5), beta: sympy.Rational(13, 4)}), 50))
         for residual in (first, second)
@@ -96,7 +98,7 @@ def forward_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     evidence.append(Evidence("50 digits", f"{DOMAIN}: the slope changes sign within 1e-48 of Z*", error, 0))
     z, q = sympy.symbols("z q", positive=True)
     beta = formulas.forward_kl_coefficient(sympy, z, q)
-    discriminant = sympy.factor(((2 * formulas.forward_kl_optimum(sympy, q, beta) - (1 - beta)) ** 2))
+    discriminant = sympy.factor((2 * formulas.forward_kl_optimum(sympy, q, beta) - (1 - beta)) ** 2)
     square = (((z - q) ** 2 + q * (1 - q)) / (z - q)) ** 2
     root = (1 - beta + ((z - q) ** 2 + q * (1 - q)) / (z - q)) / 2
     wrong = (sympy.simplify(discriminant - square) != 0) + (sympy.simplify(root - z) != 0)
@@ -289,7 +291,10 @@ def large_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
     for q, _ in parameter_grid(effort.samples):
         for beta in (mpf(10) ** k for k in range(3, 31, 3)):
             scale = q * (1 - q) / beta
-            rates = [(optimum(mp, q, beta) - q) / scale for optimum in (formulas.forward_kl_optimum, formulas.reverse_kl_optimum)]
+            rates = [
+                (optimum(mp, q, beta) - q) / scale
+                for optimum in (formulas.forward_kl_optimum, formulas.reverse_kl_optimum)
+            ]
             worst = max(worst, *(abs(rate - 1) * beta / 1000 for rate in rates))
             agreement = max(agreement, abs(formulas.forward_kl_excess_rate(mp, q, 1 - q, 1 / beta) / rates[0] - 1))
     tail = (0.0, 1e-3)
@@ -337,7 +342,9 @@ def small_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
         "reverse": prove_positive(reverse, [LOGIT_Q, (0.0, 1e-30)], effort.boxes),
     }
     return [
-        Evidence("50 digits", "beta from 1e-1 to 1e-3: the rates are those of the closed forms", float(agreement), EXACT),
+        Evidence(
+            "50 digits", "beta from 1e-1 to 1e-3: the rates are those of the closed forms", float(agreement), EXACT
+        ),
         proved("q in [1e-6, 1 - 1e-6], beta in [0, 1e-3]", proofs),
     ]
 

@@ -38,8 +38,8 @@ def identities(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 @claim(
     "clipped-ratio",
-    "rho~ = exp(clip(Delta, log(1 - eps), log(1 + eps))) = clip(rho, 1 - eps, 1 + eps), and > 0: gamma vanishes exactly "
-    "in groups without a correct response",
+    "rho~ = exp(clip(Delta, log(1 - eps), log(1 + eps))) = clip(rho, 1 - eps, 1 + eps), and > 0: gamma vanishes "
+    "exactly in groups without a correct response",
     "Eqs. 14-16 (appb-clipped-ratio, appb-gamma)",
 )
 def clipped_ratio(formulas: Formulas, effort: Effort) -> list[Evidence]:
@@ -57,7 +57,7 @@ def clipped_ratio(formulas: Formulas, effort: Effort) -> list[Evidence]:
         by_hand = clipped * rewards / (clipped * rewards).sum(-1, keepdim=True).clamp_min(1e-300)
         worst = max(worst, float((gamma - by_hand).abs().max()))
         wrong += int(((gamma.sum(-1) == 0) != (rewards.sum(-1) == 0)).sum())
-        wrong += int((((gamma > 0) != (rewards > 0))).sum())
+        wrong += int(((gamma > 0) != (rewards > 0)).sum())
     return [
         Evidence("float64", f"{count} groups of 6, three clipping ranges", worst, 1e-12),
         Evidence("float64", "groups where gamma vanishes wrongly", wrong, 0),
@@ -82,7 +82,8 @@ def on_policy_point(formulas: Formulas, effort: Effort) -> list[Evidence]:
             formulas.regularizers["cokl"].surrogate_weights(on, rollout, SurrogateConfig()).rollout  # type: ignore[union-attr]
             for rollout in (on, off)
         ]
-        assert weights[0] is not None and weights[1] is not None
+        assert weights[0] is not None
+        assert weights[1] is not None
         counts = rewards.sum(-1, keepdim=True)
         delta = torch.where(counts > 0, rewards / counts.clamp_min(1), 0)
         worst = max(worst, float((weights[1] - delta).abs().max()), float((weights[0] - delta).abs().max()))
@@ -96,13 +97,13 @@ def on_policy_point(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 @claim(
     "off-policy-gate",
-    "off-policy, E[sum gamma] = 1 - (1 - Z_old)^G: the recovery gate follows the behaviour policy's correctness, and for "
-    "K = 1 the ratio cancels, so such groups carry no importance correction",
+    "off-policy, E[sum gamma] = 1 - (1 - Z_old)^G: the recovery gate follows the behaviour policy's correctness, and "
+    "for K = 1 the ratio cancels, so such groups carry no importance correction",
     BEYOND,
 )
 def gate(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """gamma sums to 1 whenever the group holds a correct response and to 0 otherwise. With one correct response gamma is
-    rho~ / rho~ = 1 whatever rho~ is; for G = 1, E[gamma] = Z_old pi_old+, with no trace of theta."""
+    """gamma sums to 1 whenever the group holds a correct response and to 0 otherwise. With one correct response gamma
+    is rho~ / rho~ = 1 whatever rho~ is; for G = 1, E[gamma] = Z_old pi_old+, with no trace of theta."""
     worst = 0.0
     for mass in (0.05, 0.3, 0.8):
         old = behavior_policy(CURRENT, 1.0, mass, 62)
@@ -121,10 +122,13 @@ def gate(formulas: Formulas, effort: Effort) -> list[Evidence]:
         behavior_log_probs=bandit.behavior.log_softmax(-1)[groups],
     )
     gamma = cokl.surrogate_weights(responses, responses, SurrogateConfig())
-    assert gamma is not None and gamma.rollout is not None
+    assert gamma is not None
+    assert gamma.rollout is not None
     single = responses.rewards.sum(-1) == 1
     cancelled = float((gamma.rollout[single] - responses.rewards[single]).abs().max())
-    by_sequences = torch.zeros(4, dtype=torch.float64).index_add_(0, groups.ravel(), (probs[:, None] * gamma.rollout).ravel())
+    by_sequences = torch.zeros(4, dtype=torch.float64).index_add_(
+        0, groups.ravel(), (probs[:, None] * gamma.rollout).ravel()
+    )
     current, old_probs = (logits.softmax(-1)[bandit.correct].numpy() for logits in (bandit.current, bandit.behavior))
     by_counts = expected_rollout_weights(current, old_probs, 3, SurrogateConfig().epsilon_is)
     agreement = float(np.abs(by_sequences[bandit.correct].numpy() - by_counts).max())
@@ -142,8 +146,8 @@ def gate(formulas: Formulas, effort: Effort) -> list[Evidence]:
     "Appendix B: 'affected by finite-sample self-normalization'; the rates are beyond the paper",
 )
 def self_normalization(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """A ratio of means: E[sum gamma f] - E_pi+[f] = O(1 / (G Z_old)) by the delta method. The bias is exact (enumeration
-    of counts), so the ratio of two biases at G and 2 G is too; it must approach 1 / 2."""
+    """A ratio of means: E[sum gamma f] - E_pi+[f] = O(1 / (G Z_old)) by the delta method. The bias is exact
+    (enumeration of counts), so the ratio of two biases at G and 2 G is too; it must approach 1 / 2."""
     old = behavior_policy(CURRENT, 0.7, 0.6, 63)
     sizes = (8, 16, 32)
     values = {size: bias(CURRENT, old, size, None).total for size in (1, *sizes)}
@@ -173,7 +177,9 @@ def clipping(formulas: Formulas, effort: Effort) -> list[Evidence]:
     scaled = 0.5 * CURRENT  # every ratio is below 1 - eps, so all weights are clipped to the same value
     uncorrected = bias(scaled, 2 * scaled, 8, 0.2).total
     return [
-        Evidence("enumeration", "distance to the limit halves with G", abs(shrinking - 0.5), 0.15, f"limit {limit:.4f}"),
+        Evidence(
+            "enumeration", "distance to the limit halves with G", abs(shrinking - 0.5), 0.15, f"limit {limit:.4f}"
+        ),
         Evidence("enumeration", "a common factor of 1/2 in rho: bias", uncorrected, ENUMERATED, "cancels in gamma"),
         Evidence("enumeration", "the limit is not 0", float(limit < 1e-3), 0),
     ]
