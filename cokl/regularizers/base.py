@@ -71,7 +71,8 @@ class Regularizer:
         fraction = None if correct_fraction is None else np.asarray(correct_fraction, dtype=np.float64)
         if fraction is not None and not np.all((fraction > 0) & (fraction < 1)):
             raise InputError(f"correct_fraction: expected correct actions over all actions in (0, 1), got {fraction}")
-        return self._optimal_mass(q, beta, fraction)
+        with np.errstate(over="ignore"):  # 1 / beta is infinite for a subnormal beta, where the optimum is its limit
+            return self._optimal_mass(q, beta, fraction)
 
     def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray | None:
         return None
@@ -79,8 +80,8 @@ class Regularizer:
 
 def positive_root(a: FloatArray | float, b: FloatArray, c: FloatArray) -> FloatArray:
     """The positive root of a z^2 + b z - c = 0 for a, c > 0, without cancellation for either sign of b."""
-    root = np.sqrt(b * b + 4 * a * c)
-    return np.where(b > 0, 2 * c / (np.abs(b) + root), (root - b) / (2 * a))
+    half_root = np.hypot(b / 2, np.sqrt(a * c))  # of the discriminant, which overflows long before its root does
+    return np.where(b > 0, c / (np.abs(b) / 2 + half_root), (half_root - b / 2) / a)
 
 
 def certain_mass(q: FloatArray, beta: FloatArray) -> FloatArray:

@@ -1,0 +1,290 @@
+"""A wrong formula, planted where the paper or the toolkit has the right one, is caught by a claim."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import theory.claims  # noqa: F401  registers them
+from cokl import groups
+from cokl.policy import expectation
+from cokl.regularizers.cokl import CoKL
+from cokl.regularizers.correct_forward_kl import CorrectForwardKL
+from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
+from cokl.regularizers.forward_kl import ForwardKL
+from cokl.regularizers.jensen_shannon import JensenShannon
+from cokl.regularizers.reverse_kl import ReverseKL
+from theory import formulas as right
+from theory.claim import QUICK, registered_claims
+from theory.formulas import Formulas
+from theory.report import check_claims
+
+CLAIMS = registered_claims()
+
+
+def planted(**entries):
+    """The formulas with some entries replaced."""
+    return dataclasses.replace(Formulas(), **entries)
+
+
+def with_regularizer(regularizer):
+    """The formulas with one registered regularizer replaced by `regularizer`, of the same name."""
+    return planted(regularizers={**Formulas().regularizers, regularizer.name: regularizer})
+
+
+class SwappedCoKL(CoKL):
+    def value(self, policy, reference):
+        return expectation(policy.conditional_probs, policy.conditional_log_probs - reference.conditional_log_probs)
+
+
+class UnconditionedCoKL(CoKL):
+    def value(self, policy, reference):
+        return expectation(reference.conditional_probs, reference.conditional_log_probs - policy.correct_log_probs)
+
+
+class WrongSignCoKL(CoKL):
+    def logit_gradient(self, policy, reference):
+        return -super().logit_gradient(policy, reference)
+
+
+class FullScoreCoKL(CoKL):
+    def logit_gradient(self, policy, reference):
+        return CorrectForwardKL().logit_gradient(policy, reference)
+
+
+class UnbalancedCoKL(CoKL):
+    def surrogate_weights(self, reference, rollout, config):
+        weights = super().surrogate_weights(reference, rollout, config)
+        return groups.SurrogateWeights(weights.reference, 0.9 * weights.rollout)
+
+
+class UnnormalisedCoKL(CoKL):
+    def surrogate_weights(self, reference, rollout, config):
+        weights = super().surrogate_weights(reference, rollout, config)
+        return groups.SurrogateWeights(weights.reference, rollout.rewards / rollout.rewards.shape[-1])
+
+
+class ReverseCalledForward(ForwardKL):
+    def value(self, policy, reference):
+        return ReverseKL().value(policy, reference)
+
+
+class CancellingForwardKL(ForwardKL):
+    def _optimal_mass(self, q, beta, correct_fraction):
+        return (1 - beta + np.sqrt((beta - 1) ** 2 + 4 * beta * q)) / 2
+
+
+class UncentredReverseKL(ReverseKL):
+    def logit_gradient(self, policy, reference):
+        return policy.probs * (policy.log_probs - reference.log_probs)
+
+
+class UnhalvedJensenShannon(JensenShannon):
+    def _optimal_mass(self, q, beta, correct_fraction):
+        return super()._optimal_mass(q, 2 * beta, correct_fraction)
+
+
+class SelfCentredCorrectReverseKL(CorrectReverseKL):
+    def surrogate_weights(self, reference, rollout, config):
+        weights = super().surrogate_weights(reference, rollout, config)
+        counts = rollout.rewards.sum(-1, keepdim=True).clamp_min(1)
+        return groups.SurrogateWeights(None, weights.rollout * (counts - 1) / counts)
+
+
+class UnnormalisedReplay(CorrectForwardKL):
+    def surrogate_weights(self, reference, rollout, config):
+        return groups.SurrogateWeights(-reference.rewards / reference.rewards.shape[-1], None)
+
+
+def swapped_decomposition(source, target):
+    parts = right.Formulas().decompose_kl(source, target)
+    return parts._replace(correct=parts.incorrect, incorrect=parts.correct)
+
+
+def unweighted_decomposition(source, target):
+    parts = right.Formulas().decompose_kl(source, target)
+    return parts._replace(correct=parts.correct / source.mass)
+
+
+def unclipped(responses, epsilon_is):
+    return (responses.log_probs - responses.behavior_log_probs).exp()
+
+
+def symmetric_clip(responses, epsilon_is):
+    bound = float(np.log1p(epsilon_is))
+    return (responses.log_probs - responses.behavior_log_probs).clamp(-bound, bound).exp()
+
+
+MUTANTS = {
+    # a sign
+    "FKL optimum: other root": (
+        "forward-kl-optimum",
+        planted(forward_kl_optimum=lambda n, q, b: (1 - b - n.sqrt((b - 1) ** 2 + 4 * b * q)) / 2),
+    ),
+    "FKL optimum: 1 + beta": (
+        "forward-kl-optimum",
+        planted(forward_kl_optimum=lambda n, q, b: (1 + b + n.sqrt((b - 1) ** 2 + 4 * b * q)) / 2),
+    ),
+    "RKL optimum: minus 1 / beta": (
+        "reverse-kl-optimum",
+        planted(reverse_kl_optimum=lambda n, q, b: right.reverse_kl_optimum(n, q, -b)),
+    ),
+    "f'': positive": (
+        "full-kl-strict-concavity",
+        planted(forward_kl_curvature=lambda *a: -right.forward_kl_curvature(*a)),
+    ),
+    "f'': one sign inside": (
+        "full-kl-derivatives",
+        planted(forward_kl_curvature=lambda n, z, y, q, p, b: -b * (q / z**2 - p / y**2)),
+    ),
+    "h': q (1 - q) subtracted": (
+        "forward-kl-coefficient",
+        planted(forward_kl_coefficient_slope=lambda n, w, q, p: -(w**2 - q * p) / w**2),
+    ),
+    "root product: positive": ("forward-kl-unique-root", planted(forward_kl_root_product=lambda n, q, b: b * q)),
+    "R_G': positive": ("recovery-decreasing", planted(recovery_slope=lambda *a: -right.recovery_slope(*a))),
+    "R_G: sum added": (
+        "recovery-series",
+        planted(recovery_closed_form=lambda n, z, g: -n.log(z) + sum((1 - z) ** m / m for m in range(1, g + 1))),
+    ),
+    "finite objective: minus": (
+        "finite-group-optimum",
+        planted(finite_objective_slope=lambda n, z, g, b: 1 - b * (1 - z) ** g / z),
+    ),
+    "dZ*_RKL: positive": (
+        "reverse-kl-optimum-slope",
+        planted(reverse_kl_optimum_slope=lambda n, z, y, b: z * y / b**2),
+    ),
+    "CoKL gradient: sign": ("cokl-gradient", with_regularizer(WrongSignCoKL())),
+    # a factor
+    "FKL optimum: 2 beta q": (
+        "forward-kl-optimum",
+        planted(forward_kl_optimum=lambda n, q, b: (1 - b + n.sqrt((b - 1) ** 2 + 2 * b * q)) / 2),
+    ),
+    "RKL optimum: 2 / beta": (
+        "reverse-kl-optimum",
+        planted(reverse_kl_optimum=lambda n, q, b: right.reverse_kl_optimum(n, q, b / 2)),
+    ),
+    "dZ*_RKL: 1 / beta": ("reverse-kl-optimum-slope", planted(reverse_kl_optimum_slope=lambda n, z, y, b: -z * y / b)),
+    "FKL gap: half": ("full-kl-gap", planted(forward_kl_gap=lambda n, q, p, b: right.forward_kl_gap(n, q, p, b) / 2)),
+    "FKL slope in beta: twice": (
+        "full-kl-monotone",
+        planted(forward_kl_optimum_slope=lambda *a: 2 * right.forward_kl_optimum_slope(*a)),
+    ),
+    "FKL rate: twice": (
+        "full-kl-limit-large-beta",
+        planted(forward_kl_excess_rate=lambda *a: 2 * right.forward_kl_excess_rate(*a)),
+    ),
+    "FKL gap rate: twice": (
+        "full-kl-limit-small-beta",
+        planted(forward_kl_gap_rate=lambda *a: 2 * right.forward_kl_gap_rate(*a)),
+    ),
+    "JS optimum: 1 / beta": (
+        "jensen-shannon-optimum",
+        planted(jensen_shannon_optimum=lambda n, q, b: right.jensen_shannon_optimum(n, q, 2 * b)),
+    ),
+    "JS optimum, float64: 1 / beta": ("float64-optima", with_regularizer(UnhalvedJensenShannon())),
+    "restricted optimum: without -1": (
+        "restricted-reverse-kl-optimum",
+        planted(restricted_reverse_kl_optimum=lambda n, q, b: q * n.exp(1 / b)),
+    ),
+    "decomposition: q missing": ("forward-decomposition", planted(decompose_kl=unweighted_decomposition)),
+    "surrogate: 0.9 delta": ("finite-group-gradient", with_regularizer(UnbalancedCoKL())),
+    "surrogate: delta / G": ("finite-group-gradient", with_regularizer(UnnormalisedCoKL())),
+    "replay surrogate: alpha / G": ("score-function-surrogates-unbiased", with_regularizer(UnnormalisedReplay())),
+    "correct-only reverse KL: own baseline": (
+        "correct-reverse-kl-shrinkage",
+        with_regularizer(SelfCentredCorrectReverseKL()),
+    ),
+    "reverse KL gradient: not centred": (
+        "every-regularizer-value-and-gradient",
+        with_regularizer(UncentredReverseKL()),
+    ),
+    "JS slope: not halved": (
+        "jensen-shannon-optimum",
+        planted(jensen_shannon_slope=lambda n, z, q, b: 2 * right.jensen_shannon_slope(n, z, q, b) - 1),
+    ),
+    # a swapped argument
+    "Bernoulli KL: swapped": (
+        "forward-decomposition",
+        planted(bernoulli_kl=lambda n, a, b: right.bernoulli_kl(n, b, a)),
+    ),
+    "Bernoulli KL: swapped, boundary": (
+        "decomposition-boundary-rates",
+        planted(bernoulli_kl=lambda n, a, b: right.bernoulli_kl(n, b, a)),
+    ),
+    "CoKL: reverse": ("cokl-definition", with_regularizer(SwappedCoKL())),
+    "forward KL: reverse": ("every-regularizer-value-and-gradient", with_regularizer(ReverseCalledForward())),
+    "decomposition: sides swapped": ("reverse-decomposition", planted(decompose_kl=swapped_decomposition)),
+    "decomposition: target's weights": (
+        "decomposition-by-response-set",
+        planted(decompose_kl=lambda s, t: right.Formulas().decompose_kl(t, s)),
+    ),
+    "entropy optimum: 1 - c": (
+        "entropy-optimum",
+        planted(entropy_optimum=lambda n, c, b: right.entropy_optimum(n, 1 - c, b)),
+    ),
+    "RKL gap: q and p": ("full-kl-gap", planted(reverse_kl_gap=lambda n, q, p, b: right.reverse_kl_gap(n, p, q, b))),
+    "h: over z": ("forward-kl-coefficient", planted(forward_kl_coefficient=lambda n, z, q: q * (1 - q) / (z - q))),
+    "recovery bounds: swapped": (
+        "recovery-bounds",
+        planted(recovery_lower=right.recovery_upper, recovery_upper=right.recovery_lower),
+    ),
+    # what should and should not be conditioned on correctness
+    "CoKL: full policy": ("replay-identity", with_regularizer(UnconditionedCoKL())),
+    "CoKL gradient: replay's": ("cokl-gradient", with_regularizer(FullScoreCoKL())),
+    "CoKL anchors Z": ("cokl-exact-difference", with_regularizer(UnconditionedCoKL())),
+    # off by one in G
+    "R_G: G - 1 terms": (
+        "recovery-series",
+        planted(recovery_closed_form=lambda n, z, g: right.recovery_closed_form(n, z, g - 1)),
+    ),
+    "R_G': G + 1": ("recovery-derivative", planted(recovery_slope=lambda n, z, g: right.recovery_slope(n, z, g + 1))),
+    "Pr(K > 0): G - 1": (
+        "finite-group-gradient",
+        planted(positive_count_probability=lambda n, z, g: 1 - (1 - z) ** (g - 1)),
+    ),
+    "zero-correct: G + 1": (
+        "zero-correct-probability",
+        planted(zero_correct_probability=lambda z, g: (1 - z) ** (g + 1)),
+    ),
+    "R_G', float64: G - 1": (
+        "finite-group-gradient-recovery-form",
+        planted(recovery_derivative=lambda z, g: -((1 - z) ** (g - 1)) / z),
+    ),
+    "R_G, float64: G + 1": ("float64-recovery", planted(recovery=lambda z, g: Formulas().recovery(z, g + 1))),
+    "finite objective: G + 1": (
+        "finite-group-optimum",
+        planted(finite_objective_slope=lambda n, z, g, b: right.finite_objective_slope(n, z, g + 1, b)),
+    ),
+    "H_G: G - 1": (
+        "without-term1-finite-group",
+        planted(without_term1_threshold=lambda n, g: right.without_term1_threshold(n, g - 1) if g > 1 else 2),
+    ),
+    "Pr(K > 1): no binomial": (
+        "correct-reverse-kl-shrinkage",
+        planted(pair_probability=lambda n, z, g: 1 - (1 - z) ** g - z * (1 - z) ** (g - 1)),
+    ),
+    "off-policy gate: Z_old^G": ("off-policy-gate", planted(zero_correct_probability=lambda z, g: (1 - z) ** (g + 1))),
+    "coverage: k - 1": ("float64-coverage", planted(coverage=lambda p, k, c: Formulas().coverage(p, k + 1, c))),
+    # clipping and precision
+    "rho: not clipped": ("clipped-ratio", planted(importance_ratios=unclipped)),
+    "rho: clipped symmetrically in log": ("clipped-ratio", planted(importance_ratios=symmetric_clip)),
+    "FKL optimum, float64: cancels": ("float64-optima", with_regularizer(CancellingForwardKL())),
+    "R_G, float64: cancels": ("float64-recovery", planted(recovery=lambda z, g: right.recovery_closed_form(np, z, g))),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_wrong_formula_is_caught(name):
+    claim, formulas = MUTANTS[name]
+    with np.errstate(all="ignore"):
+        (result,) = check_claims([CLAIMS[claim]], formulas, QUICK)
+    assert not result.holds
+
+
+def test_the_floor_is_tested_too():
+    ungated = planted(floor_logit_gradient=lambda policy, reference: torch.ones_like(policy.logits))
+    (result,) = check_claims([CLAIMS["floor-keeps-the-optimum"]], ungated, QUICK)
+    assert not result.holds

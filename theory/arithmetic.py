@@ -1,0 +1,132 @@
+"""The arithmetics in which one formula is evaluated: 50 digits (mpmath), symbols (sympy) and rigorous intervals (Arb).
+
+A formula takes `num`, a namespace with `log`, `exp` and `sqrt`, as its first argument: `mpmath.mp`, `sympy` or
+`Intervals` below. Arb rounds correctly outwards but keeps a midpoint and a radius, so a ball over many magnitudes
+reaches below zero; an `Interval` therefore keeps its two ends, each the outer bound of an Arb computation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import flint
+from flint import arb
+
+BITS = 128
+flint.ctx.prec = BITS
+_ZERO = arb(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """All reals from `low` to `high`, exact numbers in Arb; operations enclose the exact image.
+
+    An operation that is not defined on the whole interval gives an interval with a non-finite end, about which no
+    comparison is true.
+    """
+
+    low: arb
+    high: arb
+
+    @classmethod
+    def of(cls, value: Any) -> Interval:
+        """An interval itself, or the tightest one that holds an int, a float or an Arb ball."""
+        if isinstance(value, cls):
+            return value
+        exact = arb(value)
+        return cls(exact.lower(), exact.upper())
+
+    def __add__(self, other: Any) -> Interval:
+        other = Interval.of(other)
+        return Interval((self.low + other.low).lower(), (self.high + other.high).upper())
+
+    def __neg__(self) -> Interval:
+        return Interval(-self.high, -self.low)
+
+    def __sub__(self, other: Any) -> Interval:
+        return self + -Interval.of(other)
+
+    def __mul__(self, other: Any) -> Interval:
+        other = Interval.of(other)
+        if self.low >= 0 and other.low >= 0:
+            return Interval((self.low * other.low).lower(), (self.high * other.high).upper())
+        products = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
+        return Interval(
+            _least(product.lower() for product in products), _largest(product.upper() for product in products)
+        )
+
+    def __truediv__(self, other: Any) -> Interval:
+        other = Interval.of(other)
+        if other.low > 0 or other.high < 0:
+            return self * Interval((1 / other.high).lower(), (1 / other.low).upper())
+        return UNDEFINED
+
+    def __pow__(self, exponent: Any) -> Interval:
+        """An integer power, or any real power of a positive interval."""
+        if not isinstance(exponent, int):
+            return Intervals.exp(Intervals.log(self) * exponent)
+        if exponent % 2 or self.low >= 0:
+            return Interval((self.low**exponent).lower(), (self.high**exponent).upper())
+        if self.high <= 0:
+            return (-self) ** exponent
+        return Interval(_ZERO, _largest(((self.low**exponent).upper(), (self.high**exponent).upper())))
+
+    def __radd__(self, other: Any) -> Interval:
+        return self + other
+
+    def __rsub__(self, other: Any) -> Interval:
+        return -self + other
+
+    def __rmul__(self, other: Any) -> Interval:
+        return self * other
+
+    def __rtruediv__(self, other: Any) -> Interval:
+        return Interval.of(other) / self
+
+    def __lt__(self, other: Any) -> bool:
+        """True only if every point of one side is certainly below every point of the other."""
+        return bool(self.high < Interval.of(other).low)
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(self.low > Interval.of(other).high)
+
+    @property
+    def width(self) -> float:
+        """high - low; inf where the interval is not bounded."""
+        bounded = self.low.is_finite() and self.high.is_finite()
+        return float((self.high - self.low).upper()) if bounded else float("inf")
+
+
+UNDEFINED = Interval(arb("nan"), arb("nan"))
+
+
+def _least(values) -> arb:
+    """The smallest of exact numbers; NaN if one of them is."""
+    values = list(values)
+    return arb("nan") if any(value.is_nan() for value in values) else min(values)
+
+
+def _largest(values) -> arb:
+    """The largest of exact numbers; NaN if one of them is."""
+    values = list(values)
+    return arb("nan") if any(value.is_nan() for value in values) else max(values)
+
+
+class Intervals:
+    """The functions of a formula on intervals, as a namespace; each is increasing."""
+
+    @staticmethod
+    def log(x: Any) -> Interval:
+        x = Interval.of(x)
+        return Interval(x.low.log().lower(), x.high.log().upper()) if x.low > 0 else UNDEFINED
+
+    @staticmethod
+    def exp(x: Any) -> Interval:
+        x = Interval.of(x)
+        return Interval(x.low.exp().lower(), x.high.exp().upper())
+
+    @staticmethod
+    def sqrt(x: Any) -> Interval:
+        x = Interval.of(x)
+        return Interval(x.low.sqrt().lower(), x.high.sqrt().upper()) if x.low >= 0 else UNDEFINED

@@ -1,0 +1,94 @@
+"""What a claim is: a statement with its source, a check that can fail, and the evidence that the check returns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from theory.formulas import Formulas
+from theory.intervals import Proof
+
+BEYOND = "beyond the paper"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work a claim may do.
+
+    samples: random policies or parameter points. programs: convex programs. boxes: evaluations per interval proof.
+    largest_group: largest G that is enumerated point by point. draws: Monte Carlo groups.
+    """
+
+    samples: int = 400
+    programs: int = 12
+    boxes: int = 400_000
+    largest_group: int = 1024
+    draws: int = 200_000
+
+
+QUICK = Effort(samples=24, programs=2, boxes=60_000, largest_group=24, draws=20_000)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One measurement of a claim.
+
+    method: how it was obtained. domain: where. error: the worst deviation, or the undecided boxes of a proof.
+    accepted: the largest error at which the claim holds. detail: what else a sceptic would ask.
+    certified: False where the method is a search that proves nothing.
+    """
+
+    method: str
+    domain: str
+    error: float
+    accepted: float
+    detail: str = ""
+    certified: bool = True
+
+    @property
+    def holds(self) -> bool:
+        return not math.isnan(self.error) and self.error <= self.accepted
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement under test.
+
+    name: identifier, unique. source: the paper's label, or "beyond the paper". check: takes the formulas under test
+    and an effort, returns evidence; its docstring holds the derivation where the paper has none.
+    """
+
+    name: str
+    statement: str
+    source: str
+    check: Callable[[Formulas, Effort], list[Evidence]]
+
+
+_claims: dict[str, Claim] = {}
+
+
+def claim(name: str, statement: str, source: str) -> Callable:
+    """Decorator: register a check as a claim. Raises ValueError for a name that is taken."""
+
+    def register(check: Callable[[Formulas, Effort], list[Evidence]]) -> Callable[[Formulas, Effort], list[Evidence]]:
+        if name in _claims:
+            raise ValueError(f"name: there is already a claim called {name!r}")
+        _claims[name] = Claim(name, statement, source, check)
+        return check
+
+    return register
+
+
+def registered_claims() -> dict[str, Claim]:
+    """All claims registered so far, by name, in the order of the paper."""
+    return dict(_claims)
+
+
+def proved(domain: str, proofs: dict[str, Proof]) -> Evidence:
+    """Evidence from interval proofs, all of which must hold; a refuted one counts as infinitely wrong."""
+    boxes = sum(proof.boxes for proof in proofs.values())
+    undecided = sum(proof.undecided for proof in proofs.values())
+    refuted = [name for name, proof in proofs.items() if proof.refuted]
+    detail = f"{boxes} boxes, {undecided} undecided" + (f"; refuted: {', '.join(refuted)}" if refuted else "")
+    return Evidence("interval proof", domain, math.inf if refuted else undecided, 0, detail)

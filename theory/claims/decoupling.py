@@ -1,0 +1,169 @@
+"""Theorem 1, clause by clause: what CoKL's objective depends on, and where its maximum is."""
+
+from __future__ import annotations
+
+import numpy as np
+from mpmath import mpf
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from theory.arithmetic import Interval, Intervals
+from theory.claim import BEYOND, Effort, Evidence, claim, proved
+from theory.claims.decomposition import EXACT
+from theory.convex import TOLERANCE, maximise, random_references
+from theory.definitions import DEFINITIONS, ExactPolicy, Problem, kl, random_problems
+from theory.formulas import Formulas
+from theory.intervals import prove_positive
+
+
+def objective(policy: ExactPolicy, reference: ExactPolicy, beta: mpf) -> mpf:
+    """J_CoKL = Z - beta KL(ref+ || pi+) (Theorem 1), from its definition."""
+    return policy.mass - beta * DEFINITIONS["cokl"](policy, reference)
+
+
+def _assembled(mass: mpf, plus: list[mpf], minus: list[mpf], correct: tuple[bool, ...]) -> ExactPolicy:
+    return ExactPolicy(tuple(mass * a + (1 - mass) * b for a, b in zip(plus, minus, strict=True)), correct)
+
+
+def _value(formulas: Formulas, policy: ExactPolicy, reference: Problem) -> float:
+    """The toolkit's CoKL for a policy given at 50 digits."""
+    logits = np.log(np.array([float(prob) for prob in policy.probs]))
+    problem = Problem(reference.reference_logits, logits, reference.correct)
+    return float(formulas.regularizers["cokl"].value(problem.policy, problem.reference))
+
+
+@claim(
+    "cokl-ignores-incorrect-conditional",
+    "J_CoKL depends on pi only through Z and pi+: replacing pi- by any other distribution changes nothing",
+    "Theorem 1, clause 1",
+)
+def ignores_incorrect(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    rng = np.random.default_rng(21)
+    exact_error, float_error = 0.0, 0.0
+    for problem in random_problems(21, effort.samples):
+        policy, reference = problem.exact_policy, problem.exact_reference
+        wrong = np.where(problem.correct, 0, rng.dirichlet(np.ones(len(problem.correct))))
+        minus = [mpf(float(x)) / mpf(float(wrong.sum())) for x in wrong]
+        other = _assembled(policy.mass, policy.plus, minus, policy.correct)
+        change = objective(other, reference, mpf(1)) - objective(policy, reference, mpf(1))
+        exact_error = max(exact_error, float(abs(change)))
+        penalty = kl(reference.plus, other.plus)
+        if all(float(prob) > 0 for prob in other.probs):
+            difference = _value(formulas, other, problem) - float(penalty)
+            float_error = max(float_error, abs(difference) / float(max(1, penalty)))
+    domain = f"{effort.samples} random policies and replacements of pi-"
+    return [Evidence("50 digits", domain, exact_error, EXACT), Evidence("float64", domain, float_error, 1e-12)]
+
+
+@claim(
+    "cokl-exact-difference",
+    "for pi1+ = pi2+ and Z2 > Z1, J(pi2) - J(pi1) = Z2 - Z1 > 0, whatever pi1- and pi2- are (KL(ref+ || pi+) finite)",
+    "Theorem 1, clause 2",
+)
+def exact_difference(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    rng = np.random.default_rng(22)
+    exact_error, float_error = 0.0, 0.0
+    for problem in random_problems(22, effort.samples):
+        policy, reference = problem.exact_policy, problem.exact_reference
+        low, high = sorted(mpf(x) for x in rng.uniform(0.01, 0.99, size=2))
+        beta = mpf(10) ** mpf(rng.uniform(-3, 3))
+        first = _assembled(low, policy.plus, policy.minus, policy.correct)
+        second = _assembled(high, policy.plus, reference.minus, policy.correct)
+        change = objective(second, reference, beta) - objective(first, reference, beta)
+        exact_error = max(exact_error, float(abs(change - (high - low)) / beta))
+        if all(float(prob) > 0 for prob in (*first.probs, *second.probs)):
+            values = _value(formulas, first, problem), _value(formulas, second, problem)
+            float_error = max(float_error, abs(values[0] - values[1]) / max(1.0, values[0]))
+    return [
+        Evidence("50 digits", f"{effort.samples} pairs, beta in [1e-3, 1e3]", exact_error, EXACT),
+        Evidence("float64", f"{effort.samples} pairs: the penalties agree", float_error, 1e-12),
+    ]
+
+
+@claim(
+    "cokl-maximum",
+    "max J_CoKL = 1 over the simplex, attained at Z = 1, pi+ = ref+",
+    "Theorem 1, clause 3",
+)
+def maximum(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    worst, shortfall, distance = 0.0, 0.0, 0.0
+    for reference, beta in random_references(23, effort.programs):
+        certificate = maximise("cokl", reference, beta)
+        claimed = float(formulas.regularizers["cokl"].optimal_mass(reference.q, beta))  # type: ignore[arg-type]
+        worst = max(worst, certificate.worst)
+        shortfall = max(shortfall, abs(certificate.value - 1), abs(certificate.value - claimed))
+        distance = max(distance, float(np.abs(certificate.solution - [1, *reference.plus]).max()))
+    domain = f"{effort.programs} references of 3 to 40 actions, in (Z, pi+), where the problem is convex"
+    detail = f"residuals and gap at most {worst:.1e}; solution within {distance:.1e}"
+    searched = _multi_start(formulas, effort)
+    return [Evidence("convex program", domain, max(worst, shortfall), TOLERANCE, detail), searched]
+
+
+def _multi_start(formulas: Formulas, effort: Effort) -> Evidence:
+    """J_CoKL as a function of pi is not concave; searched from random logits with L-BFGS, which proves nothing."""
+    rng = np.random.default_rng(24)
+    best = -np.inf
+    reference, beta = random_references(24, 1)[0]
+    correct = np.arange(len(reference.probs)) < reference.correct
+    for _ in range(max(effort.programs // 2, 2)):
+
+        def negative(logits):
+            problem = Problem(np.log(reference.probs), logits, correct)
+            cokl = formulas.regularizers["cokl"]
+            value = float(cokl.value(problem.policy, problem.reference) * beta - problem.policy.mass)
+            slope = cokl.logit_gradient(problem.policy, problem.reference) * beta - problem.policy.mass_logit_gradient()
+            return value, slope.numpy()
+
+        found = minimize(negative, 3 * rng.normal(size=len(correct)), jac=True, method="L-BFGS-B", options={"ftol": 0})
+        assert np.isfinite(log_softmax(found.x)).all()
+        best = max(best, -found.fun)
+    detail = "not certified; a softmax reaches the supremum 1 only in the limit"
+    return Evidence("multi-start search in pi", "one random reference", abs(best - 1), 1e-4, detail, certified=False)
+
+
+@claim(
+    "cokl-unique-maximizer",
+    "every maximizer has Z = 1 and pi+ = ref+; quantitatively, J >= 1 - e forces 1 - Z <= e and TV(ref+, pi+)^2 <= "
+    "e / (2 beta)",
+    "Theorem 1, clause 3; the quantitative form is beyond the paper",
+)
+def unique_maximizer(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """1 - J = (1 - Z) + beta KL(ref+ || pi+), both summands nonnegative, so each is at most e; Pinsker's inequality
+    KL >= 2 TV^2 does the rest. The boxes prove Pinsker's inequality strictly for two correct actions, away from a = b.
+    """
+    worst = mpf(0)
+    for problem in random_problems(25, effort.samples):
+        policy, reference = problem.exact_policy, problem.exact_reference
+        for beta in (mpf("1e-3"), mpf(1), mpf("1e3")):
+            shortfall = 1 - objective(policy, reference, beta)
+            variation = sum(abs(a - b) for a, b in zip(reference.plus, policy.plus, strict=True)) / 2
+            worst = max(worst, (1 - policy.mass) / shortfall, 2 * beta * variation**2 / shortfall)
+
+    def margin(b: Interval, apart: Interval) -> Interval:
+        return formulas.bernoulli_kl(Intervals, b + apart, b) - 2 * apart**2
+
+    proof = prove_positive(margin, [(1e-3, 0.6), (0.3, 0.39)], effort.boxes)
+    return [
+        Evidence("50 digits", f"{effort.samples} random pairs, three beta", float(worst), 1, "largest part of 1 - J"),
+        proved("two correct actions, shares 0.3 to 0.39 apart", {"margin": proof}),
+    ]
+
+
+@claim(
+    "conditional-penalties-decouple",
+    "any penalty that depends on pi+ alone and vanishes exactly at ref+ has CoKL's maximum and maximizer; so has "
+    "any such penalty minus beta' log Z (correct-only forward and reverse KL, w/o term 2)",
+    BEYOND,
+)
+def conditional_penalties(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """J = Z - beta D(pi+) + beta' log Z <= 1 with equality iff Z = 1 and D(pi+) = 0. So Theorem 1's optimum does not
+    distinguish CoKL from correct-only replay; only its first two clauses do."""
+    worst = 0.0
+    for name in ("correct_reverse_kl", "correct_forward_kl", "cokl_without_term2"):
+        for reference, beta in random_references(26, effort.programs):
+            certificate = maximise(name, reference, beta)
+            claimed = float(formulas.regularizers[name].optimal_mass(reference.q, beta))  # type: ignore[arg-type]
+            entropy = -float(reference.plus @ np.log(reference.plus))
+            constant = {"correct_reverse_kl": -np.log(reference.q), "cokl_without_term2": entropy}.get(name, 0.0)
+            worst = max(worst, certificate.worst, abs(certificate.value - (claimed - beta * constant)))
+    return [Evidence("convex program", f"three regularizers, {effort.programs} references each", worst, TOLERANCE)]

@@ -1,0 +1,138 @@
+"""Policies and regularizers at 50 digits, written straight from their definitions and sharing no code with `cokl`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mpmath
+import numpy as np
+import torch
+from mpmath import mp, mpf
+
+from cokl.errors import InputError
+from cokl.policy import CorrectSet, Policy
+
+DIGITS = 50
+mp.dps = DIGITS + 70  # what 1 - Z may lose where Z is within 1e-70 of 1
+
+
+@dataclass(frozen=True)
+class ExactPolicy:
+    """A distribution over A actions, `probs`, and which of them are correct."""
+
+    probs: tuple[mpf, ...]
+    correct: tuple[bool, ...]
+
+    @classmethod
+    def from_logits(cls, logits: Iterable[Any], correct: Iterable[Any]) -> ExactPolicy:
+        """The softmax of A logits."""
+        weights = [mpmath.exp(mpf(logit)) for logit in logits]
+        total = mpmath.fsum(weights)
+        return cls(tuple(weight / total for weight in weights), tuple(bool(flag) for flag in correct))
+
+    @property
+    def mass(self) -> mpf:
+        """Z (Eq. 5)."""
+        return mpmath.fsum(prob for prob, flag in zip(self.probs, self.correct, strict=True) if flag)
+
+    @property
+    def plus(self) -> list[mpf]:
+        """pi+ over all actions (Eq. 6)."""
+        return [prob / self.mass if flag else mpf(0) for prob, flag in zip(self.probs, self.correct, strict=True)]
+
+    @property
+    def minus(self) -> list[mpf]:
+        """pi- over all actions (Eq. 6)."""
+        wrong = mpmath.fsum(prob for prob, flag in zip(self.probs, self.correct, strict=True) if not flag)
+        return [mpf(0) if flag else prob / wrong for prob, flag in zip(self.probs, self.correct, strict=True)]
+
+
+def kl(source: Sequence[mpf], target: Sequence[mpf]) -> mpf:
+    """D_KL(source || target), +inf where the source leaves the target's support."""
+    if any(a > 0 and b == 0 for a, b in zip(source, target, strict=True)):
+        return mpf("inf")
+    return mpmath.fsum(a * mpmath.log(a / b) for a, b in zip(source, target, strict=True) if a > 0)
+
+
+def _jensen_shannon(policy: ExactPolicy, reference: ExactPolicy) -> mpf:
+    mixture = [(a + b) / 2 for a, b in zip(policy.probs, reference.probs, strict=True)]
+    return (kl(policy.probs, mixture) + kl(reference.probs, mixture)) / 2
+
+
+def _cross_entropy(policy: ExactPolicy, reference: ExactPolicy) -> mpf:
+    return -mpmath.fsum(a * mpmath.log(b) for a, b in zip(reference.plus, policy.probs, strict=True) if a > 0)
+
+
+def restricted_reverse_kl(policy: ExactPolicy, reference: ExactPolicy) -> mpf:
+    """The reverse KL's summands over the correct actions."""
+    return mpmath.fsum(
+        a * mpmath.log(a / b)
+        for a, b, flag in zip(policy.probs, reference.probs, policy.correct, strict=True)
+        if flag and a > 0
+    )
+
+
+DEFINITIONS: dict[str, Callable[[ExactPolicy, ExactPolicy], mpf]] = {
+    "entropy": lambda policy, _: mpmath.fsum(a * mpmath.log(a) for a in policy.probs if a > 0),
+    "forward_kl": lambda policy, reference: kl(reference.probs, policy.probs),
+    "reverse_kl": lambda policy, reference: kl(policy.probs, reference.probs),
+    "jensen_shannon": _jensen_shannon,
+    "cokl": lambda policy, reference: kl(reference.plus, policy.plus),
+    "correct_forward_kl": lambda policy, reference: kl(reference.plus, policy.probs),
+    "correct_reverse_kl": lambda policy, reference: kl(policy.plus, reference.probs),
+    "cokl_without_term1": lambda policy, _: mpmath.log(policy.mass),
+    "cokl_without_term2": _cross_entropy,
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A reference and a policy over A actions, as float64 logits, and which actions are correct (A,)."""
+
+    reference_logits: np.ndarray
+    policy_logits: np.ndarray
+    correct: np.ndarray
+
+    @property
+    def reference(self) -> Policy:
+        return self._policy(self.reference_logits)
+
+    @property
+    def policy(self) -> Policy:
+        return self._policy(self.policy_logits)
+
+    @property
+    def exact_reference(self) -> ExactPolicy:
+        return ExactPolicy.from_logits(self.reference_logits, self.correct)
+
+    @property
+    def exact_policy(self) -> ExactPolicy:
+        return ExactPolicy.from_logits(self.policy_logits, self.correct)
+
+    def _policy(self, logits: np.ndarray) -> Policy:
+        return Policy(torch.from_numpy(logits), CorrectSet.from_mask(torch.from_numpy(self.correct)))
+
+
+def random_problems(seed: int, count: int, actions: tuple[int, int] = (3, 24)) -> list[Problem]:
+    """`count` problems with A in `actions` and 1 to A - 1 correct actions; logits' standard deviation 0.1 to 30."""
+    rng = np.random.default_rng(seed)
+    problems = []
+    for _ in range(count):
+        size = int(rng.integers(actions[0], actions[1] + 1))
+        correct = np.zeros(size, dtype=bool)
+        correct[rng.choice(size, rng.integers(1, size), replace=False)] = True
+        spreads = 10 ** rng.uniform(-1, 1.5, size=2)
+        problems.append(Problem(spreads[0] * rng.normal(size=size), spreads[1] * rng.normal(size=size), correct))
+    return problems
+
+
+def validated_mask(correct: Sequence[bool] | np.ndarray) -> np.ndarray:
+    """`correct` as a boolean array (A,). Raises InputError unless it holds a correct and an incorrect action."""
+    mask = np.asarray(correct, dtype=bool)
+    if mask.ndim != 1 or not mask.any() or mask.all():
+        raise InputError(
+            f"correct: expected a mask (A,) with at least one correct and one incorrect action, got {mask}"
+        )
+    return mask

@@ -1,0 +1,127 @@
+"""Finite groups without sampling: expectations over every reference group and every rollout group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cokl.groups import ResponseGroups, SurrogateConfig
+from cokl.policy import CorrectSet, Policy
+from cokl.regularizers import Regularizer
+
+
+@dataclass(frozen=True)
+class Bandit:
+    """A tabular problem over A actions: logits (A,) of the reference, the current and the behaviour policy."""
+
+    reference: Tensor
+    current: Tensor
+    behavior: Tensor
+    correct: Tensor
+
+    def policy(self, logits: Tensor) -> Policy:
+        return Policy(logits, CorrectSet.from_mask(self.correct))
+
+
+def random_bandit(seed: int, actions: int, correct: int, on_policy: bool = True) -> Bandit:
+    """Gaussian logits; the first `correct` actions are the correct ones."""
+    generator = torch.Generator().manual_seed(seed)
+    reference, current, behavior = torch.randn(3, actions, generator=generator, dtype=torch.float64)
+    mask = torch.arange(actions) < correct
+    return Bandit(reference, current, current if on_policy else behavior, mask)
+
+
+def all_groups(logits: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """All A^G groups of `size` draws from softmax(logits): actions (A^G, G) and probabilities (A^G,)."""
+    actions = torch.cartesian_prod(*[torch.arange(len(logits))] * size).reshape(-1, size)
+    return actions, logits.log_softmax(-1)[actions].sum(-1).exp()
+
+
+def expected_surrogate_gradient(
+    regularizer: Regularizer, bandit: Bandit, size: int, filtered: bool = True, config: SurrogateConfig | None = None
+) -> Tensor:
+    """(A,): expectation of the sampled surrogate's logit gradient over all A^G x A^G pairs of groups.
+
+    filtered: condition the reference group on holding a correct response, as the buffer D+ does. The weights come from
+    the regularizer's own `surrogate_weights`; the gradient from autograd through the weighted log-likelihoods.
+    """
+    reference_actions, reference_probs = all_groups(bandit.reference, size)
+    rollout_actions, rollout_probs = all_groups(bandit.behavior, size)
+    if filtered:
+        held = bandit.correct[reference_actions].any(-1)
+        reference_actions, reference_probs = (
+            reference_actions[held],
+            reference_probs[held] / reference_probs[held].sum(),
+        )
+    count = len(rollout_actions)
+    pairs = len(reference_actions) * count
+    rows = torch.arange(pairs)
+    drawn = reference_actions[rows // count], rollout_actions[rows % count]
+    probs = reference_probs[rows // count] * rollout_probs[rows % count]
+    logits = bandit.current.clone().requires_grad_()
+    log_probs = logits.log_softmax(-1)
+    groups = [
+        ResponseGroups(
+            log_probs[actions],
+            bandit.correct[actions].double(),
+            behavior_log_probs=bandit.behavior.log_softmax(-1)[actions],
+            reference_log_probs=bandit.reference.log_softmax(-1)[actions],
+        )
+        for actions in drawn
+    ]
+    weights = regularizer.surrogate_weights(groups[0], groups[1], config or SurrogateConfig())
+    assert weights is not None
+    loss = logits.sum() * 0
+    for weight, stream in zip(weights, groups, strict=True):
+        if weight is not None:
+            loss = loss + (probs[:, None] * weight.detach() * stream.log_probs).sum()
+    loss.backward()
+    assert logits.grad is not None
+    return logits.grad
+
+
+def both_weights(regularizer: Regularizer, reference: ResponseGroups, rollout: ResponseGroups) -> tuple[Tensor, Tensor]:
+    """Weights (N, G) each of a regularizer that weighs both streams. Raises AssertionError for one that does not."""
+    weights = regularizer.surrogate_weights(reference, rollout, SurrogateConfig())
+    assert weights is not None
+    assert weights.reference is not None
+    assert weights.rollout is not None
+    return weights.reference, weights.rollout
+
+
+def expected_rollout_weights(
+    current: np.ndarray, behavior: np.ndarray, size: int, epsilon_is: float | None
+) -> np.ndarray:
+    """(K,): expected total weight gamma (Eq. 16) that a behaviour-policy group gives to each of the K correct actions.
+
+    current, behavior: (K,) probabilities of the correct actions under the current and the behaviour policy.
+    epsilon_is: clipping range; None for unclipped ratios. Exact: groups are enumerated as counts, in which all
+    incorrect actions are one category, so that a group has C(G + K, K) outcomes instead of A^G.
+    """
+    ratios = current / behavior
+    if epsilon_is is not None:
+        ratios = ratios.clip(1 - epsilon_is, 1 + epsilon_is)
+    kinds = len(current)
+    counts = np.array(list(_compositions(size, kinds + 1)))
+    assert len(counts) == comb(size + kinds, kinds)
+    shares = np.append(behavior, 1 - behavior.sum())
+    factorials = np.array([float(torch.lgamma(torch.tensor(n + 1.0, dtype=torch.float64))) for n in range(size + 1)])
+    log_probs = factorials[size] - factorials[counts].sum(-1) + counts @ np.log(shares)
+    weighted = counts[:, :-1] * ratios
+    totals = weighted.sum(-1, keepdims=True)
+    weights = np.divide(weighted, totals, out=np.zeros_like(weighted), where=totals > 0)
+    return np.exp(log_probs) @ weights
+
+
+def _compositions(total: int, parts: int):
+    """All ways to write `total` as an ordered sum of `parts` nonnegative integers."""
+    if parts == 1:
+        yield (total,)
+        return
+    for first in range(total + 1):
+        for rest in _compositions(total - first, parts - 1):
+            yield (first, *rest)

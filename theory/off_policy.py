@@ -1,0 +1,45 @@
+"""The exact bias of the off-policy estimator of grad log Z (Eqs. 14-17), over mismatch, clipping and G."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from theory.finite_group import expected_rollout_weights
+
+
+@dataclass(frozen=True)
+class Bias:
+    """Deviation of the expected weights E[gamma] from what they stand for, in total variation.
+
+    total: from [1 - (1 - Z_old)^G] pi+, the on-policy form with the behaviour policy's chance of a correct response.
+    kl: D_KL(pi+ || pi_old+), the mismatch of the correct conditionals in nats.
+    """
+
+    kl: float
+    total: float
+
+
+def behavior_policy(current: np.ndarray, mismatch: float, mass: float, seed: int) -> np.ndarray:
+    """(K,): a behaviour policy of correctness `mass` whose pi+ is tilted from `current` by `mismatch` Gaussian nats."""
+    tilt = np.random.default_rng(seed).normal(size=len(current))
+    weights = current * np.exp(mismatch * (tilt - tilt.mean()))
+    return mass * weights / weights.sum()
+
+
+def bias(current: np.ndarray, behavior: np.ndarray, size: int, epsilon_is: float | None) -> Bias:
+    """Bias of the self-normalised, optionally clipped weights for the K correct actions' probabilities, (K,) each."""
+    plus, old_plus = current / current.sum(), behavior / behavior.sum()
+    reached = 1 - (1 - behavior.sum()) ** size
+    expected = expected_rollout_weights(current, behavior, size, epsilon_is)
+    return Bias(
+        kl=float((plus * np.log(plus / old_plus)).sum()),
+        total=float(np.abs(expected - reached * plus).sum() / 2),
+    )
+
+
+def clipped_limit(current: np.ndarray, behavior: np.ndarray, epsilon_is: float) -> float:
+    """Total variation between pi+ and what clipped weights converge to as G -> inf: behavior * clipped ratio."""
+    limit = behavior * (current / behavior).clip(1 - epsilon_is, 1 + epsilon_is)
+    return float(np.abs(limit / limit.sum() - current / current.sum()).sum() / 2)

@@ -1,0 +1,138 @@
+"""The claims table: checking claims one by one, and the table as text, Markdown and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import textwrap
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cokl.errors import InputError
+from theory.claim import Claim, Effort, Evidence
+from theory.formulas import Formulas
+
+COLUMNS = ("claim", "source", "method", "domain", "worst error or certified bound", "verdict")
+_SHARES = (0.22, 0.14, 0.12, 0.22, 0.2, 0.1)  # of the terminal's width
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A claim with the evidence that its check returned, and how long that took."""
+
+    claim: Claim
+    evidence: list[Evidence]
+    seconds: float
+
+    @property
+    def holds(self) -> bool:
+        return all(evidence.holds for evidence in self.evidence)
+
+
+def check_claims(claims: Iterable[Claim], formulas: Formulas, effort: Effort) -> Iterator[Checked]:
+    """Check each claim in turn. A check that raises an arithmetic error or an assertion has not shown its claim."""
+    for claim in claims:
+        start = time.perf_counter()
+        try:
+            evidence = claim.check(formulas, effort)
+        except (ArithmeticError, AssertionError, ValueError, TypeError) as error:
+            evidence = [Evidence("none", "", math.inf, 0, f"{type(error).__name__}: {error}")]
+        yield Checked(claim, evidence, time.perf_counter() - start)
+
+
+def verdict(evidence: Evidence) -> str:
+    """How the table calls one piece of evidence."""
+    if not evidence.holds:
+        return "FAILS"
+    return "holds" if evidence.certified else "not certified"
+
+
+def measured(evidence: Evidence) -> str:
+    """The error beside what is accepted, with the details."""
+    unit = f"{evidence.error:.2g} (accepted {evidence.accepted:.2g})"
+    if evidence.method == "interval proof" and evidence.holds:
+        unit = "proved"
+    return f"{unit}; {evidence.detail}" if evidence.detail else unit
+
+
+def _rows(checked: Checked) -> list[tuple[str, ...]]:
+    """One row per evidence; the claim and its source stand in the first."""
+    rows: list[tuple[str, ...]] = []
+    for index, evidence in enumerate(checked.evidence):
+        head = (f"{checked.claim.name}: {checked.claim.statement}", checked.claim.source) if index == 0 else ("", "")
+        rows.append((*head, evidence.method, evidence.domain, measured(evidence), verdict(evidence)))
+    return rows
+
+
+def summary(results: list[Checked]) -> str:
+    """One line: claims, how many hold, evidence, boxes and time."""
+    held = sum(result.holds for result in results)
+    pieces = sum(len(result.evidence) for result in results)
+    seconds = sum(result.seconds for result in results)
+    return f"{held} of {len(results)} claims hold ({pieces} pieces of evidence, {seconds:.0f} s)"
+
+
+def to_text(results: list[Checked]) -> str:
+    """The table wrapped to the terminal's width, with the summary."""
+    width = max(shutil.get_terminal_size((140, 40)).columns, 100)
+    widths = [max(int(share * width) - 2, 8) for share in _SHARES]
+    rule = "  ".join("-" * size for size in widths)
+    lines = []
+    for cells in [COLUMNS, *(row for result in results for row in _rows(result))]:
+        if cells[0]:
+            lines.append(rule)
+        wrapped = [textwrap.wrap(cell, size) for cell, size in zip(cells, widths, strict=True)]
+        for depth in range(max(map(len, wrapped))):
+            parts = (cell[depth] if depth < len(cell) else "" for cell in wrapped)
+            lines.append("  ".join(part.ljust(size) for part, size in zip(parts, widths, strict=True)).rstrip())
+    return "\n".join([*lines, rule, summary(results)])
+
+
+def to_markdown(results: list[Checked]) -> str:
+    """The table as a Markdown document."""
+    lines = ["# Claims", "", f"{summary(results)}. Made by `cokl theory check`.", ""]
+    lines += [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
+    for result in results:
+        for row in _rows(result):
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def to_json(results: list[Checked]) -> str:
+    """The table as JSON: a list of claims with their evidence; an infinite error is null."""
+    return json.dumps(
+        [
+            {
+                "claim": result.claim.name,
+                "statement": result.claim.statement,
+                "source": result.claim.source,
+                "holds": result.holds,
+                "seconds": round(result.seconds, 3),
+                "evidence": [
+                    {
+                        **asdict(evidence),
+                        "error": evidence.error if math.isfinite(evidence.error) else None,
+                        "verdict": verdict(evidence),
+                    }
+                    for evidence in result.evidence
+                ],
+            }
+            for result in results
+        ],
+        indent=1,
+    )
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write `text` to `path` so that a reader sees the old file or the new one. Raises InputError if it cannot."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        draft.write_text(text)
+        draft.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
