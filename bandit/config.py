@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
+import typeguard
 import tyro
 
 from cokl.assumptions import assumption
@@ -25,6 +26,21 @@ def _separated(parse: type, metavar: str) -> Any:
         is_instance=lambda value: isinstance(value, tuple),
         str_from_instance=lambda values: [",".join(str(value) for value in values)],
     )
+
+
+def _require_types(config: Any, prefix: str) -> None:
+    """Hold every field to its annotation, and every float to be finite."""
+    for name, hint in get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        try:
+            typeguard.check_type(value, hint)
+        except typeguard.TypeCheckError:
+            kind = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
+            _require(False, f"{prefix}{name}", kind, repr(value))
+        for number in value if isinstance(value, tuple) else (value,):
+            _require(
+                not isinstance(number, float) or math.isfinite(number), f"{prefix}{name}", "finite numbers", number
+            )
 
 
 def _require(holds: bool, name: str, expected: str, got: Any) -> None:
@@ -75,6 +91,7 @@ class EnvironmentConfig:
     """Whether all seeds share the centres, correct sets and oracle of seed 0."""
 
     def __post_init__(self) -> None:
+        _require_types(self, "environment.")
         for name in ("clusters", "input_dim", "train_inputs", "test_inputs"):
             _require(getattr(self, name) >= 1, f"environment.{name}", "at least 1", getattr(self, name))
         _require(self.actions >= 2, "environment.actions", "at least 2", self.actions)
@@ -90,7 +107,7 @@ class SweepConfig:
     """Which runs to train, and how."""
 
     methods: Names = ("none", "entropy", "forward_kl", "reverse_kl", "jensen_shannon", "cokl")
-    """Regularizers to sweep; "none" is unregularized RL."""
+    """What to sweep: "none" (unregularized RL) and the regularizers, which are the file names in cokl/regularizers/."""
     betas: Coefficients = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3)
     """Coefficients of every regularizer."""
     seeds: int = 5
@@ -132,18 +149,18 @@ class SweepConfig:
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
 
     def __post_init__(self) -> None:
-        _require(len(self.methods) > 0, "methods", "at least one name", "none")
+        _require_types(self, "")
+        _require(len(self.methods) > 0, "methods", "at least one name", "an empty list")
         _require(len(set(self.methods)) == len(self.methods), "methods", "different names", ",".join(self.methods))
         needs_beta = set(self.methods) != {"none"}
-        _require(len(self.betas) > 0 or not needs_beta, "betas", "at least one coefficient", "none")
+        _require(len(self.betas) > 0 or not needs_beta, "betas", "at least one coefficient", "an empty list")
         for beta in self.betas:
-            _require(math.isfinite(beta) and beta > 0, "betas", "finite coefficients > 0", beta)
+            _require(beta > 0, "betas", "finite coefficients > 0", beta)
         _require(len(set(self.betas)) == len(self.betas), "betas", "different coefficients", self.betas)
         for name in ("seeds", "steps", "eval_interval", "batch_size", "pretrain_steps", "coverage_draws"):
             _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         for name in ("learning_rate", "max_gradient_norm", "pretrain_learning_rate", "init_scale", "adam_epsilon"):
-            value = getattr(self, name)
-            _require(math.isfinite(value) and value > 0, name, "a finite number > 0", value)
+            _require(getattr(self, name) > 0, name, "a finite number > 0", getattr(self, name))
         _require(all(0 <= b < 1 for b in self.adam_betas), "adam_betas", "two numbers in [0, 1)", self.adam_betas)
         _require(all(width >= 1 for width in self.hidden), "hidden", "widths of at least 1", self.hidden)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import itertools
 import tempfile
 from pathlib import Path
@@ -12,7 +14,7 @@ import pandas as pd
 import torch
 
 from bandit.config import PRESETS, SweepConfig
-from bandit.reference import pretrain, seed_task
+from bandit.reference import parameter_count, pretrain, seed_task
 from bandit.store import open_folder, read_array, read_parquet, write_parquet
 from bandit.training import Run, policy_metrics, train
 from bandit.workers import Work, Workers, one_thread
@@ -47,15 +49,19 @@ def sweep(
     device = resolve_device(config.device)
     runs = planned_runs(config)
     folder = Path(out)
-    open_folder(folder, {**config.as_dict(), "device": device})
+    open_folder(folder, {**config.as_dict(), "device": device, "regularizer_code": _code_of(runs)})
     workers = Workers(backend, 1 if device == "cuda" else jobs)
 
     references = {seed: folder / "reference" / f"seed-{seed}.npy" for seed in range(config.seeds)}
     missing = [Work(_make_reference, (config, seed, device), path) for seed, path in references.items()]
     workers.do(missing, config.seeds, "references", progress)
-    parameters = {seed: torch.from_numpy(read_array(path)) for seed, path in references.items()}
+    shape = (parameter_count(config),)
+    parameters = {seed: torch.from_numpy(read_array(path, shape)) for seed, path in references.items()}
 
-    chunks = [(chunk, folder / "runs" / f"{_chunk_name(chunk)}.parquet") for chunk in _chunks(runs, device)]
+    chunks = [
+        (chunk, folder / "runs" / f"{place:05d}-seed-{chunk[0].seed}-{chunk[0].method}.parquet")
+        for place, chunk in enumerate(_chunks(runs, device))
+    ]
     missing = [
         Work(_make_chunk, (config, chunk, parameters[chunk[0].seed], device), path, len(chunk))
         for chunk, path in chunks
@@ -103,9 +109,18 @@ def _chunks(runs: list[Run], device: str) -> list[list[Run]]:
     return chunks
 
 
-def _chunk_name(chunk: list[Run]) -> str:
-    first, last = chunk[0], chunk[-1]
-    return f"seed-{first.seed}-{first.method}-{first.beta:g}-to-{last.method}-{last.beta:g}"
+def _code_of(runs: list[Run]) -> dict[str, str]:
+    """A hash of each swept regularizer's class, so that changed code does not go on with the results of old code."""
+    hashes = {}
+    for run in runs:
+        if run.regularizer is not None and run.method not in hashes:
+            try:
+                code = inspect.getsource(type(run.regularizer)).encode()
+            except (OSError, TypeError):  # typed into an interpreter: no source to be had, only bytecode
+                functions = [f.__code__ for f in vars(type(run.regularizer)).values() if hasattr(f, "__code__")]
+                code = b"".join(f.co_code + repr((f.co_names, f.co_consts)).encode() for f in functions)
+            hashes[run.method] = hashlib.sha256(code).hexdigest()[:16]
+    return hashes
 
 
 def _make_reference(config: SweepConfig, seed: int, device: str) -> np.ndarray:

@@ -22,14 +22,19 @@ from cokl.errors import InputError
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then move it into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Let `write` fill a temporary file beside `path`, then move it into place. Raises InputError if that fails."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        write(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write(temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror or error}; choose another folder") from error
 
 
 def write_parquet(frame: pd.DataFrame, path: Path) -> None:
@@ -60,12 +65,26 @@ def read_parquet(path: Path) -> pd.DataFrame:
         raise _damaged(path, error) from error
 
 
-def read_array(path: Path) -> np.ndarray:
-    """An array of ours. Raises InputError if the file is damaged."""
+def read_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of ours. Raises InputError if the file is damaged or of another shape."""
     try:
-        return np.load(path)
+        array = np.load(path)
+        if array.shape != shape:
+            raise ValueError(f"expected shape {shape}, got {array.shape}")
     except (OSError, ValueError, EOFError) as error:
         raise _damaged(path, error) from error
+    return array
+
+
+def _read_json(path: Path, kind: type) -> Any:
+    """A JSON file of ours holding a `kind`. Raises InputError if it is damaged."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, kind):
+            raise ValueError(f"expected a {kind.__name__}")
+    except (OSError, ValueError) as error:
+        raise _damaged(path, error) from error
+    return value
 
 
 def _damaged(path: Path, error: Exception) -> InputError:
@@ -79,21 +98,18 @@ def open_folder(folder: Path, config: dict[str, Any]) -> None:
     Raises InputError if it cannot be written or holds the results of another configuration.
     """
     stored = folder / "config.json"
-    try:
-        if stored.exists():
-            differences = _differences(json.loads(stored.read_text(encoding="utf-8")), json.loads(json.dumps(config)))
-            if differences:
-                raise InputError(
-                    f"{folder} holds the results of another configuration ({'; '.join(differences)}); "
-                    "choose another --out or remove that folder"
-                )
-        else:
-            write_text(json.dumps(config, indent=2) + "\n", stored)
-        _record_environment(folder / "environment.json", config["device"])
-    except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror or error}; choose another --out") from error
-    except json.JSONDecodeError as error:
-        raise InputError(f"{stored} is not a configuration of ours ({error}); choose another --out") from error
+    if stored.exists():
+        differences = _differences(_read_json(stored, dict), json.loads(json.dumps(config)))
+        if differences:
+            raise InputError(
+                f"{folder} holds the results of another configuration ({'; '.join(differences)}); "
+                "choose another --out or remove that folder"
+            )
+    elif any((folder / name).exists() for name in ("reference", "runs")):
+        raise InputError(f"{folder} holds results without the config.json they belong to; choose another --out")
+    else:
+        write_text(json.dumps(config, indent=2) + "\n", stored)
+    _record_environment(folder / "environment.json", config["device"])
 
 
 def _differences(old: Any, new: Any, path: str = "") -> list[str]:
@@ -107,7 +123,7 @@ def _differences(old: Any, new: Any, path: str = "") -> list[str]:
 def _record_environment(path: Path, device: str) -> None:
     """Write what the results are made with; when a sweep goes on in another environment, say so and list both."""
     current = describe_environment(device)
-    history = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    history = _read_json(path, list) if path.exists() else []
     if current in history:
         return
     if history:
@@ -120,15 +136,24 @@ def describe_environment(device: str) -> dict[str, Any]:
     """Versions, device, threads and git commit, as JSON values."""
     import torch
 
-    packages = ("cokl", "torch", "numpy", "scipy", "pandas", "pyarrow")
+    packages = ("cokl", "torch", "numpy", "numba", "llvmlite", "scipy", "pandas", "pyarrow")
     return {
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "platform": platform.platform(),
+        "cpu": _cpu_model(),
         "cpu_count": os.cpu_count(),
         "threads_per_process": 1,
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "git_commit": git_commit(),
     }
+
+
+def _cpu_model() -> str:
+    """The processor's name, as far as the system tells."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
 
 
 def git_commit() -> str | None:

@@ -7,6 +7,7 @@ differ in regularizer and coefficient. A run's result does not depend on its nei
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from bandit.environment import Stream
 from bandit.fused import FusedObjective
 from bandit.mlp import StackedMLP, Trainer
 from bandit.reference import SeedTask, Split, layer_sizes, minibatches
+from cokl.errors import InputError
 from cokl.metrics import conditional_kl, correctness, coverage
 from cokl.policy import Policy
 from cokl.regularizers import Regularizer
@@ -88,12 +90,23 @@ def train(config: SweepConfig, task: SeedTask, runs: list[Run]) -> pd.DataFrame:
     for done in range(config.steps + 1):
         if done % config.eval_interval == 0 or done == config.steps:
             metrics = evaluate(config, task, mlp)
+            _require_finite(metrics, runs, done)
             identity = {"seed": task.seed, "method": [r.method for r in runs], "beta": [r.beta for r in runs]}
             frames.append(pd.DataFrame({**identity, "step": done, **metrics}))
         if done < config.steps:
             batch.copy_(next(batches))
             take_step()
     return pd.concat(frames, ignore_index=True)
+
+
+def _require_finite(metrics: dict[str, list[float]], runs: list[Run], step: int) -> None:
+    for name, values in metrics.items():
+        for run, value in zip(runs, values, strict=True):
+            if not math.isfinite(value):
+                raise InputError(
+                    f"{run.method} at beta {run.beta:g}, seed {run.seed}: {name} is {value} at step {step}; "
+                    "the run diverged, so lower learning_rate or look at the environment's settings"
+                )
 
 
 def capture(step: Callable[[], None], trainer: Trainer) -> Callable[[], object]:

@@ -6,9 +6,12 @@ cores and a busy machine does not stall on thread hand-overs.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,17 +86,19 @@ class Workers:
     def _results(self, works: list[tuple[int, Work]]) -> Iterator[tuple[int, Any]]:
         """Results as they end, in any order, each with its work's index."""
         if self.jobs == 1 and self.backend == "loky":
-            yield from (_perform(index, work) for index, work in works)
+            yield from (_perform(index, work, os.getpid()) for index, work in works)
             return
         with joblib.parallel_config(self.backend, n_jobs=self.jobs, **self.options):
             parallel = joblib.Parallel(batch_size=1)
             if parallel._backend.supports_return_generator:
                 streaming = joblib.Parallel(batch_size=1, return_as="generator_unordered")
-                yield from streaming(joblib.delayed(_perform)(index, work) for index, work in works)
+                yield from streaming(joblib.delayed(_perform)(*work, os.getpid()) for work in works)
                 return
             wave = _PIECES_PER_WAVE * (self.jobs or 1)
             for start in range(0, len(works), wave):
-                yield from parallel(joblib.delayed(_perform)(*work) for work in works[start : start + wave])
+                yield from parallel(
+                    joblib.delayed(_perform)(*work, os.getpid()) for work in works[start : start + wave]
+                )
 
 
 def usable_cores() -> int:
@@ -126,7 +131,21 @@ def _join_ray() -> int:
     return int(ray.cluster_resources()["CPU"])
 
 
-def _perform(index: int, work: Work) -> tuple[int, Any]:
+@functools.cache
+def _end_with(parent: int) -> None:
+    """End this process when `parent`, the one that started it, has died, even by SIGKILL."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    if os.getppid() == parent:
+        threading.Thread(target=watch, daemon=True).start()
+
+
+def _perform(index: int, work: Work, driver: int) -> tuple[int, Any]:
+    _end_with(driver)
     with one_thread():
         return index, work.function(*work.arguments)
 

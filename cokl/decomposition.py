@@ -43,10 +43,14 @@ def decompose_kl(source: Policy, target: Policy) -> KLDecomposition:
     source_incorrect, target_incorrect = _incorrect_log_probs(source), _incorrect_log_probs(target)
     return KLDecomposition(
         mass=expectation(bernoulli, log_ratios),
-        correct=mass
-        * expectation(source.conditional_probs, source.conditional_log_probs - target.conditional_log_probs),
-        incorrect=incorrect_mass * expectation(source_incorrect.exp(), source_incorrect - target_incorrect),
+        correct=_weighted(mass, source.conditional_log_probs, target.conditional_log_probs),
+        incorrect=_weighted(incorrect_mass, source_incorrect, target_incorrect),
     )
+
+
+def _weighted(mass: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """`mass` times the KL of two conditional log-probabilities, zero where the mass is zero and the KL infinite."""
+    return expectation(mass[..., None], expectation(source.exp(), source - target)[..., None])
 
 
 def _incorrect_log_probs(policy: Policy) -> Tensor:

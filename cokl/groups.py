@@ -42,7 +42,7 @@ class ResponseGroups:
     rewards: (N, G), the verifier's verdicts, 0 or 1.
     behavior_log_probs: (N, G), under the policy that sampled the group; None when that is the current policy.
     reference_log_probs: (N, G), under the reference; needed by the regularizers that compare with it on rollouts.
-    Raises ValueError for rewards outside {0, 1} or shapes that differ.
+    Raises ValueError for rewards outside {0, 1}, shapes that differ, or log-likelihoods that are not finite.
     """
 
     log_probs: Tensor
@@ -57,6 +57,10 @@ class ResponseGroups:
             tensor = getattr(self, name)
             if tensor is not None and tensor.shape != self.log_probs.shape:
                 raise ValueError(f"{name}: expected shape {tuple(self.log_probs.shape)}, got {tuple(tensor.shape)}")
+        for name in ("log_probs", "behavior_log_probs", "reference_log_probs"):
+            tensor = getattr(self, name)
+            if tensor is not None and not bool(tensor.isfinite().all()):
+                raise ValueError(f"{name}: expected finite log-likelihoods; a sampled response has probability > 0")
         if not bool(((self.rewards == 0) | (self.rewards == 1)).all()):
             raise ValueError("rewards: expected verifier verdicts, 0 or 1; threshold continuous scores first")
 
