@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import textwrap
 from dataclasses import dataclass
+from typing import Literal
 
 import pandas as pd
 from scipy import stats
@@ -22,11 +23,11 @@ COLLAPSED = {"correctness above": 0.95, "coverage below": 0.15}
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper, what was measured, and whether it held."""
+    """A claim of the paper, what was measured, and the verdict: held, not held, or not decided by these seeds."""
 
     statement: str
     measured: str
-    held: bool
+    verdict: Literal["held", "not held", "not decided"]
 
 
 def coverage_column(table: pd.DataFrame) -> str:
@@ -110,21 +111,29 @@ def _collapse(table: pd.DataFrame) -> Claim:
         "Unregularized RL becomes correct and collapses onto few correct actions "
         f"(correctness above {COLLAPSED['correctness above']}, coverage below {COLLAPSED['coverage below']})",
         f"correctness {correctness:.4f}, coverage {coverage:.4f}",
-        bool(correctness > COLLAPSED["correctness above"] and coverage < COLLAPSED["coverage below"]),
+        _verdict(bool(correctness > COLLAPSED["correctness above"] and coverage < COLLAPSED["coverage below"])),
     )
 
 
 def _matched(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:
-    final = final_rows(matched_rows(table)).pivot(index="seed", columns="method", values=column)
+    """Held if the interval of every paired difference lies above zero, not held if a mean difference does not."""
+    matched = final_rows(matched_rows(table))
+    correctness = matched.groupby("method")["p_correct"].mean()
+    final = matched.pivot(index="seed", columns="method", values=column)
     advantages = {other: sign * (final["cokl"] - final[other]) for other in others}
     closest = min(others, key=lambda other: advantages[other].mean())
-    mean, half_width = mean_and_half_width(advantages[closest])
+    intervals = {other: mean_and_half_width(advantage) for other, advantage in advantages.items()}
+    mean, half_width = intervals[closest]
     better = "higher" if sign > 0 else "lower"
     return Claim(
         f"At matched correctness, CoKL's {name} is {better} than every other regularizer's",
         f"CoKL {final['cokl'].mean():.3f}; next {method_label(closest)} {final[closest].mean():.3f}; "
-        f"{better} by {with_spread(mean, half_width, 3)}, in {(advantages[closest] > 0).sum()} of {len(final)} seeds",
-        all(advantage.mean() > 0 for advantage in advantages.values()),
+        f"{better} by {with_spread(mean, half_width, 3)}, in {(advantages[closest] > 0).sum()} of {len(final)} seeds; "
+        f"correctness {correctness.min():.3f} to {correctness.max():.3f}",
+        _verdict(
+            all(mean > 0 for mean, _ in intervals.values()),
+            all(mean > half_width for mean, half_width in intervals.values()),
+        ),
     )
 
 
@@ -136,7 +145,7 @@ def _during_training(table: pd.DataFrame, others: list[str], column: str, name: 
     return Claim(
         f"At matched correctness, CoKL's {name} is {'highest' if sign > 0 else 'lowest'} throughout training",
         f"best at {ahead.sum()} of {len(ahead)} evaluated steps" + (f"; not at step {behind}" if behind else ""),
-        bool(ahead.all()),
+        _verdict(bool(ahead.all())),
     )
 
 
@@ -159,8 +168,12 @@ def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, si
         f"{len(ours) - len(beaten)} of CoKL's {len(ours)} coefficients are not dominated"
         + (f" (but {', '.join(f'{beta:g}' for _, beta in beaten)})" if beaten else "")
         + f"; CoKL dominates {worse} of the others' {len(theirs)} points",
-        not beaten,
+        _verdict(not beaten),
     )
+
+
+def _verdict(holds: bool, certain: bool = True) -> Literal["held", "not held", "not decided"]:
+    return "not held" if not holds else "held" if certain else "not decided"
 
 
 def with_spread(value: float, spread: float, digits: int) -> str:
@@ -178,10 +191,7 @@ def mean_and_half_width(values: pd.Series) -> tuple[float, float]:
 def render_markdown(table: pd.DataFrame) -> str:
     """The verdicts and the matched table as a Markdown page."""
     verdicts = pd.DataFrame(
-        [
-            {"claim": claim.statement, "measured": claim.measured, "held": "yes" if claim.held else "**no**"}
-            for claim in judge(table)
-        ]
+        [{"claim": claim.statement, "measured": claim.measured, "verdict": claim.verdict} for claim in judge(table)]
     )
     return (
         f"# Controlled multi-solution experiment\n\n{_legend(table)}\n\n## Claims of the paper\n\n"
@@ -192,13 +202,13 @@ def render_markdown(table: pd.DataFrame) -> str:
 def render_screen(table: pd.DataFrame) -> str:
     """The same for a terminal: a paragraph per claim, then the matched table."""
     claims = judge(table)
-    lines = [f"\nClaims of the paper: {sum(claim.held for claim in claims)} of {len(claims)} held"]
+    lines = [f"\nClaims of the paper: {sum(claim.verdict == 'held' for claim in claims)} of {len(claims)} held"]
     if len(claims) < 2:
         lines.append("(the others compare CoKL with another regularizer: sweep both)")
     for claim in claims:
-        verdict = "held      " if claim.held else "NOT HELD  "
-        lines.append(textwrap.fill(claim.statement, 100, initial_indent=verdict, subsequent_indent=" " * 10))
-        lines.append(textwrap.fill(claim.measured, 100, initial_indent=" " * 12, subsequent_indent=" " * 12))
+        verdict = "held" if claim.verdict == "held" else claim.verdict.upper()
+        lines.append(textwrap.fill(claim.statement, 100, initial_indent=f"{verdict:13}", subsequent_indent=" " * 13))
+        lines.append(textwrap.fill(claim.measured, 100, initial_indent=" " * 15, subsequent_indent=" " * 15))
     shown = matched_table(table)
     shown.columns = [name.replace("_correct", "+") if name.startswith("cov") else name for name in shown.columns]
     return "\n".join([*lines, "", _MATCHED_TITLE, shown.to_string(index=False), textwrap.fill(_legend(table), 110)])

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from bandit.claims import coverage_column, matched_rows, method_label
-from figures.style import RC, TEXT_WIDTH, method_style, new_figure
+from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -33,6 +33,7 @@ def draw(table: pd.DataFrame) -> Figure:
             axes.set_xlabel("Training step")
             axes.set_xlim(left=0)
             axes.set_ylim(bottom=0)
+        panel_letters(left, right)
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
     return figure

@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cokl import regularizers
-from figures.style import RC, TEXT_WIDTH, method_style, new_figure
+from figures.style import RC, TEXT_WIDTH, new_figure
 
 _Q, _BETA = 0.35, 0.5
 _CORRECT = np.array([0.46, 0.27, 0.17, 0.10])
 _INCORRECT = np.array([0.30, 0.25, 0.20, 0.15, 0.10])
-_CORRECT_COLOR, _INCORRECT_COLOR = method_style("jensen_shannon").color, "#9a9a9a"
+_CORRECT_COLOR, _INCORRECT_COLOR = "#4d4d4d", "#bdbdbd"  # greys, since colours belong to methods
 _PARTS = ("correctness mass $Z$", r"within correct, $\pi^{+}$", r"within incorrect, $\pi^{-}$")
 
 
@@ -28,8 +28,8 @@ def draw() -> Figure:
     with mpl.rc_context({**RC, "axes.grid": False}):
         figure, panels = new_figure(TEXT_WIDTH, 2.5, ncols=3, sharey=True)
         _panel(panels[0], "Reference policy", _Q, None)
-        _panel(panels[1], "Optimum under a full-policy KL", full_mass, (True, True, True))
-        _panel(panels[2], "Optimum under CoKL", cokl_mass, (False, True, False))
+        _panel(panels[1], rf"Optimum under full forward KL, $\beta={_BETA:g}$", full_mass, (True, True, True))
+        _panel(panels[2], r"Optimum under CoKL, any $\beta$", cokl_mass, (False, True, False))
         panels[0].set_ylabel("Probability")
         panels[0].set_ylim(0, 0.66)
     return figure
@@ -42,12 +42,12 @@ def _panel(axes: Axes, title: str, mass: float, anchored: tuple[bool, bool, bool
     axes.bar(positions, heights, 0.8, color=colors)
     if anchored is not None:
         reference = np.concatenate([_Q * _CORRECT, (1 - _Q) * _INCORRECT])
-        outline = axes.bar(positions, reference, 0.8, fill=False, edgecolor="black", linewidth=0.7, label="reference")
+        outline = axes.bar(positions, reference, 0.8, fill=False, edgecolor="black", linewidth=0.9, label="reference")
         for bar in outline:
             bar.set_linestyle((0, (2, 1.5)))
         axes.legend(loc="upper right", bbox_to_anchor=(1, 0.76))
         for row, (part, held) in enumerate(zip(_PARTS, anchored, strict=True)):
-            color = method_style("cokl").color if held else "#555555"
+            color = "black" if held else "#777777"
             axes.text(
                 8.8 + 0.4,
                 0.62 - 0.055 * row,

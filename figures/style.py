@@ -94,6 +94,12 @@ def new_figure(width: float, height: float, **subplots) -> tuple[Figure, list[pl
     return figure, list(axes.flat)
 
 
+def panel_letters(*panels: plt.Axes) -> None:
+    """Mark the panels (a), (b), ... above their upper left corners."""
+    for letter, axes in zip("abcdefgh", panels, strict=False):
+        axes.set_title(f"({letter})", loc="left", fontweight="bold")
+
+
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write `name`.pdf and `name`.png into `folder`, without timestamps, and close the figure; returns the paths."""
     paths = [folder / f"{name}.pdf", folder / f"{name}.png"]

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bandit.claims import coverage_column, final_rows, method_label
-from figures.style import RC, TEXT_WIDTH, method_style, new_figure
+from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -24,11 +24,19 @@ def draw(table: pd.DataFrame) -> Figure:
         for axes in (left, right):
             axes.set_xlabel(r"Correctness $P_{\mathrm{corr}}$ (axis stretched towards 1)")
             axes.set_xscale("function", functions=(_stretch, _unstretch))
-            axes.set_xticks([0.1, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98])
             axes.margins(x=0.04)
+            axes.set_xticks(_ticks(*axes.get_xlim()))
+            axes.minorticks_off()
+        panel_letters(left, right)
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4)
     return figure
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers within the axis, close enough to label at least two."""
+    chosen = [tick for tick in (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99) if low <= tick <= high]
+    return chosen if len(chosen) > 1 else [round(float(tick), 4) for tick in np.linspace(low, high, 4)]
 
 
 def _stretch(correctness: np.ndarray) -> np.ndarray:
@@ -48,6 +56,8 @@ def _panel(axes: Axes, table: pd.DataFrame, column: str) -> None:
         axes.plot(
             x["mean"], y["mean"], label=method_label(str(method)), zorder=5 if method == "none" else 3, **style.line()
         )
+        if len(points) == 1:
+            axes.lines[-1].set_linestyle("none")
         axes.errorbar(
             x["mean"],
             y["mean"],

@@ -35,7 +35,7 @@ def test_every_command_has_help(command):
         (["bandit", "sweep", "--methods", "cokl,nonsense"], "unknown method 'nonsense'; known: none, cokl,"),
         (["bandit", "sweep", "--methods", "cokl,cokl"], "methods: expected different names"),
         (["bandit", "sweep", "--betas", "-0.1"], "betas: expected finite coefficients > 0, got -0.1"),
-        (["bandit", "sweep", "--betas=nan"], "betas: expected finite coefficients > 0, got nan"),
+        (["bandit", "sweep", "--betas=nan"], "betas: expected finite numbers, got nan"),
         (["bandit", "sweep", "--betas", "much"], "--betas"),
         (["bandit", "sweep", "--seeds", "0"], "seeds: expected at least 1, got 0"),
         (["bandit", "sweep", "--steps", "0"], "steps: expected at least 1, got 0"),

@@ -136,7 +136,7 @@ def test_another_configuration_is_refused_and_named(finished, tiny):
         sweep(dataclasses.replace(tiny, steps=30), finished, progress=False)
 
 
-@pytest.mark.parametrize("damaged", ["reference/seed-0.npy", "runs/seed-0-none-0-to-none-0.parquet"])
+@pytest.mark.parametrize("damaged", ["reference/seed-0.npy", "runs/00000-seed-0-none.parquet"])
 def test_a_damaged_file_is_named(damaged, tiny, tmp_path):
     config = dataclasses.replace(tiny, methods=("none",), seeds=1)
     sweep(config, tmp_path, jobs=1, progress=False)
