@@ -81,7 +81,8 @@ def _curves(axes: Axes, method: str, shades: dict[float, float], fractions: dict
     betas = np.logspace(-3.4, 1, 200)
     for index, (q, shade) in enumerate(shades.items()):
         dashes = ((1.2, 1.2), (None, None), (4, 1.5))[index]
-        axes.plot(betas, regularizer.optimal_mass(q, betas, fractions[q]), color=color, alpha=shade, dashes=dashes)
+        optimum = np.asarray(regularizer.optimal_mass(q, betas, fractions[q]))
+        axes.plot(betas, optimum, color=color, alpha=shade, dashes=dashes)
         reference = tabular_reference(np.full(len(COMPUTED_BETAS), q), ACTIONS, CORRECT, seed=index)
         if method == "entropy" and fractions[q] != CORRECT / ACTIONS:
             continue  # this curve is for the bandit's action space
@@ -103,7 +104,7 @@ def _departure(axes: Axes, final: pd.DataFrame, masses: np.ndarray, correct_frac
     for method in METHODS:
         points = final[final["method"] == method].groupby("beta")["p_correct"].mean()
         optimum = [
-            float(np.mean(regularizers.get(method).optimal_mass(masses, beta, correct_fraction)))
+            float(np.asarray(regularizers.get(method).optimal_mass(masses, beta, correct_fraction)).mean())
             for beta in points.index
         ]
         axes.plot(points.index, np.array(optimum) - points.to_numpy(), **method_style(method).line())

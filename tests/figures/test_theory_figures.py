@@ -56,4 +56,4 @@ def test_bias_curves_show_the_exact_bias():
     (line,) = [line for line in left.lines if line.get_label() == "no clipping"]
     current = off_policy_bias.CURRENT
     old = behavior_policy(current, 0.7, current.sum(), seed=63)
-    assert line.get_ydata()[3] == pytest.approx(bias(current, old, 8, None).total)
+    assert np.asarray(line.get_ydata())[3] == pytest.approx(bias(current, old, 8, None).total)
