@@ -18,6 +18,7 @@ from bandit.commands import Report, Sweep
 from bandit.config import PRESETS
 from cokl.errors import InputError
 from figures.commands import Figures, Reproduce
+from theory.commands import Check, Optimum
 
 
 class Command(Protocol):
@@ -56,8 +57,18 @@ def _parse(arguments: list[str]) -> Command:
             tyro.conf.arg(name=""),
         ]
 
+    @dataclass(frozen=True)
+    class Theory:
+        """Every claim of the paper checked, and the population optimum of any regularizer."""
+
+        command: Annotated[
+            named("check", Check) | named("optimum", Optimum),  # type: ignore[valid-type]
+            tyro.conf.arg(name=""),
+        ]
+
     commands = (
         named("bandit", Bandit)
+        | named("theory", Theory)
         | named("figures", Figures)
         | named("reproduce", Reproduce, default=Reproduce(**defaults))
     )
