@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bandit.commands import Report, Sweep, SweepOptions
+from theory.commands import Check
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,10 @@ class TheoryFigures:
 
 @dataclass(frozen=True)
 class Reproduce(SweepOptions):
-    """The whole controlled experiment: all runs, all figures, and a verdict on each claim of the paper."""
+    """The controlled experiment and the theory: all runs, all figures, and a verdict on each claim of the paper."""
 
     def run(self) -> int:
-        """Sweep, draw, judge; what is already trained is not trained again."""
+        """Sweep, draw, check, judge; what is already trained is not trained again."""
         sweep = Sweep(self.preset, self.out, self.jobs, self.backend, self.config)
-        for command in (sweep, Figures(self.folder), Report(self.folder)):
-            code = command.run()
-            if code:
-                return code
-        return 0
+        check = Check(out=self.folder / "theory")
+        return max(command.run() for command in (sweep, Figures(self.folder), check, Report(self.folder)))
