@@ -17,7 +17,7 @@ import tyro
 from bandit.commands import Report, Sweep
 from bandit.config import PRESETS
 from cokl.errors import InputError
-from figures.commands import Figures, Reproduce
+from figures.commands import Figures, Reproduce, TheoryFigures
 from theory.commands import Check, Optimum
 
 
@@ -62,7 +62,7 @@ def _parse(arguments: list[str]) -> Command:
         """Every claim of the paper checked, and the population optimum of any regularizer."""
 
         command: Annotated[
-            named("check", Check) | named("optimum", Optimum),  # type: ignore[valid-type]
+            named("check", Check) | named("optimum", Optimum) | named("figures", TheoryFigures),  # type: ignore[valid-type]
             tyro.conf.arg(name=""),
         ]
 

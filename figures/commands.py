@@ -37,6 +37,32 @@ class Figures:
 
 
 @dataclass(frozen=True)
+class TheoryFigures:
+    """Draw theory against practice and the off-policy bias, from a finished sweep, as PDF and PNG."""
+
+    results: Path = Path("runs/paper")
+    """Folder of a finished sweep, whose networks are compared with the population optima."""
+    out: Path | None = None
+    """Folder for the figures (default: RESULTS/figures)."""
+
+    def run(self) -> int:
+        """Draw both figures and say where they are."""
+        from bandit.store import read_sweep
+        from figures import off_policy_bias, optima, style
+
+        table = read_sweep(self.results)
+        folder = self.out or self.results / "figures"
+        drawn = {
+            "theory_optima": optima.draw(table, *optima.reference_masses(self.results)),
+            "theory_off_policy_bias": off_policy_bias.draw(),
+        }
+        for name, figure in drawn.items():
+            for path in style.save(figure, folder, name):
+                print(path)
+        return 0
+
+
+@dataclass(frozen=True)
 class Reproduce(SweepOptions):
     """The controlled experiment and the theory: all runs, all figures, and a verdict on each claim of the paper."""
 

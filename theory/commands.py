@@ -31,6 +31,7 @@ class Check:
             for claim in registered_claims().values():
                 print(f"{claim.name}\n    {claim.statement}\n    {claim.source}")
             return 0
+        import torch
         from tqdm import tqdm
 
         import theory.claims  # noqa: F401  registers them
@@ -39,6 +40,7 @@ class Check:
         from theory.formulas import Formulas
         from theory.report import Checked, check_claims, to_json, to_markdown, to_text, write_whole
 
+        torch.set_num_threads(1)  # the tensors are small; threads would only wait for each other
         claims = registered_claims()
         asked = [name for text in self.only for name in text.split(",") if name]
         unknown = [name for name in asked if name not in claims]

@@ -16,6 +16,8 @@ import numpy as np
 from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeDims
 from scipy import sparse
 
+from cokl.errors import InputError
+
 TOLERANCE = 1e-8  # what the issue asks of the duality gap; residuals and cone violations are held to the same
 
 
@@ -82,10 +84,21 @@ def _outside(dims: ConeDims, vector: np.ndarray, dual: bool) -> float:
 
 @dataclass(frozen=True)
 class Reference:
-    """A reference distribution `probs` (A,) > 0 whose first `correct` actions are the correct ones."""
+    """A reference distribution `probs` (A,) > 0 whose first `correct` actions are the correct ones.
+
+    Raises InputError if all actions or none are correct, or a probability is not positive.
+    """
 
     probs: np.ndarray
     correct: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.correct < len(self.probs):
+            raise InputError(
+                f"correct: expected between 1 and {len(self.probs) - 1} correct actions, got {self.correct}"
+            )
+        if not (self.probs > 0).all():
+            raise InputError(f"probs: expected positive probabilities, got {self.probs}")
 
     @property
     def q(self) -> float:
@@ -154,7 +167,12 @@ CONDITIONAL_PENALTIES: dict[str, Penalty] = {
 
 
 def maximise(name: str, reference: Reference, beta: float) -> Certificate:
-    """max of Z - beta D over the simplex of pi, or over (Z, pi+) for a conditional penalty."""
+    """max of Z - beta D over the simplex of pi, or over (Z, pi+) for a conditional penalty.
+
+    Raises InputError for a beta that is not positive and finite.
+    """
+    if not (beta > 0 and np.isfinite(beta)):
+        raise InputError(f"beta: expected a finite coefficient > 0, got {beta}")
     if name in CONDITIONAL_PENALTIES:
         pair = cp.Variable(1 + reference.correct)
         mass, plus = pair[0], pair[1:]

@@ -89,11 +89,17 @@ DEFINITIONS: dict[str, Callable[[ExactPolicy, ExactPolicy], mpf]] = {
 
 @dataclass(frozen=True)
 class Problem:
-    """A reference and a policy over A actions, as float64 logits, and which actions are correct (A,)."""
+    """A reference and a policy over A actions, as float64 logits, and which actions are correct (A,).
+
+    Raises InputError for a mask without a correct or without an incorrect action.
+    """
 
     reference_logits: np.ndarray
     policy_logits: np.ndarray
     correct: np.ndarray
+
+    def __post_init__(self) -> None:
+        require_both_kinds(self.correct)
 
     @property
     def reference(self) -> Policy:
@@ -128,11 +134,9 @@ def random_problems(seed: int, count: int, actions: tuple[int, int] = (3, 24)) -
     return problems
 
 
-def validated_mask(correct: Sequence[bool] | np.ndarray) -> np.ndarray:
-    """`correct` as a boolean array (A,). Raises InputError unless it holds a correct and an incorrect action."""
-    mask = np.asarray(correct, dtype=bool)
-    if mask.ndim != 1 or not mask.any() or mask.all():
+def require_both_kinds(correct: np.ndarray) -> None:
+    """Raises InputError unless the mask `correct` (A,) holds a correct and an incorrect action."""
+    if correct.dtype != bool or correct.ndim != 1 or not correct.any() or correct.all():
         raise InputError(
-            f"correct: expected a mask (A,) with at least one correct and one incorrect action, got {mask}"
+            f"correct: expected a boolean mask (A,) with at least one correct and one incorrect action, got {correct}"
         )
-    return mask

@@ -12,16 +12,23 @@ from torch import Tensor
 from cokl.groups import ResponseGroups, SurrogateConfig
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
+from theory.definitions import require_both_kinds
 
 
 @dataclass(frozen=True)
 class Bandit:
-    """A tabular problem over A actions: logits (A,) of the reference, the current and the behaviour policy."""
+    """A tabular problem over A actions: logits (A,) of the reference, the current and the behaviour policy.
+
+    Raises InputError for a mask `correct` (A,) without a correct or without an incorrect action.
+    """
 
     reference: Tensor
     current: Tensor
     behavior: Tensor
     correct: Tensor
+
+    def __post_init__(self) -> None:
+        require_both_kinds(self.correct.numpy())
 
     def policy(self, logits: Tensor) -> Policy:
         return Policy(logits, CorrectSet.from_mask(self.correct))

@@ -11,9 +11,9 @@ from theory.finite_group import expected_rollout_weights
 
 @dataclass(frozen=True)
 class Bias:
-    """Deviation of the expected weights E[gamma] from what they stand for, in total variation.
+    """Deviation of the mean weights from what they stand for.
 
-    total: from [1 - (1 - Z_old)^G] pi+, the on-policy form with the behaviour policy's chance of a correct response.
+    total: total variation between E[gamma | a correct response in the group] and pi+.
     kl: D_KL(pi+ || pi_old+), the mismatch of the correct conditionals in nats.
     """
 
@@ -35,7 +35,7 @@ def bias(current: np.ndarray, behavior: np.ndarray, size: int, epsilon_is: float
     expected = expected_rollout_weights(current, behavior, size, epsilon_is)
     return Bias(
         kl=float((plus * np.log(plus / old_plus)).sum()),
-        total=float(np.abs(expected - reached * plus).sum() / 2),
+        total=float(np.abs(expected / reached - plus).sum() / 2),
     )
 
 

@@ -153,12 +153,12 @@ def self_normalization(formulas: Formulas, effort: Effort) -> list[Evidence]:
     values = {size: bias(CURRENT, old, size, None).total for size in (1, *sizes)}
     ratios = [values[2 * size] / values[size] for size in sizes[:-1]]
     plus, old_plus = CURRENT / CURRENT.sum(), old / old.sum()
-    at_one = abs(values[1] - 0.6 * np.abs(plus - old_plus).sum() / 2)
+    at_one = abs(values[1] - np.abs(plus - old_plus).sum() / 2)
     on_policy = max(bias(CURRENT, CURRENT, size, epsilon).total for size in (1, 4, 8) for epsilon in (None, 0.2))
     listed = ", ".join(f"G = {size}: {value:.4f}" for size, value in values.items())
     return [
         Evidence("enumeration", "bias(2 G) / bias(G) over 1 / 2, G from 8", abs(ratios[-1] - 0.5), 0.1, listed),
-        Evidence("enumeration", "G = 1: bias against Z_old TV(pi+, pi_old+)", float(at_one), ENUMERATED),
+        Evidence("enumeration", "G = 1: bias against TV(pi+, pi_old+)", float(at_one), ENUMERATED),
         Evidence("enumeration", "no mismatch, no bias", on_policy, ENUMERATED),
     ]
 

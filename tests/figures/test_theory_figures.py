@@ -1,0 +1,59 @@
+"""The theory's figures show certified optima, and what the networks lack is measured against the right curve."""
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+
+from cokl import regularizers
+from figures import off_policy_bias, optima
+from theory.off_policy import behavior_policy, bias
+
+MASSES = np.array([0.05, 0.1, 0.15])
+BETAS = [0.01, 0.3]
+
+
+@pytest.fixture(scope="module")
+def panels():
+    """The axes of a picture whose networks reached 0.02 less than the unrestricted optimum."""
+    rows = [
+        {"seed": seed, "method": method, "beta": beta, "step": 1000, "p_correct": _mean_optimum(method, beta) - 0.02}
+        for seed in (0, 1)
+        for method in optima.METHODS
+        for beta in BETAS
+    ]
+    return optima.draw(pd.DataFrame(rows), MASSES, 0.06).axes
+
+
+def _mean_optimum(method: str, beta: float) -> float:
+    masses = regularizers.get(method).optimal_mass(MASSES, beta, 0.06)
+    assert masses is not None
+    return float(masses.mean())
+
+
+def test_departure_is_what_the_networks_lack(panels):
+    lines = [line for line in panels[-1].lines if len(line.get_xdata()) == len(BETAS) and line.get_marker() != "None"]
+    assert len(lines) == len(optima.METHODS)
+    for line in lines:
+        np.testing.assert_allclose(line.get_ydata(), 0.02, atol=1e-12)
+
+
+def test_certified_and_trained_points_lie_on_a_curve(panels):
+    for panel in panels[:-1]:
+        for marker in ("o", "x"):
+            points = [line for line in panel.lines if line.get_marker() == marker and line.get_color() == "black"]
+            assert points
+            for line in points:
+                assert np.isfinite(line.get_ydata()).all()
+        rings = [line.get_ydata() for line in panel.lines if line.get_marker() == "o" and line.get_color() == "black"]
+        crosses = [line.get_ydata() for line in panel.lines if line.get_marker() == "x"]
+        np.testing.assert_allclose(rings, crosses, atol=1e-4)
+
+
+def test_bias_curves_show_the_exact_bias():
+    with mpl.rc_context():
+        left, _ = off_policy_bias.draw().axes
+    (line,) = [line for line in left.lines if line.get_label() == "no clipping"]
+    current = off_policy_bias.CURRENT
+    old = behavior_policy(current, 0.7, current.sum(), seed=63)
+    assert np.asarray(line.get_ydata())[3] == pytest.approx(bias(current, old, 8, None).total)
