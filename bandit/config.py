@@ -164,6 +164,17 @@ class SweepConfig:
         _require(all(0 <= b < 1 for b in self.adam_betas), "adam_betas", "two numbers in [0, 1)", self.adam_betas)
         _require(all(width >= 1 for width in self.hidden), "hidden", "widths of at least 1", self.hidden)
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> SweepConfig:
+        """The configuration that `as_dict` and JSON made `values` of; other keys are left out."""
+
+        def fields_of(config_class: type, stored: dict[str, Any]) -> dict[str, Any]:
+            known = {field.name for field in dataclasses.fields(config_class)}
+            return {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items() if k in known}
+
+        environment = EnvironmentConfig(**fields_of(EnvironmentConfig, values["environment"]))
+        return cls(**{**fields_of(cls, values), "environment": environment})
+
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, nested as the dataclasses are."""
         return dataclasses.asdict(self)

@@ -69,5 +69,6 @@ class Reproduce(SweepOptions):
     def run(self) -> int:
         """Sweep, draw, check, judge; what is already trained is not trained again."""
         sweep = Sweep(self.preset, self.out, self.jobs, self.backend, self.config)
+        figures = (Figures(self.folder), TheoryFigures(self.folder))
         check = Check(out=self.folder / "theory")
-        return max(command.run() for command in (sweep, Figures(self.folder), check, Report(self.folder)))
+        return max(command.run() for command in (sweep, *figures, check, Report(self.folder)))

@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bandit.claims import final_rows, method_label
-from bandit.config import EnvironmentConfig, SweepConfig
-from bandit.reference import seed_task
+from bandit.config import SweepConfig
+from bandit.reference import parameter_count, seed_task
 from bandit.store import read_array
 from cokl import regularizers
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure
@@ -126,11 +126,9 @@ def _legend(q_bandit: float) -> list[Line2D]:
 
 def reference_masses(folder: Path) -> tuple[np.ndarray, float]:
     """Correctness of a finished sweep's frozen references on their test inputs, and correct over all actions."""
-    stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    environment = EnvironmentConfig(**stored.pop("environment"))
-    config = SweepConfig(**stored, environment=environment)
+    config = SweepConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     masses = []
     for seed in range(config.seeds):
-        parameters = torch.from_numpy(read_array(folder / "reference" / f"seed-{seed}.npy"))
+        parameters = torch.from_numpy(read_array(folder / "reference" / f"seed-{seed}.npy", (parameter_count(config),)))
         masses.append(seed_task(config, seed, parameters).test.reference(slice(None)).mass.double().ravel())
-    return torch.cat(masses).numpy(), environment.correct_actions / environment.actions
+    return torch.cat(masses).numpy(), config.environment.correct_actions / config.environment.actions

@@ -35,7 +35,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _ticks(low: float, high: float) -> list[float]:
     """Round numbers within the axis, close enough to label at least two."""
-    chosen = [tick for tick in (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99) if low <= tick <= high]
+    chosen = [tick for tick in (0.1, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99) if low <= tick <= high]
     return chosen if len(chosen) > 1 else [round(float(tick), 4) for tick in np.linspace(low, high, 4)]
 
 
