@@ -1,6 +1,7 @@
 """The claims of the paper's Results paragraph on the controlled experiment, judged on a finished sweep.
 
 Spreads are standard deviations over seeds; intervals are 95% t-intervals of the paired difference over seeds.
+
 Assumption beyond the paper: a method's matched coefficient is the one whose mean final correctness over seeds is
 closest to 0.96; one coefficient per method, the same for all seeds.
 """

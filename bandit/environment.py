@@ -1,5 +1,8 @@
 """The controlled multi-solution environment (Appendix E.1), drawn with NumPy so that it is the same on every device.
 
+Assumption beyond the paper: the Zipf exponents go to the clusters in their order, correct sets of different clusters
+are drawn independently, and "concentration 50" is the sum of the Dirichlet's parameters.
+
 Axes: C clusters, A actions, D input dimensions. Arrays are float64; training casts them.
 """
 

@@ -1,5 +1,8 @@
 """Many Tanh MLPs of one shape, trained side by side: stacked weights, closed-form backward pass, one Adam.
 
+Assumption beyond the paper: gradients are clipped before Adam sees them, by min(1, max_norm / (norm + 1e-6)) as
+PyTorch's `clip_grad_norm_` does.
+
 Axes: R runs, B inputs in a batch, P parameters of one run. Nothing couples the runs: losses are summed over runs,
 gradient norms are taken per run, and Adam is elementwise.
 """

@@ -1,5 +1,6 @@
 """`python -m benchmarks COMMAND`: everything that measures speed and memory."""
 
+import sys
 from typing import Any
 
 import tyro
@@ -7,9 +8,14 @@ import tyro
 from benchmarks.parts import Parts
 from benchmarks.scaling import Scaling
 from benchmarks.sweep import Sweep
+from cokl.errors import InputError
 
 if __name__ == "__main__":
     command: Any = tyro.extras.subcommand_cli_from_dict(
         {"sweep": Sweep, "parts": Parts, "scaling": Scaling}, prog="python -m benchmarks", description=__doc__
     )
-    raise SystemExit(command.run())
+    try:
+        raise SystemExit(command.run())
+    except InputError as error:
+        print(f"benchmarks: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -21,7 +21,7 @@ import tyro
 from bandit.config import PRESETS, SweepConfig
 from bandit.runner import RUNS_PER_CHUNK_CPU
 
-RUNS = (1, 2, 3, 5, 7, 14, 28, 70, 140)
+RUNS = (1, 2, 3, 5, 7, 14, 28, 70, 140, 355)
 ACTIONS = (200, 500, 1000, 2000, 5000, 10_000)
 WIDTHS = (64, 128, 256, 512, 1024)
 CLUSTERS = (48, 200, 1000, 5000)

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import docstring_parser
@@ -24,8 +26,8 @@ def assumptions_of(config_class: type) -> list[dataclasses.Field]:
     return [field for field in dataclasses.fields(config_class) if "effect" in field.metadata]
 
 
-def render(config_classes: list[type]) -> str:
-    """A Markdown table over all assumptions of `config_classes`."""
+def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> str:
+    """A Markdown table over all assumptions of `config_classes`, and those that `modules` state in their docstrings."""
     lines = [
         "# What the paper leaves open",
         "",
@@ -41,13 +43,24 @@ def render(config_classes: list[type]) -> str:
             name = f"`{config_class.__name__}.{field.name}`"
             cells = (name, f"`{field.default}`", choices[field.name], field.metadata["effect"])
             lines.append("| " + " | ".join(str(cell).replace("|", r"\|").replace("\n", " ") for cell in cells) + " |")
+    stated = [
+        f"- `{module.__name__}`: {' '.join(paragraph.split(':', 1)[1].split())}"
+        for module in modules
+        for paragraph in (module.__doc__ or "").split("\n\n")
+        if paragraph.startswith("Assumption beyond the paper:")
+    ]
+    if stated:
+        lines += ["", "Fixed in the code, not configurable:", "", *stated]
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
+    from bandit import claims, environment, mlp, workers
     from bandit.config import EnvironmentConfig, SweepConfig
+    from cokl import floor, policy, regularizers
     from cokl.groups import SurrogateConfig
     from cokl.grpo import GRPOConfig
     from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 
-    print(render([EnvironmentConfig, SweepConfig, CorrectReverseKL, SurrogateConfig, GRPOConfig]), end="")
+    configs = [EnvironmentConfig, SweepConfig, CorrectReverseKL, SurrogateConfig, GRPOConfig]
+    print(render(configs, [environment, mlp, policy, regularizers, floor, claims, workers]), end="")
