@@ -91,14 +91,14 @@ def test_blocks_hold_every_test_input_once(config, task, stack, monkeypatch):
 
 def test_sums_over_inputs_lose_no_digits(config, task, stack, monkeypatch):
     """Means of the very numbers that each block yields, whatever their dtype, are exact to float64's rounding."""
-    values: dict[str, list[list[float]]] = {}
+    values: dict[str, list[torch.Tensor]] = {}
     original = training.policy_metrics
 
     def recorded(config, policy, reference):
         metrics = original(config, policy, reference)
         for name, block in metrics.items():
             assert block.dtype == stack.dtype
-            values.setdefault(name, []).append(block.double().tolist())
+            values.setdefault(name, []).append(block.double())
         return metrics
 
     monkeypatch.setattr(training, "policy_metrics", recorded)
@@ -106,12 +106,12 @@ def test_sums_over_inputs_lose_no_digits(config, task, stack, monkeypatch):
     monkeypatch.setattr(training, "_LOGITS_PER_BLOCK", 5 * RUNS * config.environment.actions)
     measured = training.evaluate(config, task, StackedMLP(layer_sizes(config), stack))
     for name, blocks in values.items():
-        expected = [math.fsum(value for block in blocks for value in block[run]) / 37 for run in range(RUNS)]
+        expected = [math.fsum(run.tolist()) / 37 for run in torch.cat(blocks, dim=-1)]
         assert measured[name] == pytest.approx(expected, rel=1e-14)
     values.clear()
     rows = runner._reference_rows(config, 1, task.parameters, "cpu")
     for name, blocks in values.items():
-        assert rows[name].item() == pytest.approx(math.fsum(blocks[0][0]) / 37, rel=1e-14, abs=1e-14)
+        assert rows[name].item() == pytest.approx(math.fsum(blocks[0][0].tolist()) / 37, rel=1e-14, abs=1e-14)
 
 
 def test_reference_rows_equal_the_definitions(config, task):

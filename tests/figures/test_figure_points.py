@@ -49,6 +49,11 @@ def table() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def rgb(colors) -> tuple[float, ...]:
+    """The first of a collection's colours, without its opacity."""
+    return tuple(np.atleast_2d(colors)[0, :3].tolist())
+
+
 def numbers(table: pd.DataFrame, column: str, method: str, beta: float, step: int) -> list[float]:
     """A metric's values over seeds."""
     chosen = (table["method"] == method) & (table["beta"] == beta) & (table["step"] == step)
@@ -87,7 +92,7 @@ def test_error_bars_are_one_standard_deviation_each_way(method, panel, table):
     axes = tradeoff.draw(table).axes[panel]
     color = to_rgb(style.method_style(method).color)
     bars = [collection for collection in axes.collections if isinstance(collection, LineCollection)]
-    horizontal, vertical = (bar.get_segments() for bar in bars if to_rgb(bar.get_color()[0][:3]) == color)
+    horizontal, vertical = (bar.get_segments() for bar in bars if rgb(bar.get_color()) == color)
     for index, beta in enumerate(METHODS[method]):
         x = numbers(table, "p_correct", method, beta, 75)
         y = numbers(table, PANELS[panel], method, beta, 75)
@@ -113,7 +118,7 @@ def test_dynamics_draws_means_and_standard_deviations_of_every_method(method, pa
     (band,) = [
         collection
         for collection in axes.collections
-        if isinstance(collection, PolyCollection) and to_rgb(collection.get_facecolor()[0][:3]) == color
+        if isinstance(collection, PolyCollection) and rgb(collection.get_facecolor()) == color
     ]
     vertices = np.asarray(band.get_paths()[0].vertices)
     for step, mean, spread in zip((0, 50, 75), means, spreads, strict=True):
