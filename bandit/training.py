@@ -110,7 +110,7 @@ def _require_finite(metrics: dict[str, list[float]], runs: list[Run], step: int)
 
 
 def capture(step: Callable[[], None], trainer: Trainer) -> Callable[[], object]:
-    """`step` as a CUDA graph, replayed with one launch; the parameters and Adam's state stay as they are.
+    """`step` as a CUDA graph, replayed with one launch; afterwards a fresh trainer is as fresh as before.
 
     The step must be free of host synchronisation and read its minibatch from the same memory each time.
     """

@@ -7,7 +7,6 @@ help appears at once.
 import contextlib
 import io
 import itertools
-import os
 import re
 import sys
 from dataclasses import dataclass
@@ -38,9 +37,7 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         print("\ncokl: interrupted; finished work is saved, the same command goes on from there", file=sys.stderr)
-        sys.stderr.flush()
-        # Workers end with their parent. What libraries do at exit is skipped: half-started, it can fail and wait.
-        os._exit(130)
+        sys.exit(130)
 
 
 def _parse(arguments: list[str]) -> Command:
