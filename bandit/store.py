@@ -54,7 +54,13 @@ def read_sweep(folder: Path) -> pd.DataFrame:
         raise InputError(
             f"no finished sweep in {folder}: {path.name} is not there; run cokl bandit sweep --out {folder}"
         )
-    return read_parquet(path)
+    table = read_parquet(path)
+    missing = {"seed", "method", "beta", "step", "p_correct", "conditional_kl"} - set(table.columns)
+    if missing or not any(name.startswith("coverage_at_") for name in table.columns):
+        raise InputError(
+            f"{path} is no sweep table: {', '.join(sorted(missing)) or 'coverage_at_K'} is not among its columns"
+        )
+    return table
 
 
 def read_parquet(path: Path) -> pd.DataFrame:

@@ -66,7 +66,7 @@ def objectives(runs: list[Run], split: Split) -> list[tuple[slice, Objective | F
     groups: list[tuple[slice, Objective | FusedObjective]] = []
     start = 0
     for regularizer, members in itertools.groupby(runs, key=lambda run: run.regularizer):
-        betas = torch.tensor([run.beta for run in members]).to(split.inputs)
+        betas = torch.tensor([run.beta for run in members], dtype=split.inputs.dtype).to(split.inputs.device)
         rows = slice(start, start + len(betas))
         kind = FusedObjective if FusedObjective.applies(regularizer, split) else Objective
         groups.append((rows, kind(regularizer, betas, split)))

@@ -30,9 +30,7 @@ class Figures:
             "figure2_tradeoff": tradeoff.draw(table),
             "figure3_dynamics": dynamics.draw(table),
         }
-        for name, figure in drawn.items():
-            for path in style.save(figure, folder, name):
-                print(path)
+        style.save_all(drawn, folder)
         return 0
 
 
@@ -56,9 +54,7 @@ class TheoryFigures:
             "theory_optima": optima.draw(table, *optima.reference_masses(self.results)),
             "theory_off_policy_bias": off_policy_bias.draw(),
         }
-        for name, figure in drawn.items():
-            for path in style.save(figure, folder, name):
-                print(path)
+        style.save_all(drawn, folder)
         return 0
 
 

@@ -112,4 +112,11 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     return paths
 
 
+def save_all(figures: dict[str, Figure], folder: Path) -> None:
+    """Save each figure under its name and say where it is."""
+    for name, figure in figures.items():
+        for path in save(figure, folder, name):
+            print(path)
+
+
 mpl.use("Agg", force=False)
