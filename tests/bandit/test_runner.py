@@ -14,7 +14,10 @@ import pytest
 import torch
 
 from bandit import preset, sweep
+from bandit.reference import pretrain, seed_task
 from bandit.runner import RUNS_PER_CHUNK_CPU, _chunks, planned_runs
+from bandit.store import read_sweep
+from bandit.training import Objective, objectives
 from cokl import regularizers
 from cokl.errors import InputError
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
@@ -145,6 +148,25 @@ def test_a_damaged_file_is_named(damaged, tiny, tmp_path):
         sweep(config, tmp_path, jobs=1, progress=False)
     (tmp_path / damaged).unlink()
     sweep(config, tmp_path, jobs=1, progress=False)
+
+
+def test_a_table_without_its_columns_is_refused(finished, tmp_path):
+    table = pd.read_parquet(finished / "sweep.parquet")
+    table.drop(columns=["coverage_at_64", "coverage_at_64_correct"]).to_parquet(tmp_path / "sweep.parquet")
+    with pytest.raises(InputError, match="coverage_at_K is not among its columns"):
+        read_sweep(tmp_path)
+    table.drop(columns="beta").to_parquet(tmp_path / "sweep.parquet")
+    with pytest.raises(InputError, match="beta is not among its columns"):
+        read_sweep(tmp_path)
+
+
+def test_coefficients_keep_the_precision_of_the_arithmetic(tiny):
+    """A coefficient that float32 cannot hold reaches a float64 objective unrounded."""
+    config = dataclasses.replace(tiny, methods=("cokl",), betas=(0.1,), seeds=1, dtype="float64")
+    task = seed_task(config, 0, pretrain(config, 0, "cpu", torch.float64))
+    ((_, objective),) = objectives(planned_runs(config), task.train)
+    assert isinstance(objective, Objective)
+    assert objective.betas.item() == 0.1
 
 
 def test_a_regularizer_of_ones_own_is_swept(tiny):
