@@ -41,7 +41,7 @@ class Sweep(SweepOptions):
     def run(self) -> int:
         """Train what is missing and say where the table is."""
         from bandit.runner import sweep
-        from bandit.store import write_atomically
+        from cokl.files import write_atomically
 
         table = sweep(self.config, self.folder, self.jobs, self.backend)
         print(f"{len(table)} rows: {self.folder / 'sweep.parquet'}")
@@ -62,7 +62,8 @@ class Report:
     def run(self) -> int:
         """Print the verdicts and write RESULTS/claims.md."""
         from bandit.claims import render_markdown, render_screen
-        from bandit.store import read_sweep, write_text
+        from bandit.store import read_sweep
+        from cokl.files import write_text
 
         table = read_sweep(self.results)
         path = self.results / "claims.md"

@@ -6,50 +6,12 @@ What the paper does not say is declared with `assumption`; ASSUMPTIONS.md lists 
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args, get_type_hints
-
-import typeguard
-import tyro
+from typing import Annotated, Any, Literal
 
 from cokl.assumptions import assumption
 from cokl.errors import InputError
-
-
-def _separated(parse: type, metavar: str) -> Any:
-    """Command-line syntax of a list: values separated by commas or spaces."""
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs="*",
-        metavar=f"{metavar}[,{metavar}...]",
-        instance_from_str=lambda texts: tuple(parse(part) for text in texts for part in text.split(",") if part),
-        is_instance=lambda value: isinstance(value, tuple),
-        str_from_instance=lambda values: [",".join(str(value) for value in values)],
-    )
-
-
-def _require_types(config: Any, prefix: str) -> None:
-    """Hold every field to its annotation, and every float to be finite."""
-    for name, hint in get_type_hints(type(config)).items():
-        value = getattr(config, name)
-        try:
-            typeguard.check_type(value, hint)
-        except typeguard.TypeCheckError:
-            kind = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
-            _require(False, f"{prefix}{name}", kind, repr(value))
-        for number in value if isinstance(value, tuple) else (value,):
-            _require(
-                not isinstance(number, float) or math.isfinite(number), f"{prefix}{name}", "finite numbers", number
-            )
-
-
-def _require(holds: bool, name: str, expected: str, got: Any) -> None:
-    if not holds:
-        raise InputError(f"{name}: expected {expected}, got {got}")
-
-
-Names = Annotated[tuple[str, ...], _separated(str, "NAME")]
-Coefficients = Annotated[tuple[float, ...], _separated(float, "BETA")]
+from cokl.options import Coefficients, Names, require, require_types, separated
 
 
 @dataclass(frozen=True)
@@ -91,15 +53,15 @@ class EnvironmentConfig:
     """Whether all seeds share the centres, correct sets and oracle of seed 0."""
 
     def __post_init__(self) -> None:
-        _require_types(self, "environment.")
+        require_types(self, "environment.")
         for name in ("clusters", "input_dim", "train_inputs", "test_inputs"):
-            _require(getattr(self, name) >= 1, f"environment.{name}", "at least 1", getattr(self, name))
-        _require(self.actions >= 2, "environment.actions", "at least 2", self.actions)
+            require(getattr(self, name) >= 1, f"environment.{name}", "at least 1", getattr(self, name))
+        require(self.actions >= 2, "environment.actions", "at least 2", self.actions)
         in_range = 1 <= self.correct_actions < self.actions
-        _require(in_range, "environment.correct_actions", f"1 to {self.actions - 1}", self.correct_actions)
-        _require(0 < self.correct_mass < 1, "environment.correct_mass", "a number in (0, 1)", self.correct_mass)
+        require(in_range, "environment.correct_actions", f"1 to {self.actions - 1}", self.correct_actions)
+        require(0 < self.correct_mass < 1, "environment.correct_mass", "a number in (0, 1)", self.correct_mass)
         for name in ("noise", "concentration", "center_scale"):
-            _require(getattr(self, name) > 0, f"environment.{name}", "a number > 0", getattr(self, name))
+            require(getattr(self, name) > 0, f"environment.{name}", "a number > 0", getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -130,7 +92,7 @@ class SweepConfig:
     """Arithmetic of training and evaluation."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto takes CUDA where there is one."""
-    regularizer_options: Annotated[tuple[str, ...], _separated(str, "NAME.FIELD=VALUE")] = ()
+    regularizer_options: Annotated[tuple[str, ...], separated(str, "NAME.FIELD=VALUE")] = ()
     """Options of single regularizers, such as correct_reverse_kl.form=restricted."""
     coverage_draws: int = assumption(64, "more draws raise every method's coverage and compress the differences")
     """Draws k in coverage@k, the expected share of the correct actions that k draws hit; under pi and under pi+."""
@@ -149,20 +111,20 @@ class SweepConfig:
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
 
     def __post_init__(self) -> None:
-        _require_types(self, "")
-        _require(len(self.methods) > 0, "methods", "at least one name", "an empty list")
-        _require(len(set(self.methods)) == len(self.methods), "methods", "different names", ",".join(self.methods))
+        require_types(self, "")
+        require(len(self.methods) > 0, "methods", "at least one name", "an empty list")
+        require(len(set(self.methods)) == len(self.methods), "methods", "different names", ",".join(self.methods))
         needs_beta = set(self.methods) != {"none"}
-        _require(len(self.betas) > 0 or not needs_beta, "betas", "at least one coefficient", "an empty list")
+        require(len(self.betas) > 0 or not needs_beta, "betas", "at least one coefficient", "an empty list")
         for beta in self.betas:
-            _require(beta > 0, "betas", "finite coefficients > 0", beta)
-        _require(len(set(self.betas)) == len(self.betas), "betas", "different coefficients", self.betas)
+            require(beta > 0, "betas", "finite coefficients > 0", beta)
+        require(len(set(self.betas)) == len(self.betas), "betas", "different coefficients", self.betas)
         for name in ("seeds", "steps", "eval_interval", "batch_size", "pretrain_steps", "coverage_draws"):
-            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         for name in ("learning_rate", "max_gradient_norm", "pretrain_learning_rate", "init_scale", "adam_epsilon"):
-            _require(getattr(self, name) > 0, name, "a finite number > 0", getattr(self, name))
-        _require(all(0 <= b < 1 for b in self.adam_betas), "adam_betas", "two numbers in [0, 1)", self.adam_betas)
-        _require(all(width >= 1 for width in self.hidden), "hidden", "widths of at least 1", self.hidden)
+            require(getattr(self, name) > 0, name, "a finite number > 0", getattr(self, name))
+        require(all(0 <= b < 1 for b in self.adam_betas), "adam_betas", "two numbers in [0, 1)", self.adam_betas)
+        require(all(width >= 1 for width in self.hidden), "hidden", "widths of at least 1", self.hidden)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SweepConfig:

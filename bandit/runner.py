@@ -15,11 +15,12 @@ import torch
 
 from bandit.config import PRESETS, SweepConfig
 from bandit.reference import parameter_count, pretrain, seed_task
-from bandit.store import open_folder, read_array, read_parquet, write_parquet
+from bandit.store import open_folder
 from bandit.training import Run, policy_metrics, train
 from bandit.workers import Work, Workers, one_thread
 from cokl import regularizers
 from cokl.errors import InputError
+from cokl.files import read_array, read_parquet, write_parquet
 
 # Stacked runs per process: enough to amortise the reference's share, few enough for activations to stay in cache.
 RUNS_PER_CHUNK_CPU = 5

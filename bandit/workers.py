@@ -25,8 +25,8 @@ import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from tqdm import tqdm
 
-from bandit.store import write_atomically, write_parquet
 from cokl.errors import InputError
+from cokl.files import write_atomically, write_parquet
 
 # A backend that cannot stream hands its results back after so many pieces per process.
 _PIECES_PER_WAVE = 4

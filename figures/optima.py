@@ -23,8 +23,8 @@ from matplotlib.lines import Line2D
 from bandit.claims import final_rows, method_label
 from bandit.config import SweepConfig
 from bandit.reference import parameter_count, seed_task
-from bandit.store import read_array
 from cokl import regularizers
+from cokl.files import read_array
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure
 from theory.convex import Reference, maximise
 from theory.tabular import tabular_reference, train_tabular

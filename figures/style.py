@@ -15,7 +15,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from bandit.store import write_atomically
+from cokl.files import write_atomically
 
 TEXT_WIDTH = 7.0
 """Width of a two-column page's text, inches."""

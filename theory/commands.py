@@ -36,9 +36,10 @@ class Check:
 
         import theory.claims  # noqa: F401  registers them
         from cokl.errors import InputError
+        from cokl.files import write_text
         from theory.claim import Effort
         from theory.formulas import Formulas
-        from theory.report import Checked, check_claims, to_json, to_markdown, to_text, write_whole
+        from theory.report import Checked, check_claims, to_json, to_markdown, to_text
 
         torch.set_num_threads(1)  # the tensors are small; threads would only wait for each other
         claims = registered_claims()
@@ -59,7 +60,7 @@ class Check:
             (self.out / "claims.md", to_markdown(results)),
             *([(self.json, to_json(results))] if self.json else []),
         ):
-            write_whole(path, text)
+            write_text(text, path)
         print(to_text(results))
         return 0 if all(result.holds for result in results) else 1
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import textwrap
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from cokl.errors import InputError
 from theory.claim import Claim, Effort, Evidence
 from theory.formulas import Formulas
 
@@ -125,14 +122,3 @@ def to_json(results: list[Checked]) -> str:
         ],
         indent=1,
     )
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write `text` to `path` so that a reader sees the old file or the new one. Raises InputError if it cannot."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        draft.write_text(text)
-        draft.replace(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error

@@ -24,10 +24,11 @@ from bandit.config import PRESETS, SweepConfig
 from bandit.mlp import StackedMLP, Trainer, initial_parameters
 from bandit.reference import layer_sizes, pretrain, seed_task
 from bandit.runner import planned_runs, resolve_device
-from bandit.store import open_folder, write_atomically
+from bandit.store import open_folder
 from bandit.training import _gradient, capture, objectives
 from bandit.workers import Work, Workers
 from cokl.errors import InputError
+from cokl.files import write_atomically
 from tests.bandit.conftest import TINY
 from tests.bandit.test_evaluation import metrics_by_definition
 from tests.bandit.test_training import module_with

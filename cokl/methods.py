@@ -1,0 +1,130 @@
+"""A method of the task-shift experiment: what is added to the RL objective, with all coefficients (Eqs. 18 and 20).
+
+Every method is one object here, so that the simulator, its sampled mode and the LLM trainer know none by name.
+
+Assumption beyond the paper: a method that weights only one stream of responses draws as many groups per update as CoKL
+does in both of its streams together (E.3 says so of the baselines, not of the ablations).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cokl import regularizers
+from cokl.errors import InputError
+from cokl.floor import floor_logit_gradient, sampled_floor_weights
+from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
+from cokl.policy import Policy
+from cokl.regularizers.base import Regularizer
+
+UNREGULARIZED = ("none", "grpo")
+"""The two names of RL without a regularizer: the simulator's and the tables'."""
+
+FLOOR_SUFFIX = "_floor"
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is added to the RL loss: beta * regularizer + floor * L_floor.
+
+    regularizer: None for unregularized RL. floor: lambda_floor of Eq. 20, >= 0; it does not scale with beta.
+    """
+
+    name: str
+    label: str
+    regularizer: Regularizer | None
+    floor: float = 0.0
+
+    @property
+    def filtered(self) -> bool:
+        """Whether its buffer leaves out prompts without a correct reference response (E.3)."""
+        return self.regularizer is not None and (self.regularizer.conditional or self.floor > 0)
+
+    def streams(self) -> tuple[str, ...]:
+        """Which responses it weights: any of "reference" (cached) and "rollout" (fresh), in this order.
+
+        Raises InputError for a regularizer without a sampled surrogate.
+        """
+        if self.regularizer is None:
+            return ()
+        weights = self.weights(_probe(), _probe(), 1.0, SurrogateConfig())
+        return tuple(stream for stream in SurrogateWeights._fields if getattr(weights, stream) is not None)
+
+    def needs_reference_log_probs(self) -> bool:
+        """Whether its weights compare rollouts with the reference policy."""
+        if "rollout" not in self.streams():
+            return False
+        rollout = _probe(reference_log_probs=None)
+        try:
+            self.weights(_probe(), rollout, 1.0, SurrogateConfig())
+        except ValueError:
+            return True
+        return False
+
+    def weights(
+        self, reference: ResponseGroups | None, rollout: ResponseGroups | None, beta: float, config: SurrogateConfig
+    ) -> SurrogateWeights:
+        """Signed weights (N, G) of both streams with all coefficients in, for `surrogate_loss`; None if unused.
+
+        reference, rollout: as `Regularizer.surrogate_weights` takes them; the floor needs both.
+        Raises InputError for a regularizer without a sampled surrogate.
+        """
+        if self.regularizer is None:
+            return SurrogateWeights(None, None)
+        weights = self.regularizer.surrogate_weights(reference, rollout, config)
+        if weights is None:
+            raise InputError(f"{self.name}: this regularizer has no sampled surrogate; define surrogate_weights")
+        summands = [SurrogateWeights(*(None if weight is None else beta * weight for weight in weights))]
+        if self.floor:
+            if reference is None or rollout is None:
+                raise ValueError("the correctness floor needs reference and rollout groups")
+            pull = sampled_floor_weights(reference, rollout)
+            summands.append(SurrogateWeights(*(None if weight is None else self.floor * weight for weight in pull)))
+        return SurrogateWeights(*(_sum(stream) for stream in zip(*summands, strict=True)))
+
+    def logit_gradient(self, policy: Policy, reference: Policy, beta: float | Tensor) -> Tensor:
+        """Each context's gradient of what is added to the loss with respect to its logits, (..., B, A).
+
+        beta: a number, or a tensor that broadcasts against (..., B, A). The floor's gate averages over B.
+        """
+        if self.regularizer is None:
+            return torch.zeros_like(policy.logits)
+        gradient = beta * self.regularizer.logit_gradient(policy, reference)
+        if self.floor:
+            gradient = gradient + self.floor * floor_logit_gradient(policy, reference)
+        return gradient
+
+
+def get(name: str, options: Iterable[str] = ()) -> Method:
+    """The method called `name`: "none" (or "grpo"), a regularizer's name, or that name with "_floor" appended.
+
+    options: "NAME.FIELD=VALUE", as `regularizers.with_options` takes them. Raises InputError listing what is known.
+    """
+    if name in UNREGULARIZED:
+        return Method(name, "GRPO w/o KL", None)
+    if name in regularizers.names():
+        regularizer = regularizers.with_options(name, options)
+        return Method(name, regularizer.label, regularizer)
+    base = name.removesuffix(FLOOR_SUFFIX)
+    if base != name and base in regularizers.names():
+        regularizer = regularizers.with_options(base, options)
+        return Method(name, f"{regularizer.label} + floor", regularizer, floor=1.0)
+    known = ", ".join(("none", *regularizers.names(), "cokl_floor"))
+    raise InputError(f"unknown method {name!r}; known: {known}")
+
+
+def _sum(weights: Iterable[Tensor | None]) -> Tensor | None:
+    present = [weight for weight in weights if weight is not None]
+    return torch.stack(present).sum(0) if present else None
+
+
+_DEFAULT = torch.tensor([[-1.5, -2.5]])
+
+
+def _probe(reference_log_probs: Tensor | None = _DEFAULT) -> ResponseGroups:
+    """A group of one correct and one incorrect response, to see what a method asks for."""
+    return ResponseGroups(torch.tensor([[-1.0, -2.0]]), torch.tensor([[1, 0]]), None, reference_log_probs)

@@ -1,0 +1,98 @@
+"""Methods: coefficients, streams and the floor, against the regularizer and the floor themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cokl import methods, regularizers
+from cokl.errors import InputError
+from cokl.floor import floor_logit_gradient, sampled_floor_weights
+from cokl.groups import ResponseGroups, SurrogateConfig
+from cokl.normalization import dual_anchor
+from cokl.policy import CorrectSet, Policy
+
+CONFIG = SurrogateConfig()
+
+
+def groups(seed: int, shape: tuple[int, int] = (5, 4)) -> ResponseGroups:
+    rng = np.random.default_rng(seed)
+    log_probs, reference = (torch.from_numpy(-rng.exponential(2, shape)) for _ in range(2))
+    return ResponseGroups(log_probs, torch.from_numpy(rng.integers(2, size=shape)), None, reference)
+
+
+@pytest.mark.parametrize("name", regularizers.names())
+def test_a_regularizers_weights_are_scaled_by_beta(name):
+    reference, rollout = groups(0), groups(1)
+    expected = regularizers.get(name).surrogate_weights(reference, rollout, CONFIG)
+    got = methods.get(name).weights(reference, rollout, 0.25, CONFIG)
+    for stream, weights in zip(got, expected, strict=True):
+        assert (stream is None) == (weights is None)
+        if weights is not None:
+            torch.testing.assert_close(stream, 0.25 * weights)
+
+
+def test_the_floor_is_added_with_its_own_coefficient():
+    reference, rollout = groups(2), groups(3)
+    rollout = ResponseGroups(rollout.log_probs, torch.zeros(5, 4), None, rollout.reference_log_probs)
+    plain = methods.get("cokl").weights(reference, rollout, 0.5, CONFIG)
+    floored = methods.get("cokl_floor").weights(reference, rollout, 0.5, CONFIG)
+    pull = sampled_floor_weights(reference, rollout)
+    assert pull.reference is not None
+    assert pull.reference.abs().sum() > 0
+    torch.testing.assert_close(floored.reference, plain.reference + pull.reference)
+    torch.testing.assert_close(floored.rollout, plain.rollout)
+
+
+def test_the_exact_gradient_is_the_regularizers_and_the_floors():
+    rng = np.random.default_rng(4)
+    mask = torch.zeros(1, 3, 7, dtype=torch.bool)
+    mask[..., :2] = True
+    correct = CorrectSet.from_mask(mask)
+    policy, reference = (Policy(torch.from_numpy(rng.normal(size=(1, 3, 7))), correct) for _ in range(2))
+    lower = Policy(policy.logits - 4 * mask, correct)
+    expected = 0.3 * regularizers.get("cokl").logit_gradient(lower, reference) + floor_logit_gradient(lower, reference)
+    assert floor_logit_gradient(lower, reference).abs().max() > 0
+    torch.testing.assert_close(methods.get("cokl_floor").logit_gradient(lower, reference, 0.3), expected)
+    assert not methods.get("none").logit_gradient(lower, reference, 0.3).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "streams", "needs_reference", "filtered"),
+    [
+        ("none", (), False, False),
+        ("grpo", (), False, False),
+        ("forward_kl", ("reference",), False, False),
+        ("reverse_kl", ("rollout",), True, False),
+        ("correct_forward_kl", ("reference",), False, True),
+        ("correct_reverse_kl", ("rollout",), True, True),
+        ("cokl", ("reference", "rollout"), False, True),
+        ("cokl_without_term1", ("rollout",), False, True),
+        ("cokl_without_term2", ("reference",), False, True),
+        ("cokl_floor", ("reference", "rollout"), False, True),
+        ("entropy", ("rollout",), False, False),
+        ("jensen_shannon", ("rollout",), True, False),
+    ],
+)
+def test_what_a_method_asks_for(name, streams, needs_reference, filtered):
+    method = methods.get(name)
+    assert (method.streams(), method.needs_reference_log_probs(), method.filtered) == (
+        streams,
+        needs_reference,
+        filtered,
+    )
+
+
+def test_unknown_names_list_the_known_ones():
+    with pytest.raises(InputError, match=r"unknown method 'nope'; known: none, .*cokl_floor"):
+        methods.get("nope")
+    with pytest.raises(InputError, match="unknown method 'nope_floor'"):
+        methods.get("nope_floor")
+
+
+def test_dual_anchors_are_0_and_100():
+    np.testing.assert_allclose(dual_anchor([10, 40, 25], zero=10, hundred=40), [0, 100, 50])
+    np.testing.assert_allclose(dual_anchor(3.0, zero=5.0, hundred=1.0), 50)
+    with pytest.raises(InputError, match="math500: the anchors"):
+        dual_anchor(3.0, zero=5.0, hundred=5.0, name="math500")
