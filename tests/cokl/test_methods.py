@@ -26,6 +26,7 @@ def groups(seed: int, shape: tuple[int, int] = (5, 4)) -> ResponseGroups:
 def test_a_regularizers_weights_are_scaled_by_beta(name):
     reference, rollout = groups(0), groups(1)
     expected = regularizers.get(name).surrogate_weights(reference, rollout, CONFIG)
+    assert expected is not None
     got = methods.get(name).weights(reference, rollout, 0.25, CONFIG)
     for stream, weights in zip(got, expected, strict=True):
         assert (stream is None) == (weights is None)
@@ -41,6 +42,7 @@ def test_the_floor_is_added_with_its_own_coefficient():
     pull = sampled_floor_weights(reference, rollout)
     assert pull.reference is not None
     assert pull.reference.abs().sum() > 0
+    assert plain.reference is not None
     torch.testing.assert_close(floored.reference, plain.reference + pull.reference)
     torch.testing.assert_close(floored.rollout, plain.rollout)
 
