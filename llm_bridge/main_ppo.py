@@ -1,0 +1,39 @@
+"""VeRL's entry point with the trainers of this package: `python -m llm_bridge.main_ppo OVERRIDES`, in Hydra's syntax."""
+
+from __future__ import annotations
+
+import sys
+
+import hydra
+import ray
+from omegaconf import DictConfig
+from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils.config import validate_config
+
+from cokl.errors import InputError
+
+
+class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):
+    """VeRL's runner, in whose process the trainers register themselves."""
+
+    def run(self, config: DictConfig) -> None:
+        from llm_bridge import build_buffer, rewarded, trainer  # noqa: F401
+
+        super().run(config)
+
+
+@hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
+def main(config: DictConfig) -> None:
+    """Validate the configuration and run the job on Ray."""
+    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    try:
+        run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(TaskRunner))
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, InputError):
+            sys.exit(f"error: {error.cause}")
+        raise
+
+
+if __name__ == "__main__":
+    main()

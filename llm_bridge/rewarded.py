@@ -1,0 +1,77 @@
+"""VeRL's synchronous trainer with rewards of our own function for every row, and averages as its validation metrics."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.protocol import DataProto
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+
+_REWARD_FIELDS = ["raw_prompt", "data_source", "reward_model", "extra_info"]
+
+
+@register_trainer("rewarded")
+class RewardedTrainer(PPOTrainerSync):
+    """The trainer of the math stage and of evaluation, and the base of the others."""
+
+    def __init__(self, config) -> None:
+        config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
+        super().__init__(config)
+
+    def _compute_reward_colocate(self, batch: KVBatchMeta, metrics: dict | None = None) -> KVBatchMeta:
+        """As VeRL's, but the reward function is told the data source and the ground truth of each row.
+
+        VeRL hands a colocated reward model the prompts only, while our function sends chat rows to the reward model
+        and mathematics to the verifier.
+        """
+        data = tq.kv_batch_get(
+            keys=batch.keys, partition_id=batch.partition_id, select_fields=["prompts", "responses", *_REWARD_FIELDS]
+        )
+        lengths = data["responses"].offsets().diff()
+        padded = {
+            name: data[name].to_padded_tensor(padding=self.tokenizer.pad_token_id) for name in ("prompts", "responses")
+        }
+        mask = [
+            self._lengths_to_mask(data[name].offsets().diff(), padded[name].size(1)) for name in ("prompts", "responses")
+        ]
+        columns = {}
+        for name in _REWARD_FIELDS:
+            columns[name] = np.empty(len(batch), dtype=object)
+            columns[name][:] = list(data[name])
+        scored = self.reward_loop_manager.compute_rm_score(
+            DataProto(
+                batch=TensorDict({**padded, "attention_mask": torch.cat(mask, dim=1)}, batch_size=len(batch)),
+                non_tensor_batch=columns,
+            )
+        )
+        scores = torch.nested.as_nested_tensor(
+            [row[:length] for row, length in zip(scored.batch["rm_scores"], lengths.tolist(), strict=True)],
+            layout=torch.jagged,
+        )
+        tq.kv_batch_put(
+            keys=batch.keys, partition_id=batch.partition_id, fields=tu.get_tensordict({"rm_scores": scores})
+        )
+        return batch
+
+    def _val_metrics_update(
+        self, data_sources, sample_uids, reward_extra_infos_dict, sample_turns, expected_acc_counts=None
+    ) -> dict[str, float]:
+        """"val/SOURCE/mean@n": each prompt's mean reward over its n responses, averaged over prompts.
+
+        VeRL's own metrics bootstrap every prompt, which takes minutes for the paper's evaluation sets.
+        """
+        rewards: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for source, uid, reward in zip(data_sources, sample_uids, reward_extra_infos_dict["reward"], strict=True):
+            rewards[source][uid].append(float(reward))
+        averages = {}
+        for source, groups in sorted(rewards.items()):
+            size = max(len(group) for group in groups.values())
+            averages[f"val/{source}/mean@{size}"] = float(np.mean([np.mean(group) for group in groups.values()]))
+        return averages
