@@ -1,0 +1,185 @@
+"""The reference-correct buffer (E.3): math prompts with G_ref cached, verified responses of the reference model each.
+
+Stored as Parquet, one row per prompt. A buffer belongs to the model that sampled it: it carries that model's
+fingerprint, and loading it for another model is refused.
+
+Assumption beyond the paper: minibatches are drawn without replacement, in a new seeded order each time the buffer has
+been gone through, one order for all methods.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from cokl.errors import InputError
+from cokl.files import read_parquet, write_parquet
+
+FINGERPRINTED = ("*.safetensors", "tokenizer.json", "vocab.json", "merges.txt")
+"""The files of a Hugging Face model folder that make two models the same: weights and tokenizer."""
+
+
+@dataclass(frozen=True, eq=False)
+class CachedGroup:
+    """A prompt and the reference model's G_ref responses to it.
+
+    prompt: the messages, as VeRL's `prompt` column has them. data_source, ground_truth: what the verifier was given.
+    prompt_ids: (P,) token ids after the chat template. response_ids: G arrays of token ids, the end token included.
+    log_probs: G arrays, nats per token under the reference at temperature 1. rewards: (G,) verdicts, 0 or 1.
+    """
+
+    prompt: list[dict[str, str]]
+    data_source: str
+    ground_truth: str
+    prompt_ids: np.ndarray
+    response_ids: list[np.ndarray]
+    log_probs: list[np.ndarray]
+    rewards: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """The cached groups of one model, all of the same number of responses.
+
+    fingerprint: of the model that sampled the responses. Raises InputError for groups that no method could use.
+    """
+
+    groups: tuple[CachedGroup, ...]
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        if not self.groups:
+            raise InputError("the buffer is empty: expected at least one prompt; build it with more prompts")
+        for index, group in enumerate(self.groups):
+            problem = _problem(group, len(self.groups[0].response_ids))
+            if problem:
+                raise InputError(f"the buffer's prompt {index}: {problem}; build the buffer again")
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    @property
+    def group_size(self) -> int:
+        """G_ref, responses per prompt."""
+        return len(self.groups[0].response_ids)
+
+    def filtered(self) -> Buffer:
+        """Without the prompts that have no correct response (E.3). Raises InputError if none is left."""
+        kept = tuple(group for group in self.groups if group.rewards.any())
+        if not kept:
+            raise InputError(
+                "the buffer holds no correct response: a method that regularizes correct responses needs a model that "
+                "solves some prompts; train the math stage for longer or take easier prompts"
+            )
+        return replace(self, groups=kept)
+
+    def save(self, path: Path) -> None:
+        """Write it whole or not at all. Raises InputError if the folder cannot be written."""
+        names = [field.name for field in fields(CachedGroup)]
+        rows = [{name: getattr(group, name) for name in names} for group in self.groups]
+        write_parquet(pd.DataFrame(rows).assign(model=self.fingerprint), path)
+
+    @classmethod
+    def load(cls, path: Path, fingerprint: str) -> Buffer:
+        """The buffer at `path`, for the model of this fingerprint.
+
+        Raises InputError if there is none, it is damaged, empty, lacks a column, or belongs to another model.
+        """
+        if not path.is_file():
+            raise InputError(f"no buffer at {path}; build it first (`cokl llm buffer`)")
+        frame = read_parquet(path)
+        names = [field.name for field in fields(CachedGroup)]
+        missing = [name for name in (*names, "model") if name not in frame]
+        if missing:
+            raise InputError(f"the buffer {path} lacks the column {missing[0]!r}; build it again (`cokl llm buffer`)")
+        if len(frame) == 0:
+            raise InputError(f"the buffer {path} is empty; build it with at least one prompt (`cokl llm buffer`)")
+        others = set(frame["model"]) - {fingerprint}
+        if others:
+            raise InputError(
+                f"the buffer {path} was sampled from another model ({str(others.pop())[:12]}) than the one in training "
+                f"({fingerprint[:12]}); build it from this model (`cokl llm buffer`)"
+            )
+        try:
+            groups = tuple(
+                CachedGroup(
+                    prompt=[{str(key): str(text) for key, text in message.items()} for message in row["prompt"]],
+                    data_source=str(row["data_source"]),
+                    ground_truth=str(row["ground_truth"]),
+                    prompt_ids=np.asarray(row["prompt_ids"], dtype=np.int64),
+                    response_ids=[np.asarray(ids, dtype=np.int64) for ids in row["response_ids"]],
+                    log_probs=[np.asarray(values, dtype=np.float32) for values in row["log_probs"]],
+                    rewards=np.asarray(row["rewards"], dtype=np.int64),
+                )
+                for row in frame.to_dict("records")
+            )
+        except (TypeError, ValueError, AttributeError) as error:
+            reason = " ".join(str(error).split())[:80]
+            raise InputError(f"the buffer {path} is damaged ({reason}); build it again (`cokl llm buffer`)") from error
+        return cls(groups, fingerprint)
+
+
+def _problem(group: CachedGroup, group_size: int) -> str | None:
+    """Why a group cannot be used, or None."""
+    sizes = {len(group.response_ids), len(group.log_probs), len(group.rewards), group_size}
+    if len(sizes) > 1 or not group_size:
+        return (
+            f"expected {group_size} responses, log-probabilities and rewards, as for the first prompt, and at least 1"
+        )
+    if not len(group.prompt_ids):
+        return "expected a prompt of at least one token"
+    if any(
+        not len(ids) or len(ids) != len(values) for ids, values in zip(group.response_ids, group.log_probs, strict=True)
+    ):
+        return "expected responses of at least one token, with one log-probability per token"
+    if not all(np.isfinite(values).all() for values in group.log_probs):
+        return "expected finite log-probabilities"
+    if not np.isin(group.rewards, (0, 1)).all():
+        return "expected rewards 0 or 1, the verifier's verdicts"
+    return None
+
+
+class DrawOrder:
+    """Which of `size` prompts come next: a new seeded permutation each time all have been drawn.
+
+    position: prompts drawn so far; it is all the state there is, so that a run goes on where its checkpoint was.
+    """
+
+    def __init__(self, size: int, seed: int, position: int = 0) -> None:
+        self.size = size
+        self.seed = seed
+        self.position = position
+
+    def draw(self, count: int) -> list[int]:
+        """The next `count` prompts' indices; they go on into the next permutation where this one ends."""
+        places = range(self.position, self.position + count)
+        self.position += count
+        orders = {epoch: self._order(epoch) for epoch in {place // self.size for place in places}}
+        return [int(orders[place // self.size][place % self.size]) for place in places]
+
+    def _order(self, epoch: int) -> np.ndarray:
+        return np.random.default_rng([self.seed, epoch]).permutation(self.size)
+
+
+def model_fingerprint(folder: Path) -> str:
+    """Hex SHA-256 of the weights and the tokenizer of a Hugging Face model folder.
+
+    Raises InputError if the folder holds no weights in safetensors.
+    """
+    files = sorted({path for pattern in FINGERPRINTED for path in folder.glob(pattern)})
+    if not any(path.suffix == ".safetensors" for path in files):
+        raise InputError(f"no weights (*.safetensors) in {folder}; expected a Hugging Face model folder")
+    return _digest(files)
+
+
+def _digest(files: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,134 @@
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cokl.errors import InputError
+from llm_bridge.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint
+
+
+def _group(index: int = 0, rewards: tuple[int, ...] = (1, 0, 1)) -> CachedGroup:
+    lengths = range(1, len(rewards) + 1)
+    return CachedGroup(
+        prompt=[{"role": "system", "content": "s"}, {"role": "user", "content": f"{index} + 1?"}],
+        data_source="math",
+        ground_truth=str(index + 1),
+        prompt_ids=np.arange(4 + index),
+        response_ids=[np.arange(length) + index for length in lengths],
+        log_probs=[np.full(length, -0.25 * length, np.float32) for length in lengths],
+        rewards=np.array(rewards),
+    )
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    buffer = Buffer((_group(0), _group(1, (0, 0, 0))), "abc")
+    buffer.save(tmp_path / "folder" / "buffer.parquet")
+    loaded = Buffer.load(tmp_path / "folder" / "buffer.parquet", "abc")
+    assert len(loaded) == 2
+    assert loaded.group_size == 3
+    for old, new in zip(buffer.groups, loaded.groups, strict=True):
+        assert (old.prompt, old.data_source, old.ground_truth) == (new.prompt, new.data_source, new.ground_truth)
+        np.testing.assert_array_equal(old.prompt_ids, new.prompt_ids)
+        np.testing.assert_array_equal(old.rewards, new.rewards)
+        for field in ("response_ids", "log_probs"):
+            for expected, got in zip(getattr(old, field), getattr(new, field), strict=True):
+                np.testing.assert_array_equal(expected, got)
+
+
+def test_filtering_leaves_the_prompts_with_a_correct_response():
+    kept = Buffer((_group(0, (0, 0)), _group(1, (0, 1)), _group(2, (0, 0))), "abc").filtered()
+    assert [group.ground_truth for group in kept.groups] == ["2"]
+    with pytest.raises(InputError, match="no correct response"):
+        Buffer((_group(0, (0, 0)),), "abc").filtered()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rewards": np.array([1, 0, 2])}, "rewards 0 or 1"),
+        ({"rewards": np.array([1, 0])}, "expected 3 responses"),
+        ({"prompt_ids": np.array([], dtype=int)}, "at least one token"),
+        ({"response_ids": [np.arange(2)] * 3}, "one log-probability per token"),
+        ({"log_probs": [np.full(length, -np.inf) for length in (1, 2, 3)]}, "finite"),
+    ],
+)
+def test_a_group_that_no_method_could_use_is_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        Buffer((_group(), replace(_group(1), **change)), "abc")
+
+
+def test_an_empty_buffer_is_refused():
+    with pytest.raises(InputError, match="empty"):
+        Buffer((), "abc")
+
+
+@pytest.mark.parametrize("column", ["prompt", "response_ids", "rewards", "model"])
+def test_a_missing_column_is_named(tmp_path, column):
+    path = tmp_path / "buffer.parquet"
+    Buffer((_group(),), "abc").save(path)
+    pd.read_parquet(path).drop(columns=column).to_parquet(path)
+    with pytest.raises(InputError, match=f"lacks the column '{column}'"):
+        Buffer.load(path, "abc")
+
+
+def test_a_file_that_is_no_buffer_is_refused_in_one_line(tmp_path):
+    path = tmp_path / "buffer.parquet"
+    with pytest.raises(InputError, match="no buffer at"):
+        Buffer.load(path, "abc")
+    path.write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(InputError, match="damaged"):
+        Buffer.load(path, "abc")
+    Buffer((_group(),), "abc").save(path)
+    frame = pd.read_parquet(path)
+    frame.iloc[:0].to_parquet(path)
+    with pytest.raises(InputError, match="empty"):
+        Buffer.load(path, "abc")
+    frame.assign(response_ids="text").to_parquet(path)
+    with pytest.raises(InputError, match="damaged"):
+        Buffer.load(path, "abc")
+
+
+def test_a_buffer_of_another_model_is_refused(tmp_path):
+    Buffer((_group(),), "abc").save(tmp_path / "buffer.parquet")
+    with pytest.raises(InputError, match="another model"):
+        Buffer.load(tmp_path / "buffer.parquet", "abd")
+
+
+def test_the_fingerprint_sees_weights_and_tokenizer_and_nothing_else(tmp_path):
+    with pytest.raises(InputError, match="no weights"):
+        model_fingerprint(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "tokenizer.json").write_bytes(b"tokens")
+    first = model_fingerprint(tmp_path)
+    (tmp_path / "README.md").write_bytes(b"text")
+    assert model_fingerprint(tmp_path) == first
+    (tmp_path / "tokenizer.json").write_bytes(b"other tokens")
+    second = model_fingerprint(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"other weights")
+    assert len({first, second, model_fingerprint(tmp_path)}) == 3
+
+
+@given(size=st.integers(1, 40), seed=st.integers(0, 2**31), counts=st.lists(st.integers(0, 50), max_size=8))
+def test_every_prompt_is_drawn_once_before_any_is_drawn_again(size, seed, counts):
+    order = DrawOrder(size, seed)
+    drawn = [index for count in counts for index in order.draw(count)]
+    assert order.position == len(drawn) == sum(counts)
+    for start in range(0, len(drawn), size):
+        epoch = drawn[start : start + size]
+        assert len(set(epoch)) == len(epoch)
+    assert drawn == DrawOrder(size, seed).draw(sum(counts))
+
+
+@given(size=st.integers(1, 40), seed=st.integers(0, 2**31), before=st.integers(0, 99), after=st.integers(1, 99))
+def test_a_draw_goes_on_from_its_position(size, seed, before, after):
+    whole = DrawOrder(size, seed).draw(before + after)
+    assert DrawOrder(size, seed, before).draw(after) == whole[before:]
+
+
+def test_orders_differ_between_seeds_and_epochs():
+    first = DrawOrder(64, 0)
+    epochs = [tuple(first.draw(64)), tuple(first.draw(64)), tuple(DrawOrder(64, 1).draw(64))]
+    assert len(set(epochs)) == 3
