@@ -47,7 +47,9 @@ class BufferTrainer(RewardedTrainer):
         solved = np.mean([group.rewards.any() for group in groups])
         correct = np.mean([group.rewards.mean() for group in groups])
         Buffer(tuple(groups), fingerprint).save(path)
-        print(f"buffer: {len(groups)} prompts, {solved:.1%} with a correct response, {correct:.1%} of responses correct")
+        print(
+            f"buffer: {len(groups)} prompts, {solved:.1%} with a correct response, {correct:.1%} of responses correct"
+        )
         for part in parts.iterdir():
             part.unlink()
         parts.rmdir()
@@ -85,7 +87,7 @@ class BufferTrainer(RewardedTrainer):
                 members[str(uid)].append(row)
         expected = self.config.actor_rollout_ref.rollout.n
         groups = []
-        for uid, found in members.items():
+        for found in members.values():
             if len(found) != expected:
                 raise InputError(f"a prompt got {len(found)} of its {expected} responses; run the same command again")
             first = found[0]
@@ -101,5 +103,3 @@ class BufferTrainer(RewardedTrainer):
                 )
             )
         return groups
-
-

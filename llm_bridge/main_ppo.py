@@ -1,4 +1,4 @@
-"""VeRL's entry point with the trainers of this package: `python -m llm_bridge.main_ppo OVERRIDES`, in Hydra's syntax."""
+"""VeRL's entry point with the trainers of this package: `python -m llm_bridge.main_ppo OVERRIDES`, as Hydra's."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ class RewardedTrainer(PPOTrainerSync):
             name: data[name].to_padded_tensor(padding=self.tokenizer.pad_token_id) for name in ("prompts", "responses")
         }
         mask = [
-            self._lengths_to_mask(data[name].offsets().diff(), padded[name].size(1)) for name in ("prompts", "responses")
+            self._lengths_to_mask(data[name].offsets().diff(), padded[name].size(1))
+            for name in ("prompts", "responses")
         ]
         columns = {}
         for name in _REWARD_FIELDS:
@@ -63,7 +64,7 @@ class RewardedTrainer(PPOTrainerSync):
     def _val_metrics_update(
         self, data_sources, sample_uids, reward_extra_infos_dict, sample_turns, expected_acc_counts=None
     ) -> dict[str, float]:
-        """"val/SOURCE/mean@n": each prompt's mean reward over its n responses, averaged over prompts.
+        """ "val/SOURCE/mean@n": each prompt's mean reward over its n responses, averaged over prompts.
 
         VeRL's own metrics bootstrap every prompt, which takes minutes for the paper's evaluation sets.
         """

@@ -1,0 +1,272 @@
+"""VeRL's configuration of each job, as Hydra overrides of VeRL's own defaults, and the environment it runs in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from llm_bridge.config import EVALUATION_SETS, LLMConfig
+
+AGENT_LOOPS = Path(__file__).parent / "configs" / "agent_loops.yaml"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of `llm_bridge.main_ppo`. Its folder holds checkpoints, log and metrics; overrides are Hydra's."""
+
+    name: str
+    folder: Path
+    overrides: tuple[str, ...]
+    steps: int
+    """Training steps after which it is done; 0 for a job that trains nothing."""
+    rows: dict[str, int]
+    """Rows of one optimizer step, or of the whole job if it trains nothing, by what they are."""
+
+
+def math_job(config: LLMConfig, root: Path, model: Path | str) -> Job:
+    """The math stage: GRPO from the starting model on verified mathematics (E.3)."""
+    folder = root / "math"
+    overrides = [
+        *_common(config, folder, model, config.math_batch),
+        *_training(config, root, "math_train", config.math_steps, config.math_learning_rate),
+        "trainer.v1.trainer_mode=rewarded",
+    ]
+    rows = {"RL": config.math_batch * config.group_size}
+    return Job("math", folder, tuple(overrides), config.math_steps, rows)
+
+
+def buffer_job(config: LLMConfig, root: Path, reference: Path) -> Job:
+    """G_ref verified responses of the reference model to each prompt drawn for the buffer (E.3)."""
+    folder = root / "buffer"
+    prompts = min(config.buffer_prompts, config.chat_batch)
+    overrides = [
+        *_common(config, folder, reference, prompts),
+        f"data.train_files={quoted(root / 'buffer' / 'prompts.parquet')}",
+        f"data.val_files={quoted(root / 'buffer' / 'prompts.parquet')}",
+        f"actor_rollout_ref.rollout.n={config.reference_group_size}",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=1",
+        "trainer.v1.trainer_mode=cokl_buffer",
+        "trainer.resume_mode=disable",
+        "trainer.val_before_train=False",
+        f"+cokl.buffer={quoted(root / 'buffer.parquet')}",
+    ]
+    return Job("buffer", folder, tuple(overrides), 0, {"sampled": config.buffer_prompts * config.reference_group_size})
+
+
+def chat_job(
+    config: LLMConfig, root: Path, reference: Path, method: str, beta: float | None = None, kl_groups: int | None = None
+) -> Job:
+    """The chat stage with one method (E.3). beta, kl_groups: other than the configuration's, for the searches."""
+    from cokl import methods
+
+    folder = root / "chat" / variant(method, beta, kl_groups)
+    streams = methods.get(method).streams()
+    groups = (kl_groups or config.kl_groups) if streams else 0
+    overrides = [
+        *_common(config, folder, reference, config.chat_batch),
+        *_training(config, root, "chat_train", config.chat_steps, config.learning_rate),
+        "trainer.v1.trainer_mode=cokl",
+        f"actor_rollout_ref.actor.ppo_epochs={config.optimizer_steps}",
+        f"+cokl.method={method}",
+        f"+cokl.beta={config.beta(method) if beta is None else beta}",
+        f"+cokl.kl_prompts={groups // max(len(streams), 1)}",
+        f"+cokl.epsilon_is={config.epsilon_is}",
+        f"+cokl.seed={config.seed}",
+        f"+cokl.buffer={quoted(root / 'buffer.parquet')}",
+    ]
+    rows = {"RL": config.chat_batch * config.group_size}
+    for stream in streams:
+        size = config.reference_group_size if stream == "reference" else config.group_size
+        rows[f"KL, {stream}"] = groups // len(streams) * size
+    return Job(f"chat/{folder.name}", folder, tuple(overrides), config.chat_steps, rows)
+
+
+def evaluation_job(config: LLMConfig, root: Path, name: str, model: Path) -> Job:
+    """average@n of one model on all evaluation sets."""
+    folder = root / "evaluation" / name
+    overrides = [
+        *_common(config, folder, model, config.chat_batch),
+        *_evaluation(config, root),
+        f"data.train_files={quoted(root / 'data' / 'chat_train.parquet')}",
+        "trainer.v1.trainer_mode=rewarded",
+        "trainer.resume_mode=disable",
+        "trainer.val_before_train=True",
+        "trainer.val_only=True",
+    ]
+    return Job(f"evaluation/{name}", folder, tuple(overrides), 0, {})
+
+
+def variant(method: str, beta: float | None = None, kl_groups: int | None = None) -> str:
+    """The name of a method's run: the method, and what differs from the configuration."""
+    parts = [method, *([f"beta-{beta:g}"] if beta is not None else []), *([f"kl-{kl_groups}"] if kl_groups else [])]
+    return "-".join(parts)
+
+
+def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int) -> list[str]:
+    """What all jobs share: model, rollouts, rewards, arithmetic and logging. batch: prompts."""
+    tokens = config.max_prompt_length + config.max_response_length
+    overrides = [
+        f"actor_rollout_ref.model.path={quoted(model)}",
+        f"data.train_batch_size={batch}",
+        f"data.max_prompt_length={config.max_prompt_length}",
+        f"data.max_response_length={config.max_response_length}",
+        "data.filter_overlong_prompts=True",
+        f"data.seed={config.seed}",
+        f"+data.apply_chat_template_kwargs.enable_thinking={config.thinking}",
+        "algorithm.adv_estimator=grpo",
+        f"actor_rollout_ref.actor.ppo_mini_batch_size={batch}",
+        f"actor_rollout_ref.actor.loss_agg_mode={config.loss_aggregation}",
+        "actor_rollout_ref.actor.use_kl_loss=False",
+        "actor_rollout_ref.actor.strategy=fsdp2",
+        "actor_rollout_ref.actor.fsdp_config.strategy=fsdp2",
+        "actor_rollout_ref.ref.fsdp_config.strategy=fsdp2",
+        f"actor_rollout_ref.actor.optim.betas=[{config.adam_betas[0]},{config.adam_betas[1]}]",
+        f"actor_rollout_ref.actor.optim.weight_decay={config.weight_decay}",
+        "actor_rollout_ref.rollout.name=vllm",
+        f"actor_rollout_ref.rollout.n={config.group_size}",
+        f"actor_rollout_ref.rollout.temperature={config.temperature}",
+        f"actor_rollout_ref.rollout.max_model_len={tokens}",
+        f"actor_rollout_ref.rollout.seed={config.seed}",
+        f"actor_rollout_ref.rollout.agent.agent_loop_config_path={quoted(AGENT_LOOPS)}",
+        "reward.custom_reward_function.path=pkg://llm_bridge.reward",
+        "reward.custom_reward_function.name=compute_score",
+        f"trainer.n_gpus_per_node={config.accelerators}",
+        f"trainer.nnodes={config.nodes}",
+        f"trainer.device={config.device}",
+        "trainer.project_name=cokl",
+        f"trainer.experiment_name={quoted(f'{config.name}-{folder.name}')}",
+        f"trainer.logger=[{','.join(config.loggers)}]",
+        "trainer.critic_warmup=0",
+        f"trainer.default_local_dir={quoted(folder / 'checkpoints')}",
+    ]
+    return overrides + (_cpu(tokens, batch * config.group_size) if config.device == "cpu" else _cuda(config, tokens))
+
+
+def _training(config: LLMConfig, root: Path, data: str, steps: int, learning_rate: float) -> list[str]:
+    return [
+        *_evaluation(config, root),
+        f"data.train_files={quoted(root / 'data' / f'{data}.parquet')}",
+        f"actor_rollout_ref.actor.optim.lr={learning_rate}",
+        "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]",
+        "actor_rollout_ref.actor.checkpoint.load_contents=[model,optimizer,extra]",
+        f"trainer.total_training_steps={steps}",
+        "trainer.total_epochs=100000",
+        f"trainer.save_freq={config.save_interval}",
+        f"trainer.test_freq={config.eval_interval}",
+        "trainer.val_before_train=False",
+        "trainer.max_actor_ckpt_to_keep=2",
+    ]
+
+
+def _evaluation(config: LLMConfig, root: Path) -> list[str]:
+    files = ",".join(quoted(root / "data" / f"{name}.parquet") for name in EVALUATION_SETS)
+    return [
+        f"data.val_files=[{files}]",
+        f"actor_rollout_ref.rollout.val_kwargs.n={config.eval_samples}",
+        "actor_rollout_ref.rollout.val_kwargs.do_sample=True",
+        f"actor_rollout_ref.rollout.val_kwargs.temperature={config.eval_temperature}",
+        "actor_rollout_ref.rollout.val_kwargs.top_p=1.0",
+        "actor_rollout_ref.rollout.val_kwargs.top_k=-1",
+    ]
+
+
+def _cuda(config: LLMConfig, tokens: int) -> list[str]:
+    overrides = [
+        "actor_rollout_ref.actor.use_dynamic_bsz=True",
+        f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={2 * tokens}",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+        "actor_rollout_ref.rollout.gpu_memory_utilization=0.6",
+    ]
+    if config.reward_model:
+        overrides += [
+            "reward.reward_model.enable=True",
+            f"reward.reward_model.model_path={config.reward_model}",
+            "reward.reward_model.rollout.name=vllm",
+            "reward.reward_model.rollout.tensor_model_parallel_size=1",
+            f"reward.reward_model.rollout.prompt_length={tokens}",
+            "reward.reward_model.rollout.response_length=1",
+            "reward.reward_model.rollout.gpu_memory_utilization=0.5",
+        ]
+    return overrides
+
+
+def _cpu(tokens: int, rows: int) -> list[str]:
+    """float32 throughout, no compilation, no GPU memory tricks, and logical resources for Ray."""
+    single = ("actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.ref.fsdp_config")
+    return [
+        "ray_kwargs.ray_init.num_cpus=16",
+        "+ray_kwargs.ray_init.num_gpus=1",
+        "+ray_kwargs.ray_init.include_dashboard=False",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
+        "data.dataloader_num_workers=0",
+        "reward.num_workers=1",
+        "actor_rollout_ref.model.use_remove_padding=False",
+        "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
+        "actor_rollout_ref.actor.use_torch_compile=False",
+        f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={rows}",
+        f"actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu={rows}",
+        f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={rows}",
+        *(
+            f"{place}.{setting}"
+            for place in single
+            for setting in ("use_torch_compile=False", "model_dtype=fp32", "dtype=float32")
+        ),
+        *(f"+{place}.mixed_precision={{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}}" for place in single),
+        "actor_rollout_ref.rollout.agent.num_workers=1",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+        "actor_rollout_ref.rollout.dtype=float32",
+        "actor_rollout_ref.rollout.load_format=auto",
+        "actor_rollout_ref.rollout.enforce_eager=True",
+        "actor_rollout_ref.rollout.free_cache_engine=False",
+        "+actor_rollout_ref.rollout.enable_sleep_mode=False",
+        "actor_rollout_ref.rollout.enable_prefix_caching=False",
+        f"actor_rollout_ref.rollout.max_num_batched_tokens={max(2048, 8 * tokens)}",
+        "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=16",
+        "+actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls="
+        "llm_bridge.cpu.vllm_extension.CPUWorkerExtension",
+    ]
+
+
+def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
+    """The environment of a job's process and, through Ray, of all its workers. metrics: where its JSON lines go."""
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    added = {
+        "VERL_FILE_LOGGER_PATH": str(metrics),
+        "TENSORBOARD_DIR": str(job.folder / "tensorboard"),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "HYDRA_FULL_ERROR": "1",
+        "VERL_LOGGING_LEVEL": "WARN",
+    }
+    if config.device == "cpu":
+        paths.insert(0, str(Path(__file__).parent / "cpu" / "distributions"))
+        added |= {
+            "VERL_USE_EXTERNAL_MODULES": "llm_bridge.cpu",
+            "VERL_ENGINE_DEVICE": "cuda",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+    added["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    return {**os.environ, **added}
+
+
+def quoted(value: object) -> str:
+    """A value in Hydra's quotes, so that a path may hold any character."""
+    escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def command_line(overrides: Iterable[str]) -> list[str]:
+    """Arguments after the interpreter that run a job; Hydra writes no files of its own."""
+    return [
+        "-m",
+        "llm_bridge.main_ppo",
+        *overrides,
+        "hydra.run.dir=.",
+        "hydra.output_subdir=null",
+        "hydra/job_logging=none",
+    ]
