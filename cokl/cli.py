@@ -9,6 +9,7 @@ import io
 import itertools
 import re
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
@@ -18,6 +19,7 @@ from bandit.commands import Report, Sweep
 from bandit.config import PRESETS
 from cokl.errors import InputError
 from figures.commands import Figures, Reproduce, TheoryFigures
+from llm_bridge import commands as llm
 from theory.commands import Check, Optimum
 
 
@@ -42,8 +44,10 @@ def main(argv: list[str] | None = None) -> None:
 
 def _parse(arguments: list[str]) -> Command:
     """The command that the arguments name. Raises InputError; exits for --help."""
-    preset = _asked_preset(arguments)
+    arguments = _overrides_first(arguments)
+    preset = _asked(arguments, "--preset", PRESETS, "paper")
     defaults = {"preset": preset, "config": PRESETS[preset]}
+    experiment: Any = llm.DEFAULTS[_asked(arguments, "--config", llm.DEFAULTS, "tiny")]
 
     def named(name: str, command: Any, **options: Any) -> Any:
         return Annotated[command, tyro.conf.subcommand(name, prefix_name=False, **options)]
@@ -66,9 +70,24 @@ def _parse(arguments: list[str]) -> Command:
             tyro.conf.arg(name=""),
         ]
 
+    @dataclass(frozen=True)
+    class LLM:
+        """The paper's LLM experiment on VeRL: on a CPU with a tiny model, on GPUs with Qwen3."""
+
+        command: Annotated[
+            named("run", llm.Run, default=llm.Run(**experiment))  # type: ignore[valid-type]
+            | named("prepare", llm.Prepare, default=llm.Prepare(**experiment))
+            | named("train", llm.Train, default=llm.Train(**experiment))
+            | named("buffer", llm.BuildBuffer, default=llm.BuildBuffer(**experiment))
+            | named("evaluate", llm.Evaluate, default=llm.Evaluate(**experiment))
+            | named("report", llm.Report, default=llm.Report(**experiment)),
+            tyro.conf.arg(name=""),
+        ]
+
     commands = (
         named("bandit", Bandit)
         | named("theory", Theory)
+        | named("llm", LLM)
         | named("figures", Figures)
         | named("reproduce", Reproduce, default=Reproduce(**defaults))
     )
@@ -89,14 +108,23 @@ _STYLE = (tyro.conf.OmitArgPrefixes,)
 _DESCRIPTION = "Correctness-conditioned KL regularization: experiments, figures and checks."
 
 
-def _asked_preset(arguments: list[str]) -> Any:
-    """The preset named among the arguments: it decides the defaults of all other options, so it is needed first."""
+def _asked(arguments: list[str], option: str, known: Collection[str], default: str) -> Any:
+    """What `option` names among the arguments: it decides the defaults of all other options, so it is needed first."""
     for argument, following in itertools.pairwise([*arguments, ""]):
         name, equals, value = argument.partition("=")
-        if name == "--preset":
+        if name == option:
             asked = value if equals else following
-            return asked if asked in PRESETS else "paper"
-    return "paper"
+            return asked if asked in known else default
+    return default
+
+
+def _overrides_first(arguments: list[str]) -> list[str]:
+    """The arguments of `cokl llm` with VeRL's overrides before all options, whose lists would swallow them."""
+    if arguments[:1] != ["llm"]:
+        return arguments
+    overrides = [argument for argument in arguments if re.match(r"[+~]{0,2}[\w@/]+(\.[\w@/]+)+=", argument)]
+    others = [argument for argument in arguments if argument not in overrides]
+    return [*others[:2], *overrides, *others[2:]]
 
 
 def _one_line(box: str) -> str:

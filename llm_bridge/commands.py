@@ -1,0 +1,195 @@
+"""Commands of `cokl llm` that run the experiment. Light: heavy imports are inside `run`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from cokl.options import Coefficients, Names, separated
+from llm_bridge.config import CONFIGS, PAPER_METHODS, LLMConfig
+
+if TYPE_CHECKING:
+    from llm_bridge.stages import Experiment
+
+Counts = Annotated[tuple[int, ...], separated(int, "PROMPTS")]
+Configuration = Literal["tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
+
+
+@dataclass(frozen=True)
+class ExperimentOptions:
+    """What every command on an experiment takes."""
+
+    overrides: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Options of VeRL in Hydra's syntax, such as actor_rollout_ref.actor.optim.lr=2e-6, for every job."""
+    config: Configuration = "tiny"
+    """The experiment: tiny trains on a laptop's CPU, the others are the paper's models on GPUs."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder to save in and to resume from; runs/llm-CONFIG if not given."""
+    data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Local copies of the data sets, for machines without internet."""
+    settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = CONFIGS["tiny"]
+
+    def experiment(self) -> Experiment:
+        """The experiment, opened. Raises InputError for another experiment's folder, wrong versions, or no GPU."""
+        from llm_bridge.stages import Experiment
+        from llm_bridge.versions import require_accelerator, require_versions
+
+        require_versions(self.settings.device)
+        require_accelerator(self.settings.device)
+        experiment = Experiment(self.settings, self.folder, self.overrides, self.data_dir)
+        experiment.open()
+        return experiment
+
+    @property
+    def folder(self) -> Path:
+        """Where results go."""
+        return (self.out or Path("runs") / f"llm-{self.config}").resolve()
+
+
+@dataclass(frozen=True)
+class Run(ExperimentOptions):
+    """Everything: data, math stage, buffer, chat stage with each method, report. Goes on where it was stopped."""
+
+    methods: Names = PAPER_METHODS
+    """Methods of the chat stage: grpo (no regularizer), cokl_floor, and any regularizer with a sampled surrogate."""
+    search_betas: Coefficients = ()
+    """Train every regularized method with these coefficients too, for the coefficient search."""
+    search_kl_groups: Counts = ()
+    """Train CoKL with these many response groups per update too; the paper has 16, 32 and 64 (8, 16 and 32 prompts)."""
+    dry_run: bool = False
+    """Show stages, VeRL's resolved configuration of each, rows per step and estimates; needs no GPU and no network."""
+
+    def run(self) -> int:
+        """Run what is missing, method by method, and write the report after each."""
+        from cokl import methods
+
+        _require_methods(self.methods)
+        if self.dry_run:
+            from llm_bridge.dry_run import describe
+            from llm_bridge.stages import Experiment
+
+            plan = Experiment(self.settings, self.folder, self.overrides, self.data_dir)
+            print(describe(self.settings, plan.planned_jobs(self.methods)))
+            return 0
+        experiment = self.experiment()
+        for method in self.methods:
+            experiment.train_chat(method)
+            _report(experiment, quiet=method != self.methods[-1])
+        for beta in self.search_betas:
+            for method in self.methods:
+                if methods.get(method).regularizer is not None and beta != self.settings.beta(method):
+                    experiment.train_chat(method, beta=beta)
+        for groups in self.search_kl_groups:
+            if groups != self.settings.kl_groups:
+                experiment.train_chat("cokl", kl_groups=groups)
+        if self.search_betas or self.search_kl_groups:
+            _report(experiment, quiet=False)
+        return 0
+
+
+@dataclass(frozen=True)
+class Prepare(ExperimentOptions):
+    """The data sets as VeRL reads them, with a manifest; for tiny, its tokenizer and starting model too."""
+
+    def run(self) -> int:
+        """Write ROOT/data unless it is there."""
+        from llm_bridge.stages import Experiment
+
+        experiment = Experiment(self.settings, self.folder, self.overrides, self.data_dir)
+        experiment.open()
+        experiment.prepare()
+        print(f"data: {experiment.root / 'data'}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Train(ExperimentOptions):
+    """The math stage, or the chat stage with one method, and what it needs."""
+
+    stage: Literal["math", "chat"] = "chat"
+    """Which stage."""
+    method: str = "cokl"
+    """The method of the chat stage."""
+    beta: float | None = None
+    """Its coefficient; the configuration's if not given."""
+
+    def run(self) -> int:
+        """Train what is missing."""
+        _require_methods((self.method,))
+        experiment = self.experiment()
+        if self.stage == "math":
+            experiment.train_math()
+        else:
+            experiment.train_chat(self.method, self.beta)
+        return 0
+
+
+@dataclass(frozen=True)
+class BuildBuffer(ExperimentOptions):
+    """The reference-correct buffer of the math-stage model."""
+
+    def run(self) -> int:
+        """Fill it unless it is there and belongs to the model."""
+        experiment = self.experiment()
+        experiment.fill_buffer()
+        print(f"buffer: {experiment.root / 'buffer.parquet'}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Evaluate(ExperimentOptions):
+    """average@n of trained models on all sets, in jobs of their own; training ends with the same evaluation."""
+
+    methods: Names = ("base",)
+    """base (the math-stage model) and trained methods."""
+
+    def run(self) -> int:
+        """Evaluate each and report."""
+        experiment = self.experiment()
+        for name in self.methods:
+            experiment.evaluate(name)
+        return _report(experiment, quiet=False)
+
+
+@dataclass(frozen=True)
+class Report(ExperimentOptions):
+    """Tables and figures of whatever the experiment has finished: screen, Markdown, LaTeX, CSV."""
+
+    def run(self) -> int:
+        """Collect VeRL's logs and write ROOT/report."""
+        from llm_bridge.stages import Experiment
+
+        return _report(Experiment(self.settings, self.folder, self.overrides), quiet=False)
+
+
+def _report(experiment: Experiment, quiet: bool) -> int:
+    """Write the report; print it unless `quiet`."""
+    from llm_bridge.collect import collect
+    from llm_bridge.report import write_report
+    from llm_bridge.results import save_results
+
+    results = collect(experiment.config, experiment.root)
+    save_results(results, experiment.root / "report")
+    text = write_report(results, experiment.root / "report")
+    if not quiet:
+        print(text)
+        print(f"written to {experiment.root / 'report'}")
+    return 0
+
+
+def _require_methods(names: tuple[str, ...]) -> None:
+    """Raises InputError for an unknown method, one without a surrogate, or none."""
+    from cokl import methods
+    from cokl.options import require
+
+    require(len(names) > 0, "methods", "at least one name", "an empty list")
+    require(len(set(names)) == len(names), "methods", "different names", ",".join(names))
+    for name in names:
+        methods.get(name).streams()
+
+
+DEFAULTS = {name: {"config": name, "settings": config} for name, config in CONFIGS.items()}
+"""What the choice of a configuration decides on the command line."""

@@ -1,0 +1,100 @@
+"""What a run would do, without doing it: stages, rows and tokens, memory, and VeRL's configuration of each job.
+
+Estimates are upper bounds: every prompt and every response is counted at its full length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cokl.errors import InputError
+from llm_bridge.config import LLMConfig
+from llm_bridge.verl_config import Job
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes of a model, from its published config.json."""
+
+    parameters: float
+    layers: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+
+
+ARCHITECTURES = {
+    "Qwen/Qwen3-0.6B": Architecture(0.596e9, 28, 8, 128, 151_936),
+    "Qwen/Qwen3-1.7B": Architecture(1.721e9, 28, 8, 128, 151_936),
+    "Qwen/Qwen3-4B": Architecture(4.022e9, 36, 8, 128, 151_936),
+}
+
+
+def describe(config: LLMConfig, jobs: Sequence[Job]) -> str:
+    """The whole plan as text; the first job's configuration in full, then what each next one changes."""
+    lines = [f"{config.name}: {len(jobs)} jobs on {config.nodes} x {config.accelerators} {config.device}", ""]
+    tokens = config.max_prompt_length + config.max_response_length
+    width = max(len(job.name) for job in jobs)
+    for job in jobs:
+        rows = " + ".join(f"{count} {kind}" for kind, count in job.rows.items())
+        total = sum(job.rows.values())
+        amount = f"{job.steps} steps of" if job.steps else "one pass over"
+        lines.append(
+            f"{job.name:<{width}}  {amount} {total} rows ({rows}), at most {total * tokens / 1e6:.2f} M tokens"
+            + (" each" if job.steps else "")
+        )
+    lines += ["", *_memory(config, tokens), ""]
+    before: dict[str, str] = {}
+    for job in jobs:
+        resolved = resolve(job)
+        lines.append(f"== {job.name}: " + ("VeRL's configuration" if not before else "what differs from the job above"))
+        lines += [f"{key}: {value}" for key, value in resolved.items() if before.get(key) != value]
+        lines += [f"{key}: not set" for key in before if key not in resolved]
+        lines.append("")
+        before = resolved
+    return "\n".join(lines)
+
+
+def resolve(job: Job) -> dict[str, str]:
+    """VeRL's configuration of a job with all references resolved, a line per leaf.
+
+    Raises InputError for an override that VeRL does not know.
+    """
+    from hydra import compose, initialize_config_module
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        with initialize_config_module("verl.trainer.config", version_base=None):
+            composed = compose("ppo_trainer", overrides=list(job.overrides))
+        values = OmegaConf.to_container(composed, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise InputError(f"{job.name}: {' '.join(str(error).split())[:300]}") from error
+    return dict(_leaves(values, ""))
+
+
+def _leaves(value: object, path: str) -> list[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        return [leaf for key, inner in value.items() for leaf in _leaves(inner, f"{path}.{key}".lstrip("."))]
+    return [(path, str(value))]
+
+
+def _memory(config: LLMConfig, tokens: int) -> list[str]:
+    """Memory per accelerator in GiB, by what takes it."""
+    if config.model not in ARCHITECTURES:
+        return ["memory: below 2 GiB in all processes together" if config.device == "cpu" else "memory: unknown model"]
+    size, gib = ARCHITECTURES[config.model], 2**30
+    ranks = config.nodes * config.accelerators
+    state = 16 * size.parameters / ranks
+    logits = 2 * tokens * size.vocabulary * 4 * 3  # of one micro-batch, with their softmax and its gradient, in float32
+    per_token = 2 * size.layers * size.kv_heads * size.head_dim * 2
+    sequences = config.chat_batch * config.group_size / ranks
+    return [
+        "memory per accelerator, GiB:",
+        f"  weights, gradients and AdamW's moments, sharded over {ranks}   {state / gib:6.1f}",
+        f"  logits of a micro-batch of {2 * tokens} tokens   {logits / gib:6.1f}",
+        f"  vLLM's weights   {2 * size.parameters / gib:6.1f}",
+        f"  KV cache of {sequences:.0f} full-length responses   {sequences * tokens * per_token / gib:6.1f}",
+    ]
