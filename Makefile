@@ -1,14 +1,17 @@
-# Each target does its own set-up: a virtual environment in .venv with the pinned versions of requirements.lock.
+# Each target does its own set-up: a virtual environment with pinned versions, .venv, or .venv-llm for the LLM bridge.
 PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.complete
+LLM_BIN := .venv-llm/bin
+LLM_SETUP := .venv-llm/.complete
+METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check clean
+.PHONY: reproduce test check llm-tiny llm-test llm-setup clean
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
 
-test: check  ## everything CI runs
+test: check  ## all tests but those that need VeRL
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(SETUP)
@@ -16,12 +19,31 @@ check: $(SETUP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+llm-tiny: $(LLM_SETUP)  ## the LLM experiment end to end on a CPU; METHODS=cokl,grpo for fewer methods
+	$(LLM_BIN)/cokl llm run --config tiny --methods $(METHODS)
+
+llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM
+	$(LLM_BIN)/python -m pytest tests/llm_bridge
+
+llm-setup: $(LLM_SETUP)
+
 $(SETUP): requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else f"Python 3.11 to 3.13 is needed, this is {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
-	$(PYTHON) -m venv .venv
+	$(call environment,.venv)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
-clean:  ## remove the environment and caches, keep results
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+$(LLM_SETUP): requirements-llm.lock pyproject.toml
+	$(call environment,.venv-llm)
+	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-llm.lock
+	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+define environment
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else f"Python 3.11 to 3.13 is needed, this is {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(1)
+endef
+
+clean:  ## remove the environments and caches, keep results
+	rm -rf .venv .venv-llm .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -119,6 +119,13 @@ class Experiment:
             self.fill_buffer()
         job = verl_config.chat_job(self.config, self.root, self.reference, method, beta, kl_groups)
         self._require_same_reference(job)
+        description = {
+            "method": method,
+            "beta": (self.config.beta(method) if beta is None else beta) if methods.get(method).streams() else 0.0,
+            "kl_prompts": verl_config.kl_prompts(method, kl_groups or self.config.kl_groups),
+            "main": beta is None and kl_groups is None,
+        }
+        write_text(json.dumps(description) + "\n", job.folder / "run.json")
         self._run(job)
 
     def evaluate(self, name: str) -> None:

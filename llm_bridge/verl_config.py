@@ -71,7 +71,7 @@ def chat_job(
         f"actor_rollout_ref.actor.ppo_epochs={config.optimizer_steps}",
         f"+cokl.method={method}",
         f"+cokl.beta={config.beta(method) if beta is None else beta}",
-        f"+cokl.kl_prompts={groups // max(len(streams), 1)}",
+        f"+cokl.kl_prompts={kl_prompts(method, groups)}",
         f"+cokl.epsilon_is={config.epsilon_is}",
         f"+cokl.seed={config.seed}",
         f"+cokl.buffer={quoted(root / 'buffer.parquet')}",
@@ -96,6 +96,14 @@ def evaluation_job(config: LLMConfig, root: Path, name: str, model: Path) -> Job
         "trainer.val_only=True",
     ]
     return Job(f"evaluation/{name}", folder, tuple(overrides), 0, {})
+
+
+def kl_prompts(method: str, groups: int) -> int:
+    """Buffer prompts per update: each gives a group to every stream that the method weights; 0 for GRPO w/o KL."""
+    from cokl import methods
+
+    streams = methods.get(method).streams()
+    return groups // len(streams) if streams else 0
 
 
 def variant(method: str, beta: float | None = None, kl_groups: int | None = None) -> str:

@@ -1,0 +1,90 @@
+"""An experiment's results from VeRL's logs: the tables that the report is made of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cokl.errors import InputError
+from cokl.files import read_json
+from llm_bridge.config import EVALUATION_SETS, MATH_SETS, LLMConfig
+from llm_bridge.results import BASE, Results
+
+
+def collect(config: LLMConfig, root: Path) -> Results:
+    """Everything that the experiment in `root` has measured so far.
+
+    Scores are those of the last training step's evaluation, or of a separate evaluation where there is one.
+    Raises InputError if not even the math stage is done.
+    """
+    model = config.name.replace("qwen", "Qwen").replace("b", "B") if config.model else config.name
+    base = read_metrics(root / "math" / "metrics")
+    base_scores = _scores(root, BASE, base, config.math_steps)
+    if not base_scores:
+        raise InputError(f"nothing to report in {root}: the math stage is not done; run cokl llm run first")
+    scores = [{"model": model, "method": BASE, "beta": 0.0, "kl_prompts": 0, "main": 1, **base_scores}]
+    dynamics, zero_correct, costs = [], [], []
+    for described in sorted((root / "chat").glob("*/run.json")):
+        run = read_json(described, dict)
+        name = described.parent.name
+        steps = read_metrics(described.parent / "metrics")
+        final = _scores(root, name, steps, config.chat_steps)
+        identity = {"model": model, **{key: run[key] for key in ("method", "beta", "kl_prompts")}}
+        if final:
+            scores.append({**identity, "main": int(run["main"]), **final})
+        evaluated = {0: base_scores, **{step: _evaluation(row) for step, row in steps.items()}}
+        dynamics += [
+            {**identity, "step": step, "math_val": row["math_val"], "chat_val": row["chat_val"]}
+            for step, row in sorted(evaluated.items())
+            if row
+        ]
+        if run["main"] and steps:
+            first = steps.get(1, {})
+            costs.append(
+                {
+                    "model": model,
+                    "method": run["method"],
+                    "first_step_seconds": first.get("timing_s/step"),
+                    "mean_length": first.get("cokl/length_mean", first.get("response_length/mean")),
+                }
+            )
+            groups = sum(row.get("cokl/groups", 0) for row in steps.values())
+            if groups:
+                without = sum(row.get("cokl/zero_correct_groups", 0) for row in steps.values())
+                zero_correct.append(
+                    {"model": model, "method": run["method"], "groups": groups, "zero_correct_groups": without}
+                )
+    tables = {"dynamics": dynamics, "zero_correct": zero_correct, "costs": costs}
+    return Results(pd.DataFrame(scores), **{name: pd.DataFrame(rows) for name, rows in tables.items() if rows})
+
+
+def read_metrics(folder: Path) -> dict[int, dict[str, Any]]:
+    """VeRL's metrics of each step; where a job was started again, those of the last attempt at a step."""
+    steps: dict[int, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue  # the line that a killed job did not finish
+            steps.setdefault(entry["step"], {}).update(entry["data"])
+    return steps
+
+
+def _scores(root: Path, name: str, steps: dict[int, dict[str, Any]], last: int) -> dict[str, float]:
+    """average@n on all sets of a finished run; empty if it is not finished."""
+    if (root / "evaluation" / name / "done").is_file():
+        separate = read_metrics(root / "evaluation" / name / "metrics")
+        return _evaluation(separate[max(separate)])
+    return _evaluation(steps.get(last, {}))
+
+
+def _evaluation(metrics: dict[str, Any]) -> dict[str, float]:
+    """The evaluation among a step's metrics: percent correct for mathematics, mean reward for chat; empty if none."""
+    found = {key.split("/")[1]: value for key, value in metrics.items() if key.startswith("val/")}
+    if not found:
+        return {}
+    return {name: found[name] * (100 if name in MATH_SETS else 1) for name in EVALUATION_SETS}
