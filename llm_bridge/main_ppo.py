@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import signal
 import sys
 
 import hydra
@@ -36,4 +38,6 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
+    if sys.platform == "linux":  # end when the command that started this job is killed
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
     main()

@@ -70,7 +70,7 @@ class Experiment:
     @property
     def starting_model(self) -> Path | str:
         """Where the math stage starts."""
-        return self.config.model or self.root / "model"
+        return self.config.model or self.root / "data" / "model"
 
     @property
     def reference(self) -> Path:
@@ -79,19 +79,18 @@ class Experiment:
 
     def prepare(self) -> None:
         """The data sets, and for the tiny experiment the starting model."""
-        if (self.root / "data" / "manifest.json").is_file() and (
-            self.config.model or (self.root / "model" / "config.json").is_file()
-        ):
+        data = self.root / "data"
+        if (data / ("manifest.json" if self.config.model else "model/tokenizer_config.json")).is_file():
             return
-        _say("data")
+        _say("data" if self.config.model else "data, tokenizer and starting model")
         if self.config.model:
             from llm_bridge.data.prepare import prepare
 
-            prepare(self.root / "data", self.data_dir)
+            prepare(data, self.data_dir)
         else:
             from llm_bridge.tiny.make import make_tiny
 
-            make_tiny(self.root, self.config.pretraining_steps, self.config.seed)
+            make_tiny(data, self.config.pretraining_steps, self.config.seed)
 
     def train_math(self) -> None:
         """The math stage, from the starting model."""
@@ -176,12 +175,13 @@ class Experiment:
         metrics = job.folder / "metrics" / f"{attempt:03d}.jsonl"
         metrics.parent.mkdir(exist_ok=True)
         _say(job.name + (f", from step {last_step(job)} of {job.steps}" if last_step(job) else ""))
-        with _one_job_at_a_time():
+        with _one_job_at_a_time() as lock:
             run_watched(
                 [sys.executable, *verl_config.command_line(job.overrides)],
                 verl_config.environment(self.config, job, metrics),
                 job.folder / "log.txt",
                 self.stall,
+                lock,
             )
         if job.steps and not is_done(job):
             raise InputError(
@@ -210,10 +210,11 @@ def checkpoint_model(job: Job) -> Path:
     return job.folder / "checkpoints" / f"global_step_{job.steps}" / "actor" / "huggingface"
 
 
-def run_watched(command: list[str], environment: dict[str, str], log: Path, stall: float) -> None:
+def run_watched(command: list[str], environment: dict[str, str], log: Path, stall: float, lock: int) -> None:
     """Run a command in a session of its own, its output appended to `log`; show VeRL's progress on one line.
 
     Raises InputError if it fails, or prints nothing for `stall` seconds and is ended. An interrupt ends it too.
+    lock: a file descriptor that the job keeps open, so that its lock outlives a killed parent.
     """
     started = time.time()
     with log.open("ab") as output:
@@ -222,7 +223,7 @@ def run_watched(command: list[str], environment: dict[str, str], log: Path, stal
         begin = output.tell()
         process = subprocess.Popen(
             command, env=environment, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            start_new_session=True, cwd=log.parent,
+            start_new_session=True, cwd=log.parent, pass_fds=(lock,),
         )  # fmt: skip
         try:
             changed, size = time.time(), begin
@@ -297,7 +298,7 @@ def _reason(log: Path, begin: int) -> str:
 
 
 @contextlib.contextmanager
-def _one_job_at_a_time() -> Iterator[None]:
+def _one_job_at_a_time() -> Iterator[int]:
     """Hold this machine's lock: two local clusters would give their weight updates the same socket.
 
     Raises InputError while another experiment holds it.
@@ -315,7 +316,7 @@ def _one_job_at_a_time() -> Iterator[None]:
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
-        yield
+        yield lock.fileno()
 
 
 def _say(stage: str) -> None:
