@@ -1,0 +1,35 @@
+"""An agent loop that generates nothing: it returns a cached reference response as if it had been sampled now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+
+
+class CachedResponseLoop(AgentLoopBase):
+    """Selected by a row's `agent_name`; its column `cached_response` holds the response and the verifier's verdict."""
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
+        """The cached response, with all fields that VeRL's single-turn loop sets."""
+        cached = kwargs["cached_response"]
+        return AgentLoopOutput(
+            prompt_ids=cached["prompt_ids"],
+            response_ids=cached["response_ids"],
+            response_mask=[1] * len(cached["response_ids"]),
+            response_logprobs=cached["log_probs"] if sampling_params["logprobs"] else None,
+            reward_score=cached["reward"],
+            routed_experts=None,
+            multi_modal_data={},
+            mm_processor_kwargs={},
+            mm_processor_output=None,
+            num_turns=2,
+            metrics=AgentLoopMetrics(),
+            extra_fields={
+                "turn_scores": [],
+                "tool_rewards": [],
+                "reward_extra_info": {},
+                "min_global_steps": kwargs["global_steps"],
+                "max_global_steps": kwargs["global_steps"],
+            },
+        )

@@ -1,0 +1,73 @@
+"""The group mathematics of the LLM trainer: whole groups of responses become one number per row.
+
+What runs inside VeRL's micro-batches is then `sum(weight * sequence log-likelihood)`, exact under any split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
+from cokl.methods import Method
+
+
+@dataclass(frozen=True, eq=False)
+class RegularizationRows:
+    """R responses of a regularization minibatch, in any order; every tensor has shape (R,).
+
+    streams: "reference" for cached responses, "rollout" for fresh ones. groups: which prompt a row belongs to; both
+    streams number the same prompts alike. log_probs: sequence log-likelihoods in nats under the current policy.
+    rewards: the verifier's verdicts, 0 or 1. behavior_log_probs: under the policy that sampled the rollouts; None when
+    that is the current one. reference_log_probs: under the reference, of the rollouts; None where no method asks.
+    """
+
+    streams: Sequence[str]
+    groups: Sequence[int]
+    log_probs: Tensor
+    rewards: Tensor
+    behavior_log_probs: Tensor | None = None
+    reference_log_probs: Tensor | None = None
+
+
+def row_weights(method: Method, beta: float, config: SurrogateConfig, rows: RegularizationRows) -> Tensor:
+    """Weights (R,) with all coefficients and the mean over groups in: minimise `(weights * log_probs).sum()`.
+
+    Eqs. 11, 16 and 20 through `Method.weights`. Raises ValueError for groups of unequal size, and where a stream that
+    the method weights has no rows.
+    """
+    places = {stream: _places(rows, stream) for stream in SurrogateWeights._fields}
+    groups = {stream: _groups(rows, stream, place) for stream, place in places.items()}
+    weights = torch.zeros_like(rows.log_probs)
+    for stream, weight in method.weights(groups["reference"], groups["rollout"], beta, config)._asdict().items():
+        if weight is not None:
+            weights[places[stream]] = weight / len(weight)
+    return weights
+
+
+def _places(rows: RegularizationRows, stream: str) -> Tensor:
+    """(N, G): the rows of a stream, one group after the other."""
+    members: dict[int, list[int]] = {}
+    for row, (tag, group) in enumerate(zip(rows.streams, rows.groups, strict=True)):
+        if tag == stream:
+            members.setdefault(group, []).append(row)
+    sizes = sorted({len(group) for group in members.values()})
+    if len(sizes) > 1:
+        raise ValueError(f"{stream}: expected groups of equal size, got sizes {sizes}")
+    return torch.tensor([members[group] for group in sorted(members)], dtype=torch.long)
+
+
+def _groups(rows: RegularizationRows, stream: str, places: Tensor) -> ResponseGroups | None:
+    if not len(places):
+        return None
+    sampled_now = stream == "reference" or rows.behavior_log_probs is None
+    compared = stream == "rollout" and rows.reference_log_probs is not None
+    return ResponseGroups(
+        rows.log_probs[places],
+        rows.rewards[places],
+        None if sampled_now else rows.behavior_log_probs[places],
+        rows.reference_log_probs[places] if compared else None,
+    )
