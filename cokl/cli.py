@@ -17,7 +17,8 @@ import tyro
 from bandit.commands import Report, Sweep
 from bandit.config import PRESETS
 from cokl.errors import InputError
-from figures.commands import Figures, Reproduce, TheoryFigures
+from figures.commands import Figures, LLMTables, Reproduce, TheoryFigures
+from llm_bridge.report_commands import CheckPaper, Normalize, ValidateReward
 from theory.commands import Check, Optimum
 
 
@@ -66,9 +67,22 @@ def _parse(arguments: list[str]) -> Command:
             tyro.conf.arg(name=""),
         ]
 
+    @dataclass(frozen=True)
+    class LLM:
+        """The LLM experiment's tables and statistics, and a check of the paper's own."""
+
+        command: Annotated[
+            named("tables", LLMTables)
+            | named("normalize", Normalize)
+            | named("validate-reward", ValidateReward)
+            | named("check-paper", CheckPaper),  # type: ignore[valid-type]
+            tyro.conf.arg(name=""),
+        ]
+
     commands = (
         named("bandit", Bandit)
         | named("theory", Theory)
+        | named("llm", LLM)
         | named("figures", Figures)
         | named("reproduce", Reproduce, default=Reproduce(**defaults))
     )

@@ -49,3 +49,47 @@ class Normalize:
             raise InputError(f"out: expected a name that ends in .csv, .md or .tex, got {self.out}")
         print(f"written to {self.out}")
         return 0
+
+
+@dataclass(frozen=True)
+class ValidateReward:
+    """How a reward agrees with independent ratings (F.2): correlations and pairwise agreement, with intervals."""
+
+    ratings: tyro.conf.Positional[Path]
+    """CSV with a row per response: prompt, reward, rating and, if known, length."""
+    resamples: int = 10_000
+    """Bootstrap resamples of the prompts."""
+    seed: int = 0
+    """Of the bootstrap's random numbers."""
+
+    def run(self) -> int:
+        """Print the statistics."""
+        from cokl.options import require
+        from llm_bridge.csv_tables import read_csv
+        from llm_bridge.reward_validation import render, validate
+
+        require(self.resamples >= 100, "resamples", "at least 100", self.resamples)
+        require(self.seed >= 0, "seed", "at least 0", self.seed)
+        ratings = read_csv(self.ratings, ("prompt",), ("reward", "rating"), (), optional=("length",))
+        print(render(validate(ratings, self.resamples, self.seed)))
+        return 0
+
+
+@dataclass(frozen=True)
+class CheckPaper:
+    """Check the paper's LLM tables and the numbers that its text quotes against each other."""
+
+    def run(self) -> int:
+        """Print every check; what does not hold is a finding about the paper, not a failure of the command."""
+        import textwrap
+
+        from llm_bridge.paper import read_paper
+        from llm_bridge.paper_check import check_paper
+
+        checks = check_paper(read_paper())
+        for check in checks:
+            verdict = "held" if check.holds else "NOT HELD"
+            print(textwrap.fill(f"{check.claim} ({check.source})", 110, initial_indent=f"{verdict:10}", subsequent_indent=" " * 10))
+            print(textwrap.fill(check.measured, 110, initial_indent=" " * 12, subsequent_indent=" " * 12))
+        print(f"{sum(check.holds for check in checks)} of {len(checks)} held")
+        return 0
