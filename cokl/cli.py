@@ -18,8 +18,9 @@ import tyro
 from bandit.commands import Report, Sweep
 from bandit.config import PRESETS
 from cokl.errors import InputError
-from figures.commands import Figures, Reproduce, TheoryFigures
+from figures.commands import Figures, LLMReport, LLMRun, LLMTables, Reproduce, TheoryFigures
 from llm_bridge import commands as llm
+from llm_bridge.report_commands import CheckPaper, Normalize, ValidateReward
 from theory.commands import Check, Optimum
 
 
@@ -75,12 +76,16 @@ def _parse(arguments: list[str]) -> Command:
         """The paper's LLM experiment on VeRL: on a CPU with a tiny model, on GPUs with Qwen3."""
 
         command: Annotated[
-            named("run", llm.Run, default=llm.Run(**experiment))  # type: ignore[valid-type]
+            named("run", LLMRun, default=LLMRun(**experiment))  # type: ignore[valid-type]
             | named("prepare", llm.Prepare, default=llm.Prepare(**experiment))
             | named("train", llm.Train, default=llm.Train(**experiment))
             | named("buffer", llm.BuildBuffer, default=llm.BuildBuffer(**experiment))
             | named("evaluate", llm.Evaluate, default=llm.Evaluate(**experiment))
-            | named("report", llm.Report, default=llm.Report(**experiment)),
+            | named("report", LLMReport, default=LLMReport(**experiment))
+            | named("tables", LLMTables)
+            | named("normalize", Normalize)
+            | named("validate-reward", ValidateReward)
+            | named("check-paper", CheckPaper),
             tyro.conf.arg(name=""),
         ]
 

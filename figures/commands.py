@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import tyro
+
 from bandit.commands import Report, Sweep, SweepOptions
+from cokl.options import Names
+from llm_bridge import commands as llm_commands
 from theory.commands import Check
 
 
@@ -59,6 +63,42 @@ class TheoryFigures:
 
 
 @dataclass(frozen=True)
+class LLMTables:
+    """The LLM experiment's tables, and its figures as PDF and PNG, from its results; the paper's own tables without any."""
+
+    results: tyro.conf.Positional[Path | None] = None
+    """Folder with scores.csv and, where measured, dynamics.csv, zero_correct.csv and costs.csv."""
+    math_columns: Names = ("math_val", "math500", "olympiad")
+    """Columns of scores.csv that hold math scores."""
+    out: Path | None = None
+    """Folder for the files (default: RESULTS/report; the paper's tables are written only if it is given)."""
+
+    def run(self) -> int:
+        """Print the tables, write them, and draw."""
+        from llm_bridge.tables import to_screen, write_tables
+
+        if self.results is None:
+            from llm_bridge.paper import paper_tables, read_paper
+
+            tables, figures, folder = paper_tables(read_paper()), {}, self.out
+        else:
+            from figures import llm
+            from llm_bridge.report import result_tables
+            from llm_bridge.results import read_results
+
+            results = read_results(self.results, self.math_columns)
+            tables, figures, folder = result_tables(results), llm.draw(results), self.out or self.results / "report"
+        print("\n".join(map(to_screen, tables)))
+        if folder is not None:
+            from figures import style
+
+            write_tables(tables, folder)
+            print(f"tables: {folder}/tables.txt, .md, .tex and a CSV file each")
+            style.save_all(figures, folder)
+        return 0
+
+
+@dataclass(frozen=True)
 class Reproduce(SweepOptions):
     """The controlled experiment and the theory: all runs, all figures, and a verdict on each claim of the paper."""
 
@@ -68,3 +108,32 @@ class Reproduce(SweepOptions):
         figures = (Figures(self.folder), TheoryFigures(self.folder))
         check = Check(out=self.folder / "theory")
         return max(command.run() for command in (sweep, *figures, check, Report(self.folder)))
+
+
+@dataclass(frozen=True)
+class LLMRun(llm_commands.Run):
+    """Everything: data, math stage, buffer, chat stage with each method, report. Goes on where it was stopped."""
+
+    def run(self) -> int:
+        """Run what is missing, then draw."""
+        code = super().run()
+        return code if self.dry_run else _draw_llm(self.folder)
+
+
+@dataclass(frozen=True)
+class LLMReport(llm_commands.Report):
+    """Tables and figures of whatever the experiment has finished: screen, Markdown, LaTeX, CSV, PDF and PNG."""
+
+    def run(self) -> int:
+        """Collect VeRL's logs, write the tables, and draw."""
+        super().run()
+        return _draw_llm(self.folder)
+
+
+def _draw_llm(folder: Path) -> int:
+    """Draw what the experiment in `folder` has measured."""
+    from figures import llm, style
+    from llm_bridge.results import read_results
+
+    style.save_all(llm.draw(read_results(folder / "report")), folder / "report")
+    return 0

@@ -166,17 +166,20 @@ class Report(ExperimentOptions):
 
 
 def _report(experiment: Experiment, quiet: bool) -> int:
-    """Write the report; print it unless `quiet`."""
+    """Save results and tables; print the tables unless `quiet`."""
     from llm_bridge.collect import collect
-    from llm_bridge.report import write_report
+    from llm_bridge.report import result_tables
     from llm_bridge.results import save_results
+    from llm_bridge.tables import to_screen, write_tables
 
     results = collect(experiment.config, experiment.root)
-    save_results(results, experiment.root / "report")
-    text = write_report(results, experiment.root / "report")
+    folder = experiment.root / "report"
+    save_results(results, folder)
+    tables = result_tables(results)
+    write_tables(tables, folder)
     if not quiet:
-        print(text)
-        print(f"written to {experiment.root / 'report'}")
+        print("\n".join(map(to_screen, tables)))
+        print(f"written to {folder}")
     return 0
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from llm_bridge.config import EVALUATION_SETS, LLMConfig
-
-AGENT_LOOPS = Path(__file__).parent / "configs" / "agent_loops.yaml"
 
 
 @dataclass(frozen=True)
@@ -63,23 +62,22 @@ def chat_job(
 
     folder = root / "chat" / variant(method, beta, kl_groups)
     streams = methods.get(method).streams()
-    groups = (kl_groups or config.kl_groups) if streams else 0
+    prompts = kl_prompts(method, kl_groups or config.kl_groups)
+    rows = {"RL": config.chat_batch * config.group_size}
+    for stream in streams:
+        rows[f"KL, {stream}"] = prompts * (config.reference_group_size if stream == "reference" else config.group_size)
     overrides = [
-        *_common(config, folder, reference, config.chat_batch),
+        *_common(config, folder, reference, config.chat_batch, math.gcd(*rows.values())),
         *_training(config, root, "chat_train", config.chat_steps, config.learning_rate),
         "trainer.v1.trainer_mode=cokl",
         f"actor_rollout_ref.actor.ppo_epochs={config.optimizer_steps}",
         f"+cokl.method={method}",
         f"+cokl.beta={config.beta(method) if beta is None else beta}",
-        f"+cokl.kl_prompts={kl_prompts(method, groups)}",
+        f"+cokl.kl_prompts={prompts}",
         f"+cokl.epsilon_is={config.epsilon_is}",
         f"+cokl.seed={config.seed}",
         f"+cokl.buffer={quoted(root / 'buffer.parquet')}",
     ]
-    rows = {"RL": config.chat_batch * config.group_size}
-    for stream in streams:
-        size = config.reference_group_size if stream == "reference" else config.group_size
-        rows[f"KL, {stream}"] = groups // len(streams) * size
     return Job(f"chat/{folder.name}", folder, tuple(overrides), config.chat_steps, rows)
 
 
@@ -112,8 +110,11 @@ def variant(method: str, beta: float | None = None, kl_groups: int | None = None
     return "-".join(parts)
 
 
-def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int) -> list[str]:
-    """What all jobs share: model, rollouts, rewards, arithmetic and logging. batch: prompts."""
+def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows: int | None = None) -> list[str]:
+    """What all jobs share: model, rollouts, rewards, arithmetic and logging.
+
+    batch: prompts. rows: of a micro-batch on a CPU, which must divide the rows of each stream.
+    """
     tokens = config.max_prompt_length + config.max_response_length
     overrides = [
         f"actor_rollout_ref.model.path={quoted(model)}",
@@ -137,7 +138,6 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int) -> l
         f"actor_rollout_ref.rollout.temperature={config.temperature}",
         f"actor_rollout_ref.rollout.max_model_len={tokens}",
         f"actor_rollout_ref.rollout.seed={config.seed}",
-        f"actor_rollout_ref.rollout.agent.agent_loop_config_path={quoted(AGENT_LOOPS)}",
         "reward.custom_reward_function.path=pkg://llm_bridge.reward",
         "reward.custom_reward_function.name=compute_score",
         f"trainer.n_gpus_per_node={config.accelerators}",
@@ -149,7 +149,9 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int) -> l
         "trainer.critic_warmup=0",
         f"trainer.default_local_dir={quoted(folder / 'checkpoints')}",
     ]
-    return overrides + (_cpu(tokens, batch * config.group_size) if config.device == "cpu" else _cuda(config, tokens))
+    return overrides + (
+        _cpu(tokens, rows or batch * config.group_size) if config.device == "cpu" else _cuda(config, tokens)
+    )
 
 
 def _training(config: LLMConfig, root: Path, data: str, steps: int, learning_rate: float) -> list[str]:

@@ -1,0 +1,97 @@
+"""The LLM experiment: validation during the chat stage, and what the coefficient and the KL batch's size change."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
+from llm_bridge.report import sweep
+from llm_bridge.results import Results
+from llm_bridge.tables import method_label
+
+_PANEL_HEIGHT = 2.1
+_LEGEND_HEIGHT = 0.6
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """Every figure that the results have rows for, by name."""
+    figures = {}
+    if len(main_dynamics(results)):
+        figures["llm_training_dynamics"] = draw_dynamics(results)
+    for parameter, name in (("beta", "llm_beta"), ("kl_prompts", "llm_kl_batch")):
+        if len(sweep(results, parameter)):
+            figures[name] = draw_sweep(results, parameter)
+    return figures
+
+
+def main_dynamics(results: Results) -> pd.DataFrame:
+    """The rows of `dynamics` of main settings."""
+    main = results.scores.loc[results.scores["main"] == 1, ["model", "method", "beta", "kl_prompts"]]
+    return results.dynamics.merge(main, on=list(main.columns))
+
+
+def draw_dynamics(results: Results) -> Figure:
+    """A row per model: math accuracy, chat reward and their mean over the steps of the chat stage (E.6)."""
+    rows = main_dynamics(results)
+    rows = rows.assign(mean=(rows["math_val"] + rows["chat_val"]) / 2)
+    labels = {"math_val": "MATH-Val accuracy [%]", "chat_val": "Chat-Val reward", "mean": "Mean of both"}
+    with mpl.rc_context(RC):
+        figure, panels = _grid(rows, len(labels))
+        for axes_row, (_, part) in zip(panels, rows.groupby("model", sort=False), strict=True):
+            for axes, (column, label) in zip(axes_row, labels.items(), strict=True):
+                _curves(axes, part, "step", column)
+                axes.set_ylabel(label)
+                axes.set_xlabel("Chat-stage step")
+                axes.set_xlim(left=0)
+        _legend(figure)
+    return figure
+
+
+def draw_sweep(results: Results, parameter: str) -> Figure:
+    """A row per model: raw Math Avg., Chat-Val and Overall against "beta" or "kl_prompts", a line per method."""
+    rows = sweep(results, parameter)
+    labels = {"math_avg": "Math Avg. [%]", "chat_val": "Chat-Val reward", "overall": "Overall"}
+    with mpl.rc_context(RC):
+        figure, panels = _grid(rows, len(labels))
+        for axes_row, (_, part) in zip(panels, rows.groupby("model", sort=False), strict=True):
+            for axes, (column, label) in zip(axes_row, labels.items(), strict=True):
+                axes.set_xscale("log", base=10 if parameter == "beta" else 2)
+                _curves(axes, part, parameter, column)
+                axes.set_ylabel(label)
+                axes.set_xticks(ticks := sorted(part[parameter].unique()), [f"{tick:g}" for tick in ticks])
+                axes.minorticks_off()
+                axes.set_xlabel(r"Coefficient $\beta$" if parameter == "beta" else "Prompts in the KL batch")
+        _legend(figure)
+    return figure
+
+
+def _grid(rows: pd.DataFrame, columns: int) -> tuple[Figure, list[list[Axes]]]:
+    """A row of axes for each model, named in the middle where there are several."""
+    models = list(rows["model"].unique())
+    figure, flat = new_figure(
+        TEXT_WIDTH, _PANEL_HEIGHT * len(models) + _LEGEND_HEIGHT, nrows=len(models), ncols=columns
+    )
+    panels = [flat[start : start + columns] for start in range(0, len(flat), columns)]
+    panel_letters(*flat)
+    for model, axes_row in zip(models, panels, strict=True):
+        axes_row[columns // 2].set_title(model)
+    return figure, panels
+
+
+def _curves(axes: Axes, rows: pd.DataFrame, x: str, y: str) -> None:
+    for method, curve in rows.groupby("method", sort=False):
+        ordered = curve.sort_values(x)
+        every = max(1, len(ordered) // 8)
+        label = method_label(str(method))
+        axes.plot(ordered[x], ordered[y], label=label, markevery=every, **method_style(str(method)).line())
+
+
+def _legend(figure: Figure) -> None:
+    entries = {}
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        entries.update(zip(labels, handles, strict=True))
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=4)
