@@ -265,9 +265,8 @@ def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
 
 
 def quoted(value: object) -> str:
-    """A value in Hydra's quotes, so that a path may hold any character."""
-    escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    """A value in Hydra's quotes, so that a path may hold spaces, commas and the like."""
+    return "'" + str(value).replace("'", "\\'") + "'"
 
 
 def command_line(overrides: Iterable[str]) -> list[str]:
