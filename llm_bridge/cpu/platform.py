@@ -19,6 +19,7 @@ class CPUPlatform(PlatformBase):
         is_available=lambda: False,
         current_device=lambda: "cpu",
         device_count=lambda: 1,
+        get_device_name=lambda *arguments: "CPU",
         set_device=lambda index: None,
         synchronize=lambda *arguments: None,
         empty_cache=lambda: None,
