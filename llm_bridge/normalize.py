@@ -34,8 +34,13 @@ def normalize(scores: pd.DataFrame, math_columns: Sequence[str]) -> pd.DataFrame
         base = _anchor(rows, str(model), (BASE,))
         unregularized = _anchor(rows, str(model), UNREGULARIZED)
         columns = {
-            **{name: dual_anchor(rows[name], unregularized[name], base[name], f"{model}, {name}") for name in math_columns},
-            "chat_val": dual_anchor(rows["chat_val"], base["chat_val"], unregularized["chat_val"], f"{model}, chat_val"),
+            **{
+                name: dual_anchor(rows[name], unregularized[name], base[name], f"{model}, {name}")
+                for name in math_columns
+            },
+            "chat_val": dual_anchor(
+                rows["chat_val"], base["chat_val"], unregularized["chat_val"], f"{model}, chat_val"
+            ),
         }
         normalized.append(rows.assign(**columns))
     return with_averages(pd.concat(normalized, ignore_index=True), math_columns)
@@ -53,7 +58,9 @@ def reversed_anchors(scores: pd.DataFrame, math_columns: Sequence[str]) -> list[
             if unregularized[name] > base[name]
         ]
         if unregularized["chat_val"] < base["chat_val"]:
-            lines.append(f"{model}: GRPO w/o KL gained nothing on chat_val: a high normalized score means a lower reward")
+            lines.append(
+                f"{model}: GRPO w/o KL gained nothing on chat_val: a high normalized score means a lower reward"
+            )
     return lines
 
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from llm_bridge.normalize import normalize, with_averages
-from llm_bridge.paper import AGGREGATES, SCORES, Paper
+from llm_bridge.normalize import normalize
+from llm_bridge.paper import AGGREGATES, Paper
 from llm_bridge.report import ABLATION, ablation_table, floor_table, normalized_table, raw_table
 from llm_bridge.results import BASE, GRPO, MATH_COLUMNS
 from llm_bridge.tables import method_label
@@ -23,8 +23,8 @@ from llm_bridge.tables import method_label
 HALF_UNIT = 0.005
 """Scores are printed with two decimals."""
 _SLACK = 1e-9  # of floating point
-RESPONSES = {"math_val": 1000 * 8, "math500": 500 * 8, "olympiad": 674 * 8}
-"""Responses behind an average@8: problems of Table E.2, eight responses each."""
+RESPONSES = {"math500": 500 * 8, "olympiad": 674 * 8}
+"""Responses behind an average@8: problems of Table E.2, eight responses each. MATH-Val's 8000 can give any two decimals."""
 FORWARD = ("forward_kl", "correct_forward_kl")
 REVERSE = ("reverse_kl", "correct_reverse_kl")
 
@@ -180,28 +180,6 @@ def representable(paper: Paper) -> Iterator[Check]:
         )
 
 
-def rounding(paper: Paper) -> Iterator[Check]:
-    """Which way the scores were rounded that can only lie halfway between two printed numbers."""
-    rounded: dict[str, list[str]] = {"up": [], "down": []}
-    odd = 0
-    for column, responses in RESPONSES.items():
-        for row in paper.raw.to_dict("records"):
-            low, high = (end * responses / 100 for end in printed(row[column]))
-            at_ends = {"down": abs(high - round(high)) < 1e-6, "up": abs(low - round(low)) < 1e-6}
-            inside = math.ceil(low + 1e-6) <= math.floor(high - 1e-6)
-            if not inside and sum(at_ends.values()) == 1:
-                direction = "up" if at_ends["up"] else "down"
-                rounded[direction].append(f"{row[column]:.2f}")
-                odd += round(100 * row[column]) % 2
-    yield Check(
-        "Scores halfway between two printed numbers were rounded by one rule: all up, all down, or to even",
-        "Table dual-anchor-original-results; average@8",
-        not rounded["up"] or not rounded["down"] or not odd,
-        f"down: {', '.join(rounded['down']) or 'none'}; up: {', '.join(rounded['up']) or 'none'}; "
-        f"{odd} of them to an odd last digit",
-    )
-
-
 def marks(paper: Paper) -> Iterator[Check]:
     """Bold and underlined cells; the floor's table marks only the best."""
     tables = {
@@ -328,7 +306,9 @@ def text_on_forgetting(paper: Paper) -> Iterator[Check]:
         "The forward-KL variants retain more math than the reverse-KL variants at every scale",
         "Main Results",
         all(forward > reverse for forward, reverse in retention.values()),
-        ", ".join(f"{model}: at least {low:.2f} against at most {high:.2f}" for model, (low, high) in retention.items()),
+        ", ".join(
+            f"{model}: at least {low:.2f} against at most {high:.2f}" for model, (low, high) in retention.items()
+        ),
     )
 
 
@@ -438,6 +418,6 @@ def costs(paper: Paper) -> Iterator[Check]:
 
 
 _GROUPS: tuple[Callable[[Paper], Iterator[Check]], ...] = (
-    normalization, averages, representable, rounding, marks, text_on_gains, text_on_forgetting, text_on_normalization, ablations,
+    normalization, averages, representable, marks, text_on_gains, text_on_forgetting, text_on_normalization, ablations,
     zero_correct, costs,
 )  # fmt: skip

@@ -111,9 +111,7 @@ def _comparisons(reward: Array, rating: Array, codes: npt.NDArray[np.intp], prom
     return agreeing, compared
 
 
-def _bootstrap(
-    statistic: Callable[[Array], Array], prompts: int, rows: int, resamples: int, seed: int
-) -> Estimate:
+def _bootstrap(statistic: Callable[[Array], Array], prompts: int, rows: int, resamples: int, seed: int) -> Estimate:
     """statistic: of how often each prompt was drawn, (b, prompts), to (b,)."""
     rng = np.random.default_rng(seed)
     chunk = max(1, _CHUNK_CELLS // rows)
@@ -146,5 +144,7 @@ def render(validation: Validation) -> str:
         lines.append(f"{name:41} {estimate.value:6.3f}  [{estimate.low:.3f}, {estimate.high:.3f}]{remark}")
     lines.append("brackets: 95% intervals of a bootstrap over prompts")
     if validation.prompts < FEW_PROMPTS:
-        lines.append(f"warning: with {validation.prompts} prompts the intervals are too short; {FEW_PROMPTS} or more are needed")
+        lines.append(
+            f"warning: with {validation.prompts} prompts the intervals are too short; {FEW_PROMPTS} or more are needed"
+        )
     return "\n".join(lines)

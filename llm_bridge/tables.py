@@ -138,7 +138,9 @@ def to_latex(table: Table) -> str:
     caption = _escape_latex(". ".join((table.title, *table.notes)))
     if table.frame.empty:
         return f"% {caption}\n"
-    header, *rows = _marked(table, {"best": "\\textbf{{{}}}".format, "second": "\\underline{{{}}}".format}, _escape_latex)
+    header, *rows = _marked(
+        table, {"best": "\\textbf{{{}}}".format, "second": "\\underline{{{}}}".format}, _escape_latex
+    )
     lines, previous = [], None
     for model, row in zip(table.frame["model"], rows, strict=True):
         lines += ["\\midrule"] if model != previous else []
