@@ -46,13 +46,14 @@ def main_scores(results: Results) -> pd.DataFrame:
 
 def sweep(results: Results, parameter: str) -> pd.DataFrame:
     """The raw scores, with averages and `parameter` ("beta" or "kl_prompts"), of the settings that differ from a main
-    setting in that parameter alone, the main one included; nothing of methods that were not swept. Rows by parameter.
+    setting in that parameter alone, the main one included, by increasing parameter; nothing of methods that were not swept.
     """
     fixed = "kl_prompts" if parameter == "beta" else "beta"
     main = results.scores.loc[results.scores["main"] == 1, ["model", "method", fixed]]
     rows = results.scores.merge(main, on=["model", "method", fixed])
     swept = rows.groupby(["model", "method"])[parameter].transform("nunique") > 1
-    rows = rows[swept].sort_values(["model", "method", parameter], ignore_index=True)
+    settings = [part.sort_values(parameter) for _, part in rows[swept].groupby(["model", "method"], sort=False)]
+    rows = pd.concat(settings, ignore_index=True) if settings else rows.iloc[:0]
     averaged = with_averages(rows, results.math_columns)
     averaged.insert(2, parameter, rows[parameter])
     return averaged

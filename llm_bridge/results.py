@@ -54,12 +54,18 @@ class Results:
     """Which columns of `scores` are math benchmarks."""
 
     def __post_init__(self) -> None:
-        """Raises InputError for a missing column and for two main settings of a model's method."""
-        for name, (numbers, key) in _TABLES.items():
+        """Makes every number a float. Raises InputError for a missing column, something that is no number, and two main
+        settings of a model's method."""
+        for name, (numbers, _) in _TABLES.items():
+            table: pd.DataFrame = getattr(self, name)
             scored = (*self.math_columns, "chat_val") if name == "scores" else ()
-            missing = {*key, *numbers, *scored}.difference(getattr(self, name).columns)
+            missing = {"model", "method", *numbers, *scored}.difference(table.columns)
             if missing:
                 raise InputError(f"{name}: no column {min(missing)!r}")
+            try:
+                object.__setattr__(self, name, table.astype(dict.fromkeys((*numbers, *scored), float)))
+            except (TypeError, ValueError) as error:
+                raise InputError(f"{name}: expected numbers in {', '.join((*numbers, *scored))}: {error}") from error
         main = self.scores[self.scores["main"] == 1]
         for row in main[main.duplicated(["model", "method"])].itertuples():
             raise InputError(f"scores: {row.model} has more than one main setting of {row.method}; expected one")
