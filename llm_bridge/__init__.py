@@ -1,0 +1,1 @@
+"""The LLM bridge: the paper's language-model experiment on VeRL. Imports `cokl`, never `bandit` or `theory`."""
