@@ -72,9 +72,9 @@ def _parse(arguments: list[str]) -> Command:
         """The LLM experiment's tables and statistics, and a check of the paper's own."""
 
         command: Annotated[
-            named("tables", LLMTables)
-            | named("normalize", Normalize)
-            | named("validate-reward", ValidateReward)
+            named("tables", LLMTables)  # type: ignore[valid-type]
+            | named("normalize", Normalize)  # type: ignore[valid-type]
+            | named("validate-reward", ValidateReward)  # type: ignore[valid-type]
             | named("check-paper", CheckPaper),  # type: ignore[valid-type]
             tyro.conf.arg(name=""),
         ]

@@ -106,12 +106,13 @@ def test_marks_are_the_best_and_second_best_printed_numbers(name):
     marks, frame = table.marks(), table.frame
     within = ["model", "method"] if name in ("beta_search", "kl_batch") else ["model"]
     anchors = {"raw": ("base", "grpo"), "normalized": ("base",)}.get(name, ())
-    for i, row in frame.iterrows():
+    rows = frame.to_dict("records")
+    for i, row in enumerate(rows):
         for column in table.ranked:
-            rivals = [other[column] for _, other in frame.iterrows()
+            rivals = [other[column] for other in rows
                       if all(other[key] == row[key] for key in within) and other["method"] not in anchors]  # fmt: skip
             expected = "" if row["method"] in anchors else llm_tables.mark(row[column], rivals)
-            assert marks.loc[i, column] == expected
+            assert marks[column].iloc[i] == expected
     assert (marks == "best").to_numpy().sum() >= len(table.ranked)
 
 
@@ -199,7 +200,7 @@ def test_results_are_held_to_their_columns_and_one_main_setting():
         Results(source.scores.drop(columns="chat_val"))
     with pytest.raises(InputError, match="costs: no column 'mean_length'"):
         Results(source.scores, costs=source.costs.drop(columns="mean_length"))
-    with pytest.raises(InputError, match="scores: expected numbers in .*chat_val.*good"):
+    with pytest.raises(InputError, match=r"scores: expected numbers in .*chat_val.*good"):
         Results(source.scores.assign(chat_val="good"))
     with pytest.raises(InputError, match="tiny_1 has more than one main setting of cokl"):
         Results(source.scores.assign(main=1))
