@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
@@ -53,8 +55,10 @@ def draw_dynamics(results: Results) -> Figure:
 
 
 def draw_sweep(results: Results, parameter: str) -> Figure:
-    """A row per model: raw Math Avg., Chat-Val and Overall against "beta" or "kl_prompts", a line per method. Horizontal
-    lines at the anchors give the scale: what there is to retain and to learn."""
+    """A row per model: raw Math Avg., Chat-Val and Overall against "beta" or "kl_prompts", a line per method.
+
+    Horizontal lines at the anchors give the scale: what there is to retain and to learn.
+    """
     rows = sweep(results, parameter)
     main = with_averages(main_scores(results), results.math_columns)
     labels = {"math_avg": "Math Avg. [%]", "chat_val": "Chat-Val reward", "overall": "Overall"}
@@ -99,8 +103,8 @@ def _curves(axes: Axes, rows: pd.DataFrame, x: str, y: str) -> None:
 
 
 def _legend(figure: Figure) -> None:
-    entries = {}
+    entries: dict[str, Any] = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         entries.update(zip(labels, handles, strict=True))
-    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=4)
+    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=4)

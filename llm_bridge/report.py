@@ -45,8 +45,9 @@ def main_scores(results: Results) -> pd.DataFrame:
 
 
 def sweep(results: Results, parameter: str) -> pd.DataFrame:
-    """The raw scores, with averages and `parameter` ("beta" or "kl_prompts"), of the settings that differ from a main
-    setting in that parameter alone, the main one included, by increasing parameter; nothing of methods that were not swept.
+    """The raw scores, with averages and `parameter` ("beta" or "kl_prompts"), of each method that was swept over it.
+
+    They are of the main setting and those that differ from it in that parameter alone, by increasing parameter.
     """
     fixed = "kl_prompts" if parameter == "beta" else "beta"
     main = results.scores.loc[results.scores["main"] == 1, ["model", "method", fixed]]
@@ -132,7 +133,7 @@ def _selection(name: str, title: str, rows: pd.DataFrame, wanted: Sequence[str])
     counts = rows.groupby("model")["method"].transform("nunique")
     chosen = rows[counts > 1][["model", "method", *_AGGREGATES]].reset_index(drop=True)
     notes = [
-        f"{model}: no normalized scores of {', '.join(method for method in wanted if method not in set(part['method']))}"
+        f"{model}: no normalized scores of {', '.join(name for name in wanted if name not in set(part['method']))}"
         for model, part in rows.groupby("model", sort=False)
         if part["method"].nunique() < len(wanted)
     ]

@@ -68,7 +68,7 @@ def run(capsys, *arguments: object) -> tuple[int, str, str]:
     """Exit code, output and errors of `cokl llm ...`."""
     with pytest.raises(SystemExit) as ended:
         main(["llm", *map(str, arguments)])
-    return ended.value.code, *capsys.readouterr()  # type: ignore[return-value]
+    return ended.value.code, *capsys.readouterr()
 
 
 def test_command_prints_and_writes_the_papers_table(capsys, tmp_path):

@@ -9,9 +9,9 @@ import pytest
 from cokl.cli import main
 from cokl.errors import InputError
 from figures import llm
-from llm_bridge.report import main_scores, result_tables, sweep, write_report
+from llm_bridge.report import main_scores, result_tables, sweep
 from llm_bridge.results import MATH_COLUMNS, Results, read_results, save_results
-from llm_bridge.tables import Table, to_latex, to_markdown, to_screen
+from llm_bridge.tables import Table, to_latex, to_markdown, to_screen, write_tables
 from tests.oracles import llm_tables
 
 SETTING = ["model", "method", "beta", "kl_prompts"]
@@ -106,12 +106,13 @@ def test_marks_are_the_best_and_second_best_printed_numbers(name):
     marks, frame = table.marks(), table.frame
     within = ["model", "method"] if name in ("beta_search", "kl_batch") else ["model"]
     anchors = {"raw": ("base", "grpo"), "normalized": ("base",)}.get(name, ())
-    for i, row in frame.iterrows():
+    rows = frame.to_dict("records")
+    for i, row in enumerate(rows):
         for column in table.ranked:
-            rivals = [other[column] for _, other in frame.iterrows()
+            rivals = [other[column] for other in rows
                       if all(other[key] == row[key] for key in within) and other["method"] not in anchors]  # fmt: skip
             expected = "" if row["method"] in anchors else llm_tables.mark(row[column], rivals)
-            assert marks.loc[i, column] == expected
+            assert marks[column].iloc[i] == expected
     assert (marks == "best").to_numpy().sum() >= len(table.ranked)
 
 
@@ -181,14 +182,14 @@ def test_missing_anchors_and_methods_are_said_and_the_rest_is_shown():
 def test_almost_nothing_still_makes_a_report(kept, tmp_path):
     scores = results(("m",)).scores
     few = Results(scores[scores["method"].isin(kept) & (scores["main"] == 1)])
-    write_report(few, tmp_path)
+    write_tables(result_tables(few), tmp_path)
     for name in ("tables.txt", "tables.md", "tables.tex"):
         assert (tmp_path / name).read_text().count("no normalized scores of cokl") >= ("cokl" not in kept)
     assert llm.draw(few) == {}
 
 
 def test_written_tables_keep_every_digit(tmp_path):
-    write_report(results(), tmp_path)
+    write_tables(result_tables(results()), tmp_path)
     for name, table in tables(results()).items():
         pd.testing.assert_frame_equal(pd.read_csv(tmp_path / f"{name}.csv"), table.frame, check_dtype=False)
 
@@ -199,7 +200,7 @@ def test_results_are_held_to_their_columns_and_one_main_setting():
         Results(source.scores.drop(columns="chat_val"))
     with pytest.raises(InputError, match="costs: no column 'mean_length'"):
         Results(source.scores, costs=source.costs.drop(columns="mean_length"))
-    with pytest.raises(InputError, match="scores: expected numbers in .*chat_val.*good"):
+    with pytest.raises(InputError, match=r"scores: expected numbers in .*chat_val.*good"):
         Results(source.scores.assign(chat_val="good"))
     with pytest.raises(InputError, match="tiny_1 has more than one main setting of cokl"):
         Results(source.scores.assign(main=1))

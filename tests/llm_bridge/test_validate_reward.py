@@ -121,7 +121,7 @@ def test_constant_columns_and_a_single_prompt_are_refused():
 def run(capsys, *arguments: object) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
         main(["llm", "validate-reward", *map(str, arguments)])
-    return ended.value.code, *capsys.readouterr()  # type: ignore[return-value]
+    return ended.value.code, *capsys.readouterr()
 
 
 def test_command_prints_the_statistics_and_warns_of_few_prompts(capsys, tmp_path):
