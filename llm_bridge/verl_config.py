@@ -72,12 +72,15 @@ def chat_job(
         "trainer.v1.trainer_mode=cokl",
         f"actor_rollout_ref.actor.ppo_epochs={config.optimizer_steps}",
         f"+cokl.method={method}",
-        f"+cokl.beta={config.beta(method) if beta is None else beta}",
-        f"+cokl.kl_prompts={prompts}",
-        f"+cokl.epsilon_is={config.epsilon_is}",
-        f"+cokl.seed={config.seed}",
-        f"+cokl.buffer={quoted(root / 'buffer.parquet')}",
     ]
+    if streams:
+        overrides += [
+            f"+cokl.beta={config.beta(method) if beta is None else beta}",
+            f"+cokl.kl_prompts={prompts}",
+            f"+cokl.epsilon_is={config.epsilon_is}",
+            f"+cokl.seed={config.seed}",
+            f"+cokl.buffer={quoted(root / 'buffer.parquet')}",
+        ]
     return Job(f"chat/{folder.name}", folder, tuple(overrides), config.chat_steps, rows)
 
 
