@@ -9,10 +9,10 @@ from transformers import PreTrainedTokenizerFast
 from llm_bridge.data.rows import MATH_INSTRUCTION
 from llm_bridge.tiny.language import vocabulary
 
-PAD, UNKNOWN, END = "<|pad|>", "<|unknown|>", "<|end|>"
+PAD, UNKNOWN, END = "<|pad|>", "<|unknown|>", "<|im_end|>"  # the name that VeRL looks for in a Qwen tokenizer
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
 CHAT_TEMPLATE = (
-    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
@@ -23,7 +23,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     core = tokenizers.Tokenizer(models.WordLevel(words, unk_token=UNKNOWN))
     token = Regex(r"\\boxed\{|\w+(-\w+)*|[^\w\s]")
     core.pre_tokenizer = pre_tokenizers.Split(token, behavior="removed", invert=True)
-    core.add_tokens([AddedToken(MATH_INSTRUCTION, normalized=False)])
+    core.add_tokens([AddedToken(MATH_INSTRUCTION, normalized=False), AddedToken("\n", normalized=False)])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core,
         pad_token=PAD,
