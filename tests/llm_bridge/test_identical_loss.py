@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("verl")
 
-from tests.llm_bridge import identity  # noqa: E402
+from tests.llm_bridge import identity
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one rank", "two ranks"])
