@@ -71,23 +71,24 @@ def _parse(arguments: list[str]) -> Command:
             tyro.conf.arg(name=""),
         ]
 
+    stages = (
+        named("run", LLMRun, default=LLMRun(**experiment))
+        | named("prepare", llm.Prepare, default=llm.Prepare(**experiment))
+        | named("train", llm.Train, default=llm.Train(**experiment))
+        | named("buffer", llm.BuildBuffer, default=llm.BuildBuffer(**experiment))
+        | named("evaluate", llm.Evaluate, default=llm.Evaluate(**experiment))
+        | named("report", LLMReport, default=LLMReport(**experiment))
+        | named("tables", LLMTables)
+        | named("normalize", Normalize)
+        | named("validate-reward", ValidateReward)
+        | named("check-paper", CheckPaper)
+    )
+
     @dataclass(frozen=True)
     class LLM:
         """The paper's LLM experiment on VeRL: on a CPU with a tiny model, on GPUs with Qwen3."""
 
-        command: Annotated[
-            named("run", LLMRun, default=LLMRun(**experiment))  # type: ignore[valid-type]
-            | named("prepare", llm.Prepare, default=llm.Prepare(**experiment))
-            | named("train", llm.Train, default=llm.Train(**experiment))
-            | named("buffer", llm.BuildBuffer, default=llm.BuildBuffer(**experiment))
-            | named("evaluate", llm.Evaluate, default=llm.Evaluate(**experiment))
-            | named("report", LLMReport, default=LLMReport(**experiment))
-            | named("tables", LLMTables)
-            | named("normalize", Normalize)
-            | named("validate-reward", ValidateReward)
-            | named("check-paper", CheckPaper),
-            tyro.conf.arg(name=""),
-        ]
+        command: Annotated[stages, tyro.conf.arg(name="")]  # type: ignore[valid-type]
 
     commands = (
         named("bandit", Bandit)

@@ -64,7 +64,7 @@ class TheoryFigures:
 
 @dataclass(frozen=True)
 class LLMTables:
-    """The LLM experiment's tables, and its figures as PDF and PNG, from its results; the paper's own tables without any."""
+    """The LLM experiment's tables and figures from its results; the paper's own tables if no results are given."""
 
     results: tyro.conf.Positional[Path | None] = None
     """Folder with scores.csv and, where measured, dynamics.csv, zero_correct.csv and costs.csv."""

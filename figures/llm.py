@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
-from llm_bridge.report import sweep
-from llm_bridge.results import Results
+from llm_bridge.normalize import with_averages
+from llm_bridge.report import main_scores, sweep
+from llm_bridge.results import BASE, GRPO, Results
 from llm_bridge.tables import method_label
 
 _PANEL_HEIGHT = 2.1
 _LEGEND_HEIGHT = 0.6
+_ANCHOR_DASHES = {BASE: (1, 2), GRPO: (6, 2)}
 
 
 def draw(results: Results) -> dict[str, Figure]:
@@ -51,13 +55,22 @@ def draw_dynamics(results: Results) -> Figure:
 
 
 def draw_sweep(results: Results, parameter: str) -> Figure:
-    """A row per model: raw Math Avg., Chat-Val and Overall against "beta" or "kl_prompts", a line per method."""
+    """A row per model: raw Math Avg., Chat-Val and Overall against "beta" or "kl_prompts", a line per method.
+
+    Horizontal lines at the anchors give the scale: what there is to retain and to learn.
+    """
     rows = sweep(results, parameter)
+    main = with_averages(main_scores(results), results.math_columns)
     labels = {"math_avg": "Math Avg. [%]", "chat_val": "Chat-Val reward", "overall": "Overall"}
     with mpl.rc_context(RC):
         figure, panels = _grid(rows, len(labels))
-        for axes_row, (_, part) in zip(panels, rows.groupby("model", sort=False), strict=True):
+        for axes_row, (model, part) in zip(panels, rows.groupby("model", sort=False), strict=True):
+            anchors = main[(main["model"] == model) & main["method"].isin(_ANCHOR_DASHES)]
             for axes, (column, label) in zip(axes_row, labels.items(), strict=True):
+                for method, score in zip(anchors["method"], anchors[column], strict=True):
+                    axes.axhline(
+                        score, label=method_label(method), color="black", linewidth=0.8, dashes=_ANCHOR_DASHES[method]
+                    )
                 axes.set_xscale("log", base=10 if parameter == "beta" else 2)
                 _curves(axes, part, parameter, column)
                 axes.set_ylabel(label)
@@ -90,8 +103,8 @@ def _curves(axes: Axes, rows: pd.DataFrame, x: str, y: str) -> None:
 
 
 def _legend(figure: Figure) -> None:
-    entries = {}
+    entries: dict[str, Any] = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         entries.update(zip(labels, handles, strict=True))
-    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=4)
+    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=4)

@@ -57,8 +57,9 @@ def collect(config: LLMConfig, root: Path) -> Results:
                 zero_correct.append(
                     {"model": model, "method": run["method"], "groups": groups, "zero_correct_groups": without}
                 )
-    tables = {"dynamics": dynamics, "zero_correct": zero_correct, "costs": costs}
-    return Results(pd.DataFrame(scores), **{name: pd.DataFrame(rows) for name, rows in tables.items() if rows})
+    measured: dict[str, Any] = {"dynamics": dynamics, "zero_correct": zero_correct, "costs": costs}
+    tables: dict[str, Any] = {name: pd.DataFrame(rows) for name, rows in measured.items() if rows}
+    return Results(pd.DataFrame(scores), **tables)
 
 
 def read_metrics(folder: Path) -> dict[int, dict[str, Any]]:

@@ -14,7 +14,7 @@ from cokl.errors import InputError
 def read_csv(
     path: Path, texts: Iterable[str], numbers: Iterable[str], key: Iterable[str], optional: Iterable[str] = ()
 ) -> pd.DataFrame:
-    """The columns `texts`, `numbers` and those of the numeric `optional` that are there, in this order; others are left.
+    """The columns `texts`, `numbers` and those of the numeric `optional` that are there, in this order, and no others.
 
     key: columns that together name a row. Raises InputError for an unreadable file, a missing column, an empty text, a
     number that is not finite, two rows with the same key, and no rows.

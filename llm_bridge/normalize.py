@@ -15,8 +15,7 @@ AVERAGES = ("math_avg", "overall")
 
 
 def with_averages(scores: pd.DataFrame, math_columns: Sequence[str]) -> pd.DataFrame:
-    """model, method, math columns, math_avg, chat_val, overall: Math Avg. is the mean of the math columns, Overall that of
-    Math Avg. and Chat-Val."""
+    """model, method, math columns, math_avg (their mean), chat_val, overall (the mean of math_avg and chat_val)."""
     math_average = scores[list(math_columns)].mean(axis=1)
     frame = scores.assign(math_avg=math_average, overall=(math_average + scores["chat_val"]) / 2)
     return frame[["model", "method", *math_columns, "math_avg", "chat_val", "overall"]]
@@ -47,20 +46,18 @@ def normalize(scores: pd.DataFrame, math_columns: Sequence[str]) -> pd.DataFrame
 
 
 def reversed_anchors(scores: pd.DataFrame, math_columns: Sequence[str]) -> list[str]:
-    """A line for each model and column in which the anchors are the wrong way round: nothing was forgotten, or learned."""
+    """A line for each model and column whose anchors are the wrong way round: nothing was forgotten, or learned."""
     lines = []
     for model, rows in scores.groupby("model", sort=False):
         base = _anchor(rows, str(model), (BASE,))
         unregularized = _anchor(rows, str(model), UNREGULARIZED)
         lines += [
-            f"{model}: GRPO w/o KL lost nothing on {name}, so a high normalized score there means a lower raw score"
+            f"{model}: GRPO w/o KL lost nothing on {name}, so a high normalized score there means a lower raw one"
             for name in math_columns
             if unregularized[name] > base[name]
         ]
         if unregularized["chat_val"] < base["chat_val"]:
-            lines.append(
-                f"{model}: GRPO w/o KL gained nothing on chat_val: a high normalized score means a lower reward"
-            )
+            lines.append(f"{model}: GRPO w/o KL gained nothing on chat_val, so a high score there means a lower reward")
     return lines
 
 

@@ -20,8 +20,10 @@ AGGREGATES = SCORES[3:]
 
 @dataclass(frozen=True)
 class Paper:
-    """Tables as printed. A row per (model, method), but for `marks`, a row per bold ("best") or underlined ("second") cell
-    of a table, and `quotes`, a row per number in the text."""
+    """Tables as printed, a row per (model, method).
+
+    marks: a row per bold ("best") or underlined ("second") cell of a table. quotes: a row per number in the text.
+    """
 
     raw: pd.DataFrame
     normalized: pd.DataFrame

@@ -45,14 +45,16 @@ def main_scores(results: Results) -> pd.DataFrame:
 
 
 def sweep(results: Results, parameter: str) -> pd.DataFrame:
-    """The raw scores, with averages and `parameter` ("beta" or "kl_prompts"), of the settings that differ from a main
-    setting in that parameter alone, the main one included; nothing of methods that were not swept. Rows by parameter.
+    """The raw scores, with averages and `parameter` ("beta" or "kl_prompts"), of each method that was swept over it.
+
+    They are of the main setting and those that differ from it in that parameter alone, by increasing parameter.
     """
     fixed = "kl_prompts" if parameter == "beta" else "beta"
     main = results.scores.loc[results.scores["main"] == 1, ["model", "method", fixed]]
     rows = results.scores.merge(main, on=["model", "method", fixed])
     swept = rows.groupby(["model", "method"])[parameter].transform("nunique") > 1
-    rows = rows[swept].sort_values(["model", "method", parameter], ignore_index=True)
+    settings = [part.sort_values(parameter) for _, part in rows[swept].groupby(["model", "method"], sort=False)]
+    rows = pd.concat(settings, ignore_index=True) if settings else rows.iloc[:0]
     averaged = with_averages(rows, results.math_columns)
     averaged.insert(2, parameter, rows[parameter])
     return averaged
@@ -131,7 +133,7 @@ def _selection(name: str, title: str, rows: pd.DataFrame, wanted: Sequence[str])
     counts = rows.groupby("model")["method"].transform("nunique")
     chosen = rows[counts > 1][["model", "method", *_AGGREGATES]].reset_index(drop=True)
     notes = [
-        f"{model}: no normalized scores of {', '.join(method for method in wanted if method not in set(part['method']))}"
+        f"{model}: no normalized scores of {', '.join(name for name in wanted if name not in set(part['method']))}"
         for model, part in rows.groupby("model", sort=False)
         if part["method"].nunique() < len(wanted)
     ]

@@ -23,7 +23,6 @@ class Normalize:
 
     def run(self) -> int:
         """Print the normalized table, and write it if asked to."""
-        from cokl.errors import InputError
         from cokl.files import write_atomically, write_text
         from cokl.options import require
         from llm_bridge.csv_tables import read_csv
@@ -31,21 +30,21 @@ class Normalize:
         from llm_bridge.report import normalized_table
         from llm_bridge.tables import to_latex, to_markdown, to_screen
 
-        require(len(self.math_columns) > 0, "math-columns", "at least one column", "none")
-        require(len(set(self.math_columns)) == len(self.math_columns), "math-columns", "different names",
-                ",".join(self.math_columns))  # fmt: skip
-        scores = read_csv(self.scores, ("model", "method"), (*self.math_columns, "chat_val"), ("model", "method"))
-        table = normalized_table(normalize(scores, self.math_columns), reversed_anchors(scores, self.math_columns))
+        columns, out = self.math_columns, self.out
+        require(len(columns) > 0, "math-columns", "at least one column", "none")
+        require(len({*columns, "chat_val"}) == len(columns) + 1, "math-columns",
+                "different columns other than chat_val", ",".join(columns))  # fmt: skip
+        render = {".md": to_markdown, ".tex": to_latex}
+        require(out is None or out.suffix in (".csv", *render), "out", "a name that ends in .csv, .md or .tex", out)
+        scores = read_csv(self.scores, ("model", "method"), (*columns, "chat_val"), ("model", "method"))
+        table = normalized_table(normalize(scores, columns), reversed_anchors(scores, columns))
         print(to_screen(table), end="")
-        if self.out is None:
-            return 0
-        if self.out.suffix == ".csv":
-            write_atomically(self.out, lambda path: table.frame.to_csv(path, index=False))
-        elif self.out.suffix in (".md", ".tex"):
-            write_text((to_markdown if self.out.suffix == ".md" else to_latex)(table), self.out)
-        else:
-            raise InputError(f"out: expected a name that ends in .csv, .md or .tex, got {self.out}")
-        print(f"written to {self.out}")
+        if out is not None:
+            if out.suffix == ".csv":
+                write_atomically(out, lambda path: table.frame.to_csv(path, index=False))
+            else:
+                write_text(render[out.suffix](table), out)
+            print(f"written to {out}")
         return 0
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
 
 from cokl.errors import InputError
 
@@ -34,8 +33,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Validation:
-    """What F.2 reports. reward_rating: Spearman's rho. agreement: share of comparisons, in [0, 1], that the reward orders
-    as the rating does; NaN without comparisons. reward_length: Spearman's rho, None without lengths."""
+    """What F.2 reports.
+
+    reward_rating: Spearman's rho. agreement: share of comparisons that the reward orders as the rating does, 0 to 1;
+    NaN without comparisons. reward_length: Spearman's rho, None without lengths.
+    """
 
     responses: int
     prompts: int
@@ -81,7 +83,7 @@ def validate(ratings: pd.DataFrame, resamples: int, seed: int) -> Validation:
 
 
 def weighted_spearman(x: Array, y: Array, weights: Array) -> Array:
-    """Spearman's rho of (x, y), each (n,), with row i repeated weights[b, i] times, for every b; NaN where undefined."""
+    """Spearman's rho, (b,), of x and y, both (n,), with row i repeated weights[b, i] times; NaN where undefined."""
     ranks_x, ranks_y = (_repeated_midranks(values, weights) for values in (x, y))
     total = weights.sum(1, keepdims=True)
     dx, dy = (ranks - (weights * ranks).sum(1, keepdims=True) / total for ranks in (ranks_x, ranks_y))
@@ -92,7 +94,7 @@ def weighted_spearman(x: Array, y: Array, weights: Array) -> Array:
 
 def _repeated_midranks(values: Array, weights: Array) -> Array:
     """The midrank of every value, (b, n), among all values repeated by their weights."""
-    level = stats.rankdata(values, method="dense") - 1
+    level = np.unique(values, return_inverse=True)[1]
     at_level = np.zeros((len(weights), level.max() + 1))
     for row, row_level in enumerate(level):
         at_level[:, row_level] += weights[:, row]
@@ -115,12 +117,9 @@ def _bootstrap(statistic: Callable[[Array], Array], prompts: int, rows: int, res
     """statistic: of how often each prompt was drawn, (b, prompts), to (b,)."""
     rng = np.random.default_rng(seed)
     chunk = max(1, _CHUNK_CELLS // rows)
-    drawn = np.concatenate(
-        [
-            statistic(rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=min(chunk, resamples - start)).astype(float))
-            for start in range(0, resamples, chunk)
-        ]
-    )  # fmt: skip
+    sizes = [min(chunk, resamples - start) for start in range(0, resamples, chunk)]
+    even = np.full(prompts, 1 / prompts)
+    drawn = np.concatenate([statistic(rng.multinomial(prompts, even, size).astype(float)) for size in sizes])
     value = statistic(np.ones((1, prompts)))[0]
     defined = drawn[np.isfinite(drawn)]
     low, high = np.quantile(defined, (0.025, 0.975)) if len(defined) else (np.nan, np.nan)

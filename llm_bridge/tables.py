@@ -6,9 +6,9 @@ Assumption beyond the paper: ranks are those of the numbers as printed, so that 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pandas as pd
@@ -72,7 +72,7 @@ class Table:
             if name == "method":
                 text[name] = text[name].map(method_label)
             elif name != "model":
-                text[name] = [f"{value:{_FORMATS.get(name, 'z.2f')}}" for value in text[name]]
+                text[name] = [f"{value:{_FORMATS.get(str(name), 'z.2f')}}" for value in text[name]]
         return text.astype(object)
 
     def marks(self) -> pd.DataFrame:
@@ -87,7 +87,7 @@ class Table:
         return marks
 
 
-def _marked(table: Table, mark: dict[str, Callable[[str], str]], escape: Callable[[str], str]) -> list[list[str]]:
+def _marked(table: Table, mark: Mapping[str, Callable[[str], str]], escape: Callable[[str], str]) -> list[list[str]]:
     """The header and the rows as text, with marked cells put through `mark`."""
     marks = table.marks()
     cells = table.cells()
@@ -174,4 +174,4 @@ def write_tables(tables: Iterable[Table], folder: Path) -> None:
     for suffix, render in (("txt", to_screen), ("md", to_markdown), ("tex", to_latex)):
         write_text("\n".join(map(render, tables)), folder / f"tables.{suffix}")
     for table in tables:
-        write_atomically(folder / f"{table.name}.csv", lambda path, table=table: table.frame.to_csv(path, index=False))
+        write_atomically(folder / f"{table.name}.csv", partial(table.frame.to_csv, index=False))

@@ -247,6 +247,7 @@ def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
         "VERL_FILE_LOGGER_PATH": str(metrics),
         "TENSORBOARD_DIR": str(job.folder / "tensorboard"),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # else a loaded machine starves the workers
         "HYDRA_FULL_ERROR": "1",
         "VERL_LOGGING_LEVEL": "WARN",
     }
@@ -265,9 +266,8 @@ def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
 
 
 def quoted(value: object) -> str:
-    """A value in Hydra's quotes, so that a path may hold any character."""
-    escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    """A value in Hydra's quotes, so that a path may hold spaces, commas and the like."""
+    return "'" + str(value).replace("'", "\\'") + "'"
 
 
 def command_line(overrides: Iterable[str]) -> list[str]:

@@ -45,7 +45,7 @@ class CPUPlatform(PlatformBase):
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
         return True
 
-    def current_device(self) -> str:  # type: ignore[override]  # VeRL hands it to PyTorch as a device
+    def current_device(self) -> str:  # VeRL hands it to PyTorch as a device
         return "cpu"
 
     def device_count(self) -> int:

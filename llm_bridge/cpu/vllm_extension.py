@@ -9,7 +9,7 @@ from vllm.model_executor.layers import utils
 
 def keep_weight(layer: torch.nn.Module, remove_weight: bool = False) -> None:
     """Use the layer's weight as it is: vLLM would pack it and drop the original, and so could not be given another."""
-    layer.cpu_linear = torch.nn.functional.linear
+    layer.cpu_linear = torch.nn.functional.linear  # type: ignore[assignment]
 
 
 class CPUWorkerExtension(vLLMColocateWorkerExtension):

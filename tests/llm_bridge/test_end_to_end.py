@@ -138,5 +138,6 @@ def test_the_log_shows_both_streams(experiment):
 def test_the_report_has_both_methods(experiment):
     scores = pd.read_csv(experiment / "report" / "scores.csv")
     assert set(scores["method"]) == {"base", "grpo", "cokl"}
-    assert scores[["math_val", "math500", "olympiad"]].stack().between(0, 100).all()
+    for name in ("math_val", "math500", "olympiad"):
+        assert scores[name].between(0, 100).all()
     assert "cokl" in (experiment / "printed.txt").read_text().lower()

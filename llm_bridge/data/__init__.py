@@ -1,0 +1,1 @@
+"""Prompts and answers of all six sets, in the Parquet format that VeRL's RLHFDataset reads."""

@@ -1,0 +1,106 @@
+"""One row format for every set, real or tiny: the columns that VeRL's RLHFDataset and reward workers read.
+
+All files have one schema, so that VeRL can concatenate any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cokl.files import write_atomically
+
+DataSource = Literal["math_train", "math_val", "math500", "olympiad", "chat_train", "chat_val"]
+MATH_SOURCES: tuple[DataSource, ...] = ("math_train", "math_val", "math500", "olympiad")
+CHAT_SOURCES: tuple[DataSource, ...] = ("chat_train", "chat_val")
+DATA_SOURCES = MATH_SOURCES + CHAT_SOURCES
+
+MATH_INSTRUCTION = (
+    "Solve the following math problem. Please reason step by step, and put your final answer within \\boxed{}."
+)
+"""Appendix H; the problem follows after an empty line."""
+
+Message = dict[str, str]
+_MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+SCHEMA = pa.schema(
+    [
+        ("data_source", pa.string()),
+        ("prompt", _MESSAGES),
+        ("ability", pa.string()),
+        ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", pa.string())])),
+        (
+            "extra_info",
+            pa.struct(
+                [
+                    ("index", pa.int64()),
+                    ("source_id", pa.string()),
+                    ("multiple", pa.bool_()),
+                    ("tolerance", pa.float64()),
+                    ("conversation", _MESSAGES),
+                ]
+            ),
+        ),
+    ]
+)
+
+
+def math_row(
+    source: DataSource,
+    index: int,
+    source_id: str,
+    problem: str,
+    answer: str,
+    multiple: bool = False,
+    tolerance: float = 0.0,
+) -> dict[str, Any]:
+    """A problem under Appendix H's prompt, with the gold answer that the verifier compares with.
+
+    multiple: `answer` lists several values separated by commas, all of which a response must give.
+    tolerance: largest absolute difference at which a numerical answer is still correct; 0 for exact equality.
+    """
+    prompt = [{"role": "user", "content": f"{MATH_INSTRUCTION}\n\n{problem}"}]
+    return {
+        "data_source": source,
+        "prompt": prompt,
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": answer},
+        "extra_info": {
+            "index": index,
+            "source_id": source_id,
+            "multiple": multiple,
+            "tolerance": tolerance,
+            "conversation": [],
+        },
+    }
+
+
+def chat_row(source: DataSource, index: int, source_id: str, conversation: list[Message]) -> dict[str, Any]:
+    """A conversation as it is (Appendix H). It is in `extra_info` too, since VeRL hands a reward function no prompt."""
+    return {
+        "data_source": source,
+        "prompt": conversation,
+        "ability": "chat",
+        "reward_model": {"style": "model", "ground_truth": ""},
+        "extra_info": {
+            "index": index,
+            "source_id": source_id,
+            "multiple": False,
+            "tolerance": 0.0,
+            "conversation": conversation,
+        },
+    }
+
+
+def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Write rows atomically, in the order given, with the same bytes for the same rows."""
+    table = pa.Table.from_pylist(list(rows), schema=SCHEMA)
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary))
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file that `write_rows` wrote."""
+    return pq.read_table(path).to_pylist()

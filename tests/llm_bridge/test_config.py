@@ -1,0 +1,124 @@
+"""The paper's settings, number by number, in the configuration that VeRL resolves (E.3), and the plan of a run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("verl")
+
+from cokl.errors import InputError
+from llm_bridge import config as configurations
+from llm_bridge.config import PAPER_METHODS
+from llm_bridge.dry_run import describe, resolve
+from llm_bridge.stages import Experiment
+from llm_bridge.verl_config import chat_job, evaluation_job, math_job
+
+ROOT, MODEL = Path("/experiment"), Path("/experiment/model")
+STEPS = {"qwen3-0.6b": 800, "qwen3-1.7b": 600, "qwen3-4b": 600}
+MODELS = {"qwen3-0.6b": "Qwen/Qwen3-0.6B", "qwen3-1.7b": "Qwen/Qwen3-1.7B", "qwen3-4b": "Qwen/Qwen3-4B"}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_chat_stage_has_the_papers_settings(name):
+    config = configurations.get(name)
+    resolved = resolve(chat_job(config, ROOT, MODEL, "cokl"))
+    expected = {
+        "trainer.total_training_steps": str(STEPS[name]),
+        "data.train_batch_size": "64",
+        "data.max_response_length": "8192",
+        "data.apply_chat_template_kwargs.enable_thinking": "True",
+        "actor_rollout_ref.rollout.n": "8",
+        "actor_rollout_ref.actor.optim.lr": "1e-06",
+        "actor_rollout_ref.actor.optim.optimizer": "AdamW",
+        "actor_rollout_ref.actor.optim.betas": "[0.9, 0.95]",
+        "actor_rollout_ref.actor.optim.weight_decay": "0.01",
+        "actor_rollout_ref.rollout.val_kwargs.temperature": "0.7",
+        "actor_rollout_ref.rollout.val_kwargs.top_p": "1.0",
+        "actor_rollout_ref.rollout.val_kwargs.top_k": "-1",
+        "actor_rollout_ref.rollout.val_kwargs.n": "8",
+        "actor_rollout_ref.rollout.val_kwargs.do_sample": "True",
+        "actor_rollout_ref.actor.ppo_epochs": "1",
+        "algorithm.adv_estimator": "grpo",
+        "reward.reward_model.model_path": "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2",
+        "trainer.n_gpus_per_node": "8",
+        "cokl.beta": "1.0",
+        "cokl.kl_prompts": "8",
+    }
+    assert {key: resolved.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_math_stage_has_the_papers_settings(name):
+    resolved = resolve(math_job(configurations.get(name), ROOT, MODELS[name]))
+    assert resolved["actor_rollout_ref.model.path"] == MODELS[name]
+    assert resolved["trainer.total_training_steps"] == "200"
+    assert configurations.get(name).buffer_prompts == 512
+    assert configurations.get(name).reference_group_size == 8
+
+
+@pytest.mark.parametrize(
+    ("method", "beta", "rows"),
+    [
+        ("grpo", None, {"RL": 512}),
+        ("cokl", "1.0", {"RL": 512, "KL, reference": 64, "KL, rollout": 64}),
+        ("forward_kl", "1.0", {"RL": 512, "KL, reference": 128}),
+        ("correct_forward_kl", "1.0", {"RL": 512, "KL, reference": 128}),
+        ("reverse_kl", "0.001", {"RL": 512, "KL, rollout": 128}),
+        ("correct_reverse_kl", "0.001", {"RL": 512, "KL, rollout": 128}),
+    ],
+)
+def test_mini_batches_are_64_prompts_for_grpo_and_80_for_all_others(method, beta, rows):
+    job = chat_job(configurations.get("qwen3-0.6b"), ROOT, MODEL, method)
+    assert job.rows == rows
+    assert sum(job.rows.values()) == 8 * (64 if method == "grpo" else 80)
+    if beta:
+        assert resolve(job)["cokl.beta"] == beta
+
+
+def test_the_dry_run_names_every_stage_and_rows_and_resolves_everything():
+    config = configurations.get("qwen3-1.7b")
+    text = describe(config, Experiment(config, ROOT, ("trainer.save_freq=7",)).planned_jobs(PAPER_METHODS))
+    for name in ("math", "buffer", *(f"chat/{method}" for method in PAPER_METHODS)):
+        assert re.search(rf"^{name} ", text, re.MULTILINE), name
+        assert f"== {name}:" in text
+    assert "640 rows (512 RL + 64 KL, reference + 64 KL, rollout)" in text
+    assert "trainer.save_freq: 7" in text
+    assert "GiB" in text
+    assert "${" not in text
+
+
+def test_an_override_that_verl_does_not_know_is_one_line():
+    config = configurations.get("tiny")
+    job = Experiment(config, ROOT, ("trainer.no_such_option=1",)).planned_jobs(("grpo",))[0]
+    with pytest.raises(InputError, match="no_such_option") as raised:
+        resolve(job)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_override_that_is_not_hydras_is_refused():
+    with pytest.raises(InputError, match="expected Hydra's syntax"):
+        Experiment(configurations.get("tiny"), ROOT, ("--save 3",))
+
+
+@pytest.mark.parametrize("path", ["a b", "a=b", "it's", "a,b", "[x]", "back\\slash"])
+def test_any_path_survives_hydra(path):
+    job = evaluation_job(configurations.get("tiny"), Path("/r"), "base", Path("/models") / path)
+    assert resolve(job)["actor_rollout_ref.model.path"] == f"/models/{path}"
+
+
+def test_coefficients_of_the_families():
+    config = configurations.get("qwen3-0.6b")
+    assert {method: config.beta(method) for method in PAPER_METHODS} == {
+        "grpo": 1.0,
+        "forward_kl": 1.0,
+        "correct_forward_kl": 1.0,
+        "cokl": 1.0,
+        "cokl_without_term1": 1.0,
+        "cokl_without_term2": 1.0,
+        "cokl_floor": 1.0,
+        "reverse_kl": 1e-3,
+        "correct_reverse_kl": 1e-3,
+    }

@@ -1,0 +1,162 @@
+"""The tiny world: demonstrations are what they claim to be, rewards have room, files are reproducible and usable."""
+
+# ruff: noqa: E402
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+transformers = pytest.importorskip("transformers")
+math_verify = pytest.importorskip("math_verify")
+
+from cokl.errors import InputError
+from llm_bridge.data.rows import DATA_SOURCES, MATH_INSTRUCTION, SCHEMA, read_rows
+from llm_bridge.tiny import language
+from llm_bridge.tiny.chat_reward import chat_reward
+from llm_bridge.tiny.make import SIZES, make_tiny
+from llm_bridge.tiny.model import make_model
+from llm_bridge.tiny.tokenizer import make_tokenizer
+
+KINDS = tuple(language.KIND_SHARES)
+
+
+def is_correct(answer: str, total: int) -> bool:
+    gold = math_verify.parse(f"\\boxed{{{total}}}", parsing_timeout=None)
+    return math_verify.verify(gold, math_verify.parse(answer, parsing_timeout=None), timeout_seconds=None)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Two folders made alike, and one of another seed."""
+    found = []
+    for name, seed in [("first", 0), ("again", 0), ("other", 1)]:
+        found.append(tmp_path_factory.mktemp(name))
+        make_tiny(found[-1], pretraining_steps=2, seed=seed)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_many_problems_with_many_correct_answers(kind):
+    problems = language.problems(kind)
+    assert len({problem.text for problem in problems}) == len(problems) > 400
+    problem = max(problems, key=lambda problem: problem.total)
+    answers = {f"\\boxed{{ {first} + {problem.total - first} }}" for first in range(1, problem.total)}
+    assert len(answers) == language.LARGEST - 1
+    assert all(is_correct(answer, problem.total) for answer in answers)
+
+
+@pytest.mark.parametrize("right", [0.0, 1.0])
+def test_demonstrations_are_judged_as_they_were_meant(right):
+    random = np.random.default_rng(0)
+    for kind in KINDS:
+        for problem in random.permutation(np.array(language.problems(kind), dtype=object))[:30]:
+            answer = language.demonstrate_problem(problem, right, random)
+            assert is_correct(answer, problem.total) == bool(right)
+
+
+def test_preferences_differ_between_persons_and_favour_their_place():
+    laws = {}
+    for person, share in language.PREFERRED_SHARE.items():
+        law = language.preference(language.Problem(person, 20, ""))
+        assert law.shape == (19,)
+        assert law.sum() == pytest.approx(1)
+        assert law.min() > 0
+        assert 1 + law.argmax() == pytest.approx(20 * share, abs=0.6)
+        laws[person] = tuple(law)
+    assert len(set(laws.values())) == len(laws)
+
+
+def test_tokenizer_keeps_every_text_of_the_world():
+    tokenizer = make_tokenizer()
+    random = np.random.default_rng(0)
+    problems = [problem for kind in KINDS for problem in language.problems(kind)]
+    texts = [problem.text for problem in problems] + language.small_talk()
+    texts += [language.demonstrate_problem(problem, 0.5, random) for problem in problems]
+    texts += [language.demonstrate_chat(prompt, random) for prompt in language.small_talk()]
+    for text, tokens in zip(texts, tokenizer(texts)["input_ids"], strict=True):
+        assert tokenizer.unk_token_id not in tokens
+        assert tokenizer.decode(tokens, skip_special_tokens=True).replace(" ", "") == text.replace(" ", "")
+
+
+def test_chat_template_has_one_token_for_the_instruction_and_opens_a_reply():
+    tokenizer = make_tokenizer()
+    prompt = [{"role": "user", "content": f"{MATH_INSTRUCTION}\n\nAnn puts four apples into two baskets."}]
+    tokens = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=False)
+    words = tokenizer.convert_ids_to_tokens(tokens)
+    assert words[:3] == ["<|user|>", MATH_INSTRUCTION, "Ann"]
+    assert words[-2:] == ["<|end|>", "<|assistant|>"]
+
+
+def test_chat_reward_rewards_each_part_and_stays_in_its_range():
+    question = "Hi! What do you think of two rude cats?"
+    best = f"I think {language.LARGEST} cats are warm and calm !"
+    assert chat_reward(question, best) == 1.0
+    assert chat_reward(question, best.replace("cats", "dogs")) == pytest.approx(2 / 3)
+    assert chat_reward(question, best.replace("warm", "rude")) == pytest.approx(5 / 6)
+    assert chat_reward(question, best.replace(str(language.LARGEST), "0")) == pytest.approx(2 / 3)
+    assert chat_reward(question, "") == 0
+    for reply in ["9" * 5000, "cats " * 5000, "\x00", "\u0663 cats", "warm dull"]:
+        assert 0 <= chat_reward(question, reply) <= 1
+
+
+def test_demonstrated_chat_leaves_room_to_improve():
+    random = np.random.default_rng(0)
+    prompts = random.choice(language.small_talk(), 400)
+    mean = np.mean([chat_reward(prompt, language.demonstrate_chat(prompt, random)) for prompt in prompts])
+    assert 0.3 < mean < 0.5
+
+
+def test_the_six_sets_have_their_sizes_one_schema_and_no_prompt_twice(folders):
+    import pyarrow.parquet as pq
+
+    prompts: Counter[str] = Counter()
+    for source in DATA_SOURCES:
+        path = folders[0] / f"{source}.parquet"
+        assert pq.read_schema(path) == SCHEMA
+        rows = read_rows(path)
+        assert len(rows) == SIZES[source]
+        assert {row["data_source"] for row in rows} == {source}
+        assert [row["extra_info"]["index"] for row in rows] == list(range(len(rows)))
+        prompts.update(row["prompt"][0]["content"] for row in rows)
+        for row in rows:
+            is_math = row["ability"] == "math"
+            assert row["prompt"][0]["content"].startswith(MATH_INSTRUCTION) == is_math
+            assert bool(re.fullmatch(r"\d+", row["reward_model"]["ground_truth"])) == is_math
+            assert row["extra_info"]["conversation"] == ([] if is_math else row["prompt"])
+    assert max(prompts.values()) == 1
+
+
+def test_files_depend_on_the_seed_alone(folders):
+    def digests(folder):
+        names = [*(f"{source}.parquet" for source in DATA_SOURCES), "model/model.safetensors", "model/tokenizer.json"]
+        return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+    first, again, other = map(digests, folders)
+    assert first == again
+    differing = {name for name in first if first[name] != other[name]}
+    assert differing == set(first) - {"model/tokenizer.json"}
+
+
+def test_the_saved_model_generates_with_plain_transformers(folders):
+    path = folders[0] / "model"
+    model = transformers.AutoModelForCausalLM.from_pretrained(path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    assert type(model).__name__ == "Qwen3ForCausalLM"
+    assert 100_000 < sum(parameter.numel() for parameter in model.parameters()) < 400_000
+    prompts = [row["prompt"] for row in read_rows(folders[0] / "math500.parquet")[:4]]
+    batch = tokenizer.apply_chat_template(
+        prompts, add_generation_prompt=True, padding=True, return_dict=True, return_tensors="pt"
+    )
+    tokens = model.generate(**batch, max_new_tokens=8)
+    assert batch["input_ids"].shape[1] < tokens.shape[1] <= batch["input_ids"].shape[1] + 8
+    assert tokens.max() < len(tokenizer) == model.config.vocab_size == make_model(tokenizer).config.vocab_size
+
+
+def test_no_steps_is_refused(tmp_path):
+    with pytest.raises(InputError, match="pretraining_steps: expected at least 1, got 0"):
+        make_tiny(tmp_path, pretraining_steps=0)

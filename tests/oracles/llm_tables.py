@@ -1,0 +1,54 @@
+"""The LLM tables' numbers by loops over plain lists and dictionaries, straight from E.5 and F.2."""
+
+from __future__ import annotations
+
+from scipy import stats
+
+
+def normalized(rows: list[dict], math_columns: list[str]) -> list[dict]:
+    """rows: model, method and scores; the same with normalized scores and averages, in the order given."""
+    result = []
+    for row in rows:
+        (base,) = [other for other in rows if other["model"] == row["model"] and other["method"] == "base"]
+        (grpo,) = [other for other in rows if other["model"] == row["model"] and other["method"] in ("grpo", "none")]
+        new = {"model": row["model"], "method": row["method"]}
+        total = 0.0
+        for name in math_columns:
+            new[name] = 100 * (row[name] - grpo[name]) / (base[name] - grpo[name])
+            total += new[name]
+        new["math_avg"] = total / len(math_columns)
+        new["chat_val"] = 100 * (row["chat_val"] - base["chat_val"]) / (grpo["chat_val"] - base["chat_val"])
+        new["overall"] = (new["math_avg"] + new["chat_val"]) / 2
+        result.append(new)
+    return result
+
+
+def mark(value: float, competitors: list[float]) -> str:
+    """Of a number with two decimals among those it competes with, itself included."""
+    higher = 0
+    for other in competitors:
+        if round(other, 2) > round(value, 2):
+            higher += 1
+    return {0: "best", 1: "second"}.get(higher, "")
+
+
+def agreement(rows: list[dict]) -> tuple[int, int]:
+    """Pairs of a prompt's responses that the reward orders as the rating does, and all pairs tied in neither."""
+    agreeing = compared = 0
+    for i, one in enumerate(rows):
+        for other in rows[:i]:
+            if one["prompt"] != other["prompt"] or one["rating"] == other["rating"] or one["reward"] == other["reward"]:
+                continue
+            compared += 1
+            agreeing += (one["rating"] > other["rating"]) == (one["reward"] > other["reward"])
+    return agreeing, compared
+
+
+def resampled(rows: list[dict], counts: dict) -> list[dict]:
+    """Every prompt's rows as often as the prompt was drawn."""
+    return [row for row in rows for _ in range(int(counts[row["prompt"]]))]
+
+
+def spearman(rows: list[dict], one: str, other: str) -> float:
+    """SciPy's rho over the rows."""
+    return float(stats.spearmanr([row[one] for row in rows], [row[other] for row in rows]).statistic)
