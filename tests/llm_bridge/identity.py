@@ -196,7 +196,7 @@ def run(ranks: int, folder: Path) -> pd.DataFrame:
     Columns: ranks, longest (response), mode, micro_batch, method (None for a joint batch whose weights are zero),
     error (relative, to cokl's gradient; for zero weights to that of VeRL's own loss on a GRPO-only batch), share (how
     large the regularizer's part of the gradient is, relative to GRPO's), loss_error (relative, of the logged loss of
-    the regularization stream), metric_error (of VeRL's logged metrics, against the GRPO-only batch's).
+    the regularization stream), metric_error (of VeRL's logged loss and KL, which must be those of the RL rows).
     """
     make_model(folder)
     with socket.socket() as free:
@@ -260,6 +260,8 @@ def _compare(
     mine = _share(rl, torch.zeros(len(rl)), rank, ranks)
     grpo_only, grpo_metrics = actor.gradient(ppo_loss, mode, mine, len(mine))
     log_probs = {id(sample): token_log_probs(model, sample) for sample in samples}
+    moved = torch.cat([sample.behavior - log_probs[id(sample)].detach() for sample in rl])
+    rl_metrics = {"actor/pg_loss": grpo_metrics["actor/pg_loss"], "actor/ppo_kl": float(moved.mean())}
     compared: set[tuple[str, ...]] = set()
     for name in names:
         method = methods.get(name)
@@ -285,16 +287,13 @@ def _compare(
         mine = _share(rows, torch.zeros(len(rows)), rank, ranks)
         for size in sizes:
             gradient, metrics = actor.gradient(joint_loss, mode, mine, size)
-            differences = [abs(metrics[metric] - grpo_metrics[metric]) for metric in _RL_METRICS]
+            differences = [abs(metrics[metric] - value) for metric, value in rl_metrics.items()]
             yield {
                 "method": None,
                 "micro_batch": size,
                 "error": _relative(gradient, grpo_only),
                 "metric_error": max(differences),
             }
-
-
-_RL_METRICS = ("actor/pg_loss", "actor/ppo_kl", "actor/pg_clipfrac")
 
 
 def _relative(gradient: Tensor, expected: Tensor) -> float:
