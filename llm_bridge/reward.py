@@ -50,8 +50,8 @@ async def compute_score(
             _verifier().verify,
             ground_truth,
             solution_str,
-            multiple=bool(extra_info["multiple"]),
-            tolerances=[float(tolerance) for tolerance in extra_info["tolerances"]],
+            multiple=bool(extra_info.get("multiple", False)),
+            tolerances=[float(tolerance) for tolerance in extra_info.get("tolerances", ())],
         )
         verdict = await asyncio.to_thread(judge)
         return {"score": float(verdict.correct), "verdict": verdict.reason}

@@ -143,6 +143,13 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
         f"actor_rollout_ref.rollout.seed={config.seed}",
         "reward.custom_reward_function.path=pkg://llm_bridge.reward",
         "reward.custom_reward_function.name=compute_score",
+        "+reward.custom_reward_function.reward_kwargs.chat_reward="
+        + ("reward_model" if config.reward_model else "programmatic"),
+        *(
+            [f"+reward.custom_reward_function.reward_kwargs.reward_model={config.reward_model}"]
+            if config.reward_model
+            else []
+        ),
         f"trainer.n_gpus_per_node={config.accelerators}",
         f"trainer.nnodes={config.nodes}",
         f"trainer.device={config.device}",
