@@ -41,7 +41,7 @@ def buffer_job(config: LLMConfig, root: Path, reference: Path) -> Job:
     folder = root / "buffer"
     prompts = min(config.buffer_prompts, config.chat_batch)
     overrides = [
-        *_common(config, folder, reference, prompts),
+        *_common(config, folder, reference, prompts, config.reference_group_size),
         f"data.train_files={quoted(root / 'buffer' / 'prompts.parquet')}",
         f"data.val_files={quoted(root / 'buffer' / 'prompts.parquet')}",
         f"actor_rollout_ref.rollout.n={config.reference_group_size}",
