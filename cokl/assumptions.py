@@ -57,10 +57,13 @@ def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> st
 if __name__ == "__main__":
     from bandit import claims, environment, mlp, workers
     from bandit.config import EnvironmentConfig, SweepConfig
-    from cokl import floor, policy, regularizers
+    from cokl import floor, methods, policy, regularizers
     from cokl.groups import SurrogateConfig
     from cokl.grpo import GRPOConfig
     from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
+    from llm_bridge import buffer, reward_validation, tables
+    from llm_bridge.config import LLMConfig
 
-    configs = [EnvironmentConfig, SweepConfig, CorrectReverseKL, SurrogateConfig, GRPOConfig]
-    print(render(configs, [environment, mlp, policy, regularizers, floor, claims, workers]), end="")
+    configs = [EnvironmentConfig, SweepConfig, CorrectReverseKL, SurrogateConfig, GRPOConfig, LLMConfig]
+    bridge = [buffer, tables, reward_validation]
+    print(render(configs, [environment, mlp, policy, regularizers, methods, floor, claims, workers, *bridge]), end="")

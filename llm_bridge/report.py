@@ -20,7 +20,7 @@ def result_tables(results: Results) -> list[Table]:
     """All tables of the paper's LLM experiment, empty ones included: their notes say what is missing."""
     main = main_scores(results)
     normalized, notes = _normalized(main, results.math_columns)
-    zero_correct = results.zero_correct
+    zero_correct = results.zero_correct[results.zero_correct["groups"] > 0]
     share = 100 * zero_correct["zero_correct_groups"] / zero_correct["groups"]
     return [
         raw_table(with_averages(main, results.math_columns)),

@@ -72,12 +72,15 @@ def chat_job(
         "trainer.v1.trainer_mode=cokl",
         f"actor_rollout_ref.actor.ppo_epochs={config.optimizer_steps}",
         f"+cokl.method={method}",
-        f"+cokl.beta={config.beta(method) if beta is None else beta}",
-        f"+cokl.kl_prompts={prompts}",
-        f"+cokl.epsilon_is={config.epsilon_is}",
-        f"+cokl.seed={config.seed}",
-        f"+cokl.buffer={quoted(root / 'buffer.parquet')}",
     ]
+    if streams:
+        overrides += [
+            f"+cokl.beta={config.beta(method) if beta is None else beta}",
+            f"+cokl.kl_prompts={prompts}",
+            f"+cokl.epsilon_is={config.epsilon_is}",
+            f"+cokl.seed={config.seed}",
+            f"+cokl.buffer={quoted(root / 'buffer.parquet')}",
+        ]
     return Job(f"chat/{folder.name}", folder, tuple(overrides), config.chat_steps, rows)
 
 
@@ -140,6 +143,13 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
         f"actor_rollout_ref.rollout.seed={config.seed}",
         "reward.custom_reward_function.path=pkg://llm_bridge.reward",
         "reward.custom_reward_function.name=compute_score",
+        "+reward.custom_reward_function.reward_kwargs.chat_reward="
+        + ("reward_model" if config.reward_model else "programmatic"),
+        *(
+            [f"+reward.custom_reward_function.reward_kwargs.reward_model={config.reward_model}"]
+            if config.reward_model
+            else []
+        ),
         f"trainer.n_gpus_per_node={config.accelerators}",
         f"trainer.nnodes={config.nodes}",
         f"trainer.device={config.device}",

@@ -20,7 +20,17 @@ def cokl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["bandit"], ["bandit", "sweep"], ["bandit", "report"], ["figures"], ["reproduce"]]
+    "command",
+    [
+        [],
+        ["bandit"],
+        ["bandit", "sweep"],
+        ["bandit", "report"],
+        ["figures"],
+        ["reproduce"],
+        ["llm"],
+        ["llm", "normalize"],
+    ],
 )
 def test_every_command_has_help(command):
     result = cokl(*command, "--help")
@@ -88,7 +98,9 @@ def test_csv_holds_the_same_table(tiny_flags, tmp_path):
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "sweep.csv"), pd.read_parquet(tmp_path / "sweep.parquet"))
 
 
-@pytest.mark.parametrize("code", ["import cokl", "from cokl.cli import _parse; _parse(['figures'])", "import bandit"])
+@pytest.mark.parametrize(
+    "code", ["import cokl", "from cokl.cli import _parse; _parse(['llm', 'tables'])", "import bandit"]
+)
 def test_start_up_loads_no_heavy_library(code):
     heavy = ("torch", "numpy", "pandas", "matplotlib", "scipy", "joblib", "verl", "ray")
     check = f"{code}\nimport sys\nprint([m for m in {heavy} if m in sys.modules])"

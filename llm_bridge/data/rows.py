@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
                     ("index", pa.int64()),
                     ("source_id", pa.string()),
                     ("multiple", pa.bool_()),
-                    ("tolerance", pa.float64()),
+                    ("tolerances", pa.list_(pa.float64())),
                     ("conversation", _MESSAGES),
                 ]
             ),
@@ -55,12 +55,12 @@ def math_row(
     problem: str,
     answer: str,
     multiple: bool = False,
-    tolerance: float = 0.0,
+    tolerances: Sequence[float] = (),
 ) -> dict[str, Any]:
     """A problem under Appendix H's prompt, with the gold answer that the verifier compares with.
 
     multiple: `answer` lists several values separated by commas, all of which a response must give.
-    tolerance: largest absolute difference at which a numerical answer is still correct; 0 for exact equality.
+    tolerances: largest absolute differences, one per answer or one for all; none for exact equality.
     """
     prompt = [{"role": "user", "content": f"{MATH_INSTRUCTION}\n\n{problem}"}]
     return {
@@ -72,7 +72,7 @@ def math_row(
             "index": index,
             "source_id": source_id,
             "multiple": multiple,
-            "tolerance": tolerance,
+            "tolerances": list(tolerances),
             "conversation": [],
         },
     }
@@ -89,7 +89,7 @@ def chat_row(source: DataSource, index: int, source_id: str, conversation: list[
             "index": index,
             "source_id": source_id,
             "multiple": False,
-            "tolerance": 0.0,
+            "tolerances": [],
             "conversation": conversation,
         },
     }

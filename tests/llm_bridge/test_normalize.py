@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cokl.cli import main
@@ -35,6 +35,7 @@ def score_rows(draw) -> list[dict]:
     return rows
 
 
+@settings(max_examples=20)
 @given(score_rows())
 def test_agrees_with_the_definition(rows):
     table = normalize(pd.DataFrame(rows), MATH)
@@ -46,6 +47,7 @@ def test_agrees_with_the_definition(rows):
     assert (grpo == [0, 0, 0, 100]).all()
 
 
+@settings(max_examples=20)
 @given(score_rows(), st.sampled_from([0.5, -2.0, 4.0]), st.integers(-50, 50))
 def test_does_not_depend_on_a_scores_unit_and_origin(rows, scale, shift):
     frame = pd.DataFrame(rows)

@@ -81,6 +81,13 @@ def test_tables_are_the_definitions():
         assert row["zero_correct"] + row["at_least_one"] == pytest.approx(100)
 
 
+def test_methods_without_rollout_groups_have_no_rate():
+    source = results(("m",))
+    counts = source.zero_correct.assign(groups=[0, 8, 0, 8, 8, 8, 8], zero_correct_groups=[0, 0, 0, 8, 4, 2, 1])
+    frame = tables(Results(source.scores, zero_correct=counts))["zero_correct"].frame
+    assert list(frame["zero_correct"]) == [0, 100, 50, 25, 12.5]
+
+
 def test_anchors_come_first_and_models_stay_in_order():
     frame = main_scores(results())
     assert list(frame["model"]) == ["tiny_1"] * 7 + ["large"] * 7
