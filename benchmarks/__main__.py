@@ -5,6 +5,7 @@ from typing import Any
 
 import tyro
 
+from benchmarks.llm_overhead import LLMOverhead
 from benchmarks.parts import Parts
 from benchmarks.scaling import Scaling
 from benchmarks.sweep import Sweep
@@ -12,7 +13,9 @@ from cokl.errors import InputError
 
 if __name__ == "__main__":
     command: Any = tyro.extras.subcommand_cli_from_dict(
-        {"sweep": Sweep, "parts": Parts, "scaling": Scaling}, prog="python -m benchmarks", description=__doc__
+        {"sweep": Sweep, "parts": Parts, "scaling": Scaling, "llm-overhead": LLMOverhead},
+        prog="python -m benchmarks",
+        description=__doc__,
     )
     try:
         raise SystemExit(command.run())

@@ -11,8 +11,6 @@ micro-batch size.
 from __future__ import annotations
 
 import itertools
-import os
-import socket
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from torch import Tensor
 
 from bandit.config import EnvironmentConfig
 from bandit.environment import Environment
+from benchmarks.actor import actor_config, free_port, training_worker, update_settings
 from cokl import methods, regularizers
 from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
 from cokl.grpo import group_advantages, grpo_loss
@@ -199,9 +198,7 @@ def run(ranks: int, folder: Path) -> pd.DataFrame:
     the regularization stream), metric_error (of VeRL's logged loss and KL, which must be those of the RL rows).
     """
     make_model(folder)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     results = folder / "results.parquet"
     context = torch.multiprocessing.get_context("spawn")
     processes = [context.Process(target=_rank, args=(rank, ranks, port, folder, results)) for rank in range(ranks)]
@@ -216,21 +213,11 @@ def run(ranks: int, folder: Path) -> pd.DataFrame:
 
 
 def _rank(rank: int, ranks: int, port: int, folder: Path, results: Path) -> None:
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": str(ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "DIST_INIT_METHOD": f"tcp://127.0.0.1:{port}",
-        "VERL_ENGINE_DEVICE": "cuda",
-        "VERL_USE_EXTERNAL_MODULES": "llm_bridge.cpu",
-    }
     torch.set_num_threads(1)
     from transformers import AutoModelForCausalLM
 
+    actor = Actor(folder, rank, ranks, port)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    actor = Actor(folder)
     frames = [
         pd.DataFrame(_compare(model, actor, draw_samples(model, longest), names, mode, rank, ranks)).assign(
             ranks=ranks, longest=longest, mode=mode
@@ -355,33 +342,8 @@ def _share(samples: list[Sample], weights: Tensor, rank: int, ranks: int) -> Any
 class Actor:
     """VeRL's training worker, of which every optimizer step is replaced by a look at the gradient."""
 
-    def __init__(self, folder: Path) -> None:
-        from verl.trainer.config import CheckpointConfig
-        from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig, TrainingWorkerConfig
-        from verl.workers.engine_workers import TrainingWorker
-
-        precision = dict.fromkeys(("param_dtype", "reduce_dtype", "buffer_dtype"), "fp32")
-        self.worker = TrainingWorker(
-            TrainingWorkerConfig(
-                model_type="language_model",
-                model_config=HFModelConfig(
-                    path=str(folder),
-                    load_tokenizer=False,
-                    use_remove_padding=False,
-                    enable_gradient_checkpointing=False,
-                    override_config={"attn_implementation": "sdpa"},
-                ),
-                engine_config=FSDPEngineConfig(
-                    strategy="fsdp2",
-                    use_torch_compile=False,
-                    mixed_precision=precision,
-                    use_dynamic_bsz=False,
-                ),
-                optimizer_config=FSDPOptimizerConfig(lr=1.0, total_training_steps=1),
-                checkpoint_config=CheckpointConfig(),
-            )
-        )
-        self.worker.reset()
+    def __init__(self, folder: Path, rank: int, ranks: int, port: int) -> None:
+        self.worker = training_worker(folder, rank, ranks, port)
         self.worker.engine.optimizer_step = self._look
 
     def _look(self) -> float:
@@ -393,28 +355,11 @@ class Actor:
         """Flat gradient and metrics of a mini-batch, through the worker's own splitting and reduction."""
         from verl.utils import tensordict_utils as tu
         from verl.utils.metric import reduce_metrics
-        from verl.workers.config import FSDPActorConfig
 
-        from llm_bridge.loss import RL_BATCH_SIZE
-
-        config = FSDPActorConfig(
-            strategy="fsdp2", rollout_n=GROUP, ppo_micro_batch_size_per_gpu=1, loss_agg_mode=mode, clip_ratio=CLIP
-        )
-        self.worker.set_loss_fn(partial(loss, config=config))
+        self.worker.set_loss_fn(partial(loss, config=actor_config(loss_agg_mode=mode, clip_ratio=CLIP)))
         total = len(rows) * torch.distributed.get_world_size()
         rows = rows.copy()
-        tu.assign_non_tensor(
-            rows,
-            calculate_entropy=False,
-            global_batch_size=total,
-            mini_batch_size=total,
-            epochs=1,
-            seed=0,
-            dataloader_kwargs={"shuffle": False},
-            temperature=1.0,
-            micro_batch_size_per_gpu=micro_batch,
-            **{RL_BATCH_SIZE: RL_PROMPTS * GROUP},
-        )
+        tu.assign_non_tensor(rows, **update_settings(total, RL_PROMPTS * GROUP, micro_batch))
         metrics = tu.get(self.worker.train_mini_batch(rows), "metrics")
         return self.seen, reduce_metrics(metrics)
 

@@ -1,0 +1,81 @@
+"""VeRL's training worker in this process, on a CPU, without Ray: what an actor update is, for a benchmark or a test."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+
+def free_port() -> int:
+    """A port of this machine on which ranks can meet."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def training_worker(folder: Path, rank: int, ranks: int, port: int) -> Any:
+    """The worker that holds the actor, FSDP2 on gloo in float32, of the model in `folder`; once per process."""
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "DIST_INIT_METHOD": f"tcp://127.0.0.1:{port}",
+        "VERL_ENGINE_DEVICE": "cuda",
+        "VERL_USE_EXTERNAL_MODULES": "llm_bridge.cpu",
+    }
+    from verl.trainer.config import CheckpointConfig
+    from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig, TrainingWorkerConfig
+    from verl.workers.engine_workers import TrainingWorker
+
+    model = HFModelConfig(
+        path=str(folder),
+        load_tokenizer=False,
+        use_remove_padding=False,
+        enable_gradient_checkpointing=False,
+        override_config={"attn_implementation": "sdpa"},
+    )
+    engine = FSDPEngineConfig(
+        strategy="fsdp2",
+        use_torch_compile=False,
+        mixed_precision=dict.fromkeys(("param_dtype", "reduce_dtype", "buffer_dtype"), "fp32"),
+        use_dynamic_bsz=False,
+    )
+    worker = TrainingWorker(
+        TrainingWorkerConfig(
+            model_type="language_model",
+            model_config=model,
+            engine_config=engine,
+            optimizer_config=FSDPOptimizerConfig(lr=1e-6, total_training_steps=1),
+            checkpoint_config=CheckpointConfig(),
+        )
+    )
+    worker.reset()
+    return worker
+
+
+def update_settings(rows: int, rl_rows: int, micro_batch: int) -> dict[str, Any]:
+    """What VeRL's trainer sends along with a mini-batch of `rows` rows over all ranks, for `assign_non_tensor`."""
+    from llm_bridge.loss import RL_BATCH_SIZE
+
+    return {
+        "calculate_entropy": False,
+        "global_batch_size": rows,
+        "mini_batch_size": rows,
+        "epochs": 1,
+        "seed": 0,
+        "dataloader_kwargs": {"shuffle": False},
+        "temperature": 1.0,
+        "micro_batch_size_per_gpu": micro_batch,
+        RL_BATCH_SIZE: rl_rows,
+    }
+
+
+def actor_config(**changes: Any) -> Any:
+    """VeRL's actor configuration, which its losses read."""
+    from verl.workers.config import FSDPActorConfig
+
+    return FSDPActorConfig(strategy="fsdp2", rollout_n=1, ppo_micro_batch_size_per_gpu=1, **changes)

@@ -1,0 +1,173 @@
+"""`python -m benchmarks llm-overhead`: an actor update with CoKL's rows beside GRPO's, on the same rows and tokens.
+
+Both are VeRL's own worker on one model in one process with one thread: GRPO's takes all rows as RL rows with VeRL's
+loss, CoKL's takes a fifth of them (E.3: 16 of 80 groups) as regularization rows with the joint loss, and computes the
+group weights first. They take turns. Times are the process's CPU seconds, which other work on the machine disturbs
+least; the figure is the mean of the pairs' log-ratios with a 95% t-interval.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from cokl.errors import InputError
+
+GROUP, SHARE = 8, 5
+VOCABULARY, PROMPT = 512, 32
+
+
+@dataclass(frozen=True)
+class LLMOverhead:
+    """CPU seconds of an actor update with CoKL's rows over GRPO's, as a ratio with an interval."""
+
+    rounds: int = 20
+    """Pairs of updates."""
+    groups: int = 20
+    """Groups of 8 rows; a fifth of them, rounded down to an even number, are regularization rows of CoKL's update."""
+    response_length: int = 64
+    """Tokens of the longest response."""
+    micro_batch: int = 16
+    """Rows of a micro-batch; must divide all rows."""
+    json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Write all figures to this file."""
+
+    def run(self) -> int:
+        """Measure, print a line, write the JSON."""
+        if self.rounds < 2 or self.groups < 2 * SHARE or self.response_length < 1 or self.micro_batch < 1:
+            raise InputError(
+                f"expected at least 2 rounds, {2 * SHARE} groups and 1 token, got {self.rounds}, {self.groups} and "
+                f"{self.response_length}"
+            )
+        if self.groups * GROUP % self.micro_batch:
+            raise InputError(f"micro-batch: expected a divisor of {self.groups * GROUP} rows, got {self.micro_batch}")
+        result = measure(self)
+        print(
+            f"actor update with CoKL's rows over GRPO's: {result['ratio']:.4f} "
+            f"[{result['low']:.4f}, {result['high']:.4f}] (GRPO {result['grpo_s']:.2f} CPU s, {self.rounds} pairs)"
+        )
+        if self.json:
+            self.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        return 0
+
+
+def measure(setting: LLMOverhead) -> dict[str, float]:
+    """Ratio, its interval, and the mean CPU seconds of both updates."""
+    import numpy as np
+    import torch
+    from scipy import stats
+    from tqdm import tqdm
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    from benchmarks.actor import free_port, training_worker
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as name:
+        config = Qwen3Config(
+            vocab_size=VOCABULARY,
+            hidden_size=128,
+            intermediate_size=384,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            tie_word_embeddings=False,
+        )
+        Qwen3ForCausalLM(config).save_pretrained(name)
+        worker = training_worker(Path(name), 0, 1, free_port())
+        grpo, cokl = _updates(worker, setting)
+        grpo()
+        cokl()
+        pairs = []
+        for number in tqdm(range(setting.rounds), desc="pairs", unit="pair"):
+            order = (grpo, cokl) if number % 2 == 0 else (cokl, grpo)
+            seconds = {}
+            for update in order:
+                start = time.process_time()
+                update()
+                seconds[update] = time.process_time() - start
+            pairs.append((seconds[grpo], seconds[cokl]))
+        torch.distributed.destroy_process_group()
+    times = np.array(pairs)
+    ratios = np.log(times[:, 1] / times[:, 0])
+    low, high = stats.t.interval(0.95, len(ratios) - 1, ratios.mean(), stats.sem(ratios))
+    return {
+        "ratio": float(np.exp(ratios.mean())),
+        "low": float(np.exp(low)),
+        "high": float(np.exp(high)),
+        "grpo_s": float(times[:, 0].mean()),
+        "cokl_s": float(times[:, 1].mean()),
+    }
+
+
+def _updates(worker: Any, setting: LLMOverhead) -> tuple[Any, Any]:
+    """The two updates: of the same tokens, the last groups being regularization rows in the second."""
+    import torch
+    from tensordict import TensorDict
+    from verl.utils import tensordict_utils as tu
+    from verl.workers.utils.losses import ppo_loss
+
+    from benchmarks.actor import actor_config, update_settings
+    from cokl import methods
+    from cokl.groups import SurrogateConfig
+    from llm_bridge.loss import ADDED, WEIGHT, joint_loss
+    from llm_bridge.weights import RegularizationRows, row_weights
+
+    rows = setting.groups * GROUP
+    prompts = setting.groups // SHARE // 2  # each with a cached and a fresh group
+    added_rows = 2 * prompts * GROUP
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(1, setting.response_length + 1, (rows,), generator=generator).tolist()
+    tokens = [torch.randint(VOCABULARY, (PROMPT + length,), generator=generator) for length in lengths]
+    columns = {
+        "prompts": [row[:PROMPT] for row in tokens],
+        "responses": [row[PROMPT:] for row in tokens],
+        "input_ids": tokens,
+        "position_ids": [torch.arange(len(row)) for row in tokens],
+        "response_mask": [torch.ones(length, dtype=torch.int64) for length in lengths],
+        "loss_mask": [torch.ones(length, dtype=torch.int64) for length in lengths],
+        "old_log_probs": [torch.full((length,), -6.0) for length in lengths],
+        "advantages": [torch.randn((), generator=generator).expand(length).clone() for length in lengths],
+    }
+    is_added = (torch.arange(rows) >= rows - added_rows)[torch.randperm(rows, generator=generator)]
+    regularization = RegularizationRows(
+        streams=["reference", "rollout"] * (added_rows // 2),
+        groups=[row // 2 % prompts for row in range(added_rows)],
+        log_probs=torch.full((added_rows,), -300.0, dtype=torch.float64),
+        rewards=(torch.rand(added_rows, generator=generator) < 0.5).double(),
+    )
+    cokl_columns = dict(columns)
+    masks = zip(columns["loss_mask"], is_added.tolist(), strict=True)
+    cokl_columns["loss_mask"] = [mask * (not flag) for mask, flag in masks]
+
+    def batch(contents: dict[str, list[torch.Tensor]], rl_rows: int) -> TensorDict:
+        nested = {key: torch.nested.as_nested_tensor(value, layout=torch.jagged) for key, value in contents.items()}
+        data = TensorDict(nested, batch_size=rows)
+        tu.assign_non_tensor(data, **update_settings(rows, rl_rows, setting.micro_batch))
+        return data
+
+    grpo_batch, cokl_batch = batch(columns, rows), batch(cokl_columns, rows - added_rows)
+    config = actor_config(loss_agg_mode="seq-mean-token-mean")
+    method = methods.get("cokl")
+
+    def grpo() -> None:
+        worker.set_loss_fn(partial(ppo_loss, config=config))
+        worker.train_mini_batch(grpo_batch.copy())
+
+    def cokl() -> None:
+        weights = torch.zeros(rows)
+        weights[is_added] = row_weights(method, 1.0, SurrogateConfig(), regularization).float()
+        data = cokl_batch.copy()
+        data[WEIGHT], data[ADDED] = weights[:, None], is_added.float()[:, None]
+        worker.set_loss_fn(partial(joint_loss, config=config))
+        worker.train_mini_batch(data)
+
+    return grpo, cokl
