@@ -60,8 +60,8 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "decomposition": scores.summarize(
             last[last["method"] != "base"], by[:5], ["conditional_kl", *DRIFTS, "drift", "correct_share"]
         ),
-        "drift_dynamics": scores.summarize(
-            compared[compared["setting"] == "best"], [*RUN, "step"], ["prior_correct", "conditional_kl", *DRIFTS]
+        "dynamics": scores.summarize(
+            compared[compared["setting"] == "best"], [*RUN, "step"], [*RAW, "conditional_kl", *DRIFTS]
         ),
     }
 
@@ -166,6 +166,6 @@ def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim
         shown = markdown_table(_readable(made[name])) if len(made[name]) else "No such runs.\n"
         parts += [f"## {name}.csv", caption, shown]
     parts.append(
-        "Over training: drift_dynamics.csv, means over the reported seeds at each method's best coefficient.\n"
+        "Over training: dynamics.csv, prior and new correctness and the drifts at each method's best coefficient.\n"
     )
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
