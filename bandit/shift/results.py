@@ -73,7 +73,7 @@ def write(table: pd.DataFrame, config: Any, folder: Path) -> list[Claim]:
     """
     made, claims = tables(table), judge(scores.score(table))
     for name, frame in made.items():
-        write_text(_csv(frame), folder / f"{name}.csv")
+        write_text(csv_text(frame), folder / f"{name}.csv")
     write_text(_page(table, made, claims, config), folder / "results.md")
     return claims
 
@@ -118,7 +118,7 @@ def _zero_correct(compared: pd.DataFrame) -> pd.DataFrame:
     return scores.summarize(rates, by, ["zero_correct_rate"])
 
 
-def _csv(frame: pd.DataFrame) -> str:
+def csv_text(frame: pd.DataFrame) -> str:
     """Six significant digits; adding zero turns -0 into 0."""
     numbers = frame.select_dtypes("float")
     rounded = {str(name): numbers[name].round(9) + 0.0 for name in numbers}
