@@ -6,12 +6,13 @@ minimises. A response is one token, so a weighted log-likelihood has the logit g
 Assumption beyond the paper: GRPO's counterpart in expectations keeps its group size. Each action is weighted by its
 probability and by the mean advantage that it has in a group of G whose other responses are drawn at random.
 
-Axes: R runs, B inputs, A actions, G responses. Losses are means over B; a gradient here is one input's, before the mean.
+Axes: R runs, B inputs, A actions, G responses. Losses are means over B; a gradient is one input's, before the mean.
 Nothing couples the runs: random numbers come from outside, shared by all runs, and turn into each run's own actions.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -82,9 +83,7 @@ def expected_advantages(policy: Policy, group_size: int, config: GRPOConfig) -> 
 
     Among the G - 1 others the number of correct ones is binomial with probability Z; sums are exact.
     """
-    counts = torch.arange(group_size + 1)
-    patterns = (torch.arange(group_size) < counts[:, None]).double()  # row K: a group with K correct responses
-    advantages = group_advantages(patterns, config).to(policy.logits)
+    given_correct, given_incorrect = (table.to(policy.logits) for table in _advantage_table(group_size, config))
     others = torch.arange(group_size, device=policy.logits.device).to(policy.logits)  # 0 to G - 1
     total = torch.tensor(float(group_size)).to(policy.logits)
     log_choose = torch.lgamma(total) - torch.lgamma(others + 1) - torch.lgamma(total - others)
@@ -93,7 +92,15 @@ def expected_advantages(policy: Policy, group_size: int, config: GRPOConfig) -> 
     log_mass, log_incorrect = policy.log_mass.clamp_min(lowest), policy.log_incorrect_mass.clamp_min(lowest)
     log_binomial = log_choose + others * log_mass[..., None] + (total - 1 - others) * log_incorrect[..., None]
     probabilities = log_binomial.exp()
-    return probabilities @ advantages[1:, 0], probabilities @ advantages[:-1, -1]
+    return probabilities @ given_correct, probabilities @ given_incorrect
+
+
+@functools.cache
+def _advantage_table(group_size: int, config: GRPOConfig) -> tuple[Tensor, Tensor]:
+    """(G,) each: the advantage of a correct and of an incorrect response by how many of the others are correct."""
+    patterns = (torch.arange(group_size) < torch.arange(group_size + 1)[:, None]).double()  # row K: K correct ones
+    advantages = group_advantages(patterns, config)
+    return advantages[1:, 0], advantages[:-1, -1]
 
 
 def method_logit_gradient(

@@ -60,40 +60,46 @@ def responses(actions: torch.Tensor, behavior: Policy, reference: Policy) -> Res
     return Responses(actions, at(behavior.correct.mask.double()), at(behavior.log_probs), at(reference.log_probs))
 
 
-def every_group(policy: Policy, reference: Policy) -> tuple[list[float], list[Responses]]:
-    """The probability of each group that one context's policy can draw, and the group."""
-    probs = policy.probs[0, 0]
-    chances = [float(probs[group].prod()) for group in EVERY_GROUP]
-    return chances, [responses(group[None, None], policy, reference) for group in EVERY_GROUP]
+def repeated(policy: Policy, times: int) -> Policy:
+    """One context's policy in `times` inputs."""
+    return Policy(policy.logits.expand(1, times, -1), policy.correct[:, [0] * times])
 
 
-def expected_over_groups(method: str, policy: Policy, reference: Policy, beta: float) -> torch.Tensor:
-    """Expectation of the sampled gradient over all cached and all fresh groups, each weighted by its probability."""
+def every_group(policy: Policy, reference: Policy) -> tuple[torch.Tensor, Responses]:
+    """The probability of each group that one context's policy can draw, and the groups, an input each."""
+    chances = policy.probs[0, 0][EVERY_GROUP].prod(-1)
+    count = len(EVERY_GROUP)
+    return chances, responses(EVERY_GROUP[None], repeated(policy, count), repeated(reference, count))
+
+
+def expected_over_groups(
+    method: str, policy: Policy, reference: Policy, beta: float, only_correct_cached: bool = False
+) -> torch.Tensor:
+    """(1, 1, A): the sampled gradient's mean over all pairs of a cached and a fresh group, weighted by probability.
+
+    only_correct_cached: given that the cached group holds a correct response, as those of a filtered buffer do.
+    """
     cached_chances, cached = every_group(reference, reference)
     chances, fresh = every_group(policy, reference)
-    total = torch.zeros_like(policy.logits)
-    betas = torch.tensor([beta], dtype=torch.float64)
-    for cached_chance, old in zip(cached_chances, cached, strict=True):
-        for chance, new in zip(chances, fresh, strict=True):
-            gradient = method_logit_gradient(methods.get(method), policy, old, new, betas, SURROGATE)
-            total += cached_chance * chance * gradient
-    return total
+    if only_correct_cached:
+        cached_chances = cached_chances * cached.rewards[0].any(-1)
+    pairs = torch.cartesian_prod(torch.arange(len(EVERY_GROUP)), torch.arange(len(EVERY_GROUP)))
+    gradients = method_logit_gradient(
+        methods.get(method),
+        repeated(policy, len(pairs)),
+        cached[pairs[:, 0]],
+        fresh[pairs[:, 1]],
+        torch.tensor([beta], dtype=torch.float64),
+        SURROGATE,
+    )
+    weights = cached_chances[pairs[:, 0]] / cached_chances.sum() * chances[pairs[:, 1]]
+    return (weights[:, None] * gradients).sum(1, keepdim=True)
 
 
 @pytest.mark.parametrize("correct", [1, 2])
 def test_cokls_expected_update_is_the_exact_one_plus_the_recovery_term(correct):
-    """With reference groups that hold a correct response, as the buffer's all do."""
     policy, _, reference = policies(0, correct=correct)
-    cached_chances, cached = every_group(reference, reference)
-    kept = [(chance, group) for chance, group in zip(cached_chances, cached, strict=True) if group.rewards.any()]
-    chances, fresh = every_group(policy, reference)
-    total, kept_chance = torch.zeros_like(policy.logits), sum(chance for chance, _ in kept)
-    for cached_chance, old in kept:
-        for chance, new in zip(chances, fresh, strict=True):
-            gradient = method_logit_gradient(
-                methods.get("cokl"), policy, old, new, torch.tensor([0.7], dtype=torch.float64), SURROGATE
-            )
-            total += cached_chance / kept_chance * chance * gradient
+    total = expected_over_groups("cokl", policy, reference, 0.7, only_correct_cached=True)
     exact = methods.get("cokl").logit_gradient(policy, reference, 0.7)
     slope = torch.from_numpy(recovery_derivative(policy.mass.numpy(), SIZE))
     recovery = 0.7 * slope[..., None] * policy.mass_logit_gradient()
@@ -113,9 +119,8 @@ def test_expected_grpo_is_the_mean_over_all_groups(on_policy):
     policy, older, reference = policies(2)
     older = policy if on_policy else older
     chances, fresh = every_group(older, reference)
-    total = sum(
-        chance * grpo_logit_gradient(policy, group, GRPO) for chance, group in zip(chances, fresh, strict=True)
-    )
+    gradients = grpo_logit_gradient(repeated(policy, len(chances)), fresh, GRPO)
+    total = (chances[:, None] * gradients).sum(1, keepdim=True)
     expected = expected_grpo_logit_gradient(policy, older, SIZE, GRPO)
     assert expected.abs().max() > 1e-2
     torch.testing.assert_close(total, expected, rtol=1e-10, atol=1e-12)
@@ -127,10 +132,10 @@ def test_expected_grpo_is_the_mean_over_all_groups(on_policy):
 
 def test_mean_advantages_tend_to_the_population_s_and_survive_extreme_masses():
     policy, _, _ = policies(3)
-    correct, incorrect = expected_advantages(policy, 20_000, GRPO)
+    correct, incorrect = expected_advantages(policy, 2_000, GRPO)
     mass = policy.mass
-    torch.testing.assert_close(correct, ((1 - mass) / mass).sqrt(), rtol=1e-3, atol=0)
-    torch.testing.assert_close(incorrect, -(mass / (1 - mass)).sqrt(), rtol=1e-3, atol=0)
+    torch.testing.assert_close(correct, ((1 - mass) / mass).sqrt(), rtol=2e-3, atol=0)
+    torch.testing.assert_close(incorrect, -(mass / (1 - mass)).sqrt(), rtol=2e-3, atol=0)
     sets = CorrectSet.from_mask(torch.tensor([[[True, False]]]))
     for logit in (-200.0, 200.0, -torch.inf):
         saturated = Policy(torch.tensor([[[logit, 0.0]]]), sets)
@@ -144,11 +149,9 @@ def test_sampled_tends_to_exact_as_groups_grow(method):
     """4,000 independent pairs of groups: each coordinate's z-score; a group of 64 hardly ever misses the correct."""
     inputs = 4_000
     policy, _, reference = policies(4)
-    many = [Policy(p.logits.expand(1, inputs, -1), p.correct[:, [0] * inputs]) for p in (policy, reference)]
+    many = [repeated(p, inputs) for p in (policy, reference)]
     rng = np.random.default_rng(5)
-    cached, fresh = (
-        draw(drawn, many[1], torch.from_numpy(rng.random((inputs, 64)))) for drawn in (many[1], many[0])
-    )
+    cached, fresh = (draw(drawn, many[1], torch.from_numpy(rng.random((inputs, 64)))) for drawn in (many[1], many[0]))
     betas = torch.tensor([0.5], dtype=torch.float64)
     samples = method_logit_gradient(methods.get(method), many[0], cached, fresh, betas, SURROGATE)[0]
     exact = methods.get(method).logit_gradient(policy, reference, 0.5)[0, 0]
