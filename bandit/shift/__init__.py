@@ -1,1 +1,1 @@
-"""The task-shift lab: forgetting and its prevention where every quantity is known."""
+"""The task-shift lab: two prompt families on one shared network, trained on one and then on the other (Appendix E.3)."""
