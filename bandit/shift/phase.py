@@ -12,20 +12,23 @@ leaves the tasks as they are; each cell reports the base model's measured correc
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 from scipy import stats
 
 from bandit.claims import markdown_table, mean_and_half_width
-from bandit.shift.config import SHIFT_PRESETS, Mode, ShiftConfig
+from bandit.shift.config import Mode, ShiftConfig
 from bandit.shift.results import DRIFTS, csv_text, number
+from bandit.shift.runner import planned_runs, regularizer_code, train_plans
 from bandit.shift.scores import at, best_coefficients, final, label, score
+from bandit.store import open_folder
 from cokl.errors import InputError
-from cokl.files import read_parquet, write_parquet, write_text
+from cokl.files import write_parquet, write_text
 
 Preset = Literal["paper", "quick"]
 
@@ -51,29 +54,25 @@ def _set_environment(name: str, kind: type = float) -> Callable[[ShiftConfig, fl
 
 
 KNOBS: dict[str, Knob] = {
-    "reference_correctness": Knob(
-        "RL steps on the prior task", _set("prior_steps", int), (0, 25, 50, 100, 200), (0, 50, 200)
-    ),
+    "reference_correctness": Knob("RL steps on the prior task", _set("prior_steps", int), (0, 40, 80, 200), (40, 200)),
     "correct_modes": Knob(
-        "correct actions per cluster", _set_environment("correct_actions", int), (1, 2, 4, 8, 16), (2, 8)
+        "correct actions per cluster", _set_environment("correct_actions", int), (2, 4, 8, 16), (2, 8)
     ),
-    "cluster_overlap": Knob(
-        "overlap of the tasks' clusters", _set("cluster_overlap"), (0, 0.25, 0.5, 0.75, 0.9), (0.2, 0.8)
-    ),
+    "cluster_overlap": Knob("overlap of the tasks' clusters", _set("cluster_overlap"), (0, 0.3, 0.6, 0.9), (0.3, 0.9)),
     "correct_overlap": Knob("overlap of the correct sets", _set("correct_overlap"), (0, 0.25, 0.5, 0.75), (0, 0.5)),
     "group_size": Knob(
         "G",
         lambda config, value: dataclasses.replace(config, group_size=int(value), reference_group_size=int(value)),
-        (2, 4, 8, 16, 32),
+        (2, 4, 8, 16),
         (2, 8),
     ),
     "width": Knob(
         "width of the network",
         lambda config, value: dataclasses.replace(config, hidden=(int(value),) * len(config.hidden)),
-        (16, 32, 64, 128, 256),
+        (16, 32, 64, 128),
         (32, 128),
     ),
-    "buffer_size": Knob("prompts in the buffer", _set("buffer_size", int), (8, 32, 128, 512, 2048), (16, 512)),
+    "buffer_size": Knob("prompts in the buffer", _set("buffer_size", int), (8, 32, 128, 512), (16, 512)),
     "correct_mass": Knob(
         "correctness of the oracles", _set_environment("correct_mass"), (0.03, 0.1, 0.2, 0.4), (0.05, 0.2)
     ),
@@ -116,14 +115,28 @@ def diagram(x: str, y: str, mode: Mode, preset: Preset) -> Diagram:
     return Diagram(x, y, getattr(KNOBS[x], preset), getattr(KNOBS[y], preset), experiment)
 
 
+METHODS = (
+    "none",
+    "reverse_kl",
+    "forward_kl",
+    "correct_reverse_kl",
+    "correct_forward_kl",
+    "jensen_shannon",
+    "cokl",
+    "cokl_floor",
+)
+"""What competes for a cell: CoKL w/o term 2 is correct-only forward KL, and w/o term 1 no regularizer at all."""
+
 EXPERIMENTS: dict[Preset, ShiftConfig] = {
-    "paper": dataclasses.replace(
-        SHIFT_PRESETS["paper"], seeds=4, selection_seeds=2, betas=(0.03, 0.1, 0.3, 1.0, 3.0, 10.0), kl_sweep_methods=()
+    "paper": ShiftConfig(
+        methods=METHODS, betas=(0.1, 1.0, 3.0, 10.0, 30.0), seeds=3, selection_seeds=2, steps=300, eval_interval=300
     ),
-    "quick": dataclasses.replace(
-        SHIFT_PRESETS["quick"], seeds=2, selection_seeds=1, betas=(0.1, 1.0, 10.0), kl_sweep_methods=()
+    "quick": ShiftConfig(
+        methods=METHODS, betas=(0.1, 1.0, 10.0), seeds=2, selection_seeds=1, steps=150, eval_interval=150
     ),
 }
+EXPERIMENTS = {name: dataclasses.replace(config, kl_sweep_methods=()) for name, config in EXPERIMENTS.items()}
+"""What every cell trains: the lab with fewer steps, coefficients and seeds, and no KL-batch sweep."""
 
 
 def default_diagrams(preset: Preset) -> list[Diagram]:
@@ -134,17 +147,46 @@ def default_diagrams(preset: Preset) -> list[Diagram]:
     ]
 
 
-def summarize_cell(table: pd.DataFrame) -> dict[str, object]:
+def run(
+    diagrams: list[Diagram], folder: Path, jobs: int | None = None, progress: bool = True
+) -> dict[str, pd.DataFrame]:
+    """Train what is missing of every diagram and return a row per cell of each; see `summarize_cell`.
+
+    Writes FOLDER/NAME/phase.parquet, the last rows of all runs, FOLDER/NAME.csv, a row per cell, and FOLDER/phase.md.
+    Raises InputError for unknown methods and for a folder that cannot be used.
+    """
+    found, pages = {}, ["# Phase diagrams of the task-shift lab\n"]
+    for diagram in diagrams:
+        plans = {f"{x:g}-{y:g}": (config, planned_runs(config)) for x, y, config in diagram.cells()}
+        home, (_, some_runs) = folder / diagram.name, next(iter(plans.values()))
+        code = {"device": "cpu", "regularizer_code": regularizer_code(some_runs)}
+        open_folder(home, {**dataclasses.asdict(diagram), **code})
+        tables = train_plans(plans, home, jobs, progress=progress)
+        places = {f"{x:g}-{y:g}": (x, y) for x, y, _ in diagram.cells()}
+        rows = pd.concat(
+            [final(table).assign(x=places[name][0], y=places[name][1]) for name, table in tables.items()],
+            ignore_index=True,
+        )
+        write_parquet(rows, home / "phase.parquet")
+        cells = summarize(rows)
+        write_text(csv_text(cells), folder / f"{diagram.name}.csv")
+        pages.append(render(diagram, cells))
+        found[diagram.name] = cells
+    write_text("\n".join(pages), folder / "phase.md")
+    return found
+
+
+def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
     """One cell's winner on the reported seeds, CoKL's lead, and what GRPO's drift on the prior task is made of.
 
     table: a shift table of one mode. lead: the winner's Overall less the runner-up's, paired by seed, with the
-    half-width of its 95% interval; winner is "" where GRPO forgets or learns nothing.
+    half-width of its 95% interval. Names are "" and scores NaN where GRPO forgets or learns nothing, or CoKL is absent.
     """
     ends = final(table[table["role"] == "report"]).set_index("seed")
     base, grpo = ends[ends["method"] == "base"], ends[ends["method"] == "none"]
     forgotten = mean_and_half_width(base["prior_correct"] - grpo["prior_correct"])
     learned = mean_and_half_width(grpo["new_correct"] - base["new_correct"])
-    cell: dict[str, object] = {
+    cell: dict[str, Any] = {
         "base_correct": base["prior_correct"].mean(),
         "forgotten": forgotten[0],
         "forgotten_half_width": forgotten[1],
@@ -152,7 +194,9 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, object]:
         "learned_half_width": learned[1],
         **{name: grpo[name].mean() for name in DRIFTS},
         "correct_share": (grpo["correct_drift"] / (grpo["correct_drift"] + grpo["mass_drift"])).mean(),
-        "winner": "",
+        **dict.fromkeys(("winner", "runner_up", "rival"), ""),
+        **dict.fromkeys(("winner_overall", "lead", "lead_half_width"), math.nan),
+        **dict.fromkeys(("cokl_overall", "cokl_lead", "cokl_lead_half_width"), math.nan),
     }
     if min(forgotten[0] - forgotten[1], learned[0] - learned[1]) <= 0 and len(base) > 1:
         return cell
@@ -184,8 +228,6 @@ def explain(cells: pd.DataFrame) -> pd.DataFrame:
 
     Columns: quantity, spearman, p_value, cells; without a row for quantities that are constant over the cells.
     """
-    if "cokl_lead" not in cells:
-        return pd.DataFrame(columns=["quantity", "spearman", "p_value", "cells"])
     known = cells.dropna(subset=["cokl_lead"])
     lines = []
     for quantity in EXPLANATIONS:
@@ -199,7 +241,7 @@ def explain(cells: pd.DataFrame) -> pd.DataFrame:
 def render(diagram: Diagram, cells: pd.DataFrame) -> str:
     """A diagram as Markdown: who wins, CoKL's lead in every cell, and what it goes with."""
     decided = cells[cells["winner"] != ""]
-    wins = decided.assign(clear=decided.get("lead", 0) > decided.get("lead_half_width", 0)).groupby("winner")["clear"]
+    wins = decided.assign(clear=decided["lead"] > decided["lead_half_width"]).groupby("winner")["clear"]
     counts = wins.agg(["size", "sum"]).sort_values("size", ascending=False)
     won = [f"{label(str(m))} {row['size']} ({row['sum']} beyond its interval)" for m, row in counts.iterrows()]
     shown = pd.DataFrame(
@@ -210,7 +252,7 @@ def render(diagram: Diagram, cells: pd.DataFrame) -> str:
             "winner": [label(name) if name else "nothing forgotten or learned" for name in cells["winner"]],
             "lead": _intervals(cells, "lead"),
             "CoKL's lead": _intervals(cells, "cokl_lead"),
-            "over": [label(name) if isinstance(name, str) else "" for name in cells.get("rival", [""] * len(cells))],
+            "over": [label(name) if name else "" for name in cells["rival"]],
             "correct share of GRPO's drift": cells["correct_share"].map("{:.3f}".format),
         }
     )
@@ -221,15 +263,13 @@ def render(diagram: Diagram, cells: pd.DataFrame) -> str:
     mode = diagram.experiment.mode
     return (
         f"## {KNOBS[diagram.x].label} against {KNOBS[diagram.y].label} ({mode})\n\n"
-        f"Won, of {len(cells)} cells: {', '.join(won) or 'none'}. Leads are in points of Overall, paired by seed, with 95% "
-        "t-intervals over the reported seeds.\n\n"
+        f"Won, of {len(cells)} cells: {', '.join(won) or 'none'}. Leads are in points of Overall, paired by seed, with "
+        "95% t-intervals over the reported seeds.\n\n"
         f"{markdown_table(shown)}\nOver the cells, CoKL's lead goes with (Spearman; drifts are GRPO's without KL):\n\n"
         f"{markdown_table(reasons) if len(reasons) else 'Too few cells.'}"
     )
 
 
 def _intervals(cells: pd.DataFrame, column: str) -> list[str]:
-    if column not in cells:
-        return [""] * len(cells)
     pairs = zip(cells[column], cells[f"{column}_half_width"], strict=True)
     return ["" if pd.isna(value) else number(value, half_width, 1) for value, half_width in pairs]
