@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from bandit.config import PRESETS, SweepConfig
+from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
 
 
 @dataclass(frozen=True)
@@ -70,4 +71,30 @@ class Report:
         write_text(render_markdown(table), path)
         print(render_screen(table))
         print(f"written to {path}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Train on one task, then on another with each method; write shift.parquet, tables and figures. Resumes."""
+
+    preset: Literal["paper", "quick"] = "paper"
+    """Where all other defaults come from: Appendix E.3 in miniature, or a smaller lab that ends within a minute."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder to save in and to resume from; runs/shift-PRESET if not given."""
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Processes; one per core if not given."""
+    backend: Literal["loky", "ray"] = "loky"
+    """Processes of this machine, or a Ray cluster: the one RAY_ADDRESS names, or else one started here."""
+    config: Annotated[ShiftConfig, tyro.conf.arg(name="experiment")] = SHIFT_PRESETS["paper"]
+
+    def run(self) -> int:
+        """Train what is missing, write the results and say where they are."""
+        from bandit.shift.results import write
+        from bandit.shift.runner import shift
+
+        folder = self.out or Path("runs") / f"shift-{self.preset}"
+        table = shift(self.config, folder, self.jobs, self.backend)
+        print(f"{len(table)} rows: {folder / 'shift.parquet'}")
+        write(table, self.config, folder)
         return 0

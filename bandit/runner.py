@@ -52,7 +52,8 @@ def sweep(
     device = resolve_device(config.device)
     runs = planned_runs(config)
     folder = Path(out)
-    open_folder(folder, {**config.as_dict(), "device": device, "regularizer_code": code_of({r.method: r.regularizer for r in runs})})
+    code = code_of({run.method: run.regularizer for run in runs})
+    open_folder(folder, {**config.as_dict(), "device": device, "regularizer_code": code})
     workers = Workers(backend, 1 if device == "cuda" else jobs)
 
     references = {seed: folder / "reference" / f"seed-{seed}.npy" for seed in range(config.seeds)}

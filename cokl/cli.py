@@ -14,8 +14,9 @@ from typing import Annotated, Any, Protocol
 
 import tyro
 
-from bandit.commands import Report, Sweep
+from bandit.commands import Report, Shift, Sweep
 from bandit.config import PRESETS
+from bandit.shift.config import SHIFT_PRESETS
 from cokl.errors import InputError
 from figures.commands import Figures, Reproduce, TheoryFigures
 from theory.commands import Check, Optimum
@@ -48,14 +49,17 @@ def _parse(arguments: list[str]) -> Command:
     def named(name: str, command: Any, **options: Any) -> Any:
         return Annotated[command, tyro.conf.subcommand(name, prefix_name=False, **options)]
 
+    labs = (
+        named("sweep", Sweep, default=Sweep(**defaults))
+        | named("report", Report)
+        | named("shift", Shift, default=Shift(preset=preset, config=SHIFT_PRESETS[preset]))
+    )
+
     @dataclass(frozen=True)
     class Bandit:
-        """The controlled multi-solution experiment."""
+        """The controlled multi-solution experiment, and the task-shift lab."""
 
-        command: Annotated[
-            named("sweep", Sweep, default=Sweep(**defaults)) | named("report", Report),  # type: ignore[valid-type]
-            tyro.conf.arg(name=""),
-        ]
+        command: Annotated[labs, tyro.conf.arg(name="")]  # type: ignore[valid-type]
 
     @dataclass(frozen=True)
     class Theory:

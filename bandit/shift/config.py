@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from bandit.config import EnvironmentConfig
 from cokl.assumptions import assumption
-from cokl.options import Coefficients, Integers, Names, require, require_types
+from cokl.options import Coefficients, Integers, Names, require, require_types, separated
 
 Mode = Literal["exact", "sampled"]
 
@@ -75,7 +75,9 @@ class ShiftConfig:
     """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)."""
     cluster_overlap: float = assumption(0.5, "how much the two tasks interfere: 0 is independent inputs, 1 the same")
     """Correlation of each new cluster's centre with its prior counterpart's, in [0, 1]."""
-    correct_overlap: float = assumption(0.0, "1 makes learning the new task practise the prior one, where clusters overlap")
+    correct_overlap: float = assumption(
+        0.0, "where clusters overlap, learning the new task then practises the prior one"
+    )
     """Share of each new cluster's correct actions that are correct for its prior counterpart too, in [0, 1]."""
     hidden: tuple[int, ...] = assumption((64, 64), "wider networks interfere less")
     """Widths of the MLP's hidden layers, which end in Tanh."""
@@ -83,7 +85,7 @@ class ShiftConfig:
     """Soft-label cross-entropy steps on both tasks."""
     pretrain_batch_size: int = assumption(256, "noise of pretraining only")
     """Inputs of both tasks together per pretraining step."""
-    prior_steps: int = assumption(200, "more steps make the reference more correct, and less diverse, on the prior task")
+    prior_steps: int = assumption(200, "more steps make the reference more correct and less diverse")
     """Exact-mode RL steps on the prior task, without a regularizer, that make the base model."""
     learning_rate: float = assumption(1e-3, "with the number of steps, how far training goes and how much is forgotten")
     """Adam's learning rate in all three phases; there is no weight decay."""
@@ -97,13 +99,13 @@ class ShiftConfig:
     """Initial weights and biases are uniform in +-init_scale / sqrt(fan_in)."""
     dtype: Literal["float32", "float64"] = "float32"
     """Arithmetic of training and evaluation."""
-    regularizer_options: Names = ()
+    regularizer_options: Annotated[tuple[str, ...], separated(str, "NAME.FIELD=VALUE")] = ()
     """Options of single regularizers, such as correct_reverse_kl.form=restricted."""
     environment: EnvironmentConfig = field(
         default_factory=lambda: EnvironmentConfig(
             clusters=24,
             input_dim=32,
-            noise=0.7,
+            noise=1.4,
             actions=64,
             correct_actions=8,
             correct_mass=0.1,

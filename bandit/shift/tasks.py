@@ -72,8 +72,8 @@ def families(config: ShiftConfig, seed: int) -> tuple[Environment, Environment]:
     prior, new = (Environment(config.environment, 2 * seed + place) for place in (0, 1))
     rho = config.cluster_overlap
     moved = rho * prior.centers + (1 - rho**2) ** 0.5 * new.centers
-    for inputs, clusters in ((new.train_inputs, new.train_clusters), (new.test_inputs, new.test_clusters)):
-        inputs += (moved - new.centers)[clusters]
+    new.train_inputs += (moved - new.centers)[new.train_clusters]
+    new.test_inputs += (moved - new.centers)[new.test_clusters]
     new.centers = moved
 
     rng = random_generator(seed, ShiftStream.OVERLAP)

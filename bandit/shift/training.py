@@ -64,7 +64,7 @@ class ShiftRun:
 
 @dataclass(frozen=True)
 class Prompts:
-    """A minibatch of one task: inputs (B, D), the base model on them (1, B, A), and uniform numbers (B, G) for rollouts.
+    """A minibatch of one task: inputs (B, D), the base model on them (1, B, A), uniform numbers (B, G) for rollouts.
 
     cached: the base model's responses, (1, B, G_ref), to prompts of the buffer.
     """
@@ -201,7 +201,7 @@ def train(config: ShiftConfig, task: ShiftTask, runs: list[ShiftRun]) -> pd.Data
     first = runs[0]
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
     trainer = Trainer(mlp, config, config.learning_rate)
-    betas = torch.tensor([run.beta for run in runs]).to(task.parameters)
+    betas = torch.tensor([run.beta for run in runs], dtype=task.parameters.dtype)
     objective = OBJECTIVES[first.mode](config, first.method, betas)
     buffer = task.buffer.used_by(first.method)
     new = new_task_prompts(config, task.new_train, task.seed, ShiftStream.NEW_BATCHES)
