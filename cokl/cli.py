@@ -14,11 +14,11 @@ from typing import Annotated, Any, Protocol
 
 import tyro
 
-from bandit.commands import Report, Shift, Sweep
+from bandit.commands import Report, Sweep
 from bandit.config import PRESETS
 from bandit.shift.config import SHIFT_PRESETS
 from cokl.errors import InputError
-from figures.commands import Figures, Reproduce, TheoryFigures
+from figures.commands import DrawnPhase, DrawnShift, Figures, Reproduce, TheoryFigures
 from theory.commands import Check, Optimum
 
 
@@ -52,12 +52,13 @@ def _parse(arguments: list[str]) -> Command:
     labs = (
         named("sweep", Sweep, default=Sweep(**defaults))
         | named("report", Report)
-        | named("shift", Shift, default=Shift(preset=preset, config=SHIFT_PRESETS[preset]))
+        | named("shift", DrawnShift, default=DrawnShift(preset=preset, config=SHIFT_PRESETS[preset]))
+        | named("phase", DrawnPhase)
     )
 
     @dataclass(frozen=True)
     class Bandit:
-        """The controlled multi-solution experiment, and the task-shift lab."""
+        """The controlled multi-solution experiment, the task-shift lab, and its phase diagrams."""
 
         command: Annotated[labs, tyro.conf.arg(name="")]  # type: ignore[valid-type]
 

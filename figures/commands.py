@@ -1,11 +1,11 @@
-"""Commands that draw: `cokl figures` and `cokl reproduce`. Light: heavy imports are inside `run`."""
+"""Commands that draw: `cokl figures`, `cokl reproduce`, the labs with their figures. Light: heavy imports in `run`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from bandit.commands import Report, Sweep, SweepOptions
+from bandit.commands import Phase, Report, Shift, Sweep, SweepOptions
 from theory.commands import Check
 
 
@@ -68,3 +68,34 @@ class Reproduce(SweepOptions):
         figures = (Figures(self.folder), TheoryFigures(self.folder))
         check = Check(out=self.folder / "theory")
         return max(command.run() for command in (sweep, *figures, check, Report(self.folder)))
+
+
+@dataclass(frozen=True)
+class DrawnShift(Shift):
+    """Train on one task, then on another with each method; tables, verdicts on the paper's claims, figures. Resumes."""
+
+    def run(self) -> int:
+        """Run the lab, then draw its figures into FOLDER/figures."""
+        from cokl.files import read_parquet
+        from figures import shift, style
+
+        code = super().run()
+        style.save_all(shift.draw_all(read_parquet(self.folder / "shift.parquet")), self.folder / "figures")
+        return code
+
+
+@dataclass(frozen=True)
+class DrawnPhase(Phase):
+    """Over two knobs of the task-shift lab, which method wins Overall, by how much, and why, as maps. Resumes."""
+
+    def run(self) -> int:
+        """Run every diagram, then draw it into FOLDER/figures."""
+        from bandit.shift.phase import summarize
+        from cokl.files import read_parquet
+        from figures import phase, style
+
+        code = super().run()
+        for diagram in self.diagrams():
+            cells = summarize(read_parquet(self.folder / diagram.name / "phase.parquet"))
+            style.save_all({f"phase_{diagram.name}": phase.draw(diagram, cells)}, self.folder / "figures")
+        return code

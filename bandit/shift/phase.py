@@ -38,46 +38,50 @@ class Knob:
     """A setting of the lab: how figures call it, how it enters a configuration, and its values in each preset."""
 
     label: str
-    apply: Callable[[ShiftConfig, float], ShiftConfig]
+    apply: Callable[[ShiftConfig, Any], ShiftConfig]
     paper: tuple[float, ...]
     quick: tuple[float, ...]
 
 
-def _set(name: str, kind: type = float) -> Callable[[ShiftConfig, float], ShiftConfig]:
-    return lambda config, value: dataclasses.replace(config, **{name: kind(value)})
+def _fields(*names: str) -> Callable[[ShiftConfig, Any], ShiftConfig]:
+    """Sets fields of the experiment."""
+    return lambda config, value: dataclasses.replace(config, **dict.fromkeys(names, value))
 
 
-def _set_environment(name: str, kind: type = float) -> Callable[[ShiftConfig, float], ShiftConfig]:
-    return lambda config, value: dataclasses.replace(
-        config, environment=dataclasses.replace(config.environment, **{name: kind(value)})
-    )
+def _environment(name: str) -> Callable[[ShiftConfig, Any], ShiftConfig]:
+    """Sets a field of both tasks."""
+
+    def apply(config: ShiftConfig, value: Any) -> ShiftConfig:
+        return dataclasses.replace(config, environment=dataclasses.replace(config.environment, **{name: value}))
+
+    return apply
 
 
 KNOBS: dict[str, Knob] = {
-    "reference_correctness": Knob("RL steps on the prior task", _set("prior_steps", int), (0, 40, 80, 200), (40, 200)),
-    "correct_modes": Knob(
-        "correct actions per cluster", _set_environment("correct_actions", int), (2, 4, 8, 16), (2, 8)
+    "reference_correctness": Knob("RL steps on the prior task", _fields("prior_steps"), (0, 40, 80, 200), (40, 200)),
+    "correct_modes": Knob("correct actions per cluster", _environment("correct_actions"), (2, 4, 8, 16), (2, 8)),
+    "cluster_overlap": Knob("overlap of the clusters", _fields("cluster_overlap"), (0.0, 0.3, 0.6, 0.9), (0.3, 0.9)),
+    "correct_overlap": Knob(
+        "overlap of the correct sets", _fields("correct_overlap"), (0.0, 0.25, 0.5, 0.75), (0.0, 0.5)
     ),
-    "cluster_overlap": Knob("overlap of the tasks' clusters", _set("cluster_overlap"), (0, 0.3, 0.6, 0.9), (0.3, 0.9)),
-    "correct_overlap": Knob("overlap of the correct sets", _set("correct_overlap"), (0, 0.25, 0.5, 0.75), (0, 0.5)),
-    "group_size": Knob(
-        "G",
-        lambda config, value: dataclasses.replace(config, group_size=int(value), reference_group_size=int(value)),
-        (2, 4, 8, 16),
-        (2, 8),
-    ),
+    "group_size": Knob("G, responses per group", _fields("group_size", "reference_group_size"), (2, 4, 8, 16), (2, 8)),
     "width": Knob(
         "width of the network",
-        lambda config, value: dataclasses.replace(config, hidden=(int(value),) * len(config.hidden)),
+        lambda config, value: dataclasses.replace(config, hidden=(value,) * len(config.hidden)),
         (16, 32, 64, 128),
         (32, 128),
     ),
-    "buffer_size": Knob("prompts in the buffer", _set("buffer_size", int), (8, 32, 128, 512), (16, 512)),
+    "buffer_size": Knob("prompts in the buffer", _fields("buffer_size"), (8, 32, 128, 512), (16, 512)),
     "correct_mass": Knob(
-        "correctness of the oracles", _set_environment("correct_mass"), (0.03, 0.1, 0.2, 0.4), (0.05, 0.2)
+        "correctness of the oracles", _environment("correct_mass"), (0.03, 0.1, 0.2, 0.4), (0.05, 0.2)
     ),
 }
 """What a diagram can be drawn over."""
+
+
+def _plain(value: float) -> float:
+    """A whole number as int, so that it can count something."""
+    return int(value) if value == int(value) else value
 
 
 @dataclass(frozen=True)
@@ -96,23 +100,30 @@ class Diagram:
         return f"{self.x}-{self.y}"
 
     def cells(self) -> list[tuple[float, float, ShiftConfig]]:
-        """Every pair of values and its experiment."""
+        """Every pair of values and its experiment. Raises InputError for a value that the lab does not take."""
         return [
             (x, y, KNOBS[self.y].apply(KNOBS[self.x].apply(self.experiment, x), y))
-            for x in self.x_values
-            for y in self.y_values
+            for x in map(_plain, self.x_values)
+            for y in map(_plain, self.y_values)
         ]
 
 
-def diagram(x: str, y: str, mode: Mode, preset: Preset) -> Diagram:
-    """The map over two knobs with the preset's values. Raises InputError for a knob that is not in the list."""
+def diagram(
+    x: str,
+    y: str,
+    mode: Mode,
+    preset: Preset,
+    x_values: tuple[float, ...] = (),
+    y_values: tuple[float, ...] = (),
+) -> Diagram:
+    """The map over two knobs, at the preset's values where none are given. Raises InputError for an unknown knob."""
     for name in (x, y):
         if name not in KNOBS:
             raise InputError(f"knobs: {name!r} is not in the list; known: {', '.join(KNOBS)}")
     if x == y:
         raise InputError(f"knobs: expected two different ones, got {x} twice")
     experiment = dataclasses.replace(EXPERIMENTS[preset], mode=mode)
-    return Diagram(x, y, getattr(KNOBS[x], preset), getattr(KNOBS[y], preset), experiment)
+    return Diagram(x, y, x_values or getattr(KNOBS[x], preset), y_values or getattr(KNOBS[y], preset), experiment)
 
 
 METHODS = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -16,6 +15,7 @@ from bandit.claims import markdown_table
 from bandit.shift import scores
 from bandit.shift.claims import Claim, judge
 from bandit.shift.scores import RUN
+from cokl import methods
 from cokl.files import write_text
 
 RAW = ["prior_correct", "new_correct"]
@@ -32,8 +32,9 @@ _CAPTIONS = {
     "beta_search": "Beta search: every coefficient, on the selection seeds, which choose, and on the reported ones.",
     "kl_batch": "KL batch: prompts per update against scores on the reported seeds, at the coefficients that were "
     "trained with more than one batch size.",
-    "zero_correct": "Share of rollout groups without a correct answer on the prior prompts of the KL buffer, mean over "
-    "the evaluated steps after the first. {buffer}",
+    "zero_correct": "Expected share of rollout groups without a correct answer, mean over the evaluated steps after "
+    "the first, on the prompts that the method trains on: all of the buffer, or, filtered, those with a correct reference "
+    "response, which are easier; compare within one kind only.",
     "decomposition": "Drift on the prior task at the end of training, Eq. 7 in nats: D_KL(base || policy) = mass + "
     "correct + incorrect; correct_share is correct / (correct + mass). Prior correctness is itself the mean "
     "correctness mass, so loss of mass is what lowers it; drift within the correct answers changes which are given.",
@@ -66,15 +67,15 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
-def write(table: pd.DataFrame, config: Any, folder: Path) -> list[Claim]:
+def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
     """Write each table as FOLDER/NAME.csv and all with the verdicts as FOLDER/results.md; returns the claims.
 
-    table: a shift table. config: the lab's configuration, whose group size the page names.
+    Raises InputError if the shift table lacks the anchors or the selection seeds.
     """
     made, claims = tables(table), judge(scores.score(table))
     for name, frame in made.items():
         write_text(csv_text(frame), folder / f"{name}.csv")
-    write_text(_page(table, made, claims, config), folder / "results.md")
+    write_text(_page(table, made, claims), folder / "results.md")
     return claims
 
 
@@ -115,7 +116,8 @@ def _zero_correct(compared: pd.DataFrame) -> pd.DataFrame:
     trained = compared[(compared["step"] > 0) & compared["zero_correct_rate"].notna()]
     by = ["mode", "setting", "method", "beta", "kl_prompts"]
     rates = trained.groupby([*by, "seed"], sort=False)["zero_correct_rate"].mean().reset_index()
-    return scores.summarize(rates, by, ["zero_correct_rate"])
+    prompts = ["filtered" if methods.get(name).filtered else "all" for name in rates["method"]]
+    return scores.summarize(rates.assign(buffer=prompts), [*by, "buffer"], ["zero_correct_rate"])
 
 
 def csv_text(frame: pd.DataFrame) -> str:
@@ -145,7 +147,7 @@ def _note(edge: bool, missed: bool) -> str:
     return ", ".join(word for word, holds in (("edge", edge), ("missed", missed)) if holds)
 
 
-def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim], config: Any) -> str:
+def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim]) -> str:
     counts = table.groupby("role")["seed"].nunique()
     parts = [
         "# Task-shift lab",

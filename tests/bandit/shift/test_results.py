@@ -132,7 +132,7 @@ def test_decomposition_and_batches_and_zero_correct_by_loops():
 def test_the_files_hold_the_tables_and_no_negative_zero(tmp_path):
     table = shift_table()
     table.loc[table["method"] == "none", "incorrect_drift"] = -1e-12
-    results.write(table, None, tmp_path)
+    results.write(table, tmp_path)
     for name, frame in results.tables(table).items():
         text = (tmp_path / f"{name}.csv").read_text()
         read = pd.read_csv(tmp_path / f"{name}.csv")
