@@ -147,7 +147,7 @@ def draw_decomposition(decomposition: pd.DataFrame, dynamics: pd.DataFrame) -> F
             for area, column in zip(panel.collections, DRIFTS, strict=True):
                 area.set(**_DRIFT_LOOKS[column][1])
             panel.set_title(label(method), fontsize=7)
-            panel.set_xlabel("Step after the shift")
+            panel.set_xlabel("Step")
             panel.margins(x=0)
             panel.set_ylim(bottom=0)
         looks = [Patch(edgecolor="black", linewidth=0.5, label=name, **look) for name, look in _DRIFT_LOOKS.values()]

@@ -2,7 +2,8 @@
 
 Every measurement is a difference paired by seed, over the reported seeds, with its 95% t-interval, and is written so
 that the paper expects it to be positive. It is taken in each mode, with each method at its own best coefficient
-("best"), at equal adaptation ("matched"), and, for variants of CoKL, at CoKL's own best coefficient ("CoKL's beta").
+("best"), at equal adaptation, interpolated between neighbouring coefficients ("matched"), and, for variants of CoKL, at
+CoKL's own best coefficient ("CoKL's beta").
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bandit.claims import mean_and_half_width
-from bandit.shift.scores import at, best_coefficients, final, label, main_rows, matched_coefficients
+from bandit.shift.scores import at, at_equal_adaptation, best_coefficients, final, label, main_rows
 
 NEGLIGIBLE = 1.0
 """Points of Overall; a gain whose interval ends below this is none. The paper's smallest lead is 1.40 points."""
@@ -152,11 +153,14 @@ class _View:
 
 def _views(scored: pd.DataFrame) -> Iterator[_View]:
     best = best_coefficients(scored)
-    chosen = {"best": best, "matched": matched_coefficients(scored), "CoKL's beta": _at_the_beta_of_cokl(scored, best)}
+    views = {
+        "best": final(at(scored, best)),
+        "matched": at_equal_adaptation(scored),
+        "CoKL's beta": final(at(scored, _at_the_beta_of_cokl(scored, best))),
+    }
     for mode in scored["mode"].unique():
-        for setting, rows in chosen.items():
-            view = final(at(scored, rows[rows["mode"] == mode]))
-            yield _View(str(mode), setting, view)
+        for setting, rows in views.items():
+            yield _View(str(mode), setting, rows[rows["mode"] == mode])
 
 
 def _at_the_beta_of_cokl(scored: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:

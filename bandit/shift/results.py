@@ -33,8 +33,8 @@ _CAPTIONS = {
     "kl_batch": "KL batch: prompts per update against scores on the reported seeds, at the coefficients that were "
     "trained with more than one batch size.",
     "zero_correct": "Expected share of rollout groups without a correct answer, mean over the evaluated steps after "
-    "the first, on the prompts that the method trains on: all of the buffer, or, filtered, those with a correct reference "
-    "response, which are easier; compare within one kind only.",
+    "the first, on the prompts that the method trains on: all of the buffer, or, filtered, those with a correct "
+    "reference response, which are easier; compare within one kind only.",
     "decomposition": "Drift on the prior task at the end of training, Eq. 7 in nats: D_KL(base || policy) = mass + "
     "correct + incorrect; correct_share is correct / (correct + mass). Prior correctness is itself the mean "
     "correctness mass, so loss of mass is what lowers it; drift within the correct answers changes which are given.",

@@ -12,6 +12,8 @@ does not blow up.
 
 from __future__ import annotations
 
+import itertools
+
 import pandas as pd
 
 from bandit.claims import mean_and_half_width
@@ -104,6 +106,32 @@ def settings(scored: pd.DataFrame) -> pd.DataFrame:
     """The reported seeds' rows at each method's best and at its matched coefficient, told apart by column setting."""
     chosen = {"best": best_coefficients(scored), "matched": matched_coefficients(scored)}
     return pd.concat([at(scored, rows).assign(setting=name) for name, rows in chosen.items()], ignore_index=True)
+
+
+def at_equal_adaptation(scored: pd.DataFrame) -> pd.DataFrame:
+    """The reported seeds' final scores where each method's adaptation is 90, between two neighbouring coefficients.
+
+    The pair and its weights are those that make the adaptation 90 on the selection seeds; of several pairs, the one
+    that retains most there. A method that never crosses 90 has no rows. Columns: mode, method, seed, retention,
+    adaptation, overall.
+    """
+    last = main_rows(final(scored))
+    reported = dict(list(last[last["role"] == "report"].set_index("seed").groupby(["mode", "method", "beta"])))
+    names, frames = ["retention", "adaptation", "overall"], []
+    for (mode, method), grid in _selection_means(scored).groupby(["mode", "method"], sort=False):
+        pairs = []
+        for low, high in itertools.pairwise(grid.sort_values("beta").to_dict("records")):
+            excess, next_excess = (point["adaptation"] - MATCHED_ADAPTATION for point in (low, high))
+            if excess * next_excess <= 0 and excess != next_excess:
+                weight = excess / (excess - next_excess)
+                retention = (1 - weight) * low["retention"] + weight * high["retention"]
+                pairs.append((retention, low["beta"], high["beta"], weight))
+        if pairs:
+            _, below, above, weight = max(pairs)
+            low_scores, high_scores = (reported[mode, method, beta][names] for beta in (below, above))
+            mixed = (1 - weight) * low_scores + weight * high_scores
+            frames.append(mixed.reset_index().assign(mode=mode, method=method))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["mode", "method", "seed", *names])
 
 
 def summarize(rows: pd.DataFrame, by: list[str], columns: list[str]) -> pd.DataFrame:
