@@ -22,7 +22,7 @@ from bandit.shift.training import (
     base_rows,
     buffer_prompts,
     evaluate,
-    new_task_prompts,
+    rl_prompts,
     train,
 )
 from cokl import methods
@@ -96,7 +96,7 @@ def naive_run(config: ShiftConfig, task: ShiftTask, run: ShiftRun) -> pd.DataFra
             ),
             responses=buffer.responses[kept],
         )
-    new = new_task_prompts(config, task.new_train, task.seed, ShiftStream.NEW_BATCHES)
+    new = rl_prompts(config, task.new_train, task.seed, ShiftStream.NEW_BATCHES)
     kl = buffer_prompts(config, buffer, task.seed, max(run.kl_prompts, 1))
     rows = [naive_metrics(config, task, buffer.prompts, mlp)]
     for step in range(config.steps):
