@@ -121,8 +121,9 @@ class ShiftConfig:
             values = getattr(self, name)
             require(len(values) > 0, name, "at least one value", "an empty list")
             require(len(set(values)) == len(values), name, "different values", ",".join(map(str, values)))
-        for beta in (*self.betas, self.kl_sweep_beta):
+        for beta in self.betas:
             require(beta > 0, "betas", "finite coefficients > 0", beta)
+        require(self.kl_sweep_beta > 0, "kl_sweep_beta", "a finite coefficient > 0", self.kl_sweep_beta)
         for name in _COUNTS:
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         for name in ("selection_seeds", "prior_steps"):

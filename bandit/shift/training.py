@@ -169,7 +169,7 @@ def base_parameters(config: ShiftConfig, seed: int) -> Tensor:
     split = FrozenPolicy(config, mlp.parameters()[0]).on(prior.train_inputs, prior.correct[prior.train_clusters])
     trainer = Trainer(mlp, config, config.learning_rate)
     exact = Exact(config, methods.get("none"), torch.zeros(1).to(mlp.flat))
-    batches = new_task_prompts(config, split, seed, ShiftStream.PRIOR_BATCHES)
+    batches = rl_prompts(config, split, seed, ShiftStream.PRIOR_BATCHES)
     for step in range(config.prior_steps):
         if step % config.optimizer_steps == 0:
             loss = JointLoss(exact, next(batches), None)
@@ -177,7 +177,7 @@ def base_parameters(config: ShiftConfig, seed: int) -> Tensor:
     return mlp.parameters()[0]
 
 
-def new_task_prompts(config: ShiftConfig, split: Split, seed: int, batches: ShiftStream) -> Iterator[Prompts]:
+def rl_prompts(config: ShiftConfig, split: Split, seed: int, batches: ShiftStream) -> Iterator[Prompts]:
     """Endless minibatches of the task that RL is on; the same for all runs of a seed."""
     rng, uniforms = random_generator(seed, batches), random_generator(seed, ShiftStream.NEW_ROLLOUTS)
     while True:
@@ -204,7 +204,7 @@ def train(config: ShiftConfig, task: ShiftTask, runs: list[ShiftRun]) -> pd.Data
     betas = torch.tensor([run.beta for run in runs], dtype=task.parameters.dtype)
     objective = OBJECTIVES[first.mode](config, first.method, betas)
     buffer = task.buffer.used_by(first.method)
-    new = new_task_prompts(config, task.new_train, task.seed, ShiftStream.NEW_BATCHES)
+    new = rl_prompts(config, task.new_train, task.seed, ShiftStream.NEW_BATCHES)
     kl = buffer_prompts(config, buffer, task.seed, first.kl_prompts) if first.kl_prompts else None
     frames = []
     for done in range(config.steps + 1):
