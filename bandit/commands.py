@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from bandit.config import PRESETS, SweepConfig
+from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
+from cokl.errors import InputError
+from cokl.options import Names, separated
+
+if TYPE_CHECKING:
+    from bandit.shift.phase import Diagram
+
+_Numbers = Annotated[tuple[float, ...], separated(float, "VALUE")]
 
 
 @dataclass(frozen=True)
@@ -70,4 +78,82 @@ class Report:
         write_text(render_markdown(table), path)
         print(render_screen(table))
         print(f"written to {path}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Train on one task, then on another with each method; write shift.parquet, tables and figures. Resumes."""
+
+    preset: Literal["paper", "quick"] = "paper"
+    """Where all other defaults come from: Appendix E.3 in miniature, or a smaller lab that ends within a minute."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder to save in and to resume from; runs/shift-PRESET if not given."""
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Processes; one per core if not given."""
+    backend: Literal["loky", "ray"] = "loky"
+    """Processes of this machine, or a Ray cluster: the one RAY_ADDRESS names, or else one started here."""
+    config: Annotated[ShiftConfig, tyro.conf.arg(name="experiment")] = SHIFT_PRESETS["paper"]
+
+    @property
+    def folder(self) -> Path:
+        """Where results go."""
+        return self.out or Path("runs") / f"shift-{self.preset}"
+
+    def run(self) -> int:
+        """Train what is missing, write the results, and say what was found and where it is."""
+        from bandit.shift.results import summary, write
+        from bandit.shift.runner import shift
+
+        table = shift(self.config, self.folder, self.jobs, self.backend)
+        write(table, self.folder)
+        print(summary(table))
+        print(f"{len(table)} rows: {self.folder / 'shift.parquet'}; tables and verdicts: {self.folder / 'results.md'}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Over two knobs of the task-shift lab, which method wins Overall, by how much, and why. Resumes."""
+
+    preset: Literal["paper", "quick"] = "paper"
+    """How many cells, and how large their experiments."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder to save in and to resume from; runs/phase-PRESET if not given."""
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Processes; one per core if not given."""
+    knobs: Names = ()
+    """Two of reference_correctness, correct_modes, cluster_overlap, correct_overlap, group_size, width, buffer_size and
+    correct_mass; the first two in expectations and cluster_overlap with group_size in samples if not given."""
+    mode: Literal["exact", "sampled"] = "exact"
+    """For knobs of your own: expectations over the action space, or sampled groups of responses."""
+    x_values: _Numbers = ()
+    """Values of the first knob; the preset's if not given."""
+    y_values: _Numbers = ()
+    """Values of the second knob; the preset's if not given."""
+
+    @property
+    def folder(self) -> Path:
+        """Where results go."""
+        return self.out or Path("runs") / f"phase-{self.preset}"
+
+    def diagrams(self) -> list[Diagram]:
+        """What is asked for. Raises InputError for knobs that are not in the list."""
+        from bandit.shift.phase import default_diagrams, diagram
+
+        if len(self.knobs) == 2:
+            return [diagram(*self.knobs, self.mode, self.preset, self.x_values, self.y_values)]
+        if self.knobs or self.x_values or self.y_values:
+            raise InputError(
+                f"knobs: expected two names, got {','.join(self.knobs) or 'none'}; values need their knobs"
+            )
+        return default_diagrams(self.preset)
+
+    def run(self) -> int:
+        """Train what is missing, write every diagram, and say what was found and where it is."""
+        from bandit.shift.phase import run
+
+        run(self.diagrams(), self.folder, self.jobs)
+        print((self.folder / "phase.md").read_text(encoding="utf-8"))
+        print(f"written to {self.folder / 'phase.md'}")
         return 0

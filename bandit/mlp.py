@@ -11,12 +11,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bandit.config import SweepConfig
+
+class AdamConfig(Protocol):
+    """The fields of a configuration that `Trainer` reads."""
+
+    @property
+    def max_gradient_norm(self) -> float:
+        """Each run's gradient is clipped to this norm."""
+
+    @property
+    def adam_betas(self) -> tuple[float, float]:
+        """Decay rates of Adam's moments."""
+
+    @property
+    def adam_epsilon(self) -> float:
+        """The constant in Adam's denominator."""
 
 
 def initial_parameters(sizes: Sequence[int], scale: float, rng: np.random.Generator) -> Tensor:
@@ -102,7 +117,7 @@ class StackedMLP:
 class Trainer:
     """Adam on a stack of MLPs, each run's mean gradient clipped to its own norm."""
 
-    def __init__(self, mlp: StackedMLP, config: SweepConfig, learning_rate: float) -> None:
+    def __init__(self, mlp: StackedMLP, config: AdamConfig, learning_rate: float) -> None:
         self.mlp = mlp
         self.max_norm = config.max_gradient_norm
         mlp.flat.grad = mlp.flat_gradient

@@ -45,7 +45,8 @@ def minibatches(config: SweepConfig, seed: int, stream: Stream) -> Iterator[Tens
             left = left[config.batch_size :]
 
 
-def _cross_entropy_gradient(logits: Tensor, labels: Tensor) -> Tensor:
+def cross_entropy_gradient(logits: Tensor, labels: Tensor) -> Tensor:
+    """(R, B, A): logit gradient of the soft-label cross-entropy; labels are (B, A) probabilities."""
     return logits.softmax(-1) - labels
 
 
@@ -62,7 +63,7 @@ def pretrain(config: SweepConfig, seed: int, device: str, dtype: torch.dtype) ->
     for _ in range(config.pretrain_steps):
         batch = next(batches).to(device)
         labels = oracle[clusters[batch]]
-        trainer.step(inputs[batch][None], partial(_cross_entropy_gradient, labels=labels))
+        trainer.step(inputs[batch][None], partial(cross_entropy_gradient, labels=labels))
     return mlp.parameters()[0]
 
 

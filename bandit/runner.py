@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import itertools
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,7 @@ from bandit.workers import Work, Workers, one_thread
 from cokl import regularizers
 from cokl.errors import InputError
 from cokl.files import read_array, read_parquet, write_parquet
+from cokl.regularizers import Regularizer
 
 # Stacked runs per process: enough to amortise the reference's share, few enough for activations to stay in cache.
 RUNS_PER_CHUNK_CPU = 5
@@ -50,7 +52,8 @@ def sweep(
     device = resolve_device(config.device)
     runs = planned_runs(config)
     folder = Path(out)
-    open_folder(folder, {**config.as_dict(), "device": device, "regularizer_code": _code_of(runs)})
+    code = code_of({run.method: run.regularizer for run in runs})
+    open_folder(folder, {**config.as_dict(), "device": device, "regularizer_code": code})
     workers = Workers(backend, 1 if device == "cuda" else jobs)
 
     references = {seed: folder / "reference" / f"seed-{seed}.npy" for seed in range(config.seeds)}
@@ -110,17 +113,17 @@ def _chunks(runs: list[Run], device: str) -> list[list[Run]]:
     return chunks
 
 
-def _code_of(runs: list[Run]) -> dict[str, str]:
-    """A hash of each swept regularizer's class, so that changed code does not go on with the results of old code."""
+def code_of(used: Mapping[str, Regularizer | None]) -> dict[str, str]:
+    """A hash of each regularizer's class by method, so that changed code does not go on with results of old code."""
     hashes = {}
-    for run in runs:
-        if run.regularizer is not None and run.method not in hashes:
+    for method, regularizer in used.items():
+        if regularizer is not None:
             try:
-                code = inspect.getsource(type(run.regularizer)).encode()
+                code = inspect.getsource(type(regularizer)).encode()
             except (OSError, TypeError):  # typed into an interpreter: no source to be had, only bytecode
-                functions = [f.__code__ for f in vars(type(run.regularizer)).values() if hasattr(f, "__code__")]
+                functions = [f.__code__ for f in vars(type(regularizer)).values() if hasattr(f, "__code__")]
                 code = b"".join(f.co_code + repr((f.co_names, f.co_consts)).encode() for f in functions)
-            hashes[run.method] = hashlib.sha256(code).hexdigest()[:16]
+            hashes[method] = hashlib.sha256(code).hexdigest()[:16]
     return hashes
 
 

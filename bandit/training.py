@@ -90,7 +90,7 @@ def train(config: SweepConfig, task: SeedTask, runs: list[Run]) -> pd.DataFrame:
     for done in range(config.steps + 1):
         if done % config.eval_interval == 0 or done == config.steps:
             metrics = evaluate(config, task, mlp)
-            _require_finite(metrics, runs, done)
+            require_finite(metrics, [(run.method, run.beta, run.seed) for run in runs], done)
             identity = {"seed": task.seed, "method": [r.method for r in runs], "beta": [r.beta for r in runs]}
             frames.append(pd.DataFrame({**identity, "step": done, **metrics}))
         if done < config.steps:
@@ -99,12 +99,13 @@ def train(config: SweepConfig, task: SeedTask, runs: list[Run]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _require_finite(metrics: dict[str, list[float]], runs: list[Run], step: int) -> None:
+def require_finite(metrics: dict[str, list[float]], runs: list[tuple[str, float, int]], step: int) -> None:
+    """Hold the runs' metrics to be finite. runs: method, beta and seed of each. Raises InputError for one diverged."""
     for name, values in metrics.items():
-        for run, value in zip(runs, values, strict=True):
+        for (method, beta, seed), value in zip(runs, values, strict=True):
             if not math.isfinite(value):
                 raise InputError(
-                    f"{run.method} at beta {run.beta:g}, seed {run.seed}: {name} is {value} at step {step}; "
+                    f"{method} at beta {beta:g}, seed {seed}: {name} is {value} at step {step}; "
                     "the run diverged, so lower learning_rate or look at the environment's settings"
                 )
 
@@ -137,18 +138,24 @@ def _gradient(logits: Tensor, groups: list[tuple[slice, Objective | FusedObjecti
 
 
 def evaluate(config: SweepConfig, task: SeedTask, mlp: StackedMLP) -> dict[str, list[float]]:
-    """Each run's metrics, averaged over the test inputs; sums are taken in float64."""
-    inputs = task.test.inputs
-    runs = mlp.blocks[0].shape[0]
-    block = max(1, _LOGITS_PER_BLOCK // (runs * config.environment.actions))
+    """Each run's metrics, averaged over the test inputs."""
+    return averages(mlp, task.test, partial(policy_metrics, config))
+
+
+def averages(
+    mlp: StackedMLP, split: Split, metrics: Callable[[Policy, Policy], dict[str, Tensor]]
+) -> dict[str, list[float]]:
+    """Each run's mean over the split of `metrics`, (R, B) each, of policy and reference; sums are in float64."""
+    runs, _, actions = mlp.blocks[-1].shape
+    block = max(1, _LOGITS_PER_BLOCK // (runs * actions))
     totals: dict[str, Tensor] = {}
-    for start in range(0, len(inputs), block):
+    for start in range(0, len(split.inputs), block):
         rows = slice(start, start + block)
-        reference = task.test.reference(rows)
-        policy = Policy(mlp.forward(inputs[rows][None]), reference.correct)
-        for name, values in policy_metrics(config, policy, reference).items():
+        reference = split.reference(rows)
+        policy = Policy(mlp.forward(split.inputs[rows][None]), reference.correct)
+        for name, values in metrics(policy, reference).items():
             totals[name] = totals.get(name, 0) + values.double().sum(-1)
-    return {name: (total / len(inputs)).tolist() for name, total in totals.items()}
+    return {name: (total / len(split.inputs)).tolist() for name, total in totals.items()}
 
 
 def policy_metrics(config: SweepConfig, policy: Policy, reference: Policy) -> dict[str, Tensor]:

@@ -17,8 +17,18 @@ import tyro
 
 from bandit.commands import Report, Sweep
 from bandit.config import PRESETS
+from bandit.shift.config import SHIFT_PRESETS
 from cokl.errors import InputError
-from figures.commands import Figures, LLMReport, LLMRun, LLMTables, Reproduce, TheoryFigures
+from figures.commands import (
+    DrawnPhase,
+    DrawnShift,
+    Figures,
+    LLMReport,
+    LLMRun,
+    LLMTables,
+    Reproduce,
+    TheoryFigures,
+)
 from llm_bridge import commands as llm
 from llm_bridge.report_commands import CheckPaper, Normalize, ValidateReward
 from theory.commands import Check, Optimum
@@ -53,14 +63,18 @@ def _parse(arguments: list[str]) -> Command:
     def named(name: str, command: Any, **options: Any) -> Any:
         return Annotated[command, tyro.conf.subcommand(name, prefix_name=False, **options)]
 
+    labs = (
+        named("sweep", Sweep, default=Sweep(**defaults))
+        | named("report", Report)
+        | named("shift", DrawnShift, default=DrawnShift(preset=preset, config=SHIFT_PRESETS[preset]))
+        | named("phase", DrawnPhase)
+    )
+
     @dataclass(frozen=True)
     class Bandit:
-        """The controlled multi-solution experiment."""
+        """The controlled multi-solution experiment, the task-shift lab, and its phase diagrams."""
 
-        command: Annotated[
-            named("sweep", Sweep, default=Sweep(**defaults)) | named("report", Report),  # type: ignore[valid-type]
-            tyro.conf.arg(name=""),
-        ]
+        command: Annotated[labs, tyro.conf.arg(name="")]  # type: ignore[valid-type]
 
     @dataclass(frozen=True)
     class Theory:

@@ -45,3 +45,4 @@ def require(holds: bool, name: str, expected: str, got: Any) -> None:
 
 Names = Annotated[tuple[str, ...], separated(str, "NAME")]
 Coefficients = Annotated[tuple[float, ...], separated(float, "BETA")]
+Integers = Annotated[tuple[int, ...], separated(int, "N")]

@@ -1,4 +1,4 @@
-"""Commands that draw: `cokl figures` and `cokl reproduce`. Light: heavy imports are inside `run`."""
+"""Commands that draw: `cokl figures`, `cokl reproduce`, the labs with their figures. Light: heavy imports in `run`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tyro
 
-from bandit.commands import Report, Sweep, SweepOptions
+from bandit.commands import Phase, Report, Shift, Sweep, SweepOptions
 from cokl.options import Names
 from llm_bridge import commands as llm_commands
 from theory.commands import Check
@@ -137,3 +137,34 @@ def _draw_llm(folder: Path) -> int:
 
     style.save_all(llm.draw(read_results(folder / "report")), folder / "report")
     return 0
+
+
+@dataclass(frozen=True)
+class DrawnShift(Shift):
+    """Train on one task, then on another with each method; tables, verdicts on the paper's claims, figures. Resumes."""
+
+    def run(self) -> int:
+        """Run the lab, then draw its figures into FOLDER/figures."""
+        from cokl.files import read_parquet
+        from figures import shift, style
+
+        code = super().run()
+        style.save_all(shift.draw_all(read_parquet(self.folder / "shift.parquet")), self.folder / "figures")
+        return code
+
+
+@dataclass(frozen=True)
+class DrawnPhase(Phase):
+    """Over two knobs of the task-shift lab, which method wins Overall, by how much, and why, as maps. Resumes."""
+
+    def run(self) -> int:
+        """Run every diagram, then draw it into FOLDER/figures."""
+        from bandit.shift.phase import summarize
+        from cokl.files import read_parquet
+        from figures import phase, style
+
+        code = super().run()
+        for diagram in self.diagrams():
+            cells = summarize(read_parquet(self.folder / diagram.name / "phase.parquet"))
+            style.save_all({f"phase_{diagram.name}": phase.draw(diagram, cells)}, self.folder / "figures")
+        return code

@@ -64,6 +64,7 @@ class MethodStyle:
 
 METHOD_STYLES = {
     "reference": MethodStyle("#000000", "*"),
+    "base": MethodStyle("#000000", "*"),
     "none": MethodStyle("#000000", "X"),
     "grpo": MethodStyle("#000000", "X"),
     "cokl": MethodStyle("#D55E00", "o"),
@@ -76,10 +77,11 @@ METHOD_STYLES = {
     "correct_reverse_kl": MethodStyle("#7A4B94", "d", (5, 1.2, 1.2, 1.2)),
     "cokl_without_term1": MethodStyle("#8C564B", "<", (2.5, 1.2)),
     "cokl_without_term2": MethodStyle("#7F7F7F", ">", (1.2, 1.2)),
+    "cokl_floor": MethodStyle("#999933", "p", (5, 1.2)),
 }
 
-_SPARE_COLORS = ["#332288", "#117733", "#882255", "#999933"]
-_SPARE_MARKERS = "hp8H"
+_SPARE_COLORS = ["#332288", "#117733", "#882255", "#DDCC77"]
+_SPARE_MARKERS = "h8H4"
 
 
 def method_style(method: str) -> MethodStyle:

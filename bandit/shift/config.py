@@ -1,0 +1,187 @@
+"""Configuration of the task-shift lab: Appendix E.3 in miniature. No heavy imports here.
+
+What the paper does not say, or what only a simulator has, is declared with `assumption`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from bandit.config import EnvironmentConfig
+from cokl.assumptions import assumption
+from cokl.options import Coefficients, Integers, Names, require, require_types, separated
+
+Mode = Literal["exact", "sampled"]
+
+# Seeds that choose coefficients are numbered from here, apart from the reported ones however many those are.
+FIRST_SELECTION_SEED = 1000
+
+METHODS = (
+    "none",
+    "reverse_kl",
+    "forward_kl",
+    "correct_reverse_kl",
+    "correct_forward_kl",
+    "cokl",
+    "cokl_without_term1",
+    "cokl_without_term2",
+    "cokl_floor",
+    "entropy",
+    "jensen_shannon",
+)
+
+
+@dataclass(frozen=True)
+class ShiftConfig:
+    """Which runs to train on two task families, and how."""
+
+    mode: Literal["both", "exact", "sampled"] = "both"
+    """Expectations over the action space, sampled groups of responses, or both one after the other."""
+    methods: Names = METHODS
+    """What to train: names that `cokl.methods.get` knows; "none" is GRPO w/o KL."""
+    betas: Coefficients = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+    """Coefficients of every regularizer; each method's best one is chosen on the selection seeds."""
+    seeds: int = 5
+    """Reported seeds, 0 to N - 1; each draws its own tasks, inputs, initialisation, buffer and minibatches."""
+    selection_seeds: int = assumption(3, "the luck in the choice of each method's coefficient")
+    """Further seeds, 1000 to 1000 + N - 1, on which coefficients are chosen and nothing is reported."""
+    steps: int = 600
+    """Optimizer steps on the new task."""
+    eval_interval: int = 60
+    """Steps between evaluations; the first and the last step are always evaluated."""
+    batch_size: int = 64
+    """New-task prompts per step."""
+    group_size: int = 8
+    """G, fresh rollouts per prompt of either task; in expectations, the size of GRPO's group."""
+    reference_group_size: int = 8
+    """G_ref, cached reference responses per prompt of the buffer."""
+    buffer_size: int = 512
+    """Prior-task prompts in the buffer, before the filtered methods leave out those without a correct response."""
+    kl_groups: int = 16
+    """Response groups per update: 16 prompts for a method that weights one stream of responses, 8 for one with two."""
+    kl_sweep: Integers = (8, 16, 32, 64)
+    """Prompts per update in the KL-batch sweep."""
+    kl_sweep_methods: Names = ("cokl", "correct_forward_kl")
+    """Methods in the KL-batch sweep, which runs on the reported seeds."""
+    kl_sweep_beta: float = 1.0
+    """The coefficient in the KL-batch sweep."""
+    optimizer_steps: int = assumption(
+        2, "1 keeps every ratio at 1; more steps per rollout let the clipping ranges bind and gamma differ from delta"
+    )
+    """mu, optimizer steps on one batch of rollouts; exact mode keeps its minibatch as long."""
+    epsilon_is: float = assumption(0.2, "without effect at one optimizer step per rollout")
+    """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)."""
+    cluster_overlap: float = assumption(0.5, "how much the two tasks interfere: 0 is independent inputs, 1 the same")
+    """Correlation of each new cluster's centre with its prior counterpart's, in [0, 1]."""
+    correct_overlap: float = assumption(
+        0.0, "where clusters overlap, learning the new task then practises the prior one"
+    )
+    """Share of each new cluster's correct actions that are correct for its prior counterpart too, in [0, 1]."""
+    hidden: tuple[int, ...] = assumption((64, 64), "wider networks interfere less")
+    """Widths of the MLP's hidden layers, which end in Tanh."""
+    pretrain_steps: int = assumption(400, "how closely the first policy matches the oracles of both tasks")
+    """Soft-label cross-entropy steps on both tasks."""
+    pretrain_batch_size: int = assumption(256, "noise of pretraining only")
+    """Inputs of both tasks together per pretraining step."""
+    prior_steps: int = assumption(200, "more steps make the reference more correct and less diverse")
+    """Exact-mode RL steps on the prior task, without a regularizer, that make the base model."""
+    learning_rate: float = assumption(1e-3, "with the number of steps, how far training goes and how much is forgotten")
+    """Adam's learning rate in all three phases; there is no weight decay."""
+    max_gradient_norm: float = assumption(1.0, "bounds the first steps; Adam's scale does not depend on it later")
+    """Each run's gradient is clipped to this norm."""
+    adam_betas: tuple[float, float] = (0.9, 0.95)
+    """Decay rates of Adam's moments."""
+    adam_epsilon: float = assumption(1e-8, "matters only where gradients vanish, at saturated policies")
+    """The constant in Adam's denominator."""
+    init_scale: float = assumption(1.0, "how far pretraining gets in its steps")
+    """Initial weights and biases are uniform in +-init_scale / sqrt(fan_in)."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Arithmetic of training and evaluation."""
+    regularizer_options: Annotated[tuple[str, ...], separated(str, "NAME.FIELD=VALUE")] = ()
+    """Options of single regularizers, such as correct_reverse_kl.form=restricted."""
+    environment: EnvironmentConfig = field(
+        default_factory=lambda: EnvironmentConfig(
+            clusters=24,
+            input_dim=32,
+            noise=1.4,
+            actions=64,
+            correct_actions=8,
+            correct_mass=0.1,
+            train_inputs=4000,
+            test_inputs=500,
+        )
+    )
+    """Either task family's clusters, oracle and inputs."""
+
+    def __post_init__(self) -> None:
+        require_types(self, "")
+        for name in ("methods", "betas"):
+            values = getattr(self, name)
+            require(len(values) > 0, name, "at least one value", "an empty list")
+            require(len(set(values)) == len(values), name, "different values", ",".join(map(str, values)))
+        for beta in self.betas:
+            require(beta > 0, "betas", "finite coefficients > 0", beta)
+        require(self.kl_sweep_beta > 0, "kl_sweep_beta", "a finite coefficient > 0", self.kl_sweep_beta)
+        for name in _COUNTS:
+            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        for name in ("selection_seeds", "prior_steps"):
+            require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
+        require(self.seeds <= FIRST_SELECTION_SEED, "seeds", f"at most {FIRST_SELECTION_SEED}", self.seeds)
+        require(self.group_size >= 2, "group_size", "at least 2, for GRPO compares responses", self.group_size)
+        require(0 < self.epsilon_is < 1, "epsilon_is", "a number in (0, 1)", self.epsilon_is)
+        require(all(size >= 1 for size in self.kl_sweep), "kl_sweep", "sizes of at least 1", self.kl_sweep)
+        for name in ("cluster_overlap", "correct_overlap"):
+            require(0 <= getattr(self, name) <= 1, name, "a number in [0, 1]", getattr(self, name))
+        for name in ("learning_rate", "max_gradient_norm", "init_scale", "adam_epsilon"):
+            require(getattr(self, name) > 0, name, "a finite number > 0", getattr(self, name))
+        require(all(0 <= b < 1 for b in self.adam_betas), "adam_betas", "two numbers in [0, 1)", self.adam_betas)
+        require(all(width >= 1 for width in self.hidden), "hidden", "widths of at least 1", self.hidden)
+        enough = self.environment.train_inputs
+        require(self.buffer_size <= enough, "buffer_size", f"at most the {enough} training inputs", self.buffer_size)
+        shared = self.environment.shared_environment
+        require(not shared, "environment.shared_environment", "False: each seed draws its own two tasks", shared)
+        sharable = self.environment.actions - self.environment.correct_actions
+        own = self.environment.correct_actions - self.shared_correct_actions
+        require(own <= sharable, "correct_overlap", f"at most {sharable} correct actions of the new task's own", own)
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The modes to train in."""
+        return ("exact", "sampled") if self.mode == "both" else (self.mode,)
+
+    @property
+    def shared_correct_actions(self) -> int:
+        """How many of a cluster's correct actions are correct for its counterpart too."""
+        return round(self.correct_overlap * self.environment.correct_actions)
+
+    @property
+    def roles(self) -> dict[int, str]:
+        """Every seed, and whether it is for "report" or for "selection"."""
+        report = dict.fromkeys(range(self.seeds), "report")
+        selection = range(FIRST_SELECTION_SEED, FIRST_SELECTION_SEED + self.selection_seeds)
+        return report | dict.fromkeys(selection, "selection")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values, nested as the dataclasses are."""
+        return dataclasses.asdict(self)
+
+
+_COUNTS = (
+    "seeds",
+    "steps",
+    "eval_interval",
+    "batch_size",
+    "reference_group_size",
+    "buffer_size",
+    "kl_groups",
+    "optimizer_steps",
+    "pretrain_steps",
+    "pretrain_batch_size",
+)
+
+SHIFT_PRESETS: dict[str, ShiftConfig] = {
+    "paper": ShiftConfig(),
+    "quick": ShiftConfig(betas=(0.03, 0.3, 3.0), seeds=2, selection_seeds=1, steps=300, eval_interval=60),
+}

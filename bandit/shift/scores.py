@@ -1,0 +1,163 @@
+"""Scores of the task-shift lab: dual-anchor normalization (E.5), and the coefficients at which methods are compared.
+
+A shift table has a row per evaluated step: seed, mode, method, beta, step, prior_correct, new_correct, conditional_kl,
+mass_drift, correct_drift, incorrect_drift, zero_correct_rate, role and kl_prompts. Method "base" is the policy before
+the shift (step 0), "none" is GRPO without KL; role is "report", or "selection" for the seeds that only choose
+coefficients.
+
+Assumption beyond the paper: the anchors are means over seeds, and each seed's score is that of the linearised ratio, so
+that scores average to the ratio of means, intervals take in the spread of the anchors, and a seed that forgets little
+does not blow up.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pandas as pd
+
+from bandit.claims import mean_and_half_width
+from cokl import methods
+from cokl.errors import InputError
+from cokl.normalization import dual_anchor
+
+RUN = ["mode", "method", "beta", "kl_prompts"]
+"""What names a run, up to its seed."""
+
+MATCHED_ADAPTATION = 90.0
+"""The common target: new-task correctness that is 10% of GRPO's gain short of GRPO's."""
+
+MATCH_TOLERANCE = 5.0
+"""A method whose adaptation on the selection seeds is further from the target has missed the match."""
+
+ANCHORS = ("base", "none")
+
+_SCORES = (("retention", "prior_correct", "none", "base"), ("adaptation", "new_correct", "base", "none"))
+
+
+def score(table: pd.DataFrame) -> pd.DataFrame:
+    """The shift table with columns retention, adaptation and their mean, overall; base 100 and GRPO 0 for retention.
+
+    Seeds of one role are normalized by their own anchors: choosing on the selection seeds sees no reported seed.
+    Raises InputError if an anchor is missing or the anchors coincide.
+    """
+    table = table.reset_index(drop=True)
+    scored, last = table.copy(), final(table)
+    seeds = ["mode", "role", "seed"]
+    anchors = {method: last[last["method"] == method].set_index(seeds) for method in ANCHORS}
+    place = pd.MultiIndex.from_frame(table[seeds])
+    for name, column, zero, hundred in _SCORES:
+        ends = {"zero": anchors[zero][column].reindex(place), "hundred": anchors[hundred][column].reindex(place)}
+        rows = table[[*RUN, "role", "step"]].assign(value=table[column], **{k: v.to_numpy() for k, v in ends.items()})
+        if rows[["zero", "hundred"]].isna().any(axis=None):
+            raise InputError("the shift table lacks base or none for some seeds; add none to the methods")
+        means = rows.groupby([*RUN, "role", "step"], dropna=False)[["value", "zero", "hundred"]].transform("mean")
+        ratio = dual_anchor(means["value"], means["zero"], means["hundred"], name)
+        residual = 100 * (rows["value"] - rows["zero"]) - ratio * (rows["hundred"] - rows["zero"])
+        scored[name] = ratio + residual / (means["hundred"] - means["zero"])
+    scored["overall"] = (scored["retention"] + scored["adaptation"]) / 2
+    return scored
+
+
+def label(method: str) -> str:
+    """How tables and figures call a method."""
+    return "Base" if method == "base" else methods.get(method).label
+
+
+def final(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each run's last step."""
+    return table[table["step"] == table.groupby([*RUN, "role", "seed"], dropna=False)["step"].transform("max")]
+
+
+def main_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows at each method's main KL batch: the one trained with most coefficients, the smallest of several."""
+    counts = table.groupby(["mode", "method", "kl_prompts"], dropna=False)["beta"].nunique().reset_index()
+    counts = counts.sort_values(["beta", "kl_prompts"], ascending=[False, True])
+    main = counts.drop_duplicates(["mode", "method"]).drop(columns="beta")
+    return table.merge(main, on=["mode", "method", "kl_prompts"])
+
+
+def best_coefficients(scored: pd.DataFrame) -> pd.DataFrame:
+    """For each mode and method the coefficient with the highest Overall on the selection seeds.
+
+    Columns: those of RUN; edge, whether it is the grid's smallest or largest; missed, always False.
+    """
+    means = _selection_means(scored)
+    return _chosen(means, means["overall"]).assign(missed=False)
+
+
+def matched_coefficients(scored: pd.DataFrame) -> pd.DataFrame:
+    """For each mode and regularized method the coefficient whose adaptation on the selection seeds is closest to 90.
+
+    Columns: those of RUN; edge; missed, whether it is further from the target than the tolerance.
+    """
+    means = _selection_means(scored)
+    means = means[~means["method"].isin(ANCHORS)]
+    distance = (means["adaptation"] - MATCHED_ADAPTATION).abs()
+    return _chosen(means.assign(missed=distance > MATCH_TOLERANCE), -distance)
+
+
+def at(scored: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
+    """The reported seeds' rows of the chosen coefficients, all steps, in the chosen order."""
+    return chosen.merge(scored[scored["role"] == "report"], on=RUN)
+
+
+def settings(scored: pd.DataFrame) -> pd.DataFrame:
+    """The reported seeds' rows at each method's best and at its matched coefficient, told apart by column setting."""
+    chosen = {"best": best_coefficients(scored), "matched": matched_coefficients(scored)}
+    return pd.concat([at(scored, rows).assign(setting=name) for name, rows in chosen.items()], ignore_index=True)
+
+
+def at_equal_adaptation(scored: pd.DataFrame) -> pd.DataFrame:
+    """The reported seeds' final scores where each method's adaptation is 90, between two neighbouring coefficients.
+
+    The pair and its weights are those that make the adaptation 90 on the selection seeds; of several pairs, the one
+    that retains most there. A method that never crosses 90 has no rows. Columns: mode, method, seed, retention,
+    adaptation, overall.
+    """
+    last = main_rows(final(scored))
+    reported = dict(list(last[last["role"] == "report"].set_index("seed").groupby(["mode", "method", "beta"])))
+    names, frames = ["retention", "adaptation", "overall"], []
+    for (mode, method), grid in _selection_means(scored).groupby(["mode", "method"], sort=False):
+        pairs = []
+        for low, high in itertools.pairwise(grid.sort_values("beta").to_dict("records")):
+            excess, next_excess = (point["adaptation"] - MATCHED_ADAPTATION for point in (low, high))
+            if excess * next_excess <= 0 and excess != next_excess:
+                weight = excess / (excess - next_excess)
+                retention = (1 - weight) * low["retention"] + weight * high["retention"]
+                pairs.append((retention, low["beta"], high["beta"], weight))
+        if pairs:
+            _, below, above, weight = max(pairs)
+            low_scores, high_scores = (reported[mode, method, beta][names] for beta in (below, above))
+            mixed = (1 - weight) * low_scores + weight * high_scores
+            frames.append(mixed.reset_index().assign(mode=mode, method=method))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["mode", "method", "seed", *names])
+
+
+def summarize(rows: pd.DataFrame, by: list[str], columns: list[str]) -> pd.DataFrame:
+    """A row per group, in order of appearance: each column's mean over seeds, and COLUMN_half_width, 95% interval."""
+    names = [*by, *(name for column in columns for name in (column, f"{column}_half_width"))]
+    lines = []
+    for key, group in rows.groupby(by, sort=False, dropna=False):
+        line = dict(zip(by, key, strict=True))
+        for column in columns:
+            line[column], line[f"{column}_half_width"] = mean_and_half_width(group[column])
+        lines.append(line)
+    return pd.DataFrame(lines, columns=names)
+
+
+def _selection_means(scored: pd.DataFrame) -> pd.DataFrame:
+    rows = main_rows(final(scored[scored["role"] == "selection"]))
+    if rows.empty:
+        raise InputError("the shift table has no selection seeds, on which coefficients are chosen")
+    return rows.groupby(RUN, sort=False)[["retention", "adaptation", "overall"]].mean().reset_index()
+
+
+def _chosen(means: pd.DataFrame, merit: pd.Series) -> pd.DataFrame:
+    """Per mode and method the row of `means` with the highest merit, and whether it lies at an edge of its grid."""
+    groups = means.groupby(["mode", "method"], sort=False)["beta"]
+    low, high = groups.transform("min"), groups.transform("max")
+    edge = (low < high) & ((means["beta"] == low) | (means["beta"] == high))
+    best = merit.groupby([means["mode"], means["method"]], sort=False).idxmax()
+    kept = [*RUN, "edge", *(["missed"] if "missed" in means else [])]
+    return means.assign(edge=edge).loc[best, kept].reset_index(drop=True)

@@ -1,0 +1,162 @@
+"""The two task families of a seed, the base model, and the buffer of prior-task prompts.
+
+Assumption beyond the paper: the new family's cluster i is paired with the prior family's cluster i, and both overlaps
+are between partners. Its centre is rho times its partner's plus sqrt(1 - rho^2) times an independent one, so that
+centres are equally far apart at every overlap.
+
+Assumption beyond the paper: exact mode leaves the same prompts out of the buffer as sampled mode does, those whose
+G_ref sampled reference responses are all incorrect, although it then takes the reference's exact probabilities.
+
+Assumption beyond the paper: the base model is trained in expectations in both modes, so that they start from one model.
+
+Axes: N inputs, A actions, D input dimensions, P parameters.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bandit.environment import Environment
+from bandit.mlp import StackedMLP
+from bandit.reference import Split
+from bandit.sampled import Responses, draw
+from bandit.shift.config import ShiftConfig
+from cokl.errors import InputError
+from cokl.methods import Method
+from cokl.policy import CorrectSet
+
+
+class ShiftStream(IntEnum):
+    """Independent random streams of a seed, apart from those of `bandit.environment.Stream`."""
+
+    OVERLAP = 100
+    INITIALISATION = 101
+    PRETRAINING_BATCHES = 102
+    PRIOR_BATCHES = 103
+    NEW_BATCHES = 104
+    BUFFER = 105
+    REFERENCE_RESPONSES = 106
+    KL_BATCHES = 107
+    NEW_ROLLOUTS = 108
+    KL_ROLLOUTS = 109
+
+
+def random_generator(seed: int, stream: ShiftStream) -> np.random.Generator:
+    """The generator of one purpose of one seed."""
+    return np.random.default_rng([seed, stream])
+
+
+def layer_sizes(config: ShiftConfig) -> tuple[int, ...]:
+    """Widths of the MLP's layers, input and output included."""
+    return (config.environment.input_dim, *config.hidden, config.environment.actions)
+
+
+def parameter_count(config: ShiftConfig) -> int:
+    """P, the parameters of one MLP."""
+    return sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(layer_sizes(config)))
+
+
+def torch_dtype(config: ShiftConfig) -> torch.dtype:
+    """The arithmetic of training and evaluation."""
+    return {"float32": torch.float32, "float64": torch.float64}[config.dtype]
+
+
+def families(config: ShiftConfig, seed: int) -> tuple[Environment, Environment]:
+    """The prior and the new task of a seed, with the configured overlaps."""
+    prior, new = (Environment(config.environment, 2 * seed + place) for place in (0, 1))
+    rho = config.cluster_overlap
+    moved = rho * prior.centers + (1 - rho**2) ** 0.5 * new.centers
+    new.train_inputs += (moved - new.centers)[new.train_clusters]
+    new.test_inputs += (moved - new.centers)[new.test_clusters]
+    new.centers = moved
+
+    rng = random_generator(seed, ShiftStream.OVERLAP)
+    shared, actions = config.shared_correct_actions, np.arange(config.environment.actions)
+    mask = torch.zeros_like(new.oracle, dtype=torch.bool)
+    oracle = torch.empty_like(new.oracle)
+    for cluster, (partners, own) in enumerate(zip(prior.correct.actions, new.correct.actions, strict=True)):
+        kept = rng.choice(partners.numpy(), shared, replace=False)
+        others = rng.choice(np.setdiff1d(actions, partners.numpy()), len(own) - shared, replace=False)
+        chosen = torch.from_numpy(rng.permutation(np.concatenate([kept, others])))
+        mask[cluster, chosen] = True
+        oracle[cluster] = (1 - config.environment.correct_mass) / (len(actions) - len(own))
+        oracle[cluster, chosen] = new.oracle[cluster, own]
+    new.correct, new.oracle = CorrectSet.from_mask(mask), oracle
+    return prior, new
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Prior-task prompts with cached responses of the base model, (1, N, G_ref)."""
+
+    prompts: Split
+    responses: Responses
+
+    def used_by(self, method: Method) -> Buffer:
+        """Without the prompts that the method's filter leaves out (E.3).
+
+        Raises InputError if no prompt remains.
+        """
+        if not method.filtered:
+            return self
+        kept = self.responses.rewards[0].any(-1)
+        if not kept.any():
+            raise InputError(
+                f"{method.name}: no prompt of the buffer has a correct reference response; make the reference more "
+                "correct with --prior-steps or --correct-mass, or enlarge --buffer-size or --reference-group-size"
+            )
+        prompts = self.prompts
+        return Buffer(
+            Split(prompts.inputs[kept], prompts.reference_log_probs[kept], prompts.correct[kept]), self.responses[kept]
+        )
+
+
+@dataclass(frozen=True)
+class ShiftTask:
+    """What the runs of one seed share: the base model's parameters (P,), the data, and the buffer."""
+
+    seed: int
+    parameters: Tensor
+    new_train: Split
+    prior_test: Split
+    new_test: Split
+    buffer: Buffer
+
+
+def shift_task(config: ShiftConfig, seed: int, parameters: Tensor) -> ShiftTask:
+    """Rebuild a seed's task from the base model's parameters (P,)."""
+    prior, new = families(config, seed)
+    splits = FrozenPolicy(config, parameters)
+    rng = random_generator(seed, ShiftStream.BUFFER)
+    chosen = torch.from_numpy(rng.choice(config.environment.train_inputs, config.buffer_size, replace=False))
+    prompts = splits.on(prior.train_inputs[chosen], prior.correct[prior.train_clusters[chosen]])
+    rng = random_generator(seed, ShiftStream.REFERENCE_RESPONSES)
+    reference = prompts.reference(slice(None))
+    uniforms = torch.from_numpy(rng.random((config.buffer_size, config.reference_group_size)))
+    return ShiftTask(
+        seed,
+        parameters,
+        splits.on(new.train_inputs, new.correct[new.train_clusters]),
+        splits.on(prior.test_inputs, prior.correct[prior.test_clusters]),
+        splits.on(new.test_inputs, new.correct[new.test_clusters]),
+        Buffer(prompts, draw(reference, reference, uniforms)),
+    )
+
+
+class FrozenPolicy:
+    """The network with parameters (P,), asked for its log-probabilities."""
+
+    def __init__(self, config: ShiftConfig, parameters: Tensor) -> None:
+        self.mlp = StackedMLP(layer_sizes(config), parameters[None])
+        self.dtype = parameters.dtype
+
+    def on(self, inputs: Tensor, correct: CorrectSet) -> Split:
+        """Inputs (N, D) with this policy as their reference, and their correct sets."""
+        inputs = inputs.to(self.dtype)
+        return Split(inputs, self.mlp.forward(inputs[None])[0].log_softmax(-1), correct)

@@ -1,0 +1,126 @@
+"""Phase diagrams: who wins Overall in each cell, CoKL's lead over its best rival, and what the lead goes with.
+
+Text in a cell is the lead in points of Overall with the half-width of its 95% t-interval, where it fits below it; a
+cell whose interval reaches zero is hatched.
+"""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import TwoSlopeNorm, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from bandit.shift.phase import KNOBS, Diagram, explain
+from bandit.shift.results import number
+from bandit.shift.scores import label
+from figures.style import RC, TEXT_WIDTH, method_style, new_figure
+
+_UNDEFINED = "#e6e6e6"
+
+
+def draw(diagram: Diagram, cells: pd.DataFrame) -> Figure:
+    """`cells` is what `bandit.shift.phase.run` returns for this diagram."""
+    with mpl.rc_context({**RC, "hatch.linewidth": 0.5}):
+        figure, (winners, leads, reason) = new_figure(
+            TEXT_WIDTH, 3.1, ncols=3, gridspec_kw={"width_ratios": [1, 1.15, 0.95]}
+        )
+        _map(winners, diagram, cells, "lead", [_winner_color(cell) for cell in cells.to_dict("records")])
+        winners.set_title("Winner, its lead over the next")
+        won = [method for method in cells["winner"].unique() if method]
+        handles = [
+            Patch(facecolor=_light(method_style(m).color), edgecolor="black", lw=0.5, label=label(m)) for m in won
+        ]
+        if (cells["winner"] == "").any():
+            handles.append(Patch(facecolor=_UNDEFINED, edgecolor="black", lw=0.5, label="nothing forgotten or learned"))
+        handles.append(Patch(facecolor="white", hatch="////", edgecolor="#777777", lw=0.5, label="interval reaches 0"))
+        figure.legend(handles=handles, loc="outside lower center", ncols=4)
+        if cells["cokl_lead"].notna().any():
+            limit = max(1.0, float(cells["cokl_lead"].abs().max()))
+            colors = mpl.cm.ScalarMappable(TwoSlopeNorm(0, -limit, limit), "RdBu")
+            shades = [colors.to_rgba(v) if np.isfinite(v) else _UNDEFINED for v in cells["cokl_lead"]]
+            _map(leads, diagram, cells, "cokl_lead", shades)
+            figure.colorbar(colors, ax=leads, shrink=0.8, pad=0.02).outline.set_visible(False)
+            _scatter(reason, cells)
+        leads.set_title("CoKL's lead over the best other")
+        _letters(winners, leads, reason)
+    return figure
+
+
+def _letters(*panels: Axes) -> None:
+    """Each panel's letter and title in one line at its left."""
+    for letter, panel in zip("abc", panels, strict=True):
+        title = panel.get_title()
+        panel.set_title("")
+        panel.set_title(f"({letter}) {title}", loc="left")
+
+
+def _map(axes: Axes, diagram: Diagram, cells: pd.DataFrame, column: str, colors: list) -> None:
+    """A coloured square per cell with its lead."""
+    for cell, color in zip(cells.to_dict("records"), colors, strict=True):
+        corner = diagram.x_values.index(cell["x"]), diagram.y_values.index(cell["y"])
+        lead, half_width = cell[column], cell[f"{column}_half_width"]
+        unclear = np.isfinite(lead) and abs(lead) <= half_width
+        axes.add_patch(
+            Rectangle(
+                corner,
+                1,
+                1,
+                facecolor=color,
+                edgecolor="#777777" if unclear else "white",
+                hatch="////" if unclear else None,
+                lw=0.3,
+            )
+        )
+        if np.isfinite(lead):
+            text = number(lead, half_width, 1).replace(" ± ", "\n±")
+            box = {"facecolor": color, "edgecolor": "none", "pad": 0.8} if unclear else None
+            dark = np.mean(to_rgb(color)) < 0.42
+            axes.text(
+                corner[0] + 0.5,
+                corner[1] + 0.5,
+                text,
+                ha="center",
+                va="center",
+                fontsize=6.5,
+                color="white" if dark else "black",
+                bbox=box,
+            )
+    axes.grid(visible=False)
+    axes.set(xlim=(0, len(diagram.x_values)), ylim=(0, len(diagram.y_values)), xlabel=KNOBS[diagram.x].label)
+    axes.set_ylabel(KNOBS[diagram.y].label)
+    axes.set_xticks(np.arange(len(diagram.x_values)) + 0.5, [f"{value:g}" for value in diagram.x_values])
+    axes.set_yticks(np.arange(len(diagram.y_values)) + 0.5, [f"{value:g}" for value in diagram.y_values])
+    axes.tick_params(length=0)
+
+
+def _scatter(axes: Axes, cells: pd.DataFrame) -> None:
+    """CoKL's lead against the conditional drift's share, a point per cell."""
+    axes.errorbar(
+        cells["correct_share"],
+        cells["cokl_lead"],
+        cells["cokl_lead_half_width"].where(np.isfinite(cells["cokl_lead_half_width"]), 0),
+        fmt=method_style("cokl").marker,
+        color=method_style("cokl").color,
+        elinewidth=0.6,
+    )
+    axes.axhline(0, color="black", linewidth=0.6)
+    axes.set_xlabel("Share of GRPO's drift within the\ncorrect: correct / (correct + mass)")
+    axes.set_ylabel("CoKL's lead [points of Overall]")
+    found = explain(cells).set_index("quantity")
+    if "correct_share" in found.index:
+        row = found.loc["correct_share"]
+        axes.set_title(rf"Spearman $\rho = {row['spearman']:z.2f}$, $p = {row['p_value']:.2g}$")
+
+
+def _winner_color(cell: dict) -> str | tuple[float, float, float]:
+    return _light(method_style(cell["winner"]).color) if cell["winner"] else _UNDEFINED
+
+
+def _light(color: str) -> tuple[float, float, float]:
+    """The method's colour, light enough for black text."""
+    red, green, blue = (0.45 + 0.55 * channel for channel in to_rgb(color))
+    return red, green, blue

@@ -1,0 +1,224 @@
+"""The tables against loops over the rows; coefficients never see a reported seed; verdicts turn with the data."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from bandit.shift import claims, results, scores
+from cokl.errors import InputError
+from tests.bandit.shift.tables import NONE, POINTS, SEEDS, shift_table
+
+
+def last_value(table: pd.DataFrame, seed: int, method: str, beta: float, column: str, prompts: int = 16) -> float:
+    """A run's value at its last step, by walking through the rows."""
+    found, at_step = float("nan"), -1
+    for _, row in table.iterrows():
+        same = (row["seed"], row["method"], row["beta"]) == (seed, method, beta)
+        batch = method in ("base", "none") or row["kl_prompts"] == prompts
+        if same and batch and row["step"] > at_step:
+            found, at_step = row[column], row["step"]
+    return found
+
+
+def only(frame: pd.DataFrame, **where: str) -> dict[str, Any]:
+    """The one row of a table with these values."""
+    (row,) = [row for row in frame.to_dict("records") if all(row[name] == value for name, value in where.items())]
+    return {str(name): value for name, value in row.items()}
+
+
+def naive_scores(table: pd.DataFrame, role: str, method: str, beta: float, prompts: int = 16) -> tuple[float, float]:
+    """Retention and adaptation of means over seeds, straight from E.5."""
+
+    def mean(name: str, at: float, column: str) -> float:
+        return float(np.mean([last_value(table, seed, name, at, column, prompts) for seed in SEEDS[role]]))
+
+    prior, base, none = (mean(n, b, "prior_correct") for n, b in ((method, beta), ("base", 0.0), ("none", 0.0)))
+    new, new_base, new_none = (mean(n, b, "new_correct") for n, b in ((method, beta), ("base", 0.0), ("none", 0.0)))
+    return 100 * (prior - none) / (base - none), 100 * (new - new_base) / (new_none - new_base)
+
+
+def test_scores_average_to_the_ratio_of_means():
+    table = shift_table(jitter=0.03)
+    made = results.tables(table)["beta_search"]
+    for row in made.to_dict("records"):
+        expected = naive_scores(table, row["role"], row["method"], row["beta"])
+        np.testing.assert_allclose((row["retention"], row["adaptation"]), expected, atol=1e-9)
+        assert row["overall"] == pytest.approx(sum(expected) / 2, abs=1e-9)
+
+
+def test_intervals_are_those_of_the_delta_method():
+    table = shift_table(jitter=0.03)
+    made = results.tables(table)["table1_normalized"]
+    cokl = only(made, setting="best", method="cokl")
+    forgotten, residuals = [], []
+    for seed in SEEDS["report"]:
+        base = last_value(table, seed, "base", 0.0, "prior_correct")
+        none = last_value(table, seed, "none", 0.0, "prior_correct")
+        forgotten.append(base - none)
+        value = last_value(table, seed, "cokl", cokl["beta"], "prior_correct")
+        residuals.append(value - none - cokl["retention"] / 100 * (base - none))
+    half_width = 100 * stats.t.ppf(0.975, 2) * np.std(residuals, ddof=1) / np.sqrt(3) / np.mean(forgotten)
+    assert cokl["retention_half_width"] == pytest.approx(half_width)
+    for method, (retention, adaptation) in {"base": (100, 0), "none": (0, 100)}.items():
+        anchor = only(made, setting="best", method=method)
+        np.testing.assert_allclose((anchor["retention"], anchor["adaptation"]), (retention, adaptation), atol=1e-9)
+        half_widths = anchor["retention_half_width"], anchor["adaptation_half_width"]
+        np.testing.assert_allclose(half_widths, 0, atol=1e-9)
+
+
+def test_best_and_matched_coefficients_by_a_walk_through_the_grid():
+    table = shift_table()
+    scored = scores.score(table)
+    best = scores.best_coefficients(scored).set_index("method")
+    matched = scores.matched_coefficients(scored).set_index("method")
+    for method, betas in POINTS.items():
+        values = {beta: naive_scores(table, "selection", method, beta) for beta in betas}
+        assert best.loc[method, "beta"] == max(values, key=lambda beta: sum(values[beta]))
+        if method == "none":
+            assert method not in matched.index
+            continue
+        nearest = min(values, key=lambda beta: abs(values[beta][1] - scores.MATCHED_ADAPTATION))
+        assert matched.loc[method, "beta"] == nearest
+        assert matched.loc[method, "missed"] == (abs(values[nearest][1] - scores.MATCHED_ADAPTATION) > 5)
+        assert best.loc[method, "edge"] == (best.loc[method, "beta"] in (min(betas), max(betas)))
+
+
+@given(seed=st.integers(0, 2**32 - 1), scale=st.floats(1e-3, 10))
+def test_selection_never_sees_a_reported_seed(seed: int, scale: float):
+    table = shift_table()
+    spoilt = table.copy()
+    reported = spoilt["role"] == "report"
+    noise = np.random.default_rng(seed)
+    for column in ("prior_correct", "new_correct"):
+        spoilt.loc[reported, column] += scale * noise.standard_normal(int(reported.sum()))
+    for choose in (scores.best_coefficients, scores.matched_coefficients):
+        pd.testing.assert_frame_equal(choose(scores.score(table)), choose(scores.score(spoilt)))
+
+
+def test_decomposition_and_batches_and_zero_correct_by_loops():
+    table = shift_table()
+    made = results.tables(table)
+    row = only(made["decomposition"], setting="best", method="none")
+    for column in results.DRIFTS:
+        expected = np.mean([last_value(table, seed, "none", 0.0, column) for seed in SEEDS["report"]])
+        assert row[column] == pytest.approx(expected)
+    shares = [
+        last_value(table, seed, "none", 0.0, "correct_drift")
+        / (last_value(table, seed, "none", 0.0, "correct_drift") + last_value(table, seed, "none", 0.0, "mass_drift"))
+        for seed in SEEDS["report"]
+    ]
+    assert row["correct_share"] == pytest.approx(np.mean(shares))
+    batch = made["kl_batch"]
+    assert list(batch["kl_prompts"]) == [8, 16, 32]
+    for line in batch.to_dict("records"):
+        assert line["retention"] == pytest.approx(naive_scores(table, "report", "cokl", 1.0, line["kl_prompts"])[0])
+    rates = []
+    for record in table.to_dict("records"):
+        run = (record["method"], record["beta"], record["kl_prompts"], record["role"])
+        if run == ("cokl", 1.0, 16, "report") and record["step"] > 0:
+            rates.append(record["zero_correct_rate"])
+    zero = only(made["zero_correct"], setting="best", method="cokl")
+    assert zero["zero_correct_rate"] == pytest.approx(np.mean(rates))
+
+
+def test_the_files_hold_the_tables_and_no_negative_zero(tmp_path):
+    table = shift_table()
+    table.loc[table["method"] == "none", "incorrect_drift"] = -1e-12
+    results.write(table, tmp_path)
+    for name, frame in results.tables(table).items():
+        text = (tmp_path / f"{name}.csv").read_text()
+        read = pd.read_csv(tmp_path / f"{name}.csv")
+        assert list(read.columns) == list(frame.columns)
+        numbers = frame.select_dtypes("float")
+        np.testing.assert_allclose(read[list(numbers)], numbers, rtol=1e-4, atol=1e-8)
+        assert "-0," not in text
+        assert ",-0\n" not in text
+    page = (tmp_path / "results.md").read_text()
+    assert "-0.000" not in page
+    assert "±" in page
+    assert results.number(-1e-9, 0.01, 3) == "0.000 ± 0.010"
+    assert "CoKL" in results.summary(table)
+
+
+def test_a_table_without_anchors_or_selection_seeds_says_so():
+    table = shift_table()
+    with pytest.raises(InputError, match="add none to the methods"):
+        results.tables(table[table["method"] != "none"])
+    with pytest.raises(InputError, match="no selection seeds"):
+        results.tables(table[table["role"] == "report"])
+
+
+def verdict(points: dict, statement: str, **options) -> str:
+    """The verdict on the only claim whose statement holds these words."""
+    judged = claims.judge(scores.score(shift_table(points, **options)))
+    (claim,) = [claim for claim in judged if statement in claim.statement]
+    return claim.verdict
+
+
+def changed(method: str, **points: tuple) -> dict:
+    """POINTS with a method's coefficients (low, middle, high) replaced."""
+    made = copy.deepcopy(POINTS)
+    for name, point in points.items():
+        made[method][{"low": 0.1, "middle": 1.0, "high": 10.0}[name]] = point
+    return made
+
+
+def swapped(one: str, other: str) -> dict:
+    """POINTS with two methods' points exchanged."""
+    return {**POINTS, one: POINTS[other], other: POINTS[one]}
+
+
+STATEMENTS = ["replay", "term 1", "term 2", "floor", "Larger KL", "trades off", "Reverse", "drift within"]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_claims_are_confirmed_on_data_that_supports_them(statement: str):
+    assert verdict(POINTS, statement) == "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("points", "statement"),
+    [
+        (swapped("cokl", "correct_forward_kl"), "replay"),
+        (swapped("cokl", "cokl_without_term1"), "term 1"),
+        (swapped("cokl", "cokl_without_term2"), "term 2"),
+        (changed("cokl_floor", middle=(0.78, 0.89, 0.1, 0.2), low=(0.78, 0.89, 0.1, 0.2)), "floor"),
+        (changed("cokl", low=(0.75, 0.5, 0.1, 0.1), high=(0.5, 0.88, 0.3, 0.4)), "trades off"),
+        (
+            {**swapped("reverse_kl", "forward_kl"), "correct_reverse_kl": POINTS["correct_forward_kl"]}
+            | {"correct_forward_kl": POINTS["correct_reverse_kl"]},
+            "Reverse",
+        ),
+        (
+            {**POINTS, "none": {0.0: (*NONE, 1.5, 0.5)}, "cokl": {1.0: (0.7, 0.86, 0.2, 0.1)}},
+            "drift within",
+        ),
+    ],
+)
+def test_a_verdict_turns_with_the_data(points: dict, statement: str):
+    assert verdict(points, statement) == "contradicted"
+
+
+def test_the_batch_verdict_turns_with_the_data():
+    table = shift_table()
+    table["kl_prompts"] = table["kl_prompts"].replace({8: 32, 32: 8})
+    (claim,) = [claim for claim in claims.judge(scores.score(table)) if "Larger KL" in claim.statement]
+    assert claim.verdict == "contradicted"
+
+
+def test_noise_leaves_a_claim_undecided_and_modes_can_disagree():
+    assert verdict(POINTS, "floor", jitter=0.2) in ("not decided", "depends")
+    turned = shift_table(swapped("cokl", "cokl_without_term2")).assign(mode="sampled")
+    both = pd.concat([shift_table(), turned], ignore_index=True)
+    (claim,) = [claim for claim in claims.judge(scores.score(both)) if "term 2" in claim.statement]
+    assert claim.verdict == "depends"
+    assert "confirmed: exact, best" in claim.on
+    assert "contradicted: sampled, best" in claim.on
