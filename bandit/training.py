@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,6 +38,9 @@ class Run:
     method: str
     beta: float
     regularizer: Regularizer | None
+
+
+Metrics = Callable[[SweepConfig, Policy, Policy], dict[str, Tensor]]
 
 
 class Objective:
@@ -90,7 +93,7 @@ def train(config: SweepConfig, task: SeedTask, runs: list[Run]) -> pd.DataFrame:
     for done in range(config.steps + 1):
         if done % config.eval_interval == 0 or done == config.steps:
             metrics = evaluate(config, task, mlp)
-            _require_finite(metrics, runs, done)
+            require_finite(metrics, runs, done)
             identity = {"seed": task.seed, "method": [r.method for r in runs], "beta": [r.beta for r in runs]}
             frames.append(pd.DataFrame({**identity, "step": done, **metrics}))
         if done < config.steps:
@@ -99,7 +102,8 @@ def train(config: SweepConfig, task: SeedTask, runs: list[Run]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _require_finite(metrics: dict[str, list[float]], runs: list[Run], step: int) -> None:
+def require_finite(metrics: dict[str, list[float]], runs: Sequence[Run], step: int) -> None:
+    """Raise InputError naming the first run whose metric is not finite."""
     for name, values in metrics.items():
         for run, value in zip(runs, values, strict=True):
             if not math.isfinite(value):
@@ -136,8 +140,13 @@ def _gradient(logits: Tensor, groups: list[tuple[slice, Objective | FusedObjecti
     return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
 
 
-def evaluate(config: SweepConfig, task: SeedTask, mlp: StackedMLP) -> dict[str, list[float]]:
-    """Each run's metrics, averaged over the test inputs; sums are taken in float64."""
+def evaluate(
+    config: SweepConfig, task: SeedTask, mlp: StackedMLP, metrics_of: Metrics | None = None
+) -> dict[str, list[float]]:
+    """Each run's metrics, averaged over the test inputs; sums are taken in float64.
+
+    metrics_of: what to compute of every run's policy and the reference; `policy_metrics` if not given.
+    """
     inputs = task.test.inputs
     runs = mlp.blocks[0].shape[0]
     block = max(1, _LOGITS_PER_BLOCK // (runs * config.environment.actions))
@@ -146,7 +155,7 @@ def evaluate(config: SweepConfig, task: SeedTask, mlp: StackedMLP) -> dict[str, 
         rows = slice(start, start + block)
         reference = task.test.reference(rows)
         policy = Policy(mlp.forward(inputs[rows][None]), reference.correct)
-        for name, values in policy_metrics(config, policy, reference).items():
+        for name, values in (metrics_of or policy_metrics)(config, policy, reference).items():
             totals[name] = totals.get(name, 0) + values.double().sum(-1)
     return {name: (total / len(inputs)).tolist() for name, total in totals.items()}
 
