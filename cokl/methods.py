@@ -66,11 +66,16 @@ class Method:
         return False
 
     def weights(
-        self, reference: ResponseGroups | None, rollout: ResponseGroups | None, beta: float, config: SurrogateConfig
+        self,
+        reference: ResponseGroups | None,
+        rollout: ResponseGroups | None,
+        beta: float | Tensor,
+        config: SurrogateConfig,
     ) -> SurrogateWeights:
         """Signed weights (N, G) of both streams with all coefficients in, for `surrogate_loss`; None if unused.
 
-        reference, rollout: as `Regularizer.surrogate_weights` takes them; the floor needs both.
+        reference, rollout: as `Regularizer.surrogate_weights` takes them; the floor needs both, and its gate averages
+        over all N groups. beta: a number, or (N, 1), a coefficient for each group.
         Raises InputError for a regularizer without a sampled surrogate.
         """
         if self.regularizer is None:

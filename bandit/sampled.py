@@ -1,0 +1,171 @@
+"""Logit gradients of the sampled surrogates (Eqs. 1-4 and 11-17) for stacked runs whose responses are single actions.
+
+The weights come from `cokl`: `grpo_loss`, `group_advantages` and `Method.weights`, the functions that an LLM trainer
+minimises. A response is one token, so a weighted log-likelihood has the logit gradient sum_j w_j (onehot(y_j) - pi).
+
+Assumption beyond the paper: GRPO's counterpart in expectations keeps its group size. Each action is weighted by its
+probability and by the mean advantage that it has in a group of G whose other responses are drawn at random.
+
+Axes: R runs, B inputs, A actions, G responses. Losses are means over B; a gradient is one input's, before the mean.
+Nothing couples the runs: random numbers come from outside, shared by all runs, and turn into each run's own actions.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cokl.groups import ResponseGroups, SurrogateConfig
+from cokl.grpo import GRPOConfig, group_advantages, grpo_loss
+from cokl.methods import Method
+from cokl.policy import Policy
+
+
+@dataclass(frozen=True, eq=False)
+class Responses:
+    """G responses to each of B inputs, drawn by each of R runs; R is 1 where all runs share them.
+
+    actions: (R, B, G) int64. rewards: (R, B, G), 0 or 1. behavior_log_probs: (R, B, G), under the policy that drew
+    them. reference_log_probs: (R, B, G), under the reference.
+    """
+
+    actions: Tensor
+    rewards: Tensor
+    behavior_log_probs: Tensor
+    reference_log_probs: Tensor
+
+    def __getitem__(self, inputs: slice | Tensor) -> Responses:
+        """The responses to some of the inputs."""
+        tensors = (self.actions, self.rewards, self.behavior_log_probs, self.reference_log_probs)
+        return Responses(*(tensor[:, inputs] for tensor in tensors))
+
+
+def draw(policy: Policy, reference: Policy, uniforms: Tensor) -> Responses:
+    """G independent responses of each run of `policy` (R, B, A) to each input, by inversion of the cumulated pi.
+
+    reference: (1, B, A) or (R, B, A). uniforms: (B, G) or (R, B, G) float64 in [0, 1). Runs that share them draw the
+    same actions where their policies agree. An action of probability zero is never drawn.
+    """
+    cumulated = policy.probs.double().cumsum(-1)
+    thresholds = (uniforms * cumulated[..., -1:]).contiguous()
+    actions = torch.searchsorted(cumulated, thresholds, right=True)
+    correct = policy.correct.mask.to(policy.logits.dtype)
+    return Responses(
+        actions,
+        _at(correct, actions),
+        _at(policy.log_probs, actions),
+        _at(reference.log_probs, actions),
+    )
+
+
+def grpo_logit_gradient(policy: Policy, rollout: Responses, config: GRPOConfig) -> Tensor:
+    """(R, B, A): logit gradient of -J_GRPO (Eqs. 1-4) on `rollout`, drawn by the current policy or by an older one."""
+    advantages = group_advantages(rollout.rewards.flatten(0, 1), config)
+    log_probs = _at(policy.log_probs, rollout.actions)
+    weights = _grpo_weights(log_probs, rollout.behavior_log_probs, advantages, config)
+    return likelihood_gradient(policy.probs, rollout.actions, weights)
+
+
+def expected_grpo_logit_gradient(policy: Policy, behavior: Policy, group_size: int, config: GRPOConfig) -> Tensor:
+    """(R, B, A): expectation of `grpo_logit_gradient` over all groups of `group_size` that `behavior` can draw."""
+    correct, incorrect = expected_advantages(behavior, group_size, config)
+    advantages = torch.where(behavior.correct.mask, correct[..., None], incorrect[..., None]) * behavior.probs
+    count = advantages.shape[-1]  # the surrogate's mean over responses is a sum over actions
+    weights = _grpo_weights(policy.log_probs, behavior.log_probs, (count * advantages).flatten(0, 1), config)
+    return weights - weights.sum(-1, keepdim=True) * policy.probs
+
+
+def expected_advantages(policy: Policy, group_size: int, config: GRPOConfig) -> tuple[Tensor, Tensor]:
+    """Mean advantage of a correct and of an incorrect response, (R, B) each, in a group of `group_size` from `policy`.
+
+    Among the G - 1 others the number of correct ones is binomial with probability Z; sums are exact.
+    """
+    given_correct, given_incorrect = (table.to(policy.logits) for table in _advantage_table(group_size, config))
+    others = torch.arange(group_size, device=policy.logits.device).to(policy.logits)  # 0 to G - 1
+    total = torch.tensor(float(group_size)).to(policy.logits)
+    log_choose = torch.lgamma(total) - torch.lgamma(others + 1) - torch.lgamma(total - others)
+    # A mass of exactly zero has log -inf, whose product with no such response is to be zero.
+    lowest = torch.finfo(policy.logits.dtype).min
+    log_mass, log_incorrect = policy.log_mass.clamp_min(lowest), policy.log_incorrect_mass.clamp_min(lowest)
+    log_binomial = log_choose + others * log_mass[..., None] + (total - 1 - others) * log_incorrect[..., None]
+    probabilities = log_binomial.exp()
+    return probabilities @ given_correct, probabilities @ given_incorrect
+
+
+@functools.cache
+def _advantage_table(group_size: int, config: GRPOConfig) -> tuple[Tensor, Tensor]:
+    """(G,) each: the advantage of a correct and of an incorrect response by how many of the others are correct."""
+    patterns = (torch.arange(group_size) < torch.arange(group_size + 1)[:, None]).double()  # row K: K correct ones
+    advantages = group_advantages(patterns, config)
+    return advantages[1:, 0], advantages[:-1, -1]
+
+
+def method_logit_gradient(
+    method: Method, policy: Policy, cached: Responses, rollout: Responses, betas: Tensor, config: SurrogateConfig
+) -> Tensor:
+    """(R, B, A): logit gradient of the sampled surrogate of all that `method` adds to the loss, coefficients included.
+
+    cached: the reference's responses; rollout: the policy's, current or older; their G may differ. betas: (R,).
+    Raises InputError for a regularizer without a sampled surrogate.
+    """
+    gradient = torch.zeros_like(policy.logits)
+    if method.regularizer is None:
+        return gradient
+    runs, batch = policy.logits.shape[:2]
+    # The floor's gate averages over a batch of groups, so each run gets a call of its own.
+    stacks = [slice(run, run + 1) for run in range(runs)] if method.floor else [slice(0, runs)]
+    for stack in stacks:
+        log_probs, probs = policy.log_probs[stack], policy.probs[stack]
+        streams = [_stacked(responses, stack, len(log_probs)) for responses in (cached, rollout)]
+        groups = [_groups(log_probs, responses) for responses in streams]
+        coefficients = betas[stack].repeat_interleave(batch)[:, None]
+        weights = method.weights(groups[0], groups[1], coefficients, config)
+        for weight, responses in zip(weights, streams, strict=True):
+            if weight is not None:
+                gradient[stack] += likelihood_gradient(probs, responses.actions, weight.view(responses.actions.shape))
+    return gradient
+
+
+def likelihood_gradient(probs: Tensor, actions: Tensor, weights: Tensor) -> Tensor:
+    """(R, B, A): logit gradient of the sum over j of `weights` (R, B, G) times log pi of `actions` (R, B, G).
+
+    probs: (R, B, A), pi. The weights carry no gradient.
+    """
+    return (-weights.sum(-1, keepdim=True) * probs).scatter_add_(-1, actions, weights)
+
+
+def _grpo_weights(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig) -> Tensor:
+    """(R, B, G): derivative of each group's -J_GRPO with respect to its responses' log-likelihoods (R, B, G)."""
+    current = log_probs.detach().flatten(0, 1)[..., None]
+    behavior = behavior_log_probs.expand_as(log_probs).flatten(0, 1)[..., None]
+    with torch.enable_grad():
+        current.requires_grad_()
+        every_token = torch.ones_like(current, dtype=torch.bool)
+        summed = grpo_loss(current, behavior, advantages, every_token, config) * current.shape[0]
+        (weights,) = torch.autograd.grad(summed, current)
+    return weights.view_as(log_probs)
+
+
+def _groups(log_probs: Tensor, responses: Responses) -> ResponseGroups:
+    """The responses (R, B, G) as R * B groups under the current policy's log-probabilities (R, B, A)."""
+    tensors = (
+        _at(log_probs, responses.actions),
+        responses.rewards,
+        responses.behavior_log_probs,
+        responses.reference_log_probs,
+    )
+    return ResponseGroups(*(tensor.flatten(0, 1) for tensor in tensors))
+
+
+def _stacked(responses: Responses, stack: slice, runs: int) -> Responses:
+    """The responses of some runs, repeated where all runs share them."""
+    tensors = (responses.actions, responses.rewards, responses.behavior_log_probs, responses.reference_log_probs)
+    return Responses(*(t.expand(runs, -1, -1) if t.shape[0] == 1 else t[stack] for t in tensors))
+
+
+def _at(dense: Tensor, actions: Tensor) -> Tensor:
+    """(R, B, G): entries of `dense` (R or 1, B, A) at the actions."""
+    return dense.expand(*actions.shape[:-1], -1).gather(-1, actions)
