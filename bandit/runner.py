@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import itertools
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -50,15 +51,10 @@ def sweep(
     device = resolve_device(config.device)
     runs = planned_runs(config)
     folder = Path(out)
-    open_folder(folder, {**config.as_dict(), "device": device, "regularizer_code": _code_of(runs)})
+    open_folder(folder, {**config.as_dict(), "device": device, "regularizer_code": code_of(runs)})
     workers = Workers(backend, 1 if device == "cuda" else jobs)
 
-    references = {seed: folder / "reference" / f"seed-{seed}.npy" for seed in range(config.seeds)}
-    missing = [Work(_make_reference, (config, seed, device), path) for seed, path in references.items()]
-    workers.do(missing, config.seeds, "references", progress)
-    shape = (parameter_count(config),)
-    parameters = {seed: torch.from_numpy(read_array(path, shape)) for seed, path in references.items()}
-
+    parameters = references(config, folder, device, workers, progress)
     chunks = [
         (chunk, folder / "runs" / f"{place:05d}-seed-{chunk[0].seed}-{chunk[0].method}.parquet")
         for place, chunk in enumerate(_chunks(runs, device))
@@ -70,11 +66,22 @@ def sweep(
     workers.do(missing, len(runs), "runs", progress)
 
     with one_thread():
-        frames = [_reference_rows(config, seed, parameters[seed], device) for seed in references]
+        frames = [_reference_rows(config, seed, parameters[seed], device) for seed in parameters]
     table = pd.concat([*frames, *(read_parquet(path) for _, path in chunks)], ignore_index=True)
     table = _in_order(table, config)
     write_parquet(table, folder / "sweep.parquet")
     return table
+
+
+def references(
+    config: SweepConfig, folder: Path, device: str, workers: Workers, progress: bool
+) -> dict[int, torch.Tensor]:
+    """Each seed's reference parameters (P,), pretrained where `folder` does not hold them yet."""
+    paths = {seed: folder / "reference" / f"seed-{seed}.npy" for seed in range(config.seeds)}
+    missing = [Work(_make_reference, (config, seed, device), path) for seed, path in paths.items()]
+    workers.do(missing, config.seeds, "references", progress)
+    shape = (parameter_count(config),)
+    return {seed: torch.from_numpy(read_array(path, shape)) for seed, path in paths.items()}
 
 
 def planned_runs(config: SweepConfig) -> list[Run]:
@@ -110,7 +117,7 @@ def _chunks(runs: list[Run], device: str) -> list[list[Run]]:
     return chunks
 
 
-def _code_of(runs: list[Run]) -> dict[str, str]:
+def code_of(runs: Sequence[Run]) -> dict[str, str]:
     """A hash of each swept regularizer's class, so that changed code does not go on with the results of old code."""
     hashes = {}
     for run in runs:

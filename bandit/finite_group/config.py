@@ -24,26 +24,26 @@ Integers = Annotated[tuple[int, ...], separated(int, "N")]
 class FiniteGroupConfig(SweepConfig):
     """The single-task experiment with sampled surrogates; every method is also trained on its exact objective."""
 
-    methods: Names = ("none", "cokl", "correct_forward_kl", "forward_kl", "reverse_kl")
+    methods: Names = ("none", "cokl", "correct_forward_kl", "reverse_kl")
     """"none", regularizers with a sampled surrogate, and these with "_floor" appended."""
-    betas: Coefficients = (0.03, 0.3)
+    betas: Coefficients = (0.3,)
     """Coefficients of every regularizer."""
     eval_interval: int = 200
     """Steps between evaluations; the first and the last step are always evaluated."""
     group_sizes: Integers = (1, 2, 4, 8, 16, 64)
     """Responses per group, G, of the rollouts and of the reference."""
     epochs: Integers = (1, 4)
-    """Optimizer steps on one minibatch and its groups, mu: 1 is on-policy, more is off-policy."""
+    """Optimizer steps on one minibatch and its groups, mu: 1 is on-policy, more is off-policy. Methods without rollouts,
+    and reference groups that are not fresh, take the first alone."""
     reference_groups: Names = REFERENCE_GROUPS
     """Where reference groups come from: "fresh" are drawn for each minibatch, for a conditional regularizer given that
     they hold a correct response, as the buffer's filter does; "cached" are such groups drawn once per training input;
-    "unfiltered" are fresh without that condition. The last two are trained on-policy only, and only where they differ.
-    """
+    "unfiltered" are fresh without that condition. The last two are for methods that weigh rollouts too."""
     epsilon_is: float = 0.2
     """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15); without effect on-policy."""
-    recovery_steps: Integers = (0, 16, 32, 48, 64, 96, 128, 256)
+    recovery_steps: Integers = (0, 16, 48, 96, 192)
     """Steps, each a multiple of every mu, whose rollout the recovery is measured for, in its last epoch."""
-    recovery_draws: int = 256
+    recovery_draws: int = 128
     """Responses per test input behind each measurement, from each policy: recovery_draws // G groups, and at least two."""
 
     def __post_init__(self) -> None:

@@ -23,13 +23,13 @@ def draw_filtered(policy: Policy, uniforms: Tensor) -> Responses:
     place, uniforms = uniforms[..., :1], uniforms[..., 1:]
     size = uniforms.shape[-1]
     log_miss = policy.log_incorrect_mass.double()[..., None, None]
-    first = (torch.log1p(place * torch.expm1(size * log_miss)) / log_miss).floor().clamp(0, size - 1)
-    before = (torch.arange(size, device=uniforms.device) < first).flatten(-2)
-    there = (torch.arange(size, device=uniforms.device) == first).flatten(-2)
-    uniforms = uniforms.flatten(-2)
-    correct = policy.correct.mask
-    only_correct = Policy(policy.logits.masked_fill(~correct, -torch.inf), policy.correct)
-    only_incorrect = Policy(policy.logits.masked_fill(correct, -torch.inf), policy.correct)
-    incorrect, right, either = (draw_actions(one, uniforms) for one in (only_incorrect, only_correct, policy))
-    actions = torch.where(before, incorrect, torch.where(there, right, either))
-    return responses_to(policy, policy, actions)
+    first = (torch.log1p(place * torch.expm1(size * log_miss)) / log_miss).long().clamp(0, size - 1)
+    position = torch.arange(size, device=uniforms.device)
+    column = draw_actions(policy.conditional_probs, uniforms.expand(*first.shape[:-1], -1).gather(-1, first)[..., 0])
+    right = policy.correct.actions.expand(*column.shape[:-1], -1).gather(-1, column)[..., None]
+    incorrect, either = (
+        draw_actions(probs, uniforms.flatten(-2)).unflatten(-1, (-1, size))
+        for probs in (policy.probs.masked_fill(policy.correct.mask, 0), policy.probs)
+    )
+    actions = torch.where(position < first, incorrect, torch.where(position == first, right, either))
+    return responses_to(policy, policy, actions.flatten(-2))

@@ -25,6 +25,9 @@ from cokl.metrics import expected_zero_correct_rate
 from cokl.policy import Policy
 from cokl.regularizers import Regularizer
 
+COLUMNS = ["cluster", "measured", "standard_error", "predicted", "predicted_at_rollout", "p_correct"]
+"""The columns of `measure`."""
+
 # Test inputs are measured in blocks of about this many drawn responses, to stay in cache.
 _DRAWS_PER_BLOCK = 200_000
 
@@ -78,13 +81,13 @@ def measure(
 ) -> pd.DataFrame:
     """A row per run of the stack and cluster that has test inputs; means over these inputs.
 
-    Columns: cluster; measured, the pressure, and standard_error, that of its groups; predicted, from the policy's Z;
-    predicted_at_rollout, with the behaviour policy's zero-correct probability instead; p_correct.
+    measured is the pressure and standard_error that of its groups; predicted is from the policy's Z,
+    predicted_at_rollout takes the zero-correct probability of the policy that drew the rollouts instead.
     """
     regularizer = run.regularization.regularizer
     size = int(run.group_size)
     count = max(2, config.recovery_draws // size)
-    filtered = regularizer.conditional and run.groups != "unfiltered"
+    filtered = run.regularization.filtered and run.groups != "unfiltered"
     surrogate = SurrogateConfig(config.epsilon_is)
     behavior_mlp = mlp if run.epochs == 1 else StackedMLP(layer_sizes(config), behavior_parameters)
     runs = behavior_parameters.shape[0]
@@ -121,4 +124,4 @@ def measure(
     }
     errors = (means.pop("variance") / inputs_of).sqrt()
     columns = {"cluster": present.expand(runs, -1), "standard_error": errors, **means}
-    return pd.DataFrame({name: values.flatten().tolist() for name, values in columns.items()})
+    return pd.DataFrame({name: columns[name].flatten().tolist() for name in COLUMNS})

@@ -5,6 +5,7 @@ Axes: R runs, B inputs, N training inputs, A actions, G responses. The runs of a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -169,8 +170,8 @@ def _evaluated(config, task, mlp, metrics_of, runs, step) -> pd.DataFrame:
 
 
 def _metrics(config: SweepConfig, policy: Policy, reference: Policy, group_size: float) -> dict[str, Tensor]:
-    """The sweep's metrics and the expected share of zero-correct rollout groups, (R, B) each."""
-    return {
-        **policy_metrics(config, policy, reference),
-        "zero_correct_rate": expected_zero_correct_rate(policy, group_size),
-    }
+    """The sweep's metrics and, of finite groups, the expected share that hold no correct response, (R, B) each."""
+    metrics = policy_metrics(config, policy, reference)
+    if math.isfinite(group_size):
+        metrics["zero_correct_rate"] = expected_zero_correct_rate(policy, int(group_size))
+    return metrics
