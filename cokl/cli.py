@@ -16,8 +16,9 @@ import tyro
 
 from bandit.commands import Report, Sweep
 from bandit.config import PRESETS
+from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
 from cokl.errors import InputError
-from figures.commands import Figures, Reproduce, TheoryFigures
+from figures.commands import DrawnFiniteGroup, Figures, Reproduce, TheoryFigures
 from theory.commands import Check, Optimum
 
 
@@ -53,7 +54,13 @@ def _parse(arguments: list[str]) -> Command:
         """The controlled multi-solution experiment."""
 
         command: Annotated[
-            named("sweep", Sweep, default=Sweep(**defaults)) | named("report", Report),  # type: ignore[valid-type]
+            named("sweep", Sweep, default=Sweep(**defaults))  # type: ignore[valid-type]
+            | named("report", Report)
+            | named(
+                "finite-group",
+                DrawnFiniteGroup,
+                default=DrawnFiniteGroup(preset=preset, config=FINITE_GROUP_PRESETS[preset]),
+            ),
             tyro.conf.arg(name=""),
         ]
 

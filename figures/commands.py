@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bandit.commands import Report, Sweep, SweepOptions
+from bandit.commands import FiniteGroup, Report, Sweep, SweepOptions
 from theory.commands import Check
 
 
@@ -55,6 +55,24 @@ class TheoryFigures:
             "theory_off_policy_bias": off_policy_bias.draw(),
         }
         style.save_all(drawn, folder)
+        return 0
+
+
+@dataclass(frozen=True)
+class DrawnFiniteGroup(FiniteGroup):
+    """The finite-group lab: sampled surrogates for several G beside the exact objective, and the recovery measured."""
+
+    def run(self) -> int:
+        """Train what is missing, write tables and figures, and print the summary."""
+        from bandit.finite_group.results import read_results
+        from figures import finite_group, style
+
+        super().run()
+        metrics, recovery = read_results(self.folder)
+        drawn = {"finite_group_metrics": finite_group.draw_metrics(metrics)}
+        if len(recovery):
+            drawn["finite_group_recovery"] = finite_group.draw_recovery(recovery)
+        style.save_all(drawn, self.folder / "figures")
         return 0
 
 

@@ -82,11 +82,12 @@ POOLED = ["method", "beta", "groups", "epochs"]
 
 def write_tables(metrics: pd.DataFrame, recovery: pd.DataFrame, folder: Path) -> list[Path]:
     """Write the tables as CSV and the page that shows them, results.md; returns the paths."""
-    tables = {
-        "final": final_table(metrics),
-        "recovery_by_group_size": slope_table(recovery, ESTIMATE),
-        "recovery": slope_table(recovery, POOLED),
-    }
+    tables = {"final": final_table(metrics)}
+    if len(recovery):
+        tables |= {
+            "recovery_by_group_size": slope_table(recovery, ESTIMATE),
+            "recovery": slope_table(recovery, POOLED),
+        }
     paths = []
     for name, table in tables.items():
         paths.append(folder / "tables" / f"{name}.csv")
@@ -101,13 +102,12 @@ def write_tables(metrics: pd.DataFrame, recovery: pd.DataFrame, folder: Path) ->
 
 def render_screen(metrics: pd.DataFrame, recovery: pd.DataFrame) -> str:
     """The on-policy table with fresh groups, and the recovery over all G, for a terminal."""
-    final, pooled = final_table(metrics), slope_table(recovery, POOLED)
+    final = final_table(metrics)
     final = final[final["groups"].isin([EXACT, "fresh"]) & (final["epochs"] == final["epochs"].min())]
-    blocks = [
-        f"\n{title}\n{shown.to_string(index=False)}"
-        for title, shown in (("At the last step", _final_cells(final, metrics)), (_RECOVERY, _slope_cells(pooled)))
-        if len(shown)
-    ]
+    shown = {f"At step {metrics['step'].max()}, mu = {final['epochs'].min()}": _final_cells(final, metrics)}
+    if len(recovery):
+        shown[_RECOVERY] = _slope_cells(slope_table(recovery, POOLED))
+    blocks = [f"\n{title}\n{cells.to_string(index=False)}" for title, cells in shown.items()]
     return "\n".join([*blocks, "", _legend(metrics)])
 
 
@@ -117,12 +117,14 @@ _RECOVERY = "Recovery: measured against R_G's prediction, over all G, steps and 
 def _shown(metrics: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     final = tables["final"]
     differences = final[final["groups"] != EXACT]
-    return {
+    shown = {
         "At the last step": _final_cells(final, metrics),
         "Difference to the exact objective at the same mu": _final_cells(differences, metrics, "_minus_exact"),
-        _RECOVERY: _slope_cells(tables["recovery"]),
-        "The same for each G": _slope_cells(tables["recovery_by_group_size"]),
     }
+    if "recovery" in tables:
+        shown[_RECOVERY] = _slope_cells(tables["recovery"])
+        shown["The same for each G"] = _slope_cells(tables["recovery_by_group_size"])
+    return shown
 
 
 def _final_cells(final: pd.DataFrame, metrics: pd.DataFrame, suffix: str = "") -> pd.DataFrame:
