@@ -1,4 +1,4 @@
-"""The finite-group lab: final metrics against G beside the exact objective, and the recovery against R_G's prediction."""
+"""The finite-group lab: final metrics against G beside the exact objective, and recovery against R_G's prediction."""
 
 from __future__ import annotations
 
@@ -102,14 +102,16 @@ def draw_recovery(recovery: pd.DataFrame, method: str = "cokl") -> Figure:
     A panel per kind of reference group and mu, and another for off-policy rollouts with the rollout policy's gate. The
     slopes are those of the tables, over all coefficients.
     """
-    shown = recovery[recovery["method"] == (method if method in set(recovery["method"]) else recovery["method"].iloc[0])]
+    shown = recovery[
+        recovery["method"] == (method if method in set(recovery["method"]) else recovery["method"].iloc[0])
+    ]
     panels_of = []
     for (groups, epochs), rows in shown.groupby(["groups", "epochs"], sort=False):
         title = f"{groups} reference groups, $\\mu = {epochs}$"
         panels_of.append((title, rows, "predicted", r"predicted, $(1 - Z_\theta)^G\,|\nabla \log Z|^2$"))
         if epochs > 1:
-            gate = r"predicted, $(1 - Z_{\mathrm{old}})^G\,|\nabla \log Z|^2$"
-            panels_of.append((f"{title}, rollout policy's gate", rows, "predicted_at_rollout", gate))
+            gate = r"predicted with the rollout policy's gate, $(1 - Z_{\mathrm{old}})^G\,|\nabla \log Z|^2$"
+            panels_of.append((title, rows, "predicted_at_rollout", gate))
     with mpl.rc_context(RC):
         columns = 2 if len(panels_of) > 1 else 1
         lines = -(-len(panels_of) // columns)
@@ -123,7 +125,7 @@ def draw_recovery(recovery: pd.DataFrame, method: str = "cokl") -> Figure:
             axes.remove()
         panel_letters(*panels[: len(panels_of)])
         handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), markerscale=3)
     return figure
 
 

@@ -29,14 +29,14 @@ class FiniteGroupConfig(SweepConfig):
     betas: Coefficients = (0.3,)
     """Coefficients of every regularizer."""
     steps: int = 600
-    """RL steps; the paper's 1000 change little in what differs between group sizes and take longer."""
+    """RL steps; fewer than the paper's 1000, which keeps the whole lab within half an hour."""
     eval_interval: int = 100
     """Steps between evaluations; the first and the last step are always evaluated."""
     group_sizes: Integers = (1, 2, 4, 8, 16, 64)
     """Responses per group, G, of the rollouts and of the reference."""
     epochs: Integers = (1, 4)
-    """Optimizer steps on one minibatch and its groups, mu: 1 is on-policy, more is off-policy. Methods without rollouts,
-    and reference groups that are not fresh, take the first alone."""
+    """Optimizer steps on one minibatch and its groups, mu: 1 is on-policy, more is off-policy. Methods without
+    rollouts, and reference groups that are not fresh, take the first alone."""
     reference_groups: Names = REFERENCE_GROUPS
     """Where reference groups come from: "fresh" are drawn for each minibatch, for a conditional regularizer given that
     they hold a correct response, as the buffer's filter does; "cached" are such groups drawn once per training input;
@@ -46,7 +46,7 @@ class FiniteGroupConfig(SweepConfig):
     recovery_steps: Integers = (0, 16, 48, 96, 192)
     """Steps, each a multiple of every mu, whose rollout the recovery is measured for, in its last epoch."""
     recovery_draws: int = 128
-    """Responses per test input behind each measurement, from each policy: recovery_draws // G groups, and at least two."""
+    """Responses per test input behind each measurement, from each policy: N // G groups of them, and at least two."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,7 +18,7 @@ def draw_filtered(policy: Policy, uniforms: Tensor) -> Responses:
     The groups of an input lie one after the other, (R, B, M * G). uniforms: (B, M, G + 1) or (R, B, M, G + 1) float64
     in [0, 1); the first of a group places its first correct response.
     Exact, without rejections: the place J of the first correct response has P(J = j) proportional to (1 - Z)^j Z for
-    j < G; responses before it come from pi-, the one there from pi+, those after it from pi. Every Z must lie in (0, 1).
+    j < G; responses before it come from pi-, the one there from pi+, those after it from pi. Every Z is in (0, 1).
     """
     place, uniforms = uniforms[..., :1], uniforms[..., 1:]
     size = uniforms.shape[-1]

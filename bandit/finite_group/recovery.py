@@ -1,9 +1,9 @@
 """The measured correctness recovery: what groups of G change in the expected update, against R_G (Appendix B).
 
-The effect is a pressure on log Z: the first-order change of log Z, per unit step of gradient descent on the logits, of
-the expected sampled update beyond the exact one, -<E[g_G] - g, grad log Z>. The paper predicts, for reference groups that
-hold a correct response and rollouts of the current policy, E[g_G] - g = R_G'(Z) grad Z, hence the pressure
--R_G'(Z) Z |grad log Z|^2 = (1 - Z)^G |grad log Z|^2 >= 0.
+The effect is a pressure on log Z: how much more log Z changes, to first order and per unit step of gradient descent on
+the logits, with the expected sampled update than with the exact one, -<E[g_G] - g, grad log Z>. For reference groups
+that hold a correct response and rollouts of the current policy, the paper predicts E[g_G] - g = R_G'(Z) grad Z, hence
+the pressure -R_G'(Z) Z |grad log Z|^2 = (1 - Z)^G |grad log Z|^2 >= 0.
 
 Axes: R runs, B inputs, N test inputs, A actions, M groups per input, G responses, C clusters.
 """

@@ -50,7 +50,8 @@ def train(config: FiniteGroupConfig, task: SeedTask, test_clusters: Tensor, runs
     A row per run and evaluated step; and, where `cluster` is not missing, one per run, recovery step and cluster. Both
     hold the policy before that step's update. test_clusters: the cluster of each test input, (N,) int64.
     """
-    return pd.concat(list(_rows(config, task, test_clusters, runs)), ignore_index=True)
+    rows = pd.concat(list(_rows(config, task, test_clusters, runs)))
+    return rows.sort_values(["beta", "step"], kind="stable", ignore_index=True)
 
 
 def _rows(
@@ -155,9 +156,7 @@ class SampledObjective(Objective):
         if self.rollout is None:
             uniforms = self._uniforms(self.rollout_noise, policy.logits.shape[1], self.size)
             self.rollout = draw(policy, self.reference, uniforms)
-        return method_logit_gradient(
-            self.method, policy, self.references, self.rollout, self.betas, self.surrogate
-        )
+        return method_logit_gradient(self.method, policy, self.references, self.rollout, self.betas, self.surrogate)
 
     def _uniforms(self, noise, *shape: int) -> Tensor:
         return torch.from_numpy(noise.random(shape)).to(self.betas.device)
