@@ -57,10 +57,11 @@ def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> st
 if __name__ == "__main__":
     from bandit import claims, environment, mlp, workers
     from bandit.config import EnvironmentConfig, SweepConfig
+    from bandit.finite_group import config as finite_group
     from cokl import floor, policy, regularizers
     from cokl.groups import SurrogateConfig
     from cokl.grpo import GRPOConfig
     from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 
     configs = [EnvironmentConfig, SweepConfig, CorrectReverseKL, SurrogateConfig, GRPOConfig]
-    print(render(configs, [environment, mlp, policy, regularizers, floor, claims, workers]), end="")
+    print(render(configs, [environment, mlp, policy, regularizers, floor, claims, workers, finite_group]), end="")

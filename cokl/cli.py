@@ -49,18 +49,15 @@ def _parse(arguments: list[str]) -> Command:
     def named(name: str, command: Any, **options: Any) -> Any:
         return Annotated[command, tyro.conf.subcommand(name, prefix_name=False, **options)]
 
+    finite_group_default = DrawnFiniteGroup(preset=preset, config=FINITE_GROUP_PRESETS[preset])
+    finite_group = named("finite-group", DrawnFiniteGroup, default=finite_group_default)
+
     @dataclass(frozen=True)
     class Bandit:
         """The controlled multi-solution experiment."""
 
         command: Annotated[
-            named("sweep", Sweep, default=Sweep(**defaults))  # type: ignore[valid-type]
-            | named("report", Report)
-            | named(
-                "finite-group",
-                DrawnFiniteGroup,
-                default=DrawnFiniteGroup(preset=preset, config=FINITE_GROUP_PRESETS[preset]),
-            ),
+            named("sweep", Sweep, default=Sweep(**defaults)) | named("report", Report) | finite_group,  # type: ignore[valid-type]
             tyro.conf.arg(name=""),
         ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bandit.claims import coverage_column, method_label
+from bandit.finite_group.plan import EXACT
 from bandit.finite_group.results import final_table, slope_table
-from bandit.finite_group.training import EXACT
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
 
-_GROUP_STYLES = {"fresh": "full", "cached": "none", "unfiltered": "left"}
+_GROUP_STYLES: dict[str, Literal["full", "none", "left"]] = {"fresh": "full", "cached": "none", "unfiltered": "left"}
 
 
 def draw_metrics(metrics: pd.DataFrame) -> Figure:
@@ -109,7 +111,7 @@ def draw_recovery(recovery: pd.DataFrame, method: str = "cokl") -> Figure:
     for (groups, epochs), rows in shown.groupby(["groups", "epochs"], sort=False):
         title = f"{groups} reference groups, $\\mu = {epochs}$"
         panels_of.append((title, rows, "predicted", r"predicted, $(1 - Z_\theta)^G\,|\nabla \log Z|^2$"))
-        if epochs > 1:
+        if (rows["epochs"] > 1).all():
             gate = r"predicted with the rollout policy's gate, $(1 - Z_{\mathrm{old}})^G\,|\nabla \log Z|^2$"
             panels_of.append((title, rows, "predicted_at_rollout", gate))
     with mpl.rc_context(RC):

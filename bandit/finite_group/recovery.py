@@ -17,6 +17,7 @@ from torch import Tensor
 
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.groups import draw_filtered
+from bandit.finite_group.plan import GroupRun
 from bandit.mlp import StackedMLP
 from bandit.reference import Split, layer_sizes
 from bandit.sampled import Responses, at, draw
@@ -49,7 +50,8 @@ def pressures(
     mean_direction = (policy.probs * direction).sum(-1)[..., None, None]
     runs = policy.logits.shape[0]
     streams = [Responses(*(tensor.expand(runs, -1, -1) for tensor in vars(one).values())) for one in groups]
-    weights = regularizer.surrogate_weights(*(_groups(policy, one, size) for one in streams), surrogate)
+    cached, rollout = (_groups(policy, one, size) for one in streams)
+    weights = regularizer.surrogate_weights(cached, rollout, surrogate)
     assert weights is not None
     effect = (regularizer.logit_gradient(policy, reference) * direction).sum(-1)[..., None]
     for weight, one in zip(weights, streams, strict=True):
@@ -72,7 +74,7 @@ def predicted_pressure(policy: Policy, gate: Policy, size: int) -> Tensor:
 
 def measure(
     config: FiniteGroupConfig,
-    run,
+    run: GroupRun,
     split: Split,
     clusters: Tensor,
     mlp: StackedMLP,
@@ -84,7 +86,8 @@ def measure(
     measured is the pressure and standard_error that of its groups; predicted is from the policy's Z,
     predicted_at_rollout takes the zero-correct probability of the policy that drew the rollouts instead.
     """
-    regularizer = run.regularization.regularizer
+    regularizer = run.regularizer
+    assert regularizer is not None
     size = int(run.group_size)
     count = max(2, config.recovery_draws // size)
     filtered = run.regularization.filtered and run.groups != "unfiltered"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from bandit.claims import coverage_column, markdown_table, mean_and_half_width, method_label, with_spread
-from bandit.finite_group.training import EXACT
+from bandit.finite_group.plan import EXACT
 from cokl.errors import InputError
 from cokl.files import read_parquet, write_atomically, write_text
 
@@ -91,7 +92,7 @@ def write_tables(metrics: pd.DataFrame, recovery: pd.DataFrame, folder: Path) ->
     paths = []
     for name, table in tables.items():
         paths.append(folder / "tables" / f"{name}.csv")
-        write_atomically(paths[-1], lambda temporary, table=table: table.to_csv(temporary, index=False))
+        write_atomically(paths[-1], partial(table.to_csv, index=False))
     page = [f"# Finite groups\n\n{_legend(metrics)}"]
     for title, shown in _shown(metrics, tables).items():
         page.append(f"## {title}\n\n{markdown_table(shown)}")

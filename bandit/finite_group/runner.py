@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import tempfile
 from pathlib import Path
 from typing import Literal
@@ -13,13 +12,13 @@ import torch
 
 from bandit.environment import Environment
 from bandit.finite_group.config import PRESETS, FiniteGroupConfig
+from bandit.finite_group.plan import GroupRun, planned_runs
 from bandit.finite_group.recovery import COLUMNS
-from bandit.finite_group.training import EXACT, GroupRun, train
+from bandit.finite_group.training import train
 from bandit.reference import seed_task
 from bandit.runner import code_of, references, resolve_device
 from bandit.store import open_folder
 from bandit.workers import Work, Workers
-from cokl import methods
 from cokl.errors import InputError
 from cokl.files import read_parquet, write_parquet
 
@@ -68,31 +67,6 @@ def finite_group(
     write_parquet(metrics, folder / "finite_group.parquet")
     write_parquet(recovery, folder / "recovery.parquet")
     return metrics, recovery
-
-
-def planned_runs(config: FiniteGroupConfig) -> list[GroupRun]:
-    """All runs, by seed, method and how the regularizer is estimated, then coefficient. Raises InputError.
-
-    Each method is trained on its exact objective and with fresh groups of every G, for every mu if it weighs rollouts.
-    With the first mu alone, methods that weigh both streams are trained with the other reference groups.
-    """
-    runs = []
-    for seed, name in itertools.product(range(config.seeds), config.methods):
-        method = methods.get(name, config.regularizer_options)
-        streams = method.streams()
-        # Without rollouts there is no policy to be off.
-        all_epochs = config.epochs if "rollout" in streams else config.epochs[:1]
-        estimates = [(EXACT, math.inf, epochs) for epochs in all_epochs]
-        both = len(streams) == 2
-        epochs_of = {"fresh": all_epochs if streams else (), "cached": config.epochs[: int(both)]}
-        epochs_of["unfiltered"] = config.epochs[: int(both and method.filtered)]
-        for groups in config.reference_groups:
-            for epochs, size in itertools.product(epochs_of[groups], config.group_sizes):
-                estimates.append((groups, float(size), epochs))
-        betas = sorted(config.betas) if method.regularizer is not None else [0.0]
-        for estimate, beta in itertools.product(estimates, betas):
-            runs.append(GroupRun(seed, name, beta, method.regularizer, method, *estimate))
-    return runs
 
 
 def _stacked_together(run: GroupRun) -> tuple:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import pandas as pd
@@ -18,30 +17,16 @@ from bandit.config import SweepConfig
 from bandit.environment import Stream, random_generator
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.groups import draw_filtered
+from bandit.finite_group.plan import EXACT, GroupRun
 from bandit.finite_group.recovery import measure
 from bandit.mlp import StackedMLP, Trainer
 from bandit.reference import SeedTask, Split, layer_sizes, minibatches
 from bandit.sampled import Responses, draw, method_logit_gradient
-from bandit.training import Run, evaluate, policy_metrics, require_finite
+from bandit.training import evaluate, policy_metrics, require_finite
 from cokl.groups import SurrogateConfig
 from cokl.methods import Method
 from cokl.metrics import expected_zero_correct_rate
 from cokl.policy import Policy
-
-EXACT = "exact"
-
-
-@dataclass(frozen=True)
-class GroupRun(Run):
-    """A run, and how its regularizer is estimated.
-
-    groups: "exact", with an infinite `group_size`, or one of the config's reference groups. epochs: mu.
-    """
-
-    regularization: Method
-    groups: str
-    group_size: float
-    epochs: int
 
 
 def train(config: FiniteGroupConfig, task: SeedTask, test_clusters: Tensor, runs: list[GroupRun]) -> pd.DataFrame:

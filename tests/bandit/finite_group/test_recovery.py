@@ -9,8 +9,9 @@ import torch
 
 from bandit.environment import Environment
 from bandit.finite_group.config import FiniteGroupConfig
+from bandit.finite_group.plan import GroupRun
 from bandit.finite_group.recovery import measure, predicted_pressure, pressures
-from bandit.finite_group.training import GroupRun, SampledObjective
+from bandit.finite_group.training import SampledObjective
 from bandit.mlp import StackedMLP
 from bandit.reference import layer_sizes, pretrain, seed_task
 from bandit.sampled import Responses, method_logit_gradient, responses_to
@@ -65,9 +66,9 @@ def test_the_expected_sampled_gradient_is_the_exact_one_plus_recovery(seed, size
     cached, rollout, probabilities = all_pairs(policy, reference, policy, size, filtered=True)
     cokl = methods.get("cokl")
     pairs = len(probabilities)
-    one_each = [Responses(*(t.view(1, pairs, size) for t in vars(r).values())) for r in (cached, rollout)]
+    one, other = (Responses(*(t.view(1, pairs, size) for t in vars(r).values())) for r in (cached, rollout))
     repeated = Policy(policy.logits.expand(1, pairs, -1), CORRECT)
-    gradients = method_logit_gradient(cokl, repeated, *one_each, torch.ones(1).double(), CLIPPING)
+    gradients = method_logit_gradient(cokl, repeated, one, other, torch.ones(1).double(), CLIPPING)
     expected = (probabilities[:, None] * gradients).sum(1, keepdim=True)
     slope = float(recovery_derivative(policy.mass.item(), size))
     exact = cokl.logit_gradient(policy, reference, 1.0) + slope * policy.mass_logit_gradient()

@@ -129,10 +129,10 @@ def test_figures_draw_the_tables_numbers(metrics, recovery):
     drawn = figure.draw_metrics(metrics)
     assert len(drawn.axes) == 6
     expected = final_table(metrics).query("method == 'cokl' and groups == 'fresh' and epochs == 1")
-    line = next(line for line in drawn.axes[0].lines if list(line.get_xdata()) == [1, 8])
+    line = next(line for line in drawn.axes[0].lines if np.array_equal(np.asarray(line.get_xdata()), [1, 8]))
     np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), expected["p_correct"])
     scatter = figure.draw_recovery(recovery)
-    points = [line.get_xydata() for line in scatter.axes[0].lines if line.get_label() == "$G = 8$"]
+    points = [np.asarray(line.get_xydata()) for line in scatter.axes[0].lines if line.get_label() == "$G = 8$"]
     rows = recovery.query("method == 'cokl' and group_size == 8 and epochs == 1")
     np.testing.assert_allclose(points[0], rows[["predicted", "measured"]])
     assert len(scatter.axes) == 3

@@ -12,9 +12,10 @@ import pytest
 from bandit import sweep
 from bandit.config import SweepConfig
 from bandit.finite_group.config import preset
+from bandit.finite_group.plan import planned_runs
 from bandit.finite_group.recovery import COLUMNS
 from bandit.finite_group.results import write_tables
-from bandit.finite_group.runner import KEYS, finite_group, planned_runs
+from bandit.finite_group.runner import KEYS, finite_group
 from cokl import regularizers
 from cokl.cli import main
 from cokl.errors import InputError
