@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from bandit.config import PRESETS, SweepConfig
+from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
+from bandit.finite_group.config import FiniteGroupConfig
 from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
 from cokl.errors import InputError
 from cokl.options import Names, separated
@@ -156,4 +158,30 @@ class Phase:
         run(self.diagrams(), self.folder, self.jobs)
         print((self.folder / "phase.md").read_text(encoding="utf-8"))
         print(f"written to {self.folder / 'phase.md'}")
+        return 0
+
+
+@dataclass(frozen=True)
+class FiniteGroup(SweepOptions):
+    """The finite-group lab: sampled surrogates for several G beside the exact objective, and the recovery measured."""
+
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder to save in and to resume from; runs/finite-group-PRESET if not given."""
+    config: Annotated[FiniteGroupConfig, tyro.conf.arg(name="experiment")] = FINITE_GROUP_PRESETS["paper"]
+
+    @property
+    def folder(self) -> Path:
+        return self.out or Path("runs") / f"finite-group-{self.preset}"
+
+    def run(self) -> int:
+        """Train what is missing, write the tables and print the summary."""
+        from bandit.finite_group.results import render_screen, write_tables
+        from bandit.finite_group.runner import finite_group
+
+        metrics, recovery = finite_group(self.config, self.folder, self.jobs, self.backend)
+        print(render_screen(metrics, recovery))
+        for path in (self.folder / "finite_group.parquet", self.folder / "recovery.parquet"):
+            print(path)
+        for path in write_tables(metrics, recovery, self.folder):
+            print(path)
         return 0

@@ -26,6 +26,9 @@ class Stream(IntEnum):
     INITIALISATION = 2
     PRETRAINING_BATCHES = 3
     RL_BATCHES = 4
+    ROLLOUT_GROUPS = 20
+    REFERENCE_GROUPS = 21
+    RECOVERY_GROUPS = 22
 
 
 def random_generator(seed: int, stream: Stream) -> np.random.Generator:

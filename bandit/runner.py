@@ -56,12 +56,7 @@ def sweep(
     open_folder(folder, {**config.as_dict(), "device": device, "regularizer_code": code})
     workers = Workers(backend, 1 if device == "cuda" else jobs)
 
-    references = {seed: folder / "reference" / f"seed-{seed}.npy" for seed in range(config.seeds)}
-    missing = [Work(_make_reference, (config, seed, device), path) for seed, path in references.items()]
-    workers.do(missing, config.seeds, "references", progress)
-    shape = (parameter_count(config),)
-    parameters = {seed: torch.from_numpy(read_array(path, shape)) for seed, path in references.items()}
-
+    parameters = references(config, folder, device, workers, progress)
     chunks = [
         (chunk, folder / "runs" / f"{place:05d}-seed-{chunk[0].seed}-{chunk[0].method}.parquet")
         for place, chunk in enumerate(_chunks(runs, device))
@@ -73,11 +68,22 @@ def sweep(
     workers.do(missing, len(runs), "runs", progress)
 
     with one_thread():
-        frames = [_reference_rows(config, seed, parameters[seed], device) for seed in references]
+        frames = [_reference_rows(config, seed, parameters[seed], device) for seed in parameters]
     table = pd.concat([*frames, *(read_parquet(path) for _, path in chunks)], ignore_index=True)
     table = _in_order(table, config)
     write_parquet(table, folder / "sweep.parquet")
     return table
+
+
+def references(
+    config: SweepConfig, folder: Path, device: str, workers: Workers, progress: bool
+) -> dict[int, torch.Tensor]:
+    """Each seed's reference parameters (P,), pretrained where `folder` does not hold them yet."""
+    paths = {seed: folder / "reference" / f"seed-{seed}.npy" for seed in range(config.seeds)}
+    missing = [Work(_make_reference, (config, seed, device), path) for seed, path in paths.items()]
+    workers.do(missing, config.seeds, "references", progress)
+    shape = (parameter_count(config),)
+    return {seed: torch.from_numpy(read_array(path, shape)) for seed, path in paths.items()}
 
 
 def planned_runs(config: SweepConfig) -> list[Run]:

@@ -49,22 +49,26 @@ def draw(policy: Policy, reference: Policy, uniforms: Tensor) -> Responses:
     reference: (1, B, A) or (R, B, A). uniforms: (B, G) or (R, B, G) float64 in [0, 1). Runs that share them draw the
     same actions where their policies agree. An action of probability zero is never drawn.
     """
-    cumulated = policy.probs.double().cumsum(-1)
+    return responses_to(policy, reference, draw_actions(policy.probs, uniforms))
+
+
+def draw_actions(probs: Tensor, uniforms: Tensor) -> Tensor:
+    """Columns (R, B, G) drawn with probabilities proportional to `probs` (R, B, A or K), as `draw` does."""
+    cumulated = probs.double().cumsum(-1)
     thresholds = (uniforms * cumulated[..., -1:]).contiguous()
-    actions = torch.searchsorted(cumulated, thresholds, right=True)
+    return torch.searchsorted(cumulated, thresholds, right=True)
+
+
+def responses_to(policy: Policy, reference: Policy, actions: Tensor) -> Responses:
+    """`actions` (R, B, G), drawn by `policy`, with their rewards and log-probabilities."""
     correct = policy.correct.mask.to(policy.logits.dtype)
-    return Responses(
-        actions,
-        _at(correct, actions),
-        _at(policy.log_probs, actions),
-        _at(reference.log_probs, actions),
-    )
+    return Responses(actions, at(correct, actions), at(policy.log_probs, actions), at(reference.log_probs, actions))
 
 
 def grpo_logit_gradient(policy: Policy, rollout: Responses, config: GRPOConfig) -> Tensor:
     """(R, B, A): logit gradient of -J_GRPO (Eqs. 1-4) on `rollout`, drawn by the current policy or by an older one."""
     advantages = group_advantages(rollout.rewards.flatten(0, 1), config)
-    log_probs = _at(policy.log_probs, rollout.actions)
+    log_probs = at(policy.log_probs, rollout.actions)
     weights = _grpo_weights(log_probs, rollout.behavior_log_probs, advantages, config)
     return likelihood_gradient(policy.probs, rollout.actions, weights)
 
@@ -152,7 +156,7 @@ def _grpo_weights(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Ten
 def _groups(log_probs: Tensor, responses: Responses) -> ResponseGroups:
     """The responses (R, B, G) as R * B groups under the current policy's log-probabilities (R, B, A)."""
     tensors = (
-        _at(log_probs, responses.actions),
+        at(log_probs, responses.actions),
         responses.rewards,
         responses.behavior_log_probs,
         responses.reference_log_probs,
@@ -166,6 +170,6 @@ def _stacked(responses: Responses, stack: slice, runs: int) -> Responses:
     return Responses(*(t.expand(runs, -1, -1) if t.shape[0] == 1 else t[stack] for t in tensors))
 
 
-def _at(dense: Tensor, actions: Tensor) -> Tensor:
+def at(dense: Tensor, actions: Tensor) -> Tensor:
     """(R, B, G): entries of `dense` (R or 1, B, A) at the actions."""
     return dense.expand(*actions.shape[:-1], -1).gather(-1, actions)

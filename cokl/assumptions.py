@@ -57,6 +57,7 @@ def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> st
 if __name__ == "__main__":
     from bandit import claims, environment, mlp, workers
     from bandit.config import EnvironmentConfig, SweepConfig
+    from bandit.finite_group import config as finite_group
     from cokl import floor, methods, policy, regularizers
     from cokl.groups import SurrogateConfig
     from cokl.grpo import GRPOConfig
@@ -66,4 +67,7 @@ if __name__ == "__main__":
 
     configs = [EnvironmentConfig, SweepConfig, CorrectReverseKL, SurrogateConfig, GRPOConfig, LLMConfig]
     bridge = [buffer, tables, reward_validation]
-    print(render(configs, [environment, mlp, policy, regularizers, methods, floor, claims, workers, *bridge]), end="")
+    print(
+        render(configs, [environment, mlp, policy, regularizers, methods, floor, claims, workers, *labs, *bridge]),
+        end="",
+    )

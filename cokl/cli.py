@@ -17,9 +17,11 @@ import tyro
 
 from bandit.commands import Report, Sweep
 from bandit.config import PRESETS
+from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
 from bandit.shift.config import SHIFT_PRESETS
 from cokl.errors import InputError
 from figures.commands import (
+    DrawnFiniteGroup,
     DrawnPhase,
     DrawnShift,
     Figures,
@@ -63,11 +65,13 @@ def _parse(arguments: list[str]) -> Command:
     def named(name: str, command: Any, **options: Any) -> Any:
         return Annotated[command, tyro.conf.subcommand(name, prefix_name=False, **options)]
 
+    finite_group = DrawnFiniteGroup(preset=preset, config=FINITE_GROUP_PRESETS[preset])
     labs = (
         named("sweep", Sweep, default=Sweep(**defaults))
         | named("report", Report)
         | named("shift", DrawnShift, default=DrawnShift(preset=preset, config=SHIFT_PRESETS[preset]))
         | named("phase", DrawnPhase)
+        | named("finite-group", DrawnFiniteGroup, default=finite_group)
     )
 
     @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tyro
 
-from bandit.commands import Phase, Report, Shift, Sweep, SweepOptions
+from bandit.commands import FiniteGroup, Phase, Report, Shift, Sweep, SweepOptions
 from cokl.options import Names
 from llm_bridge import commands as llm_commands
 from theory.commands import Check
@@ -95,6 +95,24 @@ class LLMTables:
             write_tables(tables, folder)
             print(f"tables: {folder}/tables.txt, .md, .tex and a CSV file each")
             style.save_all(figures, folder)
+        return 0
+
+
+@dataclass(frozen=True)
+class DrawnFiniteGroup(FiniteGroup):
+    """The finite-group lab: sampled surrogates for several G beside the exact objective, and the recovery measured."""
+
+    def run(self) -> int:
+        """Train what is missing, write tables and figures, and print the summary."""
+        from bandit.finite_group.results import read_results
+        from figures import finite_group, style
+
+        super().run()
+        metrics, recovery = read_results(self.folder)
+        drawn = {"finite_group_metrics": finite_group.draw_metrics(metrics)}
+        if len(recovery):
+            drawn["finite_group_recovery"] = finite_group.draw_recovery(recovery)
+        style.save_all(drawn, self.folder / "figures")
         return 0
 
 

@@ -68,7 +68,6 @@ METHOD_STYLES = {
     "none": MethodStyle("#000000", "X"),
     "grpo": MethodStyle("#000000", "X"),
     "cokl": MethodStyle("#D55E00", "o"),
-    "cokl_floor": MethodStyle("#A6761D", "p", (5, 1.2)),
     "forward_kl": MethodStyle("#0072B2", "s", (5, 1.2)),
     "reverse_kl": MethodStyle("#56B4E9", "D", (5, 1.2, 1.2, 1.2)),
     "jensen_shannon": MethodStyle("#009E73", "^", (2.5, 1.2)),

@@ -1,0 +1,1 @@
+"""The finite-group lab: sampled surrogates with G responses per group beside the exact objective, their limit."""

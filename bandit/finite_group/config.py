@@ -1,0 +1,86 @@
+"""Configuration of the finite-group lab; no heavy imports here.
+
+Assumption beyond the paper: the reward enters exactly, so that a regularizer's groups are all that is sampled and the
+exact objective is the limit G -> inf. With mu epochs, a minibatch and its groups serve mu optimizer steps, in the exact
+limit too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from bandit.config import Coefficients, Names, SweepConfig
+from cokl.errors import InputError
+from cokl.options import require, separated
+
+REFERENCE_GROUPS = ("fresh", "cached", "unfiltered")
+
+Integers = Annotated[tuple[int, ...], separated(int, "N")]
+
+
+@dataclass(frozen=True)
+class FiniteGroupConfig(SweepConfig):
+    """The single-task experiment with sampled surrogates; every method is also trained on its exact objective."""
+
+    methods: Names = ("none", "cokl", "correct_forward_kl", "reverse_kl")
+    """"none", regularizers with a sampled surrogate, and these with "_floor" appended."""
+    betas: Coefficients = (0.3,)
+    """Coefficients of every regularizer."""
+    steps: int = 600
+    """RL steps; fewer than the paper's 1000, which keeps the whole lab within half an hour."""
+    eval_interval: int = 100
+    """Steps between evaluations; the first and the last step are always evaluated."""
+    group_sizes: Integers = (1, 2, 4, 8, 16, 64)
+    """Responses per group, G, of the rollouts and of the reference."""
+    epochs: Integers = (1, 4)
+    """Optimizer steps on one minibatch and its groups, mu: 1 is on-policy, more is off-policy. Methods without
+    rollouts, and reference groups that are not fresh, take the first alone."""
+    reference_groups: Names = REFERENCE_GROUPS
+    """Where reference groups come from: "fresh" are drawn for each minibatch, for a conditional regularizer given that
+    they hold a correct response, as the buffer's filter does; "cached" are such groups drawn once per training input;
+    "unfiltered" are fresh without that condition. The last two are for methods that weigh rollouts too."""
+    epsilon_is: float = 0.2
+    """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15); without effect on-policy."""
+    recovery_steps: Integers = (0, 16, 48, 96, 192)
+    """Steps, each a multiple of every mu, whose rollout the recovery is measured for, in its last epoch."""
+    recovery_draws: int = 128
+    """Responses per test input behind each measurement, from each policy: N // G groups of them, and at least two."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("group_sizes", "epochs", "reference_groups"):
+            values = getattr(self, name)
+            require(len(values) > 0, name, "at least one", "an empty list")
+            require(len(set(values)) == len(values), name, "different values", ",".join(map(str, values)))
+        for name in ("group_sizes", "epochs"):
+            require(min(getattr(self, name)) >= 1, name, "numbers of at least 1", min(getattr(self, name)))
+        for kind in self.reference_groups:
+            require(kind in REFERENCE_GROUPS, "reference_groups", f"some of {', '.join(REFERENCE_GROUPS)}", kind)
+        for step in self.recovery_steps:
+            possible = 0 <= step < self.steps and all(step % epochs == 0 for epochs in self.epochs)
+            require(possible, "recovery_steps", f"multiples of every mu below {self.steps}", step)
+        require(0 < self.epsilon_is < 1, "epsilon_is", "a number in (0, 1)", self.epsilon_is)
+        require(self.recovery_draws >= 1, "recovery_draws", "at least 1", self.recovery_draws)
+
+
+PRESETS: dict[str, FiniteGroupConfig] = {
+    "paper": FiniteGroupConfig(),
+    "quick": FiniteGroupConfig(
+        methods=("none", "cokl", "correct_forward_kl"),
+        betas=(0.3,),
+        seeds=2,
+        steps=200,
+        eval_interval=100,
+        group_sizes=(1, 4, 16),
+        recovery_steps=(0, 32, 64, 128),
+    ),
+}
+
+
+def preset(name: str, **changes: Any) -> FiniteGroupConfig:
+    """The configuration called `name`, "paper" or "quick", with some fields changed. Raises InputError if unknown."""
+    if name not in PRESETS:
+        raise InputError(f"preset: expected one of {', '.join(PRESETS)}, got {name!r}")
+    return dataclasses.replace(PRESETS[name], **changes)

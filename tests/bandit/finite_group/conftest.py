@@ -1,0 +1,28 @@
+"""A miniature of the finite-group lab."""
+
+import pytest
+
+from bandit.finite_group.config import FiniteGroupConfig
+from tests.bandit.conftest import TINY_ENVIRONMENT
+
+TINY = FiniteGroupConfig(
+    methods=("none", "cokl", "correct_forward_kl"),
+    betas=(0.1, 0.5),
+    seeds=2,
+    steps=12,
+    eval_interval=6,
+    batch_size=16,
+    pretrain_steps=20,
+    hidden=(8, 8),
+    group_sizes=(1, 4),
+    epochs=(1, 3),
+    recovery_steps=(0, 9),
+    recovery_draws=16,
+    environment=TINY_ENVIRONMENT,
+)
+
+
+@pytest.fixture
+def tiny() -> FiniteGroupConfig:
+    """Two seeds, three methods, two group sizes, on-policy and three epochs."""
+    return TINY
