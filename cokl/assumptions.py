@@ -67,7 +67,5 @@ if __name__ == "__main__":
 
     configs = [EnvironmentConfig, SweepConfig, CorrectReverseKL, SurrogateConfig, GRPOConfig, LLMConfig]
     bridge = [buffer, tables, reward_validation]
-    print(
-        render(configs, [environment, mlp, policy, regularizers, methods, floor, claims, workers, *labs, *bridge]),
-        end="",
-    )
+    simulator = [environment, mlp, claims, workers, finite_group]
+    print(render(configs, [policy, regularizers, methods, floor, *simulator, *bridge]), end="")

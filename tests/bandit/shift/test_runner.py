@@ -90,7 +90,8 @@ SCRIPT = """
 import dataclasses
 from bandit.shift.runner import shift
 from tests.bandit.shift.conftest import TINY_SHIFT
-shift(dataclasses.replace(TINY_SHIFT, steps=200, eval_interval=100, selection_seeds=0), {folder!r}, jobs=2, progress=False)  # noqa: E501
+config = dataclasses.replace(TINY_SHIFT, steps=200, eval_interval=100, selection_seeds=0)
+shift(config, {folder!r}, jobs=2, progress=False)
 """
 
 
