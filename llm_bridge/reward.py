@@ -43,7 +43,8 @@ async def compute_score(
     Mathematics scores 1 or 0 and the verdict is the verifier's reason; chat scores the reward model's logit, or the
     tiny config's programmatic reward in [0, 1], and the verdict is "scored". reward_model_seconds: wall time in which
     the reward model must have answered. VeRL supplies `reward_router_address` and `reward_model_tokenizer` when it
-    runs a reward model. Raises InputError for an unknown data source, and for a reward model that does not answer.
+    runs a reward model. Raises InputError for an unknown data source, and if the reward model is absent or does not
+    answer.
     """
     if data_source in MATH_SOURCES:
         judge = functools.partial(

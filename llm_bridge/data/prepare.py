@@ -1,0 +1,131 @@
+"""From the public data sets to the six files that training and evaluation read, with a manifest of their origin."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cokl.assumptions import assumption
+from cokl.errors import InputError
+from cokl.files import differences, read_json, write_text
+from cokl.options import require
+from llm_bridge.data import sources
+from llm_bridge.data.rows import DataSource, chat_row, math_row, write_rows
+
+TABLE_E2: dict[DataSource, int] = {
+    "math_train": 50_000,
+    "math_val": 1_000,
+    "math500": 500,
+    "olympiad": 674,
+    "chat_train": 7_544,
+    "chat_val": 250,
+}
+"""Rows of each set (Table E.2)."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What decides which prompts are in the six sets."""
+
+    seed: int = assumption(0, "which problems are drawn, and which of them are for validation")
+    """Seed of the draw of the mathematical training and validation problems."""
+    budgets: tuple[str, ...] = assumption(("low",), "medium and high add harder problems; all three are about 200 GB")
+    """Reasoning budgets (splits of Nemotron-Math-v2) whose problems are drawn from: low, medium, high."""
+
+    def __post_init__(self) -> None:
+        known = tuple(sources.NEMOTRON_FILES)
+        ok = bool(self.budgets) and set(self.budgets) <= set(known)
+        require(ok, "budgets", f"some of {', '.join(known)}", ", ".join(self.budgets) or "none")
+
+
+def prepare(out: Path, data_dir: Path | None = None, config: DataConfig | None = None) -> dict[str, Any]:
+    """Write OUT/{math_train, math_val, math500, olympiad, chat_train, chat_val}.parquet and OUT/manifest.json.
+
+    data_dir: folder of local copies DIR/REPOSITORY/FILE; without it files are downloaded at pinned revisions. Returns
+    the manifest: the configuration, the SHA-256 of every file read, rows and SHA-256 of every file written. What is
+    there and unchanged is not made again. Raises InputError, before writing, for a missing file or column, a count
+    other than Table E.2's, or a download that fails; and if `out` holds data of another configuration.
+    """
+    config = config or DataConfig()
+    recipe = json.loads(json.dumps(dataclasses.asdict(config)))
+    manifest_path = out / "manifest.json"
+    if manifest_path.exists():
+        manifest = read_json(manifest_path, dict)
+        changed = differences(manifest.get("config"), recipe)
+        if changed:
+            raise InputError(f"{out} holds other data ({'; '.join(changed)}); choose another folder")
+        if all(_digest(out / f"{name}.parquet") == made["sha256"] for name, made in manifest["sets"].items()):
+            return manifest
+    reader = _Reader(data_dir)
+    sets = _sets(reader, config)
+    for name, rows in sets.items():
+        if len(rows) != TABLE_E2[name]:
+            raise InputError(
+                f"{name}: expected {TABLE_E2[name]} rows (Table E.2), got {len(rows)}; is a file incomplete?"
+            )
+    for name, rows in sets.items():
+        write_rows(rows, out / f"{name}.parquet")
+    manifest = {
+        "config": recipe,
+        "sources": reader.used,
+        "sets": {name: {"rows": len(rows), "sha256": _digest(out / f"{name}.parquet")} for name, rows in sets.items()},
+    }
+    write_text(json.dumps(manifest, indent=2) + "\n", manifest_path)
+    return manifest
+
+
+class _Reader:
+    """Finds files and remembers what they were."""
+
+    def __init__(self, data_dir: Path | None) -> None:
+        self.data_dir = data_dir
+        self.used: dict[str, dict[str, Any]] = {}
+
+    def file(self, source: sources.Source, name: str) -> Path:
+        path = source.file(name, self.data_dir)
+        entry = self.used.setdefault(source.repository, {"revision": source.revision, "files": {}})
+        entry["files"][name] = _digest(path)
+        return path
+
+
+def _sets(reader: _Reader, config: DataConfig) -> dict[DataSource, list[dict[str, Any]]]:
+    chat = {
+        split: sources.read_wildchat(reader.file(sources.WILDCHAT, name))
+        for split, name in sources.WILDCHAT_FILES.items()
+    }
+    olympiad = sources.read_olympiad(reader.file(sources.OLYMPIAD, sources.OLYMPIAD_FILE))
+    math500 = sources.read_math500(reader.file(sources.MATH500, sources.MATH500_FILE))
+    names = [name for budget in config.budgets for name in sources.NEMOTRON_FILES[budget]]
+    pool = sources.read_nemotron([reader.file(sources.NEMOTRON, name) for name in names])
+    order = np.random.default_rng(config.seed).permutation(len(pool))
+    split = TABLE_E2["math_train"], TABLE_E2["math_train"] + TABLE_E2["math_val"]
+    return {
+        "math_train": _math("math_train", [pool[place] for place in order[: split[0]]]),
+        "math_val": _math("math_val", [pool[place] for place in order[split[0] : split[1]]]),
+        "math500": _math("math500", math500),
+        "olympiad": _math("olympiad", olympiad),
+        "chat_train": _chat("chat_train", chat["train"]),
+        "chat_val": _chat("chat_val", chat["val"]),
+    }
+
+
+def _math(name: DataSource, questions: list[sources.Question]) -> list[dict[str, Any]]:
+    return [math_row(name, index, **vars(question)) for index, question in enumerate(questions)]
+
+
+def _chat(name: DataSource, conversations: list[tuple[str, list[dict[str, str]]]]) -> list[dict[str, Any]]:
+    return [chat_row(name, index, *conversation) for index, conversation in enumerate(conversations)]
+
+
+def _digest(path: Path) -> str | None:
+    """SHA-256 of a file, None if there is none."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
