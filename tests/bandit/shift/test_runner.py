@@ -90,7 +90,8 @@ SCRIPT = """
 import dataclasses
 from bandit.shift.runner import shift
 from tests.bandit.shift.conftest import TINY_SHIFT
-shift(dataclasses.replace(TINY_SHIFT, steps=200, eval_interval=100, selection_seeds=0), {folder!r}, jobs=1, progress=False)
+config = dataclasses.replace(TINY_SHIFT, steps=200, eval_interval=100, selection_seeds=0)
+shift(config, {folder!r}, jobs=1, progress=False)
 """
 
 
@@ -135,14 +136,15 @@ def test_a_regularizer_of_ones_own_takes_part(tiny_shift):
         def value(self, policy, reference):
             return (reference.probs * (reference.log_probs - policy.log_probs)).sum(-1)
 
+    def twin_weights(self, reference, rollout, config):
+        return SurrogateWeights(-(0 * reference.rewards + 1) / reference.rewards.shape[-1], None)
+
     config = dataclasses.replace(tiny_shift, methods=("forward_kl", "twin_of_forward_kl"))
     try:
         with pytest.raises(InputError, match="twin_of_forward_kl: this regularizer has no sampled surrogate"):
             planned_runs(config)
         tables = [shift(dataclasses.replace(config, mode="exact"), jobs=1, progress=False)]
-        Twin.surrogate_weights = lambda self, reference, rollout, _: SurrogateWeights(  # type: ignore[method-assign]
-            -(0 * reference.rewards + 1) / reference.rewards.shape[-1], None
-        )
+        setattr(Twin, "surrogate_weights", twin_weights)  # noqa: B010
         tables.append(shift(config, jobs=2, progress=False))
     finally:
         del regularizers._registry["twin_of_forward_kl"]
