@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
@@ -10,12 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bandit.claims import coverage_column, method_label
+from bandit.claims import coverage_column, method_label, with_spread
 from bandit.finite_group.plan import EXACT
 from bandit.finite_group.results import final_table, slope_table
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
 
-_GROUP_STYLES: dict[str, Literal["full", "none", "left"]] = {"fresh": "full", "cached": "none", "unfiltered": "left"}
+_GROUP_STYLES: dict[str, dict[str, Any]] = {
+    "fresh": {"linewidth": 1.3},
+    "cached": {"linewidth": 0.8, "fillstyle": "none"},
+    "unfiltered": {"linewidth": 0.8, "fillstyle": "none", "linestyle": ":"},
+}
 
 
 def draw_metrics(metrics: pd.DataFrame) -> Figure:
@@ -40,6 +44,8 @@ def draw_metrics(metrics: pd.DataFrame) -> Figure:
         for position, axes in enumerate(panels):
             epochs, column = all_epochs[position // 3], list(columns)[position % 3]
             _against_group_size(axes, final[final["epochs"] == epochs], column)
+            if position == 0:
+                _note_unregularized(axes, none)
             axes.set_ylabel(columns[column])
             if position % 3 == 1:
                 axes.set_title(rf"$\mu = {epochs}$ ({'on' if epochs == 1 else 'off'}-policy)")
@@ -50,7 +56,6 @@ def draw_metrics(metrics: pd.DataFrame) -> Figure:
         figure.legend(
             handles=_legend(final), loc="outside lower center", ncols=4, title=f"Regularizer ({beta}) and its groups"
         )
-        _note_unregularized(panels[0], none)
     return figure
 
 
@@ -75,9 +80,8 @@ def _against_group_size(axes: Axes, final: pd.DataFrame, column: str) -> None:
             yerr=rows[f"{column}_interval"],
             color=style.color,
             marker=style.marker,
-            fillstyle=_GROUP_STYLES[str(groups)],
-            linewidth=1.3 if groups == "fresh" else 0.7,
             elinewidth=0.6,
+            **_GROUP_STYLES[str(groups)],
         )
     sizes = sorted(size for size in final["group_size"].unique() if size != float("inf"))
     axes.set_xscale("log", base=2)
@@ -90,11 +94,8 @@ def _legend(final: pd.DataFrame) -> list[Line2D]:
     for (method, groups), _ in final[final["groups"] != EXACT].groupby(["method", "groups"], sort=False):
         style = method_style(str(method))
         label = method_label(str(method)) + ("" if groups == "fresh" else f", {groups}")
-        kind = _GROUP_STYLES[str(groups)]
-        width = 1.3 if groups == "fresh" else 0.7
-        handles.append(
-            Line2D([], [], color=style.color, marker=style.marker, fillstyle=kind, linewidth=width, label=label)
-        )
+        look = _GROUP_STYLES[str(groups)]
+        handles.append(Line2D([], [], color=style.color, marker=style.marker, label=label, **look))
     return [*handles, Line2D([], [], color="#555555", linewidth=0.9, dashes=(4, 2), label=r"exact ($G \to \infty$)")]
 
 
@@ -144,5 +145,5 @@ def _scatter(axes: Axes, rows: pd.DataFrame, column: str) -> None:
         )  # fmt: skip
     slopes = slope_table(rows, ["method"]).iloc[0]
     name = "slope" if column == "predicted" else "slope_at_rollout"
-    text = rf"slope ${slopes[name]:.3f} \pm {slopes[f'{name}_interval']:.3f}$"
-    axes.text(0.03, 0.95, text, transform=axes.transAxes, va="top")
+    text = with_spread(slopes[name], slopes[f"{name}_interval"], 3).replace("+-", "±")
+    axes.text(0.03, 0.95, f"slope {text}", transform=axes.transAxes, va="top")

@@ -87,6 +87,7 @@ def write_tables(metrics: pd.DataFrame, recovery: pd.DataFrame, folder: Path) ->
     if len(recovery):
         tables |= {
             "recovery_by_group_size": slope_table(recovery, ESTIMATE),
+            "recovery_by_step": slope_table(recovery, [*ESTIMATE, "step"]),
             "recovery": slope_table(recovery, POOLED),
         }
     paths = []

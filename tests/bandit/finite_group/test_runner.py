@@ -180,7 +180,8 @@ def test_the_command_leaves_tables_and_figures(capsys, tmp_path):
         main(f"bandit finite-group --preset quick --jobs 1 --out {tmp_path} {sizes} {training}".split())
     assert ended.value.code == 0
     assert "Recovery: measured against R_G's prediction" in capsys.readouterr().out
-    for name in (*TABLES, "results.md", "tables/final.csv", "tables/recovery.csv", "tables/recovery_by_group_size.csv"):
+    tables = ("final", "recovery", "recovery_by_group_size", "recovery_by_step")
+    for name in (*TABLES, "results.md", *(f"tables/{table}.csv" for table in tables)):
         assert (tmp_path / name).stat().st_size > 0
     for name in ("finite_group_metrics", "finite_group_recovery"):
         assert (tmp_path / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
