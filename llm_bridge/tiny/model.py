@@ -9,6 +9,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config,
 
 from llm_bridge.data.rows import MATH_INSTRUCTION
 from llm_bridge.tiny import language
+from llm_bridge.tiny.tokenizer import END
 
 BATCH_ROWS = 48
 MATH_SHARE = 0.75
@@ -82,7 +83,7 @@ class _Stock:
 
 
 def _batch(pairs: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> dict[str, torch.Tensor]:
-    texts = [f"<|user|>{prompt}<|end|><|assistant|>{response}<|end|>" for prompt, response in pairs]
+    texts = [f"<|user|>{prompt}{END}<|assistant|>{response}{END}" for prompt, response in pairs]
     batch = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
     tokens = batch["input_ids"]
     in_response = (tokens == tokenizer.convert_tokens_to_ids("<|assistant|>")).cumsum(1).bool()
