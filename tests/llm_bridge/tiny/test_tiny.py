@@ -89,7 +89,7 @@ def test_chat_template_has_one_token_for_the_instruction_and_opens_a_reply():
     tokens = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=False)
     words = tokenizer.convert_ids_to_tokens(tokens)
     assert words[:3] == ["<|user|>", MATH_INSTRUCTION, "Ann"]
-    assert words[-2:] == ["<|end|>", "<|assistant|>"]
+    assert words[-2:] == ["<|im_end|>", "<|assistant|>"]
 
 
 def test_chat_reward_rewards_each_part_and_stays_in_its_range():
