@@ -63,11 +63,10 @@ def _places(rows: RegularizationRows, stream: str) -> Tensor:
 def _groups(rows: RegularizationRows, stream: str, places: Tensor) -> ResponseGroups | None:
     if not len(places):
         return None
-    sampled_now = stream == "reference" or rows.behavior_log_probs is None
-    compared = stream == "rollout" and rows.reference_log_probs is not None
+    behavior, compared = (rows.behavior_log_probs, rows.reference_log_probs) if stream == "rollout" else (None, None)
     return ResponseGroups(
         rows.log_probs[places],
         rows.rewards[places],
-        None if sampled_now else rows.behavior_log_probs[places],
-        rows.reference_log_probs[places] if compared else None,
+        None if behavior is None else behavior[places],
+        None if compared is None else compared[places],
     )

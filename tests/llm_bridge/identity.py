@@ -10,6 +10,7 @@ micro-batch size.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import tempfile
 from collections.abc import Iterator
@@ -107,9 +108,7 @@ def draw_samples(model: torch.nn.Module, longest: int) -> list[Sample]:
             )
             with torch.no_grad():
                 log_probs = token_log_probs(model, sample)
-            samples.append(
-                Sample(*list(vars(sample).values())[:5], behavior=log_probs + noise[0], reference=log_probs + noise[1])
-            )
+            samples.append(dataclasses.replace(sample, behavior=log_probs + noise[0], reference=log_probs + noise[1]))
     order = torch.randperm(len(samples), generator=generator).tolist()
     return [samples[place] for place in order]
 

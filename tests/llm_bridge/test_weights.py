@@ -79,6 +79,7 @@ def _naive(name: str, rows: RegularizationRows) -> list[float]:
         elif name in ("cokl", "cokl_without_term1", "cokl_floor"):
             weight += BETA * _correct_share(rows, row, ratios=True)
         elif name == "reverse_kl":
+            assert rows.reference_log_probs is not None
             costs = {other: float(rows.log_probs[other] - rows.reference_log_probs[other]) for other in members}
             others = [costs[other] for other in members if other != row]
             baseline = sum(others) / max(len(others), 1)
@@ -115,7 +116,7 @@ def test_the_order_of_rows_does_not_matter(name, rows, data):
     shuffled = RegularizationRows(
         [rows.streams[row] for row in order],
         [rows.groups[row] for row in order],
-        *(None if column is None else column[order] for column in list(vars(rows).values())[2:]),
+        *(None if column is None else column[order] for column in list(vars(rows).values())[2:]),  # type: ignore[arg-type]
     )
     arguments = methods.get(name), BETA, SurrogateConfig(EPSILON_IS)
     expected = row_weights(*arguments, rows)
