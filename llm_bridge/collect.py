@@ -42,21 +42,15 @@ def collect(config: LLMConfig, root: Path) -> Results:
             if row
         ]
         if run["main"] and steps:
-            first = steps.get(1, {})
-            costs.append(
-                {
-                    "model": model,
-                    "method": run["method"],
-                    "first_step_seconds": first.get("timing_s/step"),
-                    "mean_length": first.get("cokl/length_mean", first.get("response_length/mean")),
+            rows = config.chat_batch * config.group_size
+            costs.append({"model": model, "method": run["method"], **_first_step(steps.get(1, {}), rows)})
+            rates = [row["cokl/zero_correct"] for row in steps.values() if "cokl/zero_correct" in row]
+            if rates:
+                counted = {
+                    "groups": len(rates) * run["kl_prompts"],
+                    "zero_correct_groups": sum(rates) * run["kl_prompts"],
                 }
-            )
-            groups = sum(row.get("cokl/groups", 0) for row in steps.values())
-            if groups:
-                without = sum(row.get("cokl/zero_correct_groups", 0) for row in steps.values())
-                zero_correct.append(
-                    {"model": model, "method": run["method"], "groups": groups, "zero_correct_groups": without}
-                )
+                zero_correct.append({"model": model, "method": run["method"], **counted})
     measured: dict[str, Any] = {"dynamics": dynamics, "zero_correct": zero_correct, "costs": costs}
     tables: dict[str, Any] = {name: pd.DataFrame(rows) for name, rows in measured.items() if rows}
     return Results(pd.DataFrame(scores), **tables)
@@ -73,6 +67,15 @@ def read_metrics(folder: Path) -> dict[int, dict[str, Any]]:
                 continue  # the line that a killed job did not finish
             steps.setdefault(entry["step"], {}).update(entry["data"])
     return steps
+
+
+def _first_step(metrics: dict[str, Any], rl_rows: int) -> dict[str, float]:
+    """Seconds of the first step, and the mean length of its responses in both streams; NaN if it was not logged."""
+    added = metrics.get("cokl/kl_rows", 0)
+    tokens = rl_rows * metrics.get("response_length/mean", float("nan"))
+    tokens += added * metrics.get("cokl/response_length", 0)
+    seconds = metrics.get("timing_s/step", float("nan"))
+    return {"first_step_seconds": seconds, "mean_length": tokens / (rl_rows + added)}
 
 
 def _scores(root: Path, name: str, steps: dict[int, dict[str, Any]], last: int) -> dict[str, float]:

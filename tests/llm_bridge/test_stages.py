@@ -132,11 +132,17 @@ def test_results_are_collected_from_all_attempts(tmp_path):
     write_metrics(
         cokl / "metrics",
         [
-            {1: {"timing_s/step": 4.0, "cokl/groups": 8, "cokl/zero_correct_groups": 1}, 2: {"cokl/groups": 99}},
             {
-                2: {"cokl/groups": 8, "cokl/zero_correct_groups": 2},
-                3: {**evaluation(0.25, 0.7), "cokl/groups": 8, "cokl/zero_correct_groups": 3},
+                1: {
+                    "timing_s/step": 4.0,
+                    "cokl/zero_correct": 0.25,
+                    "response_length/mean": 10,
+                    "cokl/kl_rows": 128,
+                    "cokl/response_length": 20,
+                },
+                2: {"cokl/zero_correct": 0.99},
             },
+            {2: {"cokl/zero_correct": 0.5}, 3: {**evaluation(0.25, 0.7), "cokl/zero_correct": 0.0}},
         ],
     )
     (cokl / "run.json").write_text(json.dumps({"method": "cokl", "beta": 1.0, "kl_prompts": 8, "main": True}))
@@ -146,6 +152,7 @@ def test_results_are_collected_from_all_attempts(tmp_path):
     assert scores.loc["base", "math500"] == 50
     assert [scores.loc["cokl", name] for name in ("math_val", "chat_val")] == [25, 0.7]
     assert results.zero_correct[["groups", "zero_correct_groups"]].to_numpy().tolist() == [[24, 6]]
+    assert results.costs["mean_length"].tolist() == [15]
     assert results.dynamics["step"].tolist() == [0, 3]
     assert results.costs["first_step_seconds"].tolist() == [4.0]
 
