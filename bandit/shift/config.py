@@ -73,13 +73,13 @@ class ShiftConfig:
     """mu, optimizer steps on one batch of rollouts; exact mode keeps its minibatch as long."""
     epsilon_is: float = assumption(0.2, "without effect at one optimizer step per rollout")
     """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)."""
-    cluster_overlap: float = assumption(0.5, "how much the two tasks interfere: 0 is independent inputs, 1 the same")
+    cluster_overlap: float = assumption(0.0, "how much the two tasks interfere: 1 gives them the same inputs")
     """Correlation of each new cluster's centre with its prior counterpart's, in [0, 1]."""
     correct_overlap: float = assumption(
         0.0, "where clusters overlap, learning the new task then practises the prior one"
     )
     """Share of each new cluster's correct actions that are correct for its prior counterpart too, in [0, 1]."""
-    hidden: tuple[int, ...] = assumption((64, 64), "wider networks interfere less")
+    hidden: tuple[int, ...] = assumption((128, 128), "wider networks interfere less")
     """Widths of the MLP's hidden layers, which end in Tanh."""
     pretrain_steps: int = assumption(400, "how closely the first policy matches the oracles of both tasks")
     """Soft-label cross-entropy steps on both tasks."""
