@@ -36,7 +36,9 @@ def draw(diagram: Diagram, cells: pd.DataFrame) -> Figure:
         ]
         if (cells["winner"] == "").any():
             handles.append(Patch(facecolor=_UNDEFINED, edgecolor="black", lw=0.5, label="nothing forgotten or learned"))
-        handles.append(Patch(facecolor="white", hatch="////", edgecolor="#777777", lw=0.5, label="interval reaches 0"))
+        if any((cells[name].abs() <= cells[f"{name}_half_width"]).any() for name in ("lead", "cokl_lead")):
+            unclear = Patch(facecolor="white", hatch="////", edgecolor="#777777", lw=0.5, label="interval reaches 0")
+            handles.append(unclear)
         figure.legend(handles=handles, loc="outside lower center", ncols=4)
         if cells["cokl_lead"].notna().any():
             limit = max(1.0, float(cells["cokl_lead"].abs().max()))

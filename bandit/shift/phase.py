@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -140,10 +140,15 @@ METHODS = (
 
 EXPERIMENTS: dict[Preset, ShiftConfig] = {
     "paper": ShiftConfig(
-        methods=METHODS, betas=(0.1, 1.0, 3.0, 10.0, 30.0), seeds=3, selection_seeds=2, steps=300, eval_interval=300
+        methods=METHODS,
+        betas=(0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+        seeds=3,
+        selection_seeds=2,
+        steps=300,
+        eval_interval=300,
     ),
     "quick": ShiftConfig(
-        methods=METHODS, betas=(0.1, 1.0, 10.0), seeds=2, selection_seeds=1, steps=150, eval_interval=150
+        methods=METHODS, betas=(0.1, 0.3, 1.0), seeds=2, selection_seeds=1, steps=150, eval_interval=150
     ),
 }
 EXPERIMENTS = {name: dataclasses.replace(config, kl_sweep_methods=()) for name, config in EXPERIMENTS.items()}
@@ -191,7 +196,8 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
     """One cell's winner on the reported seeds, CoKL's lead, and what GRPO's drift on the prior task is made of.
 
     table: a shift table of one mode. lead: the winner's Overall less the runner-up's, paired by seed, with the
-    half-width of its 95% interval. Names are "" and scores NaN where GRPO forgets or learns nothing, or CoKL is absent.
+    half-width of its 95% interval. edges: methods whose best coefficient is the grid's smallest or largest. Names are
+    "" and scores NaN where GRPO forgets or learns nothing, or CoKL is absent.
     """
     ends = final(table[table["role"] == "report"]).set_index("seed")
     base, grpo = ends[ends["method"] == "base"], ends[ends["method"] == "none"]
@@ -205,7 +211,7 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
         "learned_half_width": learned[1],
         **{name: grpo[name].mean() for name in DRIFTS},
         "correct_share": (grpo["correct_drift"] / (grpo["correct_drift"] + grpo["mass_drift"])).mean(),
-        **dict.fromkeys(("winner", "runner_up", "rival"), ""),
+        **dict.fromkeys(("winner", "runner_up", "rival", "edges"), ""),
         **dict.fromkeys(("winner_overall", "lead", "lead_half_width"), math.nan),
         **dict.fromkeys(("cokl_overall", "cokl_lead", "cokl_lead_half_width"), math.nan),
     }
@@ -216,6 +222,7 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
     overall = final(at(scored, best)).pivot(index="seed", columns="method", values="overall")
     winner, runner_up = overall.mean().nlargest(2).index
     cell |= {"winner": winner, "winner_overall": overall[winner].mean(), "runner_up": runner_up}
+    cell["edges"] = ",".join(best[best["edge"]]["method"])
     cell["lead"], cell["lead_half_width"] = mean_and_half_width(overall[winner] - overall[runner_up])
     rivals = [method for method in overall if not str(method).startswith("cokl")]
     if "cokl" in overall and rivals:
@@ -260,7 +267,7 @@ def render(diagram: Diagram, cells: pd.DataFrame) -> str:
             diagram.x: cells["x"].map("{:g}".format),
             diagram.y: cells["y"].map("{:g}".format),
             "base correctness": cells["base_correct"].map("{:.3f}".format),
-            "winner": [label(name) if name else "nothing forgotten or learned" for name in cells["winner"]],
+            "winner": [_winner(cell) for cell in cells.to_dict("records")],
             "lead": _intervals(cells, "lead"),
             "CoKL's lead": _intervals(cells, "cokl_lead"),
             "over": [label(name) if name else "" for name in cells["rival"]],
@@ -279,6 +286,13 @@ def render(diagram: Diagram, cells: pd.DataFrame) -> str:
         f"{markdown_table(shown)}\nOver the cells, CoKL's lead goes with (Spearman; drifts are GRPO's without KL):\n\n"
         f"{markdown_table(reasons) if len(reasons) else 'Too few cells.'}"
     )
+
+
+def _winner(cell: dict[Hashable, Any]) -> str:
+    """The winner's label, with a note where a better coefficient may lie outside its grid."""
+    if not cell["winner"]:
+        return "nothing forgotten or learned"
+    return label(cell["winner"]) + (" (edge)" if cell["winner"] in cell["edges"].split(",") else "")
 
 
 def _intervals(cells: pd.DataFrame, column: str) -> list[str]:

@@ -91,6 +91,21 @@ def test_best_and_matched_coefficients_by_a_walk_through_the_grid():
         assert best.loc[method, "edge"] == (best.loc[method, "beta"] in (min(betas), max(betas)))
 
 
+def test_equal_adaptation_by_a_walk_between_coefficients():
+    table = shift_table(jitter=0.01)
+    made = scores.at_equal_adaptation(scores.score(table))
+    assert not set(made["method"]) & {"base", "none"}
+    for method in ("cokl", "reverse_kl", "cokl_without_term1"):
+        (low, a), (high, b) = ((beta, naive_scores(table, "selection", method, beta)[1]) for beta in (0.1, 1.0))
+        if b > 90:
+            (low, a), (high, b) = (high, b), (10.0, naive_scores(table, "selection", method, 10.0)[1])
+        weight = (a - 90) / (a - b)
+        ends = [np.array(naive_scores(table, "report", method, beta)) for beta in (low, high)]
+        expected = (1 - weight) * ends[0] + weight * ends[1]
+        found = made[made["method"] == method][["retention", "adaptation"]].mean()
+        np.testing.assert_allclose(found, expected)
+
+
 @given(seed=st.integers(0, 2**32 - 1), scale=st.floats(1e-3, 10))
 def test_selection_never_sees_a_reported_seed(seed: int, scale: float):
     table = shift_table()
@@ -101,6 +116,10 @@ def test_selection_never_sees_a_reported_seed(seed: int, scale: float):
         spoilt.loc[reported, column] += scale * noise.standard_normal(int(reported.sum()))
     for choose in (scores.best_coefficients, scores.matched_coefficients):
         pd.testing.assert_frame_equal(choose(scores.score(table)), choose(scores.score(spoilt)))
+    kept = table[table["role"] == "selection"]
+    pd.testing.assert_frame_equal(
+        scores.best_coefficients(scores.score(kept)), scores.best_coefficients(scores.score(table))
+    )
 
 
 def test_decomposition_and_batches_and_zero_correct_by_loops():

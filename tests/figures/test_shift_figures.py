@@ -1,0 +1,93 @@
+"""The task-shift figures show the tables' numbers, and every method that they draw can be told from the others."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.patches import Rectangle
+
+from bandit.shift import phase, results
+from bandit.shift.config import METHODS
+from figures import phase as phase_figure
+from figures import shift, style
+from tests.bandit.shift.tables import POINTS, shift_table
+from tests.figures.test_figures import lines_of
+
+
+def panels_of(figure) -> dict:
+    """The visible panels by their titles."""
+    return {axes.get_title(): axes for axes in figure.axes if axes.get_visible() and axes.get_title()}
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pd.DataFrame]:
+    """The tables of a hand-made shift table."""
+    return results.tables(shift_table())
+
+
+def test_every_figure_is_drawn_for_each_mode():
+    both = pd.concat([shift_table(), shift_table().assign(mode="sampled")], ignore_index=True)
+    drawn = shift.draw_all(both)
+    per_mode = {f"shift_{kind}_{mode}" for kind in _KINDS for mode in ("exact", "sampled")}
+    assert set(drawn) == per_mode | {"shift_kl_batch"}
+
+
+_KINDS = ("tradeoff", "beta", "dynamics", "decomposition")
+
+
+def test_tradeoff_and_beta_draw_the_reported_means(tables: dict[str, pd.DataFrame]):
+    search = tables["beta_search"]
+    reported = search[(search["method"] == "cokl") & (search["role"] == "report")]
+    axes = panels_of(shift.draw_tradeoff(search))["CoKL"]
+    curves = [line.get_xydata() for line in axes.lines]
+    assert any(np.array_equal(curve, reported[["adaptation", "retention"]].to_numpy()) for curve in curves)
+    axes = panels_of(shift.draw_beta(search))["CoKL"]
+    retention, adaptation, best = (line.get_xydata() for line in axes.lines)
+    np.testing.assert_array_equal(retention, reported[["beta", "retention"]])
+    np.testing.assert_array_equal(adaptation, reported[["beta", "adaptation"]])
+    np.testing.assert_array_equal(best, reported[reported["best"]][["beta", "overall"]])
+
+
+def test_dynamics_and_decomposition_draw_the_tables(tables: dict[str, pd.DataFrame]):
+    dynamics = tables["dynamics"]
+    ours = dynamics[dynamics["method"] == "cokl"]
+    axes = panels_of(shift.draw_dynamics(dynamics))["CoKL"]
+    *_, prior, new = (line.get_xydata() for line in axes.lines)
+    np.testing.assert_array_equal(prior, ours[["step", "prior_correct"]])
+    np.testing.assert_array_equal(new, ours[["step", "new_correct"]])
+    ends = tables["decomposition"].query("setting == 'best'")
+    bars = shift.draw_decomposition(tables["decomposition"], dynamics).axes[0]
+    widths = [bar.get_width() for bar in bars.patches if isinstance(bar, Rectangle)]
+    np.testing.assert_allclose(widths, ends[results.DRIFTS].to_numpy().T.ravel())
+
+
+def test_kl_batch_draws_every_size(tables: dict[str, pd.DataFrame]):
+    retention, _ = shift.draw_kl_batch(tables["kl_batch"]).axes
+    np.testing.assert_array_equal(lines_of(retention)["CoKL"], tables["kl_batch"][["kl_prompts", "retention"]])
+
+
+def test_every_method_of_the_lab_has_a_colour_and_a_marker_of_its_own():
+    styles = {name: style.method_style(name) for name in METHODS}
+    assert all(name in style.METHOD_STYLES for name in METHODS)
+    for (first, a), (second, b) in itertools.combinations(styles.items(), 2):
+        assert a.color != b.color, (first, second)
+        assert a.marker != b.marker, (first, second)
+
+
+def test_a_phase_diagram_names_winners_only_and_prints_leads():
+    points = {**POINTS, "cokl_floor": POINTS["cokl_without_term1"]}
+    other = {**points, "cokl": POINTS["reverse_kl"], "reverse_kl": POINTS["cokl"]}
+    tables = {0.3: shift_table(points), 0.9: shift_table(other)}
+    rows = pd.concat([table.assign(x=x, y=2) for x, table in tables.items()], ignore_index=True)
+    cells = phase.summarize(rows)
+    assert list(cells["winner"]) == ["cokl", "reverse_kl"]
+    diagram = phase.diagram("cluster_overlap", "group_size", "exact", "quick", (0.3, 0.9), (2,))
+    figure = phase_figure.draw(diagram, cells)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["CoKL", "Reverse KL"]
+    texts = [text.get_text() for text in figure.axes[1].texts]
+    pairs = zip(cells["cokl_lead"], cells["cokl_lead_half_width"], strict=True)
+    assert texts == [f"{lead:.1f}\n±{half_width:.1f}" for lead, half_width in pairs]
