@@ -115,7 +115,7 @@ def _scatter(axes: Axes, cells: pd.DataFrame) -> None:
     found = explain(cells).set_index("quantity")
     if "correct_share" in found.index:
         row = found.loc["correct_share"]
-        axes.set_title(rf"Spearman {row['spearman']:z.2f} ($p = {row['p_value']:.2g}$)")
+        axes.set_title(rf"Spearman {row['spearman']:z.2f} ($p = {row['p_value']:.1g}$)")
 
 
 def _winner_color(cell: dict) -> str | tuple[float, float, float]:
