@@ -110,12 +110,12 @@ def _scatter(axes: Axes, cells: pd.DataFrame) -> None:
         elinewidth=0.6,
     )
     axes.axhline(0, color="black", linewidth=0.6)
-    axes.set_xlabel("Share of GRPO's drift within the\ncorrect: correct / (correct + mass)")
-    axes.set_ylabel("CoKL's lead [points of Overall]")
+    axes.set_xlabel("GRPO's correct drift /\n(correct + mass drift)")
+    axes.set_ylabel("CoKL's lead [points]")
     found = explain(cells).set_index("quantity")
     if "correct_share" in found.index:
         row = found.loc["correct_share"]
-        axes.set_title(rf"Spearman $\rho = {row['spearman']:z.2f}$, $p = {row['p_value']:.2g}$")
+        axes.set_title(rf"Spearman {row['spearman']:z.2f} ($p = {row['p_value']:.1g}$)")
 
 
 def _winner_color(cell: dict) -> str | tuple[float, float, float]:
