@@ -55,9 +55,11 @@ def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> st
 
 
 if __name__ == "__main__":
-    from bandit import claims, environment, mlp, workers
+    from bandit import claims, environment, mlp, sampled, workers
     from bandit.config import EnvironmentConfig, SweepConfig
     from bandit.finite_group import config as finite_group
+    from bandit.shift import tasks
+    from bandit.shift.config import ShiftConfig
     from cokl import floor, methods, policy, regularizers
     from cokl.groups import SurrogateConfig
     from cokl.grpo import GRPOConfig
@@ -65,7 +67,7 @@ if __name__ == "__main__":
     from llm_bridge import buffer, reward_validation, tables
     from llm_bridge.config import LLMConfig
 
-    configs = [EnvironmentConfig, SweepConfig, CorrectReverseKL, SurrogateConfig, GRPOConfig, LLMConfig]
+    configs = [EnvironmentConfig, SweepConfig, ShiftConfig, CorrectReverseKL, SurrogateConfig, GRPOConfig, LLMConfig]
     bridge = [buffer, tables, reward_validation]
-    simulator = [environment, mlp, claims, workers, finite_group]
+    simulator = [environment, mlp, claims, workers, sampled, tasks, finite_group]
     print(render(configs, [policy, regularizers, methods, floor, *simulator, *bridge]), end="")
