@@ -14,6 +14,8 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 
+POLL_SECONDS = 0.2
+"""How often the trainer looks whether the rollouts are done; VeRL's 2 s would be most of a tiny model's step."""
 _REWARD_FIELDS = ["raw_prompt", "data_source", "reward_model", "extra_info"]
 
 
@@ -24,6 +26,11 @@ class RewardedTrainer(PPOTrainerSync):
     def __init__(self, config) -> None:
         config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
         super().__init__(config)
+
+    def _build_replay_buffer(self):
+        buffer = super()._build_replay_buffer()
+        buffer.poll_interval = POLL_SECONDS
+        return buffer
 
     def _compute_reward_colocate(self, batch: KVBatchMeta, metrics: dict | None = None) -> KVBatchMeta:
         """As VeRL's, but the reward function is told the data source and the ground truth of each row.
