@@ -30,7 +30,7 @@ MATH = math_row("olympiad", 0, "x", "Two numbers?", "5, 7", multiple=True, toler
 
 
 class RewardServer:
-    """Answers as vLLM's /classify does: the number of letters in the input as the logit; first some errors, if wanted."""
+    """Answers as vLLM's /classify does: the letters in the input as the logit; first some errors, if wanted."""
 
     def __init__(self, failures: int = 0, body: str | None = None) -> None:
         self.requests: list[tuple[str, dict]] = []
