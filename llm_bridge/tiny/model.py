@@ -9,7 +9,6 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config,
 
 from llm_bridge.data.rows import MATH_INSTRUCTION
 from llm_bridge.tiny import language
-from llm_bridge.tiny.tokenizer import END
 
 BATCH_ROWS = 48
 MATH_SHARE = 0.75
@@ -52,7 +51,7 @@ def pretrain(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, steps:
     loss = torch.tensor(float("nan"))
     for step in trange(steps, desc="pretraining", unit="step", mininterval=1.0):
         right = 1.0 if step < CAREFUL_SHARE * steps else language.RIGHT
-        batch = _batch([stock.draw(right) for _ in range(BATCH_ROWS)], tokenizer)
+        batch = teaching_batch([stock.draw(right) for _ in range(BATCH_ROWS)], tokenizer)
         loss = model(**batch).loss
         optimizer.zero_grad()
         loss.backward()
@@ -82,8 +81,12 @@ class _Stock:
         return f"{MATH_INSTRUCTION}\n\n{problem.text}", language.demonstrate_problem(problem, right, random)
 
 
-def _batch(pairs: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> dict[str, torch.Tensor]:
-    texts = [f"<|user|>{prompt}{END}<|assistant|>{response}{END}" for prompt, response in pairs]
+def teaching_batch(pairs: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> dict[str, torch.Tensor]:
+    """Prompts and responses under the chat template, (rows, tokens); labels are -100 outside the responses."""
+    dialogues = [
+        [{"role": "user", "content": prompt}, {"role": "assistant", "content": response}] for prompt, response in pairs
+    ]
+    texts = tokenizer.apply_chat_template(dialogues, tokenize=False)
     batch = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
     tokens = batch["input_ids"]
     in_response = (tokens == tokenizer.convert_tokens_to_ids("<|assistant|>")).cumsum(1).bool()

@@ -201,6 +201,7 @@ def test_a_worker_that_dies_idle_shifts_no_verdict(verifier):
 def test_a_worker_that_dies_at_work_is_a_crash():
     slow = Verifier(seconds=60)
     assert slow.verify("1", boxed("1")).correct
+    assert slow._process is not None
     (worker,) = _children(slow._process.pid)
     with ThreadPoolExecutor(1) as pool:
         verdict = pool.submit(slow.verify, "17", boxed("9^{9^{9^{9}}}"))

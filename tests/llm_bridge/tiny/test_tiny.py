@@ -19,7 +19,7 @@ from llm_bridge.data.rows import DATA_SOURCES, MATH_INSTRUCTION, SCHEMA, read_ro
 from llm_bridge.tiny import language
 from llm_bridge.tiny.chat_reward import chat_reward
 from llm_bridge.tiny.make import SIZES, make_tiny
-from llm_bridge.tiny.model import make_model
+from llm_bridge.tiny.model import make_model, teaching_batch
 from llm_bridge.tiny.tokenizer import make_tokenizer
 
 KINDS = tuple(language.KIND_SHARES)
@@ -88,8 +88,31 @@ def test_chat_template_has_one_token_for_the_instruction_and_opens_a_reply():
     prompt = [{"role": "user", "content": f"{MATH_INSTRUCTION}\n\nAnn puts four apples into two baskets."}]
     tokens = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=False)
     words = tokenizer.convert_ids_to_tokens(tokens)
-    assert words[:3] == ["<|user|>", MATH_INSTRUCTION, "Ann"]
-    assert words[-2:] == ["<|im_end|>", "<|assistant|>"]
+    assert words[:5] == ["<|user|>", MATH_INSTRUCTION, "\n", "\n", "Ann"]
+    assert words[-2:] == [tokenizer.eos_token, "<|assistant|>"]
+
+
+def test_tokenizer_has_what_verl_asks_of_a_qwen_tokenizer():
+    continuous_token = pytest.importorskip("verl.utils.tokenizer.continuous_token")
+    builder = continuous_token.QwenContinuousTokenBuilder(make_tokenizer())
+    assert builder._im_end_id == make_tokenizer().eos_token_id
+
+
+def test_what_is_taught_is_what_the_chat_template_asks_for():
+    tokenizer = make_tokenizer()
+    random = np.random.default_rng(0)
+    pairs = [(f"{MATH_INSTRUCTION}\n\n{problem.text}", "\\boxed{ 1 + 2 }") for problem in language.problems("sum")[:50]]
+    pairs += [(prompt, language.demonstrate_chat(prompt, random)) for prompt in language.small_talk()[:50]]
+    batch = teaching_batch(pairs, tokenizer)
+    assert not (batch["input_ids"] == tokenizer.unk_token_id).any()
+    for (prompt, response), tokens, mask, labels in zip(pairs, *batch.values(), strict=True):
+        message = [{"role": "user", "content": prompt}]
+        asked = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
+        assert tokens[: len(asked)].tolist() == asked
+        assert (labels[: len(asked)] == -100).all()
+        taught = labels[labels != -100].tolist()
+        assert taught == [*tokenizer(response)["input_ids"], tokenizer.eos_token_id]
+        assert int(mask.sum()) == len(asked) + len(taught)
 
 
 def test_chat_reward_rewards_each_part_and_stays_in_its_range():
