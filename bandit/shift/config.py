@@ -41,7 +41,7 @@ class ShiftConfig:
     """Expectations over the action space, sampled groups of responses, or both one after the other."""
     methods: Names = METHODS
     """What to train: names that `cokl.methods.get` knows; "none" is GRPO w/o KL."""
-    betas: Coefficients = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+    betas: Coefficients = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
     """Coefficients of every regularizer; each method's best one is chosen on the selection seeds."""
     seeds: int = 5
     """Reported seeds, 0 to N - 1; each draws its own tasks, inputs, initialisation, buffer and minibatches."""
