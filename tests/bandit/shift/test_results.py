@@ -18,13 +18,12 @@ from tests.bandit.shift.tables import NONE, POINTS, SEEDS, shift_table
 
 
 def last_value(table: pd.DataFrame, seed: int, method: str, beta: float, column: str, prompts: int = 16) -> float:
-    """A run's value at its last step, by walking through the rows."""
+    """A run's value at its last step, by walking through its rows."""
     found, at_step = float("nan"), -1
-    for _, row in table.iterrows():
-        same = (row["seed"], row["method"], row["beta"]) == (seed, method, beta)
-        batch = method in ("base", "none") or row["kl_prompts"] == prompts
-        if same and batch and row["step"] > at_step:
-            found, at_step = row[column], row["step"]
+    run = table[(table["seed"] == seed) & (table["method"] == method) & (table["beta"] == beta)]
+    for step, batch, value in zip(run["step"], run["kl_prompts"], run[column], strict=True):
+        if (method in ("base", "none") or batch == prompts) and step > at_step:
+            found, at_step = value, step
     return found
 
 
