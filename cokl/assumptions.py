@@ -58,7 +58,7 @@ if __name__ == "__main__":
     from bandit import claims, environment, mlp, sampled, workers
     from bandit.config import EnvironmentConfig, SweepConfig
     from bandit.finite_group import config as finite_group
-    from bandit.shift import tasks
+    from bandit.shift import phase, scores, tasks
     from bandit.shift.config import ShiftConfig
     from cokl import floor, methods, policy, regularizers
     from cokl.groups import SurrogateConfig
@@ -69,5 +69,5 @@ if __name__ == "__main__":
 
     configs = [EnvironmentConfig, SweepConfig, ShiftConfig, CorrectReverseKL, SurrogateConfig, GRPOConfig, LLMConfig]
     bridge = [buffer, tables, reward_validation]
-    simulator = [environment, mlp, claims, workers, sampled, tasks, finite_group]
+    simulator = [environment, mlp, claims, workers, sampled, tasks, scores, phase, finite_group]
     print(render(configs, [policy, regularizers, methods, floor, *simulator, *bridge]), end="")
