@@ -23,7 +23,7 @@ llm-tiny: $(LLM_SETUP)  ## the LLM experiment end to end on a CPU; METHODS=cokl,
 	$(LLM_BIN)/cokl llm run --config tiny --methods $(METHODS)
 
 llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM
-	$(LLM_BIN)/python -m pytest tests/llm_bridge
+	$(LLM_BIN)/python -m pytest tests/llm_bridge -n 2 --dist loadfile
 
 llm-setup: $(LLM_SETUP)
 
