@@ -22,7 +22,7 @@ def collect(config: LLMConfig, root: Path) -> Results:
     """
     model = config.name.replace("qwen", "Qwen").replace("b", "B") if config.model else config.name
     base = read_metrics(root / "math" / "metrics")
-    base_scores = _scores(root, BASE, base, config.math_steps)
+    base_scores = _scores(config, root, BASE, base, config.math_steps)
     if not base_scores:
         raise InputError(f"nothing to report in {root}: the math stage is not done; run cokl llm run first")
     scores = [{"model": model, "method": BASE, "beta": 0.0, "kl_prompts": 0, "main": 1, **base_scores}]
@@ -31,11 +31,11 @@ def collect(config: LLMConfig, root: Path) -> Results:
         run = read_json(described, dict)
         name = described.parent.name
         steps = read_metrics(described.parent / "metrics")
-        final = _scores(root, name, steps, config.chat_steps)
+        final = _scores(config, root, name, steps, config.chat_steps)
         identity = {"model": model, **{key: run[key] for key in ("method", "beta", "kl_prompts")}}
         if final:
             scores.append({**identity, "main": int(run["main"]), **final})
-        evaluated = {0: base_scores, **{step: _evaluation(row) for step, row in steps.items()}}
+        evaluated = {0: base_scores, **{step: _evaluation(config, row) for step, row in steps.items()}}
         dynamics += [
             {**identity, "step": step, "math_val": row["math_val"], "chat_val": row["chat_val"]}
             for step, row in sorted(evaluated.items())
@@ -78,17 +78,19 @@ def _first_step(metrics: dict[str, Any], rl_rows: int) -> dict[str, float]:
     return {"first_step_seconds": seconds, "mean_length": tokens / (rl_rows + added)}
 
 
-def _scores(root: Path, name: str, steps: dict[int, dict[str, Any]], last: int) -> dict[str, float]:
+def _scores(config: LLMConfig, root: Path, name: str, steps: dict[int, dict[str, Any]], last: int) -> dict[str, float]:
     """average@n on all sets of a finished run; empty if it is not finished."""
     if (root / "evaluation" / name / "done").is_file():
         separate = read_metrics(root / "evaluation" / name / "metrics")
-        return _evaluation(separate[max(separate)])
-    return _evaluation(steps.get(last, {}))
+        return _evaluation(config, separate[max(separate)])
+    return _evaluation(config, steps.get(last, {}))
 
 
-def _evaluation(metrics: dict[str, Any]) -> dict[str, float]:
-    """The evaluation among a step's metrics: percent correct for mathematics, mean reward for chat; empty if none."""
+def _evaluation(config: LLMConfig, metrics: dict[str, Any]) -> dict[str, float]:
+    """The evaluation among a step's metrics, empty if there is none: percent correct for mathematics, the mean reward for
+    chat, also in percent where it is the tiny experiment's, which lies in [0, 1]."""
     found = {key.split("/")[1]: value for key, value in metrics.items() if key.startswith("val/")}
     if not found:
         return {}
-    return {name: found[name] * (100 if name in MATH_SETS else 1) for name in EVALUATION_SETS}
+    percent = MATH_SETS if config.reward_model else EVALUATION_SETS
+    return {name: found[name] * (100 if name in percent else 1) for name in EVALUATION_SETS}

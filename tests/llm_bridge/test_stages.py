@@ -150,7 +150,7 @@ def test_results_are_collected_from_all_attempts(tmp_path):
     results = collect(config, tmp_path)
     scores = results.scores.set_index("method")
     assert scores.loc["base", "math500"] == 50
-    assert [scores.loc["cokl", name] for name in ("math_val", "chat_val")] == [25, 0.7]
+    assert [scores.loc["cokl", name] for name in ("math_val", "chat_val")] == [25, 70]
     assert results.zero_correct[["groups", "zero_correct_groups"]].to_numpy().tolist() == [[24, 6]]
     assert results.costs["mean_length"].tolist() == [15]
     assert results.dynamics["step"].tolist() == [0, 3]
