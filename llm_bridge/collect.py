@@ -87,8 +87,10 @@ def _scores(config: LLMConfig, root: Path, name: str, steps: dict[int, dict[str,
 
 
 def _evaluation(config: LLMConfig, metrics: dict[str, Any]) -> dict[str, float]:
-    """The evaluation among a step's metrics, empty if there is none: percent correct for mathematics, the mean reward for
-    chat, also in percent where it is the tiny experiment's, which lies in [0, 1]."""
+    """The evaluation among a step's metrics, empty if there is none.
+
+    Mathematics in percent correct; chat as its mean reward, times 100 where it is the tiny experiment's, in [0, 1].
+    """
     found = {key.split("/")[1]: value for key, value in metrics.items() if key.startswith("val/")}
     if not found:
         return {}
