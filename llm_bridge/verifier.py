@@ -53,8 +53,8 @@ REMEMBERED = 100_000
 """Settled verdicts kept."""
 START_SECONDS = 120.0
 """Wall time in which the process must have started."""
-STALL_FACTOR = 15
-"""Wall time per answer, in multiples of its CPU time; reached only if the process gets no CPU."""
+STALL_SECONDS = 120.0
+"""Wall time per answer; reached only if the process gets no CPU, since the kernel limits its CPU time."""
 _BOX = re.compile(r"\\boxed\s*\{")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -135,22 +135,30 @@ class Verifier:
         return verdict
 
     def _try(self, request: dict[str, Any]) -> Verdict:
-        self._number += 1
-        body = json.dumps({"number": self._number, **request}).encode()
-        try:
-            process = self._process or self._start()
-            assert process.stdin is not None
-            process.stdin.write(struct.pack("<I", len(body)) + body)
-            process.stdin.flush()
-            reply = self._reply(process, self._number, STALL_FACTOR * self.seconds)
-        except (BrokenPipeError, EOFError):
-            self._end()
-            return Verdict("crash")
-        except TimeoutError:
-            self._end()
-            return Verdict("stalled", self.seconds)
-        used, self._cpu_before = reply["cpu"] - self._cpu_before, 0.0 if reply["last"] else reply["cpu"]
-        return Verdict(reply["reason"], max(used, 0.0), reply["peak"])
+        """Ask; once more of a new process if the old one was lost for a reason outside the answer."""
+        for _ in range(2):
+            self._number += 1
+            try:
+                reply = self._ask(self._process or self._start(), {"number": self._number, **request})
+            except TimeoutError:
+                self._end()
+                return Verdict("stalled")
+            except (BrokenPipeError, EOFError):
+                self._end()
+                continue
+            used, self._cpu_before = reply["cpu"] - self._cpu_before, 0.0 if reply["last"] else reply["cpu"]
+            return Verdict(reply["reason"], max(used, 0.0), reply["peak"])
+        return Verdict("crash")
+
+    def _ask(self, process: subprocess.Popen[bytes], request: dict[str, Any]) -> dict[str, Any]:
+        body = json.dumps(request).encode()
+        assert process.stdin is not None
+        process.stdin.write(struct.pack("<I", len(body)) + body)
+        process.stdin.flush()
+        reply = self._reply(process, STALL_SECONDS)
+        if reply["number"] != request["number"]:
+            raise EOFError("a worker died between requests, perhaps with this one half read")
+        return reply
 
     def _start(self) -> subprocess.Popen[bytes]:
         script = Path(__file__).with_name("verifier_process.py")
@@ -164,7 +172,7 @@ class Verifier:
         )
         self._process = process
         try:
-            self._reply(process, 0, START_SECONDS)
+            self._reply(process, START_SECONDS)
         except (EOFError, TimeoutError) as error:
             os.killpg(process.pid, signal.SIGKILL)
             said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
@@ -173,15 +181,10 @@ class Verifier:
             raise InputError(f"the verifier does not start ({reason}); is math-verify installed?") from error
         return process
 
-    def _reply(self, process: subprocess.Popen[bytes], number: int, seconds: float) -> dict[str, Any]:
-        """The reply to a request; others, such as of a worker that died idle, are passed over."""
+    def _reply(self, process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
+        """The next line. Raises TimeoutError, or EOFError if the process is gone."""
         assert process.stdout is not None
-        while True:
-            *lines, self._pending = self._pending.split(b"\n")
-            for reply in map(json.loads, lines):
-                if reply["number"] == number:
-                    return reply
-                self._cpu_before = 0.0
+        while b"\n" not in self._pending:
             ready, _, _ = select.select([process.stdout], [], [], seconds)
             if not ready:
                 raise TimeoutError
@@ -189,6 +192,8 @@ class Verifier:
             if not part:
                 raise EOFError
             self._pending += part
+        line, self._pending = self._pending.split(b"\n", 1)
+        return json.loads(line)
 
     def _end(self) -> None:
         process, self._process = self._process, None

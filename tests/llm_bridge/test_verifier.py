@@ -184,7 +184,7 @@ def test_a_settled_answer_is_not_tried_twice(verifier):
 def test_a_killed_process_is_started_again(verifier):
     assert verifier.verify("301", boxed("301")).correct
     os.killpg(verifier._process.pid, signal.SIGKILL)
-    assert verifier.verify("302", boxed("302")).reason in ("correct", "crash")
+    assert verifier.verify("302", boxed("302")).correct
     assert verifier.verify("303", boxed("303")).correct
 
 
@@ -193,7 +193,7 @@ def test_a_worker_that_dies_idle_shifts_no_verdict(verifier):
     workers = [int(child) for child in _children(verifier._process.pid)]
     for worker in workers:
         os.kill(worker, signal.SIGSEGV)
-    assert verifier.verify("312", boxed("312")).reason in ("correct", "crash")
+    assert verifier.verify("312", boxed("312")).correct
     assert not verifier.verify("313", boxed("312")).correct
     assert verifier.verify("314", boxed("314")).correct
 
