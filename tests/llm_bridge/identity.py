@@ -85,9 +85,9 @@ def token_log_probs(model: torch.nn.Module, sample: Sample) -> Tensor:
 def draw_samples(model: torch.nn.Module, longest: int) -> list[Sample]:
     """RL, cached and fresh groups in a random order; responses have 1 to `longest` tokens.
 
-    The first action of a response decides its reward: a group's first response is correct and its second is not, but
-    one rollout group has no correct response. Behaviour and reference differ from the model, so that ratios are
-    clipped and importance weights are not one.
+    The first action of a response decides its reward: of a group, the first and third response are correct and the
+    second is not, but one rollout group has no correct response. Behaviour and reference differ from the model, so
+    that ratios are clipped and importance weights are not one.
     """
     environment, generator = Environment(ENVIRONMENT, seed=0), torch.Generator().manual_seed(1)
     mask = environment.correct.mask.float()
@@ -96,7 +96,7 @@ def draw_samples(model: torch.nn.Module, longest: int) -> list[Sample]:
     for stream, prompts in streams.items():
         for group, member in itertools.product(range(prompts), range(GROUP)):
             cluster = group + RL_PROMPTS * (stream != "rl")
-            allowed = mask[cluster] if member == 0 else torch.ones(ENVIRONMENT.actions)
+            allowed = mask[cluster] if member in (0, 2) else torch.ones(ENVIRONMENT.actions)
             if member == 1 or (stream, group) == ("rollout", 0):
                 allowed = 1 - mask[cluster]
             length = int(torch.randint(1, longest + 1, (), generator=generator))
