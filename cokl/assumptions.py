@@ -64,10 +64,21 @@ if __name__ == "__main__":
     from cokl.groups import SurrogateConfig
     from cokl.grpo import GRPOConfig
     from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
-    from llm_bridge import buffer, reward_validation, tables
+    from llm_bridge import buffer, reward, reward_validation, tables, verifier
     from llm_bridge.config import LLMConfig
+    from llm_bridge.data.prepare import DataConfig
+    from llm_bridge.tiny import language
 
-    configs = [EnvironmentConfig, SweepConfig, ShiftConfig, CorrectReverseKL, SurrogateConfig, GRPOConfig, LLMConfig]
-    bridge = [buffer, tables, reward_validation]
+    configs = [
+        EnvironmentConfig,
+        SweepConfig,
+        ShiftConfig,
+        CorrectReverseKL,
+        SurrogateConfig,
+        GRPOConfig,
+        LLMConfig,
+        DataConfig,
+    ]
+    bridge = [buffer, verifier, reward, language, tables, reward_validation]
     simulator = [environment, mlp, claims, workers, sampled, tasks, scores, phase, finite_group]
     print(render(configs, [policy, regularizers, methods, floor, *simulator, *bridge]), end="")
