@@ -153,7 +153,7 @@ def _draw_llm(folder: Path) -> int:
     from figures import llm, style
     from llm_bridge.results import read_results
 
-    style.save_all(llm.draw(read_results(folder / "report")), folder / "report")
+    style.save_all(llm.draw(read_results(folder / "results")), folder / "report")
     return 0
 
 

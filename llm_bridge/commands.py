@@ -159,7 +159,7 @@ class Report(ExperimentOptions):
     """Tables and figures of whatever the experiment has finished: screen, Markdown, LaTeX, CSV."""
 
     def run(self) -> int:
-        """Collect VeRL's logs and write ROOT/report."""
+        """Collect VeRL's logs into ROOT/results and write ROOT/report."""
         from llm_bridge.stages import Experiment
 
         return _report(Experiment(self.settings, self.folder, self.overrides), quiet=False)
@@ -174,7 +174,7 @@ def _report(experiment: Experiment, quiet: bool) -> int:
 
     results = collect(experiment.config, experiment.root)
     folder = experiment.root / "report"
-    save_results(results, folder)
+    save_results(results, experiment.root / "results")
     tables = result_tables(results)
     write_tables(tables, folder)
     if not quiet:

@@ -136,8 +136,10 @@ def test_the_log_shows_both_streams(experiment):
 
 
 def test_the_report_has_both_methods(experiment):
-    scores = pd.read_csv(experiment / "report" / "scores.csv")
+    scores = pd.read_csv(experiment / "results" / "scores.csv")
     assert set(scores["method"]) == {"base", "grpo", "cokl"}
     for name in ("math_val", "math500", "olympiad"):
         assert scores[name].between(0, 100).all()
-    assert "cokl" in (experiment / "printed.txt").read_text().lower()
+    assert "CoKL" in (experiment / "printed.txt").read_text()
+    made = {path.suffix for path in (experiment / "report").iterdir()}
+    assert {".txt", ".md", ".tex", ".csv", ".png", ".pdf"} <= made
