@@ -35,6 +35,8 @@ from llm_bridge.weights import RegularizationRows, row_weights
 METHODS = ("none", *regularizers.names(), "cokl_floor")
 LENGTHS = {1: METHODS, 3: ("cokl", "reverse_kl")}
 """The longest response, in tokens, and the methods compared with it."""
+LIMIT = 1800.0
+"""Seconds after which the ranks count as hung."""
 MODES = ("token-mean", "seq-mean-token-mean")
 RL_PROMPTS, KL_PROMPTS, GROUP = 4, 2, 4
 BETA, EPSILON_IS, CLIP = 0.7, 0.2, 0.2
@@ -204,10 +206,12 @@ def run(ranks: int, folder: Path) -> pd.DataFrame:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(timeout=900)
+        process.join(timeout=LIMIT)
+    codes = [process.exitcode for process in processes]
+    for process in processes:
         process.kill()
-        if process.exitcode != 0:
-            raise RuntimeError(f"a rank ended with exit code {process.exitcode}")
+    if any(codes) or None in codes:
+        raise RuntimeError(f"expected every rank to end within {LIMIT:.0f} s, got exit codes {codes}")
     return pd.read_parquet(results)
 
 
