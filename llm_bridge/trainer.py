@@ -5,8 +5,8 @@ here, over whole groups, before micro-batching (`llm_bridge.weights`); the actor
 that lost a response to a failed rollout is left out of its step. VeRL's mini-batch size counts RL prompts: the added
 rows are spread over the mini-batches, whole groups each.
 
-Assumption beyond the paper: with several optimizer steps per rollout, a learning-rate schedule is refused, since VeRL
-would advance it once per optimizer step.
+With several optimizer steps per rollout a learning-rate schedule is refused, since VeRL would advance it once per
+optimizer step.
 """
 
 from __future__ import annotations
