@@ -99,7 +99,9 @@ def test_the_killed_run_ends_with_as_many_steps(experiment):
     assert len(attempts) == 2
     again = [json.loads(line)["step"] for line in attempts[1].read_text().splitlines()]
     assert min(again) > 1  # it went on from a checkpoint
-    assert sorted(read_metrics(attempts[0].parent)) == list(range(1, CHAT_STEPS + 1))
+    logged = set(read_metrics(attempts[0].parent))
+    # VeRL logs a step after its checkpoint, so the step of the checkpoint itself may have died unlogged.
+    assert set(range(1, CHAT_STEPS + 1)) - logged <= {min(again) - 1}
 
 
 def test_the_killed_run_saw_the_buffer_in_the_order_of_an_uninterrupted_one(experiment):
