@@ -108,16 +108,22 @@ def test_the_killed_run_saw_the_buffer_in_the_order_of_an_uninterrupted_one(expe
     reference = experiment / "math" / "checkpoints" / "global_step_2" / "actor" / "huggingface"
     buffer = Buffer.load(experiment / "buffer.parquet", model_fingerprint(reference)).filtered()
     order = DrawOrder(len(buffer), seed=0)
+    logged = read_metrics(experiment / "chat" / "cokl" / "metrics")
+    assert len(logged) >= CHAT_STEPS - 1
     for step in range(1, CHAT_STEPS + 1):
-        expected = {buffer.groups[index].prompt[0]["content"] for index in order.draw(KL_PROMPTS)}
-        rows = [
-            json.loads(line) for line in (experiment / "rows" / "tiny-cokl" / f"{step}.jsonl").read_text().splitlines()
-        ]
-        seen = [row["input"] for row in rows]
-        assert len(rows) == 8 * 8 + 2 * 8 * KL_PROMPTS
-        for content in expected:
-            assert sum(content in text for text in seen) >= 16  # 8 cached and 8 fresh responses
-        assert sum(any(content in text for content in expected) for text in seen) == 2 * 8 * KL_PROMPTS
+        expected = {squeezed(buffer.groups[index].prompt[0]["content"]) for index in order.draw(KL_PROMPTS)}
+        if step not in logged:
+            continue  # the run died before VeRL wrote this step's rows
+        rows = (experiment / "rows" / "tiny-cokl" / f"{step}.jsonl").read_text().splitlines()
+        seen = [squeezed(json.loads(row)["input"]) for row in rows]
+        assert len(seen) == 8 * 8 + 2 * 8 * KL_PROMPTS
+        for prompt in expected:
+            assert sum(prompt in text for text in seen) == 2 * 8 * KL_PROMPTS // len(expected)  # 8 cached, 8 fresh
+
+
+def squeezed(text: str) -> str:
+    """Without white space, which decoding changes."""
+    return "".join(text.split())
 
 
 @pytest.mark.parametrize("job", ["math", "chat/grpo", "chat/cokl"])
