@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cokl.files import write_atomically
@@ -91,27 +91,26 @@ def method_style(method: str) -> MethodStyle:
     return MethodStyle(_SPARE_COLORS[position], _SPARE_MARKERS[position], (3, 1, 1, 1))
 
 
-def new_figure(width: float, height: float, **subplots) -> tuple[Figure, list[plt.Axes]]:
+def new_figure(width: float, height: float, **subplots) -> tuple[Figure, list[Axes]]:
     """A figure of the given size in inches, and its axes as a flat list. Draw inside `with mpl.rc_context(RC)`."""
-    figure, axes = plt.subplots(figsize=(width, height), squeeze=False, **subplots)
-    return figure, list(axes.flat)
+    figure = Figure(figsize=(width, height))  # not pyplot's, which would keep every figure open
+    return figure, list(figure.subplots(squeeze=False, **subplots).flat)
 
 
-def panel_letters(*panels: plt.Axes) -> None:
+def panel_letters(*panels: Axes) -> None:
     """Mark the panels (a), (b), ... above their upper left corners."""
     for letter, axes in zip("abcdefgh", panels, strict=False):
         axes.set_title(f"({letter})", loc="left", fontweight="bold")
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write `name`.pdf and `name`.png into `folder`, without timestamps, and close the figure; returns the paths."""
+    """Write `name`.pdf and `name`.png into `folder`, without timestamps; returns the paths."""
     paths = [folder / f"{name}.pdf", folder / f"{name}.png"]
     for path, metadata in zip(paths, ({"CreationDate": None}, {"Software": None}), strict=True):
         buffer = io.BytesIO()
         with mpl.rc_context(RC):
             figure.savefig(buffer, format=path.suffix[1:], metadata=metadata)
         write_atomically(path, partial(Path.write_bytes, data=buffer.getvalue()))
-    plt.close(figure)
     return paths
 
 
@@ -120,6 +119,3 @@ def save_all(figures: dict[str, Figure], folder: Path) -> None:
     for name, figure in figures.items():
         for path in save(figure, folder, name):
             print(path)
-
-
-mpl.use("Agg", force=False)

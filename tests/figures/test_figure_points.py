@@ -3,7 +3,6 @@
 import itertools
 import statistics
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,13 +17,6 @@ PANELS = ("coverage_at_64", "conditional_kl")
 # The middle coefficient of each method is the one that ends closest to a correctness of 0.96.
 CORRECTNESS = {0.01: 0.99, 0.1: 0.95, 1.0: 0.7}
 METHODS = {"none": (0.0,), "forward_kl": tuple(CORRECTNESS), "cokl": tuple(CORRECTNESS)}
-
-
-@pytest.fixture(autouse=True)
-def closed_figures():
-    """No figure outlives its test."""
-    yield
-    plt.close("all")
 
 
 def label(method: str) -> str:
