@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import fcntl
 import json
@@ -57,11 +56,12 @@ def test_a_job_that_prints_nothing_any_more_is_ended_with_its_children(tmp_path)
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"  # ended, perhaps not yet reaped
 
 
-def test_two_experiments_on_one_machine_are_refused():
-    path = Path(tempfile.gettempdir()) / f"cokl-verl-{os.getuid()}.lock"
-    with path.open("a+") as held:
-        with contextlib.suppress(OSError):  # where a real experiment holds it, that is as good
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def test_two_experiments_on_one_machine_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with stages._one_job_at_a_time():
+        pass
+    with (tmp_path / f"cokl-verl-{os.getuid()}.lock").open("a+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with pytest.raises(InputError, match="another experiment"), stages._one_job_at_a_time():
             pass
 
