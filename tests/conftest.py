@@ -1,8 +1,13 @@
 """Settings of the whole suite: the same examples on every run, and one thread per process."""
 
+import signal
+
 import torch
 from hypothesis import settings
 
 settings.register_profile("suite", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("suite")
 torch.set_num_threads(1)
+
+# A shell's background job ignores Ctrl-C and so would every command that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
