@@ -7,7 +7,9 @@ help appears at once.
 import contextlib
 import io
 import itertools
+import os
 import re
+import signal
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -44,7 +46,7 @@ class Command(Protocol):
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run one command; ends with exit code 0, 1 (a check failed), 2 (bad input) or 130 (interrupted)."""
+    """Run one command; ends with exit code 0, 1 (a check failed), 2 (bad input), 130 (interrupted) or 141 (no reader)."""
     try:
         sys.exit(_parse(sys.argv[1:] if argv is None else argv).run())
     except InputError as error:
@@ -53,6 +55,9 @@ def main(argv: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("\ncokl: interrupted; finished work is saved, the same command goes on from there", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
 
 
 def _parse(arguments: list[str]) -> Command:
