@@ -46,7 +46,7 @@ class Command(Protocol):
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run one command; ends with exit code 0, 1 (a check failed), 2 (bad input), 130 (interrupted) or 141 (no reader)."""
+    """Run one command; ends with exit code 0, 1 (a check failed), 2 (bad input), 130 (stopped) or 141 (no reader)."""
     try:
         sys.exit(_parse(sys.argv[1:] if argv is None else argv).run())
     except InputError as error:
