@@ -74,7 +74,7 @@ def test_bad_input_gets_one_line_and_exit_code_2(arguments, says):
 def test_a_reader_that_leaves_early_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)
-    command = [Path(sys.executable).with_name("cokl"), "bandit", "sweep", "--help"]
+    command = [str(Path(sys.executable).with_name("cokl")), "bandit", "sweep", "--help"]
     result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (result.returncode, result.stderr) == (128 + signal.SIGPIPE, b"")
