@@ -151,14 +151,14 @@ def _overrides_first(arguments: list[str]) -> list[str]:
     """The arguments of `cokl llm` with VeRL's overrides before all options, whose lists would swallow them."""
     if arguments[:1] != ["llm"]:
         return arguments
-    overrides = [argument for argument in arguments if re.match(r"[+~]{0,2}[\w@/]+(\.[\w@/]+)+=", argument)]
+    overrides = [argument for argument in arguments if re.match(r"~[\w@/.]+$|[+~]{0,2}[\w@/]+(\.[\w@/]+)+=", argument)]
     others = [argument for argument in arguments if argument not in overrides]
     return [*others[:2], *overrides, *others[2:]]
 
 
 def _one_line(box: str) -> str:
     """The message of the parser's error box, without its frame and its excerpt of the help."""
-    lines = [line.strip("│ ") for line in box.splitlines() if line.startswith("│")]
+    lines = [line.strip("│| ") for line in box.splitlines() if line.startswith(("│", "|"))] or box.splitlines()
     rules = [position for position, line in enumerate(lines) if line.startswith("─")]
     message = " ".join(lines[: rules[0]] if rules else lines)
     message = re.sub(r"^Error parsing __tyro\S*: ", "", message)

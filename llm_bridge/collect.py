@@ -10,7 +10,7 @@ import pandas as pd
 
 from cokl.errors import InputError
 from cokl.files import read_json
-from llm_bridge.config import EVALUATION_SETS, MATH_SETS, LLMConfig
+from llm_bridge.config import EVALUATION_SETS, MATH_SETS, PAPER_METHODS, LLMConfig
 from llm_bridge.results import BASE, Results
 
 
@@ -21,17 +21,16 @@ def collect(config: LLMConfig, root: Path) -> Results:
     Raises InputError if not even the math stage is done.
     """
     model = config.name.replace("qwen", "Qwen").replace("b", "B") if config.model else config.name
-    base = read_metrics(root / "math" / "metrics")
-    base_scores = _scores(config, root, BASE, base, config.math_steps)
+    base_scores = final_scores(config, root, BASE)
     if not base_scores:
         raise InputError(f"nothing to report in {root}: the math stage is not done; run cokl llm run first")
     scores = [{"model": model, "method": BASE, "beta": 0.0, "kl_prompts": 0, "main": 1, **base_scores}]
     dynamics, zero_correct, costs = [], [], []
-    for described in sorted((root / "chat").glob("*/run.json")):
+    for described in sorted((root / "chat").glob("*/run.json"), key=_as_in_the_paper):
         run = read_json(described, dict)
         name = described.parent.name
         steps = read_metrics(described.parent / "metrics")
-        final = _scores(config, root, name, steps, config.chat_steps)
+        final = final_scores(config, root, name)
         identity = {"model": model, **{key: run[key] for key in ("method", "beta", "kl_prompts")}}
         if final:
             scores.append({**identity, "main": int(run["main"]), **final})
@@ -56,6 +55,12 @@ def collect(config: LLMConfig, root: Path) -> Results:
     return Results(pd.DataFrame(scores), **tables)
 
 
+def _as_in_the_paper(described: Path) -> tuple[int, str]:
+    """A run's place in tables: methods as the paper lists them, then others."""
+    name = described.parent.name
+    return (PAPER_METHODS.index(name) if name in PAPER_METHODS else len(PAPER_METHODS), name)
+
+
 def read_metrics(folder: Path) -> dict[int, dict[str, Any]]:
     """VeRL's metrics of each step; where a job was started again, those of the last attempt at a step."""
     steps: dict[int, dict[str, Any]] = {}
@@ -78,12 +83,13 @@ def _first_step(metrics: dict[str, Any], rl_rows: int) -> dict[str, float]:
     return {"first_step_seconds": seconds, "mean_length": tokens / (rl_rows + added)}
 
 
-def _scores(config: LLMConfig, root: Path, name: str, steps: dict[int, dict[str, Any]], last: int) -> dict[str, float]:
-    """average@n on all sets of a finished run; empty if it is not finished."""
-    if (root / "evaluation" / name / "done").is_file():
-        separate = read_metrics(root / "evaluation" / name / "metrics")
+def final_scores(config: LLMConfig, root: Path, name: str) -> dict[str, float]:
+    """average@n on all sets of "base" or of a chat run, by its folder's name; empty while it has none."""
+    separate = read_metrics(root / "evaluation" / name / "metrics")
+    if separate and (root / "evaluation" / name / "done").is_file():
         return _evaluation(config, separate[max(separate)])
-    return _evaluation(config, steps.get(last, {}))
+    trained, last = ("math", config.math_steps) if name == BASE else (f"chat/{name}", config.chat_steps)
+    return _evaluation(config, read_metrics(root / trained / "metrics").get(last, {}))
 
 
 def _evaluation(config: LLMConfig, metrics: dict[str, Any]) -> dict[str, float]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from cokl.options import Coefficients, Names, separated
-from llm_bridge.config import CONFIGS, PAPER_METHODS, LLMConfig
+from cokl.options import Coefficients, Names, require, separated
+from llm_bridge.config import CONFIGS, PAPER_METHODS, REVERSE_FAMILY, SEARCHED_BETAS, SEARCHED_KL_PROMPTS, LLMConfig
 
 if TYPE_CHECKING:
-    from llm_bridge.stages import Experiment
+    from llm_bridge.stages import ChatRun, Experiment
 
-Counts = Annotated[tuple[int, ...], separated(int, "PROMPTS")]
+Counts = Annotated[tuple[int, ...], separated(int, "GROUPS")]
 Configuration = Literal["tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
 
 
@@ -30,23 +31,36 @@ class ExperimentOptions:
     """Folder to save in and to resume from; runs/llm-CONFIG if not given."""
     data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Local copies of the data sets, for machines without internet."""
+    patience: float = 60.0
+    """Minutes without a line of output after which a job is ended as hung."""
     settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = CONFIGS["tiny"]
 
-    def experiment(self) -> Experiment:
-        """The experiment, opened. Raises InputError for another experiment's folder, wrong versions, or no GPU."""
+    def plan(self) -> Experiment:
+        """The experiment, not yet opened. Raises InputError for a wrong override."""
         from llm_bridge.stages import Experiment
-        from llm_bridge.versions import require_accelerator, require_versions
+        from llm_bridge.verl_config import configured
 
-        require_versions(self.settings.device)
-        require_accelerator(self.settings.device)
-        experiment = Experiment(self.settings, self.folder, self.overrides, self.data_dir)
-        experiment.open()
-        return experiment
+        require(self.patience > 0, "patience", "a number > 0", self.patience)
+        settings, overrides = configured(self.settings, self.overrides)
+        return Experiment(settings, self.folder, overrides, self.data_dir, 60 * self.patience)
 
     @property
     def folder(self) -> Path:
         """Where results go."""
         return (self.out or Path("runs") / f"llm-{self.config}").resolve()
+
+    def experiment(self, runs: Sequence[ChatRun] = ()) -> Experiment:
+        """The experiment, opened. Raises InputError for another experiment's folder, wrong versions, no GPU, and
+        options that VeRL or the joint loss would refuse in the math stage or in these chat runs.
+        """
+        from llm_bridge.versions import require_accelerator, require_versions
+
+        require_versions(self.settings.device)
+        require_accelerator(self.settings.device)
+        experiment = self.plan()
+        experiment.check(runs)
+        experiment.open()
+        return experiment
 
 
 @dataclass(frozen=True)
@@ -58,36 +72,46 @@ class Run(ExperimentOptions):
     search_betas: Coefficients = ()
     """Train every regularized method with these coefficients too, for the coefficient search."""
     search_kl_groups: Counts = ()
-    """Train CoKL with these many response groups per update too; the paper has 16, 32 and 64 (8, 16 and 32 prompts)."""
+    """Train CoKL with these many response groups per update too, half of them cached."""
+    paper_search: bool = False
+    """The searches of the paper: three coefficients for each family of methods, and CoKL with 16, 32 and 64 groups."""
     dry_run: bool = False
     """Show stages, VeRL's resolved configuration of each, rows per step and estimates; needs no GPU and no network."""
 
     def run(self) -> int:
         """Run what is missing, method by method, and write the report after each."""
-        from cokl import methods
-
         _require_methods(self.methods)
+        runs = self.chat_runs()
         if self.dry_run:
             from llm_bridge.dry_run import describe
-            from llm_bridge.stages import Experiment
 
-            plan = Experiment(self.settings, self.folder, self.overrides, self.data_dir)
-            print(describe(self.settings, plan.planned_jobs(self.methods)))
+            plan = self.plan()
+            plan.check(runs)
+            print(describe(plan.config, plan.planned_jobs(runs)))
             return 0
-        experiment = self.experiment()
-        for method in self.methods:
-            experiment.train_chat(method)
-            _report(experiment, quiet=method != self.methods[-1])
-        for beta in self.search_betas:
-            for method in self.methods:
-                if methods.get(method).regularizer is not None and beta != self.settings.beta(method):
-                    experiment.train_chat(method, beta=beta)
-        for groups in self.search_kl_groups:
-            if groups != self.settings.kl_groups:
-                experiment.train_chat("cokl", kl_groups=groups)
-        if self.search_betas or self.search_kl_groups:
-            _report(experiment, quiet=False)
+        experiment = self.experiment(runs)
+        for run in runs:
+            experiment.train_chat(*run)
+            _report(experiment, quiet=run != runs[-1])
         return 0
+
+    def chat_runs(self) -> list[ChatRun]:
+        """Every method as configured, then the searches. Raises InputError for a value that cannot be trained with."""
+        from cokl import methods
+
+        for beta in self.search_betas:
+            require(beta > 0, "search_betas", "finite coefficients > 0", beta)
+        for groups in self.search_kl_groups:
+            require(groups > 0 and groups % 2 == 0, "search_kl_groups", "even numbers > 0", groups)
+        runs: list[ChatRun] = [(method, None, None) for method in self.methods]
+        for method in self.methods:
+            if methods.get(method).streams():
+                family = SEARCHED_BETAS["reverse" if method in REVERSE_FAMILY else "forward"]
+                betas = dict.fromkeys([*self.search_betas, *(family if self.paper_search else ())])
+                runs += [(method, beta, None) for beta in betas if beta != self.settings.beta(method)]
+        searched = [2 * prompts for prompts in SEARCHED_KL_PROMPTS] if self.paper_search else []
+        batches = dict.fromkeys([*self.search_kl_groups, *searched])
+        return runs + [("cokl", None, number) for number in batches if number != self.settings.kl_groups]
 
 
 @dataclass(frozen=True)
@@ -96,9 +120,7 @@ class Prepare(ExperimentOptions):
 
     def run(self) -> int:
         """Write ROOT/data unless it is there."""
-        from llm_bridge.stages import Experiment
-
-        experiment = Experiment(self.settings, self.folder, self.overrides, self.data_dir)
+        experiment = self.plan()
         experiment.open()
         experiment.prepare()
         print(f"data: {experiment.root / 'data'}")
@@ -119,7 +141,9 @@ class Train(ExperimentOptions):
     def run(self) -> int:
         """Train what is missing."""
         _require_methods((self.method,))
-        experiment = self.experiment()
+        if self.beta is not None:
+            require(self.beta > 0, "beta", "a finite coefficient > 0", self.beta)
+        experiment = self.experiment([(self.method, self.beta, None)] if self.stage == "chat" else [])
         if self.stage == "math":
             experiment.train_math()
         else:
@@ -160,9 +184,7 @@ class Report(ExperimentOptions):
 
     def run(self) -> int:
         """Collect VeRL's logs into ROOT/results and write ROOT/report."""
-        from llm_bridge.stages import Experiment
-
-        return _report(Experiment(self.settings, self.folder, self.overrides), quiet=False)
+        return _report(self.plan(), quiet=False)
 
 
 def _report(experiment: Experiment, quiet: bool) -> int:
@@ -186,7 +208,6 @@ def _report(experiment: Experiment, quiet: bool) -> int:
 def _require_methods(names: tuple[str, ...]) -> None:
     """Raises InputError for an unknown method, one without a surrogate, or none."""
     from cokl import methods
-    from cokl.options import require
 
     require(len(names) > 0, "methods", "at least one name", "an empty list")
     require(len(set(names)) == len(names), "methods", "different names", ",".join(names))

@@ -113,6 +113,7 @@ class LLMConfig:
                 continue
             if isinstance(value, int | float):
                 require(value > 0, field.name, "a number > 0", value)
+        require(self.kl_groups % 2 == 0, "kl_groups", "an even number, for CoKL weights two streams", self.kl_groups)
         require("file" in self.loggers, "loggers", '"file" among them, which the report reads', ",".join(self.loggers))
 
     def beta(self, method: str) -> float:

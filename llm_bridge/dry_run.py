@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cokl.errors import InputError
 from llm_bridge.config import LLMConfig
-from llm_bridge.verl_config import Job
+from llm_bridge.verl_config import REWARD_SHARE, ROLLOUT_SHARE, Job, compose
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,8 @@ ARCHITECTURES = {
     "Qwen/Qwen3-1.7B": Architecture(1.721e9, 28, 8, 128, 151_936),
     "Qwen/Qwen3-4B": Architecture(4.022e9, 36, 8, 128, 151_936),
 }
+REWARD_MODELS = {"Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": 7.5e9}
+"""Parameters; the classification head takes the place of the vocabulary's."""
 
 
 def describe(config: LLMConfig, jobs: Sequence[Job]) -> str:
@@ -40,10 +41,12 @@ def describe(config: LLMConfig, jobs: Sequence[Job]) -> str:
         rows = " + ".join(f"{count} {kind}" for kind, count in job.rows.items())
         total = sum(job.rows.values())
         amount = f"{job.steps} steps of" if job.steps else "one pass over"
+        groups = f"{total // config.group_size} groups, " if job.steps else ""
         lines.append(
-            f"{job.name:<{width}}  {amount} {total} rows ({rows}), at most {total * tokens / 1e6:.2f} M tokens"
+            f"{job.name:<{width}}  {amount} {total} rows ({groups}{rows}), at most {total * tokens / 1e6:.2f} M tokens"
             + (" each" if job.steps else "")
         )
+    lines.append("VeRL's ppo_mini_batch_size below counts RL prompts; the trainer adds the KL groups to it.")
     lines += ["", *_memory(config, tokens), ""]
     before: dict[str, str] = {}
     for job in jobs:
@@ -57,22 +60,11 @@ def describe(config: LLMConfig, jobs: Sequence[Job]) -> str:
 
 
 def resolve(job: Job) -> dict[str, str]:
-    """VeRL's configuration of a job with all references resolved, a line per leaf.
-
-    Raises InputError for an override that VeRL does not know.
-    """
-    from hydra import compose, initialize_config_module
-    from hydra.errors import HydraException
+    """VeRL's configuration of a job, a line per leaf. Raises InputError as `compose` does."""
+    composed = compose(job)
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
-    try:
-        with initialize_config_module("verl.trainer.config", version_base=None):
-            composed = compose("ppo_trainer", overrides=list(job.overrides))
-        values = OmegaConf.to_container(composed, resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise InputError(f"{job.name}: {' '.join(str(error).split())[:300]}") from error
-    return dict(_leaves(values, ""))
+    return dict(_leaves(OmegaConf.to_container(composed), ""))
 
 
 def _leaves(value: object, path: str) -> list[tuple[str, str]]:
@@ -91,10 +83,15 @@ def _memory(config: LLMConfig, tokens: int) -> list[str]:
     logits = 2 * tokens * size.vocabulary * 4 * 3  # of one micro-batch, with their softmax and its gradient, in float32
     per_token = 2 * size.layers * size.kv_heads * size.head_dim * 2
     sequences = config.chat_batch * config.group_size / ranks
-    return [
-        "memory per accelerator, GiB:",
-        f"  weights, gradients and AdamW's moments, sharded over {ranks}   {state / gib:6.1f}",
-        f"  logits of a micro-batch of {2 * tokens} tokens   {logits / gib:6.1f}",
-        f"  vLLM's weights   {2 * size.parameters / gib:6.1f}",
-        f"  KV cache of {sequences:.0f} full-length responses   {sequences * tokens * per_token / gib:6.1f}",
-    ]
+    parts = {
+        f"weights, gradients and AdamW's moments, sharded over {ranks}": state,
+        f"the reverse KLs' reference policy, sharded over {ranks}": 4 * size.parameters / ranks,
+        f"logits of a micro-batch of {2 * tokens} tokens": logits,
+        f"vLLM's weights (all of its memory: {ROLLOUT_SHARE:.0%} of the accelerator's)": 2 * size.parameters,
+        f"KV cache of {sequences:.0f} full-length responses": sequences * tokens * per_token,
+    }
+    if config.reward_model in REWARD_MODELS:
+        weights = 2 * REWARD_MODELS[config.reward_model]
+        parts[f"the reward model's weights, while it scores (all of its memory: {REWARD_SHARE:.0%})"] = weights
+    width = max(map(len, parts))
+    return ["memory per accelerator, GiB:", *(f"  {part:<{width}}  {size / gib:6.1f}" for part, size in parts.items())]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 
 import hydra
 import ray
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
 from cokl.errors import InputError
+
+HANDED_ON = ("PYTHONPATH", "TENSORBOARD_DIR", "VERL_FILE_LOGGER_PATH", "VERL_LOGGING_LEVEL", "WANDB_API_KEY")
 
 
 class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):
@@ -28,6 +31,7 @@ class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):
 @hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
 def main(config: DictConfig) -> None:
     """Validate the configuration and run the job on Ray."""
+    _hand_on_environment(config)
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     try:
         run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(TaskRunner))
@@ -35,6 +39,13 @@ def main(config: DictConfig) -> None:
         if isinstance(error.cause, InputError):
             sys.exit(f"error: {error.cause}")
         raise
+
+
+def _hand_on_environment(config: DictConfig) -> None:
+    """To workers of a Ray cluster that runs already, which inherit nothing from this process."""
+    if "RAY_ADDRESS" in os.environ:
+        kept = {name: os.environ[name] for name in HANDED_ON if name in os.environ}
+        OmegaConf.update(config, "ray_kwargs.ray_init.runtime_env.env_vars", kept, force_add=True)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,22 @@ from cokl import methods
 from cokl.errors import InputError
 from cokl.files import differences, read_json, write_text
 from llm_bridge import verl_config
+from llm_bridge.collect import final_scores
 from llm_bridge.config import LLMConfig
+from llm_bridge.results import BASE
 from llm_bridge.verl_config import Job
 
-EXECUTION = ("trainer.logger", "trainer.project_name", "trainer.experiment_name")
-"""Overrides that change how a run is shown, not what it computes."""
+EXECUTION = (
+    "trainer.logger",
+    "trainer.project_name",
+    "trainer.experiment_name",
+    "trainer.save_freq",
+    "trainer.max_actor_ckpt_to_keep",
+)
+"""Overrides that change how a run is shown and saved, not what it computes."""
+
+ChatRun = tuple[str, float | None, int | None]
+"""A method, and the coefficient and the response groups per update where they are not the configuration's."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +57,6 @@ class Experiment:
     overrides: tuple[str, ...] = ()
     data_dir: Path | None = None
     stall: float = 3600.0
-
-    def __post_init__(self) -> None:
-        for override in self.overrides:
-            if not re.match(r"^(\+\+?|~)?[\w./@]+(=.*)?$", override, re.DOTALL):
-                raise InputError(f"override {override!r}: expected Hydra's syntax, such as trainer.save_freq=10")
 
     def open(self) -> None:
         """Tie the folder to the configuration. Raises InputError if it holds another experiment."""
@@ -95,7 +101,7 @@ class Experiment:
     def train_math(self) -> None:
         """The math stage, from the starting model."""
         self.prepare()
-        self._run(verl_config.math_job(self.config, self.root, self.starting_model))
+        self._train(verl_config.math_job(self.config, self.root, self.starting_model), BASE)
 
     def fill_buffer(self) -> None:
         """The reference-correct buffer, from the math-stage model. An older model's buffer is refused."""
@@ -117,32 +123,51 @@ class Experiment:
         if methods.get(method).streams():
             self.fill_buffer()
         job = verl_config.chat_job(self.config, self.root, self.reference, method, beta, kl_groups)
+        groups = self.config.kl_groups if kl_groups is None else kl_groups
         self._require_same_reference(job)
         description = {
             "method": method,
             "beta": (self.config.beta(method) if beta is None else beta) if methods.get(method).streams() else 0.0,
-            "kl_prompts": verl_config.kl_prompts(method, kl_groups or self.config.kl_groups),
+            "kl_prompts": verl_config.kl_prompts(method, groups),
             "main": beta is None and kl_groups is None,
         }
         write_text(json.dumps(description) + "\n", job.folder / "run.json")
-        self._run(job)
+        self._train(job, job.folder.name)
 
     def evaluate(self, name: str) -> None:
         """average@n of "base" or of a trained variant, in a job of its own."""
         job = verl_config.math_job(self.config, self.root, "")
-        if name != "base":
+        if name != BASE:
             job = Job(f"chat/{name}", self.root / "chat" / name, (), self.config.chat_steps, {})
         if not is_done(job):
             raise InputError(f"{name}: there is no trained model in {job.folder}; train it first")
         self._run(verl_config.evaluation_job(self.config, self.root, name, checkpoint_model(job)))
 
-    def planned_jobs(self, names: Sequence[str]) -> list[Job]:
-        """What `run` would do, in order, whether or not it is done; nothing is started."""
+    def planned_jobs(self, runs: Sequence[ChatRun]) -> list[Job]:
+        """The math stage and what the chat runs need, in order, whether or not it is done; nothing is started."""
         jobs = [verl_config.math_job(self.config, self.root, self.starting_model)]
-        if any(methods.get(name).streams() for name in names):
+        if any(methods.get(method).streams() for method, _, _ in runs):
             jobs.append(verl_config.buffer_job(self.config, self.root, self.reference))
-        jobs += [verl_config.chat_job(self.config, self.root, self.reference, name) for name in names]
+        jobs += [verl_config.chat_job(self.config, self.root, self.reference, *run) for run in runs]
         return [replace(job, overrides=(*job.overrides, *self.overrides)) for job in jobs]
+
+    def check(self, runs: Sequence[ChatRun]) -> None:
+        """Raises InputError for settings and overrides that VeRL or the joint loss would refuse, before any work."""
+        jobs = [(job, verl_config.compose(job)) for job in self.planned_jobs(runs)]
+        from llm_bridge.settings import check_settings
+
+        for job, composed in jobs:
+            if job.name.startswith("chat/"):
+                try:
+                    check_settings(composed, self.config.reference_group_size)
+                except InputError as error:
+                    raise InputError(f"{job.name}: {error}") from error
+
+    def _train(self, job: Job, name: str) -> None:
+        """Train, and evaluate what a run that died after its last checkpoint has left unevaluated."""
+        self._run(job)
+        if not final_scores(self.config, self.root, name):
+            self.evaluate(name)
 
     def _require_same_reference(self, job: Job) -> None:
         """Refuse to go on with a chat run that started from another math-stage model."""

@@ -59,6 +59,7 @@ class CoKLTrainer(RewardedTrainer):
         self.minibatch: dict[str, tuple[str, int]] = {}  # of the added rows' uids: stream and prompt of the minibatch
         self.rewards: dict[str, float] = {}  # of rows by key, as all below
         self.rollout_log_probs: dict[str, float] = {}
+        self.weights: dict[str, float] = {}
         self.reference_log_probs: dict[str, float] = {}
         if not self.streams:
             return
@@ -213,14 +214,14 @@ class CoKLTrainer(RewardedTrainer):
         )
         self.rollout_log_probs = _row_sums(batch.keys, data["old_log_probs"])
         self.rewards = _row_sums(batch.keys, data["rm_scores"])
-        weights: dict[str, float] = {}
+        self.weights = {}
         for part in self._mini_batches(batch):
-            weights |= self._weights(part, self.rollout_log_probs)
-        metrics.update(self._metrics(batch, weights))
+            self.weights |= self._weights(part, self.rollout_log_probs)
+        metrics.update(self._metrics(batch))
         added = [self._stream(key) != "rl" for key in batch.keys]
         masks = [mask * (not flag) for mask, flag in zip(data["loss_mask"].unbind(), added, strict=True)]
         columns = {
-            WEIGHT: torch.tensor([[weights.get(key, 0.0)] for key in batch.keys]),
+            WEIGHT: torch.tensor([[self.weights.get(key, 0.0)] for key in batch.keys]),
             ADDED: torch.tensor([[float(flag)] for flag in added]),
             "loss_mask": torch.nested.as_nested_tensor(masks, layout=torch.jagged),
         }
@@ -256,20 +257,20 @@ class CoKLTrainer(RewardedTrainer):
         sizes = Counter(numbers)
         return [key for key, number in zip(keys, numbers, strict=True) if sizes[number] == whole]
 
-    def _metrics(self, batch: KVBatchMeta, weights: dict[str, float]) -> dict[str, float]:
+    def _metrics(self, batch: KVBatchMeta) -> dict[str, float]:
         """What the log shows of the regularization stream; `cokl/zero_correct` is E.4's fraction, of this step."""
-        loss = sum(weight * self.rollout_log_probs[key] for key, weight in weights.items()) / self.shape.mini_batches
-        metrics = {"cokl/loss": loss, "cokl/kl_rows": float(len(weights))}
+        metrics = {"cokl/kl_rows": float(len(self.weights))}
         rewards: dict[str, list[float]] = {}
         lengths = []
         for key, tag in zip(batch.keys, batch.tags, strict=True):
+            if self._stream(key) != "rl":
+                lengths.append(tag["response_len"])
             if self._stream(key) == "rollout":
                 rewards.setdefault(_uid(key), []).append(self.rewards[key])
-                lengths.append(tag["response_len"])
+        metrics["cokl/response_length"] = float(np.mean(lengths))
         if rewards:
             metrics["cokl/reward_mean"] = float(np.mean([reward for group in rewards.values() for reward in group]))
             metrics["cokl/zero_correct"] = float(np.mean([not any(group) for group in rewards.values()]))
-            metrics["cokl/response_length"] = float(np.mean(lengths))
         return metrics
 
     def _log_likelihoods(
@@ -311,25 +312,34 @@ class CoKLTrainer(RewardedTrainer):
         return [batch.select_keys(batch.keys[start : start + size]) for start in range(0, len(batch), size)]
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """One optimizer step per mini-batch and epoch; after the first, gamma is that of the current policy."""
+        """One optimizer step per mini-batch and epoch; after the first, gamma is that of the current policy.
+
+        `cokl/loss` is the mean of the steps' losses, as the weights and log-likelihoods here have them; the worker logs
+        its own as `actor/cokl/loss`.
+        """
         if not self.streams:
             return super()._update_actor(batch, metrics)
         batch.extra_info[RL_BATCH_SIZE] = self.shape.rl // self.shape.mini_batches
         steps: list[dict] = []
         for part in self._mini_batches(batch) * self.epochs:
-            if steps:
-                self._recompute_weights(part)
-            steps.append({})
+            steps.append({"cokl/loss": self._recompute_weights(part) if steps else self._first_loss(part)})
             super()._update_actor(part, steps[-1])
         metrics.update(reduce_metrics({name: [step[name] for step in steps] for name in steps[0]}))
         return batch
 
-    def _recompute_weights(self, part: KVBatchMeta) -> None:
+    def _first_loss(self, part: KVBatchMeta) -> float:
+        """The regularization loss of the mini-batch that is updated on before the policy has moved."""
+        return sum(self.weights[key] * self.rollout_log_probs[key] for key in part.keys if key in self.weights)
+
+    def _recompute_weights(self, part: KVBatchMeta) -> float:
+        """Give a mini-batch's rows the weights that they have under the current policy; its regularization loss."""
         keys = [key for key in part.keys if self._stream(key) != "rl"]
         size = self.shape.added // self.shape.mini_batches
-        weights = self._weights(part, self._log_likelihoods(part, keys, size, self.actor_rollout_wg.compute_log_prob))
+        log_probs = self._log_likelihoods(part, keys, size, self.actor_rollout_wg.compute_log_prob)
+        weights = self._weights(part, log_probs)
         fields = TensorDict({WEIGHT: torch.tensor([[weights.get(key, 0.0)] for key in keys])}, batch_size=len(keys))
         tq.kv_batch_put(keys=keys, partition_id=part.partition_id, fields=fields)
+        return sum(weight * log_probs[key] for key, weight in weights.items())
 
     # ------------------------------ checkpoints ------------------------------
 

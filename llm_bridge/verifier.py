@@ -184,9 +184,10 @@ class Verifier:
     def _reply(self, process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
         """The next line. Raises TimeoutError, or EOFError if the process is gone."""
         assert process.stdout is not None
+        output = select.poll()  # unlike select.select, it takes descriptors above 1023
+        output.register(process.stdout, select.POLLIN)
         while b"\n" not in self._pending:
-            ready, _, _ = select.select([process.stdout], [], [], seconds)
-            if not ready:
+            if not output.poll(1000 * seconds):
                 raise TimeoutError
             part = os.read(process.stdout.fileno(), 65536)
             if not part:

@@ -4,11 +4,39 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from cokl.errors import InputError
 from llm_bridge.config import EVALUATION_SETS, LLMConfig
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "actor_rollout_ref.model.path": ("model",),
+    "actor_rollout_ref.rollout.n": ("group_size",),
+    "data.train_batch_size": ("math_batch", "chat_batch"),
+    "trainer.n_gpus_per_node": ("accelerators",),
+    "trainer.nnodes": ("nodes",),
+    "trainer.total_training_steps": ("math_steps", "chat_steps"),
+}
+"""Options of VeRL that other numbers follow from, and the settings that stand for them."""
+ROLLOUT_SHARE, REWARD_SHARE = 0.6, 0.5
+"""Parts of a GPU's memory that vLLM takes for rollouts and for the reward model, one after the other."""
+OWNED = {
+    "cokl.beta": "--search-betas, or --beta of `cokl llm train`",
+    "cokl.buffer": "--out",
+    "cokl.epsilon_is": "--epsilon-is",
+    "cokl.kl_prompts": "--kl-groups",
+    "cokl.method": "--methods",
+    "cokl.seed": "--seed",
+    "trainer.default_local_dir": "--out",
+}
+"""Options that differ from job to job, and what sets them."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +90,7 @@ def chat_job(
 
     folder = root / "chat" / variant(method, beta, kl_groups)
     streams = methods.get(method).streams()
-    prompts = kl_prompts(method, kl_groups or config.kl_groups)
+    prompts = kl_prompts(method, config.kl_groups if kl_groups is None else kl_groups)
     rows = {"RL": config.chat_batch * config.group_size}
     for stream in streams:
         rows[f"KL, {stream}"] = prompts * (config.reference_group_size if stream == "reference" else config.group_size)
@@ -109,8 +137,56 @@ def kl_prompts(method: str, groups: int) -> int:
 
 def variant(method: str, beta: float | None = None, kl_groups: int | None = None) -> str:
     """The name of a method's run: the method, and what differs from the configuration."""
-    parts = [method, *([f"beta-{beta:g}"] if beta is not None else []), *([f"kl-{kl_groups}"] if kl_groups else [])]
-    return "-".join(parts)
+    differs = {"beta": beta, "kl": kl_groups}
+    return "-".join([method, *(f"{name}-{value:g}" for name, value in differs.items() if value is not None)])
+
+
+def configured(config: LLMConfig, overrides: Sequence[str]) -> tuple[LLMConfig, tuple[str, ...]]:
+    """The settings that some overrides stand for, and the other overrides.
+
+    Raises InputError for an override that is not in Hydra's syntax, has no number where one is due, or sets what
+    differs from job to job.
+    """
+    others = []
+    for override in overrides:
+        if not re.match(r"^(\+\+?|~)?[\w./@]+(=.*)?$", override, re.DOTALL):
+            raise InputError(f"override {override!r}: expected Hydra's syntax, such as trainer.save_freq=10")
+        name, _, text = override.lstrip("+~").partition("=")
+        if name in OWNED:
+            raise InputError(f"override {override!r}: it differs from job to job; use {OWNED[name]}")
+        if name not in SETTINGS:
+            others.append(override)
+            continue
+        value: Any = text.strip("'\"")
+        for setting in SETTINGS[name]:
+            if isinstance(getattr(config, setting), int):
+                if not str(value).isdecimal():
+                    raise InputError(f"override {override!r}: expected a number")
+                value = int(value)
+            config = replace(config, **{setting: value})
+    return config, tuple(others)
+
+
+def compose(job: Job) -> DictConfig:
+    """VeRL's configuration of a job, all references resolved. Raises InputError for an option that VeRL does not know,
+    and where VeRL is not installed.
+    """
+    try:
+        from hydra import compose, initialize_config_module
+        from hydra.errors import HydraException
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"no {error.name} here: VeRL composes the configurations; `make llm-setup` installs it"
+        ) from None
+    try:
+        with initialize_config_module("verl.trainer.config", version_base=None):
+            composed = compose("ppo_trainer", overrides=list(job.overrides))
+        OmegaConf.resolve(composed)
+        return composed
+    except (HydraException, OmegaConfBaseException) as error:
+        raise InputError(f"{job.name}: {' '.join(str(error).split())[:300]}") from error
 
 
 def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows: int | None = None) -> list[str]:
@@ -197,7 +273,7 @@ def _cuda(config: LLMConfig, tokens: int) -> list[str]:
         "actor_rollout_ref.actor.use_dynamic_bsz=True",
         f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={2 * tokens}",
         "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
-        "actor_rollout_ref.rollout.gpu_memory_utilization=0.6",
+        f"actor_rollout_ref.rollout.gpu_memory_utilization={ROLLOUT_SHARE}",
     ]
     if config.reward_model:
         overrides += [
@@ -207,7 +283,7 @@ def _cuda(config: LLMConfig, tokens: int) -> list[str]:
             "reward.reward_model.rollout.tensor_model_parallel_size=1",
             f"reward.reward_model.rollout.prompt_length={tokens}",
             "reward.reward_model.rollout.response_length=1",
-            "reward.reward_model.rollout.gpu_memory_utilization=0.5",
+            f"reward.reward_model.rollout.gpu_memory_utilization={REWARD_SHARE}",
         ]
     return overrides
 

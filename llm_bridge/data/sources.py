@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +18,7 @@ from cokl.errors import InputError
 from cokl.files import write_atomically
 
 DOWNLOAD_SECONDS = 60.0
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True)
@@ -92,52 +93,68 @@ class Question:
 
 def read_nemotron(paths: Sequence[Path]) -> list[Question]:
     """Problems by uuid. Trajectories of one problem, and problems worded alike under another uuid, count once."""
+
+    def question(row: dict[str, Any]) -> Question:
+        return Question(_text(row["uuid"]), _text(row["problem"]), str(row["expected_answer"] or ""))
+
     found: dict[str, Question] = {}
     for path in paths:
-        for row in _json_lines(path, ("uuid", "problem", "expected_answer")):
-            if row["uuid"] not in found and row["expected_answer"]:
-                found[row["uuid"]] = Question(row["uuid"], row["problem"], str(row["expected_answer"]))
+        for read in _read_rows(path, _json_lines(path, ("uuid", "problem", "expected_answer")), question):
+            if read.answer:
+                found.setdefault(read.source_id, read)
     by_wording = {question.problem: question for _, question in sorted(found.items(), reverse=True)}
     return sorted(by_wording.values(), key=lambda question: question.source_id)
 
 
 def read_math500(path: Path) -> list[Question]:
     """All problems in their order."""
-    rows = _json_lines(path, ("problem", "answer", "unique_id"))
-    return [Question(row["unique_id"], row["problem"], row["answer"]) for row in rows]
+
+    def question(row: dict[str, Any]) -> Question:
+        return Question(_text(row["unique_id"]), _text(row["problem"]), _text(row["answer"]))
+
+    return list(_read_rows(path, _json_lines(path, ("problem", "answer", "unique_id")), question))
 
 
 def read_olympiad(path: Path) -> list[Question]:
     """All problems in their order; `error` holds one tolerance or one per answer, or nothing."""
     columns = ("id", "question", "context", "final_answer", "is_multiple_answer", "error")
-    return [
-        Question(
+
+    def question(row: dict[str, Any]) -> Question:
+        return Question(
             str(row["id"]),
-            "\n\n".join(text for text in (row["context"], row["question"]) if text),
+            "\n\n".join(text for text in (row["context"], _text(row["question"])) if text),
             ", ".join(row["final_answer"]),
             bool(row["is_multiple_answer"]) or len(row["final_answer"]) > 1,
-            tuple(_number(text, row["id"], path) for text in (row["error"] or "").split(",") if text.strip()),
+            tuple(float(text) for text in (row["error"] or "").split(",") if text.strip()),
         )
-        for row in _parquet_rows(path, columns)
-    ]
+
+    return list(_read_rows(path, _parquet_rows(path, columns), question))
 
 
 def read_wildchat(path: Path) -> list[tuple[str, list[dict[str, str]]]]:
     """Identifiers and conversations, in their order."""
-    return [
-        (
-            f"{row['extra_info']['split']}/{row['extra_info']['index']}",
-            [{"role": message["role"], "content": message["content"]} for message in row["prompt"]],
-        )
-        for row in _parquet_rows(path, ("prompt", "extra_info"))
-    ]
+
+    def conversation(row: dict[str, Any]) -> tuple[str, list[dict[str, str]]]:
+        messages = [{name: _text(message[name]) for name in ("role", "content")} for message in row["prompt"]]
+        return f"{row['extra_info']['split']}/{row['extra_info']['index']}", messages
+
+    return list(_read_rows(path, _parquet_rows(path, ("prompt", "extra_info")), conversation))
 
 
-def _number(text: str, identifier: Any, path: Path) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise InputError(f"{path}: problem {identifier}: expected a number as error, got {text!r}") from error
+def _read_rows(path: Path, rows: Iterable[dict[str, Any]], read: Callable[[dict[str, Any]], _Read]) -> Iterator[_Read]:
+    """What `read` makes of every row. Raises InputError naming the first row that has another schema."""
+    for number, row in enumerate(rows, 1):
+        try:
+            yield read(row)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())[:120]
+            raise InputError(f"{path}: row {number} is not as expected ({type(error).__name__}: {reason})") from error
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, got {value!r:.80}")
+    return value
 
 
 def _json_lines(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -151,6 +168,8 @@ def _json_lines(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
                 row = json.loads(line)
             except ValueError as error:
                 raise InputError(f"{path}: line {number} is not JSON; download the file again") from error
+            if not isinstance(row, dict):
+                raise InputError(f"{path}: line {number}: expected a JSON object, got {line[:80].decode().strip()}")
             _require_columns(path, row, columns)
             yield row
 

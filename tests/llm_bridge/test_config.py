@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -11,11 +12,13 @@ pytest.importorskip("verl")
 
 from cokl.errors import InputError
 from llm_bridge import config as configurations
+from llm_bridge.commands import Run
 from llm_bridge.config import PAPER_METHODS
 from llm_bridge.dry_run import describe, resolve
 from llm_bridge.stages import Experiment
-from llm_bridge.verl_config import chat_job, evaluation_job, math_job
+from llm_bridge.verl_config import chat_job, configured, evaluation_job, math_job
 
+RUNS = [(method, None, None) for method in PAPER_METHODS]
 ROOT, MODEL = Path("/experiment"), Path("/experiment/model")
 STEPS = {"qwen3-0.6b": 800, "qwen3-1.7b": 600, "qwen3-4b": 600}
 MODELS = {"qwen3-0.6b": "Qwen/Qwen3-0.6B", "qwen3-1.7b": "Qwen/Qwen3-1.7B", "qwen3-4b": "Qwen/Qwen3-4B"}
@@ -80,11 +83,11 @@ def test_mini_batches_are_64_prompts_for_grpo_and_80_for_all_others(method, beta
 
 def test_the_dry_run_names_every_stage_and_rows_and_resolves_everything():
     config = configurations.get("qwen3-1.7b")
-    text = describe(config, Experiment(config, ROOT, ("trainer.save_freq=7",)).planned_jobs(PAPER_METHODS))
+    text = describe(config, Experiment(config, ROOT, ("trainer.save_freq=7",)).planned_jobs(RUNS))
     for name in ("math", "buffer", *(f"chat/{method}" for method in PAPER_METHODS)):
         assert re.search(rf"^{name} ", text, re.MULTILINE), name
         assert f"== {name}:" in text
-    assert "640 rows (512 RL + 64 KL, reference + 64 KL, rollout)" in text
+    assert "640 rows (80 groups, 512 RL + 64 KL, reference + 64 KL, rollout)" in text
     assert "trainer.save_freq: 7" in text
     assert "GiB" in text
     assert "${" not in text
@@ -92,7 +95,7 @@ def test_the_dry_run_names_every_stage_and_rows_and_resolves_everything():
 
 def test_an_override_that_verl_does_not_know_is_one_line():
     config = configurations.get("tiny")
-    job = Experiment(config, ROOT, ("trainer.no_such_option=1",)).planned_jobs(("grpo",))[0]
+    job = Experiment(config, ROOT, ("trainer.no_such_option=1",)).planned_jobs(RUNS[:1])[0]
     with pytest.raises(InputError, match="no_such_option") as raised:
         resolve(job)
     assert "\n" not in str(raised.value)
@@ -100,7 +103,65 @@ def test_an_override_that_verl_does_not_know_is_one_line():
 
 def test_an_override_that_is_not_hydras_is_refused():
     with pytest.raises(InputError, match="expected Hydra's syntax"):
-        Experiment(configurations.get("tiny"), ROOT, ("--save 3",))
+        configured(configurations.get("tiny"), ("--save 3",))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("trainer.no_such_option=1", "math: .*no_such_option"),
+        ("actor_rollout_ref.actor.use_kl_loss=True", "chat/reverse_kl: actor_rollout_ref.actor.use_kl_loss"),
+        ("trainer.n_gpus_per_node=3", "chat/reverse_kl: rows of a mini-batch: expected a positive multiple"),
+        ("trainer.n_gpus_per_node=some", "expected a number"),
+        ("cokl.beta=0.5", "--search-betas"),
+        ("++cokl.method=none", "--methods"),
+        ("trainer.default_local_dir=/x", "--out"),
+    ],
+)
+def test_what_the_chat_stage_would_refuse_is_told_before_any_work(override, message):
+    def check() -> None:
+        settings, overrides = configured(configurations.get("qwen3-0.6b"), (override,))
+        Experiment(settings, ROOT, overrides).check(RUNS[:2])
+
+    with pytest.raises(InputError, match=message) as raised:
+        check()
+    assert "\n" not in str(raised.value)
+
+
+def test_overrides_that_other_numbers_follow_from_become_settings():
+    overrides = ("trainer.total_training_steps=10", "data.train_batch_size=32", "++actor_rollout_ref.rollout.n=4")
+    config, others = configured(configurations.get("qwen3-0.6b"), (*overrides, "trainer.save_freq=7"))
+    assert others == ("trainer.save_freq=7",)
+    math, buffer, chat = Experiment(config, ROOT).planned_jobs([("cokl", None, None)])
+    assert (math.steps, chat.steps, chat.rows["RL"]) == (10, 10, 128)
+    assert resolve(buffer)["actor_rollout_ref.rollout.n"] == "8"  # G_ref stays
+    assert configured(config, ("actor_rollout_ref.model.path='/a b'",))[0].model == "/a b"
+
+
+def test_the_papers_searches_are_planned():
+    runs = Run(methods=("grpo", "cokl", "reverse_kl"), settings=configurations.get("qwen3-0.6b"), paper_search=True)
+    assert runs.chat_runs() == [
+        ("grpo", None, None),
+        ("cokl", None, None),
+        ("reverse_kl", None, None),
+        ("cokl", 0.1, None),
+        ("cokl", 10.0, None),
+        ("reverse_kl", 1e-2, None),
+        ("reverse_kl", 1.0, None),
+        ("cokl", None, 32),
+        ("cokl", None, 64),
+    ]
+
+
+@pytest.mark.parametrize("wrong", [{"search_betas": (-1.0,)}, {"search_kl_groups": (1,)}, {"search_kl_groups": (0,)}])
+def test_a_search_over_what_cannot_be_trained_is_refused(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Run(**wrong).chat_runs()
+
+
+def test_an_odd_number_of_groups_is_refused():
+    with pytest.raises(InputError, match="kl_groups: expected an even number"):
+        dataclasses.replace(configurations.get("tiny"), kl_groups=7)
 
 
 @pytest.mark.parametrize("path", ["a b", "a=b", "it's", "a,b", "[x]", "back\\slash"])

@@ -1,4 +1,5 @@
-"""The public command with real VeRL and real vLLM: two methods, killed in the chat stage, started again.
+"""The public command with real VeRL and real vLLM: three methods, two optimizer steps per rollout, killed in the chat
+stage, started again.
 
 The oracle of the resumed run is the definition of an uninterrupted one: which buffer prompts each step must have seen
 follows from the seed alone, and VeRL's own dump of every step's rows says which it saw.
@@ -41,6 +42,7 @@ def command(root: Path, *more: str) -> list[str]:
         "eval-samples": 1,
         "eval-interval": 100,
         "save-interval": 1,
+        "optimizer-steps": 2,
     }
     options = [text for name, value in settings.items() for text in (f"--{name}", str(value))]
     overrides = [f"trainer.rollout_data_dir='{root}/rows/${{trainer.experiment_name}}'"]
@@ -83,12 +85,12 @@ def descendants(pid: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory) -> Path:
-    """GRPO without a regularizer, then CoKL, killed after its second step and started again."""
+    """GRPO without a regularizer, full reverse KL, then CoKL, killed after its second step and started again."""
     root = tmp_path_factory.mktemp("experiment") / "tiny"
-    finish(command(root, "--methods", "grpo"))
+    finish(command(root, "--methods", "grpo,reverse_kl"))
     second = root / "chat" / "cokl" / "checkpoints" / "global_step_2" / "data.pt"
-    kill_when(command(root, "--methods", "grpo,cokl"), second)
-    (root / "printed.txt").write_text(finish(command(root, "--methods", "grpo,cokl")))
+    kill_when(command(root, "--methods", "grpo,reverse_kl,cokl"), second)
+    (root / "printed.txt").write_text(finish(command(root, "--methods", "grpo,reverse_kl,cokl")))
     return root
 
 
@@ -126,7 +128,7 @@ def squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-@pytest.mark.parametrize("job", ["math", "chat/grpo", "chat/cokl"])
+@pytest.mark.parametrize("job", ["math", "chat/grpo", "chat/reverse_kl", "chat/cokl"])
 def test_rollout_log_probabilities_agree_with_the_actors(experiment, job):
     steps = read_metrics(experiment / job / "metrics")
     assert steps
@@ -134,18 +136,21 @@ def test_rollout_log_probabilities_agree_with_the_actors(experiment, job):
         assert metrics["training/rollout_probs_diff_mean"] < 1e-4, (step, metrics)
 
 
-def test_the_log_shows_both_streams(experiment):
-    for metrics in read_metrics(experiment / "chat" / "cokl" / "metrics").values():
+@pytest.mark.parametrize("method", ["reverse_kl", "cokl"])
+def test_the_log_shows_both_streams(experiment, method):
+    for metrics in read_metrics(experiment / "chat" / method / "metrics").values():
         assert metrics["cokl/kl_rows"] == 2 * 8 * KL_PROMPTS
+        assert metrics["cokl/response_length"] > 0
+        # The mean over both optimizer steps; the second has weights of the moved policy.
         assert metrics["actor/cokl/loss"] == pytest.approx(metrics["cokl/loss"], rel=1e-4, abs=1e-5)
         assert metrics["actor/pg_loss"] is not None
     for metrics in read_metrics(experiment / "chat" / "grpo" / "metrics").values():
         assert "cokl/loss" not in metrics
 
 
-def test_the_report_has_both_methods(experiment):
+def test_the_report_has_all_methods(experiment):
     scores = pd.read_csv(experiment / "results" / "scores.csv")
-    assert set(scores["method"]) == {"base", "grpo", "cokl"}
+    assert set(scores["method"]) == {"base", "grpo", "reverse_kl", "cokl"}
     for name in ("math_val", "math500", "olympiad"):
         assert scores[name].between(0, 100).all()
     assert "CoKL" in (experiment / "printed.txt").read_text()

@@ -67,10 +67,10 @@ def test_two_experiments_on_one_machine_are_refused(tmp_path, monkeypatch):
 
 
 def test_a_folder_of_another_experiment_is_refused(tmp_path):
-    Experiment(TINY, tmp_path, ("trainer.save_freq=3",)).open()
-    Experiment(TINY, tmp_path, ("trainer.save_freq=3", "trainer.logger=[file]")).open()
+    Experiment(TINY, tmp_path, ("data.shuffle=False",)).open()
+    Experiment(TINY, tmp_path, ("data.shuffle=False", "trainer.logger=[file]", "trainer.save_freq=3")).open()
     with pytest.raises(InputError, match="chat_steps: 50 there, 9 asked for"):
-        Experiment(dataclasses.replace(TINY, chat_steps=9), tmp_path, ("trainer.save_freq=3",)).open()
+        Experiment(dataclasses.replace(TINY, chat_steps=9), tmp_path, ("data.shuffle=False",)).open()
     with pytest.raises(InputError, match="overrides"):
         Experiment(TINY, tmp_path).open()
 
@@ -81,6 +81,20 @@ def test_a_finished_job_is_not_started_again(tmp_path, monkeypatch):
     (job.folder / "checkpoints" / "latest_checkpointed_iteration.txt").write_text(str(TINY.math_steps))
     monkeypatch.setattr(stages, "run_watched", lambda *arguments: pytest.fail("started"))
     Experiment(TINY, tmp_path)._run(job)
+
+
+@pytest.mark.parametrize("evaluated", [True, False])
+def test_a_run_that_died_in_its_last_evaluation_is_evaluated(tmp_path, monkeypatch, evaluated):
+    job = math_job(TINY, tmp_path, "model")
+    (job.folder / "checkpoints").mkdir(parents=True)
+    (job.folder / "checkpoints" / "latest_checkpointed_iteration.txt").write_text(str(TINY.math_steps))
+    write_metrics(job.folder / "metrics", [{TINY.math_steps: evaluation(0.5, 0.5) if evaluated else {}}])
+    (tmp_path / "data" / "model").mkdir(parents=True)
+    (tmp_path / "data" / "model" / "tokenizer_config.json").write_text("{}")
+    started = []
+    monkeypatch.setattr(Experiment, "_run", lambda self, job: started.append(job.name))
+    Experiment(TINY, tmp_path).train_math()
+    assert started == ["math", *([] if evaluated else ["evaluation/base"])]
 
 
 def test_evaluating_what_is_not_trained_is_refused(tmp_path):
@@ -152,7 +166,7 @@ def test_results_are_collected_from_all_attempts(tmp_path):
     assert scores.loc["base", "math500"] == 50
     assert [scores.loc["cokl", name] for name in ("math_val", "chat_val")] == [25, 70]
     assert results.zero_correct[["groups", "zero_correct_groups"]].to_numpy().tolist() == [[24, 6]]
-    assert results.costs["mean_length"].tolist() == [15]
+    assert results.costs["mean_length"].tolist() == [15]  # 128 rows of either stream
     assert results.dynamics["step"].tolist() == [0, 3]
     assert results.costs["first_step_seconds"].tolist() == [4.0]
 
