@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -13,7 +14,7 @@ from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
 from cokl.errors import InputError
-from cokl.options import Names, separated
+from cokl.options import Coefficients, Names, separated
 
 if TYPE_CHECKING:
     from bandit.shift.phase import Diagram
@@ -104,9 +105,10 @@ class Shift:
 
     def run(self) -> int:
         """Train what is missing, write the results, and say what was found and where it is."""
-        from bandit.shift.results import summary, write
+        from bandit.shift.results import require_scores, summary, write
         from bandit.shift.runner import shift
 
+        require_scores(self.config)
         table = shift(self.config, self.folder, self.jobs, self.backend)
         write(table, self.folder)
         print(summary(table))
@@ -133,6 +135,14 @@ class Phase:
     """Values of the first knob; the preset's if not given."""
     y_values: _Numbers = ()
     """Values of the second knob; the preset's if not given."""
+    methods: Names = ()
+    """What competes, none (GRPO w/o KL) among it; the preset's if not given."""
+    betas: Coefficients = ()
+    """Coefficients of every method; the preset's if not given."""
+    seeds: int | None = None
+    """Reported seeds of a cell; the preset's if not given."""
+    steps: int | None = None
+    """Optimizer steps on the new task; the preset's if not given."""
 
     @property
     def folder(self) -> Path:
@@ -141,23 +151,29 @@ class Phase:
 
     def diagrams(self) -> list[Diagram]:
         """What is asked for. Raises InputError for knobs that are not in the list."""
-        from bandit.shift.phase import default_diagrams, diagram
+        from bandit.shift.phase import EXPERIMENTS, default_diagrams, diagram
 
+        asked = {"methods": self.methods, "betas": self.betas, "seeds": self.seeds, "steps": self.steps}
+        changes: dict[str, Any] = {name: value for name, value in asked.items() if value not in ((), None)}
+        if self.steps is not None:
+            changes["eval_interval"] = self.steps
+        experiment = dataclasses.replace(EXPERIMENTS[self.preset], **changes)
         if len(self.knobs) == 2:
-            return [diagram(*self.knobs, self.mode, self.preset, self.x_values, self.y_values)]
+            return [diagram(*self.knobs, self.mode, experiment, self.preset, self.x_values, self.y_values)]
         if self.knobs or self.x_values or self.y_values:
             raise InputError(
                 f"knobs: expected two names, got {','.join(self.knobs) or 'none'}; values need their knobs"
             )
-        return default_diagrams(self.preset)
+        return default_diagrams(experiment, self.preset)
 
     def run(self) -> int:
         """Train what is missing, write every diagram, and say what was found and where it is."""
         from bandit.shift.phase import run
 
-        run(self.diagrams(), self.folder, self.jobs)
-        print((self.folder / "phase.md").read_text(encoding="utf-8"))
-        print(f"written to {self.folder / 'phase.md'}")
+        for name in run(self.diagrams(), self.folder, self.jobs):
+            page = self.folder / f"{name}.md"
+            print(page.read_text(encoding="utf-8"))
+            print(f"written to {page}\n")
         return 0
 
 

@@ -14,7 +14,7 @@ from matplotlib.colors import TwoSlopeNorm, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from bandit.shift.phase import KNOBS, Diagram, explain
+from bandit.shift.phase import KNOBS, UNDECIDED, Diagram, explain
 from bandit.shift.results import number
 from bandit.shift.scores import label
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure
@@ -35,7 +35,7 @@ def draw(diagram: Diagram, cells: pd.DataFrame) -> Figure:
             Patch(facecolor=_light(method_style(m).color), edgecolor="black", lw=0.5, label=label(m)) for m in won
         ]
         if (cells["winner"] == "").any():
-            handles.append(Patch(facecolor=_UNDEFINED, edgecolor="black", lw=0.5, label="nothing forgotten or learned"))
+            handles.append(Patch(facecolor=_UNDEFINED, edgecolor="black", lw=0.5, label=UNDECIDED))
         if any((cells[name].abs() <= cells[f"{name}_half_width"]).any() for name in ("lead", "cokl_lead")):
             unclear = Patch(facecolor="white", hatch="////", edgecolor="#777777", lw=0.5, label="interval reaches 0")
             handles.append(unclear)
@@ -47,6 +47,10 @@ def draw(diagram: Diagram, cells: pd.DataFrame) -> Figure:
             _map(leads, diagram, cells, "cokl_lead", shades)
             figure.colorbar(colors, ax=leads, shrink=0.8, pad=0.02).outline.set_visible(False)
             _scatter(reason, cells)
+        else:
+            for panel in (leads, reason):
+                panel.set_axis_off()
+                panel.text(0.5, 0.5, "no cell has a lead", ha="center", va="center", transform=panel.transAxes)
         leads.set_title("CoKL's lead over the best other")
         _letters(winners, leads, reason)
     return figure
@@ -115,7 +119,7 @@ def _scatter(axes: Axes, cells: pd.DataFrame) -> None:
     found = explain(cells).set_index("quantity")
     if "correct_share" in found.index:
         row = found.loc["correct_share"]
-        axes.set_title(rf"Spearman {row['spearman']:z.2f} ($p = {row['p_value']:.1g}$)")
+        axes.set_title(f"Spearman {row['spearman']:z.2f} over {row['cells']} cells")
 
 
 def _winner_color(cell: dict) -> str | tuple[float, float, float]:

@@ -2,8 +2,8 @@
 
 Every measurement is a difference paired by seed, over the reported seeds, with its 95% t-interval, and is written so
 that the paper expects it to be positive. It is taken in each mode, with each method at its own best coefficient
-("best"), at equal adaptation, interpolated between neighbouring coefficients ("matched"), and, for variants of CoKL, at
-CoKL's own best coefficient ("CoKL's beta").
+("best"), at equal adaptation, interpolated between neighbouring coefficients, and, for variants of CoKL, at CoKL's own
+best coefficient ("CoKL's beta").
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from bandit.shift.scores import at, at_equal_adaptation, best_coefficients, fina
 
 NEGLIGIBLE = 1.0
 """Points of Overall; a gain whose interval ends below this is none. The paper's smallest lead is 1.40 points."""
+
+EQUAL = "equal adaptation"
+"""The setting in which every method adapts as much."""
 
 Verdict = Literal["confirmed", "contradicted", "depends", "not decided"]
 
@@ -60,21 +63,17 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict:
-        """What all measurements agree on, or depends."""
-        verdicts = {measurement.verdict for measurement in self.measurements}
-        return verdicts.pop() if len(verdicts) == 1 else "depends"
+        """What the decided measurements agree on; depends, if some confirm and others contradict."""
+        decided = {measurement.verdict for measurement in self.measurements} - {"not decided"}
+        if len(decided) > 1:
+            return "depends"
+        return next(iter(decided), "not decided")
 
     @property
-    def on(self) -> str:
-        """What the verdict depends on: where it goes which way; empty if it depends on nothing."""
-        if self.verdict != "depends":
-            return ""
-        parts = []
-        for verdict in ("confirmed", "contradicted", "not decided"):
-            places = [f"{m.where}, {m.what}" for m in self.measurements if m.verdict == verdict]
-            if places:
-                parts.append(f"{verdict}: {'; '.join(places)}")
-        return ". ".join(parts)
+    def counts(self) -> str:
+        """How many measurements say what."""
+        verdicts = [measurement.verdict for measurement in self.measurements]
+        return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(sorted(verdicts)))
 
 
 def judge(scored: pd.DataFrame) -> list[Claim]:
@@ -97,7 +96,7 @@ def judge(scored: pd.DataFrame) -> list[Claim]:
         Claim(
             "Without term 2, CoKL adapts less (at equal adaptation: retains less)",
             tuple(
-                _compare(view, "cokl", "cokl_without_term2", "retention" if view.setting == "matched" else "adaptation")
+                _compare(view, "cokl", "cokl_without_term2", "retention" if view.setting == EQUAL else "adaptation")
                 for view in views
                 if view.has("cokl", "cokl_without_term2")
             ),
@@ -105,9 +104,7 @@ def judge(scored: pd.DataFrame) -> list[Claim]:
         Claim(
             f"The correctness floor does not help CoKL: it gains less than {NEGLIGIBLE:g} point",
             tuple(
-                _compare(
-                    view, "cokl", "cokl_floor", "retention" if view.setting == "matched" else "overall", NEGLIGIBLE
-                )
+                _compare(view, "cokl", "cokl_floor", "retention" if view.setting == EQUAL else "overall", NEGLIGIBLE)
                 for view in views
                 if view.has("cokl", "cokl_floor")
             ),
@@ -155,7 +152,7 @@ def _views(scored: pd.DataFrame) -> Iterator[_View]:
     best = best_coefficients(scored)
     views = {
         "best": final(at(scored, best)),
-        "matched": at_equal_adaptation(scored),
+        EQUAL: at_equal_adaptation(scored),
         "CoKL's beta": final(at(scored, _at_the_beta_of_cokl(scored, best))),
     }
     for mode in scored["mode"].unique():
@@ -178,10 +175,11 @@ def _compare(view: _View, one: str, other: str, column: str, negligible: float =
 
 
 def _collapse(view: _View) -> Measurement:
-    difference = view.values("cokl", "retention") / 2 - view.values("cokl_without_term1", "retention")
-    return Measurement(
-        view.where, "half of CoKL's retention - CoKL w/o term 1's", *mean_and_half_width(difference), "points"
-    )
+    """Retention below zero counts as none, so that CoKL has to retain something."""
+    ours, without = (view.values(method, "retention") for method in ("cokl", "cokl_without_term1"))
+    difference = ours / 2 - without.clip(lower=0)
+    what = "half of CoKL's retention - CoKL w/o term 1's, if positive"
+    return Measurement(view.where, what, *mean_and_half_width(difference), "points")
 
 
 def _batches(scored: pd.DataFrame) -> Iterator[Measurement]:
@@ -197,7 +195,8 @@ def _batches(scored: pd.DataFrame) -> Iterator[Measurement]:
 
 def _coefficients(scored: pd.DataFrame) -> Iterator[Measurement]:
     """CoKL at the ends of its grid."""
-    ours = main_rows(final(scored[(scored["method"] == "cokl") & (scored["role"] == "report")]))
+    main = main_rows(final(scored))
+    ours = main[(main["method"] == "cokl") & (main["role"] == "report")]
     for mode, runs in ours.groupby("mode", sort=False):
         low, high = runs["beta"].min(), runs["beta"].max()
         if low == high:

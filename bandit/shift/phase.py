@@ -6,7 +6,8 @@ that the lead on the reported seeds has no bias from picking a maximum. A cell w
 its interval tells from zero has no Overall.
 
 Assumption beyond the paper: the knob of reference correctness is the number of RL steps on the prior task, since it
-leaves the tasks as they are; each cell reports the base model's measured correctness.
+leaves the tasks as they are; each cell reports the base model's measured correctness. The knob of G is the size of
+every group: GRPO's, the regularizer's rollouts and its cached responses.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from scipy import stats
 
 from bandit.claims import markdown_table, mean_and_half_width
 from bandit.shift.config import Mode, ShiftConfig
-from bandit.shift.results import DRIFTS, csv_text, number
+from bandit.shift.results import DRIFTS, csv_text, number, require_scores
 from bandit.shift.runner import planned_runs, regularizer_code, train_plans
 from bandit.shift.scores import at, best_coefficients, final, label, score
 from bandit.store import open_folder
@@ -80,7 +81,9 @@ KNOBS: dict[str, Knob] = {
 
 
 def _plain(value: float) -> float:
-    """A whole number as int, so that it can count something."""
+    """A whole number as int, so that it can count something. Raises InputError for inf and nan."""
+    if not math.isfinite(value):
+        raise InputError(f"values of a knob: expected finite numbers, got {value}")
     return int(value) if value == int(value) else value
 
 
@@ -112,17 +115,21 @@ def diagram(
     x: str,
     y: str,
     mode: Mode,
+    experiment: ShiftConfig,
     preset: Preset,
     x_values: tuple[float, ...] = (),
     y_values: tuple[float, ...] = (),
 ) -> Diagram:
-    """The map over two knobs, at the preset's values where none are given. Raises InputError for an unknown knob."""
+    """The map over two knobs of an experiment, at the preset's values where none are given. Raises InputError for an
+    unknown knob, and for an experiment without "none" or without selection seeds, which the scores need.
+    """
     for name in (x, y):
         if name not in KNOBS:
             raise InputError(f"knobs: {name!r} is not in the list; known: {', '.join(KNOBS)}")
     if x == y:
         raise InputError(f"knobs: expected two different ones, got {x} twice")
-    experiment = dataclasses.replace(EXPERIMENTS[preset], mode=mode)
+    experiment = dataclasses.replace(experiment, mode=mode)
+    require_scores(experiment)
     return Diagram(x, y, x_values or getattr(KNOBS[x], preset), y_values or getattr(KNOBS[y], preset), experiment)
 
 
@@ -138,6 +145,9 @@ METHODS = (
 )
 """What competes for a cell: CoKL w/o term 2 is correct-only forward KL, and w/o term 1 no regularizer at all."""
 
+VARIANTS = ("cokl", "cokl_floor", "cokl_without_term1", "cokl_without_term2")
+"""What is no rival of CoKL's."""
+
 EXPERIMENTS: dict[Preset, ShiftConfig] = {
     "paper": ShiftConfig(
         methods=METHODS,
@@ -148,18 +158,18 @@ EXPERIMENTS: dict[Preset, ShiftConfig] = {
         eval_interval=300,
     ),
     "quick": ShiftConfig(
-        methods=METHODS, betas=(0.1, 0.3, 1.0), seeds=2, selection_seeds=1, steps=150, eval_interval=150
+        methods=METHODS, betas=(0.1, 0.3, 1.0), seeds=3, selection_seeds=1, steps=150, eval_interval=150
     ),
 }
 EXPERIMENTS = {name: dataclasses.replace(config, kl_sweep_methods=()) for name, config in EXPERIMENTS.items()}
 """What every cell trains: the lab with fewer steps, coefficients and seeds, and no KL-batch sweep."""
 
 
-def default_diagrams(preset: Preset) -> list[Diagram]:
+def default_diagrams(experiment: ShiftConfig, preset: Preset) -> list[Diagram]:
     """Reference correctness against correct modes in expectations, and overlap of the tasks against G in samples."""
     return [
-        diagram("reference_correctness", "correct_modes", "exact", preset),
-        diagram("cluster_overlap", "group_size", "sampled", preset),
+        diagram("reference_correctness", "correct_modes", "exact", experiment, preset),
+        diagram("cluster_overlap", "group_size", "sampled", experiment, preset),
     ]
 
 
@@ -168,10 +178,10 @@ def run(
 ) -> dict[str, pd.DataFrame]:
     """Train what is missing of every diagram and return a row per cell of each; see `summarize_cell`.
 
-    Writes FOLDER/NAME/phase.parquet, the last rows of all runs, FOLDER/NAME.csv, a row per cell, and FOLDER/phase.md.
+    Writes FOLDER/NAME/phase.parquet, the last rows of all runs, FOLDER/NAME.csv, a row per cell, and FOLDER/NAME.md.
     Raises InputError for unknown methods and for a folder that cannot be used.
     """
-    found, pages = {}, ["# Phase diagrams of the task-shift lab\n"]
+    found = {}
     for diagram in diagrams:
         plans = {f"{x:g}-{y:g}": (config, planned_runs(config)) for x, y, config in diagram.cells()}
         home, (_, some_runs) = folder / diagram.name, next(iter(plans.values()))
@@ -186,9 +196,8 @@ def run(
         write_parquet(rows, home / "phase.parquet")
         cells = summarize(rows)
         write_text(csv_text(cells), folder / f"{diagram.name}.csv")
-        pages.append(render(diagram, cells))
+        write_text(render(diagram, cells), folder / f"{diagram.name}.md")
         found[diagram.name] = cells
-    write_text("\n".join(pages), folder / "phase.md")
     return found
 
 
@@ -224,7 +233,7 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
     cell |= {"winner": winner, "winner_overall": overall[winner].mean(), "runner_up": runner_up}
     cell["edges"] = ",".join(best[best["edge"]]["method"])
     cell["lead"], cell["lead_half_width"] = mean_and_half_width(overall[winner] - overall[runner_up])
-    rivals = [method for method in overall if not str(method).startswith("cokl")]
+    rivals = [method for method in overall if method not in VARIANTS]
     if "cokl" in overall and rivals:
         chosen = final(best.merge(scored[scored["role"] == "selection"]))
         rival = chosen[chosen["method"].isin(rivals)].groupby("method")["overall"].mean().idxmax()
@@ -244,16 +253,16 @@ EXPLANATIONS = ("correct_share", "correct_drift", "mass_drift", "incorrect_drift
 def explain(cells: pd.DataFrame) -> pd.DataFrame:
     """Spearman's rank correlation, over cells, of CoKL's lead with what the decomposition says of GRPO without KL.
 
-    Columns: quantity, spearman, p_value, cells; without a row for quantities that are constant over the cells.
+    Columns: quantity, spearman, cells; without a row for quantities that are constant over the cells. There are no
+    p-values, since cells share seeds and are not independent.
     """
     known = cells.dropna(subset=["cokl_lead"])
     lines = []
     for quantity in EXPLANATIONS:
         if len(known) > 2 and known[quantity].nunique() > 1 and known["cokl_lead"].nunique() > 1:
-            found = stats.spearmanr(known[quantity], known["cokl_lead"])
-            line = {"quantity": quantity, "spearman": found.statistic, "p_value": found.pvalue, "cells": len(known)}
-            lines.append(line)
-    return pd.DataFrame(lines, columns=["quantity", "spearman", "p_value", "cells"])
+            spearman = stats.spearmanr(known[quantity], known["cokl_lead"]).statistic
+            lines.append({"quantity": quantity, "spearman": spearman, "cells": len(known)})
+    return pd.DataFrame(lines, columns=["quantity", "spearman", "cells"])
 
 
 def render(diagram: Diagram, cells: pd.DataFrame) -> str:
@@ -275,12 +284,10 @@ def render(diagram: Diagram, cells: pd.DataFrame) -> str:
         }
     )
     reasons = explain(cells)
-    reasons = reasons.assign(
-        spearman=reasons["spearman"].map("{:z.2f}".format), p_value=reasons["p_value"].map("{:.3g}".format)
-    )
+    reasons = reasons.assign(spearman=reasons["spearman"].map("{:z.2f}".format))
     mode = diagram.experiment.mode
     return (
-        f"## {KNOBS[diagram.x].label} against {KNOBS[diagram.y].label} ({mode})\n\n"
+        f"# {KNOBS[diagram.x].label} against {KNOBS[diagram.y].label} ({mode})\n\n"
         f"Won, of {len(cells)} cells: {', '.join(won) or 'none'}. Leads are in points of Overall, paired by seed, with "
         "95% t-intervals over the reported seeds.\n\n"
         f"{markdown_table(shown)}\nOver the cells, CoKL's lead goes with (Spearman; drifts are GRPO's without KL):\n\n"
@@ -288,10 +295,14 @@ def render(diagram: Diagram, cells: pd.DataFrame) -> str:
     )
 
 
+UNDECIDED = "forgetting or learning not told from 0"
+"""What a cell without a winner says."""
+
+
 def _winner(cell: dict[Hashable, Any]) -> str:
     """The winner's label, with a note where a better coefficient may lie outside its grid."""
     if not cell["winner"]:
-        return "nothing forgotten or learned"
+        return UNDECIDED
     return label(cell["winner"]) + (" (edge)" if cell["winner"] in cell["edges"].split(",") else "")
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from bandit.claims import markdown_table
+from bandit.claims import markdown_table, mean_and_half_width
 from bandit.shift import scores
 from bandit.shift.claims import Claim, judge
+from bandit.shift.config import ShiftConfig
 from bandit.shift.scores import RUN
 from cokl import methods
 from cokl.files import write_text
+from cokl.options import require
 
 RAW = ["prior_correct", "new_correct"]
 NORMALIZED = ["retention", "adaptation", "overall"]
@@ -29,6 +31,9 @@ _CAPTIONS = {
     f"{scores.MATCHED_ADAPTATION:g}. Note: edge, the coefficient is the smallest or largest of its grid, so a better "
     f"one may lie outside; missed, adaptation is more than {scores.MATCH_TOLERANCE:g} points from the target.",
     "table1_raw": "The same unnormalized: probability of a correct answer on the prior and on the new task.",
+    "equal_adaptation": f"Retention where adaptation is {scores.MATCHED_ADAPTATION:g}, interpolated between two "
+    "neighbouring coefficients on the reported seeds; methods that never pass it are left out. The claims compare "
+    "these, which table1's nearest coefficients only approach.",
     "beta_search": "Beta search: every coefficient, on the selection seeds, which choose, and on the reported ones.",
     "kl_batch": "KL batch: prompts per update against scores on the reported seeds, at the coefficients that were "
     "trained with more than one batch size.",
@@ -39,6 +44,14 @@ _CAPTIONS = {
     "correct + incorrect; correct_share is correct / (correct + mass). Prior correctness is itself the mean "
     "correctness mass, so loss of mass is what lowers it; drift within the correct answers changes which are given.",
 }
+
+
+def require_scores(config: ShiftConfig) -> None:
+    """Raises InputError for an experiment whose results could not be scored or compared."""
+    methods_text = ",".join(config.methods)
+    require("none" in config.methods, "methods", "none among them, GRPO w/o KL, which scores relate to", methods_text)
+    require(len(config.methods) > 1, "methods", "at least one regularizer besides none", methods_text)
+    require(config.selection_seeds > 0, "selection_seeds", "at least 1, to choose coefficients on", 0)
 
 
 def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -55,6 +68,9 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {
         "table1_normalized": scores.summarize(last, by, NORMALIZED),
         "table1_raw": scores.summarize(last, by, RAW),
+        "equal_adaptation": scores.summarize(
+            scores.at_equal_adaptation(scored), ["mode", "method", "beta_below", "beta_above"], ["retention"]
+        ),
         "beta_search": _beta_search(scored),
         "kl_batch": _kl_batch(scored),
         "zero_correct": _zero_correct(compared),
@@ -81,11 +97,27 @@ def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
 
 def summary(table: pd.DataFrame) -> str:
     """The normalized table and the verdicts, for a terminal."""
-    lines = [_readable(tables(table)["table1_normalized"]).to_string(index=False), ""]
+    lines = [_anchors(table), "", _readable(tables(table)["table1_normalized"]).to_string(index=False), ""]
     for claim in judge(scores.score(table)):
         verdict = claim.verdict if claim.verdict == "confirmed" else claim.verdict.upper()
-        lines.append(textwrap.fill(claim.statement, 110, initial_indent=f"{verdict:13}", subsequent_indent=" " * 13))
+        said = f"{claim.statement} ({claim.counts})"
+        lines.append(textwrap.fill(said, 110, initial_indent=f"{verdict:13}", subsequent_indent=" " * 13))
         lines += [textwrap.indent(str(measured), " " * 15) for measured in claim.measurements]
+    return "\n".join(lines)
+
+
+def _anchors(table: pd.DataFrame) -> str:
+    """What GRPO w/o KL forgets and learns: the denominators of all scores, with a warning where they may be zero."""
+    last = scores.final(table[table["role"] == "report"])
+    lines = []
+    for mode, rows in last.groupby("mode", sort=False):
+        ends = rows[rows["method"].isin(scores.ANCHORS)].pivot(index="seed", columns="method", values=RAW)
+        forgotten = mean_and_half_width(ends["prior_correct", "base"] - ends["prior_correct", "none"])
+        learned = mean_and_half_width(ends["new_correct", "none"] - ends["new_correct", "base"])
+        line = f"GRPO w/o KL ({mode}) forgets {number(*forgotten, 3)} of correctness and learns {number(*learned, 3)}."
+        if min(forgotten[0] - forgotten[1], learned[0] - learned[1]) <= 0:
+            line += " WARNING: not told from zero by these seeds, so that normalized scores mean nothing."
+        lines.append(line)
     return "\n".join(lines)
 
 
@@ -130,8 +162,8 @@ def csv_text(frame: pd.DataFrame) -> str:
 def _readable(frame: pd.DataFrame) -> pd.DataFrame:
     """Labels instead of names, and "value ± half-width" in one column."""
     shown = frame.assign(method=[scores.label(name) for name in frame["method"]])
-    shown["beta"] = [f"{beta:g}" for beta in frame["beta"]]
-    shown["kl_prompts"] = [f"{prompts:g}" for prompts in frame["kl_prompts"]]
+    for name in {"beta", "beta_below", "beta_above", "kl_prompts"}.intersection(frame):
+        shown[name] = [f"{value:g}" for value in frame[name]]
     for half_width in [name for name in frame if str(name).endswith("_half_width")]:
         name = str(half_width).removesuffix("_half_width")
         digits = 1 if name in NORMALIZED else 3
@@ -153,17 +185,12 @@ def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim
         "# Task-shift lab",
         f"Reported seeds: {counts['report']}; selection seeds: {counts['selection']}, which only choose coefficients. "
         "After a value, ± is the half-width of its 95% t-interval over the reported seeds.",
+        _anchors(table),
         "## Claims of the paper",
-        markdown_table(
-            pd.DataFrame(
-                {
-                    "claim": [claim.statement for claim in claims],
-                    "verdict": [claim.verdict + (f" ({claim.on})" if claim.on else "") for claim in claims],
-                    "measured": ["; ".join(map(str, claim.measurements)) for claim in claims],
-                }
-            )
-        ),
     ]
+    for claim in claims:
+        measured = "\n".join(f"- {measurement}" for measurement in claim.measurements)
+        parts += [f"### {claim.statement}", f"**{claim.verdict}** ({claim.counts})", measured]
     for name, caption in _CAPTIONS.items():
         shown = markdown_table(_readable(made[name])) if len(made[name]) else "No such runs.\n"
         parts += [f"## {name}.csv", caption, shown]

@@ -70,10 +70,8 @@ def final(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def main_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows at each method's main KL batch: the one trained with most coefficients, the smallest of several."""
-    counts = table.groupby(["mode", "method", "kl_prompts"], dropna=False)["beta"].nunique().reset_index()
-    counts = counts.sort_values(["beta", "kl_prompts"], ascending=[False, True])
-    main = counts.drop_duplicates(["mode", "method"]).drop(columns="beta")
+    """The rows at each method's main KL batch, which the selection seeds are trained with; they have no others."""
+    main = table.loc[table["role"] == "selection", ["mode", "method", "kl_prompts"]].drop_duplicates()
     return table.merge(main, on=["mode", "method", "kl_prompts"])
 
 
@@ -109,29 +107,36 @@ def settings(scored: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_equal_adaptation(scored: pd.DataFrame) -> pd.DataFrame:
-    """The reported seeds' final scores where each method's adaptation is 90, between two neighbouring coefficients.
+    """The reported seeds' retention where their mean adaptation is 90, between two neighbouring coefficients.
 
-    The pair and its weights are those that make the adaptation 90 on the selection seeds; of several pairs, the one
-    that retains most there. A method that never crosses 90 has no rows. Columns: mode, method, seed, retention,
-    adaptation, overall.
+    Of several pairs that the mean passes 90 between, the one that retains most on the selection seeds. A seed's
+    retention is that of the line through the means, moved by how far the seed is from it, so that intervals take in the
+    noise of its adaptation. A method that never passes 90 has no rows. Columns: mode, method, beta_below, beta_above,
+    seed, retention.
     """
     last = main_rows(final(scored))
-    reported = dict(list(last[last["role"] == "report"].set_index("seed").groupby(["mode", "method", "beta"])))
-    names, frames = ["retention", "adaptation", "overall"], []
-    for (mode, method), grid in _selection_means(scored).groupby(["mode", "method"], sort=False):
+    columns = ["mode", "method", "beta_below", "beta_above", "seed", "retention"]
+    frames = []
+    for (mode, method), runs in last.groupby(["mode", "method"], sort=False):
+        means = runs.groupby(["role", "beta"])[["retention", "adaptation"]].mean()
+        reported, selection = means.loc["report"], means.loc["selection"]
         pairs = []
-        for low, high in itertools.pairwise(grid.sort_values("beta").to_dict("records")):
-            excess, next_excess = (point["adaptation"] - MATCHED_ADAPTATION for point in (low, high))
+        for below, above in itertools.pairwise(sorted(reported.index)):
+            excess, next_excess = reported.loc[[below, above], "adaptation"] - MATCHED_ADAPTATION
             if excess * next_excess <= 0 and excess != next_excess:
                 weight = excess / (excess - next_excess)
-                retention = (1 - weight) * low["retention"] + weight * high["retention"]
-                pairs.append((retention, low["beta"], high["beta"], weight))
+                ends = selection["retention"].loc[[below, above]]
+                pairs.append(((1 - weight) * ends[below] + weight * ends[above], below, above, weight))
         if pairs:
             _, below, above, weight = max(pairs)
-            low_scores, high_scores = (reported[mode, method, beta][names] for beta in (below, above))
-            mixed = (1 - weight) * low_scores + weight * high_scores
-            frames.append(mixed.reset_index().assign(mode=mode, method=method))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["mode", "method", "seed", *names])
+            seeds = runs[runs["role"] == "report"].set_index(["beta", "seed"])[["retention", "adaptation"]]
+            mixed = (1 - weight) * seeds.loc[below] + weight * seeds.loc[above]
+            rise = reported.loc[above] - reported.loc[below]
+            slope = rise["retention"] / rise["adaptation"]
+            retention = mixed["retention"] + slope * (MATCHED_ADAPTATION - mixed["adaptation"])
+            pair = {"mode": mode, "method": method, "beta_below": below, "beta_above": above}
+            frames.append(retention.rename("retention").reset_index().assign(**pair))
+    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
 
 def summarize(rows: pd.DataFrame, by: list[str], columns: list[str]) -> pd.DataFrame:

@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from bandit.commands import Phase
 from bandit.config import EnvironmentConfig
 from bandit.shift import phase
 from bandit.shift.config import ShiftConfig
+from cokl import regularizers
 from cokl.errors import InputError
 from figures import phase as picture
 from tests.bandit.shift.tables import BASE, NONE, POINTS, SEEDS, shift_table
@@ -71,8 +73,10 @@ def test_a_cell_without_forgetting_or_learning_has_no_winner(end: tuple[float, f
     assert cell["winner"] == ""
     assert np.isnan(cell["cokl_lead"])
     cells = pd.DataFrame([{"x": 0.3, "y": 2, **cell}])
-    diagram = dataclasses.replace(phase.default_diagrams("paper")[1], x_values=(0.3,), y_values=(2,))
-    assert "nothing forgotten or learned" in phase.render(diagram, cells)
+    diagram = dataclasses.replace(
+        phase.default_diagrams(phase.EXPERIMENTS["paper"], "paper")[1], x_values=(0.3,), y_values=(2,)
+    )
+    assert phase.UNDECIDED in phase.render(diagram, cells)
     picture.draw(diagram, cells)
 
 
@@ -92,10 +96,15 @@ def test_every_knob_changes_the_experiment_and_only_listed_ones_are_taken():
         for preset in ("paper", "quick"):
             configs = [knob.apply(phase.EXPERIMENTS[preset], value) for value in getattr(knob, preset)]
             assert len(set(configs)) == len(configs) > 1, name
+    experiment = phase.EXPERIMENTS["quick"]
     with pytest.raises(InputError, match="not in the list; known: reference_correctness"):
-        phase.diagram("reference_correctness", "height", "exact", "quick")
+        phase.diagram("reference_correctness", "height", "exact", experiment, "quick")
     with pytest.raises(InputError, match="two different ones"):
-        phase.diagram("width", "width", "exact", "quick")
+        phase.diagram("width", "width", "exact", experiment, "quick")
+    with pytest.raises(InputError, match="none among them"):
+        phase.diagram("width", "buffer_size", "exact", dataclasses.replace(experiment, methods=("cokl",)), "quick")
+    with pytest.raises(InputError, match="finite numbers, got nan"):
+        phase.diagram("width", "buffer_size", "exact", experiment, "quick", (float("nan"),)).cells()
 
 
 TINY = ShiftConfig(
@@ -135,7 +144,32 @@ def test_a_tiny_diagram_is_trained_resumed_and_drawn(tmp_path):
     again = phase.run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
     pd.testing.assert_frame_equal(first, again)
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
-    assert "Won, of 4 cells" in (tmp_path / "phase.md").read_text()
+    assert "Won, of 4 cells" in (tmp_path / f"{diagram.name}.md").read_text()
     picture.draw(diagram, first)
     with pytest.raises(InputError, match="another configuration"):
         phase.run([dataclasses.replace(diagram, x_values=(0.2,))], tmp_path, jobs=1, progress=False)
+
+
+def test_a_new_regularizer_takes_part(tmp_path):
+    """A file's worth of code, its numbers those of the built-in twin, and a rival of CoKL's whatever its name."""
+
+    @regularizers.register
+    class Twin(regularizers.Regularizer):
+        name, label = "cokl_like_forward_kl", "Twin"
+        value = regularizers.get("forward_kl").value
+
+    try:
+        command = Phase(preset="quick", methods=("none", "forward_kl", "cokl_like_forward_kl", "cokl"), steps=5)
+        assert command.diagrams()[0].experiment.methods == command.methods
+        experiment = dataclasses.replace(TINY, methods=command.methods)
+        diagram = phase.Diagram("cluster_overlap", "correct_modes", (0.2,), (2, 3), experiment)
+        cells = phase.run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
+        rows = pd.read_parquet(tmp_path / diagram.name / "phase.parquet").drop(columns="zero_correct_rate")
+        ours, twin = (rows[rows["method"] == name].drop(columns="method") for name in command.methods[1:3])
+        pd.testing.assert_frame_equal(
+            ours.reset_index(drop=True), twin.reset_index(drop=True), rtol=1e-4, atol=1e-6, check_exact=False
+        )
+        picture.draw(diagram, cells)
+        assert "cokl_like_forward_kl" not in phase.VARIANTS
+    finally:
+        del regularizers._registry["cokl_like_forward_kl"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bandit.shift import claims, results, scores
+from bandit.shift.config import SHIFT_PRESETS
 from cokl.errors import InputError
-from tests.bandit.shift.tables import NONE, POINTS, SEEDS, shift_table
+from tests.bandit.shift.tables import BASE, NONE, POINTS, SEEDS, shift_table
 
 
 def last_value(table: pd.DataFrame, seed: int, method: str, beta: float, column: str, prompts: int = 16) -> float:
@@ -94,15 +96,33 @@ def test_equal_adaptation_by_a_walk_between_coefficients():
     table = shift_table(jitter=0.01)
     made = scores.at_equal_adaptation(scores.score(table))
     assert not set(made["method"]) & {"base", "none"}
+    scored = scores.score(table)
     for method in ("cokl", "reverse_kl", "cokl_without_term1"):
-        (low, a), (high, b) = ((beta, naive_scores(table, "selection", method, beta)[1]) for beta in (0.1, 1.0))
-        if b > 90:
-            (low, a), (high, b) = (high, b), (10.0, naive_scores(table, "selection", method, 10.0)[1])
-        weight = (a - 90) / (a - b)
-        ends = [np.array(naive_scores(table, "report", method, beta)) for beta in (low, high)]
-        expected = (1 - weight) * ends[0] + weight * ends[1]
-        found = made[made["method"] == method][["retention", "adaptation"]].mean()
-        np.testing.assert_allclose(found, expected)
+        ends = [(beta, *naive_scores(table, "report", method, beta)) for beta in (0.1, 1.0, 10.0)]
+        low, high = ends[:2] if ends[1][2] <= 90 else ends[1:]
+        weight = (low[2] - 90) / (low[2] - high[2])
+        found = made[made["method"] == method]
+        assert set(zip(found["beta_below"], found["beta_above"], strict=True)) == {(low[0], high[0])}
+        assert found["retention"].mean() == pytest.approx((1 - weight) * low[1] + weight * high[1])
+        # A seed's part is its influence: how far the mean moves when the seed weighs a little more.
+        for seed in SEEDS["report"]:
+            rows = scored[(scored["method"] == method) & (scored["step"] == 20) & (scored["role"] == "report")]
+            weights = np.where(rows["seed"] == seed, 1 + 1e-6, 1.0)
+            heavier = _crossing(rows, weights, low[0], high[0])
+            share = 1e-6 / (len(SEEDS["report"]) + 1e-6)
+            mean = found["retention"].mean()
+            (own,) = found.loc[found["seed"] == seed, "retention"]
+            assert (heavier - mean) / share == pytest.approx(own - mean, abs=1e-3)
+
+
+def _crossing(rows: pd.DataFrame, weights: np.ndarray, low: float, high: float) -> float:
+    """Retention where the weighted mean adaptation is 90 on the line between two coefficients."""
+    points = []
+    for beta in (low, high):
+        chosen = (rows["beta"] == beta) & (rows["kl_prompts"] == 16)
+        points.append(np.average(rows.loc[chosen, ["retention", "adaptation"]], axis=0, weights=weights[chosen]))
+    (r0, a0), (r1, a1) = points
+    return r0 + (r1 - r0) * (90 - a0) / (a1 - a0)
 
 
 @settings(max_examples=8)
@@ -234,10 +254,49 @@ def test_the_batch_verdict_turns_with_the_data():
 
 
 def test_noise_leaves_a_claim_undecided_and_modes_can_disagree():
-    assert verdict(POINTS, "floor", jitter=0.2) in ("not decided", "depends")
+    assert verdict(POINTS, "floor", jitter=0.2) == "not decided"
     turned = shift_table(swapped("cokl", "cokl_without_term2")).assign(mode="sampled")
     both = pd.concat([shift_table(), turned], ignore_index=True)
     (claim,) = [claim for claim in claims.judge(scores.score(both)) if "term 2" in claim.statement]
     assert claim.verdict == "depends"
-    assert "confirmed: exact, best" in claim.on
-    assert "contradicted: sampled, best" in claim.on
+    found = {measurement.where: measurement.verdict for measurement in claim.measurements}
+    assert (found["exact, best"], found["sampled, best"]) == ("confirmed", "contradicted")
+
+
+def test_what_is_not_decided_is_no_disagreement():
+    yes, no = claims.Measurement("exact", "x", 5, 1, "points"), claims.Measurement("exact", "x", -5, 1, "points")
+    open_ = claims.Measurement("sampled", "x", 5, 6, "points")
+    for measured, expected in (
+        ((yes, open_), "confirmed"),
+        ((open_, no), "contradicted"),
+        ((open_,), "not decided"),
+        ((yes, open_, no), "depends"),
+    ):
+        assert claims.Claim("s", measured).verdict == expected
+    assert claims.Claim("s", (yes, open_, yes)).counts == "2 confirmed, 1 not decided"
+
+
+def test_a_cokl_that_retains_nothing_cannot_show_a_collapse():
+    points = {**POINTS, "cokl": {1.0: (0.3, 0.9, 0.5, 1.5)}, "cokl_without_term1": {1.0: (0.25, 0.9, 0.5, 1.5)}}
+    assert verdict(points, "term 1") != "confirmed"
+
+
+def test_the_main_batch_of_a_single_coefficient_is_the_one_that_selection_has():
+    table = shift_table(
+        {method: {beta: POINTS[method][beta] for beta in {0.0, 1.0} & {*POINTS[method]}} for method in POINTS}
+    )
+    swept = table[(table["method"] == "reverse_kl") & (table["role"] == "report")].assign(kl_prompts=8)
+    rows = scores.main_rows(pd.concat([table, swept]))
+    assert set(rows.loc[rows["method"] == "reverse_kl", "kl_prompts"]) == {16}
+
+
+def test_anchors_that_noise_hides_are_said():
+    lost = {**POINTS, "none": {0.0: (BASE[0], NONE[1], 0.1, 0.1)}}
+    assert "WARNING" in results.summary(shift_table(lost, jitter=0.05))
+    assert "WARNING" not in results.summary(shift_table())
+
+
+@pytest.mark.parametrize("wrong", [{"methods": ("cokl", "forward_kl")}, {"methods": ("none",)}, {"selection_seeds": 0}])
+def test_what_could_not_be_scored_is_refused_before_training(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        results.require_scores(dataclasses.replace(SHIFT_PRESETS["quick"], **wrong))
