@@ -158,8 +158,10 @@ def _overrides_first(arguments: list[str]) -> list[str]:
 
 def _one_line(box: str) -> str:
     """The message of the parser's error box, without its frame and its excerpt of the help."""
-    lines = [line.strip("│| ") for line in box.splitlines() if line.startswith(("│", "|"))] or box.splitlines()
+    lines = [line.strip("│ ") for line in box.splitlines() if line.startswith("│")]
+    if not lines:  # a terminal without such characters: a title, a rule, the message, and perhaps another rule
+        lines = [line.strip("| ") for line in box.splitlines() if line.strip("|+- ")][1:]
     rules = [position for position, line in enumerate(lines) if line.startswith("─")]
-    message = " ".join(lines[: rules[0]] if rules else lines)
+    message = " ".join(" ".join(lines[: rules[0]] if rules else lines).split())
     message = re.sub(r"^Error parsing __tyro\S*: ", "", message)
-    return message.split("  Arguments are applied")[0]
+    return message.split(" Arguments are applied")[0]

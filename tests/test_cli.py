@@ -71,6 +71,12 @@ def test_bad_input_gets_one_line_and_exit_code_2(arguments, says):
     assert says in line
 
 
+def test_a_terminal_without_box_characters_gets_the_message_too():
+    result = cokl("llm", "run", "--config", "bogus", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
+    assert result.returncode == 2
+    assert "invalid choice 'bogus'" in result.stderr
+
+
 def test_a_reader_that_leaves_early_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)
