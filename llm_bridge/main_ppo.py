@@ -31,7 +31,7 @@ class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):
 @hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
 def main(config: DictConfig) -> None:
     """Validate the configuration and run the job on Ray."""
-    _hand_on_environment(config)
+    hand_on_environment(config)
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     try:
         run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(TaskRunner))
@@ -41,7 +41,7 @@ def main(config: DictConfig) -> None:
         raise
 
 
-def _hand_on_environment(config: DictConfig) -> None:
+def hand_on_environment(config: DictConfig) -> None:
     """To workers of a Ray cluster that runs already, which inherit nothing from this process."""
     if "RAY_ADDRESS" in os.environ:
         kept = {name: os.environ[name] for name in HANDED_ON if name in os.environ}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("verl")
+from omegaconf import OmegaConf
 
 from cokl.errors import InputError
 from llm_bridge import config as configurations
@@ -16,7 +17,7 @@ from llm_bridge.commands import Run
 from llm_bridge.config import PAPER_METHODS
 from llm_bridge.dry_run import describe, resolve
 from llm_bridge.stages import Experiment
-from llm_bridge.verl_config import chat_job, configured, evaluation_job, math_job
+from llm_bridge.verl_config import chat_job, compose, configured, environment, evaluation_job, math_job
 
 RUNS = [(method, None, None) for method in PAPER_METHODS]
 ROOT, MODEL = Path("/experiment"), Path("/experiment/model")
@@ -157,6 +158,27 @@ def test_the_papers_searches_are_planned():
 def test_a_search_over_what_cannot_be_trained_is_refused(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         Run(**wrong).chat_runs()
+
+
+def test_workers_of_a_running_cluster_get_what_a_job_sets(monkeypatch, tmp_path):
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    from llm_bridge.main_ppo import hand_on_environment
+
+    config = configurations.get("qwen3-0.6b")
+    job = math_job(config, tmp_path, "model")
+    for name, value in environment(config, job, tmp_path / "metrics.jsonl").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    alone, member = compose(job), compose(job)
+    hand_on_environment(alone)
+    assert alone == compose(job)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    hand_on_environment(member)
+    given = OmegaConf.merge(get_ppo_ray_runtime_env(member), member.ray_kwargs.ray_init.runtime_env)["env_vars"]
+    assert given["VERL_FILE_LOGGER_PATH"] == str(tmp_path / "metrics.jsonl")
+    assert str(Path(__file__).parents[2]) in given["PYTHONPATH"]
+    assert {"NCCL_DEBUG", "TOKENIZERS_PARALLELISM"} <= set(given)  # VeRL's own stay
 
 
 def test_an_odd_number_of_groups_is_refused():
