@@ -70,9 +70,8 @@ def final(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def main_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows at each method's main KL batch, which the selection seeds are trained with; they have no others."""
-    main = table.loc[table["role"] == "selection", ["mode", "method", "kl_prompts"]].drop_duplicates()
-    return table.merge(main, on=["mode", "method", "kl_prompts"])
+    """The rows of the coefficient search: what the selection seeds are trained with too, so not the KL-batch sweep."""
+    return table.merge(table.loc[table["role"] == "selection", RUN].drop_duplicates(), on=RUN)
 
 
 def best_coefficients(scored: pd.DataFrame) -> pd.DataFrame:

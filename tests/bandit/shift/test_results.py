@@ -281,6 +281,16 @@ def test_a_cokl_that_retains_nothing_cannot_show_a_collapse():
     assert verdict(points, "term 1") != "confirmed"
 
 
+def test_a_sweep_at_a_coefficient_outside_the_grid_changes_no_other_table():
+    table = shift_table()
+    swept = table[(table["method"] == "cokl") & (table["beta"] == 1.0) & (table["role"] == "report")]
+    more = pd.concat([table, swept.assign(beta=0.5)], ignore_index=True)
+    for name, made in results.tables(table).items():
+        if name != "kl_batch":
+            pd.testing.assert_frame_equal(made, results.tables(more)[name])
+    assert claims.judge(scores.score(more))
+
+
 def test_the_main_batch_of_a_single_coefficient_is_the_one_that_selection_has():
     table = shift_table(
         {method: {beta: POINTS[method][beta] for beta in {0.0, 1.0} & {*POINTS[method]}} for method in POINTS}
