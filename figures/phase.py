@@ -119,7 +119,7 @@ def _scatter(axes: Axes, cells: pd.DataFrame) -> None:
     found = explain(cells).set_index("quantity")
     if "correct_share" in found.index:
         row = found.loc["correct_share"]
-        axes.set_title(f"Spearman {row['spearman']:z.2f} over {row['cells']} cells")
+        axes.set_title(f"Spearman {row['spearman']:z.2f}")
 
 
 def _winner_color(cell: dict) -> str | tuple[float, float, float]:
