@@ -2,8 +2,8 @@
 
 Every cell is a task-shift experiment of its own, with each method's coefficient chosen on the cell's selection seeds.
 CoKL's lead is over the best method that is not a variant of CoKL; that rival is chosen on the selection seeds too, so
-that the lead on the reported seeds has no bias from picking a maximum. A cell where GRPO forgets or learns nothing that
-its interval tells from zero has no Overall.
+that the lead on the reported seeds has no bias from picking a maximum. A cell where GRPO forgets or learns next to nothing has
+no Overall.
 
 Assumption beyond the paper: the knob of reference correctness is the number of RL steps on the prior task, since it
 leaves the tasks as they are; each cell reports the base model's measured correctness. The knob of G is the size of
@@ -201,12 +201,16 @@ def run(
     return found
 
 
+MEANINGFUL = 0.05
+"""Correctness that GRPO without KL has to forget and to learn, interval and all: scores are divided by it."""
+
+
 def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
     """One cell's winner on the reported seeds, CoKL's lead, and what GRPO's drift on the prior task is made of.
 
     table: a shift table of one mode. lead: the winner's Overall less the runner-up's, paired by seed, with the
     half-width of its 95% interval. edges: methods whose best coefficient is the grid's smallest or largest. Names are
-    "" and scores NaN where GRPO forgets or learns nothing, or CoKL is absent.
+    "" and scores NaN where GRPO may forget or learn less than `MEANINGFUL`, or CoKL is absent.
     """
     ends = final(table[table["role"] == "report"]).set_index("seed")
     base, grpo = ends[ends["method"] == "base"], ends[ends["method"] == "none"]
@@ -224,7 +228,7 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
         **dict.fromkeys(("winner_overall", "lead", "lead_half_width"), math.nan),
         **dict.fromkeys(("cokl_overall", "cokl_lead", "cokl_lead_half_width"), math.nan),
     }
-    if min(forgotten[0] - forgotten[1], learned[0] - learned[1]) <= 0 and len(base) > 1:
+    if not min(forgotten[0] - forgotten[1], learned[0] - learned[1]) > MEANINGFUL and len(base) > 1:
         return cell
     scored = score(table)
     best = best_coefficients(scored[scored["method"] != "base"])
@@ -295,7 +299,7 @@ def render(diagram: Diagram, cells: pd.DataFrame) -> str:
     )
 
 
-UNDECIDED = "forgetting or learning not told from 0"
+UNDECIDED = "too little forgotten or learned"
 """What a cell without a winner says."""
 
 
