@@ -2,8 +2,8 @@
 
 Every cell is a task-shift experiment of its own, with each method's coefficient chosen on the cell's selection seeds.
 CoKL's lead is over the best method that is not a variant of CoKL; that rival is chosen on the selection seeds too, so
-that the lead on the reported seeds has no bias from picking a maximum. A cell where GRPO forgets or learns next to nothing has
-no Overall.
+that the lead on the reported seeds has no bias from picking a maximum. A cell where GRPO forgets or learns next to
+nothing has no Overall.
 
 Assumption beyond the paper: the knob of reference correctness is the number of RL steps on the prior task, since it
 leaves the tasks as they are; each cell reports the base model's measured correctness. The knob of G is the size of
