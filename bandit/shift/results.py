@@ -47,7 +47,9 @@ _CAPTIONS = {
 
 
 def require_scores(config: ShiftConfig) -> None:
-    """Raises InputError for an experiment whose results could not be scored or compared."""
+    """Raises InputError for an experiment whose results could not be scored or compared, and for unknown methods."""
+    for name in config.methods:
+        methods.get(name)
     methods_text = ",".join(config.methods)
     require("none" in config.methods, "methods", "none among them, GRPO w/o KL, which scores relate to", methods_text)
     require(len(config.methods) > 1, "methods", "at least one regularizer besides none", methods_text)
