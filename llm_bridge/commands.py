@@ -86,8 +86,7 @@ class Run(ExperimentOptions):
             from llm_bridge.dry_run import describe
 
             plan = self.plan()
-            plan.check(runs)
-            print(describe(plan.config, plan.planned_jobs(runs)))
+            print(describe(plan.config, plan.check(runs)))
             return 0
         experiment = self.experiment(runs)
         for run in runs:

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from llm_bridge.config import LLMConfig
-from llm_bridge.verl_config import REWARD_SHARE, ROLLOUT_SHARE, Job, compose
+from llm_bridge.verl_config import REWARD_SHARE, ROLLOUT_SHARE, Job
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,12 @@ REWARD_MODELS = {"Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": 7.5e9}
 """Parameters; the classification head takes the place of the vocabulary's."""
 
 
-def describe(config: LLMConfig, jobs: Sequence[Job]) -> str:
+def describe(config: LLMConfig, planned: Sequence[tuple[Job, DictConfig]]) -> str:
     """The whole plan as text; the first job's configuration in full, then what each next one changes."""
-    lines = [f"{config.name}: {len(jobs)} jobs on {config.nodes} x {config.accelerators} {config.device}", ""]
+    lines = [f"{config.name}: {len(planned)} jobs on {config.nodes} x {config.accelerators} {config.device}", ""]
     tokens = config.max_prompt_length + config.max_response_length
-    width = max(len(job.name) for job in jobs)
-    for job in jobs:
+    width = max(len(job.name) for job, _ in planned)
+    for job, _ in planned:
         rows = " + ".join(f"{count} {kind}" for kind, count in job.rows.items())
         total = sum(job.rows.values())
         amount = f"{job.steps} steps of" if job.steps else "one pass over"
@@ -49,8 +53,8 @@ def describe(config: LLMConfig, jobs: Sequence[Job]) -> str:
     lines.append("VeRL's ppo_mini_batch_size below counts RL prompts; the trainer adds the KL groups to it.")
     lines += ["", *_memory(config, tokens), ""]
     before: dict[str, str] = {}
-    for job in jobs:
-        resolved = resolve(job)
+    for job, composed in planned:
+        resolved = resolve(composed)
         lines.append(f"== {job.name}: " + ("VeRL's configuration" if not before else "what differs from the job above"))
         lines += [f"{key}: {value}" for key, value in resolved.items() if before.get(key) != value]
         lines += [f"{key}: not set" for key in before if key not in resolved]
@@ -59,9 +63,8 @@ def describe(config: LLMConfig, jobs: Sequence[Job]) -> str:
     return "\n".join(lines)
 
 
-def resolve(job: Job) -> dict[str, str]:
-    """VeRL's configuration of a job, a line per leaf. Raises InputError as `compose` does."""
-    composed = compose(job)
+def resolve(composed: DictConfig) -> dict[str, str]:
+    """VeRL's configuration of a job, an entry per leaf."""
     from omegaconf import OmegaConf
 
     return dict(_leaves(OmegaConf.to_container(composed), ""))

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cokl import methods
 from cokl.errors import InputError
@@ -30,6 +31,9 @@ from llm_bridge.collect import final_scores
 from llm_bridge.config import LLMConfig
 from llm_bridge.results import BASE
 from llm_bridge.verl_config import Job
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 EXECUTION = (
     "trainer.logger",
@@ -123,12 +127,11 @@ class Experiment:
         if methods.get(method).streams():
             self.fill_buffer()
         job = verl_config.chat_job(self.config, self.root, self.reference, method, beta, kl_groups)
-        groups = self.config.kl_groups if kl_groups is None else kl_groups
         self._require_same_reference(job)
         description = {
             "method": method,
             "beta": (self.config.beta(method) if beta is None else beta) if methods.get(method).streams() else 0.0,
-            "kl_prompts": verl_config.kl_prompts(method, groups),
+            "kl_prompts": verl_config.kl_prompts(self.config, method, kl_groups),
             "main": beta is None and kl_groups is None,
         }
         write_text(json.dumps(description) + "\n", job.folder / "run.json")
@@ -151,17 +154,20 @@ class Experiment:
         jobs += [verl_config.chat_job(self.config, self.root, self.reference, *run) for run in runs]
         return [replace(job, overrides=(*job.overrides, *self.overrides)) for job in jobs]
 
-    def check(self, runs: Sequence[ChatRun]) -> None:
-        """Raises InputError for settings and overrides that VeRL or the joint loss would refuse, before any work."""
-        jobs = [(job, verl_config.compose(job)) for job in self.planned_jobs(runs)]
+    def check(self, runs: Sequence[ChatRun]) -> list[tuple[Job, DictConfig]]:
+        """The planned jobs with VeRL's configuration of each. Raises InputError for settings and overrides that VeRL or
+        the joint loss would refuse, before any work.
+        """
+        planned = [(job, verl_config.compose(job)) for job in self.planned_jobs(runs)]
         from llm_bridge.settings import check_settings
 
-        for job, composed in jobs:
+        for job, composed in planned:
             if job.name.startswith("chat/"):
                 try:
                     check_settings(composed, self.config.reference_group_size)
                 except InputError as error:
                     raise InputError(f"{job.name}: {error}") from error
+        return planned
 
     def _train(self, job: Job, name: str) -> None:
         """Train, and evaluate what a run that died after its last checkpoint has left unevaluated."""

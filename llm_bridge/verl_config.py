@@ -90,7 +90,7 @@ def chat_job(
 
     folder = root / "chat" / variant(method, beta, kl_groups)
     streams = methods.get(method).streams()
-    prompts = kl_prompts(method, config.kl_groups if kl_groups is None else kl_groups)
+    prompts = kl_prompts(config, method, kl_groups)
     rows = {"RL": config.chat_batch * config.group_size}
     for stream in streams:
         rows[f"KL, {stream}"] = prompts * (config.reference_group_size if stream == "reference" else config.group_size)
@@ -127,11 +127,12 @@ def evaluation_job(config: LLMConfig, root: Path, name: str, model: Path) -> Job
     return Job(f"evaluation/{name}", folder, tuple(overrides), 0, {})
 
 
-def kl_prompts(method: str, groups: int) -> int:
+def kl_prompts(config: LLMConfig, method: str, kl_groups: int | None = None) -> int:
     """Buffer prompts per update: each gives a group to every stream that the method weights; 0 for GRPO w/o KL."""
     from cokl import methods
 
     streams = methods.get(method).streams()
+    groups = config.kl_groups if kl_groups is None else kl_groups
     return groups // len(streams) if streams else 0
 
 

@@ -28,7 +28,7 @@ MODELS = {"qwen3-0.6b": "Qwen/Qwen3-0.6B", "qwen3-1.7b": "Qwen/Qwen3-1.7B", "qwe
 @pytest.mark.parametrize("name", STEPS)
 def test_the_chat_stage_has_the_papers_settings(name):
     config = configurations.get(name)
-    resolved = resolve(chat_job(config, ROOT, MODEL, "cokl"))
+    resolved = resolve(compose(chat_job(config, ROOT, MODEL, "cokl")))
     expected = {
         "trainer.total_training_steps": str(STEPS[name]),
         "data.train_batch_size": "64",
@@ -56,7 +56,7 @@ def test_the_chat_stage_has_the_papers_settings(name):
 
 @pytest.mark.parametrize("name", STEPS)
 def test_the_math_stage_has_the_papers_settings(name):
-    resolved = resolve(math_job(configurations.get(name), ROOT, MODELS[name]))
+    resolved = resolve(compose(math_job(configurations.get(name), ROOT, MODELS[name])))
     assert resolved["actor_rollout_ref.model.path"] == MODELS[name]
     assert resolved["trainer.total_training_steps"] == "200"
     assert configurations.get(name).buffer_prompts == 512
@@ -79,12 +79,12 @@ def test_mini_batches_are_64_prompts_for_grpo_and_80_for_all_others(method, beta
     assert job.rows == rows
     assert sum(job.rows.values()) == 8 * (64 if method == "grpo" else 80)
     if beta:
-        assert resolve(job)["cokl.beta"] == beta
+        assert resolve(compose(job))["cokl.beta"] == beta
 
 
 def test_the_dry_run_names_every_stage_and_rows_and_resolves_everything():
     config = configurations.get("qwen3-1.7b")
-    text = describe(config, Experiment(config, ROOT, ("trainer.save_freq=7",)).planned_jobs(RUNS))
+    text = describe(config, Experiment(config, ROOT, ("trainer.save_freq=7",)).check(RUNS))
     for name in ("math", "buffer", *(f"chat/{method}" for method in PAPER_METHODS)):
         assert re.search(rf"^{name} ", text, re.MULTILINE), name
         assert f"== {name}:" in text
@@ -98,7 +98,7 @@ def test_an_override_that_verl_does_not_know_is_one_line():
     config = configurations.get("tiny")
     job = Experiment(config, ROOT, ("trainer.no_such_option=1",)).planned_jobs(RUNS[:1])[0]
     with pytest.raises(InputError, match="no_such_option") as raised:
-        resolve(job)
+        compose(job)
     assert "\n" not in str(raised.value)
 
 
@@ -135,7 +135,7 @@ def test_overrides_that_other_numbers_follow_from_become_settings():
     assert others == ("trainer.save_freq=7",)
     math, buffer, chat = Experiment(config, ROOT).planned_jobs([("cokl", None, None)])
     assert (math.steps, chat.steps, chat.rows["RL"]) == (10, 10, 128)
-    assert resolve(buffer)["actor_rollout_ref.rollout.n"] == "8"  # G_ref stays
+    assert resolve(compose(buffer))["actor_rollout_ref.rollout.n"] == "8"  # G_ref stays
     assert configured(config, ("actor_rollout_ref.model.path='/a b'",))[0].model == "/a b"
 
 
@@ -189,7 +189,7 @@ def test_an_odd_number_of_groups_is_refused():
 @pytest.mark.parametrize("path", ["a b", "a=b", "it's", "a,b", "[x]", "back\\slash"])
 def test_any_path_survives_hydra(path):
     job = evaluation_job(configurations.get("tiny"), Path("/r"), "base", Path("/models") / path)
-    assert resolve(job)["actor_rollout_ref.model.path"] == f"/models/{path}"
+    assert resolve(compose(job))["actor_rollout_ref.model.path"] == f"/models/{path}"
 
 
 def test_coefficients_of_the_families():
