@@ -8,6 +8,7 @@ best coefficient ("CoKL's beta").
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -72,8 +73,8 @@ class Claim:
     @property
     def counts(self) -> str:
         """How many measurements say what."""
-        verdicts = [measurement.verdict for measurement in self.measurements]
-        return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(sorted(verdicts)))
+        verdicts = Counter(measurement.verdict for measurement in self.measurements)
+        return ", ".join(f"{number} {verdict}" for verdict, number in sorted(verdicts.items()))
 
 
 def judge(scored: pd.DataFrame) -> list[Claim]:

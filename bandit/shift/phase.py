@@ -26,7 +26,7 @@ from bandit.claims import markdown_table, mean_and_half_width
 from bandit.shift.config import Mode, ShiftConfig
 from bandit.shift.results import DRIFTS, csv_text, number, require_scores
 from bandit.shift.runner import planned_runs, regularizer_code, train_plans
-from bandit.shift.scores import at, best_coefficients, final, label, score
+from bandit.shift.scores import at, best_coefficients, final, forgotten_and_learned, label, score
 from bandit.store import open_folder
 from cokl.errors import InputError
 from cokl.files import write_parquet, write_text
@@ -214,8 +214,7 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
     """
     ends = final(table[table["role"] == "report"]).set_index("seed")
     base, grpo = ends[ends["method"] == "base"], ends[ends["method"] == "none"]
-    forgotten = mean_and_half_width(base["prior_correct"] - grpo["prior_correct"])
-    learned = mean_and_half_width(grpo["new_correct"] - base["new_correct"])
+    forgotten, learned = forgotten_and_learned(table)
     cell: dict[str, Any] = {
         "base_correct": base["prior_correct"].mean(),
         "forgotten": forgotten[0],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from bandit.claims import markdown_table, mean_and_half_width
+from bandit.claims import markdown_table
 from bandit.shift import scores
 from bandit.shift.claims import Claim, judge
 from bandit.shift.config import ShiftConfig
@@ -110,12 +110,9 @@ def summary(table: pd.DataFrame) -> str:
 
 def _anchors(table: pd.DataFrame) -> str:
     """What GRPO w/o KL forgets and learns: the denominators of all scores, with a warning where they may be zero."""
-    last = scores.final(table[table["role"] == "report"])
     lines = []
-    for mode, rows in last.groupby("mode", sort=False):
-        ends = rows[rows["method"].isin(scores.ANCHORS)].pivot(index="seed", columns="method", values=RAW)
-        forgotten = mean_and_half_width(ends["prior_correct", "base"] - ends["prior_correct", "none"])
-        learned = mean_and_half_width(ends["new_correct", "none"] - ends["new_correct", "base"])
+    for mode, rows in table.groupby("mode", sort=False):
+        forgotten, learned = scores.forgotten_and_learned(rows)
         line = f"GRPO w/o KL ({mode}) forgets {number(*forgotten, 3)} of correctness and learns {number(*learned, 3)}."
         if min(forgotten[0] - forgotten[1], learned[0] - learned[1]) <= 0:
             line += " WARNING: not told from zero by these seeds, so that normalized scores mean nothing."

@@ -69,6 +69,18 @@ def final(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["step"] == table.groupby([*RUN, "role", "seed"], dropna=False)["step"].transform("max")]
 
 
+def forgotten_and_learned(table: pd.DataFrame) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Prior correctness that GRPO w/o KL loses and new correctness that it gains, what all scores are divided by: means
+    over the reported seeds of a table of one mode, with the half-widths of their 95% intervals.
+    """
+    ends = final(table[table["role"] == "report"]).set_index("seed")
+    base, grpo = (ends[ends["method"] == method] for method in ANCHORS)
+    return (
+        mean_and_half_width(base["prior_correct"] - grpo["prior_correct"]),
+        mean_and_half_width(grpo["new_correct"] - base["new_correct"]),
+    )
+
+
 def main_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of the coefficient search: what the selection seeds are trained with too, so not the KL-batch sweep."""
     return table.merge(table.loc[table["role"] == "selection", RUN].drop_duplicates(), on=RUN)
