@@ -9,9 +9,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bandit.config import EnvironmentConfig, SweepConfig, preset
-    from bandit.environment import Environment
-    from bandit.runner import sweep
+    from bandit.config import EnvironmentConfig
+    from bandit.sweep.config import SweepConfig, preset
+    from bandit.engine.environment import Environment
+    from bandit.sweep.run import sweep
 
 __all__ = ["Environment", "EnvironmentConfig", "SweepConfig", "preset", "sweep"]
 

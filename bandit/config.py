@@ -9,9 +9,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from cokl.assumptions import assumption
-from cokl.errors import InputError
-from cokl.options import Coefficients, Names, require, require_types, separated
+from cokl.support.assumptions import assumption
+from cokl.support.errors import InputError
+from cokl.support.options import Coefficients, Names, require, require_types, separated
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from benchmarks.llm_overhead import LLMOverhead
 from benchmarks.parts import Parts
 from benchmarks.scaling import Scaling
 from benchmarks.sweep import Sweep
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 
 if __name__ == "__main__":
     command: Any = tyro.extras.subcommand_cli_from_dict(

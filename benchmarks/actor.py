@@ -59,7 +59,7 @@ def training_worker(folder: Path, rank: int, ranks: int, port: int) -> Any:
 
 def update_settings(rows: int, rl_rows: int, micro_batch: int) -> dict[str, Any]:
     """What VeRL's trainer sends along with a mini-batch of `rows` rows over all ranks, for `assign_non_tensor`."""
-    from llm_bridge.loss import RL_BATCH_SIZE
+    from llm_bridge.trainer.loss import RL_BATCH_SIZE
 
     return {
         "calculate_entropy": False,

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 
 GROUP, SHARE = 8, 5
 VOCABULARY, PROMPT = 512, 32
@@ -118,8 +118,8 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[Any, Any]:
     from benchmarks.actor import actor_config, update_settings
     from cokl import methods
     from cokl.groups import SurrogateConfig
-    from llm_bridge.loss import ADDED, WEIGHT, joint_loss
-    from llm_bridge.weights import RegularizationRows, row_weights
+    from llm_bridge.trainer.loss import ADDED, WEIGHT, joint_loss
+    from llm_bridge.trainer.weights import RegularizationRows, row_weights
 
     rows = setting.groups * GROUP
     prompts = setting.groups // SHARE // 2  # each with a cached and a fresh group

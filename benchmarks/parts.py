@@ -13,8 +13,8 @@ from typing import Annotated
 
 import tyro
 
-from bandit.config import PRESETS
-from bandit.runner import RUNS_PER_CHUNK_CPU
+from bandit.sweep.config import PRESETS
+from bandit.sweep.plan import RUNS_PER_CHUNK_CPU
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ _EVALUATION = "an evaluation, spread over its interval"
 def _parts(method: str, runs: int) -> dict[str, Callable[[], object]]:
     import torch
 
-    from bandit.mlp import StackedMLP, Trainer
-    from bandit.reference import layer_sizes
-    from bandit.training import Objective, _gradient, evaluate, objectives
+    from bandit.engine.networks import StackedMLP, Trainer
+    from bandit.engine.reference import layer_sizes
+    from bandit.engine.exact import Objective, _gradient, evaluate, objectives
     from benchmarks.engine import floor_step, stack_of, untrained_task
 
     config = PRESETS["paper"]

@@ -18,8 +18,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from bandit.config import PRESETS, SweepConfig
-from bandit.runner import RUNS_PER_CHUNK_CPU
+from bandit.sweep.config import PRESETS, SweepConfig
+from bandit.sweep.plan import RUNS_PER_CHUNK_CPU
 
 RUNS = (1, 2, 3, 5, 7, 14, 28, 70, 140, 355)
 ACTIONS = (200, 500, 1000, 2000, 5000, 10_000)

@@ -23,11 +23,12 @@ import tyro
 from joblib.externals.loky import get_reusable_executor
 from tqdm import tqdm
 
-from bandit.config import PRESETS
-from bandit.runner import RUNS_PER_CHUNK_CPU, planned_runs, sweep
-from bandit.workers import usable_cores
+from bandit.sweep.config import PRESETS
+from bandit.sweep.plan import RUNS_PER_CHUNK_CPU, planned_runs
+from bandit.sweep.run import sweep
+from cokl.support.workers import usable_cores
 from benchmarks import naive
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def _contestants(steps: int, methods: tuple[str, ...] = tuple(naive.PENALTIES)) 
     """Seconds per run and step with one thread: the floor before each method, then engine and naive loop."""
     import torch
 
-    from bandit.environment import Environment
+    from bandit.engine.environment import Environment
     from benchmarks.engine import engine_step_seconds, floor_step_seconds, naive_step_seconds, untrained_task
 
     torch.set_num_threads(1)
@@ -137,7 +138,7 @@ def _contestants(steps: int, methods: tuple[str, ...] = tuple(naive.PENALTIES)) 
 def _naive_alone(steps: int, threads: int) -> dict[str, list[float]]:
     import torch
 
-    from bandit.environment import Environment
+    from bandit.engine.environment import Environment
     from benchmarks.engine import naive_step_seconds
 
     torch.set_num_threads(threads)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cokl.assumptions import assumption
-from cokl.errors import InputError
+from cokl.support.assumptions import assumption
+from cokl.support.errors import InputError
 
 
 @dataclass(frozen=True)

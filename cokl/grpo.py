@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cokl.assumptions import assumption
-from cokl.errors import InputError
+from cokl.support.assumptions import assumption
+from cokl.support.errors import InputError
 
 
 @dataclass(frozen=True)

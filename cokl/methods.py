@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cokl import regularizers
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 from cokl.floor import floor_logit_gradient, sampled_floor_weights
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
 from cokl.policy import Policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 
 
 def dual_anchor(

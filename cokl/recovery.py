@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import digamma, roots_laguerre
 
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 from cokl.regularizers.base import FloatArray
 
 _LEGENDRE = np.polynomial.legendre.leggauss(24)

@@ -10,9 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bandit.claims import coverage_column, method_label, with_spread
+from bandit.sweep.score import coverage_column
+from cokl.methods import method_label
+from cokl.support.statistics import with_spread
 from bandit.finite_group.plan import EXACT
-from bandit.finite_group.results import final_table, slope_table
+from bandit.finite_group.score import final_table, slope_table
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
 
 _GROUP_STYLES: dict[str, dict[str, Any]] = {

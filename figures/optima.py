@@ -20,13 +20,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bandit.claims import final_rows, method_label
-from bandit.config import SweepConfig
-from bandit.reference import parameter_count, seed_task
+from bandit.sweep.score import final_rows
+from cokl.methods import method_label
+from bandit.sweep.config import SweepConfig
+from bandit.engine.reference import parameter_count, seed_task
 from cokl import regularizers
-from cokl.files import read_array
+from cokl.support.files import read_array
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure
-from theory.convex import Reference, maximise
+from theory.provers.convex import Reference, maximise
 from theory.tabular import tabular_reference, train_tabular
 
 METHODS = ("entropy", "forward_kl", "reverse_kl", "jensen_shannon", "cokl")

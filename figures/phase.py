@@ -14,16 +14,17 @@ from matplotlib.colors import TwoSlopeNorm, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from bandit.shift.phase import KNOBS, UNDECIDED, Diagram, explain
-from bandit.shift.results import number
-from bandit.shift.scores import label
+from bandit.phase.config import KNOBS, Diagram
+from bandit.phase.score import UNDECIDED, explain
+from bandit.shift.report import number
+from bandit.shift.score import label
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure
 
 _UNDEFINED = "#e6e6e6"
 
 
 def draw(diagram: Diagram, cells: pd.DataFrame) -> Figure:
-    """`cells` is what `bandit.shift.phase.run` returns for this diagram."""
+    """`cells` is what `bandit.phase.score.run` returns for this diagram."""
     with mpl.rc_context({**RC, "hatch.linewidth": 0.5}):
         figure, (winners, leads, reason) = new_figure(
             TEXT_WIDTH, 3.1, ncols=3, gridspec_kw={"width_ratios": [1, 1.15, 0.95]}

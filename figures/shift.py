@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from bandit.shift.results import DRIFTS, tables
-from bandit.shift.scores import ANCHORS, label
+from bandit.shift.report import DRIFTS, tables
+from bandit.shift.score import ANCHORS, label
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure
 
 _COLUMNS = 5

@@ -15,7 +15,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cokl.files import write_atomically
+from cokl.support.files import write_atomically
 
 TEXT_WIDTH = 7.0
 """Width of a two-column page's text, inches."""

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cokl.errors import InputError
-from cokl.files import read_parquet, write_parquet
+from cokl.support.errors import InputError
+from cokl.support.files import read_parquet, write_parquet
 
 FINGERPRINTED = ("*.safetensors", "tokenizer.json", "vocab.json", "merges.txt")
 """The files of a Hugging Face model folder that make two models the same: weights and tokenizer."""

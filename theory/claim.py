@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from theory.formulas import Formulas
-from theory.intervals import Proof
+from theory.provers.intervals import Proof
 
 BEYOND = "beyond the paper"
 

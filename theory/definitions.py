@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from mpmath import mp, mpf
 
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 from cokl.policy import CorrectSet, Policy
 
 DIGITS = 50

@@ -4,7 +4,7 @@ Every claim receives a `Formulas` and compares its entries with something comput
 convex program, a derivative, a rigorous enclosure. The mutation tests replace single entries by wrong ones.
 
 Symbols: q = Z_ref and p = 1 - q, z = Z_pi, beta > 0 the coefficient, G >= 1 the group size. Scalar formulas are generic
-in their arithmetic `num` (see `theory.arithmetic`); p is passed beside q where 1 - q would lose digits.
+in their arithmetic `num` (see `theory.provers.arithmetic`); p is passed beside q where 1 - q would lose digits.
 """
 
 from __future__ import annotations

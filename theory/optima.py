@@ -20,9 +20,9 @@ from mpmath import mp, mpf
 from scipy.optimize import minimize_scalar
 
 from cokl import regularizers
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 from cokl.policy import CorrectSet, Policy
-from theory.arithmetic import Interval, Intervals
+from theory.provers.arithmetic import Interval, Intervals
 
 Slope = Callable[[Any, Any, Any, Any, Any], Any]
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
 

@@ -11,9 +11,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from bandit.config import Coefficients, Names, SweepConfig
-from cokl.errors import InputError
-from cokl.options import require, separated
+from cokl.support.options import Coefficients, Names
+from bandit.sweep.config import SweepConfig
+from cokl.support.errors import InputError
+from cokl.support.options import require, separated
 
 REFERENCE_GROUPS = ("fresh", "cached", "unfiltered")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bandit.sampled import Responses, draw_actions, responses_to
+from bandit.engine.sampled import Responses, draw_actions, responses_to
 from cokl.policy import Policy
 
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from bandit.finite_group.config import FiniteGroupConfig
-from bandit.training import Run
+from bandit.engine.runs import Run
 from cokl import methods
 from cokl.methods import Method
 

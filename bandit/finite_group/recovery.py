@@ -18,9 +18,9 @@ from torch import Tensor
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.groups import draw_filtered
 from bandit.finite_group.plan import GroupRun
-from bandit.mlp import StackedMLP
-from bandit.reference import Split, layer_sizes
-from bandit.sampled import Responses, at, draw
+from bandit.engine.networks import StackedMLP
+from bandit.engine.reference import Split, layer_sizes
+from bandit.engine.sampled import Responses, at, draw
 from cokl.groups import ResponseGroups, SurrogateConfig
 from cokl.metrics import expected_zero_correct_rate
 from cokl.policy import Policy

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from bandit.config import EnvironmentConfig
-from cokl.assumptions import assumption
-from cokl.options import Coefficients, Integers, Names, require, require_types, separated
+from cokl.support.assumptions import assumption
+from cokl.support.options import Coefficients, Integers, Names, require, require_types, separated
 
 Mode = Literal["exact", "sampled"]
 

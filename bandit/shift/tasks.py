@@ -22,18 +22,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bandit.environment import Environment
-from bandit.mlp import StackedMLP
-from bandit.reference import Split
-from bandit.sampled import Responses, draw
+from bandit.engine.environment import Environment
+from bandit.engine.networks import StackedMLP
+from bandit.engine.reference import Split
+from bandit.engine.sampled import Responses, draw
 from bandit.shift.config import ShiftConfig
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 from cokl.methods import Method
 from cokl.policy import CorrectSet
 
 
 class ShiftStream(IntEnum):
-    """Independent random streams of a seed, apart from those of `bandit.environment.Stream`."""
+    """Independent random streams of a seed, apart from those of `bandit.engine.environment.Stream`."""
 
     OVERLAP = 100
     INITIALISATION = 101

@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 from collections.abc import Iterable
 
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 from cokl.regularizers.base import Regularizer
 
 _registry: dict[str, Regularizer] = {}

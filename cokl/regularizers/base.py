@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
 from cokl.policy import Policy
 

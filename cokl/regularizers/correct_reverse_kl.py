@@ -20,8 +20,8 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from cokl.assumptions import assumption
-from cokl.errors import InputError
+from cokl.support.assumptions import assumption
+from cokl.support.errors import InputError
 from cokl.groups import SurrogateWeights, rollout_weights, score_function_weights
 from cokl.policy import centred, expectation
 from cokl.regularizers import register

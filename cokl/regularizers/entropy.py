@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from scipy.special import expit, logit
 
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 from cokl.groups import SurrogateWeights, score_function_weights
 from cokl.policy import centred, expectation
 from cokl.regularizers import register

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from cokl.assumptions import assumption
-from cokl.errors import InputError
-from cokl.files import differences, read_json, write_text
-from cokl.options import require
+from cokl.support.assumptions import assumption
+from cokl.support.errors import InputError
+from cokl.support.files import differences, read_json, write_text
+from cokl.support.options import require
 from llm_bridge.data import sources
 from llm_bridge.data.rows import DataSource, chat_row, math_row, write_rows
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cokl.files import write_atomically
+from cokl.support.files import write_atomically
 
 DataSource = Literal["math_train", "math_val", "math500", "olympiad", "chat_train", "chat_val"]
 MATH_SOURCES: tuple[DataSource, ...] = ("math_train", "math_val", "math500", "olympiad")

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from cokl.errors import InputError
-from cokl.files import write_atomically
+from cokl.support.errors import InputError
+from cokl.support.files import write_atomically
 
 DOWNLOAD_SECONDS = 60.0
 _Read = TypeVar("_Read")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 from llm_bridge.data.rows import DataSource, chat_row, math_row, write_rows
 from llm_bridge.tiny import language
 from llm_bridge.tiny.model import make_model, pretrain

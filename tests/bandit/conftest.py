@@ -2,7 +2,8 @@
 
 import pytest
 
-from bandit.config import EnvironmentConfig, SweepConfig
+from bandit.config import EnvironmentConfig
+from bandit.sweep.config import SweepConfig
 
 TINY_ENVIRONMENT = EnvironmentConfig(
     clusters=4, input_dim=6, actions=20, correct_actions=3, train_inputs=200, test_inputs=100

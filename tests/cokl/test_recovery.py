@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 from cokl.recovery import recovery, recovery_derivative, zero_correct_probability
 
 

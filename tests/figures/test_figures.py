@@ -7,7 +7,7 @@ import pytest
 
 from cokl import regularizers
 from figures import dynamics, schematic, style, tradeoff
-from tests.bandit.test_claims import GOOD, sweep_table
+from tests.bandit.sweep.test_claims import GOOD, sweep_table
 
 
 def lines_of(axes) -> dict[str, np.ndarray]:

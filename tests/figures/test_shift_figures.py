@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from matplotlib.patches import Rectangle
 
-from bandit.shift import phase, results
+from bandit.phase import score as phase
+from bandit.shift import report as results
 from bandit.shift.config import METHODS
 from figures import phase as phase_figure
 from figures import shift, style

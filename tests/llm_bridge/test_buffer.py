@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 from llm_bridge.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint
 
 

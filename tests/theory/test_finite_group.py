@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from bandit import preset
-from bandit.environment import Environment
-from bandit.mlp import StackedMLP
-from bandit.reference import layer_sizes, pretrain
-from cokl.errors import InputError
+from bandit.engine.environment import Environment
+from bandit.engine.networks import StackedMLP
+from bandit.engine.reference import layer_sizes, pretrain
+from cokl.support.errors import InputError
 from theory.claims.finite_group import monte_carlo_agreement
 from theory.definitions import Problem
 from theory.finite_group import Bandit, expected_rollout_weights

@@ -6,7 +6,7 @@ import pytest
 from mpmath import mp, mpf
 
 from cokl import regularizers
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 from theory.optima import PROBLEMS, population_optimum
 
 

@@ -10,7 +10,7 @@ from cokl.policy import CorrectSet, Policy
 from theory.claim import BEYOND, Effort, Evidence, claim
 from theory.claims.decomposition import EXACT
 from theory.claims.decoupling import objective
-from theory.convex import TOLERANCE, Reference, maximise
+from theory.provers.convex import TOLERANCE, Reference, maximise
 from theory.definitions import ExactPolicy, kl, random_problems
 from theory.formulas import Formulas
 

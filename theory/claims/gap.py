@@ -9,12 +9,12 @@ import sympy
 from mpmath import mp, mpf
 from scipy.special import rel_entr
 
-from theory.arithmetic import Interval, Intervals
+from theory.provers.arithmetic import Interval, Intervals
 from theory.claim import BEYOND, Effort, Evidence, claim, proved
 from theory.claims.decomposition import EXACT
-from theory.convex import TOLERANCE, maximise, random_references
+from theory.provers.convex import TOLERANCE, maximise, random_references
 from theory.formulas import Formula, Formulas
-from theory.intervals import Proof, prove_positive
+from theory.provers.intervals import Proof, prove_positive
 
 LOGIT_Q = (-13.82, 13.82)  # holds q in [1e-6, 1 - 1e-6]
 LOG_BETA = (-6.91, 6.91)  # holds beta in [1e-3, 1e3]

@@ -12,7 +12,7 @@ from bandit.config import EnvironmentConfig
 from bandit.shift.config import ShiftConfig
 from bandit.shift.tasks import families, parameter_count, shift_task
 from cokl import methods
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 
 CONFIG = ShiftConfig(
     environment=EnvironmentConfig(

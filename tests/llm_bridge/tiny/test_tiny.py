@@ -14,7 +14,7 @@ import pytest
 transformers = pytest.importorskip("transformers")
 math_verify = pytest.importorskip("math_verify")
 
-from cokl.errors import InputError
+from cokl.support.errors import InputError
 from llm_bridge.data.rows import DATA_SOURCES, MATH_INSTRUCTION, SCHEMA, read_rows
 from llm_bridge.tiny import language
 from llm_bridge.tiny.chat_reward import chat_reward

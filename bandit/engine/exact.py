@@ -1,0 +1,169 @@
+"""Training and evaluating a stack of runs of one seed on the exact objective max E[Z - beta * D] (Appendix E.1).
+
+Axes: R runs, B inputs, A actions. The runs of a stack share their seed, hence inputs, reference and minibatches, and
+differ in regularizer and coefficient. A run's result does not depend on its neighbours in the stack.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from bandit.sweep.config import SweepConfig
+from bandit.engine.environment import Stream
+from bandit.engine.fused import FusedObjective
+from bandit.engine.networks import StackedMLP, Trainer
+from bandit.engine.reference import SeedTask, Split, layer_sizes, minibatches
+from cokl.support.errors import InputError
+from cokl.metrics import conditional_kl, correctness, coverage
+from cokl.policy import Policy
+from cokl.regularizers import Regularizer
+
+# Evaluation walks through the test inputs in blocks of about this many logits, to stay in cache.
+_LOGITS_PER_BLOCK = 500_000
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run. `regularizer` is None for unregularized RL, whose beta is 0."""
+
+    seed: int
+    method: str
+    beta: float
+    regularizer: Regularizer | None
+
+
+class Objective:
+    """Logit gradients of -Z + beta * D for stacked runs on one split, from `Policy` and closed forms.
+
+    betas: (R,), the coefficients of runs that share `regularizer`.
+    """
+
+    def __init__(self, regularizer: Regularizer | None, betas: Tensor, split: Split) -> None:
+        self.regularizer = regularizer
+        self.betas = betas[:, None, None]
+        self.split = split
+
+    def gradient(self, logits: Tensor, batch: Tensor) -> Tensor:
+        """(R, B, A): each input's gradient of its run's loss; batch (B,) are the inputs' places in the split."""
+        reference = self.split.reference(batch)
+        policy = Policy(logits, reference.correct)
+        gradient = -policy.mass_logit_gradient()
+        if self.regularizer is not None:
+            gradient.addcmul_(self.betas, self.regularizer.logit_gradient(policy, reference))
+        return gradient
+
+
+def objectives(runs: list[Run], split: Split) -> list[tuple[slice, Objective | FusedObjective]]:
+    """The objective of each group of neighbours in the stack that share a regularizer, and their rows."""
+    groups: list[tuple[slice, Objective | FusedObjective]] = []
+    start = 0
+    for regularizer, members in itertools.groupby(runs, key=lambda run: run.regularizer):
+        betas = torch.tensor([run.beta for run in members], dtype=split.inputs.dtype).to(split.inputs.device)
+        rows = slice(start, start + len(betas))
+        kind = FusedObjective if FusedObjective.applies(regularizer, split) else Objective
+        groups.append((rows, kind(regularizer, betas, split)))
+        start = rows.stop
+    return groups
+
+
+def train(config: SweepConfig, task: SeedTask, runs: list[Run]) -> pd.DataFrame:
+    """Train `runs`, all of `task`'s seed, and return a row per run and evaluated step."""
+    mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
+    trainer = Trainer(mlp, config, config.learning_rate)
+    groups = objectives(runs, task.train)
+    batch = torch.zeros(config.batch_size, dtype=torch.int64, device=task.parameters.device)
+
+    def step() -> None:
+        trainer.step(task.train.inputs[batch][None], partial(_gradient, groups=groups, batch=batch))
+
+    take_step = capture(step, trainer) if batch.is_cuda else step
+    batches = minibatches(config, task.seed, Stream.RL_BATCHES)
+    frames = []
+    for done in range(config.steps + 1):
+        if done % config.eval_interval == 0 or done == config.steps:
+            metrics = evaluate(config, task, mlp)
+            require_finite(metrics, [(run.method, run.beta, run.seed) for run in runs], done)
+            identity = {"seed": task.seed, "method": [r.method for r in runs], "beta": [r.beta for r in runs]}
+            frames.append(pd.DataFrame({**identity, "step": done, **metrics}))
+        if done < config.steps:
+            batch.copy_(next(batches))
+            take_step()
+    return pd.concat(frames, ignore_index=True)
+
+
+def require_finite(metrics: dict[str, list[float]], runs: list[tuple[str, float, int]], step: int) -> None:
+    """Hold the runs' metrics to be finite. runs: method, beta and seed of each. Raises InputError for one diverged."""
+    for name, values in metrics.items():
+        for (method, beta, seed), value in zip(runs, values, strict=True):
+            if not math.isfinite(value):
+                raise InputError(
+                    f"{method} at beta {beta:g}, seed {seed}: {name} is {value} at step {step}; "
+                    "the run diverged, so lower learning_rate or look at the environment's settings"
+                )
+
+
+def capture(step: Callable[[], None], trainer: Trainer) -> Callable[[], object]:
+    """`step` as a CUDA graph, replayed with one launch; afterwards a fresh trainer is as fresh as before.
+
+    The step must be free of host synchronisation and read its minibatch from the same memory each time.
+    """
+    parameters = trainer.mlp.flat.clone()
+    side_stream = torch.cuda.Stream()
+    side_stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side_stream):  # libraries set themselves up in the first calls, which cannot be captured
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side_stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    trainer.mlp.flat.copy_(parameters)
+    for state in trainer.optimizer.state[trainer.mlp.flat].values():
+        state.zero_()
+    return graph.replay
+
+
+def _gradient(logits: Tensor, groups: list[tuple[slice, Objective | FusedObjective]], batch: Tensor) -> Tensor:
+    """(R, B, A): the logit gradients of all groups; may reuse the logits' memory."""
+    gradients = [objective.gradient(logits[rows], batch) for rows, objective in groups]
+    return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
+
+
+def evaluate(config: SweepConfig, task: SeedTask, mlp: StackedMLP) -> dict[str, list[float]]:
+    """Each run's metrics, averaged over the test inputs."""
+    return averages(mlp, task.test, partial(policy_metrics, config))
+
+
+def averages(
+    mlp: StackedMLP, split: Split, metrics: Callable[[Policy, Policy], dict[str, Tensor]]
+) -> dict[str, list[float]]:
+    """Each run's mean over the split of `metrics`, (R, B) each, of policy and reference; sums are in float64."""
+    runs, _, actions = mlp.blocks[-1].shape
+    block = max(1, _LOGITS_PER_BLOCK // (runs * actions))
+    totals: dict[str, Tensor] = {}
+    for start in range(0, len(split.inputs), block):
+        rows = slice(start, start + block)
+        reference = split.reference(rows)
+        policy = Policy(mlp.forward(split.inputs[rows][None]), reference.correct)
+        for name, values in metrics(policy, reference).items():
+            totals[name] = totals.get(name, 0) + values.double().sum(-1)
+    return {name: (total / len(split.inputs)).tolist() for name, total in totals.items()}
+
+
+def policy_metrics(config: SweepConfig, policy: Policy, reference: Policy) -> dict[str, Tensor]:
+    """Metrics of every run on every input, (R, B) each; names are the sweep table's columns."""
+    draws = config.coverage_draws
+    return {
+        "p_correct": correctness(policy),
+        f"coverage_at_{draws}": coverage(policy, draws),
+        f"coverage_at_{draws}_correct": coverage(policy, draws, conditional=True),
+        "conditional_kl": conditional_kl(policy, reference),
+    }

@@ -1,0 +1,94 @@
+"""The finite-group lab's runs: planned, trained in stacks over all cores, and saved as each stack ends."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+import torch
+
+from bandit.engine.environment import Environment
+from bandit.finite_group.config import PRESETS, FiniteGroupConfig
+from bandit.finite_group.plan import GroupRun, planned_runs
+from bandit.finite_group.recovery import COLUMNS
+from bandit.finite_group.train import train
+from bandit.engine.reference import seed_task
+from bandit.engine.runs import code_of, references, resolve_device
+from cokl.support.results_folder import open_folder
+from cokl.support.workers import Work, Workers
+from cokl.support.errors import InputError
+from cokl.support.files import read_parquet, write_parquet
+
+KEYS = ["seed", "method", "beta", "groups", "group_size", "epochs", "step"]
+"""The columns that say which run and step a row of either table belongs to."""
+
+
+def finite_group(
+    config: FiniteGroupConfig = PRESETS["paper"],
+    out: Path | str | None = None,
+    jobs: int | None = None,
+    backend: Literal["loky", "ray"] = "loky",
+    progress: bool = True,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Train everything that `config` asks for; return the metrics and the measured recovery, also saved as tables.
+
+    Both have columns seed, method, beta, groups, group_size (infinite where groups is "exact"), epochs, step.
+    finite_group.parquet, a row per run and evaluated step: p_correct, coverage_at_K, coverage_at_K_correct,
+    conditional_kl, zero_correct_rate. recovery.parquet, a row per run, recovery step and cluster: the columns of
+    `recovery.measure`. out, jobs, backend, progress: as `bandit.sweep` takes them.
+    Raises InputError for unknown methods or devices and for a folder that cannot be used.
+    """
+    if out is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            return finite_group(config, temporary, jobs, backend, progress)
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs: expected at least 1, got {jobs}")
+    device = resolve_device(config.device)
+    runs = planned_runs(config)
+    folder = Path(out)
+    open_folder(
+        folder,
+        {
+            **config.as_dict(),
+            "device": device,
+            "regularizer_code": code_of({run.method: run.regularizer for run in runs}),
+        },
+    )
+    workers = Workers(backend, 1 if device == "cuda" else jobs)
+    parameters = references(config, folder, device, workers, progress)
+
+    chunks = [list(members) for _, members in itertools.groupby(runs, key=_stacked_together)]
+    works = [
+        Work(_make_chunk, (config, chunk, parameters[chunk[0].seed], device), _path(folder, place, chunk), len(chunk))
+        for place, chunk in enumerate(chunks)
+    ]
+    workers.do(works, len(runs), "runs", progress)
+    table = pd.concat([read_parquet(work.path) for work in works], ignore_index=True)
+    of_clusters = table["cluster"].notna()
+    metrics = table[~of_clusters].drop(columns=[name for name in COLUMNS if name != "p_correct"])
+    recovery = table.loc[of_clusters, [*KEYS, *COLUMNS]].astype({"cluster": "int64"})
+    metrics, recovery = metrics.reset_index(drop=True), recovery.reset_index(drop=True)
+    write_parquet(metrics, folder / "finite_group.parquet")
+    write_parquet(recovery, folder / "recovery.parquet")
+    return metrics, recovery
+
+
+def _stacked_together(run: GroupRun) -> tuple:
+    return run.seed, run.method, run.groups, run.group_size, run.epochs
+
+
+def _path(folder: Path, place: int, chunk: list[GroupRun]) -> Path:
+    run = chunk[0]
+    return folder / "runs" / f"{place:05d}-seed-{run.seed}-{run.method}-{run.groups}-{run.group_size:g}.parquet"
+
+
+def _make_chunk(
+    config: FiniteGroupConfig, chunk: list[GroupRun], parameters: torch.Tensor, device: str
+) -> pd.DataFrame:
+    seed = chunk[0].seed
+    clusters = Environment(config.environment, seed).test_clusters.to(device)
+    table = train(config, seed_task(config, seed, parameters.to(device)), clusters, chunk)
+    return table.reindex(columns=[*table.columns, *(name for name in COLUMNS if name not in table)])

@@ -1,0 +1,161 @@
+"""Training a stack of runs of one seed whose regularizer is sampled in groups of G, or exact.
+
+Axes: R runs, B inputs, N training inputs, A actions, G responses. The runs of a stack differ in their coefficient only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from bandit.sweep.config import SweepConfig
+from bandit.engine.environment import Stream, random_generator
+from bandit.finite_group.config import FiniteGroupConfig
+from bandit.finite_group.groups import draw_filtered
+from bandit.finite_group.plan import EXACT, GroupRun
+from bandit.finite_group.recovery import measure
+from bandit.engine.networks import StackedMLP, Trainer
+from bandit.engine.reference import SeedTask, Split, layer_sizes, minibatches
+from bandit.engine.sampled import Responses, draw, method_logit_gradient
+from bandit.engine.exact import averages, policy_metrics, require_finite
+from cokl.groups import SurrogateConfig
+from cokl.methods import Method
+from cokl.metrics import expected_zero_correct_rate
+from cokl.policy import Policy
+
+
+def train(config: FiniteGroupConfig, task: SeedTask, test_clusters: Tensor, runs: list[GroupRun]) -> pd.DataFrame:
+    """Train `runs`, all of `task`'s seed and alike but for beta.
+
+    A row per run and evaluated step; and, where `cluster` is not missing, one per run, recovery step and cluster. Both
+    hold the policy before that step's update. test_clusters: the cluster of each test input, (N,) int64.
+    """
+    rows = pd.concat(list(_rows(config, task, test_clusters, runs)))
+    return rows.sort_values(["beta", "step"], kind="stable", ignore_index=True)
+
+
+def _rows(
+    config: FiniteGroupConfig, task: SeedTask, test_clusters: Tensor, runs: list[GroupRun]
+) -> Iterator[pd.DataFrame]:
+    shared = runs[0]
+    mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
+    trainer = Trainer(mlp, config, config.learning_rate)
+    betas = torch.tensor([run.beta for run in runs]).to(task.parameters)
+    if shared.groups == EXACT:
+        objective, measured = Objective(shared.regularization, betas, task.train), set[int]()
+    else:
+        objective = SampledObjective(config, shared, betas, task.train)
+        # A cached group belongs to a training input, so the test inputs have none to measure with.
+        measured = set() if shared.groups == "cached" else set(config.recovery_steps)
+    metrics_of = partial(_metrics, group_size=shared.group_size)
+    noise = random_generator(task.seed, Stream.RECOVERY_GROUPS)
+    batches = minibatches(config, task.seed, Stream.RL_BATCHES)
+    inputs = task.train.inputs[:0]
+    behavior: Tensor | None = None
+
+    def identified(rows: pd.DataFrame, step: int) -> pd.DataFrame:
+        """Rows of all runs, those of each one beside each other, with the columns that say whose they are."""
+        identity = {
+            "seed": shared.seed,
+            "method": shared.method,
+            "beta": [run.beta for run in runs for _ in range(len(rows) // len(runs))],
+            "groups": shared.groups,
+            "group_size": shared.group_size,
+            "epochs": shared.epochs,
+            "step": step,
+        }
+        return pd.concat([pd.DataFrame(identity, index=rows.index), rows], axis=1)
+
+    for done in range(config.steps):
+        if done % config.eval_interval == 0:
+            yield identified(_evaluated(config, task, mlp, metrics_of, runs, done), done)
+        if done % shared.epochs == 0:
+            batch = next(batches).to(betas.device)
+            inputs = task.train.inputs[batch][None]
+            objective.take(batch)
+            behavior = mlp.parameters() if done in measured else None
+        if behavior is not None and (done + 1) % shared.epochs == 0:
+            yield identified(measure(config, shared, task.test, test_clusters, mlp, behavior, noise), done)
+        trainer.step(inputs, objective.gradient)
+    yield identified(_evaluated(config, task, mlp, metrics_of, runs, config.steps), config.steps)
+
+
+class Objective:
+    """Logit gradients of -Z plus all that `method` adds to the loss, on minibatches of one split, exactly.
+
+    betas: (R,).
+    """
+
+    def __init__(self, method: Method, betas: Tensor, split: Split) -> None:
+        self.method = method
+        self.betas = betas
+        self.split = split
+
+    def take(self, batch: Tensor) -> None:
+        """Go on with another minibatch: (B,) int64, places in the split."""
+        self.reference = self.split.reference(batch)
+
+    def gradient(self, logits: Tensor) -> Tensor:
+        """(R, B, A): each input's gradient of its run's loss."""
+        policy = Policy(logits, self.reference.correct)
+        return self.regularization_gradient(policy) - policy.mass_logit_gradient()
+
+    def regularization_gradient(self, policy: Policy) -> Tensor:
+        """(R, B, A): the gradient of what the method adds."""
+        return self.method.logit_gradient(policy, self.reference, self.betas[:, None, None])
+
+
+class SampledObjective(Objective):
+    """The same with the sampled surrogate of what `run`'s method adds; its groups serve until the next `take`."""
+
+    def __init__(self, config: FiniteGroupConfig, run: GroupRun, betas: Tensor, split: Split) -> None:
+        super().__init__(run.regularization, betas, split)
+        self.size = int(run.group_size)
+        self.filtered = run.regularization.filtered and run.groups != "unfiltered"
+        self.surrogate = SurrogateConfig(config.epsilon_is)
+        self.rollout_noise = random_generator(run.seed, Stream.ROLLOUT_GROUPS)
+        self.reference_noise = random_generator(run.seed, Stream.REFERENCE_GROUPS)
+        self.cache: Responses | None = None
+        self.rollout: Responses | None = None
+        if run.groups == "cached":
+            self.cache = self.reference_groups(split.reference(slice(None)))
+
+    def reference_groups(self, reference: Policy) -> Responses:
+        """Fresh groups (1, B, G) of `reference` (1, B, A)."""
+        batch = reference.logits.shape[1]
+        if self.filtered:
+            return draw_filtered(reference, self._uniforms(self.reference_noise, batch, 1, self.size + 1))
+        return draw(reference, reference, self._uniforms(self.reference_noise, batch, self.size))
+
+    def take(self, batch: Tensor) -> None:
+        super().take(batch)
+        self.references = self.reference_groups(self.reference) if self.cache is None else self.cache[batch]
+        self.rollout = None
+
+    def regularization_gradient(self, policy: Policy) -> Tensor:
+        if self.rollout is None:
+            uniforms = self._uniforms(self.rollout_noise, policy.logits.shape[1], self.size)
+            self.rollout = draw(policy, self.reference, uniforms)
+        return method_logit_gradient(self.method, policy, self.references, self.rollout, self.betas, self.surrogate)
+
+    def _uniforms(self, noise, *shape: int) -> Tensor:
+        return torch.from_numpy(noise.random(shape)).to(self.betas.device)
+
+
+def _evaluated(config, task, mlp, metrics_of, runs, step) -> pd.DataFrame:
+    metrics = averages(mlp, task.test, partial(metrics_of, config))
+    require_finite(metrics, [(run.method, run.beta, run.seed) for run in runs], step)
+    return pd.DataFrame(metrics)
+
+
+def _metrics(config: SweepConfig, policy: Policy, reference: Policy, group_size: float) -> dict[str, Tensor]:
+    """The sweep's metrics and, of finite groups, the expected share that hold no correct response, (R, B) each."""
+    metrics = policy_metrics(config, policy, reference)
+    if math.isfinite(group_size):
+        metrics["zero_correct_rate"] = expected_zero_correct_rate(policy, int(group_size))
+    return metrics

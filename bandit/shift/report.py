@@ -1,0 +1,199 @@
+"""The tables of the task-shift lab as CSV, one page of Markdown, and a summary for the screen.
+
+Every interval is a 95% t-interval over the reported seeds; coefficients are chosen on the selection seeds alone.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from pathlib import Path
+
+import pandas as pd
+
+from cokl.support.statistics import markdown_table
+from bandit.shift import scores
+from bandit.shift.claims import Claim, judge
+from bandit.shift.config import ShiftConfig
+from bandit.shift.score import RUN
+from cokl import methods
+from cokl.support.files import write_text
+from cokl.support.options import require
+
+RAW = ["prior_correct", "new_correct"]
+NORMALIZED = ["retention", "adaptation", "overall"]
+DRIFTS = ["mass_drift", "correct_drift", "incorrect_drift"]
+
+_CAPTIONS = {
+    "table1_normalized": "Dual-anchor normalized scores (Table 1 in miniature): Base is 100 in retention and 0 in "
+    "adaptation, GRPO w/o KL the reverse; Overall is their mean. Setting best: each method at the coefficient with the "
+    "highest Overall on the selection seeds; matched: at the one whose adaptation there is closest to "
+    f"{scores.MATCHED_ADAPTATION:g}. Note: edge, the coefficient is the smallest or largest of its grid, so a better "
+    f"one may lie outside; missed, adaptation is more than {scores.MATCH_TOLERANCE:g} points from the target.",
+    "table1_raw": "The same unnormalized: probability of a correct answer on the prior and on the new task.",
+    "equal_adaptation": f"Retention where adaptation is {scores.MATCHED_ADAPTATION:g}, interpolated between two "
+    "neighbouring coefficients on the reported seeds; methods that never pass it are left out. The claims compare "
+    "these, which table1's nearest coefficients only approach.",
+    "beta_search": "Beta search: every coefficient, on the selection seeds, which choose, and on the reported ones.",
+    "kl_batch": "KL batch: prompts per update against scores on the reported seeds, at the coefficients that were "
+    "trained with more than one batch size.",
+    "zero_correct": "Expected share of rollout groups without a correct answer, mean over the evaluated steps after "
+    "the first, on the prompts that the method trains on: all of the buffer, or, filtered, those with a correct "
+    "reference response, which are easier; compare within one kind only.",
+    "decomposition": "Drift on the prior task at the end of training, Eq. 7 in nats: D_KL(base || policy) = mass + "
+    "correct + incorrect; correct_share is correct / (correct + mass). Prior correctness is itself the mean "
+    "correctness mass, so loss of mass is what lowers it; drift within the correct answers changes which are given.",
+}
+
+
+def require_scores(config: ShiftConfig) -> None:
+    """Raises InputError for an experiment whose results could not be scored or compared, and for unknown methods."""
+    for name in config.methods:
+        methods.get(name)
+    methods_text = ",".join(config.methods)
+    require("none" in config.methods, "methods", "none among them, GRPO w/o KL, which scores relate to", methods_text)
+    require(len(config.methods) > 1, "methods", "at least one regularizer besides none", methods_text)
+    require(config.selection_seeds > 0, "selection_seeds", "at least 1, to choose coefficients on", 0)
+
+
+def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Every table of the lab by file name, numbers with their NAME_half_width beside them.
+
+    Raises InputError if the shift table lacks the anchors or the selection seeds.
+    """
+    scored = scores.score(table)
+    scored["drift"] = scored[DRIFTS].sum(axis=1)
+    scored["correct_share"] = scored["correct_drift"] / (scored["correct_drift"] + scored["mass_drift"])
+    compared = scores.settings(scored)
+    last = scores.final(compared)
+    by = ["mode", "setting", "method", "beta", "kl_prompts", "edge", "missed"]
+    return {
+        "table1_normalized": scores.summarize(last, by, NORMALIZED),
+        "table1_raw": scores.summarize(last, by, RAW),
+        "equal_adaptation": scores.summarize(
+            scores.at_equal_adaptation(scored), ["mode", "method", "beta_below", "beta_above"], ["retention"]
+        ),
+        "beta_search": _beta_search(scored),
+        "kl_batch": _kl_batch(scored),
+        "zero_correct": _zero_correct(compared),
+        "decomposition": scores.summarize(
+            last[last["method"] != "base"], by[:5], ["conditional_kl", *DRIFTS, "drift", "correct_share"]
+        ),
+        "dynamics": scores.summarize(
+            compared[compared["setting"] == "best"], [*RUN, "step"], [*RAW, "conditional_kl", *DRIFTS]
+        ),
+    }
+
+
+def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
+    """Write each table as FOLDER/NAME.csv and all with the verdicts as FOLDER/results.md; returns the claims.
+
+    Raises InputError if the shift table lacks the anchors or the selection seeds.
+    """
+    made, claims = tables(table), judge(scores.score(table))
+    for name, frame in made.items():
+        write_text(csv_text(frame), folder / f"{name}.csv")
+    write_text(_page(table, made, claims), folder / "results.md")
+    return claims
+
+
+def summary(table: pd.DataFrame) -> str:
+    """The normalized table and the verdicts, for a terminal."""
+    lines = [_anchors(table), "", _readable(tables(table)["table1_normalized"]).to_string(index=False), ""]
+    for claim in judge(scores.score(table)):
+        verdict = claim.verdict if claim.verdict == "confirmed" else claim.verdict.upper()
+        said = f"{claim.statement} ({claim.counts})"
+        lines.append(textwrap.fill(said, 110, initial_indent=f"{verdict:13}", subsequent_indent=" " * 13))
+        lines += [textwrap.indent(str(measured), " " * 15) for measured in claim.measurements]
+    return "\n".join(lines)
+
+
+def _anchors(table: pd.DataFrame) -> str:
+    """What GRPO w/o KL forgets and learns: the denominators of all scores, with a warning where they may be zero."""
+    lines = []
+    for mode, rows in table.groupby("mode", sort=False):
+        forgotten, learned = scores.forgotten_and_learned(rows)
+        line = f"GRPO w/o KL ({mode}) forgets {number(*forgotten, 3)} of correctness and learns {number(*learned, 3)}."
+        if min(forgotten[0] - forgotten[1], learned[0] - learned[1]) <= 0:
+            line += " WARNING: not told from zero by these seeds, so that normalized scores mean nothing."
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def number(value: float, half_width: float, digits: int) -> str:
+    """ "value ± half-width", or the value alone where a single seed leaves the interval unknown; never "-0.000"."""
+    return f"{value:z.{digits}f}" + (f" ± {half_width:.{digits}f}" if math.isfinite(half_width) else "")
+
+
+def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
+    rows = scores.main_rows(scores.final(scored))
+    found = scores.summarize(rows, ["mode", "role", "method", "beta", "kl_prompts"], RAW + NORMALIZED)
+    for name, chosen in (
+        ("best", scores.best_coefficients(scored)),
+        ("matched", scores.matched_coefficients(scored)),
+    ):
+        places = pd.MultiIndex.from_frame(chosen[["mode", "method", "beta"]])
+        found[name] = pd.MultiIndex.from_frame(found[["mode", "method", "beta"]]).isin(places)
+    return found
+
+
+def _kl_batch(scored: pd.DataFrame) -> pd.DataFrame:
+    last = scores.final(scored[scored["role"] == "report"])
+    sizes = last.groupby(["mode", "method", "beta"])["kl_prompts"].transform("nunique")
+    return scores.summarize(last[sizes > 1].sort_values("kl_prompts", kind="stable"), RUN, RAW + NORMALIZED)
+
+
+def _zero_correct(compared: pd.DataFrame) -> pd.DataFrame:
+    trained = compared[(compared["step"] > 0) & compared["zero_correct_rate"].notna()]
+    by = ["mode", "setting", "method", "beta", "kl_prompts"]
+    rates = trained.groupby([*by, "seed"], sort=False)["zero_correct_rate"].mean().reset_index()
+    prompts = ["filtered" if methods.get(name).filtered else "all" for name in rates["method"]]
+    return scores.summarize(rates.assign(buffer=prompts), [*by, "buffer"], ["zero_correct_rate"])
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """Six significant digits; adding zero turns -0 into 0."""
+    numbers = frame.select_dtypes("float")
+    rounded = {str(name): numbers[name].round(9) + 0.0 for name in numbers}
+    return frame.assign(**rounded).to_csv(index=False, float_format="%.6g")
+
+
+def _readable(frame: pd.DataFrame) -> pd.DataFrame:
+    """Labels instead of names, and "value ± half-width" in one column."""
+    shown = frame.assign(method=[scores.label(name) for name in frame["method"]])
+    for name in {"beta", "beta_below", "beta_above", "kl_prompts"}.intersection(frame):
+        shown[name] = [f"{value:g}" for value in frame[name]]
+    for half_width in [name for name in frame if str(name).endswith("_half_width")]:
+        name = str(half_width).removesuffix("_half_width")
+        digits = 1 if name in NORMALIZED else 3
+        shown[name] = [number(*pair, digits) for pair in zip(frame[name], frame[half_width], strict=True)]
+        shown = shown.drop(columns=half_width)
+    if "missed" in shown:
+        shown["note"] = [_note(*flags) for flags in zip(frame["edge"], frame["missed"], strict=True)]
+        shown = shown.drop(columns=["edge", "missed"])
+    return shown
+
+
+def _note(edge: bool, missed: bool) -> str:
+    return ", ".join(word for word, holds in (("edge", edge), ("missed", missed)) if holds)
+
+
+def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim]) -> str:
+    counts = table.groupby("role")["seed"].nunique()
+    parts = [
+        "# Task-shift lab",
+        f"Reported seeds: {counts['report']}; selection seeds: {counts['selection']}, which only choose coefficients. "
+        "After a value, ± is the half-width of its 95% t-interval over the reported seeds.",
+        _anchors(table),
+        "## Claims of the paper",
+    ]
+    for claim in claims:
+        measured = "\n".join(f"- {measurement}" for measurement in claim.measurements)
+        parts += [f"### {claim.statement}", f"**{claim.verdict}** ({claim.counts})", measured]
+    for name, caption in _CAPTIONS.items():
+        shown = markdown_table(_readable(made[name])) if len(made[name]) else "No such runs.\n"
+        parts += [f"## {name}.csv", caption, shown]
+    parts.append(
+        "Over training: dynamics.csv, prior and new correctness and the drifts at each method's best coefficient.\n"
+    )
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"

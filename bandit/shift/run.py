@@ -1,0 +1,200 @@
+"""The task-shift lab: every mode, method, coefficient and seed, trained in stacks, saved as it is done."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import torch
+
+from bandit.engine.runs import code_of
+from bandit.shift.config import SHIFT_PRESETS, Mode, ShiftConfig
+from bandit.shift.tasks import parameter_count, shift_task
+from bandit.shift.plan import ShiftRun
+from bandit.shift.train import base_parameters, base_rows, train
+from cokl.support.results_folder import open_folder
+from cokl.support.workers import Work, Workers, one_thread
+from cokl import methods
+from cokl.support.errors import InputError
+from cokl.support.files import read_array, read_parquet, write_parquet
+from cokl.methods import Method
+
+COLUMNS = (
+    "seed",
+    "mode",
+    "method",
+    "beta",
+    "step",
+    "prior_correct",
+    "new_correct",
+    "conditional_kl",
+    "mass_drift",
+    "correct_drift",
+    "incorrect_drift",
+    "zero_correct_rate",
+    "role",
+    "kl_prompts",
+)
+
+# Stacked runs per process: enough to amortise a step's fixed cost, few enough for activations to stay in cache.
+_RUNS_PER_CHUNK = 12
+
+
+def shift(
+    config: ShiftConfig = SHIFT_PRESETS["paper"],
+    out: Path | str | None = None,
+    jobs: int | None = None,
+    backend: Literal["loky", "ray"] = "loky",
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Train everything that `config` asks for and return the tidy table, a row per evaluated step; see COLUMNS.
+
+    Rows of method "base" hold the base model, at step 0. role: "report", or "selection" for the seeds on which
+    coefficients are chosen. Rows of the KL-batch sweep differ from the others in kl_prompts, the prompts of the buffer
+    per update. out: folder to save in and to resume from, with shift.parquet at the end; None keeps nothing. jobs:
+    processes, by default one per core. backend: local processes, or a Ray cluster. progress: show bars.
+    Raises InputError for unknown methods and for a folder that cannot be used.
+    """
+    if out is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            return shift(config, temporary, jobs, backend, progress)
+    folder = Path(out)
+    runs = planned_runs(config)
+    open_folder(folder, {**config.as_dict(), "device": "cpu", "regularizer_code": regularizer_code(runs)})
+    table = train_plans({"": (config, runs)}, folder, jobs, backend, progress)[""]
+    write_parquet(table, folder / "shift.parquet")
+    return table
+
+
+def train_plans(
+    plans: Mapping[str, tuple[ShiftConfig, list[ShiftRun]]],
+    folder: Path,
+    jobs: int | None = None,
+    backend: Literal["loky", "ray"] = "loky",
+    progress: bool = True,
+) -> dict[str, pd.DataFrame]:
+    """Train what is missing of several configurations' runs and return each one's table; see COLUMNS.
+
+    plans: by the name of a subfolder, a configuration and its runs, of any seeds, modes, methods and coefficients. Runs
+    that differ in their coefficient only are trained as one stack. Every table has the base model's rows, too.
+    folder: where results are kept; the caller binds it to its configuration, with `open_folder`.
+    """
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs: expected at least 1, got {jobs}")
+    workers = Workers(backend, jobs)
+    bases = {
+        (name, seed): folder / name / "reference" / f"seed-{seed}.npy"
+        for name, (_, runs) in plans.items()
+        for seed in dict.fromkeys(run.seed for run in runs)
+    }
+    missing = [Work(_make_base, (plans[name][0], seed), path) for (name, seed), path in bases.items()]
+    workers.do(missing, len(missing), "base models", progress)
+    parameters = {
+        (name, seed): torch.from_numpy(read_array(path, (parameter_count(plans[name][0]),)))
+        for (name, seed), path in bases.items()
+    }
+
+    chunks = [
+        (name, chunk, folder / name / "runs" / f"{place:05d}-{_chunk_name(chunk[0])}.parquet")
+        for name, (_, runs) in plans.items()
+        for place, chunk in enumerate(_chunks(runs))
+    ]
+    works = [
+        Work(_make_chunk, (plans[name][0], chunk, parameters[name, chunk[0].seed]), path, len(chunk))
+        for name, chunk, path in chunks
+    ]
+    workers.do(works, sum(work.size for work in works), "runs", progress)
+
+    frames: dict[str, list[pd.DataFrame]] = {name: [] for name in plans}
+    with one_thread():
+        for (name, seed), base in parameters.items():
+            config = plans[name][0]
+            frames[name].append(base_rows(config, shift_task(config, seed, base)))
+    for name, _, path in chunks:
+        frames[name].append(read_parquet(path))
+    return {name: _in_order(pd.concat(frames[name], ignore_index=True), *plans[name]) for name in plans}
+
+
+def planned_runs(config: ShiftConfig) -> list[ShiftRun]:
+    """All runs of the lab, by seed, mode, method and coefficient. Raises InputError.
+
+    The KL-batch sweep concerns those of `config.kl_sweep_methods` that are trained at all, on the reported seeds.
+    """
+    chosen = [methods.get(name, config.regularizer_options) for name in config.methods]
+    for name in config.kl_sweep_methods:
+        if methods.get(name).regularizer is None:
+            raise InputError(f"kl_sweep_methods: expected methods with a regularizer, got {name}")
+    runs = []
+    for (seed, role), mode, method in itertools.product(config.roles.items(), config.modes, chosen):
+        if mode == "sampled":
+            method.streams()  # raises for a regularizer that cannot be sampled, before anything is trained
+        if method.regularizer is None:
+            settings = [(0.0, 0)]
+        else:
+            settings = [(beta, kl_prompts(config, method)) for beta in sorted(config.betas)]
+            if role == "report" and method.name in config.kl_sweep_methods:
+                settings += [(config.kl_sweep_beta, size) for size in config.kl_sweep]
+        runs += [ShiftRun(seed, mode, method, *setting) for setting in dict.fromkeys(settings)]
+    return runs
+
+
+def kl_prompts(config: ShiftConfig, method: Method) -> int:
+    """Prompts of the buffer per update outside the KL-batch sweep, 0 for unregularized RL (E.3).
+
+    As many as make `config.kl_groups` response groups; a regularizer that cannot be sampled counts as one stream.
+    """
+    if method.regularizer is None:
+        return 0
+    try:
+        streams = len(method.streams())
+    except InputError:
+        streams = 1
+    return max(1, config.kl_groups // streams)
+
+
+def regularizer_code(runs: list[ShiftRun]) -> dict[str, str]:
+    """A hash of each method's regularizer class, to bind a folder to."""
+    return code_of({run.method.name: run.method.regularizer for run in runs})
+
+
+def _chunks(runs: list[ShiftRun]) -> list[list[ShiftRun]]:
+    """Runs that are trained as one stack: those that differ in their coefficient only, at most so many."""
+
+    def key(run: ShiftRun) -> tuple[int, Mode, str, int]:
+        return run.seed, run.mode, run.method.name, run.kl_prompts
+
+    stacks: dict[tuple[int, Mode, str, int], list[ShiftRun]] = {}
+    for run in runs:
+        stacks.setdefault(key(run), []).append(run)
+    return [
+        piece.tolist()
+        for stack in stacks.values()
+        for piece in np.array_split(np.array(stack, dtype=object), -(-len(stack) // _RUNS_PER_CHUNK))
+    ]
+
+
+def _chunk_name(run: ShiftRun) -> str:
+    return f"seed-{run.seed}-{run.mode}-{run.method.name}-{run.kl_prompts}"
+
+
+def _make_base(config: ShiftConfig, seed: int) -> np.ndarray:
+    return base_parameters(config, seed).numpy()
+
+
+def _make_chunk(config: ShiftConfig, chunk: list[ShiftRun], parameters: torch.Tensor) -> pd.DataFrame:
+    return train(config, shift_task(config, chunk[0].seed, parameters), chunk)
+
+
+def _in_order(table: pd.DataFrame, config: ShiftConfig, runs: list[ShiftRun]) -> pd.DataFrame:
+    """The table's rows by seed, mode, method, KL prompts, coefficient and step, with their roles."""
+    names = dict.fromkeys(["base", *(run.method.name for run in runs)])
+    order = {method: place for place, method in enumerate(names)}
+    table = table.assign(role=table["seed"].map(config.roles))[list(COLUMNS)]
+    keys = table.assign(method=table["method"].map(order))
+    sorted_keys = keys.sort_values(["seed", "mode", "method", "kl_prompts", "beta", "step"])
+    return table.loc[sorted_keys.index].reset_index(drop=True)

@@ -1,0 +1,179 @@
+"""Scores of the task-shift lab: dual-anchor normalization (E.5), and the coefficients at which methods are compared.
+
+A shift table has a row per evaluated step: seed, mode, method, beta, step, prior_correct, new_correct, conditional_kl,
+mass_drift, correct_drift, incorrect_drift, zero_correct_rate, role and kl_prompts. Method "base" is the policy before
+the shift (step 0), "none" is GRPO without KL; role is "report", or "selection" for the seeds that only choose
+coefficients.
+
+Assumption beyond the paper: the anchors are means over seeds, and each seed's score is that of the linearised ratio, so
+that scores average to the ratio of means, intervals take in the spread of the anchors, and a seed that forgets little
+does not blow up.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pandas as pd
+
+from cokl.support.statistics import mean_and_half_width
+from cokl import methods
+from cokl.support.errors import InputError
+from cokl.metrics import dual_anchor
+
+RUN = ["mode", "method", "beta", "kl_prompts"]
+"""What names a run, up to its seed."""
+
+MATCHED_ADAPTATION = 90.0
+"""The common target: new-task correctness that is 10% of GRPO's gain short of GRPO's."""
+
+MATCH_TOLERANCE = 5.0
+"""A method whose adaptation on the selection seeds is further from the target has missed the match."""
+
+ANCHORS = ("base", "none")
+
+_SCORES = (("retention", "prior_correct", "none", "base"), ("adaptation", "new_correct", "base", "none"))
+
+
+def score(table: pd.DataFrame) -> pd.DataFrame:
+    """The shift table with columns retention, adaptation and their mean, overall; base 100 and GRPO 0 for retention.
+
+    Seeds of one role are normalized by their own anchors: choosing on the selection seeds sees no reported seed.
+    Raises InputError if an anchor is missing or the anchors coincide.
+    """
+    table = table.reset_index(drop=True)
+    scored, last = table.copy(), final(table)
+    seeds = ["mode", "role", "seed"]
+    anchors = {method: last[last["method"] == method].set_index(seeds) for method in ANCHORS}
+    place = pd.MultiIndex.from_frame(table[seeds])
+    for name, column, zero, hundred in _SCORES:
+        ends = {"zero": anchors[zero][column].reindex(place), "hundred": anchors[hundred][column].reindex(place)}
+        rows = table[[*RUN, "role", "step"]].assign(value=table[column], **{k: v.to_numpy() for k, v in ends.items()})
+        if rows[["zero", "hundred"]].isna().any(axis=None):
+            raise InputError("the shift table lacks base or none for some seeds; add none to the methods")
+        means = rows.groupby([*RUN, "role", "step"], dropna=False)[["value", "zero", "hundred"]].transform("mean")
+        ratio = dual_anchor(means["value"], means["zero"], means["hundred"], name)
+        residual = 100 * (rows["value"] - rows["zero"]) - ratio * (rows["hundred"] - rows["zero"])
+        scored[name] = ratio + residual / (means["hundred"] - means["zero"])
+    scored["overall"] = (scored["retention"] + scored["adaptation"]) / 2
+    return scored
+
+
+def label(method: str) -> str:
+    """How tables and figures call a method."""
+    return "Base" if method == "base" else methods.get(method).label
+
+
+def final(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each run's last step."""
+    return table[table["step"] == table.groupby([*RUN, "role", "seed"], dropna=False)["step"].transform("max")]
+
+
+def forgotten_and_learned(table: pd.DataFrame) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Prior correctness that GRPO w/o KL loses and new correctness that it gains, what all scores are divided by: means
+    over the reported seeds of a table of one mode, with the half-widths of their 95% intervals.
+    """
+    ends = final(table[table["role"] == "report"]).set_index("seed")
+    base, grpo = (ends[ends["method"] == method] for method in ANCHORS)
+    return (
+        mean_and_half_width(base["prior_correct"] - grpo["prior_correct"]),
+        mean_and_half_width(grpo["new_correct"] - base["new_correct"]),
+    )
+
+
+def main_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the coefficient search: what the selection seeds are trained with too, so not the KL-batch sweep."""
+    return table.merge(table.loc[table["role"] == "selection", RUN].drop_duplicates(), on=RUN)
+
+
+def best_coefficients(scored: pd.DataFrame) -> pd.DataFrame:
+    """For each mode and method the coefficient with the highest Overall on the selection seeds.
+
+    Columns: those of RUN; edge, whether it is the grid's smallest or largest; missed, always False.
+    """
+    means = _selection_means(scored)
+    return _chosen(means, means["overall"]).assign(missed=False)
+
+
+def matched_coefficients(scored: pd.DataFrame) -> pd.DataFrame:
+    """For each mode and regularized method the coefficient whose adaptation on the selection seeds is closest to 90.
+
+    Columns: those of RUN; edge; missed, whether it is further from the target than the tolerance.
+    """
+    means = _selection_means(scored)
+    means = means[~means["method"].isin(ANCHORS)]
+    distance = (means["adaptation"] - MATCHED_ADAPTATION).abs()
+    return _chosen(means.assign(missed=distance > MATCH_TOLERANCE), -distance)
+
+
+def at(scored: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
+    """The reported seeds' rows of the chosen coefficients, all steps, in the chosen order."""
+    return chosen.merge(scored[scored["role"] == "report"], on=RUN)
+
+
+def settings(scored: pd.DataFrame) -> pd.DataFrame:
+    """The reported seeds' rows at each method's best and at its matched coefficient, told apart by column setting."""
+    chosen = {"best": best_coefficients(scored), "matched": matched_coefficients(scored)}
+    return pd.concat([at(scored, rows).assign(setting=name) for name, rows in chosen.items()], ignore_index=True)
+
+
+def at_equal_adaptation(scored: pd.DataFrame) -> pd.DataFrame:
+    """The reported seeds' retention where their mean adaptation is 90, between two neighbouring coefficients.
+
+    Of several pairs that the mean passes 90 between, the one that retains most on the selection seeds. A seed's
+    retention is that of the line through the means, moved by how far the seed is from it, so that intervals take in the
+    noise of its adaptation. A method that never passes 90 has no rows. Columns: mode, method, beta_below, beta_above,
+    seed, retention.
+    """
+    last = main_rows(final(scored))
+    columns = ["mode", "method", "beta_below", "beta_above", "seed", "retention"]
+    frames = []
+    for (mode, method), runs in last.groupby(["mode", "method"], sort=False):
+        means = runs.groupby(["role", "beta"])[["retention", "adaptation"]].mean()
+        reported, selection = means.loc["report"], means.loc["selection"]
+        pairs = []
+        for below, above in itertools.pairwise(sorted(reported.index)):
+            excess, next_excess = reported.loc[[below, above], "adaptation"] - MATCHED_ADAPTATION
+            if excess * next_excess <= 0 and excess != next_excess:
+                weight = excess / (excess - next_excess)
+                ends = selection["retention"].loc[[below, above]]
+                pairs.append(((1 - weight) * ends[below] + weight * ends[above], below, above, weight))
+        if pairs:
+            _, below, above, weight = max(pairs)
+            seeds = runs[runs["role"] == "report"].set_index(["beta", "seed"])[["retention", "adaptation"]]
+            mixed = (1 - weight) * seeds.loc[below] + weight * seeds.loc[above]
+            rise = reported.loc[above] - reported.loc[below]
+            slope = rise["retention"] / rise["adaptation"]
+            retention = mixed["retention"] + slope * (MATCHED_ADAPTATION - mixed["adaptation"])
+            pair = {"mode": mode, "method": method, "beta_below": below, "beta_above": above}
+            frames.append(retention.rename("retention").reset_index().assign(**pair))
+    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+def summarize(rows: pd.DataFrame, by: list[str], columns: list[str]) -> pd.DataFrame:
+    """A row per group, in order of appearance: each column's mean over seeds, and COLUMN_half_width, 95% interval."""
+    names = [*by, *(name for column in columns for name in (column, f"{column}_half_width"))]
+    lines = []
+    for key, group in rows.groupby(by, sort=False, dropna=False):
+        line = dict(zip(by, key, strict=True))
+        for column in columns:
+            line[column], line[f"{column}_half_width"] = mean_and_half_width(group[column])
+        lines.append(line)
+    return pd.DataFrame(lines, columns=names)
+
+
+def _selection_means(scored: pd.DataFrame) -> pd.DataFrame:
+    rows = main_rows(final(scored[scored["role"] == "selection"]))
+    if rows.empty:
+        raise InputError("the shift table has no selection seeds, on which coefficients are chosen")
+    return rows.groupby(RUN, sort=False)[["retention", "adaptation", "overall"]].mean().reset_index()
+
+
+def _chosen(means: pd.DataFrame, merit: pd.Series) -> pd.DataFrame:
+    """Per mode and method the row of `means` with the highest merit, and whether it lies at an edge of its grid."""
+    groups = means.groupby(["mode", "method"], sort=False)["beta"]
+    low, high = groups.transform("min"), groups.transform("max")
+    edge = (low < high) & ((means["beta"] == low) | (means["beta"] == high))
+    best = merit.groupby([means["mode"], means["method"]], sort=False).idxmax()
+    kept = [*RUN, "edge", *(["missed"] if "missed" in means else [])]
+    return means.assign(edge=edge).loc[best, kept].reset_index(drop=True)

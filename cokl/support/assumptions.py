@@ -1,0 +1,90 @@
+"""Choices that the paper leaves open: each is a dataclass field whose docstring says what was chosen.
+
+`ASSUMPTIONS.md` is made from these fields: `python -m cokl.assumptions > ASSUMPTIONS.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import docstring_parser
+
+
+def assumption(default: Any, effect: str) -> Any:
+    """A dataclass field with `default` for something that the paper does not say.
+
+    effect: what changes when the choice changes. The docstring under the field says what is being chosen.
+    """
+    return dataclasses.field(default=default, metadata={"effect": effect})
+
+
+def assumptions_of(config_class: type) -> list[dataclasses.Field]:
+    """The fields of a dataclass that were declared with `assumption`, in order."""
+    return [field for field in dataclasses.fields(config_class) if "effect" in field.metadata]
+
+
+def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> str:
+    """A Markdown table over all assumptions of `config_classes`, and those that `modules` state in their docstrings."""
+    lines = [
+        "# What the paper leaves open",
+        "",
+        "Each row is a configuration field. Made from the code: `python -m cokl.assumptions > ASSUMPTIONS.md`.",
+        "",
+        "| field | default | what it decides | what changes with it |",
+        "|---|---|---|---|",
+    ]
+    for config_class in config_classes:
+        documented = docstring_parser.parse_from_object(config_class).params
+        choices = {parameter.arg_name: parameter.description for parameter in documented}
+        for field in assumptions_of(config_class):
+            name = f"`{config_class.__name__}.{field.name}`"
+            cells = (name, f"`{field.default}`", choices[field.name], field.metadata["effect"])
+            lines.append("| " + " | ".join(str(cell).replace("|", r"\|").replace("\n", " ") for cell in cells) + " |")
+    stated = [
+        f"- `{module.__name__}`: {' '.join(paragraph.split(':', 1)[1].split())}"
+        for module in modules
+        for paragraph in (module.__doc__ or "").split("\n\n")
+        if paragraph.startswith("Assumption beyond the paper:")
+    ]
+    if stated:
+        lines += ["", "Fixed in the code, not configurable:", "", *stated]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    from bandit.sweep import claims
+    from bandit.engine import environment, networks as mlp, sampled
+    from cokl.support import workers
+    from bandit.config import EnvironmentConfig
+    from bandit.sweep.config import SweepConfig
+    from bandit.finite_group import config as finite_group
+    from bandit.phase import score as phase
+    from bandit.shift import score as scores, tasks
+    from bandit.shift.config import ShiftConfig
+    from cokl import floor, methods, policy, regularizers
+    from cokl.groups import SurrogateConfig
+    from cokl.grpo import GRPOConfig
+    from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
+    from llm_bridge import buffer
+    from llm_bridge.rewards import score as reward, validation as reward_validation, verifier
+    from llm_bridge.report import tables
+    from llm_bridge.experiment.config import LLMConfig
+    from llm_bridge.data.prepare import DataConfig
+    from llm_bridge.tiny import language
+
+    configs = [
+        EnvironmentConfig,
+        SweepConfig,
+        ShiftConfig,
+        CorrectReverseKL,
+        SurrogateConfig,
+        GRPOConfig,
+        LLMConfig,
+        DataConfig,
+    ]
+    bridge = [buffer, verifier, reward, language, tables, reward_validation]
+    simulator = [environment, mlp, claims, workers, sampled, tasks, scores, phase, finite_group]
+    print(render(configs, [policy, regularizers, methods, floor, *simulator, *bridge]), end="")

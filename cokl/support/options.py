@@ -1,0 +1,48 @@
+"""What the configurations of all stages share: lists on the command line, and fields held to their types.
+
+Light: no heavy imports, since the command line loads it for help.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typeguard
+import tyro
+
+from cokl.support.errors import InputError
+
+
+def separated(parse: type, metavar: str) -> Any:
+    """Command-line syntax of a list: values separated by commas or spaces."""
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar=f"{metavar}[,{metavar}...]",
+        instance_from_str=lambda texts: tuple(parse(part) for text in texts for part in text.split(",") if part),
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda values: [",".join(str(value) for value in values)],
+    )
+
+
+def require_types(config: Any, prefix: str) -> None:
+    """Hold every field to its annotation, and every float to be finite."""
+    for name, hint in get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        try:
+            typeguard.check_type(value, hint)
+        except typeguard.TypeCheckError:
+            kind = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
+            require(False, f"{prefix}{name}", kind, repr(value))
+        for number in value if isinstance(value, tuple) else (value,):
+            require(not isinstance(number, float) or math.isfinite(number), f"{prefix}{name}", "finite numbers", number)
+
+
+def require(holds: bool, name: str, expected: str, got: Any) -> None:
+    if not holds:
+        raise InputError(f"{name}: expected {expected}, got {got}")
+
+
+Names = Annotated[tuple[str, ...], separated(str, "NAME")]
+Coefficients = Annotated[tuple[float, ...], separated(float, "BETA")]
+Integers = Annotated[tuple[int, ...], separated(int, "N")]

@@ -1,0 +1,162 @@
+"""Doing many pieces of work in processes, on this machine or on a Ray cluster, and saving each as it ends.
+
+Assumption beyond the paper: each process computes with one thread, so that results do not depend on the number of
+cores and a busy machine does not stall on thread hand-overs.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import joblib
+import numpy as np
+import pandas as pd
+import torch
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+from tqdm import tqdm
+
+from cokl.support.errors import InputError
+from cokl.support.files import write_atomically, write_parquet
+
+# A backend that cannot stream hands its results back after so many pieces per process.
+_PIECES_PER_WAVE = 4
+# A process that dies is replaced, unless so many die in a row without a piece of work being done.
+_DEATHS_IN_A_ROW = 3
+
+
+@dataclass(frozen=True)
+class Work:
+    """A pure function's call whose result, a table or an array, belongs in `path`; `size` is what the bar counts."""
+
+    function: Callable[..., pd.DataFrame | np.ndarray]
+    arguments: tuple[Any, ...]
+    path: Path
+    size: int = 1
+
+
+class Workers:
+    """Processes that do work: `jobs` of them, by default one per usable core or, with Ray, per core of the cluster."""
+
+    def __init__(self, backend: Literal["loky", "ray"], jobs: int | None) -> None:
+        self.backend = backend
+        self.jobs = jobs
+        self.options: dict[str, Any] = {}
+        if backend == "ray":
+            cluster_cores = _join_ray()
+            # A lost worker is replaced by Ray itself, which also runs its piece of work again.
+            self.options = {"ray_remote_args": {"max_restarts": -1, "max_task_retries": -1}}
+            self.jobs = jobs or cluster_cores
+        elif jobs is None:
+            self.jobs = usable_cores()
+
+    def do(self, works: list[Work], total: int, unit: str, progress: bool) -> None:
+        """Do what is not yet in its path; the bar starts with what an earlier call has left done."""
+        left = {index: work for index, work in enumerate(works) if not work.path.exists()}
+        if not left:
+            return
+        done = total - sum(work.size for work in left.values())
+        deaths = 0
+        with tqdm(total=total, initial=done, desc=unit, unit=unit[:-1], disable=not progress) as bar:
+            while left:
+                try:
+                    for index, result in self._results(list(left.items())):
+                        work = left.pop(index)
+                        _save(result, work.path)
+                        bar.update(work.size)
+                        deaths = 0
+                except TerminatedWorkerError as error:
+                    deaths += 1
+                    if deaths == _DEATHS_IN_A_ROW:
+                        raise InputError(
+                            f"worker processes died {deaths} times in a row, as they do when memory is short; "
+                            f"what is finished is saved, go on with fewer --jobs than {self.jobs}"
+                        ) from error
+                    print("note: a worker process died; its work is done again", file=sys.stderr)
+
+    def _results(self, works: list[tuple[int, Work]]) -> Iterator[tuple[int, Any]]:
+        """Results as they end, in any order, each with its work's index."""
+        if self.jobs == 1 and self.backend == "loky":
+            yield from (_perform(index, work, os.getpid()) for index, work in works)
+            return
+        with joblib.parallel_config(self.backend, n_jobs=self.jobs, **self.options):
+            parallel = joblib.Parallel(batch_size=1)
+            if parallel._backend.supports_return_generator:
+                streaming = joblib.Parallel(batch_size=1, return_as="generator_unordered")
+                yield from streaming(joblib.delayed(_perform)(*work, os.getpid()) for work in works)
+                return
+            wave = _PIECES_PER_WAVE * (self.jobs or 1)
+            for start in range(0, len(works), wave):
+                yield from parallel(
+                    joblib.delayed(_perform)(*work, os.getpid()) for work in works[start : start + wave]
+                )
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread and without autograd inside, as before outside."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _join_ray() -> int:
+    """Join the Ray cluster of RAY_ADDRESS, or start one here, and return its cores. Raises InputError without Ray."""
+    try:
+        import ray
+        from ray.util.joblib import register_ray
+    except ImportError as error:
+        raise InputError("backend: ray is not installed; install it with pip install 'cokl[cluster]'") from error
+    register_ray()
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    return int(ray.cluster_resources()["CPU"])
+
+
+@functools.cache
+def _end_with(parent: int) -> None:
+    """End this process when `parent`, the one that started it, has died, even by SIGKILL."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    if os.getppid() == parent:
+        threading.Thread(target=watch, daemon=True).start()
+
+
+def _perform(index: int, work: Work, driver: int) -> tuple[int, Any]:
+    _end_with(driver)
+    with one_thread():
+        return index, work.function(*work.arguments)
+
+
+def _save(result: pd.DataFrame | np.ndarray, path: Path) -> None:
+    if isinstance(result, pd.DataFrame):
+        write_parquet(result, path)
+    else:
+        write_atomically(path, lambda temporary: _save_array(result, temporary))
+
+
+def _save_array(array: np.ndarray, path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, array)

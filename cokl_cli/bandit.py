@@ -1,0 +1,203 @@
+"""Commands of `cokl bandit`. Light: heavy imports are inside `run`."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from bandit.sweep.config import PRESETS, SweepConfig
+from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
+from bandit.finite_group.config import FiniteGroupConfig
+from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
+from cokl.support.errors import InputError
+from cokl.support.options import Coefficients, Names, separated
+
+if TYPE_CHECKING:
+    from bandit.phase.config import Diagram
+
+_Numbers = Annotated[tuple[float, ...], separated(float, "VALUE")]
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """What every command that sweeps takes."""
+
+    preset: Literal["paper", "quick"] = "paper"
+    """Where all other defaults come from: the paper's settings, or a smaller experiment that ends within a minute."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder to save in and to resume from; runs/PRESET if not given."""
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Processes on a CPU; one per core if not given."""
+    backend: Literal["loky", "ray"] = "loky"
+    """Processes of this machine, or a Ray cluster: the one RAY_ADDRESS names, or else one started here."""
+    config: Annotated[SweepConfig, tyro.conf.arg(name="experiment")] = PRESETS["paper"]
+
+    @property
+    def folder(self) -> Path:
+        """Where results go."""
+        return self.out or Path("runs") / self.preset
+
+
+@dataclass(frozen=True)
+class Sweep(SweepOptions):
+    """Train every method, coefficient and seed; write the tidy table sweep.parquet. Goes on where it was stopped."""
+
+    csv: bool = False
+    """Write sweep.csv too."""
+
+    def run(self) -> int:
+        """Train what is missing and say where the table is."""
+        from bandit.sweep.run import sweep
+        from cokl.support.files import write_atomically
+
+        table = sweep(self.config, self.folder, self.jobs, self.backend)
+        print(f"{len(table)} rows: {self.folder / 'sweep.parquet'}")
+        if self.csv:
+            path = self.folder / "sweep.csv"
+            write_atomically(path, lambda temporary: table.to_csv(temporary, index=False))
+            print(f"and as text: {path}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """Judge each claim of the paper on a finished sweep; print the verdicts and write them as Markdown."""
+
+    results: Path = Path("runs/paper")
+    """Folder of a finished sweep."""
+
+    def run(self) -> int:
+        """Print the verdicts and write RESULTS/claims.md."""
+        from bandit.sweep.report import render_markdown, render_screen
+        from bandit.sweep.score import read_sweep
+        from cokl.support.files import write_text
+
+        table = read_sweep(self.results)
+        path = self.results / "claims.md"
+        write_text(render_markdown(table), path)
+        print(render_screen(table))
+        print(f"written to {path}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Train on one task, then on another with each method; write shift.parquet, tables and figures. Resumes."""
+
+    preset: Literal["paper", "quick"] = "paper"
+    """Where all other defaults come from: Appendix E.3 in miniature, or a smaller lab that ends within a minute."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder to save in and to resume from; runs/shift-PRESET if not given."""
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Processes; one per core if not given."""
+    backend: Literal["loky", "ray"] = "loky"
+    """Processes of this machine, or a Ray cluster: the one RAY_ADDRESS names, or else one started here."""
+    config: Annotated[ShiftConfig, tyro.conf.arg(name="experiment")] = SHIFT_PRESETS["paper"]
+
+    @property
+    def folder(self) -> Path:
+        """Where results go."""
+        return self.out or Path("runs") / f"shift-{self.preset}"
+
+    def run(self) -> int:
+        """Train what is missing, write the results, and say what was found and where it is."""
+        from bandit.shift.report import require_scores, summary, write
+        from bandit.shift.run import shift
+
+        require_scores(self.config)
+        table = shift(self.config, self.folder, self.jobs, self.backend)
+        write(table, self.folder)
+        print(summary(table))
+        print(f"{len(table)} rows: {self.folder / 'shift.parquet'}; tables and verdicts: {self.folder / 'results.md'}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Over two knobs of the task-shift lab, which method wins Overall, by how much, and why. Resumes."""
+
+    preset: Literal["paper", "quick"] = "paper"
+    """How many cells, and how large their experiments."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder to save in and to resume from; runs/phase-PRESET if not given."""
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Processes; one per core if not given."""
+    knobs: Names = ()
+    """Two of reference_correctness, correct_modes, cluster_overlap, correct_overlap, group_size, width, buffer_size and
+    correct_mass; the first two in expectations and cluster_overlap with group_size in samples if not given."""
+    mode: Literal["exact", "sampled"] = "exact"
+    """For knobs of your own: expectations over the action space, or sampled groups of responses."""
+    x_values: _Numbers = ()
+    """Values of the first knob; the preset's if not given."""
+    y_values: _Numbers = ()
+    """Values of the second knob; the preset's if not given."""
+    methods: Names = ()
+    """What competes, none (GRPO w/o KL) among it; the preset's if not given."""
+    betas: Coefficients = ()
+    """Coefficients of every method; the preset's if not given."""
+    seeds: int | None = None
+    """Reported seeds of a cell; the preset's if not given."""
+    steps: int | None = None
+    """Optimizer steps on the new task; the preset's if not given."""
+
+    @property
+    def folder(self) -> Path:
+        """Where results go."""
+        return self.out or Path("runs") / f"phase-{self.preset}"
+
+    def diagrams(self) -> list[Diagram]:
+        """What is asked for. Raises InputError for knobs that are not in the list."""
+        from bandit.phase.config import EXPERIMENTS, default_diagrams, diagram
+
+        asked = {"methods": self.methods, "betas": self.betas, "seeds": self.seeds, "steps": self.steps}
+        changes: dict[str, Any] = {name: value for name, value in asked.items() if value not in ((), None)}
+        if self.steps is not None:
+            changes["eval_interval"] = self.steps
+        experiment = dataclasses.replace(EXPERIMENTS[self.preset], **changes)
+        if len(self.knobs) == 2:
+            return [diagram(*self.knobs, self.mode, experiment, self.preset, self.x_values, self.y_values)]
+        if self.knobs or self.x_values or self.y_values:
+            raise InputError(
+                f"knobs: expected two names, got {','.join(self.knobs) or 'none'}; values need their knobs"
+            )
+        return default_diagrams(experiment, self.preset)
+
+    def run(self) -> int:
+        """Train what is missing, write every diagram, and say what was found and where it is."""
+        from bandit.phase.run import run
+
+        for name in run(self.diagrams(), self.folder, self.jobs):
+            page = self.folder / f"{name}.md"
+            print(page.read_text(encoding="utf-8"))
+            print(f"written to {page}\n")
+        return 0
+
+
+@dataclass(frozen=True)
+class FiniteGroup(SweepOptions):
+    """The finite-group lab: sampled surrogates for several G beside the exact objective, and the recovery measured."""
+
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder to save in and to resume from; runs/finite-group-PRESET if not given."""
+    config: Annotated[FiniteGroupConfig, tyro.conf.arg(name="experiment")] = FINITE_GROUP_PRESETS["paper"]
+
+    @property
+    def folder(self) -> Path:
+        return self.out or Path("runs") / f"finite-group-{self.preset}"
+
+    def run(self) -> int:
+        """Train what is missing, write the tables and print the summary."""
+        from bandit.finite_group.report import render_screen, write_tables
+        from bandit.finite_group.run import finite_group
+
+        metrics, recovery = finite_group(self.config, self.folder, self.jobs, self.backend)
+        print(render_screen(metrics, recovery))
+        for path in (self.folder / "finite_group.parquet", self.folder / "recovery.parquet"):
+            print(path)
+        for path in write_tables(metrics, recovery, self.folder):
+            print(path)
+        return 0

@@ -1,0 +1,218 @@
+"""Commands of `cokl llm` that run the experiment. Light: heavy imports are inside `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from cokl.support.options import Coefficients, Names, require, separated
+from llm_bridge.experiment.config import CONFIGS, PAPER_METHODS, REVERSE_FAMILY, SEARCHED_BETAS, SEARCHED_KL_PROMPTS, LLMConfig
+
+if TYPE_CHECKING:
+    from llm_bridge.experiment.stages import ChatRun, Experiment
+
+Counts = Annotated[tuple[int, ...], separated(int, "GROUPS")]
+Configuration = Literal["tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
+
+
+@dataclass(frozen=True)
+class ExperimentOptions:
+    """What every command on an experiment takes."""
+
+    overrides: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Options of VeRL in Hydra's syntax, such as actor_rollout_ref.actor.optim.lr=2e-6, for every job."""
+    config: Configuration = "tiny"
+    """The experiment: tiny trains on a laptop's CPU, the others are the paper's models on GPUs."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder to save in and to resume from; runs/llm-CONFIG if not given."""
+    data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Local copies of the data sets, for machines without internet."""
+    patience: float = 60.0
+    """Minutes without a line of output after which a job is ended as hung."""
+    settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = CONFIGS["tiny"]
+
+    def plan(self) -> Experiment:
+        """The experiment, not yet opened. Raises InputError for a wrong override."""
+        from llm_bridge.experiment.stages import Experiment
+        from llm_bridge.experiment.jobs import configured
+
+        require(self.patience > 0, "patience", "a number > 0", self.patience)
+        settings, overrides = configured(self.settings, self.overrides)
+        return Experiment(settings, self.folder, overrides, self.data_dir, 60 * self.patience)
+
+    @property
+    def folder(self) -> Path:
+        """Where results go."""
+        return (self.out or Path("runs") / f"llm-{self.config}").resolve()
+
+    def experiment(self, runs: Sequence[ChatRun] = ()) -> Experiment:
+        """The experiment, opened. Raises InputError for another experiment's folder, wrong versions, no GPU, and
+        options that VeRL or the joint loss would refuse in the math stage or in these chat runs.
+        """
+        from llm_bridge.experiment.versions import require_accelerator, require_versions
+
+        require_versions(self.settings.device)
+        require_accelerator(self.settings.device)
+        experiment = self.plan()
+        experiment.check(runs)
+        experiment.open()
+        return experiment
+
+
+@dataclass(frozen=True)
+class Run(ExperimentOptions):
+    """Everything: data, math stage, buffer, chat stage with each method, report. Goes on where it was stopped."""
+
+    methods: Names = PAPER_METHODS
+    """Methods of the chat stage: grpo (no regularizer), cokl_floor, and any regularizer with a sampled surrogate."""
+    search_betas: Coefficients = ()
+    """Train every regularized method with these coefficients too, for the coefficient search."""
+    search_kl_groups: Counts = ()
+    """Train CoKL with these many response groups per update too, half of them cached."""
+    paper_search: bool = False
+    """The searches of the paper: three coefficients for each family of methods, and CoKL with 16, 32 and 64 groups."""
+    dry_run: bool = False
+    """Show stages, VeRL's resolved configuration of each, rows per step and estimates; needs no GPU and no network."""
+
+    def run(self) -> int:
+        """Run what is missing, method by method, and write the report after each."""
+        _require_methods(self.methods)
+        runs = self.chat_runs()
+        if self.dry_run:
+            from llm_bridge.experiment.dry_run import describe
+
+            plan = self.plan()
+            print(describe(plan.config, plan.check(runs)))
+            return 0
+        experiment = self.experiment(runs)
+        for run in runs:
+            experiment.train_chat(*run)
+            _report(experiment, quiet=run != runs[-1])
+        return 0
+
+    def chat_runs(self) -> list[ChatRun]:
+        """Every method as configured, then the searches. Raises InputError for a value that cannot be trained with."""
+        from cokl import methods
+
+        for beta in self.search_betas:
+            require(beta > 0, "search_betas", "finite coefficients > 0", beta)
+        for groups in self.search_kl_groups:
+            require(groups > 0 and groups % 2 == 0, "search_kl_groups", "even numbers > 0", groups)
+        runs: list[ChatRun] = [(method, None, None) for method in self.methods]
+        for method in self.methods:
+            if methods.get(method).streams():
+                family = SEARCHED_BETAS["reverse" if method in REVERSE_FAMILY else "forward"]
+                betas = dict.fromkeys([*self.search_betas, *(family if self.paper_search else ())])
+                runs += [(method, beta, None) for beta in betas if beta != self.settings.beta(method)]
+        searched = [2 * prompts for prompts in SEARCHED_KL_PROMPTS] if self.paper_search else []
+        batches = dict.fromkeys([*self.search_kl_groups, *searched])
+        return runs + [("cokl", None, number) for number in batches if number != self.settings.kl_groups]
+
+
+@dataclass(frozen=True)
+class Prepare(ExperimentOptions):
+    """The data sets as VeRL reads them, with a manifest; for tiny, its tokenizer and starting model too."""
+
+    def run(self) -> int:
+        """Write ROOT/data unless it is there."""
+        experiment = self.plan()
+        experiment.open()
+        experiment.prepare()
+        print(f"data: {experiment.root / 'data'}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Train(ExperimentOptions):
+    """The math stage, or the chat stage with one method, and what it needs."""
+
+    stage: Literal["math", "chat"] = "chat"
+    """Which stage."""
+    method: str = "cokl"
+    """The method of the chat stage."""
+    beta: float | None = None
+    """Its coefficient; the configuration's if not given."""
+
+    def run(self) -> int:
+        """Train what is missing."""
+        _require_methods((self.method,))
+        if self.beta is not None:
+            require(self.beta > 0, "beta", "a finite coefficient > 0", self.beta)
+        experiment = self.experiment([(self.method, self.beta, None)] if self.stage == "chat" else [])
+        if self.stage == "math":
+            experiment.train_math()
+        else:
+            experiment.train_chat(self.method, self.beta)
+        return 0
+
+
+@dataclass(frozen=True)
+class BuildBuffer(ExperimentOptions):
+    """The reference-correct buffer of the math-stage model."""
+
+    def run(self) -> int:
+        """Fill it unless it is there and belongs to the model."""
+        experiment = self.experiment()
+        experiment.fill_buffer()
+        print(f"buffer: {experiment.root / 'buffer.parquet'}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Evaluate(ExperimentOptions):
+    """average@n of trained models on all sets, in jobs of their own; training ends with the same evaluation."""
+
+    methods: Names = ("base",)
+    """base (the math-stage model) and trained methods."""
+
+    def run(self) -> int:
+        """Evaluate each and report."""
+        experiment = self.experiment()
+        for name in self.methods:
+            experiment.evaluate(name)
+        return _report(experiment, quiet=False)
+
+
+@dataclass(frozen=True)
+class Report(ExperimentOptions):
+    """Tables and figures of whatever the experiment has finished: screen, Markdown, LaTeX, CSV."""
+
+    def run(self) -> int:
+        """Collect VeRL's logs into ROOT/results and write ROOT/report."""
+        return _report(self.plan(), quiet=False)
+
+
+def _report(experiment: Experiment, quiet: bool) -> int:
+    """Save results and tables; print the tables unless `quiet`."""
+    from llm_bridge.report.collect import collect
+    from llm_bridge.report.result_tables import result_tables
+    from llm_bridge.report.results import save_results
+    from llm_bridge.report.tables import to_screen, write_tables
+
+    results = collect(experiment.config, experiment.root)
+    folder = experiment.root / "report"
+    save_results(results, experiment.root / "results")
+    tables = result_tables(results)
+    write_tables(tables, folder)
+    if not quiet:
+        print("\n".join(map(to_screen, tables)))
+        print(f"written to {folder}")
+    return 0
+
+
+def _require_methods(names: tuple[str, ...]) -> None:
+    """Raises InputError for an unknown method, one without a surrogate, or none."""
+    from cokl import methods
+
+    require(len(names) > 0, "methods", "at least one name", "an empty list")
+    require(len(set(names)) == len(names), "methods", "different names", ",".join(names))
+    for name in names:
+        methods.get(name).streams()
+
+
+DEFAULTS = {name: {"config": name, "settings": config} for name, config in CONFIGS.items()}
+"""What the choice of a configuration decides on the command line."""

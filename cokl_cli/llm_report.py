@@ -1,0 +1,96 @@
+"""Commands of `cokl llm` that only read tables. Light: heavy imports are inside `run`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from cokl.support.options import Names
+
+
+@dataclass(frozen=True)
+class Normalize:
+    """Dual-anchor normalization of anyone's scores (E.5): math is 100 at `base` and 0 at `grpo`, chat the reverse."""
+
+    scores: tyro.conf.Positional[Path]
+    """CSV with the columns model, method, chat_val and the math columns; methods `base` and `grpo` are the anchors."""
+    math_columns: Names = ("math_val", "math500", "olympiad")
+    """Columns of math scores; their mean is Math Avg."""
+    out: Path | None = None
+    """Write the normalized table to this file as well: .csv with every digit, .md or .tex with marks."""
+
+    def run(self) -> int:
+        """Print the normalized table, and write it if asked to."""
+        from cokl.support.files import write_atomically, write_text
+        from cokl.support.options import require
+        from llm_bridge.report.csv_tables import read_csv
+        from llm_bridge.report.normalize import normalize, reversed_anchors
+        from llm_bridge.report.result_tables import normalized_table
+        from llm_bridge.report.tables import to_latex, to_markdown, to_screen
+
+        columns, out = self.math_columns, self.out
+        require(len(columns) > 0, "math-columns", "at least one column", "none")
+        require(len({*columns, "chat_val"}) == len(columns) + 1, "math-columns",
+                "different columns other than chat_val", ",".join(columns))  # fmt: skip
+        render = {".md": to_markdown, ".tex": to_latex}
+        require(out is None or out.suffix in (".csv", *render), "out", "a name that ends in .csv, .md or .tex", out)
+        scores = read_csv(self.scores, ("model", "method"), (*columns, "chat_val"), ("model", "method"))
+        table = normalized_table(normalize(scores, columns), reversed_anchors(scores, columns))
+        print(to_screen(table), end="")
+        if out is not None:
+            if out.suffix == ".csv":
+                write_atomically(out, lambda path: table.frame.to_csv(path, index=False))
+            else:
+                write_text(render[out.suffix](table), out)
+            print(f"written to {out}")
+        return 0
+
+
+@dataclass(frozen=True)
+class ValidateReward:
+    """How a reward agrees with independent ratings (F.2): correlations and pairwise agreement, with intervals."""
+
+    ratings: tyro.conf.Positional[Path]
+    """CSV with a row per response: prompt, reward, rating and, if known, length."""
+    resamples: int = 10_000
+    """Bootstrap resamples of the prompts."""
+    seed: int = 0
+    """Of the bootstrap's random numbers."""
+
+    def run(self) -> int:
+        """Print the statistics."""
+        from cokl.support.options import require
+        from llm_bridge.report.csv_tables import read_csv
+        from llm_bridge.rewards.validation import render, validate
+
+        require(self.resamples >= 100, "resamples", "at least 100", self.resamples)
+        require(self.seed >= 0, "seed", "at least 0", self.seed)
+        ratings = read_csv(self.ratings, ("prompt",), ("reward", "rating"), (), optional=("length",))
+        print(render(validate(ratings, self.resamples, self.seed)))
+        return 0
+
+
+@dataclass(frozen=True)
+class CheckPaper:
+    """Check the paper's LLM tables and the numbers that its text quotes against each other."""
+
+    def run(self) -> int:
+        """Print every check; what does not hold is a finding about the paper, not a failure of the command."""
+        import textwrap
+
+        from llm_bridge.paper.numbers import read_paper
+        from llm_bridge.paper.check import check_paper
+
+        checks = check_paper(read_paper())
+        for check in checks:
+            verdict = "held" if check.holds else "NOT HELD"
+            print(
+                textwrap.fill(
+                    f"{check.claim} ({check.source})", 110, initial_indent=f"{verdict:10}", subsequent_indent=" " * 10
+                )
+            )
+            print(textwrap.fill(check.measured, 110, initial_indent=" " * 12, subsequent_indent=" " * 12))
+        print(f"{sum(check.holds for check in checks)} of {len(checks)} held")
+        return 0

@@ -1,0 +1,158 @@
+"""Configurations of the LLM experiment (E.3): the paper's three models, and one that a laptop trains. No heavy imports.
+
+What the paper does not say is declared with `assumption`; ASSUMPTIONS.md lists these fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cokl.support.assumptions import assumption
+from cokl.support.errors import InputError
+from cokl.support.options import Names, require, require_types
+
+PAPER_METHODS = (
+    "grpo",
+    "reverse_kl",
+    "forward_kl",
+    "correct_reverse_kl",
+    "correct_forward_kl",
+    "cokl",
+    "cokl_without_term1",
+    "cokl_without_term2",
+    "cokl_floor",
+)
+"""The methods of the paper's tables; any regularizer with a sampled surrogate can join them."""
+
+REVERSE_FAMILY = ("reverse_kl", "correct_reverse_kl")
+SEARCHED_BETAS = {"reverse": (1e-3, 1e-2, 1.0), "forward": (0.1, 1.0, 10.0)}
+"""The coefficients that E.3 searches for the two families; "forward" also holds CoKL's of Figure 4."""
+SEARCHED_KL_PROMPTS = (8, 16, 32)
+"""The KL batch sizes of the paper's KL batch analysis."""
+
+MATH_SETS = ("math_val", "math500", "olympiad")
+EVALUATION_SETS = (*MATH_SETS, "chat_val")
+
+
+@dataclass(frozen=True)
+class LLMConfig:
+    """Numbers of one experiment; batch sizes count prompts, lengths count tokens."""
+
+    name: str
+    """How the command line calls it."""
+    model: str
+    """The starting model: a name on the hub or a folder; empty when the experiment makes its own."""
+    device: Literal["cuda", "cpu"]
+    """What VeRL trains on."""
+    accelerators: int
+    """Accelerators of a node."""
+    math_steps: int
+    """Steps of the math stage."""
+    chat_steps: int
+    """Steps of the chat stage."""
+    nodes: int = 1
+    """Nodes of the Ray cluster."""
+    chat_batch: int = 64
+    """Chat prompts per step."""
+    math_batch: int = assumption(64, "sets how much mathematics the model has seen when the chat stage starts")
+    """Math prompts per step of the math stage."""
+    group_size: int = 8
+    """Fresh rollouts per prompt, G, of both streams."""
+    reference_group_size: int = 8
+    """Cached reference responses per buffer prompt, G_ref."""
+    buffer_prompts: int = 512
+    """Prompts drawn for the buffer, before filtering."""
+    kl_groups: int = 16
+    """Response groups of the regularization minibatch: 16 prompts with one stream each, or 8 with both."""
+    learning_rate: float = 1e-6
+    """AdamW's learning rate in the chat stage."""
+    math_learning_rate: float = assumption(1e-6, "sets how far the math stage gets")
+    """AdamW's learning rate in the math stage."""
+    adam_betas: tuple[float, float] = (0.9, 0.95)
+    """Decay rates of AdamW's moments."""
+    weight_decay: float = 0.01
+    """AdamW's weight decay."""
+    max_prompt_length: int = assumption(2048, "longer prompts are left out of training and evaluation")
+    """Tokens of the longest prompt."""
+    max_response_length: int = 8192
+    """Tokens after which a response is cut off."""
+    thinking: bool = True
+    """Whether the chat template enables Qwen3's thinking mode."""
+    temperature: float = assumption(1.0, "exploration of the rollouts; the paper gives the evaluation's only")
+    """Sampling temperature of training rollouts and of the reference responses."""
+    eval_temperature: float = 0.7
+    """Sampling temperature of the evaluation, with top-p 1.0 and top-k -1."""
+    eval_samples: int = 8
+    """Responses per evaluated prompt (average@8)."""
+    eval_interval: int = 100
+    """Steps between evaluations during training; the last step is always evaluated."""
+    save_interval: int = 50
+    """Steps between checkpoints."""
+    loss_aggregation: Literal["token-mean", "seq-mean-token-mean"] = "seq-mean-token-mean"
+    """How VeRL averages the GRPO loss; Eq. 4 averages over a response's tokens first."""
+    optimizer_steps: int = assumption(1, "with more, later steps are off-policy and gamma is recomputed for each")
+    """Passes over a step's rollouts, mu of Algorithm 1."""
+    epsilon_is: float = assumption(0.2, "without effect while every optimizer step is on-policy")
+    """Clipping range of the sequence-level importance ratio (Eq. 15)."""
+    reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
+    """The chat reward; empty for the tiny experiment's programmatic one."""
+    loggers: Names = ("console", "file", "tensorboard")
+    """VeRL's loggers: console, file, tensorboard, wandb; "file" is what the report is made from."""
+    pretraining_steps: int = 0
+    """Supervised steps that make the tiny experiment's starting model; 0 where `model` names one."""
+    seed: int = 0
+    """Seed of data order, rollouts and buffer."""
+
+    def __post_init__(self) -> None:
+        require_types(self, "")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in ("pretraining_steps", "seed", "weight_decay") or isinstance(value, bool):
+                continue
+            if isinstance(value, int | float):
+                require(value > 0, field.name, "a number > 0", value)
+        require(self.kl_groups % 2 == 0, "kl_groups", "an even number, for CoKL weights two streams", self.kl_groups)
+        require("file" in self.loggers, "loggers", '"file" among them, which the report reads', ",".join(self.loggers))
+
+    def beta(self, method: str) -> float:
+        """The coefficient that E.3 settles on for a method."""
+        return 1e-3 if method in REVERSE_FAMILY else 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return dataclasses.asdict(self)
+
+
+CONFIGS: dict[str, LLMConfig] = {
+    "tiny": LLMConfig(
+        name="tiny",
+        model="",
+        device="cpu",
+        accelerators=1,
+        math_steps=50,
+        chat_steps=50,
+        chat_batch=16,
+        math_batch=16,
+        learning_rate=4e-4,
+        math_learning_rate=1.5e-4,
+        buffer_prompts=128,
+        max_prompt_length=40,
+        max_response_length=24,
+        eval_interval=25,
+        save_interval=10,
+        reward_model="",
+        pretraining_steps=1500,
+    ),
+    "qwen3-0.6b": LLMConfig("qwen3-0.6b", "Qwen/Qwen3-0.6B", "cuda", 8, math_steps=200, chat_steps=800),
+    "qwen3-1.7b": LLMConfig("qwen3-1.7b", "Qwen/Qwen3-1.7B", "cuda", 8, math_steps=200, chat_steps=600),
+    "qwen3-4b": LLMConfig("qwen3-4b", "Qwen/Qwen3-4B", "cuda", 8, math_steps=200, chat_steps=600),
+}
+
+
+def get(name: str) -> LLMConfig:
+    """The configuration called `name`. Raises InputError listing the known names."""
+    if name not in CONFIGS:
+        raise InputError(f"unknown configuration {name!r}; known: {', '.join(CONFIGS)}")
+    return CONFIGS[name]

@@ -1,0 +1,100 @@
+"""What a run would do, without doing it: stages, rows and tokens, memory, and VeRL's configuration of each job.
+
+Estimates are upper bounds: every prompt and every response is counted at its full length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llm_bridge.experiment.config import LLMConfig
+from llm_bridge.experiment.jobs import REWARD_SHARE, ROLLOUT_SHARE, Job
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes of a model, from its published config.json."""
+
+    parameters: float
+    layers: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+
+
+ARCHITECTURES = {
+    "Qwen/Qwen3-0.6B": Architecture(0.596e9, 28, 8, 128, 151_936),
+    "Qwen/Qwen3-1.7B": Architecture(1.721e9, 28, 8, 128, 151_936),
+    "Qwen/Qwen3-4B": Architecture(4.022e9, 36, 8, 128, 151_936),
+}
+REWARD_MODELS = {"Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": 7.5e9}
+"""Parameters; the classification head takes the place of the vocabulary's."""
+
+
+def describe(config: LLMConfig, planned: Sequence[tuple[Job, DictConfig]]) -> str:
+    """The whole plan as text; the first job's configuration in full, then what each next one changes."""
+    lines = [f"{config.name}: {len(planned)} jobs on {config.nodes} x {config.accelerators} {config.device}", ""]
+    tokens = config.max_prompt_length + config.max_response_length
+    width = max(len(job.name) for job, _ in planned)
+    for job, _ in planned:
+        rows = " + ".join(f"{count} {kind}" for kind, count in job.rows.items())
+        total = sum(job.rows.values())
+        amount = f"{job.steps} steps of" if job.steps else "one pass over"
+        groups = f"{total // config.group_size} groups, " if job.steps else ""
+        lines.append(
+            f"{job.name:<{width}}  {amount} {total} rows ({groups}{rows}), at most {total * tokens / 1e6:.2f} M tokens"
+            + (" each" if job.steps else "")
+        )
+    lines.append("VeRL's ppo_mini_batch_size below counts RL prompts; the trainer adds the KL groups to it.")
+    lines += ["", *_memory(config, tokens), ""]
+    before: dict[str, str] = {}
+    for job, composed in planned:
+        resolved = resolve(composed)
+        lines.append(f"== {job.name}: " + ("VeRL's configuration" if not before else "what differs from the job above"))
+        lines += [f"{key}: {value}" for key, value in resolved.items() if before.get(key) != value]
+        lines += [f"{key}: not set" for key in before if key not in resolved]
+        lines.append("")
+        before = resolved
+    return "\n".join(lines)
+
+
+def resolve(composed: DictConfig) -> dict[str, str]:
+    """VeRL's configuration of a job, an entry per leaf."""
+    from omegaconf import OmegaConf
+
+    return dict(_leaves(OmegaConf.to_container(composed), ""))
+
+
+def _leaves(value: object, path: str) -> list[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        return [leaf for key, inner in value.items() for leaf in _leaves(inner, f"{path}.{key}".lstrip("."))]
+    return [(path, str(value))]
+
+
+def _memory(config: LLMConfig, tokens: int) -> list[str]:
+    """Memory per accelerator in GiB, by what takes it."""
+    if config.model not in ARCHITECTURES:
+        return ["memory: below 2 GiB in all processes together" if config.device == "cpu" else "memory: unknown model"]
+    size, gib = ARCHITECTURES[config.model], 2**30
+    ranks = config.nodes * config.accelerators
+    state = 16 * size.parameters / ranks
+    logits = 2 * tokens * size.vocabulary * 4 * 3  # of one micro-batch, with their softmax and its gradient, in float32
+    per_token = 2 * size.layers * size.kv_heads * size.head_dim * 2
+    sequences = config.chat_batch * config.group_size / ranks
+    parts = {
+        f"weights, gradients and AdamW's moments, sharded over {ranks}": state,
+        f"the reverse KLs' reference policy, sharded over {ranks}": 4 * size.parameters / ranks,
+        f"logits of a micro-batch of {2 * tokens} tokens": logits,
+        f"vLLM's weights (all of its memory: {ROLLOUT_SHARE:.0%} of the accelerator's)": 2 * size.parameters,
+        f"KV cache of {sequences:.0f} full-length responses": sequences * tokens * per_token,
+    }
+    if config.reward_model in REWARD_MODELS:
+        weights = 2 * REWARD_MODELS[config.reward_model]
+        parts[f"the reward model's weights, while it scores (all of its memory: {REWARD_SHARE:.0%})"] = weights
+    width = max(map(len, parts))
+    return ["memory per accelerator, GiB:", *(f"  {part:<{width}}  {size / gib:6.1f}" for part, size in parts.items())]

@@ -1,0 +1,439 @@
+"""The paper's LLM tables and the numbers its text quotes, each recomputed from the others.
+
+A printed number stands for every number that rounds to it, either way at a half; a check holds if some choice of such
+numbers satisfies it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import pandas as pd
+
+from llm_bridge.report.normalize import normalize
+from llm_bridge.paper.numbers import AGGREGATES, Paper
+from llm_bridge.report.result_tables import ABLATION, ablation_table, floor_table, normalized_table, raw_table
+from llm_bridge.report.results import BASE, GRPO, MATH_COLUMNS
+from llm_bridge.report.tables import method_label
+
+HALF_UNIT = 0.005
+"""Scores are printed with two decimals."""
+_SLACK = 1e-9  # of floating point
+RESPONSES = {"math500": 500 * 8, "olympiad": 674 * 8}
+"""Responses behind an average@8: problems of Table E.2, eight responses each. MATH-Val's 8000 give any number."""
+FORWARD = ("forward_kl", "correct_forward_kl")
+REVERSE = ("reverse_kl", "correct_reverse_kl")
+
+
+@dataclass(frozen=True)
+class Check:
+    """What is checked, where the paper says so, whether it holds, and what was measured, exceptions first."""
+
+    claim: str
+    source: str
+    holds: bool
+    measured: str
+
+
+class Interval(NamedTuple):
+    """All numbers that a printed one, or something computed from printed ones, may stand for."""
+
+    low: float
+    high: float
+
+    def meets(self, other: Interval) -> bool:
+        return self.low <= other.high + _SLACK and other.low <= self.high + _SLACK
+
+
+def check_paper(paper: Paper) -> list[Check]:
+    """Every check, in the order of the paper's tables."""
+    return [check for group in _GROUPS for check in group(paper)]
+
+
+def printed(value: float, half_unit: float = HALF_UNIT) -> Interval:
+    """What rounds to `value`."""
+    return Interval(value - half_unit, value + half_unit)
+
+
+def mean(*intervals: Interval) -> Interval:
+    """Of independent numbers."""
+    lows, highs = zip(*intervals, strict=True)
+    return Interval(sum(lows) / len(lows), sum(highs) / len(highs))
+
+
+def normalized_interval(score: float, zero: float, hundred: float) -> Interval:
+    """100 (score - zero) / (hundred - zero) over all that the three printed numbers stand for: monotone in each, so its
+    extremes are at corners. Anything, where rounding may have made the anchors differ."""
+    if abs(hundred - zero) <= 2 * HALF_UNIT + _SLACK:
+        return Interval(-math.inf, math.inf)
+    corners = [100 * (s - z) / (h - z) for s, z, h in itertools.product(*map(printed, (score, zero, hundred)))]
+    return Interval(min(corners), max(corners))
+
+
+Scores = dict[str, dict[str, dict[str, float]]]
+"""By model, method and column."""
+
+
+def _nested(frame: pd.DataFrame) -> Scores:
+    scores: Scores = {}
+    for row in frame.to_dict("records"):
+        cells = {str(name): float(value) for name, value in row.items() if name not in ("model", "method")}
+        scores.setdefault(row["model"], {})[row["method"]] = cells
+    return scores
+
+
+def _cell(model: str, method: str, column: str) -> str:
+    return f"{model}, {method_label(method)}, {column}"
+
+
+def _exceptions(bad: list[str], total: int, of: str, remark: str = "") -> tuple[bool, str]:
+    """Verdict and measurement of a check over many cells."""
+    listed = "; ".join(bad)
+    counted = f"{total - len(bad)} of {total} {of}"
+    return not bad, "; ".join(part for part in (listed, counted, remark) if part)
+
+
+def _normalized_intervals(rows: dict[str, dict[str, float]]) -> dict[str, dict[str, Interval]]:
+    """By method and column, from the raw scores of a model by method and column."""
+    table = {}
+    for method, row in rows.items():
+        cells = {}
+        for column in (*MATH_COLUMNS, "chat_val"):
+            zero, hundred = (GRPO, BASE) if column in MATH_COLUMNS else (BASE, GRPO)
+            if method in (zero, hundred):
+                cells[column] = printed(100.0 * (method == hundred), 0)
+            else:
+                cells[column] = normalized_interval(row[column], rows[zero][column], rows[hundred][column])
+        cells["math_avg"] = mean(*(cells[column] for column in MATH_COLUMNS))
+        cells["overall"] = mean(cells["math_avg"], cells["chat_val"])
+        table[method] = cells
+    return table
+
+
+def normalization(paper: Paper) -> Iterator[Check]:
+    """The normalized table from the raw one."""
+    normalized, exact = _nested(paper.normalized), _nested(normalize(paper.raw, MATH_COLUMNS))
+    bad, total, widest, digits = [], 0, (0.0, ""), 0
+    for model, rows in _nested(paper.raw).items():
+        for method, cells in _normalized_intervals(rows).items():
+            for column, interval in cells.items():
+                value = normalized[model][method][column]
+                total += 1
+                digits += abs(exact[model][method][column] - value) <= HALF_UNIT + _SLACK
+                widest = max(widest, ((interval.high - interval.low) / 2, _cell(model, method, column)))
+                if not interval.meets(printed(value)):
+                    bad.append(
+                        f"{_cell(model, method, column)}: {value:.2f} printed, "
+                        f"{interval.low:.2f} to {interval.high:.2f} computed"
+                    )
+    remark = (
+        f"{digits} are what the printed raw scores give, to the digit; those determine a cell up to "
+        f"+-{widest[0]:.2f} ({widest[1]})"
+    )
+    yield Check(
+        "Every normalized cell and average follows from the raw scores, within rounding",
+        "Tables dual-anchor-original-results, dual-anchor-normalized-results; E.5",
+        *_exceptions(bad, total, "cells", remark),
+    )
+
+
+def averages(paper: Paper) -> Iterator[Check]:
+    """Math Avg. and Overall of each table from its own cells."""
+    for name in ("raw", "normalized", "ablation", "floor"):
+        frame = getattr(paper, name)
+        bad, total = [], 0
+        for row in frame.to_dict("records"):
+            wanted = {}
+            if name in ("raw", "normalized"):
+                wanted["math_avg"] = mean(*(printed(row[column]) for column in MATH_COLUMNS))
+            wanted["overall"] = mean(printed(row["math_avg"]), printed(row["chat_val"]))
+            for column, interval in wanted.items():
+                total += 1
+                if not interval.meets(printed(row[column])):
+                    bad.append(
+                        f"{_cell(row['model'], row['method'], column)}: {row[column]:.2f} printed, "
+                        f"{interval.low:.3f} to {interval.high:.3f} computed"
+                    )
+        yield Check(f"Averages of the {name} table", f"table {name}", *_exceptions(bad, total, "averages"))
+
+
+def representable(paper: Paper) -> Iterator[Check]:
+    """Whether a raw score can be an average@8 over its benchmark's problems."""
+    for column, responses in RESPONSES.items():
+        bad = []
+        for row in paper.raw.to_dict("records"):
+            low, high = printed(row[column])
+            below = math.floor(high * responses / 100 + _SLACK)
+            if below < low * responses / 100 - _SLACK:
+                bad.append(
+                    f"{_cell(row['model'], row['method'], column)}: {row[column]:.2f} printed, neighbours are "
+                    f"{below}/{responses} = {100 * below / responses:.4f} and {100 * (below + 1) / responses:.4f}"
+                )
+        yield Check(
+            f"Every {column} score is a number of correct responses out of {responses}",
+            "Table dual-anchor-original-results; E.2; average@8",
+            *_exceptions(bad, len(paper.raw), "scores"),
+        )
+
+
+def marks(paper: Paper) -> Iterator[Check]:
+    """Bold and underlined cells; the floor's table marks only the best."""
+    tables = {
+        "raw": raw_table(paper.raw),
+        "normalized": normalized_table(paper.normalized),
+        "ablation": ablation_table(paper.ablation),
+        "floor": floor_table(paper.floor),
+    }
+    cell = ["model", "method", "column"]
+    for name, table in tables.items():
+        found = table.frame[["model", "method"]].join(table.marks().drop(columns=["model", "method"]))
+        long = found.melt(["model", "method"], var_name="column", value_name="mark")
+        wanted = long[long["mark"].isin(["best"] if name == "floor" else ["best", "second"])]
+        ours = {tuple(row): mark for *row, mark in wanted[[*cell, "mark"]].to_numpy().tolist()}
+        theirs_frame = paper.marks[paper.marks["table"] == name]
+        theirs = {tuple(row): mark for *row, mark in theirs_frame[[*cell, "mark"]].to_numpy().tolist()}
+        bad = [
+            f"{_cell(*key)}: marked {theirs.get(key, 'not at all')}, is {ours.get(key, 'neither')}"
+            for key in sorted(ours.keys() | theirs.keys())
+            if ours.get(key) != theirs.get(key)
+        ]
+        yield Check(
+            f"Best and second-best marks of the {name} table",
+            f"table {name} and its caption",
+            *_exceptions(bad, len(ours), "marks"),
+        )
+
+
+def _score(rows: dict[str, dict[str, float]], column: str, method: str) -> float:
+    return rows[method][column]
+
+
+def _gains(table: pd.DataFrame) -> dict[str, tuple[float, str]]:
+    """By model: CoKL's Overall minus that of the strongest baseline, and that baseline."""
+    gains = {}
+    for model, rows in _nested(table).items():
+        strongest = max((GRPO, *REVERSE, *FORWARD), key=partial(_score, rows, "overall"))
+        gains[model] = (rows["cokl"]["overall"] - rows[strongest]["overall"], strongest)
+    return gains
+
+
+def _quoted(paper: Paper, quote: str) -> dict[str, float]:
+    rows = paper.quotes[paper.quotes["quote"] == quote]
+    return dict(zip(rows["model"], rows["value"], strict=True))
+
+
+def text_on_gains(paper: Paper) -> Iterator[Check]:
+    """Main Results and E.5."""
+    normalized, raw = _gains(paper.normalized), _gains(paper.raw)
+    quoted = _quoted(paper, "gain_over_strongest_baseline")
+    said = [f"{model}: {value:.2f} quoted, {normalized[model][0]:.2f} in the table" for model, value in quoted.items()
+            if abs(normalized[model][0] - value) > _SLACK]  # fmt: skip
+    yield Check(
+        "CoKL's Overall is higher than the strongest baseline's by the quoted points",
+        "Main Results",
+        *_exceptions(said, len(quoted), "gains"),
+    )
+    lines = {
+        kind: ", ".join(f"{model} {gain:+.2f} over {method_label(name)}" for model, (gain, name) in gains.items())
+        for kind, gains in (("normalized", normalized), ("raw", raw))
+    }
+    for kind, gains in (("normalized", normalized), ("raw", raw)):
+        yield Check(
+            f"CoKL has the highest {kind} Overall at every scale",
+            "Main Results",
+            all(gain > 0 for gain, _ in gains.values()),
+            lines[kind],
+        )
+    drops = _math_drops(paper)
+    by_drop = sorted(drops, key=lambda model: -drops[model][0])
+    for kind, gains in (("normalized", normalized), ("raw", raw)):
+        ordered = [gains[model][0] for model in by_drop]
+        yield Check(
+            f"CoKL's advantage in {kind} Overall is the larger, the more GRPO w/o KL forgets",
+            "E.5: most pronounced under high forgetting pressure",
+            all(one > other for one, other in itertools.pairwise(ordered)),
+            ", ".join(f"{model} {gains[model][0]:+.2f} at a drop of {drops[model][0]:.1f}%" for model in by_drop),
+        )
+
+
+def _math_drops(paper: Paper) -> dict[str, tuple[float, Interval]]:
+    """By model: how much of the base's raw Math Avg. GRPO w/o KL loses, in percent, and what rounding allows."""
+    drops = {}
+    for model, rows in _nested(paper.raw).items():
+        score = {method: rows[method]["math_avg"] for method in (BASE, GRPO)}
+        base, grpo = printed(score[BASE]), printed(score[GRPO])
+        low, high = 100 * (1 - grpo.high / base.low), 100 * (1 - grpo.low / base.high)
+        drops[model] = (100 * (1 - score[GRPO] / score[BASE]), Interval(low, high))
+    return drops
+
+
+def text_on_forgetting(paper: Paper) -> Iterator[Check]:
+    """E.5 and Main Results."""
+    drops, quoted = _math_drops(paper), _quoted(paper, "math_drop_of_grpo_percent")
+    bad = [
+        f"{model}: {value:.1f}% quoted, {drops[model][0]:.2f}% in the table"
+        for model, value in quoted.items()
+        if not drops[model][1].meets(printed(value, 0.05))
+    ]
+    measured = ", ".join(f"{model} {drop:.2f}%" for model, (drop, _) in drops.items())
+    yield Check(
+        "GRPO w/o KL loses the quoted share of the base's raw Math Avg.", "E.5",
+        *_exceptions(bad, len(quoted), "shares", measured),
+    )  # fmt: skip
+    scores = _nested(paper.normalized)
+    groups = {
+        "all": (*REVERSE, *FORWARD, "cokl"),
+        "without full reverse KL": ("correct_reverse_kl", *FORWARD, "cokl"),
+        "forward KLs and CoKL": (*FORWARD, "cokl"),
+    }
+    spreads: dict[str, dict[str, float]] = {}
+    for label, names in groups.items():
+        overall = {model: [rows[name]["overall"] for name in names] for model, rows in scores.items()}
+        spreads[label] = {model: max(values) - min(values) for model, values in overall.items()}
+    largest = list(scores)[-1]
+    worst = min(groups["all"], key=lambda name: scores[largest][name]["overall"])
+    listed = (
+        f"{label}: " + ", ".join(f"{model} {spread:.2f}" for model, spread in by_model.items())
+        for label, by_model in spreads.items()
+    )
+    yield Check(
+        f"All regularized methods converge at {largest}: their normalized Overall spreads least there",
+        "E.5",
+        min(spreads["all"], key=lambda model: spreads["all"][model]) == largest,
+        f"{method_label(worst)} has {scores[largest][worst]['overall']:.2f}; highest minus lowest: {'; '.join(listed)}",
+    )
+    retention = {
+        model: (min(rows[name]["math_avg"] for name in FORWARD), max(rows[name]["math_avg"] for name in REVERSE))
+        for model, rows in scores.items()
+    }
+    yield Check(
+        "The forward-KL variants retain more math than the reverse-KL variants at every scale",
+        "Main Results",
+        all(low > high for low, high in retention.values()),
+        ", ".join(f"{model}: at least {low:.2f}, at most {high:.2f}" for model, (low, high) in retention.items()),
+    )
+
+
+def text_on_normalization(paper: Paper) -> Iterator[Check]:
+    """Whether raw and normalized tables tell the same."""
+    raw, normalized = _nested(paper.raw), _nested(paper.normalized)
+    for column, name in (("math_avg", "Math Avg."), ("overall", "Overall")):
+        bad = []
+        for model in raw:
+            orders = [
+                sorted((*REVERSE, *FORWARD, "cokl"), key=partial(_score, table[model], column), reverse=True)
+                for table in (raw, normalized)
+            ]
+            if orders[0] != orders[1]:
+                first, second = (" > ".join(map(method_label, order)) for order in orders)
+                bad.append(f"{model}: raw {first}; normalized {second}")
+        yield Check(
+            f"Raw and normalized {name} put the regularized methods in the same order",
+            "E.5: robustness of the aggregation",
+            *_exceptions(bad, len(raw), "scales"),
+        )
+
+
+def ablations(paper: Paper) -> Iterator[Check]:
+    """The ablation and floor tables against the main one and the text."""
+    main, ablation, floor = (_nested(table) for table in (paper.normalized, paper.ablation, paper.floor))
+    for name, table in (("ablation", ablation), ("floor", floor)):
+        bad = [
+            f"{_cell(model, 'cokl', column)}: {rows['cokl'][column]:.2f} there, "
+            f"{main[model]['cokl'][column]:.2f} in the main table"
+            for model, rows in table.items()
+            for column in AGGREGATES
+            if rows["cokl"][column] != main[model]["cokl"][column]
+        ]
+        yield Check(
+            f"CoKL's rows of the {name} table are the main table's",
+            f"table {name}",
+            *_exceptions(bad, len(table) * len(AGGREGATES), "cells"),
+        )
+    ((model, rows),) = ablation.items()
+    full, without1, without2 = (rows[name] for name in ABLATION)
+    replay = {column: main[model]["correct_forward_kl"][column] for column in AGGREGATES}
+    yield Check(
+        "w/o term 2 is correct-only forward KL, to every printed digit",
+        "Ablation: removing the second term reduces to Correct-only Forward-KL",
+        without2 == replay,
+        " and ".join(" / ".join(f"{value:.2f}" for value in row.values()) for row in (without2, replay)),
+    )
+    yield Check(
+        "w/o term 1 loses the math ability, and w/o term 2 is worse than CoKL on chat",
+        "Ablation",
+        without1["math_avg"] < min(full["math_avg"], without2["math_avg"]) and without2["chat_val"] < full["chat_val"],
+        f"math {without1['math_avg']:.2f} against {full['math_avg']:.2f}; "
+        f"chat {without2['chat_val']:.2f} against {full['chat_val']:.2f}",
+    )
+    for claim, column, holds in (
+        ("gives no consistent gain in retention", "math_avg", lambda changes: min(changes) <= 0),
+        ("restricts adaptation at every scale", "chat_val", lambda changes: max(changes) < 0),
+        ("reduces the Overall at every scale", "overall", lambda changes: max(changes) < 0),
+    ):
+        change = {model: rows["cokl_floor"][column] - rows["cokl"][column] for model, rows in floor.items()}
+        yield Check(
+            f"The floor {claim}",
+            "Batch-Level Correctness Floor",
+            holds(change.values()),
+            ", ".join(f"{model} {value:+.2f}" for model, value in change.items()),
+        )
+
+
+def zero_correct(paper: Paper) -> Iterator[Check]:
+    """E.4."""
+    table = {model: rows["cokl"] for model, rows in _nested(paper.zero_correct).items()}
+    sums = {model: row["zero_correct"] + row["at_least_one"] for model, row in table.items()}
+    bad = [f"{model}: {total:.2f}%" for model, total in sums.items() if abs(total - 100) > 2 * HALF_UNIT + _SLACK]
+    yield Check(
+        "Groups with and without a correct response are all groups", "E.4", *_exceptions(bad, len(table), "models")
+    )
+    rates = {model: row["zero_correct"] for model, row in table.items()}
+    quoted = _quoted(paper, "zero_correct_percent")
+    bad = [
+        f"{model}: {value:.2f}% quoted, {rates[model]:.2f}% in the table"
+        for model, value in quoted.items()
+        if rates[model] != value
+    ]
+    yield Check(
+        "The quoted rates of zero-correct groups are the table's", "E.4", *_exceptions(bad, len(quoted), "rates")
+    )
+    yield Check(
+        "Most groups use both terms, and the rate of zero-correct groups falls with the model's size",
+        "E.4",
+        max(rates.values()) < 50 and all(one > other for one, other in itertools.pairwise(rates.values())),
+        ", ".join(f"{model} {rate:.2f}%" for model, rate in rates.items()),
+    )
+
+
+def costs(paper: Paper) -> Iterator[Check]:
+    """F.1."""
+    (table,) = _nested(paper.cost).values()
+    seconds = {method: row["first_step_seconds"] for method, row in table.items()}
+    others = [seconds[method] for method in (*REVERSE, *FORWARD)]
+    yield Check(
+        "CoKL's first step takes within 10% of the other KL methods' times",
+        "F.1: remains comparable",
+        seconds["cokl"] <= 1.1 * max(others),
+        f"{seconds['cokl']:.1f} s, the others {min(others):.1f} to {max(others):.1f}; "
+        f"{100 * (seconds['cokl'] / max(others) - 1):.1f}% above the next and "
+        f"{100 * (seconds['cokl'] / seconds[GRPO] - 1):.1f}% above GRPO w/o KL",
+    )
+    lengths = [row["mean_length"] for method, row in table.items() if method != GRPO]
+    yield Check(
+        "Steps with math data have longer responses than GRPO w/o KL's",
+        "F.1",
+        min(lengths) > table[GRPO]["mean_length"],
+        f"{table[GRPO]['mean_length']:.0f} against {min(lengths):.0f} to {max(lengths):.0f} tokens",
+    )
+
+
+_GROUPS: tuple[Callable[[Paper], Iterator[Check]], ...] = (
+    normalization, averages, representable, marks, text_on_gains, text_on_forgetting, text_on_normalization, ablations,
+    zero_correct, costs,
+)  # fmt: skip

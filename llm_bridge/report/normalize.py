@@ -1,0 +1,69 @@
+"""Raw scores on the dual-anchor scale, with the paper's averages (E.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from cokl.support.errors import InputError
+from cokl.methods import UNREGULARIZED
+from cokl.metrics import dual_anchor
+from llm_bridge.report.results import BASE
+
+AVERAGES = ("math_avg", "overall")
+
+
+def with_averages(scores: pd.DataFrame, math_columns: Sequence[str]) -> pd.DataFrame:
+    """model, method, math columns, math_avg (their mean), chat_val, overall (the mean of math_avg and chat_val)."""
+    math_average = scores[list(math_columns)].mean(axis=1)
+    frame = scores.assign(math_avg=math_average, overall=(math_average + scores["chat_val"]) / 2)
+    return frame[["model", "method", *math_columns, "math_avg", "chat_val", "overall"]]
+
+
+def normalize(scores: pd.DataFrame, math_columns: Sequence[str]) -> pd.DataFrame:
+    """Every score between the anchors of its model, in percent, and the averages of the normalized scores.
+
+    scores: a row per (model, method), with `math_columns` and `chat_val`, on any scale. Math is 100 at `base` and 0 at
+    `grpo` (or `none`), chat the reverse. Rows stay in order, models together. Raises InputError where a model lacks an
+    anchor or has two, and where its anchors coincide.
+    """
+    normalized = []
+    for model, rows in scores.groupby("model", sort=False):
+        base = _anchor(rows, str(model), (BASE,))
+        unregularized = _anchor(rows, str(model), UNREGULARIZED)
+        columns = {
+            **{
+                name: dual_anchor(rows[name], unregularized[name], base[name], f"{model}, {name}")
+                for name in math_columns
+            },
+            "chat_val": dual_anchor(
+                rows["chat_val"], base["chat_val"], unregularized["chat_val"], f"{model}, chat_val"
+            ),
+        }
+        normalized.append(rows.assign(**columns))
+    return with_averages(pd.concat(normalized, ignore_index=True), math_columns)
+
+
+def reversed_anchors(scores: pd.DataFrame, math_columns: Sequence[str]) -> list[str]:
+    """A line for each model and column whose anchors are the wrong way round: nothing was forgotten, or learned."""
+    lines = []
+    for model, rows in scores.groupby("model", sort=False):
+        base = _anchor(rows, str(model), (BASE,))
+        unregularized = _anchor(rows, str(model), UNREGULARIZED)
+        lines += [
+            f"{model}: GRPO w/o KL lost nothing on {name}, so a high normalized score there means a lower raw one"
+            for name in math_columns
+            if unregularized[name] > base[name]
+        ]
+        if unregularized["chat_val"] < base["chat_val"]:
+            lines.append(f"{model}: GRPO w/o KL gained nothing on chat_val, so a high score there means a lower reward")
+    return lines
+
+
+def _anchor(rows: pd.DataFrame, model: str, names: Sequence[str]) -> pd.Series:
+    found = rows[rows["method"].isin(names)]
+    if len(found) != 1:
+        count = "no row" if found.empty else "more than one row"
+        raise InputError(f"{model}: {count} for the anchor method {' or '.join(reversed(names))}; expected one")
+    return found.iloc[0]

@@ -1,0 +1,104 @@
+"""What an experiment measured, as four tidy tables in one folder: what the report's tables and figures are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from cokl.support.errors import InputError
+from cokl.support.files import write_atomically
+from llm_bridge.report.csv_tables import read_csv
+
+MATH_COLUMNS = ("math_val", "math500", "olympiad")
+BASE = "base"
+"""The method name of the model after the math stage, before the chat stage."""
+GRPO = "grpo"
+"""The method name of the chat stage without a regularizer."""
+
+
+def _columns(*names: str) -> pd.DataFrame:
+    return pd.DataFrame(columns=list(names))
+
+
+@dataclass(frozen=True)
+class Results:
+    """Tables of an experiment. Any may be empty and any method may be missing: the report then says what it lacks.
+
+    In all of them `model` (e.g. "Qwen3-0.6B") and `method` are text; `method` is "base", "grpo", a regularizer's name
+    or that name with "_floor". `beta` is the regularizer's coefficient and `kl_prompts` the prompts of its minibatch,
+    both 0 for base and grpo.
+    """
+
+    scores: pd.DataFrame
+    """Final evaluation, a row per (model, method, beta, kl_prompts): `main` (1 for the one setting of a model's method
+    that the main tables show, 0 for the other settings of a sweep over the coefficient or batch size), `math_columns`
+    (average@8 accuracy, in percent), `chat_val` (mean reward)."""
+    dynamics: pd.DataFrame = field(
+        default_factory=lambda: _columns("model", "method", "beta", "kl_prompts", "step", "math_val", "chat_val")
+    )
+    """Validation during the chat stage, a row per (model, method, beta, kl_prompts, step): `math_val` in percent,
+    `chat_val` the mean reward. Step 0 is before the first update."""
+    zero_correct: pd.DataFrame = field(
+        default_factory=lambda: _columns("model", "method", "groups", "zero_correct_groups")
+    )
+    """Current-policy rollout groups on regularization prompts over the whole chat stage, a row per (model, method):
+    their number and the number of those without a correct response (E.4)."""
+    costs: pd.DataFrame = field(
+        default_factory=lambda: _columns("model", "method", "first_step_seconds", "mean_length")
+    )
+    """A row per (model, method): wall-clock seconds of the first chat step, and the mean length in tokens of that
+    step's responses, of both streams (F.1)."""
+    math_columns: tuple[str, ...] = MATH_COLUMNS
+    """Which columns of `scores` are math benchmarks."""
+
+    def __post_init__(self) -> None:
+        """Makes every number a float. Raises InputError for a missing column, something that is no number, and two main
+        settings of a model's method."""
+        for name, (numbers, _) in _TABLES.items():
+            table: pd.DataFrame = getattr(self, name)
+            scored = (*self.math_columns, "chat_val") if name == "scores" else ()
+            missing = {"model", "method", *numbers, *scored}.difference(table.columns)
+            if missing:
+                raise InputError(f"{name}: no column {min(missing)!r}")
+            try:
+                object.__setattr__(self, name, table.astype(dict.fromkeys((*numbers, *scored), float)))
+            except (TypeError, ValueError) as error:
+                raise InputError(f"{name}: expected numbers in {', '.join((*numbers, *scored))}: {error}") from error
+        main = self.scores[self.scores["main"] == 1]
+        for row in main[main.duplicated(["model", "method"])].itertuples():
+            raise InputError(f"scores: {row.model} has more than one main setting of {row.method}; expected one")
+
+
+_SETTING = ("model", "method", "beta", "kl_prompts")
+_TABLES = {
+    "scores": (("beta", "kl_prompts", "main"), _SETTING),
+    "dynamics": (("beta", "kl_prompts", "step", "math_val", "chat_val"), (*_SETTING, "step")),
+    "zero_correct": (("groups", "zero_correct_groups"), ("model", "method")),
+    "costs": (("first_step_seconds", "mean_length"), ("model", "method")),
+}
+
+
+def read_results(folder: Path, math_columns: tuple[str, ...] = MATH_COLUMNS) -> Results:
+    """The results saved in `folder`; of the files scores.csv, dynamics.csv, zero_correct.csv, costs.csv only the first
+    must be there. Raises InputError for a missing or defective file.
+    """
+    if not (folder / "scores.csv").exists():
+        raise InputError(f"no results in {folder}: expected scores.csv, which `cokl llm evaluate` writes")
+    tables = {}
+    for name, (numbers, key) in _TABLES.items():
+        path = folder / f"{name}.csv"
+        if path.exists():
+            scored = (*math_columns, "chat_val") if name == "scores" else ()
+            tables[name] = read_csv(path, ("model", "method"), (*numbers, *scored), key)
+    return Results(**tables, math_columns=math_columns)
+
+
+def save_results(results: Results, folder: Path) -> None:
+    """Write the tables that have rows as CSV files, each whole or not at all; numbers keep every digit."""
+    for name in _TABLES:
+        table: pd.DataFrame = getattr(results, name)
+        if len(table):
+            write_atomically(folder / f"{name}.csv", partial(table.to_csv, index=False))

@@ -1,0 +1,237 @@
+"""Whether a response's final answer equals the gold answer: math-verify, kept in a process that an answer cannot harm.
+
+An answer is hostile input. It is compared in another process (`verifier_process`), gold first and answer second, where
+the kernel limits its CPU time and memory. Whatever is too slow, too large or crashes the process is incorrect, says so,
+is counted, and touches no other answer. Works in any thread: math-verify's own time limits, which need signals on the
+main thread, are off.
+
+Assumption beyond the paper: only what stands in the last \\boxed{} is the answer, since Appendix H's prompt asks for
+it; a response without one, or cut off inside one, is incorrect. An answer of a list question may be spread over as many
+final boxes as the list has members, in any order. The limits are 2 s of CPU time and 256 MiB per answer.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import json
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections import Counter, OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from cokl.support.errors import InputError
+
+Reason = Literal[
+    "correct",
+    "incorrect",
+    "no_answer",
+    "truncated",
+    "too_long",
+    "timeout",
+    "memory",
+    "crash",
+    "stalled",
+    "unreadable_gold",
+]
+
+LONGEST_ANSWER = 10_000
+"""Characters from the last \\boxed{ to its end; a longer answer is not tried."""
+MOST_BOXES = 32
+"""Boxes looked at from the end, for answers that are lists."""
+REMEMBERED = 100_000
+"""Settled verdicts kept."""
+START_SECONDS = 120.0
+"""Wall time in which the process must have started."""
+STALL_SECONDS = 120.0
+"""Wall time per answer; reached only if the process gets no CPU, since the kernel limits its CPU time."""
+_BOX = re.compile(r"\\boxed\s*\{")
+_DOLLAR = re.compile(r"(?<!\\)\$")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one answer. cpu_seconds and peak_bytes are those of the process, 0 if the answer was not tried."""
+
+    reason: Reason
+    cpu_seconds: float = 0.0
+    peak_bytes: int = 0
+
+    @property
+    def correct(self) -> bool:
+        """Whether the answer earns the reward."""
+        return self.reason == "correct"
+
+
+class Verifier:
+    """Compares answers one at a time in a process of its own; safe to share between threads.
+
+    seconds: CPU time per answer. memory_bytes: memory per answer beyond the idle process. `counts` holds how often each
+    reason was given, repeated answers included. The process starts at the first answer that needs it.
+    """
+
+    def __init__(self, seconds: float = 2.0, memory_bytes: int = 256 << 20) -> None:
+        self.seconds = seconds
+        self.memory_bytes = memory_bytes
+        self.counts: Counter[Reason] = Counter()
+        self._settled: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pending = b""
+        self._cpu_before = 0.0
+        self._number = 0
+        atexit.register(self.close)
+
+    def verify(self, gold: str, response: str, multiple: bool = False, tolerances: Sequence[float] = ()) -> Verdict:
+        """Judge a whole response against a gold answer, both as LaTeX with or without dollar signs.
+
+        multiple: the gold answer is a list separated by commas, all of which must be given. tolerances: the largest
+        absolute differences, one per gold answer or one for all; none for exact equality. Raises InputError if the
+        process cannot be started.
+        """
+        answers = _boxes(response)
+        if isinstance(answers, str):
+            verdict = Verdict(answers)
+        else:
+            request = {
+                "gold": _plain(gold),
+                "answers": answers,
+                "multiple": multiple,
+                "tolerances": list(tolerances),
+            }
+            verdict = self._settle(request)
+        with self._lock:
+            self.counts[verdict.reason] += 1
+        return verdict
+
+    def close(self) -> None:
+        """End the process, if there is one; a later answer starts another."""
+        with self._lock:
+            self._end()
+
+    def _settle(self, request: dict[str, Any]) -> Verdict:
+        key = hashlib.blake2b(json.dumps(request).encode(), digest_size=16).digest()
+        with self._lock:
+            verdict = self._settled.get(key)
+            if verdict is None:
+                verdict = self._try(request)
+                if verdict.reason != "stalled":
+                    self._settled[key] = verdict
+            else:
+                self._settled.move_to_end(key)
+            while len(self._settled) > REMEMBERED:
+                self._settled.popitem(last=False)
+        return verdict
+
+    def _try(self, request: dict[str, Any]) -> Verdict:
+        """Ask; once more of a new process if the old one was lost for a reason outside the answer."""
+        for _ in range(2):
+            self._number += 1
+            try:
+                reply = self._ask(self._process or self._start(), {"number": self._number, **request})
+            except TimeoutError:
+                self._end()
+                return Verdict("stalled")
+            except (BrokenPipeError, EOFError):
+                self._end()
+                continue
+            used, self._cpu_before = reply["cpu"] - self._cpu_before, 0.0 if reply["last"] else reply["cpu"]
+            return Verdict(reply["reason"], max(used, 0.0), reply["peak"])
+        return Verdict("crash")
+
+    def _ask(self, process: subprocess.Popen[bytes], request: dict[str, Any]) -> dict[str, Any]:
+        body = json.dumps(request).encode()
+        assert process.stdin is not None
+        process.stdin.write(struct.pack("<I", len(body)) + body)
+        process.stdin.flush()
+        reply = self._reply(process, STALL_SECONDS)
+        if reply["number"] != request["number"]:
+            raise EOFError("a worker died between requests, perhaps with this one half read")
+        return reply
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        script = Path(__file__).with_name("verifier_process.py")
+        self._pending, self._cpu_before = b"", 0.0
+        process = subprocess.Popen(
+            [sys.executable, "-P", str(script), str(self.seconds), str(self.memory_bytes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._process = process
+        try:
+            self._reply(process, START_SECONDS)
+        except (EOFError, TimeoutError) as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
+            self._end()
+            reason = said.splitlines()[-1] if said else f"no sign of life within {START_SECONDS:.0f} s"
+            raise InputError(f"the verifier does not start ({reason}); is math-verify installed?") from error
+        return process
+
+    def _reply(self, process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
+        """The next line. Raises TimeoutError, or EOFError if the process is gone."""
+        assert process.stdout is not None
+        output = select.poll()  # unlike select.select, it takes descriptors above 1023
+        output.register(process.stdout, select.POLLIN)
+        while b"\n" not in self._pending:
+            if not output.poll(1000 * seconds):
+                raise TimeoutError
+            part = os.read(process.stdout.fileno(), 65536)
+            if not part:
+                raise EOFError
+            self._pending += part
+        line, self._pending = self._pending.split(b"\n", 1)
+        return json.loads(line)
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+
+def _boxes(response: str) -> list[str] | Reason:
+    """The contents of the last boxes in order, or why there is no answer."""
+    starts = deque((box.end() for box in _BOX.finditer(response)), maxlen=MOST_BOXES)
+    if not starts:
+        return "no_answer"
+    contents = [_content(response, start) for start in starts]
+    if contents[-1] is None:
+        return "too_long" if len(response) - starts[-1] > LONGEST_ANSWER else "truncated"
+    if not contents[-1]:
+        return "no_answer"
+    return [content for content in contents if content]
+
+
+def _content(response: str, start: int) -> str | None:
+    """What stands between the brace that opens before `start` and the one that closes it."""
+    depth = 1
+    for brace in _BRACE.finditer(response, start, start + LONGEST_ANSWER):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return _plain(response[start : brace.start()])
+    return None
+
+
+def _plain(latex: str) -> str:
+    """Without the dollar signs that switch to mathematics."""
+    return _DOLLAR.sub("", latex).strip()

@@ -1,0 +1,105 @@
+"""VeRL's side of building the reference-correct buffer: sample, verify, and take log-probabilities of the responses.
+
+Chunks of prompts are saved as they are done, so that a killed job goes on where it was.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import numpy as np
+import transfer_queue as tq
+from tqdm import tqdm
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.utils import tensordict_utils as tu
+from verl.utils.dataset.rl_dataset import collate_fn
+
+from cokl.support.errors import InputError
+from llm_bridge.buffer import Buffer, CachedGroup, model_fingerprint
+from llm_bridge.trainer.base import RewardedTrainer
+
+_FIELDS = ["uid", "prompts", "responses", "old_log_probs", "rm_scores", "raw_prompt", "data_source", "reward_model"]
+
+
+@register_trainer("cokl_buffer")
+class BufferTrainer(RewardedTrainer):
+    """Fills the buffer at `cokl.buffer` from all prompts of the training file, and trains nothing."""
+
+    def fit(self, agent_loop_manager) -> None:
+        """Sample G_ref responses to each prompt and save the buffer. Raises InputError if none can be used."""
+        self.agent_loop_manager = agent_loop_manager
+        path = Path(self.config.cokl.buffer)
+        fingerprint = model_fingerprint(Path(self.config.actor_rollout_ref.model.path))
+        prompts, size = len(self.train_dataset), self.config.data.train_batch_size
+        parts = path.with_name(f"{path.name}.parts-{fingerprint[:12]}")
+        groups: list[CachedGroup] = []
+        progress = tqdm(total=prompts, desc="buffer", unit="prompt")
+        for chunk, start in enumerate(range(0, prompts, size), start=1):
+            stop = min(start + size, prompts)
+            part = parts / f"{start}-{stop}.parquet"
+            if not part.is_file():
+                Buffer(tuple(self._sample(range(start, stop), chunk)), fingerprint).save(part)
+            groups += Buffer.load(part, fingerprint).groups
+            progress.update(stop - start)
+        progress.close()
+        solved = np.mean([group.rewards.any() for group in groups])
+        correct = np.mean([group.rewards.mean() for group in groups])
+        Buffer(tuple(groups), fingerprint).save(path)
+        print(
+            f"buffer: {len(groups)} prompts, {solved:.1%} with a correct response, {correct:.1%} of responses correct"
+        )
+        for part in parts.iterdir():
+            part.unlink()
+        parts.rmdir()
+
+    def _sample(self, indices: range, chunk: int) -> list[CachedGroup]:
+        """The cached groups of these prompts, in their order."""
+        self.global_steps = chunk
+        rows = collate_fn([self.train_dataset[index] for index in indices])
+        uids = [str(uuid.uuid4()) for _ in indices]
+        rows["uid"] = np.array(uids, dtype=object)
+        prompts = tu.get_tensordict(rows)
+        tu.assign_non_tensor_data(prompts, "global_steps", self.global_steps)
+        self._submit_batch_to_rollout(prompts)
+        batch, _ = self.replay_buffer.sample(
+            global_steps=self.global_steps, partition_id="train", batch_size=len(indices)
+        )
+        batch.extra_info["temperature"] = self.config.actor_rollout_ref.rollout.temperature
+        if self.reward_loop_manager.reward_loop_worker_handles is None:
+            self.checkpoint_manager.sleep_replicas()
+            batch = self._compute_reward_colocate(batch)
+            self.checkpoint_manager.update_weights(self.global_steps)
+        batch = self._balance_batch(batch, metrics={})
+        batch = self._compute_old_log_prob(batch, metrics={})
+        groups = self._groups(batch, uids)
+        tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
+        return groups
+
+    def _groups(self, batch: KVBatchMeta, uids: list[str]) -> list[CachedGroup]:
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
+        columns = {name: list(data[name].unbind()) for name in ("prompts", "responses", "old_log_probs", "rm_scores")}
+        columns |= {name: list(data[name]) for name in ("uid", "raw_prompt", "data_source", "reward_model")}
+        members: dict[str, list[int]] = {uid: [] for uid in uids}
+        for row, (uid, tag) in enumerate(zip(columns["uid"], batch.tags, strict=True)):
+            if not tag.get("is_padding", False):
+                members[str(uid)].append(row)
+        expected = self.config.actor_rollout_ref.rollout.n
+        groups = []
+        for found in members.values():
+            if len(found) != expected:
+                raise InputError(f"a prompt got {len(found)} of its {expected} responses; run the same command again")
+            first = found[0]
+            groups.append(
+                CachedGroup(
+                    prompt=[dict(message) for message in columns["raw_prompt"][first]],
+                    data_source=str(columns["data_source"][first]),
+                    ground_truth=str(columns["reward_model"][first]["ground_truth"]),
+                    prompt_ids=columns["prompts"][first].numpy(),
+                    response_ids=[columns["responses"][row].numpy() for row in found],
+                    log_probs=[columns["old_log_probs"][row].numpy() for row in found],
+                    rewards=np.array([int(columns["rm_scores"][row].sum() > 0.5) for row in found]),
+                )
+            )
+        return groups

@@ -1,0 +1,64 @@
+"""The actor's loss: VeRL's own on the RL rows plus `sum(weight * sequence log-likelihood)` on the regularization rows.
+
+The weights carry all that a method is (`llm_bridge.trainer.weights`), so that nothing here knows a method.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from verl.utils import tensordict_utils as tu
+from verl.utils.metric import AggregationType, Metric
+from verl.workers.config import ActorConfig
+from verl.workers.utils.losses import ppo_loss
+from verl.workers.utils.padding import no_padding_2_padding
+
+WEIGHT = "cokl_weight"
+"""(R, 1): a row's weight; 0 on RL rows."""
+ADDED = "cokl_added"
+"""(R, 1): 1 on regularization rows, 0 on RL rows."""
+RL_BATCH_SIZE = "cokl_rl_batch_size"
+"""RL rows of a mini-batch over all ranks, which VeRL's seq-mean modes divide by."""
+
+
+def joint_loss(
+    config: ActorConfig, model_output: dict[str, Tensor], data: TensorDict, dp_group: Any = None
+) -> tuple[Tensor, dict[str, Any]]:
+    """Scalar loss of a micro-batch, and its metrics, as VeRL's engine asks for them.
+
+    The engine adds micro-batches up and averages ranks, so the regularization sum is multiplied by the number of
+    ranks. VeRL's part is computed on a copy in which regularization rows have no response tokens and do not count;
+    `loss_mask`, whose total is its token count, must be zero on them already. VeRL's averages over a micro-batch are
+    weighted by its share of RL tokens, so that the logged ones are averages over all RL tokens.
+    """
+    added = _column(data, ADDED).bool()
+    response_mask = _padded(data["response_mask"]).bool()
+    rl_mask = response_mask & ~added[:, None]
+    rl_data = data.copy()
+    rl_data["response_mask"] = rl_mask
+    tu.assign_non_tensor(rl_data, global_batch_size=data[RL_BATCH_SIZE])
+    loss, metrics = ppo_loss(config, model_output, rl_data, dp_group)
+
+    share = rl_mask.sum().item() / data["batch_num_tokens"] * data["dp_size"]
+    for name, metric in metrics.items():
+        if isinstance(metric, Metric) and metric.aggregation is AggregationType.MEAN:
+            metrics[name] = Metric(AggregationType.SUM, metric.aggregate() * share)
+
+    log_probs = no_padding_2_padding(model_output["log_probs"], data)
+    log_likelihoods = (log_probs * response_mask).sum(-1)
+    surrogate = (_column(data, WEIGHT) * log_likelihoods * added).sum() * data["dp_size"]
+    metrics["cokl/loss"] = Metric(AggregationType.SUM, surrogate)
+    return loss + surrogate, metrics
+
+
+def _column(data: TensorDict, name: str) -> Tensor:
+    """(R,): one number per row, which VeRL's queue returns as a jagged column."""
+    column = data[name]
+    return (column.values() if column.is_nested else column).reshape(-1)
+
+
+def _padded(rows: Tensor) -> Tensor:
+    return torch.nested.to_padded_tensor(rows, 0) if rows.is_nested else rows

@@ -1,0 +1,190 @@
+"""What `+cokl.*` in VeRL's configuration means, and which of VeRL's settings the joint loss is right under."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from cokl import methods
+from cokl.support.errors import InputError
+from cokl.groups import SurrogateConfig
+from cokl.methods import Method
+from cokl.support.options import require, require_types
+
+
+@dataclass(frozen=True)
+class RegularizationSettings:
+    """The node `cokl` of VeRL's configuration; with a method that has no streams only `method` is looked at.
+
+    method: a name that `cokl.methods.get` knows. beta: its coefficient. buffer: the buffer's file.
+    kl_prompts: prompts of a regularization minibatch. seed: of the order in which the buffer is gone through.
+    epsilon_is: clipping range of the sequence-level importance ratio (Eq. 15). options: "NAME.FIELD=VALUE" of the
+    regularizer.
+    """
+
+    method: str
+    beta: float = 1.0
+    buffer: str = ""
+    kl_prompts: int = 8
+    seed: int = 0
+    epsilon_is: float = 0.2
+    options: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, config: DictConfig) -> RegularizationSettings:
+        """From VeRL's configuration. Raises InputError for an unknown name or a value out of its range."""
+        node: Any = OmegaConf.to_container(config.get("cokl") or OmegaConf.create(), resolve=True)
+        known = [field.name for field in fields(cls)]
+        for name in node:
+            require(name in known, f"cokl.{name}", f"one of {', '.join(known)}", "an unknown name")
+        require("method" in node, "cokl.method", "a method's name", "nothing")
+        for name, convert in (("beta", float), ("epsilon_is", float), ("options", tuple)):
+            if name in node and isinstance(node[name], int | float | list):
+                node[name] = convert(node[name])
+        settings = cls(**node)
+        require_types(settings, "cokl.")
+        require(settings.beta >= 0, "cokl.beta", "a number >= 0", settings.beta)
+        require(settings.kl_prompts > 0, "cokl.kl_prompts", "a number > 0", settings.kl_prompts)
+        require(settings.seed >= 0, "cokl.seed", "a number >= 0", settings.seed)
+        settings.surrogate()
+        settings.chosen().streams()
+        return settings
+
+    def chosen(self) -> Method:
+        """The method. Raises InputError if it is unknown."""
+        return methods.get(self.method, self.options)
+
+    def surrogate(self) -> SurrogateConfig:
+        """Choices in the sampled surrogates. Raises InputError for a clipping range outside (0, 1)."""
+        return SurrogateConfig(epsilon_is=self.epsilon_is)
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """Rows of one training step, over all ranks.
+
+    rl, reference, rollout: fresh current-task rows, cached and fresh regularization rows. mini_batches: into how many
+    the step is split, each with its share of RL rows and of whole groups. steps: optimizer steps.
+    """
+
+    rl: int
+    reference: int
+    rollout: int
+    mini_batches: int
+    steps: int
+
+    @property
+    def added(self) -> int:
+        """Regularization rows."""
+        return self.reference + self.rollout
+
+    @property
+    def mini_batch(self) -> int:
+        """Rows of an optimizer step."""
+        return (self.rl + self.added) // self.mini_batches
+
+
+def batch_shape(config: DictConfig, reference_group_size: int) -> BatchShape:
+    """Rows of a step under VeRL's configuration, whose mini-batch size counts RL prompts.
+
+    reference_group_size: G_ref, cached responses per prompt.
+    """
+    settings = RegularizationSettings.read(config)
+    streams = settings.chosen().streams()
+    actor, size = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
+    mini_batches = config.data.train_batch_size // actor.ppo_mini_batch_size
+    return BatchShape(
+        rl=config.data.train_batch_size * size,
+        reference=settings.kl_prompts * reference_group_size * ("reference" in streams),
+        rollout=settings.kl_prompts * size * ("rollout" in streams),
+        mini_batches=mini_batches,
+        steps=mini_batches * actor.ppo_epochs,
+    )
+
+
+def check_settings(config: DictConfig, reference_group_size: int) -> None:
+    """Hold VeRL's configuration to what the joint loss was derived and tested for.
+
+    A method without regularization rows is VeRL's own trainer and is not restricted. Raises InputError naming the
+    first setting under which the loss would be wrong.
+    """
+    settings = RegularizationSettings.read(config)
+    method = settings.chosen()
+    if not method.streams():
+        return
+    for name, accepted in _ACCEPTED.items():
+        value = OmegaConf.select(config, name)
+        expected = " or ".join(map(str, accepted))
+        require(value in accepted, name, f"{expected} with a regularizer", value)
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    if actor.loss_agg_mode == "seq-mean-token-sum-norm":
+        name = "actor_rollout_ref.actor.loss_scale_factor"
+        require(actor.loss_scale_factor is not None, name, "a number with seq-mean-token-sum-norm", "null")
+    if method.needs_reference_log_probs():
+        rank = config.actor_rollout_ref.model.get("lora_rank", 0)
+        require(rank == 0, "actor_rollout_ref.model.lora_rank", f"0 with {method.name}", rank)
+    prompts, mini_batch = config.data.train_batch_size, actor.ppo_mini_batch_size
+    _divisible("data.train_batch_size", prompts, mini_batch, "actor_rollout_ref.actor.ppo_mini_batch_size")
+    shape = batch_shape(config, reference_group_size)
+    _divisible("cokl.kl_prompts", settings.kl_prompts, shape.mini_batches, "the mini-batches of a step")
+    _divisible("rows of a mini-batch", shape.mini_batch, rollout.n, "actor_rollout_ref.rollout.n")
+    if shape.steps > 1:
+        for name, constant in (("lr_scheduler_type", ("constant",)), ("lr_warmup_steps_ratio", (0, 0.0))):
+            value = actor.optim.get(name)
+            require(
+                value in constant, f"actor_rollout_ref.actor.optim.{name}", f"{constant[0]} with several steps", value
+            )
+        warmup = actor.optim.get("lr_warmup_steps") or 0
+        require(warmup <= 0, "actor_rollout_ref.actor.optim.lr_warmup_steps", "none with several steps", warmup)
+    _check_ranks(config, shape, method)
+
+
+_ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+_ACCEPTED: dict[str, tuple] = {
+    "trainer.use_v1": (True,),
+    "algorithm.adv_estimator": ("grpo",),
+    "algorithm.use_kl_in_reward": (False,),
+    "algorithm.filter_groups.enable": (False, None),
+    "algorithm.rollout_correction.bypass_mode": (False, None),
+    "algorithm.rollout_correction.rollout_rs": (None,),
+    "trainer.v1.sampler.sync_refill_failed_groups": (False, None),
+    "distillation.enabled": (False, None),
+    f"{_ACTOR}.strategy": ("fsdp", "fsdp2"),
+    f"{_ACTOR}.policy_loss.loss_mode": ("vanilla",),
+    f"{_ACTOR}.use_kl_loss": (False,),
+    f"{_ACTOR}.use_prefix_grouper": (False, None),
+    f"{_ACTOR}.shuffle": (False,),
+    f"{_ROLLOUT}.top_p": (1, 1.0),
+    f"{_ROLLOUT}.top_k": (-1, 0),
+    f"{_ROLLOUT}.agent.agent_loop_config_path": (None,),
+}
+"""Settings of VeRL that a regularizer needs, and what each may be."""
+
+
+def _check_ranks(config: DictConfig, shape: BatchShape, method: Method) -> None:
+    """Rows divide evenly over data-parallel ranks and, where these are of fixed size, over their micro-batches."""
+    actor, rollout, ref = (config.actor_rollout_ref[name] for name in ("actor", "rollout", "ref"))
+    ranks = config.trainer.n_gpus_per_node * config.trainer.nnodes // actor.get("ulysses_sequence_parallel_size", 1)
+    log_prob = 1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
+    update = 1 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
+    added = shape.added // (shape.mini_batches if shape.steps > 1 else 1)
+    parts: Sequence[tuple[str, int, int]] = [
+        ("rows of a mini-batch", shape.mini_batch, update),
+        ("RL rows", shape.rl, log_prob),
+        ("regularization rows", added, log_prob),
+    ]
+    if method.needs_reference_log_probs():
+        reference = 1 if ref.log_prob_use_dynamic_bsz else ref.log_prob_micro_batch_size_per_gpu
+        require(reference is not None, "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu", "a number", "null")
+        parts = [*parts, ("regularization rollouts", shape.rollout, reference)]
+    for name, rows, micro_batch in parts:
+        require(micro_batch is not None, f"micro-batch size for {name}", "a number per accelerator", "null")
+        _divisible(name, rows, ranks * micro_batch, "ranks times micro-batch size")
+
+
+def _divisible(name: str, number: int, divisor: int, of: str) -> None:
+    if not divisor or number % divisor or not number:
+        raise InputError(f"{name}: expected a positive multiple of {of} ({divisor}), got {number}")

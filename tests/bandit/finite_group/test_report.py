@@ -1,0 +1,144 @@
+"""The lab's tables and figures, recomputed by loops from tables made up here."""
+
+import itertools
+import math
+import statistics
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from bandit.finite_group.score import final_table, read_results, slope_table
+from bandit.finite_group.report import render_screen, write_tables
+from cokl.support.errors import InputError
+from figures import finite_group as figure
+
+ESTIMATES = [("exact", math.inf, 1), ("exact", math.inf, 4), *itertools.product(["fresh"], [1.0, 8.0], [1, 4])]
+
+
+@pytest.fixture
+def metrics() -> pd.DataFrame:
+    """Three seeds, two methods, two steps."""
+    rng = np.random.default_rng(0)
+    rows = [
+        {
+            "seed": seed,
+            "method": method,
+            "beta": 0.3,
+            "groups": groups,
+            "group_size": size,
+            "epochs": epochs,
+            "step": step,
+            "p_correct": rng.uniform(),
+            "coverage_at_8": rng.uniform(),
+            "coverage_at_8_correct": rng.uniform(),
+            "conditional_kl": rng.uniform(),
+            "zero_correct_rate": math.nan if groups == "exact" else rng.uniform(),
+        }
+        for seed, method, (groups, size, epochs), step in itertools.product(
+            range(3), ["cokl", "reverse_kl"], ESTIMATES, [0, 50]
+        )
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture
+def recovery() -> pd.DataFrame:
+    """Three seeds, two steps, four clusters; measured is near, but not at, the prediction."""
+    rng = np.random.default_rng(1)
+    rows = [
+        {
+            "seed": seed,
+            "method": method,
+            "beta": 0.3,
+            "groups": "fresh",
+            "group_size": size,
+            "epochs": epochs,
+            "step": step,
+            "cluster": cluster,
+            "measured": (predicted := rng.uniform()) + rng.normal(scale=0.1),
+            "standard_error": 0.05,
+            "predicted": predicted,
+            "predicted_at_rollout": predicted + 0.1 * (epochs > 1),
+            "p_correct": 0.5,
+        }
+        for seed, method, size, epochs, step, cluster in itertools.product(
+            range(3), ["cokl", "reverse_kl"], [1.0, 8.0], [1, 4], [0, 9], range(4)
+        )
+    ]
+    return pd.DataFrame(rows)
+
+
+def mean_and_half_width(values: list[float]) -> tuple[float, float]:
+    quantile = stats.t.ppf(0.975, len(values) - 1)
+    return statistics.fmean(values), quantile * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def test_final_table_holds_means_intervals_and_paired_differences(metrics):
+    table = final_table(metrics)
+    assert len(table) == 2 * len(ESTIMATES)
+    records = metrics[metrics["step"] == 50].to_dict("records")
+    for line in table.to_dict("records"):
+        mine = [r for r in records if all(r[key] == line[key] for key in ("method", "groups", "group_size", "epochs"))]
+        for name in ("p_correct", "coverage_at_8", "conditional_kl"):
+            expected = mean_and_half_width([row[name] for row in mine])
+            assert (line[name], line[f"{name}_interval"]) == pytest.approx(expected)
+            differences = []
+            for row in mine:
+                (exact,) = [
+                    r for r in records
+                    if r["groups"] == "exact" and all(r[key] == row[key] for key in ("seed", "method", "epochs"))
+                ]  # fmt: skip
+                differences.append(row[name] - exact[name])
+            expected = mean_and_half_width(differences)
+            assert (line[f"{name}_minus_exact"], line[f"{name}_minus_exact_interval"]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("by", [["method", "epochs"], ["method", "epochs", "group_size"]])
+def test_slopes_are_those_of_each_seed(recovery, by):
+    table = slope_table(recovery, by)
+    for line in table.to_dict("records"):
+        mine = [row for row in recovery.to_dict("records") if all(row[key] == line[key] for key in by)]
+        for name, prediction in (("slope", "predicted"), ("slope_at_rollout", "predicted_at_rollout")):
+            slopes = []
+            for seed in range(3):
+                points = [(row[prediction], row["measured"]) for row in mine if row["seed"] == seed]
+                slopes.append(sum(x * y for x, y in points) / sum(x * x for x, _ in points))
+            assert (line[name], line[f"{name}_interval"]) == pytest.approx(mean_and_half_width(slopes))
+        near = [abs(row["measured"] - row["predicted"]) <= 1.96 * row["standard_error"] for row in mine]
+        assert line["within_noise"] == pytest.approx(sum(near) / len(near))
+        assert line["rows"] == len(mine)
+    assert 0 < table["within_noise"].min() < 1
+
+
+def test_the_page_and_the_screen_show_the_tables_numbers(metrics, recovery, tmp_path):
+    write_tables(metrics, recovery, tmp_path)
+    page, screen = (tmp_path / "results.md").read_text(), render_screen(metrics, recovery)
+    stored = pd.read_csv(tmp_path / "tables" / "final.csv")
+    np.testing.assert_allclose(stored["p_correct"], final_table(metrics)["p_correct"])
+    line = final_table(metrics).query("method == 'cokl' and group_size == 8 and epochs == 1").iloc[0]
+    shown = f"{line['p_correct']:.4f} +- {line['p_correct_interval']:.4f}"
+    assert shown in page
+    assert shown in screen
+    slope = slope_table(recovery, ["method", "epochs"]).iloc[0]
+    assert f"{slope['slope']:.4f} +- {slope['slope_interval']:.4f}" in screen
+    assert "Seeds: 3; steps: 50." in page
+
+
+def test_figures_draw_the_tables_numbers(metrics, recovery):
+    drawn = figure.draw_metrics(metrics)
+    assert len(drawn.axes) == 6
+    expected = final_table(metrics).query("method == 'cokl' and groups == 'fresh' and epochs == 1")
+    line = next(line for line in drawn.axes[0].lines if np.array_equal(np.asarray(line.get_xdata()), [1, 8]))
+    np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), expected["p_correct"])
+    scatter = figure.draw_recovery(recovery)
+    points = [np.asarray(line.get_xydata()) for line in scatter.axes[0].lines if line.get_label() == "$G = 8$"]
+    rows = recovery.query("method == 'cokl' and group_size == 8 and epochs == 1")
+    np.testing.assert_allclose(points[0], rows[["predicted", "measured"]])
+    assert len(scatter.axes) == 3
+
+
+def test_an_empty_folder_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no finished finite-group lab in"):
+        read_results(tmp_path)

@@ -1,0 +1,175 @@
+"""A phase diagram's cells against loops; winners turn with the data; a tiny diagram is trained, resumed, and drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from cokl_cli.bandit import Phase
+from bandit.config import EnvironmentConfig
+from bandit.phase import score as phase
+from bandit.shift.config import ShiftConfig
+from cokl import regularizers
+from cokl.support.errors import InputError
+from figures import phase as picture
+from tests.bandit.shift.tables import BASE, NONE, POINTS, SEEDS, shift_table
+from tests.bandit.shift.test_report import last_value, naive_scores
+
+
+def test_a_cell_against_loops():
+    table = shift_table(jitter=0.02, batches=(16,))
+    cell = phase.summarize_cell(table)
+    best = {}
+    for method, betas in POINTS.items():
+        chosen = {beta: sum(naive_scores(table, "selection", method, beta)) / 2 for beta in betas}
+        best[method] = max(chosen.items(), key=lambda item: item[1])
+    reported = {method: sum(naive_scores(table, "report", method, beta)) / 2 for method, (beta, _) in best.items()}
+    first, second = sorted(reported, key=lambda method: -reported[method])[:2]
+    assert (cell["winner"], cell["runner_up"]) == (first, second)
+    assert cell["lead"] == pytest.approx(reported[first] - reported[second])
+    rival = max((name for name in best if not name.startswith("cokl")), key=lambda name: best[name][1])
+    assert cell["rival"] == rival
+    assert cell["cokl_lead"] == pytest.approx(reported["cokl"] - reported[rival])
+    drifts = [
+        [last_value(table, seed, "none", 0.0, name) for name in ("correct_drift", "mass_drift")]
+        for seed in SEEDS["report"]
+    ]
+    assert cell["correct_share"] == pytest.approx(np.mean([a / (a + b) for a, b in drifts]))
+    lost = [
+        last_value(table, seed, "base", 0.0, "prior_correct") - last_value(table, seed, "none", 0.0, "prior_correct")
+        for seed in SEEDS["report"]
+    ]
+    half_width = stats.t.ppf(0.975, 2) * np.std(lost, ddof=1) / np.sqrt(3)
+    assert (cell["forgotten"], cell["forgotten_half_width"]) == pytest.approx((np.mean(lost), half_width))
+
+
+def test_the_winner_turns_with_the_data():
+    points = {**POINTS, "cokl_floor": POINTS["cokl_without_term1"]}
+    cell = phase.summarize_cell(shift_table(points))
+    assert cell["winner"] == "cokl"
+    assert cell["cokl_lead"] > cell["cokl_lead_half_width"]
+    points |= {"cokl": POINTS["reverse_kl"], "reverse_kl": POINTS["cokl"]}
+    cell = phase.summarize_cell(shift_table(points))
+    assert (cell["winner"], cell["rival"]) == ("reverse_kl", "reverse_kl")
+    assert cell["cokl_lead"] < -cell["cokl_lead_half_width"]
+
+
+def test_the_rival_is_chosen_without_the_reported_seeds():
+    table = shift_table(batches=(16,))
+    spoilt = table.copy()
+    praised = (spoilt["role"] == "report") & (spoilt["method"] == "reverse_kl")
+    spoilt.loc[praised & (spoilt["step"] > 0), "prior_correct"] += 0.3
+    assert phase.summarize_cell(spoilt)["winner"] == "reverse_kl"
+    assert phase.summarize_cell(spoilt)["rival"] == phase.summarize_cell(table)["rival"]
+
+
+@pytest.mark.parametrize("end", [(BASE[0], NONE[1]), (NONE[0], BASE[1])])
+def test_a_cell_without_forgetting_or_learning_has_no_winner(end: tuple[float, float]):
+    cell = phase.summarize_cell(shift_table({**POINTS, "none": {0.0: (*end, 0.1, 0.1)}}, jitter=0.05))
+    assert cell["winner"] == ""
+    assert np.isnan(cell["cokl_lead"])
+    cells = pd.DataFrame([{"x": 0.3, "y": 2, **cell}])
+    diagram = dataclasses.replace(
+        phase.default_diagrams(phase.EXPERIMENTS["paper"], "paper")[1], x_values=(0.3,), y_values=(2,)
+    )
+    assert phase.UNDECIDED in phase.render(diagram, cells)
+    picture.draw(diagram, cells)
+
+
+def test_the_explanation_is_spearmans():
+    rng = np.random.default_rng(0)
+    cells = pd.DataFrame({name: rng.random(9) for name in (*phase.EXPLANATIONS, "cokl_lead")})
+    cells["correct_share"] = np.exp(5 * cells["cokl_lead"])
+    cells.loc[9] = np.nan
+    found = phase.explain(cells).set_index("quantity")["spearman"]
+    assert found["correct_share"] == pytest.approx(1)
+    ranks = cells.dropna().rank()
+    assert found["mass_drift"] == pytest.approx(np.corrcoef(ranks["mass_drift"], ranks["cokl_lead"])[0, 1])
+
+
+def test_every_knob_changes_the_experiment_and_only_listed_ones_are_taken():
+    for name, knob in phase.KNOBS.items():
+        for preset in ("paper", "quick"):
+            configs = [knob.apply(phase.EXPERIMENTS[preset], value) for value in getattr(knob, preset)]
+            assert len(set(configs)) == len(configs) > 1, name
+    experiment = phase.EXPERIMENTS["quick"]
+    with pytest.raises(InputError, match="not in the list; known: reference_correctness"):
+        phase.diagram("reference_correctness", "height", "exact", experiment, "quick")
+    with pytest.raises(InputError, match="two different ones"):
+        phase.diagram("width", "width", "exact", experiment, "quick")
+    with pytest.raises(InputError, match="none among them"):
+        phase.diagram("width", "buffer_size", "exact", dataclasses.replace(experiment, methods=("cokl",)), "quick")
+    with pytest.raises(InputError, match="finite numbers, got nan"):
+        phase.diagram("width", "buffer_size", "exact", experiment, "quick", (float("nan"),)).cells()
+
+
+TINY = ShiftConfig(
+    mode="exact",
+    methods=("none", "cokl", "correct_forward_kl"),
+    betas=(0.1, 1.0),
+    seeds=2,
+    selection_seeds=1,
+    steps=6,
+    eval_interval=6,
+    batch_size=8,
+    buffer_size=16,
+    kl_sweep_methods=(),
+    hidden=(8,),
+    pretrain_steps=10,
+    pretrain_batch_size=16,
+    prior_steps=4,
+    environment=EnvironmentConfig(
+        clusters=3, input_dim=4, actions=12, correct_actions=3, correct_mass=0.3, train_inputs=64, test_inputs=16
+    ),
+)
+
+
+def test_a_tiny_diagram_is_trained_resumed_and_drawn(tmp_path):
+    diagram = phase.Diagram("cluster_overlap", "correct_modes", (0.2, 0.8), (2, 3), TINY)
+    first = phase.run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
+    assert list(zip(first["x"], first["y"], strict=True)) == [(0.2, 2), (0.2, 3), (0.8, 2), (0.8, 3)]
+    rows = pd.read_parquet(tmp_path / diagram.name / "phase.parquet")
+    for cell in first.to_dict("records"):
+        of_cell = rows[(rows["x"] == cell["x"]) & (rows["y"] == cell["y"])]
+        base = of_cell[(of_cell["method"] == "base") & (of_cell["role"] == "report")]
+        assert cell["base_correct"] == pytest.approx(base["prior_correct"].mean())
+        assert set(of_cell["role"]) == {"report", "selection"}
+    runs = sorted((tmp_path / diagram.name).rglob("*.parquet"))
+    runs[0].unlink()
+    kept = {path: path.stat().st_mtime_ns for path in runs[1:] if path.name != "phase.parquet"}
+    again = phase.run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
+    pd.testing.assert_frame_equal(first, again)
+    assert kept == {path: path.stat().st_mtime_ns for path in kept}
+    assert "Won, of 4 cells" in (tmp_path / f"{diagram.name}.md").read_text()
+    picture.draw(diagram, first)
+    with pytest.raises(InputError, match="another configuration"):
+        phase.run([dataclasses.replace(diagram, x_values=(0.2,))], tmp_path, jobs=1, progress=False)
+
+
+def test_a_new_regularizer_takes_part(tmp_path):
+    """A file's worth of code, its numbers those of the built-in twin, and a rival of CoKL's whatever its name."""
+
+    @regularizers.register
+    class Twin(regularizers.Regularizer):
+        name, label = "cokl_like_forward_kl", "Twin"
+        value = regularizers.get("forward_kl").value
+
+    try:
+        command = Phase(preset="quick", methods=("none", "forward_kl", "cokl_like_forward_kl", "cokl"), steps=5)
+        assert command.diagrams()[0].experiment.methods == command.methods
+        experiment = dataclasses.replace(TINY, methods=command.methods)
+        diagram = phase.Diagram("cluster_overlap", "correct_modes", (0.2,), (2, 3), experiment)
+        cells = phase.run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
+        rows = pd.read_parquet(tmp_path / diagram.name / "phase.parquet").drop(columns="zero_correct_rate")
+        ours, twin = (rows[rows["method"] == name].drop(columns="method") for name in command.methods[1:3])
+        pd.testing.assert_frame_equal(
+            ours.reset_index(drop=True), twin.reset_index(drop=True), rtol=1e-4, atol=1e-6, check_exact=False
+        )
+        picture.draw(diagram, cells)
+        assert "cokl_like_forward_kl" not in phase.VARIANTS
+    finally:
+        del regularizers._registry["cokl_like_forward_kl"]

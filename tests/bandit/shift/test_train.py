@@ -1,0 +1,170 @@
+"""Training on the new task against plain loops with autograd, and runs that do not touch each other."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from bandit.engine.reference import Split
+from bandit.shift.config import METHODS, ShiftConfig
+from bandit.shift.run import kl_prompts
+from bandit.shift.tasks import ShiftStream, ShiftTask, layer_sizes, shift_task
+from bandit.shift.plan import ShiftRun
+from bandit.shift.train import base_parameters, base_rows, buffer_prompts, evaluate, rl_prompts, train
+from cokl import methods
+from tests.oracles import exact
+from tests.oracles import shift as oracle
+
+METRICS = [
+    "prior_correct",
+    "new_correct",
+    "conditional_kl",
+    "mass_drift",
+    "correct_drift",
+    "incorrect_drift",
+    "zero_correct_rate",
+]
+
+
+@pytest.fixture(scope="module")
+def task() -> ShiftTask:
+    """The miniature's only reported seed."""
+    from tests.bandit.shift.conftest import TINY_SHIFT
+
+    return shift_task(TINY_SHIFT, 0, base_parameters(TINY_SHIFT, 0))
+
+
+def network(config: ShiftConfig, parameters: Tensor) -> torch.nn.Sequential:
+    """The MLP as PyTorch's own modules."""
+    sizes = layer_sizes(config)
+    layers: list[torch.nn.Module] = []
+    for fan_in, fan_out in itertools.pairwise(sizes):
+        linear = torch.nn.Linear(fan_in, fan_out, dtype=torch.float64)
+        weights, parameters = parameters[: fan_in * fan_out], parameters[fan_in * fan_out :]
+        biases, parameters = parameters[:fan_out], parameters[fan_out:]
+        linear.weight.data, linear.bias.data = weights.view(fan_in, fan_out).T.clone(), biases.clone()
+        layers += [linear, torch.nn.Tanh()]
+    return torch.nn.Sequential(*layers[:-1])
+
+
+def flags(split: Split) -> list[list[bool]]:
+    return split.correct.mask.tolist()
+
+
+def naive_metrics(config: ShiftConfig, task: ShiftTask, buffer: Split, mlp: torch.nn.Module) -> list[float]:
+    """The metrics of one run as means over Python loops, in the order of METRICS."""
+
+    def policies(split: Split) -> Iterator[tuple[list[float], list[float], list[bool]]]:
+        probs = mlp(split.inputs).softmax(-1).tolist()
+        yield from zip(probs, split.reference_log_probs.exp().tolist(), flags(split), strict=True)
+
+    prior = []
+    for policy, reference, correct in policies(task.prior_test):
+        drifts = exact.decomposed_kl(reference, policy, correct, exact.PRECISE)
+        prior.append([exact.mass(policy, correct), exact.cokl(policy, reference, correct, exact.PRECISE), *drifts])
+    means = np.array(prior, dtype=float).mean(0).tolist()
+    new = np.mean([exact.mass(policy, correct) for policy, _, correct in policies(task.new_test)])
+    zero = np.mean([(1 - exact.mass(policy, correct)) ** config.group_size for policy, _, correct in policies(buffer)])
+    return [means[0], float(new), *means[1:], float(zero)]
+
+
+def naive_run(config: ShiftConfig, task: ShiftTask, run: ShiftRun) -> pd.DataFrame:
+    """One run on the same minibatches and random numbers: modules, autograd, PyTorch's clipping and Adam."""
+    mlp = network(config, task.parameters)
+    adam = torch.optim.Adam(mlp.parameters(), lr=config.learning_rate, betas=config.adam_betas, eps=config.adam_epsilon)
+    buffer = task.buffer
+    if run.method.filtered:
+        kept = torch.tensor([any(group) for group in buffer.responses.rewards[0].tolist()])
+        buffer = dataclasses.replace(
+            buffer,
+            prompts=Split(
+                buffer.prompts.inputs[kept], buffer.prompts.reference_log_probs[kept], buffer.prompts.correct[kept]
+            ),
+            responses=buffer.responses[kept],
+        )
+    new = rl_prompts(config, task.new_train, task.seed, ShiftStream.NEW_BATCHES)
+    kl = buffer_prompts(config, buffer, task.seed, max(run.kl_prompts, 1))
+    rows = [naive_metrics(config, task, buffer.prompts, mlp)]
+    for step in range(config.steps):
+        if step % config.optimizer_steps == 0:
+            minibatches = [next(new), next(kl)]
+            behavior = [mlp(prompts.inputs).log_softmax(-1).detach() for prompts in minibatches]
+        batches = []
+        for prompts, old in zip(minibatches, behavior, strict=True):
+            log_probs = mlp(prompts.inputs).log_softmax(-1)
+            batches.append(
+                [
+                    {
+                        "log_probs": log_probs[place],
+                        "behavior": old[place],
+                        "reference": prompts.reference.log_probs[0, place],
+                        "correct": prompts.reference.correct.mask[0, place].tolist(),
+                        "fresh": [oracle.inverse_cdf(old[place].exp().tolist(), u) for u in uniforms],
+                        "cached": [] if prompts.cached is None else prompts.cached.actions[0, place].tolist(),
+                    }
+                    for place, uniforms in enumerate(prompts.uniforms.tolist())
+                ]
+            )
+        size, epsilon_is = config.group_size, config.epsilon_is
+        loss = oracle.joint_loss(run.mode, run.method.name, run.beta, batches[0], batches[1], size, epsilon_is)
+        adam.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(mlp.parameters(), config.max_gradient_norm)
+        adam.step()
+        rows.append(naive_metrics(config, task, buffer.prompts, mlp))
+    return pd.DataFrame(rows, columns=METRICS)
+
+
+@pytest.mark.parametrize("mode", ["exact", "sampled"])
+@pytest.mark.parametrize("name", METHODS)
+def test_training_equals_a_plain_loop_with_autograd(name, mode, task, tiny_shift):
+    """Four steps, two on each batch of rollouts: every metric after each step, for two coefficients in one stack."""
+    config = dataclasses.replace(tiny_shift, eval_interval=1)
+    method = methods.get(name)
+    runs = [ShiftRun(0, mode, method, beta, kl_prompts(config, method)) for beta in (0.3, 3.0)]
+    with torch.no_grad():
+        table = train(config, task, runs)
+    for run in runs:
+        got = table[table["beta"] == run.beta].reset_index(drop=True)
+        assert got["step"].tolist() == [0, 1, 2, 3, 4]
+        pd.testing.assert_frame_equal(got[METRICS], naive_run(config, task, run), rtol=1e-8, atol=1e-10)
+        assert np.abs(np.diff(got["new_correct"].to_numpy())).max() > 1e-3
+
+
+@pytest.mark.parametrize("mode", ["exact", "sampled"])
+@pytest.mark.parametrize("name", ["cokl_floor", "reverse_kl"])
+def test_a_run_does_not_depend_on_its_neighbours(name, mode, task, tiny_shift):
+    runs = [ShiftRun(0, mode, methods.get(name), beta, 4) for beta in (0.01, 1.0, 30.0)]
+    together = train(tiny_shift, task, runs).sort_values(["beta", "step"]).reset_index(drop=True)
+    alone = pd.concat([train(tiny_shift, task, [run]) for run in runs], ignore_index=True)
+    pd.testing.assert_frame_equal(together, alone, rtol=1e-10, atol=1e-12)
+
+
+def test_the_base_model_has_not_drifted_and_knows_the_prior_task_better_than_before(task, tiny_shift):
+    rows = base_rows(tiny_shift, task)
+    assert rows["mode"].tolist() == ["exact", "sampled"]
+    drifts = rows[["conditional_kl", "mass_drift", "correct_drift", "incorrect_drift"]].to_numpy()
+    assert np.abs(drifts).max() < 1e-12
+    untrained = dataclasses.replace(tiny_shift, prior_steps=0)
+    before = base_rows(untrained, shift_task(untrained, 0, base_parameters(untrained, 0)))
+    assert rows["prior_correct"][0] > before["prior_correct"][0]
+
+
+def test_drifts_add_up_to_the_full_kl(task, tiny_shift):
+    from bandit.engine.networks import StackedMLP
+    from bandit.engine.exact import averages
+    from cokl.regularizers.forward_kl import ForwardKL
+
+    mlp = StackedMLP(layer_sizes(tiny_shift), 1.5 * task.parameters[None])
+    metrics = evaluate(tiny_shift, task, task.buffer, mlp)
+    (full,) = averages(mlp, task.prior_test, lambda policy, base: {"kl": ForwardKL().value(policy, base)})["kl"]
+    total = sum(metrics[name][0] for name in ("mass_drift", "correct_drift", "incorrect_drift"))
+    assert full > 1e-3
+    assert total == pytest.approx(full, rel=1e-10)

@@ -1,0 +1,129 @@
+"""Verdicts are computed from the table: they turn with the data."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bandit.sweep import claims
+
+
+def sweep_table(points: dict[str, dict[float, tuple[float, float, float]]], seeds: int = 3) -> pd.DataFrame:
+    """A sweep table: method -> beta -> final (correctness, coverage, conditional KL), reached half-way at step 100."""
+    rows = []
+    for seed, (method, betas) in itertools.product(range(seeds), points.items()):
+        for (beta, (correctness, coverage, kl)), step in itertools.product(betas.items(), (0, 100, 200)):
+            done, jitter = step / 200, 1e-4 * seed
+            rows.append(
+                {
+                    "seed": seed,
+                    "method": method,
+                    "beta": beta,
+                    "step": step,
+                    "p_correct": 0.1 + done * (correctness - 0.1) + jitter,
+                    "coverage_at_64": 0.8 + done * (coverage - 0.8) + jitter,
+                    "coverage_at_64_correct": 0.9 + done * (coverage - 0.9) + jitter,
+                    "conditional_kl": done * kl + jitter,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+GOOD = {
+    "entropy": {0.001: (0.964, 0.15, 2.9), 0.1: (0.70, 0.40, 1.0)},
+    "none": {0.0: (0.98, 0.09, 6.0)},
+    "forward_kl": {0.001: (0.965, 0.10, 3.0), 0.1: (0.80, 0.30, 1.2)},
+    "cokl": {0.001: (0.975, 0.20, 2.0), 0.1: (0.955, 0.60, 0.3)},
+}
+
+
+def changed(method: str, beta: float, point: tuple[float, float, float]) -> dict:
+    """GOOD with one point moved."""
+    return {**GOOD, method: {**GOOD[method], beta: point}}
+
+
+def test_all_claims_hold_on_data_that_supports_them():
+    verdicts = claims.judge(sweep_table(GOOD))
+    assert len(verdicts) == 8
+    assert all(claim.verdict == "held" for claim in verdicts)
+
+
+@pytest.mark.parametrize(
+    ("points", "statement"),
+    [
+        (changed("none", 0.0, (0.90, 0.09, 6.0)), "Unregularized"),
+        (changed("none", 0.0, (0.98, 0.30, 6.0)), "Unregularized"),
+        (changed("forward_kl", 0.001, (0.965, 0.70, 3.0)), "coverage@64 is higher"),
+        (changed("forward_kl", 0.001, (0.965, 0.10, 0.2)), "conditional KL is lower"),
+        (changed("forward_kl", 0.001, (0.965, 0.70, 3.0)), "coverage@64 is highest throughout"),
+        (changed("forward_kl", 0.1, (0.979, 0.30, 1.0)), "as correct as CoKL with a lower conditional KL"),
+        (changed("forward_kl", 0.1, (0.956, 0.61, 1.0)), "as correct as CoKL with a higher coverage@64,"),
+    ],
+)
+def test_a_claim_fails_on_data_against_it(points, statement):
+    (claim,) = [c for c in claims.judge(sweep_table(points)) if statement in c.statement]
+    assert claim.verdict == "not held"
+    assert "NOT HELD" in claims.render_screen(sweep_table(points))
+    assert "| not held" in claims.render_markdown(sweep_table(points))
+
+
+def test_matched_coefficient_is_the_one_closest_to_the_target():
+    assert claims.matched_coefficients(sweep_table(GOOD)) == {"entropy": 0.001, "forward_kl": 0.001, "cokl": 0.1}
+
+
+def test_measured_figures_are_those_of_the_table():
+    table = sweep_table(GOOD)
+    claim = next(c for c in claims.judge(table) if "conditional KL is lower" in c.statement)
+    assert "next Entropy" in claim.measured
+    assert "lower by 2.600" in claim.measured
+    assert "in 3 of 3 seeds" in claim.measured
+    shown = claims.matched_table(table).set_index("method")
+    assert str(shown.loc["CoKL", "conditional_kl"]).startswith("0.3001 +-")
+
+
+def test_half_width_is_the_t_interval():
+    values = pd.Series([1.0, 2.0, 4.0])
+    mean, half_width = claims.mean_and_half_width(values)
+    assert mean == pytest.approx(7 / 3)
+    # t(0.975, 2 degrees of freedom) = 4.302653, from a printed table.
+    assert half_width == pytest.approx(4.302653 * np.std(values, ddof=1) / np.sqrt(3), rel=1e-6)
+    assert claims.mean_and_half_width(values[:1])[1] == float("inf")
+
+
+def test_a_sweep_without_cokl_is_judged_as_far_as_it_goes():
+    table = sweep_table({"none": GOOD["none"], "forward_kl": GOOD["forward_kl"]})
+    (claim,) = claims.judge(table)
+    assert claim.statement.startswith("Unregularized")
+    assert "sweep both" in claims.render_screen(table)
+
+
+def test_a_single_seed_has_no_spread():
+    page = claims.render_markdown(sweep_table(GOOD, seeds=1))
+    assert page.count("not decided") == 3
+    assert "nan" not in page
+    assert "inf" not in page
+
+
+def test_a_difference_smaller_than_its_interval_is_not_decided():
+    """One seed of entropy comes close to CoKL: the mean difference stays positive, its interval does not."""
+    table = sweep_table(GOOD)
+    row = (table["method"] == "entropy") & (table["beta"] == 0.001) & (table["step"] == 200) & (table["seed"] == 0)
+    table.loc[row, "conditional_kl"] = 0.4
+    claim = next(c for c in claims.judge(table) if "conditional KL is lower" in c.statement)
+    assert claim.verdict == "not decided"
+    assert "next Entropy" in claim.measured
+
+
+def test_the_closest_competitor_is_reported_and_every_one_counts():
+    """Entropy, the closer of two competitors, beats CoKL's coverage: forward KL does not, and cannot save the claim."""
+    table = sweep_table(changed("entropy", 0.001, (0.964, 0.65, 2.9)))
+    claim = next(c for c in claims.judge(table) if "coverage@64 is higher" in c.statement)
+    assert claim.verdict == "not held"
+    assert "next Entropy 0.650" in claim.measured
+    assert "in 0 of 3 seeds" in claim.measured
+
+
+def test_the_target_is_the_papers_and_the_thresholds_are_as_stated():
+    assert claims.MATCHED_CORRECTNESS == 0.96
+    assert claims.COLLAPSED == {"correctness above": 0.95, "coverage below": 0.15}

@@ -1,0 +1,61 @@
+"""The commands: lists, exit codes, files, and one line for bad input."""
+
+import dataclasses
+import json
+
+import pytest
+
+import theory.formulas
+from cokl.support.errors import InputError
+from theory.claim import Claim, Evidence, registered_claims
+from cokl_cli.theory import Check, Optimum
+
+
+def test_list_names_every_claim(capsys):
+    assert Check(list=True).run() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == list(registered_claims())
+
+
+def test_check_writes_the_table_and_prints_it_last(tmp_path, capsys):
+    names = ("cokl-definition,cokl-gradient", "full-kl-strict-concavity")
+    copy = tmp_path / "copy" / "table.json"
+    assert Check(only=names, json=copy, out=tmp_path).run() == 0
+    assert "3 of 3 claims hold" in capsys.readouterr().out.splitlines()[-1]
+    table = json.loads((tmp_path / "claims.json").read_text())
+    assert [row["claim"] for row in table] == ["cokl-definition", "cokl-gradient", "full-kl-strict-concavity"]
+    assert json.loads(copy.read_text()) == table
+    assert "full-kl-strict-concavity" in (tmp_path / "claims.md").read_text()
+
+
+def test_a_failing_claim_ends_with_exit_code_1(tmp_path, monkeypatch, capsys):
+    false = Claim("false", "1 = 2", "nowhere", lambda formulas, effort: [Evidence("arithmetic", "all", 1.0, 0.0)])
+    monkeypatch.setattr("theory.claim._claims", {"false": false})
+    assert Check(out=tmp_path).run() == 1
+    assert "FAILS" in capsys.readouterr().out
+
+
+def test_unknown_claim_is_named(tmp_path):
+    with pytest.raises(InputError, match="only: unknown claim 'no-such'"):
+        Check(only=("no-such",), out=tmp_path).run()
+
+
+def test_unwritable_folder_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write"):
+        Check(only=("cokl-definition",), out=tmp_path / "file").run()
+
+
+def test_optimum_prints_the_same_numbers_as_json(capsys):
+    assert Optimum("forward_kl", "0.1", "0.3", digits=12).run() == 0
+    text = capsys.readouterr().out
+    assert Optimum("forward_kl", "0.1", "0.3", digits=12, json=True).run() == 0
+    numbers = json.loads(capsys.readouterr().out)
+    assert numbers["certified"]
+    for name in ("mass", "gap", "above_reference"):
+        assert numbers[name] in text
+
+
+def test_formulas_are_replaceable_one_by_one():
+    names = {field.name for field in dataclasses.fields(theory.formulas.Formulas)}
+    assert {"forward_kl_optimum", "recovery", "regularizers"} <= names

@@ -1,0 +1,327 @@
+"""The six sets are made from files in each source's schema; what is wrong with a file is one clear line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cokl.support.errors import InputError
+from llm_bridge.data import sources
+from llm_bridge.data.prepare import TABLE_E2, DataConfig, prepare
+from llm_bridge.data.rows import DATA_SOURCES, SCHEMA, read_rows
+
+INSTRUCTION = (
+    "Solve the following math problem. Please reason step by step, and put your final answer within \\boxed{}.\n\n"
+)
+PROBLEMS = 51_100
+
+
+def nemotron_row(number: int, trajectory: int) -> dict:
+    return {
+        "uuid": f"{number:08d}",
+        "expected_answer": str(number),
+        "problem": f"What is {number}?",
+        "original_expected_answer": str(number),
+        "changed_answer_to_majority": False,
+        "data_source": "aops",
+        "messages": [{"role": "assistant", "content": f"way {trajectory}"}],
+        "used_in": ["train"],
+        "metadata": {"reason_low_no_tool": {"count": 8, "pass": 4, "accuracy": 0.5}},
+        "license": "cc-by-4.0",
+        "tools": [],
+    }
+
+
+def math500_row(number: int) -> dict:
+    return {
+        "problem": f"Compute {number}.",
+        "solution": f"It is $\\boxed{{{number}}}$.",
+        "answer": str(number),
+        "subject": "Algebra",
+        "level": 3,
+        "unique_id": f"test/algebra/{number}.json",
+    }
+
+
+def olympiad_row(number: int) -> dict:
+    return {
+        "id": 1600 + number,
+        "question": f"Find {number}.",
+        "solution": ["So it is."],
+        "final_answer": ["$1,-2$"] if number == 1 else ["1", "-2"] if number == 2 else [str(number)],
+        "context": "Let $x$ be given." if number == 3 else None,
+        "modality": "Text-only",
+        "difficulty": "Competition",
+        "is_multiple_answer": number == 1,
+        "unit": None,
+        "answer_type": "Numerical",
+        "error": "1e-1" if number == 4 else "0.1,0.5" if number == 2 else None,
+        "question_type": "Open-ended",
+        "subfield": "Algebra",
+        "subject": "Math",
+        "language": "English",
+    }
+
+
+def wildchat_row(split: str, number: int) -> dict:
+    return {
+        "data_source": "wildchat-if",
+        "prompt": [{"content": f"Tell me about {split} {number}\n", "role": "user"}],
+        "ability": "chat",
+        "reward_model": {"style": "model"},
+        "extra_info": {"index": number, "split": split},
+    }
+
+
+def write_json_lines(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_parquet(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("copies")
+    rows = [nemotron_row(number, trajectory) for number in range(PROBLEMS) for trajectory in range(2)]
+    rows.append(nemotron_row(7, 0) | {"uuid": "another"})
+    rows.append(nemotron_row(PROBLEMS, 0) | {"expected_answer": ""})
+    write_json_lines(folder / "nvidia/Nemotron-Math-v2/data/low.jsonl", rows)
+    write_json_lines(folder / "HuggingFaceH4/MATH-500/test.jsonl", [math500_row(number) for number in range(500)])
+    olympiad = folder / "Hothan/OlympiadBench" / sources.OLYMPIAD_FILE
+    write_parquet(olympiad, [olympiad_row(number) for number in range(674)])
+    for split, count in [("train", 7544), ("val", 250)]:
+        path = folder / "princeton-pli/RLMT" / sources.WILDCHAT_FILES[split]
+        write_parquet(path, [wildchat_row(split, number) for number in range(count)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prepared(data_dir, tmp_path_factory):
+    out = tmp_path_factory.mktemp("prepared")
+    return out, prepare(out, data_dir)
+
+
+@pytest.fixture
+def broken(data_dir, tmp_path):
+    """A folder of links to all copies, in which one may be replaced."""
+    for path in data_dir.rglob("*.*"):
+        if path.is_file():
+            link = tmp_path / "copies" / path.relative_to(data_dir)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
+    return tmp_path / "copies"
+
+
+def replace(path, write, rows):
+    path.unlink()
+    write(path, rows)
+
+
+def test_all_sets_have_table_e2s_counts_and_one_schema(prepared):
+    out, manifest = prepared
+    assert set(TABLE_E2) == set(DATA_SOURCES)
+    for name, count in TABLE_E2.items():
+        path = out / f"{name}.parquet"
+        assert pq.read_metadata(path).num_rows == count == manifest["sets"][name]["rows"]
+        assert pq.read_schema(path) == SCHEMA
+        assert manifest["sets"][name]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_manifest_names_every_file_that_was_read(prepared, data_dir):
+    _, manifest = prepared
+    files = {
+        f"{repository}/{name}": digest
+        for repository, entry in manifest["sources"].items()
+        for name, digest in entry["files"].items()
+    }
+    there = {str(path.relative_to(data_dir)): path for path in data_dir.rglob("*.*") if path.is_file()}
+    assert files == {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in there.items()}
+    assert all(re.fullmatch("[0-9a-f]{40}", entry["revision"]) for entry in manifest["sources"].values())
+
+
+def test_trajectories_of_one_problem_count_once_and_validation_is_apart(prepared):
+    out, _ = prepared
+    train, val = (
+        {row["prompt"][0]["content"]: row for row in read_rows(out / f"math_{split}.parquet")}
+        for split in ("train", "val")
+    )
+    assert len(train) == 50_000
+    assert len(val) == 1_000
+    assert not set(train) & set(val)
+    for prompt, row in (train | val).items():
+        number = row["reward_model"]["ground_truth"]
+        assert prompt == f"{INSTRUCTION}What is {number}?"
+        assert row["extra_info"]["source_id"] == f"{int(number):08d}"
+
+
+def test_olympiad_keeps_lists_contexts_and_tolerances(prepared):
+    rows = read_rows(prepared[0] / "olympiad.parquet")
+    answers = [row["reward_model"]["ground_truth"] for row in rows[:5]]
+    assert answers == ["0", "$1,-2$", "1, -2", "3", "4"]
+    assert [row["extra_info"]["multiple"] for row in rows[:5]] == [False, True, True, False, False]
+    assert [row["extra_info"]["tolerances"] for row in rows[:5]] == [[], [], [0.1, 0.5], [], [0.1]]
+    assert rows[3]["prompt"] == [{"role": "user", "content": f"{INSTRUCTION}Let $x$ be given.\n\nFind 3."}]
+    assert rows[3]["extra_info"]["source_id"] == "1603"
+
+
+def test_math500_and_chat_are_taken_as_they_are(prepared):
+    out, _ = prepared
+    row = read_rows(out / "math500.parquet")[42]
+    assert row["prompt"][0]["content"] == f"{INSTRUCTION}Compute 42."
+    assert row["reward_model"] == {"style": "rule", "ground_truth": "42"}
+    row = read_rows(out / "chat_val.parquet")[9]
+    assert row["prompt"] == [{"role": "user", "content": "Tell me about val 9\n"}] == row["extra_info"]["conversation"]
+    assert row["extra_info"]["source_id"] == "val/9"
+    assert row["data_source"] == "chat_val"
+
+
+def test_the_draw_depends_on_the_seed_alone(prepared, data_dir, broken, tmp_path):
+    _, manifest = prepared
+    low = broken / "nvidia/Nemotron-Math-v2/data/low.jsonl"
+    backwards = low.read_text().splitlines(keepends=True)[::-1]
+    low.unlink()
+    low.write_text("".join(backwards))
+    again, other = prepare(tmp_path / "a", broken), prepare(tmp_path / "b", data_dir, DataConfig(seed=1))
+    assert again["sets"] == manifest["sets"]
+    differing = {name for name in TABLE_E2 if other["sets"][name] != manifest["sets"][name]}
+    assert differing == {"math_train", "math_val"}
+
+
+def test_what_is_there_is_not_made_again_unless_it_changed(prepared, tmp_path):
+    out, manifest = prepared
+    nowhere = tmp_path / "nowhere"
+    assert prepare(out, nowhere) == manifest
+    with pytest.raises(InputError, match=r"holds other data \(seed: 0 there, 3 asked for\)"):
+        prepare(out, nowhere, DataConfig(seed=3))
+    path = out / "math500.parquet"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with pytest.raises(InputError, match="is missing"):
+        prepare(out, nowhere)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("file", "write", "rows", "message"),
+    [
+        (
+            "HuggingFaceH4/MATH-500/test.jsonl",
+            write_json_lines,
+            [{"problem": "1"}],
+            "columns missing: answer, unique_id",
+        ),
+        (
+            "HuggingFaceH4/MATH-500/test.jsonl",
+            write_json_lines,
+            [math500_row(1)],
+            "math500: expected 500 rows .*, got 1",
+        ),
+        (f"Hothan/OlympiadBench/{sources.OLYMPIAD_FILE}", write_parquet, [{"id": 1}], "columns missing: question"),
+        (
+            f"Hothan/OlympiadBench/{sources.OLYMPIAD_FILE}",
+            write_parquet,
+            [olympiad_row(0) | {"error": "small"}],
+            "row 1 is not as expected .*could not convert string to float: 'small'",
+        ),
+        (
+            f"Hothan/OlympiadBench/{sources.OLYMPIAD_FILE}",
+            write_parquet,
+            [olympiad_row(0), olympiad_row(1) | {"final_answer": None}],
+            "row 2 is not as expected",
+        ),
+        (
+            f"princeton-pli/RLMT/{sources.WILDCHAT_FILES['val']}",
+            write_parquet,
+            [wildchat_row("val", 0) | {"extra_info": None}],
+            "row 1 is not as expected",
+        ),
+        (
+            f"princeton-pli/RLMT/{sources.WILDCHAT_FILES['val']}",
+            write_parquet,
+            [wildchat_row("val", 0) | {"extra_info": {"index": 3}}],
+            "row 1 is not as expected .KeyError: 'split'",
+        ),
+        (
+            f"princeton-pli/RLMT/{sources.WILDCHAT_FILES['val']}",
+            write_parquet,
+            [wildchat_row("val", 0) | {"prompt": [{"role": "user"}]}],
+            "row 1 is not as expected .KeyError: 'content'",
+        ),
+        (
+            f"princeton-pli/RLMT/{sources.WILDCHAT_FILES['val']}",
+            write_parquet,
+            [wildchat_row("val", 0) | {"prompt": "Hello"}],
+            "row 1 is not as expected",
+        ),
+        (
+            "HuggingFaceH4/MATH-500/test.jsonl",
+            write_json_lines,
+            [math500_row(0) | {"problem": None}],
+            "row 1 is not as expected .TypeError: expected text, got None",
+        ),
+        ("HuggingFaceH4/MATH-500/test.jsonl", write_json_lines, [7], "line 1: expected a JSON object, got 7"),
+        (
+            f"princeton-pli/RLMT/{sources.WILDCHAT_FILES['val']}",
+            write_parquet,
+            [wildchat_row("val", 0)],
+            "chat_val: expected 250 rows .*, got 1",
+        ),
+        (f"princeton-pli/RLMT/{sources.WILDCHAT_FILES['val']}", write_json_lines, [], "is not a Parquet file"),
+        (
+            "nvidia/Nemotron-Math-v2/data/low.jsonl",
+            write_json_lines,
+            [nemotron_row(1, 0)],
+            "math_train: expected 50000 rows .*, got 1",
+        ),
+    ],
+)
+def test_a_wrong_file_is_one_clear_line_and_nothing_is_written(broken, tmp_path, file, write, rows, message):
+    replace(broken / file, write, rows)
+    with pytest.raises(InputError, match=message) as error:
+        prepare(tmp_path / "out", broken)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_line_that_is_not_json_is_named(broken, tmp_path):
+    path = broken / "HuggingFaceH4/MATH-500/test.jsonl"
+    path.unlink()
+    path.write_text(json.dumps(math500_row(0)) + "\n{broken\n")
+    with pytest.raises(InputError, match="line 2 is not JSON"):
+        prepare(tmp_path / "out", broken)
+
+
+def test_a_missing_copy_is_named_with_its_revision(tmp_path):
+    with pytest.raises(InputError, match=rf"wildchat-if_train.parquet is missing: .*{sources.WILDCHAT.revision}"):
+        prepare(tmp_path / "out", tmp_path)
+
+
+def test_an_unknown_budget_is_refused():
+    with pytest.raises(InputError, match="budgets: expected some of low, medium, high, got huge"):
+        DataConfig(budgets=("huge",))
+
+
+@pytest.mark.parametrize("source", [sources.MATH500, sources.WILDCHAT])
+def test_without_network_the_way_out_is_said(monkeypatch, tmp_path, source):
+    pytest.importorskip("huggingface_hub")
+    import socket
+
+    def refuse(*_args, **_kwargs):
+        raise OSError("Network is unreachable")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(InputError, match=r"cannot download some.file of .*give --data-dir DIR") as error:
+        source.file("some.file", None)
+    assert "\n" not in str(error.value)

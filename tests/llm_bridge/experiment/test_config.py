@@ -1,0 +1,207 @@
+"""The paper's settings, number by number, in the configuration that VeRL resolves (E.3), and the plan of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("verl")
+from omegaconf import OmegaConf
+
+from cokl.support.errors import InputError
+from llm_bridge.experiment import config as configurations
+from cokl_cli.llm import Run
+from llm_bridge.experiment.config import PAPER_METHODS
+from llm_bridge.experiment.dry_run import describe, resolve
+from llm_bridge.experiment.stages import Experiment
+from llm_bridge.experiment.jobs import chat_job, compose, configured, environment, evaluation_job, math_job
+
+RUNS = [(method, None, None) for method in PAPER_METHODS]
+ROOT, MODEL = Path("/experiment"), Path("/experiment/model")
+STEPS = {"qwen3-0.6b": 800, "qwen3-1.7b": 600, "qwen3-4b": 600}
+MODELS = {"qwen3-0.6b": "Qwen/Qwen3-0.6B", "qwen3-1.7b": "Qwen/Qwen3-1.7B", "qwen3-4b": "Qwen/Qwen3-4B"}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_chat_stage_has_the_papers_settings(name):
+    config = configurations.get(name)
+    resolved = resolve(compose(chat_job(config, ROOT, MODEL, "cokl")))
+    expected = {
+        "trainer.total_training_steps": str(STEPS[name]),
+        "data.train_batch_size": "64",
+        "data.max_response_length": "8192",
+        "data.apply_chat_template_kwargs.enable_thinking": "True",
+        "actor_rollout_ref.rollout.n": "8",
+        "actor_rollout_ref.actor.optim.lr": "1e-06",
+        "actor_rollout_ref.actor.optim.optimizer": "AdamW",
+        "actor_rollout_ref.actor.optim.betas": "[0.9, 0.95]",
+        "actor_rollout_ref.actor.optim.weight_decay": "0.01",
+        "actor_rollout_ref.rollout.val_kwargs.temperature": "0.7",
+        "actor_rollout_ref.rollout.val_kwargs.top_p": "1.0",
+        "actor_rollout_ref.rollout.val_kwargs.top_k": "-1",
+        "actor_rollout_ref.rollout.val_kwargs.n": "8",
+        "actor_rollout_ref.rollout.val_kwargs.do_sample": "True",
+        "actor_rollout_ref.actor.ppo_epochs": "1",
+        "algorithm.adv_estimator": "grpo",
+        "reward.reward_model.model_path": "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2",
+        "trainer.n_gpus_per_node": "8",
+        "cokl.beta": "1.0",
+        "cokl.kl_prompts": "8",
+    }
+    assert {key: resolved.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_math_stage_has_the_papers_settings(name):
+    resolved = resolve(compose(math_job(configurations.get(name), ROOT, MODELS[name])))
+    assert resolved["actor_rollout_ref.model.path"] == MODELS[name]
+    assert resolved["trainer.total_training_steps"] == "200"
+    assert configurations.get(name).buffer_prompts == 512
+    assert configurations.get(name).reference_group_size == 8
+
+
+@pytest.mark.parametrize(
+    ("method", "beta", "rows"),
+    [
+        ("grpo", None, {"RL": 512}),
+        ("cokl", "1.0", {"RL": 512, "KL, reference": 64, "KL, rollout": 64}),
+        ("forward_kl", "1.0", {"RL": 512, "KL, reference": 128}),
+        ("correct_forward_kl", "1.0", {"RL": 512, "KL, reference": 128}),
+        ("reverse_kl", "0.001", {"RL": 512, "KL, rollout": 128}),
+        ("correct_reverse_kl", "0.001", {"RL": 512, "KL, rollout": 128}),
+    ],
+)
+def test_mini_batches_are_64_prompts_for_grpo_and_80_for_all_others(method, beta, rows):
+    job = chat_job(configurations.get("qwen3-0.6b"), ROOT, MODEL, method)
+    assert job.rows == rows
+    assert sum(job.rows.values()) == 8 * (64 if method == "grpo" else 80)
+    if beta:
+        assert resolve(compose(job))["cokl.beta"] == beta
+
+
+def test_the_dry_run_names_every_stage_and_rows_and_resolves_everything():
+    config = configurations.get("qwen3-1.7b")
+    text = describe(config, Experiment(config, ROOT, ("trainer.save_freq=7",)).check(RUNS))
+    for name in ("math", "buffer", *(f"chat/{method}" for method in PAPER_METHODS)):
+        assert re.search(rf"^{name} ", text, re.MULTILINE), name
+        assert f"== {name}:" in text
+    assert "640 rows (80 groups, 512 RL + 64 KL, reference + 64 KL, rollout)" in text
+    assert "trainer.save_freq: 7" in text
+    assert "GiB" in text
+    assert "${" not in text
+
+
+def test_an_override_that_verl_does_not_know_is_one_line():
+    config = configurations.get("tiny")
+    job = Experiment(config, ROOT, ("trainer.no_such_option=1",)).planned_jobs(RUNS[:1])[0]
+    with pytest.raises(InputError, match="no_such_option") as raised:
+        compose(job)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_override_that_is_not_hydras_is_refused():
+    with pytest.raises(InputError, match="expected Hydra's syntax"):
+        configured(configurations.get("tiny"), ("--save 3",))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("trainer.no_such_option=1", "math: .*no_such_option"),
+        ("actor_rollout_ref.actor.use_kl_loss=True", "chat/reverse_kl: actor_rollout_ref.actor.use_kl_loss"),
+        ("trainer.n_gpus_per_node=3", "chat/reverse_kl: rows of a mini-batch: expected a positive multiple"),
+        ("trainer.n_gpus_per_node=some", "expected a number"),
+        ("cokl.beta=0.5", "--search-betas"),
+        ("++cokl.method=none", "--methods"),
+        ("trainer.default_local_dir=/x", "--out"),
+    ],
+)
+def test_what_the_chat_stage_would_refuse_is_told_before_any_work(override, message):
+    def check() -> None:
+        settings, overrides = configured(configurations.get("qwen3-0.6b"), (override,))
+        Experiment(settings, ROOT, overrides).check(RUNS[:2])
+
+    with pytest.raises(InputError, match=message) as raised:
+        check()
+    assert "\n" not in str(raised.value)
+
+
+def test_overrides_that_other_numbers_follow_from_become_settings():
+    overrides = ("trainer.total_training_steps=10", "data.train_batch_size=32", "++actor_rollout_ref.rollout.n=4")
+    config, others = configured(configurations.get("qwen3-0.6b"), (*overrides, "trainer.save_freq=7"))
+    assert others == ("trainer.save_freq=7",)
+    math, buffer, chat = Experiment(config, ROOT).planned_jobs([("cokl", None, None)])
+    assert (math.steps, chat.steps, chat.rows["RL"]) == (10, 10, 128)
+    assert resolve(compose(buffer))["actor_rollout_ref.rollout.n"] == "8"  # G_ref stays
+    assert configured(config, ("actor_rollout_ref.model.path='/a b'",))[0].model == "/a b"
+
+
+def test_the_papers_searches_are_planned():
+    runs = Run(methods=("grpo", "cokl", "reverse_kl"), settings=configurations.get("qwen3-0.6b"), paper_search=True)
+    assert runs.chat_runs() == [
+        ("grpo", None, None),
+        ("cokl", None, None),
+        ("reverse_kl", None, None),
+        ("cokl", 0.1, None),
+        ("cokl", 10.0, None),
+        ("reverse_kl", 1e-2, None),
+        ("reverse_kl", 1.0, None),
+        ("cokl", None, 32),
+        ("cokl", None, 64),
+    ]
+
+
+@pytest.mark.parametrize("wrong", [{"search_betas": (-1.0,)}, {"search_kl_groups": (1,)}, {"search_kl_groups": (0,)}])
+def test_a_search_over_what_cannot_be_trained_is_refused(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Run(**wrong).chat_runs()
+
+
+def test_workers_of_a_running_cluster_get_what_a_job_sets(monkeypatch, tmp_path):
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    from llm_bridge.trainer.main_ppo import hand_on_environment
+
+    config = configurations.get("qwen3-0.6b")
+    job = math_job(config, tmp_path, "model")
+    for name, value in environment(config, job, tmp_path / "metrics.jsonl").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    alone, member = compose(job), compose(job)
+    hand_on_environment(alone)
+    assert alone == compose(job)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    hand_on_environment(member)
+    given = OmegaConf.merge(get_ppo_ray_runtime_env(member), member.ray_kwargs.ray_init.runtime_env)["env_vars"]
+    assert given["VERL_FILE_LOGGER_PATH"] == str(tmp_path / "metrics.jsonl")
+    assert str(Path(__file__).parents[2]) in given["PYTHONPATH"]
+    assert {"NCCL_DEBUG", "TOKENIZERS_PARALLELISM"} <= set(given)  # VeRL's own stay
+
+
+def test_an_odd_number_of_groups_is_refused():
+    with pytest.raises(InputError, match="kl_groups: expected an even number"):
+        dataclasses.replace(configurations.get("tiny"), kl_groups=7)
+
+
+@pytest.mark.parametrize("path", ["a b", "a=b", "it's", "a,b", "[x]", "back\\slash"])
+def test_any_path_survives_hydra(path):
+    job = evaluation_job(configurations.get("tiny"), Path("/r"), "base", Path("/models") / path)
+    assert resolve(compose(job))["actor_rollout_ref.model.path"] == f"/models/{path}"
+
+
+def test_coefficients_of_the_families():
+    config = configurations.get("qwen3-0.6b")
+    assert {method: config.beta(method) for method in PAPER_METHODS} == {
+        "grpo": 1.0,
+        "forward_kl": 1.0,
+        "correct_forward_kl": 1.0,
+        "cokl": 1.0,
+        "cokl_without_term1": 1.0,
+        "cokl_without_term2": 1.0,
+        "cokl_floor": 1.0,
+        "reverse_kl": 1e-3,
+        "correct_reverse_kl": 1e-3,
+    }

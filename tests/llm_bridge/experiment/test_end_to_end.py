@@ -1,0 +1,158 @@
+"""The public command with real VeRL and real vLLM: three methods, two optimizer steps per rollout, killed in the chat
+stage, started again.
+
+The oracle of the resumed run is the definition of an uninterrupted one: which buffer prompts each step must have seen
+follows from the seed alone, and VeRL's own dump of every step's rows says which it saw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("verl")
+
+from llm_bridge.buffer import Buffer, DrawOrder, model_fingerprint
+from llm_bridge.report.collect import read_metrics
+
+LIMIT = 1500.0
+"""Seconds that a command may take on a loaded machine before it counts as hung."""
+CHAT_STEPS = 4
+KL_PROMPTS = 2
+
+
+def command(root: Path, *more: str) -> list[str]:
+    settings = {
+        "pretraining-steps": 300,
+        "math-steps": 2,
+        "chat-steps": CHAT_STEPS,
+        "math-batch": 8,
+        "chat-batch": 8,
+        "buffer-prompts": 12,
+        "kl-groups": 2 * KL_PROMPTS,
+        "eval-samples": 1,
+        "eval-interval": 100,
+        "save-interval": 1,
+        "optimizer-steps": 2,
+    }
+    options = [text for name, value in settings.items() for text in (f"--{name}", str(value))]
+    overrides = [f"trainer.rollout_data_dir='{root}/rows/${{trainer.experiment_name}}'"]
+    arguments = ["llm", "run", "--config", "tiny", "--out", str(root), *options, *more, *overrides]
+    return [sys.executable, "-m", "cokl", *arguments]
+
+
+def finish(arguments: list[str]) -> str:
+    """Run a command to its end and return what it printed; fail with it if the command fails."""
+    done = subprocess.run(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
+
+
+def kill_when(arguments: list[str], there: Path) -> None:
+    """Start a command and end it and all that it started with SIGKILL as soon as `there` exists."""
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + LIMIT
+    while not there.exists():
+        assert process.poll() is None, "the command ended before it could be killed"
+        assert time.monotonic() < deadline, f"{there} never came"
+        time.sleep(0.2)
+    for victim in [*descendants(process.pid), process.pid]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+    process.wait()
+
+
+def descendants(pid: int) -> list[int]:
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = [tuple(map(int, line.split())) for line in listed.splitlines()]
+    found, front = [], {pid}
+    while front:
+        front = {child for child, parent in parents if parent in front}
+        found += sorted(front)
+    return found
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory) -> Path:
+    """GRPO without a regularizer, full reverse KL, then CoKL, killed after its second step and started again."""
+    root = tmp_path_factory.mktemp("experiment") / "tiny"
+    finish(command(root, "--methods", "grpo,reverse_kl"))
+    second = root / "chat" / "cokl" / "checkpoints" / "global_step_2" / "data.pt"
+    kill_when(command(root, "--methods", "grpo,reverse_kl,cokl"), second)
+    (root / "printed.txt").write_text(finish(command(root, "--methods", "grpo,reverse_kl,cokl")))
+    return root
+
+
+def test_the_killed_run_ends_with_as_many_steps(experiment):
+    tracker = experiment / "chat" / "cokl" / "checkpoints" / "latest_checkpointed_iteration.txt"
+    assert int(tracker.read_text()) == CHAT_STEPS
+    attempts = sorted((experiment / "chat" / "cokl" / "metrics").glob("*.jsonl"))
+    assert len(attempts) == 2
+    again = [json.loads(line)["step"] for line in attempts[1].read_text().splitlines()]
+    assert min(again) > 1  # it went on from a checkpoint
+    logged = set(read_metrics(attempts[0].parent))
+    # VeRL logs a step after its checkpoint, so the step of the checkpoint itself may have died unlogged.
+    assert set(range(1, CHAT_STEPS + 1)) - logged <= {min(again) - 1}
+
+
+def test_the_killed_run_saw_the_buffer_in_the_order_of_an_uninterrupted_one(experiment):
+    reference = experiment / "math" / "checkpoints" / "global_step_2" / "actor" / "huggingface"
+    buffer = Buffer.load(experiment / "buffer.parquet", model_fingerprint(reference)).filtered()
+    order = DrawOrder(len(buffer), seed=0)
+    logged = read_metrics(experiment / "chat" / "cokl" / "metrics")
+    assert len(logged) >= CHAT_STEPS - 1
+    for step in range(1, CHAT_STEPS + 1):
+        expected = {squeezed(buffer.groups[index].prompt[0]["content"]) for index in order.draw(KL_PROMPTS)}
+        if step not in logged:
+            continue  # the run died before VeRL wrote this step's rows
+        rows = (experiment / "rows" / "tiny-cokl" / f"{step}.jsonl").read_text().splitlines()
+        seen = [squeezed(json.loads(row)["input"]) for row in rows]
+        assert len(seen) == 8 * 8 + 2 * 8 * KL_PROMPTS
+        for prompt in expected:
+            assert sum(prompt in text for text in seen) == 2 * 8 * KL_PROMPTS // len(expected)  # 8 cached, 8 fresh
+
+
+def squeezed(text: str) -> str:
+    """Without white space, which decoding changes."""
+    return "".join(text.split())
+
+
+@pytest.mark.parametrize("job", ["math", "chat/grpo", "chat/reverse_kl", "chat/cokl"])
+def test_rollout_log_probabilities_agree_with_the_actors(experiment, job):
+    steps = read_metrics(experiment / job / "metrics")
+    assert steps
+    for step, metrics in steps.items():
+        assert metrics["training/rollout_probs_diff_mean"] < 1e-4, (step, metrics)
+
+
+@pytest.mark.parametrize("method", ["reverse_kl", "cokl"])
+def test_the_log_shows_both_streams(experiment, method):
+    for metrics in read_metrics(experiment / "chat" / method / "metrics").values():
+        assert metrics["cokl/kl_rows"] == 2 * 8 * KL_PROMPTS
+        assert metrics["cokl/response_length"] > 0
+        # The mean over both optimizer steps; the second has weights of the moved policy.
+        assert metrics["actor/cokl/loss"] == pytest.approx(metrics["cokl/loss"], rel=1e-4, abs=1e-5)
+        assert metrics["actor/pg_loss"] is not None
+    for metrics in read_metrics(experiment / "chat" / "grpo" / "metrics").values():
+        assert "cokl/loss" not in metrics
+
+
+def test_the_report_has_all_methods(experiment):
+    scores = pd.read_csv(experiment / "results" / "scores.csv")
+    assert set(scores["method"]) == {"base", "grpo", "reverse_kl", "cokl"}
+    for name in ("math_val", "math500", "olympiad"):
+        assert scores[name].between(0, 100).all()
+    assert "CoKL" in (experiment / "printed.txt").read_text()
+    made = {path.suffix for path in (experiment / "report").iterdir()}
+    assert {".txt", ".md", ".tex", ".csv", ".png", ".pdf"} <= made

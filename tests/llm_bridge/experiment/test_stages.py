@@ -1,0 +1,176 @@
+"""Stages: what is done, what is refused, how a job's end is told; with real processes in place of VeRL's."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from cokl.support.errors import InputError
+from llm_bridge.experiment import config as configurations
+from llm_bridge.experiment import stages, versions
+from llm_bridge.report.collect import collect, read_metrics
+from llm_bridge.experiment.stages import Experiment, run_watched
+from llm_bridge.experiment.jobs import math_job
+
+TINY = configurations.get("tiny")
+
+
+def watched(tmp_path: Path, code: str, stall: float = 60) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        run_watched([sys.executable, "-u", "-c", code], dict(os.environ), tmp_path / "log.txt", stall, lock.fileno())
+
+
+def test_a_job_that_succeeds_leaves_its_log(tmp_path):
+    watched(tmp_path, "print('hello')")
+    assert "hello" in (tmp_path / "log.txt").read_text()
+
+
+def test_a_job_that_fails_is_told_in_one_line(tmp_path):
+    code = "print('ValueError: of an earlier time'); raise RuntimeError('the queue is empty')"
+    with pytest.raises(InputError, match="RuntimeError: the queue is empty; the whole log is") as raised:
+        watched(tmp_path, code)
+    assert "\n" not in str(raised.value)
+
+
+def test_only_the_last_attempts_log_is_told(tmp_path):
+    with pytest.raises(InputError):
+        watched(tmp_path, "raise RuntimeError('first')")
+    with pytest.raises(InputError, match="second"):
+        watched(tmp_path, "raise RuntimeError('second')")
+
+
+def test_a_job_that_prints_nothing_any_more_is_ended_with_its_children(tmp_path):
+    child = f"import time, os; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]); import time; time.sleep(600)"
+    with pytest.raises(InputError, match="ended as hung"):
+        watched(tmp_path, code, stall=4)
+    pid = int((tmp_path / "pid").read_text())
+    state = Path(f"/proc/{pid}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"  # ended, perhaps not yet reaped
+
+
+def test_two_experiments_on_one_machine_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with stages._one_job_at_a_time():
+        pass
+    with (tmp_path / f"cokl-verl-{os.getuid()}.lock").open("a+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(InputError, match="another experiment"), stages._one_job_at_a_time():
+            pass
+
+
+def test_a_folder_of_another_experiment_is_refused(tmp_path):
+    Experiment(TINY, tmp_path, ("data.shuffle=False",)).open()
+    Experiment(TINY, tmp_path, ("data.shuffle=False", "trainer.logger=[file]", "trainer.save_freq=3")).open()
+    with pytest.raises(InputError, match="chat_steps: 50 there, 9 asked for"):
+        Experiment(dataclasses.replace(TINY, chat_steps=9), tmp_path, ("data.shuffle=False",)).open()
+    with pytest.raises(InputError, match="overrides"):
+        Experiment(TINY, tmp_path).open()
+
+
+def test_a_finished_job_is_not_started_again(tmp_path, monkeypatch):
+    job = math_job(TINY, tmp_path, "model")
+    (job.folder / "checkpoints").mkdir(parents=True)
+    (job.folder / "checkpoints" / "latest_checkpointed_iteration.txt").write_text(str(TINY.math_steps))
+    monkeypatch.setattr(stages, "run_watched", lambda *arguments: pytest.fail("started"))
+    Experiment(TINY, tmp_path)._run(job)
+
+
+@pytest.mark.parametrize("evaluated", [True, False])
+def test_a_run_that_died_in_its_last_evaluation_is_evaluated(tmp_path, monkeypatch, evaluated):
+    job = math_job(TINY, tmp_path, "model")
+    (job.folder / "checkpoints").mkdir(parents=True)
+    (job.folder / "checkpoints" / "latest_checkpointed_iteration.txt").write_text(str(TINY.math_steps))
+    write_metrics(job.folder / "metrics", [{TINY.math_steps: evaluation(0.5, 0.5) if evaluated else {}}])
+    (tmp_path / "data" / "model").mkdir(parents=True)
+    (tmp_path / "data" / "model" / "tokenizer_config.json").write_text("{}")
+    started = []
+    monkeypatch.setattr(Experiment, "_run", lambda self, job: started.append(job.name))
+    Experiment(TINY, tmp_path).train_math()
+    assert started == ["math", *([] if evaluated else ["evaluation/base"])]
+
+
+def test_evaluating_what_is_not_trained_is_refused(tmp_path):
+    with pytest.raises(InputError, match="cokl: there is no trained model"):
+        Experiment(TINY, tmp_path).evaluate("cokl")
+
+
+def test_versions_are_told_in_one_line(monkeypatch):
+    monkeypatch.setitem(versions.PINNED, "pytest", "0.0.1")
+    monkeypatch.setitem(versions.PINNED, "no-such-package", "1.0")
+    with pytest.raises(
+        InputError, match=r"pytest is [\d.]+, expected 0\.0\.1; no-such-package is not installed"
+    ) as told:
+        versions.require_versions("cpu")
+    assert "\n" not in str(told.value)
+
+
+def test_a_gpu_configuration_without_a_gpu_is_refused(monkeypatch):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(InputError, match="trains on GPUs, and there is none here"):
+        versions.require_accelerator("cuda")
+    versions.require_accelerator("cpu")
+
+
+def write_metrics(folder: Path, attempts: list[dict[int, dict]]) -> None:
+    folder.mkdir(parents=True)
+    for number, steps in enumerate(attempts):
+        lines = [json.dumps({"step": step, "data": data}) for step, data in steps.items()]
+        (folder / f"{number:03d}.jsonl").write_text("\n".join(lines) + '\n{"step": 9, "da')
+
+
+def evaluation(math: float, chat: float) -> dict[str, float]:
+    return {
+        "val/math_val/mean@8": math,
+        "val/math500/mean@8": math,
+        "val/olympiad/mean@8": math,
+        "val/chat_val/mean@8": chat,
+    }
+
+
+def test_results_are_collected_from_all_attempts(tmp_path):
+    config = dataclasses.replace(TINY, math_steps=2, chat_steps=3)
+    write_metrics(tmp_path / "math" / "metrics", [{1: {}, 2: evaluation(0.5, 0.1)}])
+    cokl = tmp_path / "chat" / "cokl"
+    write_metrics(
+        cokl / "metrics",
+        [
+            {
+                1: {
+                    "timing_s/step": 4.0,
+                    "cokl/zero_correct": 0.25,
+                    "response_length/mean": 10,
+                    "cokl/kl_rows": 128,
+                    "cokl/response_length": 20,
+                },
+                2: {"cokl/zero_correct": 0.99},
+            },
+            {2: {"cokl/zero_correct": 0.5}, 3: {**evaluation(0.25, 0.7), "cokl/zero_correct": 0.0}},
+        ],
+    )
+    (cokl / "run.json").write_text(json.dumps({"method": "cokl", "beta": 1.0, "kl_prompts": 8, "main": True}))
+    assert sorted(read_metrics(cokl / "metrics")) == [1, 2, 3]
+    results = collect(config, tmp_path)
+    scores = results.scores.set_index("method")
+    assert scores.loc["base", "math500"] == 50
+    assert [scores.loc["cokl", name] for name in ("math_val", "chat_val")] == [25, 70]
+    assert results.zero_correct[["groups", "zero_correct_groups"]].to_numpy().tolist() == [[24, 6]]
+    assert results.costs["mean_length"].tolist() == [15]  # 128 rows of either stream
+    assert results.dynamics["step"].tolist() == [0, 3]
+    assert results.costs["first_step_seconds"].tolist() == [4.0]
+
+
+def test_nothing_to_report_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="nothing to report"):
+        collect(TINY, tmp_path)

@@ -1,0 +1,101 @@
+"""Settings of VeRL under which the joint loss would be wrong are refused, each in one line."""
+
+import pytest
+
+pytest.importorskip("verl")
+
+from hydra import compose, initialize_config_module
+
+from cokl.support.errors import InputError
+from llm_bridge.trainer.options import BatchShape, batch_shape, check_settings
+
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+BASE = (
+    "data.train_batch_size=64",
+    "algorithm.adv_estimator=grpo",
+    "trainer.n_gpus_per_node=8",
+    f"{ACTOR}.strategy=fsdp2",
+    f"{ACTOR}.ppo_mini_batch_size=64",
+    f"{ACTOR}.use_dynamic_bsz=True",
+    f"{ROLLOUT}.n=8",
+    "+cokl.method=cokl",
+    "+cokl.kl_prompts=8",
+)
+FIXED_SIZES = (f"{ACTOR}.use_dynamic_bsz=False", f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu=1")
+
+
+def configuration(*overrides: str):
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("ppo_trainer", [*BASE, *overrides])
+
+
+def test_the_papers_settings_are_accepted_and_give_80_groups():
+    config = configuration()
+    check_settings(config, reference_group_size=8)
+    assert batch_shape(config, 8) == BatchShape(rl=512, reference=64, rollout=64, mini_batches=1, steps=1)
+    assert batch_shape(config, 8).mini_batch == 80 * 8
+    one_stream = configuration("cokl.method=reverse_kl", "cokl.kl_prompts=16")
+    check_settings(one_stream, reference_group_size=8)
+    assert batch_shape(one_stream, 8).mini_batch == 80 * 8
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("algorithm.adv_estimator=gae", "adv_estimator"),
+        ("algorithm.use_kl_in_reward=True", "use_kl_in_reward"),
+        ("algorithm.filter_groups.enable=True", "filter_groups"),
+        ("algorithm.rollout_correction.bypass_mode=True", "bypass_mode"),
+        (f"{ACTOR}.use_kl_loss=True", "use_kl_loss"),
+        (f"{ACTOR}.shuffle=True", "shuffle"),
+        (f"{ACTOR}.policy_loss.loss_mode=gspo", "loss_mode"),
+        (f"{ACTOR}.strategy=megatron", "strategy"),
+        (f"{ACTOR}.loss_agg_mode=seq-mean-token-sum-norm", "loss_scale_factor"),
+        (f"{ACTOR}.ppo_mini_batch_size=60", "ppo_mini_batch_size"),
+        (f"{ROLLOUT}.top_p=0.9", "top_p"),
+        ("cokl.kl_prompts=0", "kl_prompts"),
+        ("cokl.method=unheard", "unknown method"),
+        ("+cokl.beta=-1", "beta"),
+        ("+cokl.beta=abc", "beta"),
+        ("+cokl.epsilon_is=1.5", "epsilon_is"),
+        ("+cokl.kl_prompt=8", "cokl.kl_prompt:"),
+        ("trainer.n_gpus_per_node=48", "multiple"),
+    ],
+)
+def test_a_setting_that_breaks_the_loss_is_named(override, message):
+    with pytest.raises(InputError, match=message) as error:
+        check_settings(configuration(override), reference_group_size=8)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ((f"{ACTOR}.ppo_mini_batch_size=16", "cokl.kl_prompts=6"), "kl_prompts"),
+        ((f"{ACTOR}.ppo_epochs=2", f"{ACTOR}.optim.lr_scheduler_type=cosine"), "lr_scheduler_type"),
+        ((f"{ACTOR}.ppo_epochs=2", f"{ACTOR}.optim.lr_warmup_steps=5"), "lr_warmup_steps"),
+        ((*FIXED_SIZES, f"{ACTOR}.ppo_micro_batch_size_per_gpu=3"), "rows of a mini-batch"),
+    ],
+)
+def test_combinations_that_split_groups_or_batches_are_named(overrides, message):
+    with pytest.raises(InputError, match=message):
+        check_settings(configuration(*overrides), reference_group_size=8)
+
+
+def test_several_optimizer_steps_keep_whole_groups():
+    config = configuration(f"{ACTOR}.ppo_mini_batch_size=16", f"{ACTOR}.ppo_epochs=2")
+    check_settings(config, reference_group_size=8)
+    shape = batch_shape(config, 8)
+    assert (shape.mini_batches, shape.steps, shape.mini_batch) == (4, 8, 160)
+
+
+@pytest.mark.parametrize("method", ["none", "grpo"])
+def test_a_method_without_streams_restricts_nothing(method):
+    check_settings(configuration(f"cokl.method={method}", f"{ACTOR}.use_kl_loss=True"), reference_group_size=8)
+
+
+def test_a_missing_method_is_named():
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", [])
+    with pytest.raises(InputError, match=r"cokl\.method"):
+        check_settings(config, 8)

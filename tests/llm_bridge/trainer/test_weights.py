@@ -1,0 +1,136 @@
+"""Row weights against loops written straight from Eqs. 11-17 and 20, over rows in any order."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cokl import methods, regularizers
+from cokl.groups import SurrogateConfig
+from llm_bridge.trainer.weights import RegularizationRows, row_weights
+
+METHODS = ("none", *regularizers.names(), "cokl_floor")
+BETA, EPSILON_IS = 0.3, 0.25
+
+
+@st.composite
+def batches(draw):
+    """Rows of N groups with G_ref cached and G fresh responses, shuffled, with log-likelihoods down to -1e4 nats."""
+    prompts, cached, fresh = (draw(st.integers(1, 4)) for _ in range(3))
+    rows = [
+        ("reference" if member < cached else "rollout", group)
+        for group in range(prompts)
+        for member in range(cached + fresh)
+    ]
+    order = draw(st.permutations(range(len(rows))))
+    numbers = st.lists(st.floats(-1e4, 0), min_size=len(rows), max_size=len(rows))
+    rewards = draw(st.lists(st.integers(0, 1), min_size=len(rows), max_size=len(rows)))
+    return RegularizationRows(
+        streams=[rows[place][0] for place in order],
+        groups=[rows[place][1] for place in order],
+        log_probs=torch.tensor(draw(numbers), dtype=torch.float64),
+        rewards=torch.tensor(rewards, dtype=torch.float64),
+        behavior_log_probs=torch.tensor(draw(numbers), dtype=torch.float64) if draw(st.booleans()) else None,
+        reference_log_probs=torch.tensor(draw(numbers), dtype=torch.float64),
+    )
+
+
+def _ratio(rows: RegularizationRows, row: int) -> float:
+    if rows.behavior_log_probs is None:
+        return 1.0
+    log_ratio = float(rows.log_probs[row] - rows.behavior_log_probs[row])
+    return math.exp(min(max(log_ratio, math.log(1 - EPSILON_IS)), math.log(1 + EPSILON_IS)))
+
+
+def _members(rows: RegularizationRows, row: int) -> list[int]:
+    key = (rows.streams[row], rows.groups[row])
+    return [other for other in range(len(rows.streams)) if (rows.streams[other], rows.groups[other]) == key]
+
+
+def _correct_share(rows: RegularizationRows, row: int, ratios: bool) -> float:
+    """alpha of a cached row, gamma of a fresh one."""
+    sizes = {
+        other: float(rows.rewards[other]) * (_ratio(rows, other) if ratios else 1) for other in _members(rows, row)
+    }
+    total = sum(sizes.values())
+    return sizes[row] / total if total else 0.0
+
+
+def _naive(name: str, rows: RegularizationRows) -> list[float]:
+    prompts = len(set(rows.groups))
+    weights = []
+    mean = {
+        stream: [float(reward) for reward, tag in zip(rows.rewards, rows.streams, strict=True) if tag == stream]
+        for stream in ("reference", "rollout")
+    }
+    gate = max(sum(mean["reference"]) / len(mean["reference"]) - sum(mean["rollout"]) / len(mean["rollout"]), 0)
+    for row, stream in enumerate(rows.streams):
+        members = _members(rows, row)
+        weight = 0.0
+        if stream == "reference":
+            if name in ("cokl", "cokl_without_term2", "cokl_floor", "correct_forward_kl"):
+                weight -= BETA * _correct_share(rows, row, ratios=False)
+            if name == "forward_kl":
+                weight -= BETA / len(members)
+            if name == "cokl_floor":
+                weight -= gate * float(rows.rewards[row]) / len(members)
+        elif name in ("cokl", "cokl_without_term1", "cokl_floor"):
+            weight += BETA * _correct_share(rows, row, ratios=True)
+        elif name == "reverse_kl":
+            assert rows.reference_log_probs is not None
+            costs = {other: float(rows.log_probs[other] - rows.reference_log_probs[other]) for other in members}
+            others = [costs[other] for other in members if other != row]
+            baseline = sum(others) / max(len(others), 1)
+            weight += BETA * _ratio(rows, row) * (costs[row] - baseline) / len(members)
+        weights.append(weight / prompts)
+    return weights
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "none",
+        "forward_kl",
+        "reverse_kl",
+        "correct_forward_kl",
+        "cokl",
+        "cokl_without_term1",
+        "cokl_without_term2",
+        "cokl_floor",
+    ],
+)
+@settings(max_examples=60, deadline=None)
+@given(rows=batches())
+def test_weights_are_those_of_the_definitions(name, rows):
+    weights = row_weights(methods.get(name), BETA, SurrogateConfig(EPSILON_IS), rows)
+    torch.testing.assert_close(weights, torch.tensor(_naive(name, rows), dtype=torch.float64), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@settings(max_examples=30, deadline=None)
+@given(rows=batches(), data=st.data())
+def test_the_order_of_rows_does_not_matter(name, rows, data):
+    order = data.draw(st.permutations(range(len(rows.streams))))
+    shuffled = RegularizationRows(
+        [rows.streams[row] for row in order],
+        [rows.groups[row] for row in order],
+        *(None if column is None else column[order] for column in list(vars(rows).values())[2:]),  # type: ignore[arg-type]
+    )
+    arguments = methods.get(name), BETA, SurrogateConfig(EPSILON_IS)
+    expected = row_weights(*arguments, rows)
+    assert expected.isfinite().all()
+    torch.testing.assert_close(row_weights(*arguments, shuffled), expected[list(order)], rtol=1e-9, atol=1e-9)
+
+
+def test_groups_of_unequal_size_are_refused():
+    rows = RegularizationRows(["rollout"] * 3, [0, 0, 1], -torch.ones(3), torch.ones(3))
+    with pytest.raises(ValueError, match="equal size"):
+        row_weights(methods.get("cokl_without_term1"), 1.0, SurrogateConfig(), rows)
+
+
+def test_rewards_that_are_no_verdicts_are_refused():
+    rows = RegularizationRows(["reference"] * 2, [0, 0], -torch.ones(2), torch.tensor([0.5, 1.0]))
+    with pytest.raises(ValueError, match="0 or 1"):
+        row_weights(methods.get("correct_forward_kl"), 1.0, SurrogateConfig(), rows)

@@ -1,0 +1,183 @@
+"""Convex programs whose optimum is believed only for its certificate, which is recomputed from the raw solution.
+
+cvxpy turns a concave maximisation into min c'x + x'Px / 2 with Ax + s = b, s in K, and Clarabel returns x, s and the
+dual z. Any s in K with Ax + s = b bounds the optimum from one side and any z in K* with Px + c + A'z = 0 from the
+other, so feasibility of both and a small gap prove the value, whatever the solver did to find them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeDims
+from scipy import sparse
+
+from cokl.support.errors import InputError
+
+TOLERANCE = 1e-8  # what the issue asks of the duality gap; residuals and cone violations are held to the same
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A concave maximisation, solved and checked.
+
+    value: the maximum, as the dual bound gives it. solution: the maximising variable, flattened.
+    primal, dual: largest violation of the primal (dual) equations and cones. gap: primal minus dual objective.
+    """
+
+    value: float
+    solution: np.ndarray
+    primal: float
+    dual: float
+    gap: float
+
+    @property
+    def worst(self) -> float:
+        """The largest of the three figures; NaN if the solver failed, which no tolerance accepts."""
+        return float(np.max([self.primal, self.dual, abs(self.gap)]))
+
+
+def certified_maximum(objective: cp.Expression, constraints: list[cp.Constraint], variable: cp.Variable) -> Certificate:
+    """Maximise a concave `objective` under `constraints` with Clarabel and recompute its certificate.
+
+    Raises cvxpy's DCPError if the problem does not follow the rules by which cvxpy recognises convexity.
+    """
+    problem = cp.Problem(cp.Maximize(objective), constraints)
+    options = {**dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), TOLERANCE / 1000), "accept_unknown": True}
+    data, chain, inverse = problem.get_problem_data(cp.CLARABEL, solver_opts=options)
+    raw = chain.solve_via_data(problem, data, solver_opts=options)
+    with warnings.catch_warnings(action="ignore"):  # a status of "may be inaccurate" is settled by the figures below
+        problem.unpack_results(raw, chain, inverse)
+    linear, constant, matrix = data["c"], data["b"], data["A"]
+    quadratic = data.get("P", sparse.csc_array((len(linear), len(linear))))
+    x, slack, dual = (np.asarray(vector) for vector in (raw.x, raw.s, raw.z))
+    curvature = x @ quadratic @ x
+    primal_objective, dual_objective = linear @ x + curvature / 2, -constant @ dual - curvature / 2
+    return Certificate(
+        value=-float(dual_objective + inverse[-1]["offset"]),  # the solver's program is cvxpy's up to sign and offset
+        solution=np.asarray(variable.value).ravel(),
+        primal=max(np.abs(matrix @ x + slack - constant).max(), _outside(data["dims"], slack, dual=False)),
+        dual=max(np.abs(quadratic @ x + linear + matrix.T @ dual).max(), _outside(data["dims"], dual, dual=True)),
+        gap=float(primal_objective - dual_objective),
+    )
+
+
+def _outside(dims: ConeDims, vector: np.ndarray, dual: bool) -> float:
+    """The largest violation of the cones K, or of their duals K*, by a slack or dual `vector` in Clarabel's order."""
+    violations = [0.0] if dual else list(np.abs(vector[: dims.zero]))
+    violations += list(-vector[dims.zero : dims.zero + dims.nonneg])
+    start = dims.zero + dims.nonneg
+    for size in dims.soc:
+        violations.append(np.linalg.norm(vector[start + 1 : start + size]) - vector[start])
+        start += size
+    for x, y, z in vector[start:].reshape(dims.exp, 3):
+        if dual:  # -x exp(y / x) <= e z with x < 0
+            violations += [-x * np.exp(y / x - 1) - z, x]
+        else:  # y exp(x / y) <= z with y > 0
+            violations += [y * np.exp(x / y) - z, -y]
+    return float(max(violations))
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A reference distribution `probs` (A,) > 0 whose first `correct` actions are the correct ones.
+
+    Raises InputError if all actions or none are correct, or a probability is not positive.
+    """
+
+    probs: np.ndarray
+    correct: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.correct < len(self.probs):
+            raise InputError(
+                f"correct: expected between 1 and {len(self.probs) - 1} correct actions, got {self.correct}"
+            )
+        if not (self.probs > 0).all():
+            raise InputError(f"probs: expected positive probabilities, got {self.probs}")
+
+    @property
+    def q(self) -> float:
+        return float(self.probs[: self.correct].sum())
+
+    @property
+    def plus(self) -> np.ndarray:
+        return self.probs[: self.correct] / self.q
+
+    def moved_to(self, mass: float) -> np.ndarray:
+        """The policy with correctness `mass` and the reference's conditionals (A,)."""
+        wrong = self.probs[self.correct :]
+        return np.concatenate([mass * self.plus, (1 - mass) * wrong / wrong.sum()])
+
+
+def random_references(seed: int, count: int) -> list[tuple[Reference, float]]:
+    """`count` references of 3 to 40 actions, q uniform over [0.02, 0.98], beta log-uniform over [0.02, 20]."""
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for _ in range(count):
+        size = int(rng.integers(3, 41))
+        correct = int(rng.integers(1, size))
+        q = rng.uniform(0.02, 0.98)
+        plus, minus = (rng.dirichlet(np.full(n, 2.0)) + 1e-3 for n in (correct, size - correct))
+        probs = np.concatenate([q * plus / plus.sum(), (1 - q) * minus / minus.sum()])
+        drawn.append((Reference(probs, correct), float(10 ** rng.uniform(np.log10(0.02), np.log10(20)))))
+    return drawn
+
+
+Penalty = Callable[[cp.Expression, Reference], cp.Expression]
+
+
+def _jensen_shannon(policy: cp.Expression, reference: Reference) -> cp.Expression:
+    mixture = (policy + reference.probs) / 2
+    return (cp.sum(cp.rel_entr(policy, mixture)) + cp.sum(cp.rel_entr(reference.probs, mixture))) / 2
+
+
+PENALTIES: dict[str, Penalty] = {
+    "entropy": lambda policy, reference: -cp.sum(cp.entr(policy)),
+    "forward_kl": lambda policy, reference: cp.sum(cp.rel_entr(reference.probs, policy)),
+    "reverse_kl": lambda policy, reference: cp.sum(cp.rel_entr(policy, reference.probs)),
+    "jensen_shannon": _jensen_shannon,
+    "correct_forward_kl": lambda policy, reference: cp.sum(cp.rel_entr(reference.plus, policy[: reference.correct])),
+    "cokl_without_term2": lambda policy, reference: (
+        cp.sum(cp.rel_entr(reference.plus, policy[: reference.correct])) - reference.plus @ np.log(reference.plus)
+    ),
+    "restricted_reverse_kl": lambda policy, reference: cp.sum(
+        cp.rel_entr(policy[: reference.correct], reference.probs[: reference.correct])
+    ),
+    "pearson_chi_squared": lambda policy, reference: cp.sum_squares(
+        cp.multiply(reference.probs**-0.5, policy) - reference.probs**0.5
+    ),
+    "squared_hellinger": lambda policy, reference: 2 - 2 * (reference.probs**0.5) @ cp.sqrt(policy),
+    "neyman_chi_squared": lambda policy, reference: (
+        cp.sum([cp.quad_over_lin(prob, policy[action]) for action, prob in enumerate(reference.probs)]) - 1
+    ),
+    "total_variation": lambda policy, reference: cp.norm1(policy - reference.probs) / 2,
+}
+"""Penalties that are convex in pi (A,), by name."""
+
+CONDITIONAL_PENALTIES: dict[str, Penalty] = {
+    "cokl": lambda plus, reference: cp.sum(cp.rel_entr(reference.plus, plus)),
+    "correct_reverse_kl": lambda plus, reference: cp.sum(cp.rel_entr(plus, reference.probs[: reference.correct])),
+}
+"""Penalties that are convex in pi+ (K,) and depend on nothing else; not convex in pi."""
+
+
+def maximise(name: str, reference: Reference, beta: float) -> Certificate:
+    """max of Z - beta D over the simplex of pi, or over (Z, pi+) for a conditional penalty.
+
+    Raises InputError for a beta that is not positive and finite.
+    """
+    if not (beta > 0 and np.isfinite(beta)):
+        raise InputError(f"beta: expected a finite coefficient > 0, got {beta}")
+    if name in CONDITIONAL_PENALTIES:
+        pair = cp.Variable(1 + reference.correct)
+        mass, plus = pair[0], pair[1:]
+        objective = mass - beta * CONDITIONAL_PENALTIES[name](plus, reference)
+        return certified_maximum(objective, [mass >= 0, mass <= 1, cp.sum(plus) == 1, plus >= 0], pair)
+    policy = cp.Variable(len(reference.probs))
+    objective = cp.sum(policy[: reference.correct]) - beta * PENALTIES[name](policy, reference)
+    return certified_maximum(objective, [cp.sum(policy) == 1, policy >= 0], policy)
