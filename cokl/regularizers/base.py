@@ -9,9 +9,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cokl.support.errors import InputError
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
 from cokl.policy import Policy
+from cokl.support.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -20,12 +20,12 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from cokl.support.assumptions import assumption
-from cokl.support.errors import InputError
 from cokl.groups import SurrogateWeights, rollout_weights, score_function_weights
 from cokl.policy import centred, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import Regularizer, certain_mass
+from cokl.support.assumptions import assumption
+from cokl.support.errors import InputError
 
 _Form = Literal["conditional", "restricted"]
 

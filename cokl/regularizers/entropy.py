@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from scipy.special import expit, logit
 
-from cokl.support.errors import InputError
 from cokl.groups import SurrogateWeights, score_function_weights
 from cokl.policy import centred, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import Regularizer
+from cokl.support.errors import InputError
 
 
 @register

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from bandit.engine.sampled import Responses, draw, expected_advantages, expected_grpo_logit_gradient, grpo_logit_gradient, method_logit_gradient
+from bandit.engine.sampled import (
+    Responses,
+    draw,
+    expected_advantages,
+    expected_grpo_logit_gradient,
+    grpo_logit_gradient,
+    method_logit_gradient,
+)
 from cokl import methods
 from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig
