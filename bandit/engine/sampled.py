@@ -1,7 +1,8 @@
 """Logit gradients of the sampled surrogates (Eqs. 1-4 and 11-17) for stacked runs whose responses are single actions.
 
-The weights come from `cokl`: `grpo_loss`, `group_advantages` and `Method.weights`, the functions that an LLM trainer
-minimises. A response is one token, so a weighted log-likelihood has the logit gradient sum_j w_j (onehot(y_j) - pi).
+The losses come from `cokl`: `grpo_loss`, and `row_surrogate_loss` with the weights of `Method.weights`, the functions
+that an LLM trainer minimises. A response is one token, so a weighted log-likelihood has the logit gradient
+sum_j w_j (onehot(y_j) - pi).
 
 Assumption beyond the paper: GRPO's counterpart in expectations keeps its group size. Each action is weighted by its
 probability and by the mean advantage that it has in a group of G whose other responses are drawn at random.
@@ -13,12 +14,14 @@ Nothing couples the runs: random numbers come from outside, shared by all runs, 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from cokl.groups import ResponseGroups, SurrogateConfig
+from cokl.groups import ResponseGroups, SurrogateConfig, row_surrogate_loss
 from cokl.grpo import GRPOConfig, group_advantages, grpo_loss
 from cokl.methods import Method
 from cokl.policy import Policy
@@ -129,7 +132,9 @@ def method_logit_gradient(
         weights = method.weights(groups[0], groups[1], coefficients, config)
         for weight, responses in zip(weights, streams, strict=True):
             if weight is not None:
-                gradient[stack] += likelihood_gradient(probs, responses.actions, weight.view(responses.actions.shape))
+                loss = partial(row_surrogate_loss, weight.view(responses.actions.shape))
+                slopes = _derivative(loss, at(log_probs, responses.actions))
+                gradient[stack] += likelihood_gradient(probs, responses.actions, slopes)
     return gradient
 
 
@@ -143,14 +148,20 @@ def likelihood_gradient(probs: Tensor, actions: Tensor, weights: Tensor) -> Tens
 
 def _grpo_weights(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig) -> Tensor:
     """(R, B, G): derivative of each group's -J_GRPO with respect to its responses' log-likelihoods (R, B, G)."""
-    current = log_probs.detach().flatten(0, 1)[..., None]
     behavior = behavior_log_probs.expand_as(log_probs).flatten(0, 1)[..., None]
-    with torch.enable_grad():
-        current.requires_grad_()
+
+    def summed(current: Tensor) -> Tensor:
         every_token = torch.ones_like(current, dtype=torch.bool)
-        summed = grpo_loss(current, behavior, advantages, every_token, config) * current.shape[0]
-        (weights,) = torch.autograd.grad(summed, current)
-    return weights.view_as(log_probs)
+        return grpo_loss(current, behavior, advantages, every_token, config) * current.shape[0]
+
+    return _derivative(summed, log_probs.flatten(0, 1)[..., None]).view_as(log_probs)
+
+
+def _derivative(loss: Callable[[Tensor], Tensor], log_probs: Tensor) -> Tensor:
+    """The derivative of a scalar loss with respect to each log-likelihood, in their shape."""
+    with torch.enable_grad():
+        current = log_probs.detach().requires_grad_()
+        return torch.autograd.grad(loss(current), current)[0]
 
 
 def _groups(log_probs: Tensor, responses: Responses) -> ResponseGroups:

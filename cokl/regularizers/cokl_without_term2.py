@@ -6,7 +6,9 @@ optimum; the paper's Table 2 repeats that method's figures.
 
 from __future__ import annotations
 
-from cokl.policy import expectation
+from torch import Tensor
+
+from cokl.policy import Policy, expectation
 from cokl.regularizers import register
 from cokl.regularizers.correct_forward_kl import CorrectForwardKL
 
@@ -18,5 +20,5 @@ class CoKLWithoutTerm2(CorrectForwardKL):
     name = "cokl_without_term2"
     label = "CoKL w/o term 2"
 
-    def value(self, policy, reference):
+    def value(self, policy: Policy, reference: Policy) -> Tensor:
         return -expectation(reference.conditional_probs, policy.correct_log_probs)
