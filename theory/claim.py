@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from theory.formulas import Formulas
 from theory.intervals import Proof
@@ -86,9 +87,18 @@ def registered_claims() -> dict[str, Claim]:
 
 
 def proved(domain: str, proofs: dict[str, Proof]) -> Evidence:
-    """Evidence from interval proofs, all of which must hold; a refuted one counts as infinitely wrong."""
-    boxes = sum(proof.boxes for proof in proofs.values())
-    undecided = sum(proof.undecided for proof in proofs.values())
-    refuted = [name for name, proof in proofs.items() if proof.refuted]
-    detail = f"{boxes} boxes, {undecided} undecided" + (f"; refuted: {', '.join(refuted)}" if refuted else "")
-    return Evidence("interval proof", domain, math.inf if refuted else undecided, 0, detail)
+    """Evidence from interval proofs, all of which must hold; a refuted one counts as infinitely wrong.
+
+    Raises ValueError without any proof.
+    """
+    if not proofs:
+        raise ValueError("proofs: expected at least one, an empty list proves nothing")
+    refused = [f"{name}: {proof.refusal}" for name, proof in proofs.items() if not proof.holds]
+    error = math.inf if any(proof.refuted for proof in proofs.values()) else sum(p.undecided for p in proofs.values())
+    detail = "; ".join([f"{sum(proof.boxes for proof in proofs.values())} boxes", *refused])
+    return Evidence("interval proof", domain, error, 0, detail)
+
+
+def largest(*errors: Any) -> Any:
+    """The largest error, NaN if one of them is: unlike `max`, which may drop a NaN."""
+    return next((error for error in errors if error != error), None) or max(errors)
