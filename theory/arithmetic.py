@@ -74,12 +74,10 @@ class Interval:
         """An integer power (x^0 = 1), or any real power, or one in an interval, of a positive interval."""
         if not isinstance(exponent, int):
             return Intervals.exp(Intervals.log(self) * exponent)
-        if self.low.is_nan():
-            return UNDEFINED
         if exponent < 0:
             return 1 / self**-exponent
         if exponent == 0:
-            return Interval(_ONE, _ONE)
+            return UNDEFINED if self.low.is_nan() else Interval(_ONE, _ONE)
         if exponent % 2 or self.low >= 0:
             return Interval((self.low**exponent).lower(), (self.high**exponent).upper())
         if self.high <= 0:

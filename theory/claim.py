@@ -101,4 +101,4 @@ def proved(domain: str, proofs: dict[str, Proof]) -> Evidence:
 
 def largest(*errors: Any) -> Any:
     """The largest error, NaN if one of them is: unlike `max`, which may drop a NaN."""
-    return next((error for error in errors if error != error), None) or max(errors)
+    return next((error for error in errors if not error <= math.inf), None) or max(errors)

@@ -10,7 +10,6 @@ from flint import arb
 
 from theory.arithmetic import Interval
 
-
 Box = list[tuple[float, float]]
 """A (low, high) pair per argument."""
 
@@ -19,8 +18,9 @@ class Proof(NamedTuple):
     """Outcome of one subdivision.
 
     boxes: evaluations made. undecided: boxes left without a decision. refuted: the claim is false on some box.
-    where: a box that was refuted or left open, None if there is none. lowest: the smallest certified lower bound of the function over all decided boxes (inf if none was decided), or an
+    lowest: the smallest certified lower bound of the function over all decided boxes (inf if none was decided), or an
         upper bound on the refuting box.
+    where: a box that was refuted or left open, None if there is none.
     """
 
     boxes: int

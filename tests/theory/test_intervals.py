@@ -97,7 +97,9 @@ def test_functions_enclose(name, precision, argument):
         assert encloses(image, getattr(POINT, name)(decimal(point)))
 
 
-@pytest.mark.parametrize(("numerator", "exponent", "precision"), [(3893924827815215, 50, 53), (1381846513289487, 46, 113)])
+@pytest.mark.parametrize(
+    ("numerator", "exponent", "precision"), [(3893924827815215, 50, 53), (1381846513289487, 46, 113)]
+)
 def test_exp_encloses_just_above_a_grid_point(numerator, exponent, precision):
     """mpmath issue 1181: exp is so close above a number of this precision that mpmath's ceiling stays below it."""
     x = Fraction(numerator, 2**exponent)
@@ -136,7 +138,9 @@ def test_an_end_with_a_radius_is_refused():
 
 
 @pytest.mark.parametrize("ends", [("nan", 1), (-1, "nan"), ("nan", "nan")])
-@pytest.mark.parametrize("use", [lambda x: x, lambda x: x + 1, lambda x: -x * 2, lambda x: x**2, lambda x: x**0, lambda x: x**-3])
+@pytest.mark.parametrize(
+    "use", [lambda x: x, lambda x: x + 1, lambda x: -x * 2, lambda x: x**2, lambda x: x**0, lambda x: x**-3]
+)
 def test_nan_decides_nothing_whatever_is_done_with_it(ends, use):
     undefined = use(Interval(*map(arb, ends)))
     assert not undefined > -math.inf

@@ -7,7 +7,7 @@ import torch
 from mpmath import mp, mpf
 
 from cokl.policy import CorrectSet, Policy
-from theory.claim import BEYOND, Effort, Evidence, claim
+from theory.claim import BEYOND, Effort, Evidence, claim, largest
 from theory.claims.decomposition import EXACT
 from theory.claims.decoupling import objective
 from theory.convex import TOLERANCE, Reference, maximise
@@ -29,7 +29,7 @@ def zero_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
         policy = ExactPolicy((z * share, z * (1 - share), 1 - z), reference.correct)
         limits.append(objective(policy, reference, mpf(1)))
     expected = [mpf(0), -kl([mpf("0.6"), mpf("0.4")], [mpf("0.01"), mpf("0.99")])]
-    error = max(abs(limit - value) for limit, value in zip(limits, expected, strict=False))
+    error = largest(*(abs(limit - value) for limit, value in zip(limits, expected, strict=False)))
     empty = Policy(
         torch.tensor([-np.inf, -np.inf, 0.0], dtype=torch.float64),
         CorrectSet.from_mask(torch.tensor([True, True, False])),
@@ -104,8 +104,8 @@ def edge(formulas: Formulas, effort: Effort) -> list[Evidence]:
     q = mpf(10) ** -100
     for beta in (mpf("0.01"), mpf("0.5"), mpf("0.99"), mpf("1.5"), mpf(100)):
         worst = max(worst, abs(formulas.forward_kl_optimum(mp, q, beta) - max(mpf(0), 1 - beta)))
-        worst = max(worst, formulas.reverse_kl_optimum(mp, mpf(10) ** -2000, beta))
-        worst = max(
+        worst = largest(worst, formulas.reverse_kl_optimum(mp, mpf(10) ** -2000, beta))
+        worst = largest(
             worst, 1 - formulas.forward_kl_optimum(mp, 1 - q, beta), 1 - formulas.reverse_kl_optimum(mp, 1 - q, beta)
         )
     return [Evidence("50 digits", "q = 1e-100 (1e-2000 for reverse KL) and 1 - 1e-100", float(worst), 1e-90)]
@@ -124,5 +124,8 @@ def selection(formulas: Formulas, effort: Effort) -> list[Evidence]:
     for name in ("forward_kl", "reverse_kl"):
         certificate = maximise(name, reference, 0.02)
         plus = certificate.solution[:3] / certificate.solution[:3].sum()
-        worst, distance = max(worst, certificate.worst), max(distance, float(np.abs(plus - reference.plus).max()))
+        worst, distance = (
+            largest(worst, certificate.worst),
+            largest(distance, float(np.abs(plus - reference.plus).max())),
+        )
     return [Evidence("convex program", "beta = 0.02", worst, TOLERANCE, f"pi+ within {distance:.1e} of ref+")]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateWeights, surrogate_loss
 from theory.arithmetic import Interval, Intervals
-from theory.claim import BEYOND, Effort, Evidence, claim, proved
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved
 from theory.claims.decomposition import EXACT
 from theory.claims.gap import LOG_BETA, shares
 from theory.finite_group import Bandit, all_groups, both_weights, expected_surrogate_gradient, random_bandit
@@ -42,7 +42,7 @@ def _enumerated(formulas: Formulas, name: str, expected: Callable[[Bandit, int],
     for seed, (actions, correct, size) in enumerate(SHAPES):
         bandit = random_bandit(seed, actions, correct)
         measured = expected_surrogate_gradient(formulas.regularizers[name], bandit, size, filtered)
-        worst = max(worst, float((measured - expected(bandit, size)).abs().max()))
+        worst = largest(worst, float((measured - expected(bandit, size)).abs().max()))
         pairs += actions ** (2 * size)
     domain = f"A from 3 to 5, G from 2 to 4: {pairs} pairs of groups"
     return Evidence("enumeration", domain, worst, ENUMERATED)
@@ -98,8 +98,8 @@ def zero_correct(formulas: Formulas, effort: Effort) -> list[Evidence]:
         groups, probs = all_groups(bandit.current, size)
         some = float(probs[bandit.correct[groups].any(-1)].sum())
         mass = _mass(bandit)
-        worst = max(worst, abs(some - formulas.positive_count_probability(math, mass, size)))
-        worst = max(worst, abs(1 - some - float(formulas.zero_correct_probability(mass, size))))
+        worst = largest(worst, abs(some - formulas.positive_count_probability(math, mass, size)))
+        worst = largest(worst, abs(1 - some - float(formulas.zero_correct_probability(mass, size))))
     return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst, ENUMERATED)]
 
 
@@ -124,7 +124,7 @@ def conditional_weights(formulas: Formulas, effort: Effort) -> list[Evidence]:
             shares = torch.zeros(actions, dtype=torch.float64)
             shares.index_add_(0, groups[held].ravel(), (probs[held, None] * weight[held]).ravel() / probs[held].sum())
             scores = torch.eye(actions, dtype=torch.float64) - bandit.current.softmax(-1)
-            worst = max(worst, float((shares @ scores - mean).abs().max()))
+            worst = largest(worst, float((shares @ scores - mean).abs().max()))
     return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst, ENUMERATED)]
 
 
@@ -144,9 +144,9 @@ def recovery_series(formulas: Formulas, effort: Effort) -> list[Evidence]:
                 tail = x ** (size + 1) / (size + 1) * mpmath.hyp2f1(1, size + 1, size + 2, x)
             with mp.workdps(60 + int(-size * math.log10(float(x)))):
                 closed = formulas.recovery_closed_form(mp, 1 - (1 - mpf(z)), size)
-            exact = max(exact, abs(closed / tail - 1))
+            exact = largest(exact, abs(closed / tail - 1))
             if tail > 1e-290:
-                measured = max(measured, abs(mpf(float(formulas.recovery(z, size))) / tail - 1))
+                measured = largest(measured, abs(mpf(float(formulas.recovery(z, size))) / tail - 1))
     domain = f"Z from 1e-6 to 0.999, G to {sizes[-1]}"
     return [
         Evidence("50 digits", domain, float(exact), EXACT),
@@ -169,7 +169,7 @@ def recovery_derivative(formulas: Formulas, effort: Effort) -> list[Evidence]:
         for mass in (1e-6, 1e-3, 0.3, 0.9):
             exact = formulas.recovery_slope(mp, mpf(mass), size)
             if abs(exact) > 1e-290:
-                worst = max(worst, abs(mpf(float(formulas.recovery_derivative(mass, size))) / exact - 1))
+                worst = largest(worst, abs(mpf(float(formulas.recovery_derivative(mass, size))) / exact - 1))
     return [
         Evidence("symbolic", "G from 1 to 12, all Z", float(wrong), 0),
         Evidence("float64 against 50 digits", f"Z in [1e-6, 0.9], G to {effort.largest_group}", float(worst), 1e-12),
@@ -195,8 +195,10 @@ def recovery_decreasing(formulas: Formulas, effort: Effort) -> list[Evidence]:
     bounded away from 0 on every box."""
     proof = _over_groups(lambda z, y, size: -formulas.recovery_slope(Intervals, z, size), effort)
     sizes = range(1, effort.largest_group + 1)
-    negative = sum(float(formulas.recovery(mass, size)) < 0 for size in sizes for mass in (1e-6, 0.1, 0.9, 1 - 1e-9))
-    at_one = max(abs(float(formulas.recovery(1.0, size))) for size in sizes)
+    negative = sum(
+        not float(formulas.recovery(mass, size)) >= 0 for size in sizes for mass in (1e-6, 0.1, 0.9, 1 - 1e-9)
+    )
+    at_one = largest(*(abs(float(formulas.recovery(1.0, size))) for size in sizes))
     return [
         proved("Z in [1e-6, 1 - 1e-6], real G in [1, 1024]", {"-R_G'": proof}),
         Evidence("float64", f"every G to {effort.largest_group}: negative values, and |R_G(1)|", negative + at_one, 0),
@@ -219,14 +221,13 @@ def recovery_bounds(formulas: Formulas, effort: Effort) -> list[Evidence]:
     wrong = (sympy.simplify(slope - lower + (1 - z) ** size * (1 / z - 1)) != 0) + (
         sympy.simplify(upper - slope + (1 - z) ** (size + 1) / ((size + 1) * z**2)) != 0
     )
-    outside, largest = 0, mpf(0)
+    outside = 0
     for count in (1, 2, 8, 64, effort.largest_group):
         for mass in (mpf("1e-6"), mpf("0.1"), mpf("0.5"), mpf("0.99"), 1 - mpf("1e-12")):
             with mp.workdps(60 + 13 * (count + 1)):
                 value = formulas.recovery_closed_form(mp, mass, count)
                 bounds = formulas.recovery_lower(mp, mass, count), formulas.recovery_upper(mp, mass, count)
             outside += not bounds[0] < value < bounds[1]
-            largest = max(largest, value / bounds[1])
     return [
         Evidence("symbolic", "all Z in (0, 1), real G >= 1", float(wrong), 0),
         Evidence("50 digits", f"Z in [1e-6, 1 - 1e-12], G to {effort.largest_group}", outside, 0, "violations"),
@@ -245,7 +246,7 @@ def not_uniform(formulas: Formulas, effort: Effort) -> list[Evidence]:
     for c in (0.1, 0.5, 1.0, 2.0):
         for size in (64, 1024, 10**5):
             limit = float(mpmath.e1(c))
-            worst = max(worst, abs(float(formulas.recovery(c / size, size)) - limit) * size)
+            worst = largest(worst, abs(float(formulas.recovery(c / size, size)) - limit) * size)
     detail = f"R_G(1 / G) -> E_1(1) = {float(mpmath.e1(1)):.4f}"
     return [Evidence("float64 against 50 digits", "c from 0.1 to 2, G to 1e5: G |difference|", worst, 1, detail)]
 
@@ -338,7 +339,7 @@ def monte_carlo_agreement(
         scores.append(abs(float(samples.mean()) - exact_slope) / error)
         half_widths.append(error)
     bound = float(norm.isf(0.5e-6 / directions))
-    return max(scores), bound, bound * max(half_widths)
+    return largest(*scores), bound, bound * max(half_widths)
 
 
 @claim(
@@ -367,8 +368,8 @@ def unfiltered(formulas: Formulas, effort: Effort) -> list[Evidence]:
         slope = bandit.policy(current).log_mass_logit_gradient()
         q, z = float(bandit.policy(base.reference).mass), _mass(bandit)
         factor = (1 - q) ** 3 - (1 - z) ** 3
-        worst = max(worst, float((measured - factor * slope).abs().max()))
-        wrong += factor * (z - q) <= 0
+        worst = largest(worst, float((measured - factor * slope).abs().max()))
+        wrong += not factor * (z - q) > 0
     evidence.append(Evidence("enumeration", "pi+ = ref+, Z below and above q", worst + wrong, ENUMERATED))
     return evidence
 
@@ -401,7 +402,7 @@ def cached(formulas: Formulas, effort: Effort) -> list[Evidence]:
         assert theta.grad is not None
         gradients[name] = theta.grad
     missed = float(gradients["reference"][2])
-    wrong = float(missed <= 0)
+    wrong = float(not missed > 0)
     detail = f"at pi+ = ref+ the missed mode's logit has gradient {missed:+.3f}"
     return [
         Evidence(
@@ -432,7 +433,7 @@ def unbiased(formulas: Formulas, effort: Effort) -> list[Evidence]:
             policy, reference = bandit.policy(bandit.current), bandit.policy(bandit.reference)
             filtered = name in ("correct_forward_kl", "cokl_without_term2")
             measured = expected_surrogate_gradient(regularizer, bandit, size, filtered)
-            worst = max(worst, float((measured - regularizer.logit_gradient(policy, reference)).abs().max()))
+            worst = largest(worst, float((measured - regularizer.logit_gradient(policy, reference)).abs().max()))
     return [Evidence("enumeration", f"{len(objects)} regularizers, {len(SHAPES)} bandits", worst, ENUMERATED)]
 
 

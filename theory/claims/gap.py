@@ -10,7 +10,7 @@ from mpmath import mp, mpf
 from scipy.special import rel_entr
 
 from theory.arithmetic import Interval, Intervals
-from theory.claim import BEYOND, Effort, Evidence, claim, proved
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved
 from theory.claims.decomposition import EXACT
 from theory.convex import TOLERANCE, maximise, random_references
 from theory.formulas import Formula, Formulas
@@ -63,12 +63,12 @@ def _certified(name: str, optimum: Formula, effort: Effort) -> list[Evidence]:
         claimed = reference.moved_to(mass)
         pair = (reference.probs, claimed) if name == "forward_kl" else (claimed, reference.probs)
         value = mass - beta * float(rel_entr(*pair).sum())
-        certificates = max(certificates, certificate.worst)
-        shortfall = max(shortfall, abs(certificate.value - value))
-        distance = max(distance, float(np.abs(certificate.solution - claimed).max()))
+        certificates = largest(certificates, certificate.worst)
+        shortfall = largest(shortfall, abs(certificate.value - value))
+        distance = largest(distance, float(np.abs(certificate.solution - claimed).max()))
     domain = f"{effort.programs} references of 3 to 40 actions, beta in [0.02, 20]"
     detail = f"residuals and gap at most {certificates:.1e}; policies within {distance:.1e}"
-    return [Evidence("convex program", domain, max(certificates, shortfall), TOLERANCE, detail)]
+    return [Evidence("convex program", domain, largest(certificates, shortfall), TOLERANCE, detail)]
 
 
 def _curvature(name: str, objective: Callable, formulas: dict[str, Formula]) -> Evidence:
@@ -78,7 +78,7 @@ def _curvature(name: str, objective: Callable, formulas: dict[str, Formula]) -> 
     second = sympy.simplify(
         sympy.diff(objective(z, q, beta), z, 2) - formulas["curvature"](sympy, z, 1 - z, q, 1 - q, beta)
     )
-    numeric = max(
+    numeric = largest(
         abs(sympy.N(residual.subs({z: sympy.Rational(2, 7), q: sympy.Rational(3, 5), beta: sympy.Rational(13, 4)}), 50))
         for residual in (first, second)
     )
@@ -123,7 +123,7 @@ def reverse_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
             exact = 1 / (1 + mp.exp(-logit))
         if not sides[0] > 0 > sides[1]:
             worst = 1.0
-        worst = max(worst, float(abs(z - exact) / exact))
+        worst = largest(worst, float(abs(z - exact) / exact))
     evidence.append(Evidence("50 digits", f"{DOMAIN}: the slope changes sign within 1e-48 of Z*", worst, EXACT))
     return evidence
 
@@ -212,8 +212,8 @@ def _excess_identities(formulas: Formulas, effort: Effort) -> Evidence:
         ):
             with mp.workdps(600):
                 z = optimum(mp, q, beta)
-                worst = max(worst, float(abs(excess(mp, q, 1 - q, beta) / (z - q) - 1)))
-                worst = max(worst, float(abs(gap(mp, q, 1 - q, beta) / (1 - z) - 1)))
+                worst = largest(worst, float(abs(excess(mp, q, 1 - q, beta) / (z - q) - 1)))
+                worst = largest(worst, float(abs(gap(mp, q, 1 - q, beta) / (1 - z) - 1)))
     return Evidence("50 digits", f"{DOMAIN}: both forms of Z* - q and 1 - Z*", worst, EXACT)
 
 
@@ -242,7 +242,7 @@ def monotone(formulas: Formulas, effort: Effort) -> list[Evidence]:
     worst = 0.0
     for q, beta in parameter_grid(effort.samples):
         slope = mp.diff(lambda b, q=q: formulas.forward_kl_optimum(mp, q, b), beta)
-        worst = max(worst, float(abs(formulas.forward_kl_optimum_slope(mp, q, 1 - q, beta) / slope - 1)))
+        worst = largest(worst, float(abs(formulas.forward_kl_optimum_slope(mp, q, 1 - q, beta) / slope - 1)))
     return [
         Evidence("50 digits", f"{DOMAIN}: dZ*_FKL / dbeta by differences", worst, 1e-30),
         proved(DOMAIN, {"forward": over_domain(forward, effort), "reverse": over_domain(reverse, effort)}),
@@ -259,7 +259,7 @@ def reverse_slope(formulas: Formulas, effort: Effort) -> list[Evidence]:
     z = formulas.reverse_kl_optimum(sympy, q, beta)
     residual = sympy.diff(z, beta) - formulas.reverse_kl_optimum_slope(sympy, z, 1 - z, beta)
     point = {q: sympy.Rational(3, 7), beta: sympy.Rational(5, 4)}
-    error = max(float(abs(sympy.N(residual.subs(point), 60))), float(sympy.simplify(residual) != 0))
+    error = largest(float(abs(sympy.N(residual.subs(point), 60))), float(sympy.simplify(residual) != 0))
 
     def negated(q: Interval, p: Interval, beta: Interval) -> Interval:
         excess, gap = formulas.reverse_kl_excess(Intervals, q, p, beta), formulas.reverse_kl_gap(Intervals, q, p, beta)
@@ -295,8 +295,8 @@ def large_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
                 (optimum(mp, q, beta) - q) / scale
                 for optimum in (formulas.forward_kl_optimum, formulas.reverse_kl_optimum)
             ]
-            worst = max(worst, *(abs(rate - 1) * beta / 1000 for rate in rates))
-            agreement = max(agreement, abs(formulas.forward_kl_excess_rate(mp, q, 1 - q, 1 / beta) / rates[0] - 1))
+            worst = largest(worst, *(abs(rate - 1) * beta / 1000 for rate in rates))
+            agreement = largest(agreement, abs(formulas.forward_kl_excess_rate(mp, q, 1 - q, 1 / beta) / rates[0] - 1))
     tail = (0.0, 1e-3)
     proofs = {
         "forward": prove_positive(forward, [LOGIT_Q, tail], effort.boxes),
@@ -335,8 +335,8 @@ def small_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
                 reverse_gap = 1 - formulas.reverse_kl_optimum(mp, q, beta)
                 forward_rate = formulas.forward_kl_gap_rate(mp, q, p, beta)
                 reverse_rate = formulas.reverse_kl_gap_rate(mp, q, p, decay)
-                agreement = max(agreement, abs(forward_rate * beta * p / forward_gap - 1))
-                agreement = max(agreement, abs(reverse_rate * decay * p / reverse_gap - 1))
+                agreement = largest(agreement, abs(forward_rate * beta * p / forward_gap - 1))
+                agreement = largest(agreement, abs(reverse_rate * decay * p / reverse_gap - 1))
     proofs = {
         "forward": prove_positive(forward, [LOGIT_Q, (0.0, 1e-3)], effort.boxes),
         "reverse": prove_positive(reverse, [LOGIT_Q, (0.0, 1e-30)], effort.boxes),
