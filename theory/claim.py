@@ -7,10 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import mpmath
+
 from theory.formulas import Formulas
 from theory.intervals import Proof
 
 BEYOND = "beyond the paper"
+WORKING_DIGITS = 50 + 70  # of mpmath in every check: 50, and what 1 - Z may lose where Z is within 1e-70 of 1
 
 
 @dataclass(frozen=True)
@@ -70,12 +73,13 @@ _claims: dict[str, Claim] = {}
 
 
 def claim(name: str, statement: str, source: str) -> Callable:
-    """Decorator: register a check as a claim. Raises ValueError for a name that is taken."""
+    """Decorator: register a check as a claim, to be run with WORKING_DIGITS. Raises ValueError for a name that is
+    taken."""
 
     def register(check: Callable[[Formulas, Effort], list[Evidence]]) -> Callable[[Formulas, Effort], list[Evidence]]:
         if name in _claims:
             raise ValueError(f"name: there is already a claim called {name!r}")
-        _claims[name] = Claim(name, statement, source, check)
+        _claims[name] = Claim(name, statement, source, mpmath.workdps(WORKING_DIGITS)(check))
         return check
 
     return register
