@@ -67,7 +67,10 @@ def jensen_shannon_point(linear: Expr) -> tuple[Expr, Expr]:
 
 
 def forms_of_an_optimum(name: str, optimum: Callable, excess: Callable, gap: Callable) -> dict[str, Expr]:
-    """Residuals of Z* - q and 1 - Z* in the forms without cancellation; `name` is forward, reverse or Jensen-Shannon."""
+    """Residuals of Z* - q and 1 - Z* in the forms without cancellation.
+
+    name: forward, reverse or Jensen-Shannon.
+    """
     residuals = {}
     for sign in SIGNS:
         q, beta = {

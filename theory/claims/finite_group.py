@@ -164,6 +164,9 @@ def recovery_derivative(formulas: Formulas, effort: Effort) -> list[Evidence]:
         != 0
         for size in range(1, 13)
     )
+    count = sympy.Symbol("G", positive=True, integer=True)
+    step = formulas.recovery_slope(sympy, z, count + 1) - formulas.recovery_slope(sympy, z, count) - (1 - z) ** count
+    wrong += sympy.simplify(step) != 0  # what the closed form's next term adds, so that G = 1 gives every G
     worst = mpf(0)
     for size in (1, 8, 64, effort.largest_group):
         for mass in (1e-6, 1e-3, 0.3, 0.9):
@@ -171,7 +174,7 @@ def recovery_derivative(formulas: Formulas, effort: Effort) -> list[Evidence]:
             if abs(exact) > 1e-290:
                 worst = largest(worst, abs(mpf(float(formulas.recovery_derivative(mass, size))) / exact - 1))
     return [
-        Evidence("symbolic", "G from 1 to 12, all Z", float(wrong), 0),
+        Evidence("symbolic", "G from 1 to 12 and the step from G to G + 1, all Z", float(wrong), 0),
         Evidence("float64 against 50 digits", f"Z in [1e-6, 0.9], G to {effort.largest_group}", float(worst), 1e-12),
     ]
 
@@ -215,7 +218,7 @@ def recovery_bounds(formulas: Formulas, effort: Effort) -> list[Evidence]:
     vanish at Z = 1, so their signs follow from their derivatives: d/dZ (R_G - lower) = -(1 - Z)^G (1 / Z - 1) < 0, and
     d/dZ (upper - R_G) = -(1 - Z)^(G+1) / ((G + 1) Z^2) < 0. sympy checks both; the point values are at 50 digits."""
     z, size = sympy.symbols("z G", positive=True)
-    slope = -((1 - z) ** size) / z
+    slope = formulas.recovery_slope(sympy, z, size)
     lower = sympy.diff(formulas.recovery_lower(sympy, z, size), z)
     upper = sympy.diff(formulas.recovery_upper(sympy, z, size), z)
     wrong = (sympy.simplify(slope - lower + (1 - z) ** size * (1 / z - 1)) != 0) + (
@@ -267,13 +270,23 @@ def finite_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
         for size in range(1, 9)
     )
 
+    count = sympy.Symbol("G", positive=True)
+    wrong += (
+        sympy.simplify(
+            1 - beta * formulas.recovery_slope(sympy, z, count) - formulas.finite_objective_slope(sympy, z, count, beta)
+        )
+        != 0
+    )
+
     def margin(logit_z: Interval, log_size: Interval, log_beta: Interval) -> Interval:
         size = Intervals.exp(log_size)
         return formulas.finite_objective_slope(Intervals, shares(logit_z)[0], size, Intervals.exp(log_beta))
 
     proof = prove_positive(margin, [(-13.82, 13.82), (0.0, math.log(1024)), LOG_BETA], effort.boxes)
     return [
-        Evidence("symbolic", "G from 1 to 8: the slope is the derivative of Z - beta R_G", float(wrong), 0),
+        Evidence(
+            "symbolic", "the slope is that of Z - beta R_G: G from 1 to 8, and by R_G' for all G", float(wrong), 0
+        ),
         proved("Z in [1e-6, 1 - 1e-6], real G in [1, 1024], beta in [1e-3, 1e3]", {"dJ_G/dZ": proof}),
     ]
 
@@ -476,6 +489,8 @@ def without_term1(formulas: Formulas, effort: Effort) -> list[Evidence]:
         value = z + beta * sum((1 - z) ** m / sympy.Integer(m) for m in range(1, size + 1))
         wrong += sympy.simplify(sympy.diff(value, z) - formulas.without_term1_finite_slope(sympy, z, size, beta)) != 0
         wrong += sympy.simplify(value.subs({z: 0, beta: formulas.without_term1_threshold(sympy, size)}) - 1) != 0
+    convexity = sympy.diff(formulas.without_term1_finite_slope(sympy, z, 8, beta), z) / beta
+    wrong += sympy.simplify(convexity - sum(j * (1 - z) ** (j - 1) for j in range(1, 8))) != 0
     curvature = prove_positive(  # J'' / beta = sum_{1 <= j < G} j (1 - Z)^(j - 1)
         lambda logit_z: sum((j * shares(logit_z)[1] ** (j - 1) for j in range(1, 8)), Interval.of(0)),
         [(-13.82, 13.82)],
@@ -484,7 +499,7 @@ def without_term1(formulas: Formulas, effort: Effort) -> list[Evidence]:
     threshold = float(formulas.without_term1_threshold(mp, 8))
     return [
         _enumerated(formulas, "cokl_without_term1", expected),
-        Evidence("symbolic", "G from 1 to 8: slope, and J(0) = J(1) at the threshold", float(wrong), 0),
+        Evidence("symbolic", "G from 1 to 8: slope, J(0) = J(1) at the threshold, J'' at G = 8", float(wrong), 0),
         proved(f"G = 8: J'' > 0; threshold {threshold:.4f}", {"convex": curvature}),
     ]
 

@@ -139,6 +139,21 @@ def gate(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
+def _disagreement(formulas: Formulas, behavior: np.ndarray, epsilon_is: float, counted: float | None) -> float:
+    """The toolkit's own weights for CURRENT over every sequence of 1 to 4 draws from `behavior`, against the
+    enumeration of counts at clipping range `counted`, from which the biases are computed."""
+    current, old = (torch.from_numpy(np.append(probs, 1 - probs.sum()).copy()).log() for probs in (CURRENT, behavior))
+    worst = 0.0
+    for size in range(1, 5):
+        groups, probs = all_groups(old, size)
+        responses = ResponseGroups(current[groups], (groups < len(CURRENT)).double(), behavior_log_probs=old[groups])
+        weights = probs[:, None] * formulas.rollout_weights(responses, epsilon_is)
+        expected = torch.zeros(len(CURRENT) + 1, dtype=torch.float64).index_add_(0, groups.ravel(), weights.ravel())
+        by_counts = np.append(expected_rollout_weights(CURRENT, behavior, size, counted), 0)
+        worst = largest(worst, float(np.abs(expected.numpy() - by_counts).max()))
+    return worst
+
+
 @claim(
     "off-policy-bias-of-self-normalization",
     "without clipping the estimator is consistent: its bias vanishes like 1 / G; at G = 1 it is the full distance "
@@ -155,11 +170,19 @@ def self_normalization(formulas: Formulas, effort: Effort) -> list[Evidence]:
     plus, old_plus = CURRENT / CURRENT.sum(), old / old.sum()
     at_one = abs(values[1] - np.abs(plus - old_plus).sum() / 2)
     on_policy = largest(*(bias(CURRENT, CURRENT, size, epsilon).total for size in (1, 4, 8) for epsilon in (None, 0.2)))
+    mild = behavior_policy(CURRENT, 0.45, 0.6, 63)
+    assert (np.abs(CURRENT / mild - 1) < 0.99).all()  # so that a clipping range of 0.99 clips nothing
     listed = ", ".join(f"G = {size}: {value:.4f}" for size, value in values.items())
     return [
         Evidence("enumeration", "bias(2 G) / bias(G) over 1 / 2, G from 8", abs(ratios[-1] - 0.5), 0.1, listed),
         Evidence("enumeration", "G = 1: bias against TV(pi+, pi_old+)", float(at_one), ENUMERATED),
         Evidence("enumeration", "no mismatch, no bias", on_policy, ENUMERATED),
+        Evidence(
+            "enumeration",
+            "the toolkit's weights, sequences of 1 to 4",
+            _disagreement(formulas, mild, 0.99, None),
+            1e-14,
+        ),
     ]
 
 
@@ -181,5 +204,8 @@ def clipping(formulas: Formulas, effort: Effort) -> list[Evidence]:
             "enumeration", "distance to the limit halves with G", abs(shrinking - 0.5), 0.15, f"limit {limit:.4f}"
         ),
         Evidence("enumeration", "a common factor of 1/2 in rho: bias", uncorrected, ENUMERATED, "cancels in gamma"),
-        Evidence("enumeration", "the limit is not 0", float(limit < 1e-3), 0),
+        Evidence("enumeration", "the limit is not 0", float(not limit >= 1e-3), 0),
+        Evidence(
+            "enumeration", "the toolkit's weights, sequences of 1 to 4", _disagreement(formulas, old, 0.2, 0.2), 1e-14
+        ),
     ]

@@ -10,16 +10,18 @@ import torch
 from mpmath import mp, mpf
 from scipy.special import rel_entr
 
+from cokl.groups import ResponseGroups
 from cokl.policy import CorrectSet, Policy
 from theory.arithmetic import Interval, Intervals
 from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved
 from theory.claims.decomposition import EXACT
 from theory.claims.gap import DOMAIN, LOGIT_Q, over_domain, parameter_grid, shares, stationary
 from theory.convex import TOLERANCE, Reference, maximise, random_references
-from theory.definitions import random_problems
+from theory.definitions import Problem, random_problems
 from theory.divergences import F_DIVERGENCES
 from theory.formulas import Formulas
 from theory.intervals import prove_positive
+from theory.symbolic import DECAY, Q, forms_of_an_optimum, identities
 from theory.tabular import tabular_reference, train_tabular
 
 
@@ -70,8 +72,8 @@ def entropy_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     BEYOND,
 )
 def entropy_below(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """sigmoid(logit c + 1 / beta) < q iff 1 / beta < logit q - logit c. The boxes are beta = threshold times (1 + s)
-    and over (1 + s), on which q - Z* is proved positive and negative."""
+    """With lead = logit q - logit c and beta = factor times the threshold, logit q - logit Z* is lead (1 - 1 / factor)
+    by algebra. The boxes prove that the odds of q over those of Z*, less 1, have the factor's sign."""
 
     def margin(sign: int) -> Callable[..., Interval]:
         def function(lead: Interval, log_factor: Interval) -> Interval:
@@ -91,8 +93,13 @@ def entropy_below(formulas: Formulas, effort: Effort) -> list[Evidence]:
             if fraction < q:
                 threshold = formulas.below_reference_threshold(mp, q, fraction)
                 worst = largest(worst, abs(formulas.entropy_optimum(mp, fraction, threshold) / q - 1))
+    c, factor = sympy.symbols("c factor", positive=True)
+    z = formulas.entropy_optimum(sympy, c, factor * formulas.below_reference_threshold(sympy, Q, c))
+    lead = sympy.log(Q) - sympy.log(1 - Q) - sympy.log(c) + sympy.log(1 - c)
+    residual = sympy.log(Q) - sympy.log(1 - Q) + sympy.log(1 / z - 1) - lead * (1 - 1 / factor)
     return [
         Evidence("50 digits", "Z* = q at the threshold", float(worst), EXACT),
+        identities("c and q in (0, 1), beta > 0", {"logit q - logit Z*": residual}),
         proved("logit q - logit c in [0.1, 20], beta 1% to e^5 beyond the threshold", proofs),
     ]
 
@@ -118,20 +125,18 @@ def jensen_shannon_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]
         return formulas.jensen_shannon_optimum(num, q, beta)
 
     z, q, beta = sympy.symbols("z q beta", positive=True)
-    mixture = (z + q) / 2
     divergence = (
-        z * sympy.log(z / mixture)
-        + (1 - z) * sympy.log((1 - z) / (1 - mixture))
-        + q * sympy.log(q / mixture)
-        + (1 - q) * sympy.log((1 - q) / (1 - mixture))
+        z * sympy.log(2 * z / (z + q))
+        + (1 - z) * sympy.log(2 * (1 - z) / (2 - z - q))
+        + q * sympy.log(2 * q / (z + q))
+        + (1 - q) * sympy.log(2 * (1 - q) / (2 - z - q))
     ) / 2
     residual = sympy.diff(z - beta * divergence, z) - formulas.jensen_shannon_slope(sympy, z, q, beta)
-    point = {z: sympy.Rational(2, 7), q: sympy.Rational(3, 5), beta: sympy.Rational(13, 4)}
     with mp.workdps(1000):
         error = stationary(formulas.jensen_shannon_slope, optimum, effort)
     return [
         _certified("jensen_shannon", policy_at, _jensen_shannon, effort, 52),
-        Evidence("symbolic", "the slope of z - beta JS", float(abs(sympy.N(residual.subs(point), 60))), 1e-45),
+        identities("all z and q in (0, 1), beta > 0", {"the slope of z - beta JS": residual}),
         Evidence("50 digits", f"{DOMAIN}: the slope changes sign within 1e-48 of Z*", error, 0),
     ]
 
@@ -141,21 +146,23 @@ def jensen_shannon_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]
 )
 def jensen_shannon_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """As for reverse KL, the gap closes exponentially: JS is bounded, but its slope at pi- = 0 is not. With u = 1 - e,
-    1 - Z* = 2 p e / (1 + u q + sqrt(...))."""
-    worst = mpf(0)
-    for q, beta in parameter_grid(effort.samples):
-        with mp.workdps(1000):
-            z, p = formulas.jensen_shannon_optimum(mp, q, beta), 1 - q
-            worst = largest(worst, abs(formulas.jensen_shannon_excess(mp, q, p, beta) / (z - q) - 1))
-            worst = largest(worst, abs(formulas.jensen_shannon_gap(mp, q, p, beta) / (1 - z) - 1))
+    1 - Z* = 2 p e / (1 + u q + sqrt(...)), whose denominator is above 1 >= u."""
     proofs = {
         "Z* > q": over_domain(lambda q, p, beta: formulas.jensen_shannon_excess(Intervals, q, p, beta), effort),
         "Z* < 1": over_domain(lambda q, p, beta: formulas.jensen_shannon_gap(Intervals, q, p, beta), effort),
     }
-    return [
-        Evidence("50 digits", f"{DOMAIN}: both forms of Z* - q and 1 - Z*", float(worst), EXACT),
-        proved(DOMAIN, proofs),
-    ]
+    forms = forms_of_an_optimum(
+        "Jensen-Shannon",
+        formulas.jensen_shannon_optimum,
+        formulas.jensen_shannon_excess,
+        formulas.jensen_shannon_gap,
+    )
+    unit, beta = 1 - DECAY, -2 / sympy.log(DECAY)
+    denominator = 1 + unit * Q + sympy.sqrt((DECAY - (1 - Q) * unit) ** 2 + 4 * unit * Q)
+    forms["1 - Z* = 2 p e / (1 + u q + root)"] = (1 - formulas.jensen_shannon_optimum(sympy, Q, beta)) - 2 * (
+        1 - Q
+    ) * DECAY / denominator
+    return [identities("q in (0, 1), beta > 0", forms), proved(DOMAIN, proofs)]
 
 
 @claim("jensen-shannon-monotone", "Z*_JS is strictly decreasing in beta, with limits 1 and q", BEYOND)
@@ -309,10 +316,29 @@ def floor_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
         wrong += not along >= 0
         if gate:
             wrong += not along >= gate * float(reference.mass * (1 - policy.mass)) - 1e-12
+    sampled = _sampled_floor_error(formulas, effort)
     return [
         Evidence("float64", f"{effort.samples} random pairs: field against Eq. 20", value_error, 1e-12),
+        Evidence("loops", "sampled weights of batches on both sides of the gate: -g r / G", sampled, 1e-15),
         Evidence("float64", "downward pulls on Z, and shortfall from g q (1 - Z)", wrong, 0),
     ]
+
+
+def _sampled_floor_error(formulas: Formulas, effort: Effort) -> float:
+    """The sampled floor's weights against Eqs. 19-20 as loops over batches of 3 prompts with groups of 4."""
+    generator = torch.Generator().manual_seed(60)
+    worst = 0.0
+    for index in range(max(effort.samples // 4, 6)):
+        correct = [(torch.rand(3, 4, generator=generator) < (0.8, 0.2)[(index + side) % 2]).double() for side in (0, 1)]
+        streams = [ResponseGroups(torch.zeros(3, 4, dtype=torch.float64), rewards) for rewards in correct]
+        weights = formulas.sampled_floor_weights(*streams)
+        means = [sum(sum(row) / 4 for row in rewards.tolist()) / 3 for rewards in correct]
+        gate = means[0] - means[1] if means[0] > means[1] else 0.0
+        worst = largest(worst, float(weights.rollout is not None))
+        for i, row in enumerate(correct[0].tolist()):
+            for j, reward in enumerate(row):
+                worst = largest(worst, abs(float(weights.reference[i, j]) + gate * reward / 4))
+    return worst
 
 
 @claim(
@@ -409,20 +435,24 @@ def gap_threshold(formulas: Formulas, effort: Effort) -> list[Evidence]:
     slope above q is 1 - beta."""
     worst, distance = 0.0, 0.0
     pearson = next(divergence for divergence in F_DIVERGENCES if divergence.name == "Pearson chi^2")
+    general = pearson.gap_threshold(sympy, Q) - formulas.pearson_gap_threshold(sympy, Q)
     for reference, _ in random_references(58, max(effort.programs // 2, 2)):
-        worst = largest(worst, abs(float(pearson.gap_threshold(mp, mpf(reference.q))) - reference.q / 2))
+        q = reference.q
+        pearson_threshold = float(formulas.pearson_gap_threshold(mp, mpf(q)))
+        variation_threshold = float(formulas.total_variation_gap_threshold(mp, mpf(q)))
         for name, beta, mass in (
-            ("pearson_chi_squared", 0.4 * reference.q, 1.0),
-            ("pearson_chi_squared", reference.q, reference.q + (1 - reference.q) / 2),
-            ("total_variation", 0.8, 1.0),
-            ("total_variation", 1.25, reference.q),
+            ("pearson_chi_squared", 0.8 * pearson_threshold, 1.0),
+            ("pearson_chi_squared", 1.25 * pearson_threshold, q + q * (1 - q) / (2.5 * pearson_threshold)),
+            ("total_variation", 0.8 * variation_threshold, 1.0),
+            ("total_variation", 1.25 * variation_threshold, q),
         ):
             certificate = maximise(name, reference, beta)
             found = float(certificate.solution[: reference.correct].sum())
             worst = largest(worst, certificate.worst)
             distance = largest(distance, abs(found - mass))
     return [
-        Evidence("convex program", "both sides of each threshold", worst, TOLERANCE),
+        identities("q in (0, 1)", {"Pearson's threshold from the general one": general}),
+        Evidence("convex program", "20% below and 25% above each threshold", worst, TOLERANCE),
         Evidence("convex program", "Z of the certified solutions", distance, 1e-4, "from gaps of 1e-8 by curvature"),
     ]
 
@@ -522,13 +552,34 @@ def no_reward(formulas: Formulas, effort: Effort) -> list[Evidence]:
     BEYOND,
 )
 def keep_the_conditional(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Theorem 2's first clause, read for what Figure 2 measures. Entropy alone moves pi+ (to uniform)."""
-    worst, certificates = 0.0, 0.0
+    """Theorem 2's first clause, read for what Figure 2 measures. Entropy alone moves pi+ (to uniform). The policy with
+    the reference's conditionals and Z = Z* is stationary for the toolkit's own gradient of Z - beta D, and the
+    toolkit's CoKL vanishes there; at beta = 1e-12 it is CoKL's maximizer but for a gap of at most beta."""
+    worst, certificates, stationary_error, divergence, gap = 0.0, 0.0, 0.0, 0.0, 0.0
     for name in ("forward_kl", "reverse_kl", "jensen_shannon"):
         for reference, beta in random_references(59, max(effort.programs // 2, 2)):
             certificate = maximise(name, reference, beta)
             plus = certificate.solution[: reference.correct]
             worst = largest(worst, float(rel_entr(reference.plus, plus / plus.sum()).sum()))
             certificates = largest(certificates, certificate.worst)
+            problem = Problem(
+                np.log(reference.probs),
+                np.log(reference.moved_to(float(formulas.regularizers[name].optimal_mass(reference.q, beta)))),  # type: ignore[arg-type]
+                np.arange(len(reference.probs)) < reference.correct,
+            )
+            slope = problem.policy.mass_logit_gradient() - beta * formulas.regularizers[name].logit_gradient(
+                problem.policy, problem.reference
+            )
+            stationary_error = largest(stationary_error, float(slope.abs().max()) / max(1.0, beta))
+            divergence = largest(
+                divergence, float(formulas.regularizers["cokl"].value(problem.policy, problem.reference))
+            )
+            near = 1 - float(formulas.regularizers[name].optimal_mass(reference.q, 1e-12))  # type: ignore[arg-type]
+            gap = largest(gap, near)
     detail = f"largest conditional KL of a certified solution {worst:.1e}"
-    return [Evidence("convex program", "three regularizers", largest(certificates, worst), TOLERANCE, detail)]
+    return [
+        Evidence("convex program", "three regularizers", largest(certificates, worst), TOLERANCE, detail),
+        Evidence("float64", "gradient of Z - beta D at Z*, over max(1, beta)", stationary_error, 1e-12),
+        Evidence("float64", "the toolkit's CoKL at Z*", divergence, 1e-12),
+        Evidence("float64", "1 - Z* at beta = 1e-12", gap, 1.1e-12),
+    ]
