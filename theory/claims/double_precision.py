@@ -113,7 +113,7 @@ def recovery(formulas: Formulas, effort: Effort) -> list[Evidence]:
                     "(1 - Z)^G": formulas.zero_correct_probability(z, size),
                 }
                 for name, value in exact.items():
-                    if abs(value) > 1e-300:
+                    if not abs(value) <= 1e-300:
                         worst[name] = largest(worst[name], abs(mpf(float(measured[name])) / value - 1))
     domain = f"Z from 1e-300 to 1 - 2^-53, G to {sizes[-1]}"
     return [Evidence("float64 against 50 digits", f"{name}: {domain}", float(e), ACCEPTED) for name, e in worst.items()]

@@ -171,7 +171,7 @@ def recovery_derivative(formulas: Formulas, effort: Effort) -> list[Evidence]:
     for size in (1, 8, 64, effort.largest_group):
         for mass in (1e-6, 1e-3, 0.3, 0.9):
             exact = formulas.recovery_slope(mp, mpf(mass), size)
-            if abs(exact) > 1e-290:
+            if not abs(exact) <= 1e-290:
                 worst = largest(worst, abs(mpf(float(formulas.recovery_derivative(mass, size))) / exact - 1))
     return [
         Evidence("symbolic", "G from 1 to 12 and the step from G to G + 1, all Z", float(wrong), 0),

@@ -256,9 +256,12 @@ def restricted_regimes(formulas: Formulas, effort: Effort) -> list[Evidence]:
         "gap above the threshold": prove_positive(gap(1), [q_box, (0.05, 5.0)], effort.boxes),
         "none below it": prove_positive(gap(-1), [q_box, (0.05, 5.0)], effort.boxes),
     }
+    threshold = formulas.restricted_reverse_kl_threshold(sympy, Q)
+    at_threshold = sympy.log(formulas.restricted_reverse_kl_optimum(sympy, Q, threshold))
     limit = abs(formulas.restricted_reverse_kl_optimum(mp, mpf("0.3"), mpf(10) ** 60) / (mpf("0.3") / mp.e) - 1)
     return [
         proved("q in [1e-6, 1 - 1e-6], beta 2% (5% for the gap) beyond each threshold", proofs),
+        identities("q in (0, 1)", {"Z* = 1 at the threshold": at_threshold}),
         Evidence("50 digits", "Z* -> q / e", float(limit), 1e-45),
     ]
 
