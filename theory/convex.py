@@ -71,8 +71,8 @@ class ConeProgram:
     """
 
     linear: np.ndarray
-    quadratic: sparse.spmatrix
-    matrix: sparse.spmatrix
+    quadratic: sparse.csc_array
+    matrix: sparse.csc_array
     constant: np.ndarray
     dims: ConeDims
     offset: float
@@ -128,7 +128,7 @@ def outside(dims: ConeDims, vector: np.ndarray, dual: bool) -> float:
     violations.append(-vector[dims.zero : dims.zero + dims.nonneg])
     start = dims.zero + dims.nonneg
     for size in dims.soc:
-        violations.append(np.linalg.norm(vector[start + 1 : start + size], keepdims=True) - vector[start])
+        violations.append(np.atleast_1d(np.linalg.norm(vector[start + 1 : start + size]) - vector[start]))
         start += size
     x, y, z = vector[start:].reshape(dims.exp, 3).T
     with np.errstate(all="ignore"):

@@ -246,14 +246,15 @@ def _certified_decimal(value: Interval, digits: int) -> str | None:
     if not value > 0:
         return None
     exponent = (value.low.log() / flint.arb(10).log()).lower().floor().unique_fmpz()  # one too small beside 10^n
+    if exponent is None:
+        return None
     scaled = value * Interval.of(flint.arb(10) ** (digits - 1 - exponent))
     rounded = {(end + flint.arb("0.5")).floor().unique_fmpz() for end in (scaled.low, scaled.high)}
     integer = rounded.pop()
     if rounded or integer is None or integer > flint.fmpz(10) ** digits:
         return None
-    if integer == flint.fmpz(10) ** digits:
-        integer, exponent = integer // 10, exponent + 1
-    return _written(str(integer), exponent, digits)
+    carried = integer == flint.fmpz(10) ** digits
+    return _written(str(integer // 10 if carried else integer), flint.fmpz(exponent + carried), digits)
 
 
 def _exact(mass: Fraction, q: Fraction, digits: int) -> tuple[str, str, str]:

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -397,11 +398,11 @@ def test_every_entry_has_a_mutant():
     assert not changed(Formulas())
 
 
-def poisoned(value):
+def poisoned(value: Any) -> Any:
     """NaN in the shape of `value`."""
     if value is None:
         return None
-    if isinstance(value, tuple):
+    if hasattr(value, "_replace"):
         return value._replace(**{name: poisoned(part) for name, part in value._asdict().items()})
     return value * math.nan
 

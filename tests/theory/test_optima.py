@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 import pytest
@@ -15,7 +16,7 @@ import theory.optima
 from cokl import regularizers
 from cokl.errors import InputError
 from theory.arithmetic import UNDEFINED, Interval
-from theory.optima import PROBLEMS, population_optimum
+from theory.optima import PROBLEMS, Root, population_optimum
 
 ORACLE = mpmath.MPContext()
 ORACLE.dps = 2000  # enough to subtract Z* from 1 and q from Z* for any two doubles
@@ -121,10 +122,9 @@ def test_a_rational_optimum_is_exact(digits, mass):
 def test_a_wrong_solution_is_not_certified(method, part, error, monkeypatch):
     """Wrong in the twelfth digit, of which six are asked: the slope does not change sign there."""
     right = PROBLEMS[method]
-    wrong = dataclasses.replace(
-        right, **{part: lambda *arguments: getattr(right, part)(*arguments) * (1 + error) + error}
-    )
-    monkeypatch.setitem(PROBLEMS, method, wrong)
+    assert isinstance(right, Root)
+    wrong: dict[str, Any] = {part: lambda *arguments: getattr(right, part)(*arguments) * (1 + error) + error}
+    monkeypatch.setitem(PROBLEMS, method, dataclasses.replace(right, **wrong))
     q, beta = ("0.2", "50") if part == "excess" else ("0.2", "0.05")
     with pytest.raises(ArithmeticError, match="could not be certified"):
         population_optimum(method, q, beta, 6, FRACTION)
