@@ -565,9 +565,10 @@ def keep_the_conditional(formulas: Formulas, effort: Effort) -> list[Evidence]:
             plus = certificate.solution[: reference.correct]
             worst = largest(worst, float(rel_entr(reference.plus, plus / plus.sum()).sum()))
             certificates = largest(certificates, certificate.worst)
+            mass = min(float(formulas.regularizers[name].optimal_mass(reference.q, beta)), 1 - 1e-15)  # type: ignore[arg-type]
             problem = Problem(
                 np.log(reference.probs),
-                np.log(reference.moved_to(float(formulas.regularizers[name].optimal_mass(reference.q, beta)))),  # type: ignore[arg-type]
+                np.log(reference.moved_to(mass)),  # below 1, which it is but for rounding
                 np.arange(len(reference.probs)) < reference.correct,
             )
             slope = problem.policy.mass_logit_gradient() - beta * formulas.regularizers[name].logit_gradient(
