@@ -221,7 +221,7 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
         f"actor_rollout_ref.rollout.temperature={config.temperature}",
         f"actor_rollout_ref.rollout.max_model_len={tokens}",
         f"actor_rollout_ref.rollout.seed={config.seed}",
-        "reward.custom_reward_function.path=pkg://llm_bridge.reward",
+        "reward.custom_reward_function.path=pkg://llm_bridge.rewards.score",
         "reward.custom_reward_function.name=compute_score",
         "+reward.custom_reward_function.reward_kwargs.chat_reward="
         + ("reward_model" if config.reward_model else "programmatic"),
@@ -332,7 +332,7 @@ def _cpu(tokens: int, rows: int) -> list[str]:
 
 def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
     """The environment of a job's process and, through Ray, of all its workers. metrics: where its JSON lines go."""
-    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     added = {
         "VERL_FILE_LOGGER_PATH": str(metrics),
         "TENSORBOARD_DIR": str(job.folder / "tensorboard"),
@@ -342,7 +342,7 @@ def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
         "VERL_LOGGING_LEVEL": "WARN",
     }
     if config.device == "cpu":
-        paths.insert(0, str(Path(__file__).parent / "cpu" / "distributions"))
+        paths.insert(0, str(Path(__file__).parents[1] / "cpu" / "distributions"))
         added |= {
             "VERL_USE_EXTERNAL_MODULES": "llm_bridge.cpu",
             "VERL_ENGINE_DEVICE": "cuda",

@@ -177,7 +177,7 @@ def test_workers_of_a_running_cluster_get_what_a_job_sets(monkeypatch, tmp_path)
     hand_on_environment(member)
     given = OmegaConf.merge(get_ppo_ray_runtime_env(member), member.ray_kwargs.ray_init.runtime_env)["env_vars"]
     assert given["VERL_FILE_LOGGER_PATH"] == str(tmp_path / "metrics.jsonl")
-    assert str(Path(__file__).parents[2]) in given["PYTHONPATH"]
+    assert str(Path(__file__).parents[3]) in given["PYTHONPATH"]
     assert {"NCCL_DEBUG", "TOKENIZERS_PARALLELISM"} <= set(given)  # VeRL's own stay
 
 

@@ -4,7 +4,7 @@ A tiny Qwen3 transformer whose vocabulary is the bandit's actions answers prompt
 worker (FSDP2, gloo) takes an optimizer step on the joint batch, and the gradient that reaches its optimizer is compared
 with autograd's through `cokl.grpo.grpo_loss` and `cokl.groups.surrogate_loss`, whose groups never meet a micro-batch.
 
-`python -m tests.llm_bridge.identity` prints the largest relative error for every number of ranks, averaging mode and
+`python -m tests.llm_bridge.trainer.identity` prints the largest relative error for every number of ranks, averaging mode and
 micro-batch size.
 """
 
