@@ -11,8 +11,8 @@ import tyro
 
 from cokl.support.options import Coefficients, Names, require, separated
 from llm_bridge.experiment.config import (
-    CONFIGS,
     PAPER_METHODS,
+    PRESETS,
     REVERSE_FAMILY,
     SEARCHED_BETAS,
     SEARCHED_KL_PROMPTS,
@@ -40,7 +40,7 @@ class ExperimentOptions:
     """Local copies of the data sets, for machines without internet."""
     patience: float = 60.0
     """Minutes without a line of output after which a job is ended as hung."""
-    settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = CONFIGS["tiny"]
+    settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = PRESETS["tiny"]
 
     def plan(self) -> Experiment:
         """The experiment, not yet opened. Raises InputError for a wrong override."""
@@ -221,5 +221,5 @@ def _require_methods(names: tuple[str, ...]) -> None:
         methods.get(name).streams()
 
 
-DEFAULTS = {name: {"config": name, "settings": config} for name, config in CONFIGS.items()}
+DEFAULTS = {name: {"config": name, "settings": config} for name, config in PRESETS.items()}
 """What the choice of a configuration decides on the command line."""
