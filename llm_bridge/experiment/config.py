@@ -14,6 +14,8 @@ from cokl.support.errors import InputError
 from cokl.support.options import Names, require, require_types
 from cokl.surrogate_config import SurrogateConfig
 
+BASE = "base"
+"""The method name of the model after the math stage, before the chat stage."""
 PAPER_METHODS = (
     "grpo",
     "reverse_kl",

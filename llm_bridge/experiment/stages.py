@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cokl import methods
 from cokl.support.errors import InputError
 from cokl.support.files import differences, read_json, write_text
-from llm_bridge.experiment.config import LLMConfig
+from llm_bridge.experiment.config import BASE, LLMConfig
 from llm_bridge.experiment.jobs import (
     Job,
     buffer_job,
@@ -29,9 +29,8 @@ from llm_bridge.experiment.jobs import (
     kl_prompts,
     math_job,
 )
+from llm_bridge.experiment.logged import final_scores
 from llm_bridge.experiment.supervise import one_job_at_a_time, run_watched
-from llm_bridge.report.collect import final_scores
-from llm_bridge.report.results import BASE
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -13,8 +13,6 @@ from cokl.support.files import write_atomically
 from llm_bridge.experiment.config import MATH_SETS
 from llm_bridge.report.csv_tables import read_csv
 
-BASE = "base"
-"""The method name of the model after the math stage, before the chat stage."""
 GRPO = "grpo"
 """The method name of the chat stage without a regularizer."""
 
