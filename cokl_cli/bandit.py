@@ -59,10 +59,10 @@ class Sweep(SweepOptions):
 
     def run(self) -> int:
         """Train what is missing and say where the table is."""
-        from bandit.sweep.run import sweep
+        from bandit.sweep.run import run_sweep
         from cokl.support.files import write_atomically
 
-        table = sweep(self.config, self.folder, self.jobs, self.backend)
+        table = run_sweep(self.config, self.folder, self.jobs, self.backend)
         print(f"{len(table)} rows: {self.folder / 'sweep.parquet'}")
         if self.csv:
             path = self.folder / "sweep.csv"
