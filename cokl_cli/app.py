@@ -54,7 +54,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     preset = _asked(arguments, "--preset", PRESETS, "paper")
     sweeps = {"preset": preset, "config": PRESETS[preset]}
     finite_groups = {"preset": preset, "config": FINITE_GROUP_PRESETS[preset]}
-    experiment = llm.DEFAULTS[_asked(arguments, "--config", llm.DEFAULTS, "tiny")]
+    experiment = llm.DEFAULTS[_asked(arguments, "--preset", llm.DEFAULTS, "tiny")]
 
     laboratory = SubcommandApp()
     laboratory.command(name="sweep")(partial(bandit.Sweep, **sweeps))
