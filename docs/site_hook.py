@@ -23,6 +23,7 @@ PAGES = {
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "CONTRIBUTING.md": "contributing.md",
     "bandit/FINDINGS.md": "findings.md",
+    "llm_bridge/README.md": "llm-experiment.md",
     "llm_bridge/paper/FINDINGS.md": "paper-findings.md",
     "theory/FINDINGS.md": "theory-findings.md",
     "theory/README.md": "theory.md",
