@@ -152,7 +152,7 @@ EXPERIMENTS: dict[Preset, ShiftConfig] = {
     "paper": ShiftConfig(
         methods=METHODS,
         betas=(0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
-        seeds=3,
+        seeds=5,
         selection_seeds=2,
         steps=300,
         eval_interval=300,
