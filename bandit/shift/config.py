@@ -70,8 +70,8 @@ class ShiftConfig:
     optimizer_steps: int = assumption(
         1, "1 keeps every ratio at 1; more steps per rollout let the clipping ranges bind and gamma differ from delta"
     )
-    """mu, optimizer steps on one batch of rollouts; exact mode keeps its minibatch as long. E.3 is on-policy, Algorithm 1
-    leaves mu open."""
+    """mu, optimizer steps on one batch of rollouts; exact mode keeps its minibatch as long. E.3 is on-policy,
+    Algorithm 1 leaves mu open."""
     epsilon_is: float = assumption(0.2, "without effect at one optimizer step per rollout")
     """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)."""
     cluster_overlap: float = assumption(0.0, "how much the two tasks interfere: 1 gives them the same inputs")
@@ -93,7 +93,8 @@ class ShiftConfig:
     max_gradient_norm: float = assumption(1.0, "bounds the first steps; Adam's scale does not depend on it later")
     """Each run's gradient is clipped to this norm."""
     evaluation_temperature: float = assumption(
-        1.0, "a lower one scores the policy's modes, as the paper's 0.7 does, so that drift which keeps them is not seen"
+        1.0,
+        "a lower one scores the policy's modes, as the paper's 0.7 does, so that drift which keeps them is not seen",
     )
     """Temperature at which prior and new correctness are scored; drifts are always the policy's own, at 1."""
     adam_betas: tuple[float, float] = (0.9, 0.95)
