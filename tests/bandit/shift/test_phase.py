@@ -43,7 +43,7 @@ def test_a_cell_against_loops():
         last_value(table, seed, "base", 0.0, "prior_correct") - last_value(table, seed, "none", 0.0, "prior_correct")
         for seed in SEEDS["report"]
     ]
-    half_width = stats.t.ppf(0.975, 2) * np.std(lost, ddof=1) / np.sqrt(3)
+    half_width = stats.t.ppf(0.975, len(lost) - 1) * np.std(lost, ddof=1) / np.sqrt(len(lost))
     assert (cell["forgotten"], cell["forgotten_half_width"]) == pytest.approx((np.mean(lost), half_width))
 
 
