@@ -1,9 +1,9 @@
 """Phase diagrams: over two knobs of the task-shift lab, which method wins Overall, by how much, and why.
 
 Every cell is a task-shift experiment of its own, with each method's coefficient chosen on the cell's selection seeds.
-CoKL's lead is over the best method that is not a variant of CoKL; that rival is chosen on the selection seeds too, so
-that the lead on the reported seeds has no bias from picking a maximum. A cell where GRPO forgets or learns next to
-nothing has no Overall.
+So are the winner, the runner-up, and CoKL's rival, the best method that is no variant of CoKL; leads are those of the
+reported seeds, so that picking a maximum biases none of them. Which cells CoKL leads or trails in is decided with
+Holm's correction over the cells of a map. A cell where GRPO forgets or learns next to nothing has no Overall.
 
 Assumption beyond the paper: the knob of reference correctness is the number of RL steps on the prior task, since it
 leaves the tasks as they are; each cell reports the base model's measured correctness. The knob of G is the size of
@@ -23,6 +23,7 @@ import pandas as pd
 from scipy import stats
 
 from bandit.claims import markdown_table, mean_and_half_width
+from bandit.shift.claims import VARIANTS
 from bandit.shift.config import Mode, ShiftConfig
 from bandit.shift.results import DRIFTS, csv_text, number, require_scores
 from bandit.shift.runner import planned_runs, regularizer_code, train_plans
@@ -30,6 +31,7 @@ from bandit.shift.scores import at, best_coefficients, final, forgotten_and_lear
 from bandit.store import open_folder
 from cokl.errors import InputError
 from cokl.files import write_parquet, write_text
+from cokl.significance import ALPHA, MINIMUM_SEEDS, holm, no_verdict, p_value
 
 Preset = Literal["paper", "quick"]
 
@@ -145,9 +147,6 @@ METHODS = (
 )
 """What competes for a cell: CoKL w/o term 2 is correct-only forward KL, and w/o term 1 no regularizer at all."""
 
-VARIANTS = ("cokl", "cokl_floor", "cokl_without_term1", "cokl_without_term2")
-"""What is no rival of CoKL's."""
-
 EXPERIMENTS: dict[Preset, ShiftConfig] = {
     "paper": ShiftConfig(
         methods=METHODS,
@@ -206,16 +205,18 @@ MEANINGFUL = 0.05
 
 
 def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
-    """One cell's winner on the reported seeds, CoKL's lead, and what GRPO's drift on the prior task is made of.
+    """One cell's winner on the selection seeds, CoKL's lead, and what GRPO's drift on the prior task is made of.
 
-    table: a shift table of one mode. lead: the winner's Overall less the runner-up's, paired by seed, with the
-    half-width of its 95% interval. edges: methods whose best coefficient is the grid's smallest or largest. Names are
-    "" and scores NaN where GRPO may forget or learn less than `MEANINGFUL`, or CoKL is absent.
+    table: a shift table of one mode. lead: the winner's Overall less the runner-up's on the reported seeds, paired by
+    seed, with the half-width of its 95% interval; it may be negative. edges: methods whose best coefficient is the
+    grid's smallest or largest. Names are "" and scores NaN where GRPO may forget or learn less than `MEANINGFUL`, or
+    CoKL is absent.
     """
     ends = final(table[table["role"] == "report"]).set_index("seed")
     base, grpo = ends[ends["method"] == "base"], ends[ends["method"] == "none"]
     forgotten, learned = forgotten_and_learned(table)
     cell: dict[str, Any] = {
+        "seeds": len(base),
         "base_correct": base["prior_correct"].mean(),
         "forgotten": forgotten[0],
         "forgotten_half_width": forgotten[1],
@@ -231,15 +232,15 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
         return cell
     scored = score(table)
     best = best_coefficients(scored[scored["method"] != "base"])
+    chosen = final(best.merge(scored[scored["role"] == "selection"])).groupby("method")["overall"].mean()
     overall = final(at(scored, best)).pivot(index="seed", columns="method", values="overall")
-    winner, runner_up = overall.mean().nlargest(2).index
+    winner, runner_up = chosen.nlargest(2).index
     cell |= {"winner": winner, "winner_overall": overall[winner].mean(), "runner_up": runner_up}
     cell["edges"] = ",".join(best[best["edge"]]["method"])
     cell["lead"], cell["lead_half_width"] = mean_and_half_width(overall[winner] - overall[runner_up])
-    rivals = [method for method in overall if method not in VARIANTS]
-    if "cokl" in overall and rivals:
-        chosen = final(best.merge(scored[scored["role"] == "selection"]))
-        rival = chosen[chosen["method"].isin(rivals)].groupby("method")["overall"].mean().idxmax()
+    rivals = chosen[~chosen.index.isin(VARIANTS)]
+    if "cokl" in overall and len(rivals):
+        rival = rivals.idxmax()
         cell["rival"], cell["cokl_overall"] = rival, overall["cokl"].mean()
         cell["cokl_lead"], cell["cokl_lead_half_width"] = mean_and_half_width(overall["cokl"] - overall[rival])
     return cell
@@ -268,11 +269,31 @@ def explain(cells: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=["quantity", "spearman", "cells"])
 
 
+def tally(cells: pd.DataFrame) -> str:
+    """In how many cells CoKL leads or trails its rival beyond doubt, Holm-corrected over the cells; or why not said."""
+    known = cells.dropna(subset=["cokl_lead"])
+    if known.empty:
+        return "No cell has a lead."
+    if refused := no_verdict(int(known["seeds"].min())):
+        return refused
+    intervals = zip(known["cokl_lead"], known["cokl_lead_half_width"], known["seeds"], strict=True)
+    sure = pd.Series(holm([p_value(*interval) for interval in intervals]), index=known.index)
+    ahead, behind = (int((sure & side).sum()) for side in (known["cokl_lead"] > 0, known["cokl_lead"] < 0))
+    return (
+        f"Of {len(known)} cells with a lead CoKL is ahead of its rival in {ahead}, behind in {behind}, undecided in "
+        f"{len(known) - ahead - behind} (5% over the map, Holm)."
+    )
+
+
 def render(diagram: Diagram, cells: pd.DataFrame) -> str:
     """A diagram as Markdown: who wins, CoKL's lead in every cell, and what it goes with."""
     decided = cells[cells["winner"] != ""]
-    wins = decided.assign(clear=decided["lead"] > decided["lead_half_width"]).groupby("winner")["clear"]
-    counts = wins.agg(["size", "sum"]).sort_values("size", ascending=False)
+    clear = [
+        seeds >= MINIMUM_SEEDS and lead > 0 and p_value(lead, half_width, seeds) <= ALPHA
+        for lead, half_width, seeds in zip(decided["lead"], decided["lead_half_width"], decided["seeds"], strict=True)
+    ]
+    counts = decided.assign(clear=clear).groupby("winner")["clear"].agg(["size", "sum"])
+    counts = counts.sort_values("size", ascending=False)
     won = [f"{label(str(m))} {row['size']} ({row['sum']} beyond its interval)" for m, row in counts.iterrows()]
     shown = pd.DataFrame(
         {
@@ -291,8 +312,9 @@ def render(diagram: Diagram, cells: pd.DataFrame) -> str:
     mode = diagram.experiment.mode
     return (
         f"# {KNOBS[diagram.x].label} against {KNOBS[diagram.y].label} ({mode})\n\n"
-        f"Won, of {len(cells)} cells: {', '.join(won) or 'none'}. Leads are in points of Overall, paired by seed, with "
-        "95% t-intervals over the reported seeds.\n\n"
+        f"{tally(cells)}\n\n"
+        f"Best on the selection seeds, of {len(cells)} cells: {', '.join(won) or 'none'}. Leads are in points of "
+        "Overall on the reported seeds, paired by seed, with 95% t-intervals, each uncorrected.\n\n"
         f"{markdown_table(shown)}\nOver the cells, CoKL's lead goes with (Spearman; drifts are GRPO's without KL):\n\n"
         f"{markdown_table(reasons) if len(reasons) else 'Too few cells.'}"
     )

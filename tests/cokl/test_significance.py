@@ -1,4 +1,4 @@
-"""p-values against SciPy's own tests on raw values, Holm's procedure against a printed example, and the seeds it takes."""
+"""p-values against SciPy's tests on raw values, Holm's procedure worked by hand, and the seeds that a verdict takes."""
 
 import numpy as np
 import pandas as pd
