@@ -104,8 +104,7 @@ def summary(table: pd.DataFrame) -> str:
     lines += [said for said in (no_verdict(_reported_seeds(table)), _HOW_JUDGED) if said]
     for claim in judge(scores.score(table)):
         said = f"{claim.statement} ({claim.counts})" if claim.judged else claim.statement
-        verdict = claim.verdict or "-"
-        verdict = verdict if verdict == "held" else verdict.upper()
+        verdict = "-" if claim.verdict is None else "held" if claim.verdict == "held" else claim.verdict.upper()
         lines.append(textwrap.fill(said, 110, initial_indent=f"{verdict:11}", subsequent_indent=" " * 11))
         lines += [textwrap.indent(line, " " * 13) for line in claim.lines()]
     return "\n".join(lines)
