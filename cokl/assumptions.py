@@ -60,11 +60,12 @@ if __name__ == "__main__":
     from bandit.finite_group import config as finite_group
     from bandit.shift import phase, scores, tasks
     from bandit.shift.config import ShiftConfig
-    from cokl import floor, methods, policy, regularizers
+    from cokl import floor, grpo, methods, policy, regularizers, significance
     from cokl.groups import SurrogateConfig
     from cokl.grpo import GRPOConfig
+    from cokl.regularizers import reverse_kl
     from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
-    from llm_bridge import buffer, reward, reward_validation, tables, verifier
+    from llm_bridge import buffer, reward, reward_validation, tables, verifier, weights
     from llm_bridge.config import LLMConfig
     from llm_bridge.data.prepare import DataConfig
     from llm_bridge.tiny import language
@@ -79,6 +80,7 @@ if __name__ == "__main__":
         LLMConfig,
         DataConfig,
     ]
-    bridge = [buffer, verifier, reward, language, tables, reward_validation]
+    method = [policy, regularizers, reverse_kl, methods, floor, grpo, significance]
+    bridge = [buffer, weights, verifier, reward, language, tables, reward_validation]
     simulator = [environment, mlp, claims, workers, sampled, tasks, scores, phase, finite_group]
-    print(render(configs, [policy, regularizers, methods, floor, *simulator, *bridge]), end="")
+    print(render(configs, [*method, *simulator, *bridge]), end="")

@@ -13,6 +13,7 @@ from cokl.errors import InputError
 from cokl.groups import SurrogateConfig
 from cokl.methods import Method
 from cokl.options import require, require_types
+from llm_bridge.verl_config import AGENT_LOOPS
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ _ACCEPTED: dict[str, tuple] = {
     f"{_ACTOR}.shuffle": (False,),
     f"{_ROLLOUT}.top_p": (1, 1.0),
     f"{_ROLLOUT}.top_k": (-1, 0),
-    f"{_ROLLOUT}.agent.agent_loop_config_path": (None,),
+    f"{_ROLLOUT}.agent.agent_loop_config_path": (None, str(AGENT_LOOPS)),
 }
 """Settings of VeRL that a regularizer needs, and what each may be."""
 

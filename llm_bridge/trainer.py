@@ -12,7 +12,6 @@ optimizer step.
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -39,9 +38,9 @@ from llm_bridge.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint
 from llm_bridge.loss import ADDED, RL_BATCH_SIZE, WEIGHT, joint_loss
 from llm_bridge.rewarded import RewardedTrainer
 from llm_bridge.settings import RegularizationSettings, batch_shape, check_settings
+from llm_bridge.verl_config import AGENT_LOOPS
 from llm_bridge.weights import RegularizationRows, row_weights
 
-AGENT_LOOPS = Path(__file__).parent / "configs" / "agent_loops.yaml"
 _PLACE = "buffer_position.json"
 """The buffer's place in a checkpoint folder."""
 _Step = Callable[[KVBatchMeta, dict], KVBatchMeta]
@@ -145,7 +144,7 @@ class CoKLTrainer(RewardedTrainer):
             yield prompt | {"uid": self._new_uid("rollout", number)}
 
     def _new_uid(self, stream: str, number: int) -> str:
-        uid = str(uuid.uuid4())
+        uid = self.next_uid()
         self.minibatch[uid] = (stream, number)
         return uid
 
