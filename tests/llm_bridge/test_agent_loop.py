@@ -42,4 +42,3 @@ def test_every_job_draws_with_seeds(tmp_path):
 def test_clipping_reaches_verl(tmp_path):
     composed = compose(math_job(CONFIGS["tiny"], tmp_path, tmp_path)).actor_rollout_ref.actor
     assert (composed.optim.clip_grad, composed.clip_ratio_c) == (1.0, 3.0)
-
