@@ -1,7 +1,7 @@
 """This package's agent loops for VeRL: one whose samples repeat, and one that returns a cached response.
 
-vLLM draws all requests of an engine from one generator, in the order in which they happen to arrive, so that the seed of
-the engine alone repeats nothing. (VeRL's `full_determinism` gives all requests one seed: a group of G copies.)
+vLLM draws all requests of an engine from one generator, in the order in which they happen to arrive, so that the
+engine's seed alone repeats nothing. (VeRL's `full_determinism` gives all requests one seed: a group of G copies.)
 """
 
 from __future__ import annotations
