@@ -295,10 +295,11 @@ class CoKLTrainer(RewardedTrainer):
             return super()._balance_batch(batch, metrics, **options)
         count = self.shape.mini_batches
         added: list[list[str]] = [[] for _ in range(count)]
-        for key in batch.keys:
+        in_order = sorted(batch.keys)
+        for key in in_order:
             if self._stream(key) != "rl":
                 added[self.minibatch[_uid(key)][1] % count].append(key)
-        rl = np.array_split([key for key in batch.keys if self._stream(key) == "rl"], count)
+        rl = np.array_split([key for key in in_order if self._stream(key) == "rl"], count)
         parts = [
             super(CoKLTrainer, self)._balance_batch(batch.select_keys([*map(str, ours), *theirs]), metrics, **options)
             for ours, theirs in zip(rl, added, strict=True)
