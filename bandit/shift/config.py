@@ -70,8 +70,7 @@ class ShiftConfig:
     optimizer_steps: int = assumption(
         1, "1 keeps every ratio at 1; more steps per rollout let the clipping ranges bind and gamma differ from delta"
     )
-    """mu, optimizer steps on one batch of rollouts; exact mode keeps its minibatch as long. E.3 is on-policy,
-    Algorithm 1 leaves mu open."""
+    """mu, optimizer steps on one batch of rollouts; exact mode keeps its minibatch as long. E.3's is 1."""
     epsilon_is: float = assumption(0.2, "without effect at one optimizer step per rollout")
     """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)."""
     cluster_overlap: float = assumption(0.0, "how much the two tasks interfere: 1 gives them the same inputs")
