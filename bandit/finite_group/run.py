@@ -37,8 +37,9 @@ def finite_group(
 
     Both have columns seed, method, beta, groups, group_size (infinite where groups is "exact"), epochs, step.
     finite_group.parquet, a row per run and evaluated step: p_correct, coverage_at_K, coverage_at_K_correct,
-    conditional_kl, zero_correct_rate. recovery.parquet, a row per run, recovery step and cluster: the columns of
-    `recovery.measure`. out, jobs, backend, progress: as `bandit.run_sweep` takes them.
+    conditional_kl, zero_correct_rate; and passes, how often each training input has been drawn on average.
+    recovery.parquet, a row per run, recovery step and cluster: the columns of `recovery.measure`.
+    out, jobs, backend, progress: as `bandit.run_sweep` takes them.
     Raises InputError for unknown methods or devices and for a folder that cannot be used.
     """
     if out is None:
@@ -69,6 +70,8 @@ def finite_group(
     table = pd.concat([read_parquet(work.path) for work in works], ignore_index=True)
     of_clusters = table["cluster"].notna()
     metrics = table[~of_clusters].drop(columns=[name for name in COLUMNS if name != "p_correct"])
+    drawn = metrics["step"] * config.batch_size / metrics["epochs"]
+    metrics["passes"] = drawn / config.environment.train_inputs
     recovery = table.loc[of_clusters, [*KEYS, *COLUMNS]].astype({"cluster": "int64"})
     metrics, recovery = metrics.reset_index(drop=True), recovery.reset_index(drop=True)
     write_parquet(metrics, folder / "finite_group.parquet")

@@ -222,11 +222,13 @@ def _identity(runs: list[ShiftRun]) -> dict[str, object]:
 def evaluate(config: ShiftConfig, task: ShiftTask, buffer: Buffer, mlp: StackedMLP) -> dict[str, list[float]]:
     """Each run's metrics: on the prior task's test inputs, the new one's, and the prompts of the buffer.
 
-    The drifts are the summands of D_KL(base || policy), Eq. 7, on the prior task. zero_correct_rate is the probability
-    that G rollouts to a prompt of the buffer hold no correct response.
+    The correctness of either task is that of responses at the evaluation's temperature. The drifts are the summands of
+    D_KL(base || policy), Eq. 7, on the prior task. zero_correct_rate is the probability that G rollouts to a prompt of
+    the buffer hold no correct response.
     """
-    prior = averages(mlp, task.prior_test, _prior_metrics)
-    new = averages(mlp, task.new_test, lambda policy, _: {"new_correct": correctness(policy)})
+    temperature = config.evaluation_temperature
+    prior = averages(mlp, task.prior_test, partial(_prior_metrics, temperature=temperature))
+    new = averages(mlp, task.new_test, lambda policy, _: {"new_correct": _scored(policy, temperature)})
     group_size = config.group_size
     zero = averages(
         mlp, buffer.prompts, lambda policy, _: {"zero_correct_rate": expected_zero_correct_rate(policy, group_size)}
@@ -234,10 +236,15 @@ def evaluate(config: ShiftConfig, task: ShiftTask, buffer: Buffer, mlp: StackedM
     return {"prior_correct": prior.pop("prior_correct"), **new, **prior, **zero}
 
 
-def _prior_metrics(policy: Policy, reference: Policy) -> dict[str, Tensor]:
+def _scored(policy: Policy, temperature: float) -> Tensor:
+    """(R, B): the correctness of responses drawn at a temperature."""
+    return correctness(Policy(policy.logits / temperature, policy.correct))
+
+
+def _prior_metrics(policy: Policy, reference: Policy, temperature: float) -> dict[str, Tensor]:
     drift = decompose_kl(reference, policy)
     return {
-        "prior_correct": correctness(policy),
+        "prior_correct": _scored(policy, temperature),
         "conditional_kl": conditional_kl(policy, reference),
         "mass_drift": drift.mass,
         "correct_drift": drift.correct,

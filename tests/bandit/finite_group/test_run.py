@@ -46,6 +46,8 @@ def test_tables_have_a_row_per_run_and_step(finished, tiny):
     assert len(recovery) == measured * len(tiny.recovery_steps) * tiny.environment.clusters
     assert metrics.drop(columns="zero_correct_rate").notna().all().all()
     assert (metrics["zero_correct_rate"].isna() == (metrics["groups"] == "exact")).all()
+    drawn = metrics["step"] / metrics["epochs"] * 16
+    assert metrics["passes"].tolist() == pytest.approx((drawn / tiny.environment.train_inputs).tolist())
     assert recovery.notna().all().all()
     assert sorted(recovery[recovery["epochs"] == 3]["step"].unique()) == [2, 11]
 
