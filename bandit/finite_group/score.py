@@ -10,7 +10,7 @@ import pandas as pd
 from bandit.finite_group.plan import EXACT
 from bandit.sweep.score import coverage_column
 from cokl.support.errors import InputError
-from cokl.support.files import read_parquet
+from cokl.support.files import read_result
 from cokl.support.statistics import mean_and_half_width
 
 ESTIMATE = ["method", "beta", "groups", "epochs", "group_size"]
@@ -26,7 +26,7 @@ def read_results(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
                 f"no finished finite-group lab in {folder}: {path.name} is not there; "
                 f"run cokl bandit finite-group --out {folder}"
             )
-    return read_parquet(paths[0]), read_parquet(paths[1])
+    return read_result(paths[0]), read_result(paths[1])
 
 
 def metric_columns(metrics: pd.DataFrame) -> list[str]:

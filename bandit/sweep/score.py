@@ -13,7 +13,7 @@ import pandas as pd
 
 from cokl import methods
 from cokl.support.errors import InputError
-from cokl.support.files import read_parquet
+from cokl.support.files import read_result
 from cokl.support.statistics import with_spread
 
 MATCHED_CORRECTNESS = 0.96
@@ -29,7 +29,7 @@ def read_sweep(folder: Path) -> pd.DataFrame:
         raise InputError(
             f"no finished sweep in {folder}: {path.name} is not there; run cokl bandit sweep --out {folder}"
         )
-    table = read_parquet(path)
+    table = read_result(path)
     missing = {"seed", "method", "beta", "step", "p_correct", "conditional_kl"} - set(table.columns)
     if missing or not any(name.startswith("coverage_at_") for name in table.columns):
         raise InputError(
