@@ -23,10 +23,10 @@ from matplotlib.lines import Line2D
 from bandit.engine.reference import seed_task
 from bandit.engine.runs import parameters_of, reference_path
 from bandit.sweep.config import SweepConfig
-from bandit.sweep.score import final_rows, method_label
+from bandit.sweep.score import diverged_note, final_rows, method_label
 from cokl import regularizers
 from cokl.support.pieces import read_piece
-from figures.style import RC, TEXT_WIDTH, method_style, new_figure
+from figures.style import RC, TEXT_WIDTH, method_style, new_figure, note_diverged
 from theory.provers.convex import Reference, maximise
 from theory.tabular import tabular_reference, train_tabular
 
@@ -73,6 +73,7 @@ def draw(table: pd.DataFrame, masses: np.ndarray, correct_fraction: float) -> Fi
         for panel in (axes[0], axes[3]):
             panel.set_ylabel(r"correctness $Z$")
         figure.legend(handles=_legend(q_bandit), loc="outside lower center", ncols=4)
+        note_diverged(figure, diverged_note(table))
     return figure
 
 

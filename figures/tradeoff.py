@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bandit.sweep.score import coverage_column, final_rows, method_label
-from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
+from bandit.sweep.score import coverage_column, diverged_note, final_rows, method_label
+from figures.style import RC, TEXT_WIDTH, method_style, new_figure, note_diverged, panel_letters
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -30,6 +30,7 @@ def draw(table: pd.DataFrame) -> Figure:
         panel_letters(left, right)
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4)
+        note_diverged(figure, diverged_note(table))
     return figure
 
 

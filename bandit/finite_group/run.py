@@ -10,20 +10,19 @@ from typing import Literal
 import pandas as pd
 import torch
 
+from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.environment import Environment
 from bandit.engine.reference import seed_task
 from bandit.engine.runs import code_behind, references, resolve_device
 from bandit.finite_group.config import PRESETS, FiniteGroupConfig
 from bandit.finite_group.plan import GroupRun, planned_runs
 from bandit.finite_group.recovery import COLUMNS
-from bandit.finite_group.train import train
+from bandit.finite_group.score import ESTIMATE
+from bandit.finite_group.train import IDENTITY, train
 from cokl.support.errors import InputError
 from cokl.support.files import write_result
 from cokl.support.results_folder import open_folder
 from cokl.support.workers import Work, Workers
-
-KEYS = ["seed", "method", "beta", "groups", "group_size", "epochs", "step"]
-"""The columns that say which run and step a row of either table belongs to."""
 
 
 def finite_group(
@@ -68,10 +67,11 @@ def finite_group(
         table = pd.concat(workers.do(works, origin, "runs", progress), ignore_index=True)
         of_clusters = table["cluster"].notna()
         metrics = table[~of_clusters].drop(columns=[name for name in COLUMNS if name != "p_correct"])
-        recovery = table.loc[of_clusters, [*KEYS, *COLUMNS]].astype({"cluster": "int64"})
+        recovery = table.loc[of_clusters, [*IDENTITY, *COLUMNS]].astype({"cluster": "int64"})
         metrics, recovery = metrics.reset_index(drop=True), recovery.reset_index(drop=True)
         write_result(metrics, folder / "finite_group.parquet")
         write_result(recovery, folder / "recovery.parquet")
+    warn_of_diverged(metrics, "p_correct", ESTIMATE)
     return metrics, recovery
 
 

@@ -13,8 +13,11 @@ from bandit.shift.score import label
 from cokl.support.statistics import markdown_table, with_spread
 
 
-def render(diagram: Diagram, cells: pd.DataFrame) -> str:
-    """A diagram as Markdown: who wins, CoKL's lead in every cell, and what it goes with."""
+def render(diagram: Diagram, cells: pd.DataFrame, note: str = "") -> str:
+    """A diagram as Markdown: who wins, CoKL's lead in every cell, and what it goes with.
+
+    note: what is to be said of diverged runs.
+    """
     decided = cells[cells["winner"] != ""]
     wins = decided.assign(clear=decided["lead"] > decided["lead_half_width"]).groupby("winner")["clear"]
     counts = wins.agg(["size", "sum"]).sort_values("size", ascending=False)
@@ -37,7 +40,7 @@ def render(diagram: Diagram, cells: pd.DataFrame) -> str:
     return (
         f"# {KNOBS[diagram.x].label} against {KNOBS[diagram.y].label} ({mode})\n\n"
         f"Won, of {len(cells)} cells: {', '.join(won) or 'none'}. Leads are in points of Overall, paired by seed, with "
-        "95% t-intervals over the reported seeds.\n\n"
+        "95% t-intervals over the reported seeds." + (f" {note}." if note else "") + "\n\n"
         f"{markdown_table(shown)}\nOver the cells, CoKL's lead goes with (Spearman; drifts are GRPO's without KL):\n\n"
         f"{markdown_table(reasons) if len(reasons) else 'Too few cells.'}"
     )

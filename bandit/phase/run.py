@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from bandit.engine.divergence import divergence_note, warn_of_diverged
 from bandit.engine.runs import code_behind
 from bandit.phase.config import Diagram
 from bandit.phase.report import render
@@ -14,7 +15,7 @@ from bandit.phase.score import summarize
 from bandit.shift.plan import planned_runs
 from bandit.shift.report import csv_text
 from bandit.shift.run import train_plans
-from bandit.shift.score import final
+from bandit.shift.score import RUN, final
 from cokl.support.files import write_result, write_text
 from cokl.support.results_folder import open_folder
 
@@ -45,8 +46,12 @@ def run(
                 ignore_index=True,
             )
             write_result(rows, home / "phase.parquet")
+        warn_of_diverged(rows, "prior_correct", ["x", "y", *RUN])
         cells = summarize(rows)
         write_text(csv_text(cells), folder / f"{diagram.name}.csv")
-        write_text(render(diagram, cells), folder / f"{diagram.name}.md")
+        write_text(
+            render(diagram, cells, divergence_note(rows, "prior_correct", ["x", "y", *RUN])),
+            folder / f"{diagram.name}.md",
+        )
         found[diagram.name] = cells
     return found

@@ -10,9 +10,11 @@ from typing import Literal
 import pandas as pd
 import torch
 
+from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.runs import code_behind, parameters_of, parameters_table, reference_path
 from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
 from bandit.shift.plan import ShiftRun, planned_runs, stacks
+from bandit.shift.score import RUN
 from bandit.shift.tasks import shift_task
 from bandit.shift.train import base_parameters, base_rows, train
 from cokl.support.errors import InputError
@@ -66,6 +68,7 @@ def shift(
     with open_folder(folder, {**config.as_dict(), "device": "cpu"}, code, keep_going) as origin:
         table = train_plans({"": (config, runs)}, origin, jobs, backend, progress)[""]
         write_result(table, folder / "shift.parquet")
+    warn_of_diverged(table, "prior_correct", RUN)
     return table
 
 

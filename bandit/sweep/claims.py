@@ -13,7 +13,7 @@ from typing import Literal
 
 import pandas as pd
 
-from bandit.sweep.score import coverage_column, final_rows, matched_rows, method_label
+from bandit.sweep.score import coverage_column, final_rows, matched_rows, method_label, settled
 from cokl.support.statistics import mean_and_half_width, with_spread
 
 MATCHED_CORRECTNESS = 0.96
@@ -30,7 +30,11 @@ class Claim:
 
 
 def judge(table: pd.DataFrame) -> list[Claim]:
-    """Every claim that the sweep's methods allow to be judged: most need CoKL and another regularizer."""
+    """Every claim that the sweep's methods allow to be judged: most need CoKL and another regularizer.
+
+    Coefficients of which some seed diverged take no part.
+    """
+    table = settled(table)
     methods = set(table["method"])
     others = [m for m in table["method"].unique() if m not in ("reference", "none", "cokl")]
     claims = [_collapse(table)] if "none" in methods else []

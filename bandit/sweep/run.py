@@ -9,11 +9,13 @@ from typing import Literal
 import pandas as pd
 import torch
 
+from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.exact import policy_metrics
 from bandit.engine.reference import seed_task
 from bandit.engine.runs import Run, code_behind, references, resolve_device
 from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.sweep.plan import planned_runs, stacks
+from bandit.sweep.score import RUN
 from bandit.sweep.train import train
 from cokl.support.errors import InputError
 from cokl.support.files import write_result
@@ -60,6 +62,7 @@ def sweep(
             frames = [_reference_rows(config, seed, parameters[seed], device) for seed in parameters]
         table = _in_order(pd.concat([*frames, *chunks], ignore_index=True), config)
         write_result(table, folder / "sweep.parquet")
+    warn_of_diverged(table, "p_correct", RUN)
     return table
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from bandit.engine.divergence import divergence_note, without_diverged
 from cokl import methods
 from cokl.support.errors import InputError
 from cokl.support.files import read_result
@@ -35,6 +36,8 @@ def read_sweep(folder: Path) -> pd.DataFrame:
         raise InputError(
             f"{path} is no sweep table: {', '.join(sorted(missing)) or 'coverage_at_K'} is not among its columns"
         )
+    if not (table["method"] != "reference").any():
+        raise InputError(f"{path} holds no trained run; run cokl bandit sweep --out {folder} again")
     return table
 
 
@@ -43,8 +46,23 @@ def coverage_column(table: pd.DataFrame) -> str:
     return next(name for name in table.columns if name.startswith("coverage_at_") and not name.endswith("_correct"))
 
 
+RUN = ("method", "beta")
+"""What names a run, up to its seed."""
+
+
+def settled(table: pd.DataFrame) -> pd.DataFrame:
+    """The table without the coefficients of which some seed diverged. Raises InputError if none is left."""
+    return without_diverged(table, "p_correct", RUN)
+
+
+def diverged_note(table: pd.DataFrame) -> str:
+    """What is to be said of diverged runs wherever the table is summarised; "" if there are none."""
+    return divergence_note(table, "p_correct", RUN)
+
+
 def final_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of each run's last step; the reference is left out."""
+    """The rows of each run's last step; the reference and coefficients that diverged are left out."""
+    table = settled(table)
     trained = table[table["method"] != "reference"]
     return trained[trained["step"] == trained["step"].max()]
 
@@ -61,6 +79,7 @@ def matched_coefficients(table: pd.DataFrame) -> dict[str, float]:
 
 def matched_rows(table: pd.DataFrame) -> pd.DataFrame:
     """All evaluated steps of each method's matched coefficient."""
+    table = settled(table)
     chosen = pd.DataFrame(matched_coefficients(table).items(), columns=["method", "beta"])
     return chosen.merge(table, on=["method", "beta"])
 
