@@ -22,8 +22,9 @@ from matplotlib.lines import Line2D
 
 from bandit.engine.reference import seed_task
 from bandit.engine.runs import parameters_of, reference_path
+from bandit.engine.tables import method_label
 from bandit.sweep.config import SweepConfig
-from bandit.sweep.score import diverged_note, final_rows, method_label
+from bandit.sweep.score import diverged_note, final_rows
 from cokl import regularizers
 from cokl.support.pieces import read_piece
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure, note_diverged

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
@@ -24,6 +25,7 @@ def run(
     diagrams: list[Diagram],
     folder: Path,
     jobs: int | None = None,
+    backend: Literal["loky", "ray"] = "loky",
     progress: bool = True,
     keep_going: bool = False,
 ) -> dict[str, pd.DataFrame]:
@@ -39,7 +41,7 @@ def run(
         home, (_, some_runs) = folder / diagram.name, next(iter(plans.values()))
         code = code_behind("bandit.shift.train", (run.method for run in some_runs))
         with open_folder(home, {**dataclasses.asdict(diagram), "device": "cpu"}, code, keep_going) as origin:
-            tables = train_plans(plans, origin, jobs, progress=progress)
+            tables = train_plans(plans, origin, jobs, backend, progress)
             places = {f"{x:g}-{y:g}": (x, y) for x, y, _ in diagram.cells()}
             rows = pd.concat(
                 [final(table).assign(x=places[name][0], y=places[name][1]) for name, table in tables.items()],

@@ -56,7 +56,8 @@ class Origin:
         except FileNotFoundError:
             return None
         except IsADirectoryError:
-            return self._refuse(path, "it is a folder")
+            self._refuse(path, "it is a folder")
+            return None
         except OSError as error:
             raise InputError(f"cannot read {path}: {remedy(error)}") from error
         try:
@@ -69,7 +70,8 @@ class Origin:
             table: pd.DataFrame = pd.read_parquet(io.BytesIO(content))
             _require_same(identity, _counts(table))
         except BadPiece as error:
-            return self._refuse(path, str(error))
+            self._refuse(path, str(error))
+            return None
         return table
 
     def save(self, table: pd.DataFrame, path: Path, key: str) -> None:

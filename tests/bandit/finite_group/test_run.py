@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bandit import sweep
+from bandit import run_sweep
 from bandit.finite_group.config import preset
 from bandit.finite_group.plan import planned_runs
 from bandit.finite_group.recovery import COLUMNS
 from bandit.finite_group.report import write_tables
-from bandit.finite_group.run import KEYS, finite_group
+from bandit.finite_group.run import finite_group
+from bandit.finite_group.train import IDENTITY
 from bandit.sweep.config import SweepConfig
 from cokl import regularizers
 from cokl.groups import SurrogateWeights, reference_weights, rollout_weights
@@ -40,8 +41,8 @@ def test_tables_have_a_row_per_run_and_step(finished, tiny):
     # none exact; CoKL exact and fresh for each mu, cached and unfiltered; replay exact and fresh.
     assert runs == 2 * (1 + 2 * (2 * (1 + 2) + 2 + 2) + 2 * (1 + 2))
     assert len(metrics) == runs * 3
-    assert list(metrics.columns[:7]) == KEYS
-    assert list(recovery.columns) == [*KEYS, *COLUMNS]
+    assert list(metrics.columns[:7]) == list(IDENTITY)
+    assert list(recovery.columns) == [*IDENTITY, *COLUMNS]
     measured = 2 * 2 * (2 * 2 + 2 + 2)  # seeds, betas; CoKL fresh for each mu, unfiltered; replay: each with two sizes
     assert len(recovery) == measured * len(tiny.recovery_steps) * tiny.environment.clusters
     assert metrics.drop(columns="zero_correct_rate").notna().all().all()
@@ -52,7 +53,7 @@ def test_tables_have_a_row_per_run_and_step(finished, tiny):
 
 def test_the_exact_limit_is_the_sweep(finished, tiny):
     shared = {field.name: getattr(tiny, field.name) for field in dataclasses.fields(SweepConfig)}
-    table = sweep(SweepConfig(**shared), jobs=1, progress=False)
+    table = run_sweep(SweepConfig(**shared), jobs=1, progress=False)
     metrics = pd.read_parquet(finished / TABLES[0])
     exact = metrics[(metrics["groups"] == "exact") & (metrics["epochs"] == 1)]
     columns = ["seed", "method", "beta", "step", "p_correct", "coverage_at_64", "conditional_kl"]
