@@ -161,8 +161,8 @@ def test_a_bad_configuration_is_named(tiny, changes, says):
 def test_bad_input_gets_one_line_and_exit_code_2(tmp_path):
     command = [
         sys.executable,
-        "-c",
-        "from cokl.cli import main; main()",
+        "-m",
+        "cokl_cli",
         "bandit",
         "finite-group",
         "--group-sizes",
