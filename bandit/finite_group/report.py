@@ -9,7 +9,7 @@ import pandas as pd
 
 from bandit.engine.tables import method_label
 from bandit.finite_group.plan import EXACT
-from bandit.finite_group.score import ESTIMATE, final_table, metric_columns, slope_table
+from bandit.finite_group.score import ESTIMATE, diverged_note, final_table, metric_columns, slope_table
 from cokl.support.files import write_atomically, write_text
 from cokl.support.statistics import markdown_table, mean_and_half_width, with_spread
 
@@ -139,4 +139,5 @@ def _legend(metrics: pd.DataFrame) -> str:
     return (
         f"Seeds: {metrics['seed'].nunique()}; steps: {metrics['step'].max()}. "
         "After ± is the half-width of the 95% t-interval over seeds."
+        + (f" {note}." if (note := diverged_note(metrics)) else "")
     )

@@ -30,8 +30,11 @@ def tally(cells: pd.DataFrame) -> str:
     )
 
 
-def render(diagram: Diagram, cells: pd.DataFrame) -> str:
-    """A diagram as Markdown: who wins, CoKL's lead in every cell, and what it goes with."""
+def render(diagram: Diagram, cells: pd.DataFrame, note: str = "") -> str:
+    """A diagram as Markdown: who wins, CoKL's lead in every cell, and what it goes with.
+
+    note: what is to be said of diverged runs.
+    """
     decided = cells[cells["winner"] != ""]
     clear = [
         seeds >= MINIMUM_SEEDS and lead > 0 and p_value(lead, half_width, seeds) <= ALPHA
@@ -59,7 +62,9 @@ def render(diagram: Diagram, cells: pd.DataFrame) -> str:
         f"# {KNOBS[diagram.x].label} against {KNOBS[diagram.y].label} ({mode})\n\n"
         f"{tally(cells)}\n\n"
         f"Best on the selection seeds, of {len(cells)} cells: {', '.join(won) or 'none'}. Leads are in points of "
-        "Overall on the reported seeds, paired by seed, with 95% t-intervals, each uncorrected.\n\n"
+        "Overall on the reported seeds, paired by seed, with 95% t-intervals, each uncorrected."
+        + (f" {note}." if note else "")
+        + "\n\n"
         f"{markdown_table(shown)}\nOver the cells, CoKL's lead goes with (Spearman; drifts are GRPO's without KL):\n\n"
         f"{markdown_table(reasons) if len(reasons) else 'Too few cells.'}"
     )

@@ -129,7 +129,8 @@ def _anchors(table: pd.DataFrame) -> str:
         if min(forgotten[0] - forgotten[1], learned[0] - learned[1]) <= 0:
             line += " WARNING: not told from zero by these seeds, so that normalized scores mean nothing."
         lines.append(line)
-    return "\n".join(lines)
+    note = scores.diverged_note(table)
+    return "\n".join([*lines, f"{note}."] if note else lines)
 
 
 def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:

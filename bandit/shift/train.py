@@ -19,7 +19,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from bandit.engine.exact import averages, require_finite
+from bandit.engine.divergence import cut_off, spare_samplers
+from bandit.engine.exact import averages
 from bandit.engine.networks import StackedMLP, Trainer, initial_parameters
 from bandit.engine.reference import Split, cross_entropy_gradient
 from bandit.engine.sampled import (
@@ -187,7 +188,9 @@ def buffer_prompts(config: ShiftConfig, buffer: Buffer, seed: int, size: int) ->
 
 
 def train(config: ShiftConfig, task: ShiftTask, runs: list[ShiftRun]) -> pd.DataFrame:
-    """Train `runs`, which differ in beta only, on the new task; a row per run and evaluated step."""
+    """Train `runs`, which differ in beta only, on the new task; a row per run and evaluated step, up to where it
+    diverges.
+    """
     first = runs[0]
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
     trainer = Trainer(mlp, config, config.learning_rate)
@@ -200,13 +203,12 @@ def train(config: ShiftConfig, task: ShiftTask, runs: list[ShiftRun]) -> pd.Data
     for done in range(config.steps + 1):
         if done % config.eval_interval == 0 or done == config.steps:
             metrics = evaluate(config, task, buffer, mlp)
-            require_finite(metrics, [(run.method.name, run.beta, run.seed) for run in runs], done)
             frames.append(pd.DataFrame({**_identity(runs), "step": done, **metrics}))
         if done % config.optimizer_steps == 0:
             loss = JointLoss(objective, next(new), None if kl is None else next(kl))
         if done < config.steps:
-            trainer.step(loss.inputs(), loss.logit_gradient)
-    return pd.concat(frames, ignore_index=True)
+            trainer.step(loss.inputs(), partial(spare_samplers, loss.logit_gradient))
+    return cut_off(frames, trainer.failed_at.tolist(), (*_identity(runs), "step"))
 
 
 def _identity(runs: list[ShiftRun]) -> dict[str, object]:

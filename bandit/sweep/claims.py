@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from bandit.engine.tables import coverage_column, method_label
-from bandit.sweep.score import final_rows, matched_rows
+from bandit.sweep.score import final_rows, matched_rows, settled
 from cokl.support.statistics import mean_and_half_width, with_spread
 from cokl.support.verdicts import ALPHA, Verdict, holm, no_verdict, p_value
 
@@ -31,7 +31,11 @@ class Claim:
 
 
 def judge(table: pd.DataFrame) -> list[Claim]:
-    """Every claim that the sweep's methods allow to be judged: most need CoKL and another regularizer."""
+    """Every claim that the sweep's methods allow to be judged: most need CoKL and another regularizer.
+
+    Coefficients of which some seed diverged take no part.
+    """
+    table = settled(table)
     methods = set(table["method"])
     others = [m for m in table["method"].unique() if m not in ("reference", "none", "cokl")]
     claims = [_collapse(table)] if "none" in methods else []

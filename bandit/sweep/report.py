@@ -7,7 +7,7 @@ import textwrap
 import pandas as pd
 
 from bandit.sweep.claims import judge
-from bandit.sweep.score import MATCHED_CORRECTNESS, final_rows, matched_table
+from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, final_rows, matched_table
 from cokl.support.statistics import markdown_table
 from cokl.support.verdicts import no_verdict
 
@@ -49,4 +49,5 @@ def _legend(table: pd.DataFrame) -> str:
     return (
         f"{counts} After a metric, ± is the standard deviation over seeds; "
         "after a difference, the half-width of its 95% t-interval."
+        + (f" {note}." if (note := diverged_note(table)) else "")
     )
