@@ -15,7 +15,7 @@ class Reproduce(SweepOptions):
 
     def run(self) -> int:
         """Sweep, draw, check, judge; what is already trained is not trained again."""
-        sweep = Sweep(self.preset, self.out, self.jobs, self.backend, self.config)
+        sweep = Sweep(self.preset, self.out, self.jobs, self.backend, self.keep_going, self.config)
         figures = (Figures(self.folder), TheoryFigures(self.folder))
         check = Check(out=self.folder / "theory")
         return max(command.run() for command in (sweep, *figures, check, Report(self.folder)))

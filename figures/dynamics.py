@@ -7,13 +7,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from bandit.engine.tables import coverage_column, method_label
-from bandit.sweep.score import matched_rows
-from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
+from bandit.sweep.score import diverged_note, matched_rows, settled
+from figures.style import RC, TEXT_WIDTH, method_style, new_figure, note_diverged, panel_letters
 
 
 def draw(table: pd.DataFrame) -> Figure:
     """`table` is a sweep table. Lines are means over seeds, bands one standard deviation."""
     coverage = coverage_column(table)
+    note, table = diverged_note(table), settled(table)
     rows = pd.concat([table[table["method"] == "none"], matched_rows(table)])
     with mpl.rc_context(RC):
         figure, (left, right) = new_figure(TEXT_WIDTH, 2.75, ncols=2)
@@ -37,4 +38,5 @@ def draw(table: pd.DataFrame) -> Figure:
         panel_letters(left, right)
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
+        note_diverged(figure, note)
     return figure

@@ -12,9 +12,9 @@ from matplotlib.lines import Line2D
 
 from bandit.engine.tables import coverage_column, method_label
 from bandit.finite_group.plan import EXACT
-from bandit.finite_group.score import final_table, slope_table
+from bandit.finite_group.score import diverged_note, final_table, slope_table
 from cokl.support.statistics import with_spread
-from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
+from figures.style import RC, TEXT_WIDTH, method_style, new_figure, note_diverged, panel_letters
 
 _GROUP_STYLES: dict[str, dict[str, Any]] = {
     "fresh": {"linewidth": 1.3},
@@ -57,6 +57,7 @@ def draw_metrics(metrics: pd.DataFrame) -> Figure:
         figure.legend(
             handles=_legend(final), loc="outside lower center", ncols=4, title=f"Regularizer ({beta}) and its groups"
         )
+        note_diverged(figure, diverged_note(metrics))
     return figure
 
 

@@ -20,13 +20,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bandit.engine.reference import parameter_count, seed_task
+from bandit.engine.reference import seed_task
+from bandit.engine.runs import parameters_of, reference_path
 from bandit.engine.tables import method_label
 from bandit.sweep.config import SweepConfig
-from bandit.sweep.score import final_rows
+from bandit.sweep.score import diverged_note, final_rows
 from cokl import regularizers
-from cokl.support.files import read_array
-from figures.style import RC, TEXT_WIDTH, method_style, new_figure
+from cokl.support.pieces import read_piece
+from figures.style import RC, TEXT_WIDTH, method_style, new_figure, note_diverged
 from theory.provers.convex import Reference, maximise
 from theory.tabular import tabular_reference, train_tabular
 
@@ -73,6 +74,7 @@ def draw(table: pd.DataFrame, masses: np.ndarray, correct_fraction: float) -> Fi
         for panel in (axes[0], axes[3]):
             panel.set_ylabel(r"correctness $Z$")
         figure.legend(handles=_legend(q_bandit), loc="outside lower center", ncols=4)
+        note_diverged(figure, diverged_note(table))
     return figure
 
 
@@ -130,6 +132,6 @@ def reference_masses(folder: Path) -> tuple[np.ndarray, float]:
     config = SweepConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     masses = []
     for seed in range(config.seeds):
-        parameters = torch.from_numpy(read_array(folder / "reference" / f"seed-{seed}.npy", (parameter_count(config),)))
+        parameters = parameters_of(read_piece(reference_path(folder, seed)))
         masses.append(seed_task(config, seed, parameters).test.reference(slice(None)).mass.double().ravel())
     return torch.cat(masses).numpy(), config.environment.correct_actions / config.environment.actions

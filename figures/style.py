@@ -6,6 +6,7 @@ Colours are Okabe and Ito's colour-blind safe palette; markers and dashes tell t
 from __future__ import annotations
 
 import io
+import textwrap
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -101,6 +102,12 @@ def panel_letters(*panels: Axes) -> None:
     """Mark the panels (a), (b), ... above their upper left corners."""
     for letter, axes in zip("abcdefgh", panels, strict=False):
         axes.set_title(f"({letter})", loc="left", fontweight="bold")
+
+
+def note_diverged(figure: Figure, note: str) -> None:
+    """Say above the panels which runs diverged and are left out; nothing for an empty note."""
+    if note:
+        figure.suptitle("\n".join(textwrap.wrap(note, 130)), fontsize=6)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bandit.engine.tables import coverage_column, method_label
-from bandit.sweep.score import final_rows
-from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
+from bandit.sweep.score import diverged_note, final_rows
+from figures.style import RC, TEXT_WIDTH, method_style, new_figure, note_diverged, panel_letters
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -31,6 +31,7 @@ def draw(table: pd.DataFrame) -> Figure:
         panel_letters(left, right)
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4)
+        note_diverged(figure, diverged_note(table))
     return figure
 
 

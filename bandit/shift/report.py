@@ -18,6 +18,7 @@ from cokl import methods
 from cokl.support.files import write_text
 from cokl.support.options import require
 from cokl.support.statistics import markdown_table, with_spread
+from cokl.support.verdicts import no_verdict
 
 RAW = ["prior_correct", "new_correct"]
 NORMALIZED = ["retention", "adaptation", "overall"]
@@ -99,12 +100,23 @@ def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
 def summary(table: pd.DataFrame) -> str:
     """The normalized table and the verdicts, for a terminal."""
     lines = [_anchors(table), "", _readable(tables(table)["table1_normalized"]).to_string(index=False), ""]
+    lines += [said for said in (no_verdict(_reported_seeds(table)), _HOW_JUDGED) if said]
     for claim in judge(scores.score(table)):
-        verdict = claim.verdict if claim.verdict == "confirmed" else claim.verdict.upper()
-        said = f"{claim.statement} ({claim.counts})"
-        lines.append(textwrap.fill(said, 110, initial_indent=f"{verdict:13}", subsequent_indent=" " * 13))
-        lines += [textwrap.indent(str(measured), " " * 15) for measured in claim.measurements]
+        said = f"{claim.statement} ({claim.counts})" if claim.judged else claim.statement
+        verdict = "-" if claim.verdict is None else "held" if claim.verdict == "held" else claim.verdict.upper()
+        lines.append(textwrap.fill(said, 110, initial_indent=f"{verdict:11}", subsequent_indent=" " * 11))
+        lines += [textwrap.indent(line, " " * 13) for line in claim.lines()]
     return "\n".join(lines)
+
+
+_HOW_JUDGED = (
+    "A verdict, of this lab alone, is the primary measurement's; it depends where a secondary one is decided the other "
+    "way after Holm's correction within the claim. Intervals are 95% each, uncorrected."
+)
+
+
+def _reported_seeds(table: pd.DataFrame) -> int:
+    return int(table.loc[table["role"] == "report", "seed"].nunique())
 
 
 def _anchors(table: pd.DataFrame) -> str:
@@ -117,7 +129,8 @@ def _anchors(table: pd.DataFrame) -> str:
         if min(forgotten[0] - forgotten[1], learned[0] - learned[1]) <= 0:
             line += " WARNING: not told from zero by these seeds, so that normalized scores mean nothing."
         lines.append(line)
-    return "\n".join(lines)
+    note = scores.diverged_note(table)
+    return "\n".join([*lines, f"{note}."] if note else lines)
 
 
 def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
@@ -181,10 +194,15 @@ def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim
         "After a value, ± is the half-width of its 95% t-interval over the reported seeds.",
         _anchors(table),
         "## Claims of the paper",
+        _HOW_JUDGED,
     ]
+    if said := no_verdict(_reported_seeds(table)):
+        parts.append(said)
     for claim in claims:
-        measured = "\n".join(f"- {measurement}" for measurement in claim.measurements)
-        parts += [f"### {claim.statement}", f"**{claim.verdict}** ({claim.counts})", measured]
+        parts.append(f"### {claim.statement}")
+        if claim.judged:
+            parts.append(f"**{claim.verdict}** ({claim.counts})")
+        parts.append("\n".join(f"- {line}" for line in claim.lines()))
     for name, caption in _CAPTIONS.items():
         shown = markdown_table(_readable(made[name])) if len(made[name]) else "No such runs.\n"
         parts += [f"## {name}.csv", caption, shown]
