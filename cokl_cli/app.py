@@ -26,7 +26,8 @@ from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
 from bandit.shift.config import SHIFT_PRESETS
 from bandit.sweep.config import PRESETS
 from cokl.support.errors import InputError
-from cokl_cli import bandit, figures, llm, llm_report, reproduce, theory
+from cokl_cli import bandit, doctor, figures, llm, llm_report, reproduce, theory
+from cokl_cli.output import asked_for
 
 
 class Command(Protocol):
@@ -49,7 +50,12 @@ def main(argv: list[str] | None = None) -> None:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminated)
     try:
-        code = _parse(arguments).run()
+        if not arguments:
+            print(_WHAT_THERE_IS)
+            sys.exit(0)
+        command = _parse(arguments)
+        with asked_for(command):
+            code = command.run()
         sys.stdout.flush()
         sys.exit(code)
     except InputError as error:
@@ -57,8 +63,8 @@ def main(argv: list[str] | None = None) -> None:
     except MemoryError:
         _fail("not enough memory for this configuration; choose smaller settings or fewer --jobs")
     except KeyboardInterrupt as stopped:
-        command = shlex.join(["cokl", *arguments])
-        print(f"\ncokl: interrupted; finished work is saved, go on from there with: {command}", file=sys.stderr)
+        again = shlex.join(["cokl", *arguments])
+        print(f"\ncokl: interrupted; finished work is saved, go on from there with: {again}", file=sys.stderr)
         sys.exit(128 + (signal.SIGTERM if isinstance(stopped, Terminated) else signal.SIGINT))
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         _silence_stdout()
@@ -127,6 +133,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     commands.command(bridge, name="llm", help="The LLM experiment on VeRL: tiny on a CPU, Qwen3 on GPUs.")
     commands.command(name="figures")(figures.Figures)
     commands.command(name="reproduce")(partial(reproduce.Reproduce, **sweeps))
+    commands.command(name="doctor")(doctor.Doctor)
     return commands
 
 
@@ -148,6 +155,17 @@ def _parse(arguments: list[str]) -> Command:
 
 
 _STYLE = (tyro.conf.OmitArgPrefixes,)
+_WHAT_THERE_IS = """\
+cokl: correctness-conditioned KL regularization, its experiments and its theorems
+  cokl reproduce --preset quick       the controlled experiment and the theory, smaller than the paper's
+  cokl bandit sweep|report            train every method; judge the paper's claims on what was trained
+  cokl bandit shift|phase|...         the labs: forgetting under task shift, maps of it, finite groups
+  cokl figures                        draw a finished sweep
+  cokl theory check|optimum           check the theorems; where does a regularizer lead?
+  cokl llm run --preset tiny          the LLM experiment on VeRL, end to end
+  cokl doctor                         what is installed and what works here
+Every command: --help; those that print results: --quiet, --json.
+Completion: cokl --tyro-print-completion bash|zsh|tcsh"""
 _DESCRIPTION = "Correctness-conditioned KL regularization: experiments, figures and checks."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from cokl_cli.bandit import Report, Sweep, SweepOptions
 from cokl_cli.figures import Figures
@@ -19,3 +20,7 @@ class Reproduce(SweepOptions):
         figures = (Figures(self.folder), TheoryFigures(self.folder))
         check = Check(out=self.folder / "theory")
         return max(command.run() for command in (sweep, *figures, check, Report(self.folder)))
+
+    def found(self) -> dict[str, Any]:
+        """The verdicts on the experiment's claims and the table of the theory's."""
+        return {**Report(self.folder).found(), "theory": Check(out=self.folder / "theory").found()}
