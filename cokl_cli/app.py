@@ -156,14 +156,14 @@ def _parse(arguments: list[str]) -> Command:
 
 _STYLE = (tyro.conf.OmitArgPrefixes,)
 _WHAT_THERE_IS = """\
-cokl: correctness-conditioned KL regularization, its experiments and its theorems
-  cokl reproduce --preset quick       the controlled experiment and the theory, smaller than the paper's
-  cokl bandit sweep|report            train every method; judge the paper's claims on what was trained
-  cokl bandit shift|phase|...         the labs: forgetting under task shift, maps of it, finite groups
-  cokl figures                        draw a finished sweep
-  cokl theory check|optimum           check the theorems; where does a regularizer lead?
-  cokl llm run --preset tiny          the LLM experiment on VeRL, end to end
-  cokl doctor                         what is installed and what works here
+cokl: correctness-conditioned KL regularization, experiments and theorems
+  cokl reproduce --preset quick   controlled experiment and theory, made small
+  cokl bandit sweep|report        train every method; judge the paper's claims
+  cokl bandit shift|phase|...     the labs: forgetting, maps of it, finite groups
+  cokl figures, cokl report       draw a sweep; one page of all that was found
+  cokl theory check|optimum       the theorems; where a regularizer leads
+  cokl llm run --preset tiny      the LLM experiment on VeRL, end to end
+  cokl doctor                     what is installed and what works here
 Every command: --help; those that print results: --quiet, --json.
 Completion: cokl --tyro-print-completion bash|zsh|tcsh"""
 _DESCRIPTION = "Correctness-conditioned KL regularization: experiments, figures and checks."

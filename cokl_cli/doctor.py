@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+import textwrap
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
@@ -29,12 +30,13 @@ class Doctor(Output):
     def run(self) -> int:
         """Print a line per part."""
         found = self.found()
-        print(f"Python {found['python']}, cokl {found['cokl']}, {found['platform']}, device: {found['device']}")
+        print(f"Python {found['python']}, cokl {found['cokl']}, device: {found['device']}, {found['platform']}")
         for part in found["parts"]:
-            name, missing = part["extra"] or "core", part["missing"]
-            print(f"{'ok' if not missing else 'missing':8}{name:9}{part['for']}")
+            missing = part["missing"]
+            print(f"{'missing' if missing else 'ok':9}{part['extra'] or 'core':9}{part['for']}")
             if missing:
-                print(f"{'':17}install: {part['install']}  (for {', '.join(missing)})")
+                print(f"{'':18}{part['install']}")
+                print(textwrap.fill(", ".join(missing), 79, initial_indent=f"{'':18}for ", subsequent_indent=" " * 22))
         return 1 if found["parts"][0]["missing"] else 0
 
     def found(self) -> dict[str, Any]:
@@ -61,12 +63,9 @@ def _needed(extra: str) -> list[str]:
     from packaging.requirements import Requirement
 
     asked = [Requirement(text) for text in requires("cokl") or ()]
-    chosen = [
-        r
-        for r in asked
-        if (r.marker is None) == (extra == "") and (not r.marker or r.marker.evaluate({"extra": extra}))
-    ]
-    return sorted(requirement.name for requirement in chosen)
+    if extra:
+        asked = [requirement for requirement in asked if requirement.marker]
+    return sorted(r.name for r in asked if not r.marker or r.marker.evaluate({"extra": extra}))
 
 
 def _version(name: str) -> str | None:
