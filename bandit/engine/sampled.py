@@ -75,25 +75,28 @@ def grpo_logit_gradient(policy: Policy, rollout: Responses, config: GRPOConfig) 
 
 def expected_grpo_logit_gradient(policy: Policy, behavior: Policy, group_size: int, config: GRPOConfig) -> Tensor:
     """(R, B, A): expectation of `grpo_logit_gradient` over all groups of `group_size` that `behavior` can draw."""
-    correct, incorrect = expected_advantages(behavior, group_size, config)
+    correct, incorrect = expected_advantages(behavior.log_mass, behavior.log_incorrect_mass, group_size, config)
     advantages = torch.where(behavior.correct.mask, correct[..., None], incorrect[..., None]) * behavior.probs
     count = advantages.shape[-1]  # the surrogate's mean over responses is a sum over actions
     weights = _grpo_weights(policy.log_probs, behavior.log_probs, (count * advantages).flatten(0, 1), config)
     return weights - weights.sum(-1, keepdim=True) * policy.probs
 
 
-def expected_advantages(policy: Policy, group_size: int, config: GRPOConfig) -> tuple[Tensor, Tensor]:
-    """Mean advantage of a correct and of an incorrect response, (R, B) each, in a group of `group_size` from `policy`.
+def expected_advantages(
+    log_mass: Tensor, log_incorrect_mass: Tensor, group_size: int, config: GRPOConfig
+) -> tuple[Tensor, Tensor]:
+    """Mean advantage of a correct and of an incorrect response in a group of `group_size`, both shaped as the masses.
 
-    Among the G - 1 others the number of correct ones is binomial with probability Z; sums are exact.
+    log_mass, log_incorrect_mass: log Z and log(1 - Z) of the policy that draws the group. Among the G - 1 others the
+    number of correct ones is binomial with probability Z; sums are exact.
     """
-    given_correct, given_incorrect = (table.to(policy.logits) for table in _advantage_table(group_size, config))
-    others = torch.arange(group_size, device=policy.logits.device).to(policy.logits)  # 0 to G - 1
-    total = torch.tensor(float(group_size)).to(policy.logits)
+    given_correct, given_incorrect = (table.to(log_mass) for table in _advantage_table(group_size, config))
+    others = torch.arange(group_size, device=log_mass.device).to(log_mass)  # 0 to G - 1
+    total = torch.tensor(float(group_size)).to(log_mass)
     log_choose = torch.lgamma(total) - torch.lgamma(others + 1) - torch.lgamma(total - others)
     # A mass of exactly zero has log -inf, whose product with no such response is to be zero.
-    lowest = torch.finfo(policy.logits.dtype).min
-    log_mass, log_incorrect = policy.log_mass.clamp_min(lowest), policy.log_incorrect_mass.clamp_min(lowest)
+    lowest = torch.finfo(log_mass.dtype).min
+    log_mass, log_incorrect = log_mass.clamp_min(lowest), log_incorrect_mass.clamp_min(lowest)
     log_binomial = log_choose + others * log_mass[..., None] + (total - 1 - others) * log_incorrect[..., None]
     probabilities = log_binomial.exp()
     return probabilities @ given_correct, probabilities @ given_incorrect

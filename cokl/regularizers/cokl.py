@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 
 from cokl.groups import SurrogateWeights, reference_weights, rollout_weights
+from cokl.log_linear import LogLinear
 from cokl.policy import expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import Regularizer, certain_mass
@@ -26,6 +27,9 @@ class CoKL(Regularizer):
 
     def value(self, policy, reference):
         return expectation(reference.conditional_probs, reference.conditional_log_probs - policy.conditional_log_probs)
+
+    def log_linear(self):
+        return LogLinear("reference_given_correct", policy=-1, reference=1, log_mass=1, log_reference_mass=-1)
 
     def logit_gradient(self, policy, reference):
         dense = torch.zeros_like(policy.logits)

@@ -8,6 +8,7 @@ every beta > 0. For beta < 1 there is besides a local maximum at Z = 1, with the
 from __future__ import annotations
 
 from cokl.groups import SurrogateWeights, rollout_weights
+from cokl.log_linear import LogLinear
 from cokl.regularizers import register
 from cokl.regularizers.base import Regularizer, certain_mass
 
@@ -22,6 +23,9 @@ class CoKLWithoutTerm1(Regularizer):
 
     def value(self, policy, reference):
         return policy.log_mass.masked_fill(policy.correct.sizes == 0, 0)
+
+    def log_linear(self):
+        return LogLinear(log_mass=1)
 
     def logit_gradient(self, policy, reference):
         return policy.log_mass_logit_gradient()

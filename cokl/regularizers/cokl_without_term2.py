@@ -6,6 +6,7 @@ optimum; the paper's Table 2 repeats that method's figures.
 
 from __future__ import annotations
 
+from cokl.log_linear import LogLinear
 from cokl.policy import expectation
 from cokl.regularizers import register
 from cokl.regularizers.correct_forward_kl import CorrectForwardKL
@@ -20,3 +21,6 @@ class CoKLWithoutTerm2(CorrectForwardKL):
 
     def value(self, policy, reference):
         return -expectation(reference.conditional_probs, policy.correct_log_probs)
+
+    def log_linear(self):
+        return LogLinear("reference_given_correct", policy=-1)

@@ -8,6 +8,7 @@ Population optimum (beyond the paper): both parts are best at pi+ = pi_ref+ and 
 from __future__ import annotations
 
 from cokl.groups import SurrogateWeights, reference_weights
+from cokl.log_linear import LogLinear
 from cokl.policy import expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import Regularizer, certain_mass
@@ -23,6 +24,9 @@ class CorrectForwardKL(Regularizer):
 
     def value(self, policy, reference):
         return expectation(reference.conditional_probs, reference.conditional_log_probs - policy.correct_log_probs)
+
+    def log_linear(self):
+        return LogLinear("reference_given_correct", policy=-1, reference=1, log_reference_mass=-1)
 
     def logit_gradient(self, policy, reference):
         dense = policy.correct.zero_where_empty(policy.probs).clone()

@@ -20,12 +20,13 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from cokl.support.assumptions import assumption
-from cokl.support.errors import InputError
 from cokl.groups import SurrogateWeights, rollout_weights, score_function_weights
+from cokl.log_linear import LogLinear
 from cokl.policy import centred, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import Regularizer, certain_mass
+from cokl.support.assumptions import assumption
+from cokl.support.errors import InputError
 
 _Form = Literal["conditional", "restricted"]
 
@@ -55,6 +56,11 @@ class CorrectReverseKL(Regularizer):
         if self.form == "restricted":
             return expectation(policy.correct_probs, policy.correct_log_probs - reference.correct_log_probs)
         return expectation(policy.conditional_probs, policy.conditional_log_probs - reference.correct_log_probs)
+
+    def log_linear(self):
+        if self.form == "restricted":
+            return LogLinear("policy_and_correct", policy=1, reference=-1)
+        return LogLinear("policy_given_correct", policy=1, reference=-1, log_mass=-1)
 
     def logit_gradient(self, policy, reference):
         log_ratios = policy.correct_log_probs - reference.correct_log_probs

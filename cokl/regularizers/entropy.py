@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from scipy.special import expit, logit
 
-from cokl.support.errors import InputError
 from cokl.groups import SurrogateWeights, score_function_weights
+from cokl.log_linear import LogLinear
 from cokl.policy import centred, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import Regularizer
+from cokl.support.errors import InputError
 
 
 @register
@@ -25,6 +26,9 @@ class Entropy(Regularizer):
 
     def value(self, policy, reference):
         return expectation(policy.probs, policy.log_probs)
+
+    def log_linear(self):
+        return LogLinear("policy", policy=1)
 
     def logit_gradient(self, policy, reference):
         return centred(policy.probs, policy.log_probs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from cokl.groups import SurrogateWeights
+from cokl.log_linear import LogLinear
 from cokl.policy import expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import Regularizer, positive_root
@@ -23,6 +24,9 @@ class ForwardKL(Regularizer):
 
     def value(self, policy, reference):
         return expectation(reference.probs, reference.log_probs - policy.log_probs)
+
+    def log_linear(self):
+        return LogLinear("reference", policy=-1, reference=1)
 
     def logit_gradient(self, policy, reference):
         return policy.probs - reference.probs

@@ -10,6 +10,7 @@ from __future__ import annotations
 from scipy.special import expit, logit
 
 from cokl.groups import SurrogateWeights, score_function_weights
+from cokl.log_linear import LogLinear
 from cokl.policy import centred, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import Regularizer
@@ -24,6 +25,9 @@ class ReverseKL(Regularizer):
 
     def value(self, policy, reference):
         return expectation(policy.probs, policy.log_probs - reference.log_probs)
+
+    def log_linear(self):
+        return LogLinear("policy", policy=1, reference=-1)
 
     def logit_gradient(self, policy, reference):
         return centred(policy.probs, policy.log_probs - reference.log_probs)
