@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bandit.config import EnvironmentConfig
-    from bandit.sweep.config import SweepConfig, preset
     from bandit.engine.environment import Environment
+    from bandit.sweep.config import SweepConfig, preset
     from bandit.sweep.run import sweep
 
 __all__ = ["Environment", "EnvironmentConfig", "SweepConfig", "preset", "sweep"]
 
 _HOMES = {
-    "Environment": "environment",
+    "Environment": "engine.environment",
     "EnvironmentConfig": "config",
-    "SweepConfig": "config",
-    "preset": "config",
-    "sweep": "runner",
+    "SweepConfig": "sweep.config",
+    "preset": "sweep.config",
+    "sweep": "sweep.run",
 }
 
 

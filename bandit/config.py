@@ -1,4 +1,4 @@
-"""Configuration of the controlled experiment (Appendix E.1). Defaults are the paper's; no heavy imports here.
+"""The single task and how a policy is trained on it (Appendix E.1). Defaults are the paper's; no heavy imports here.
 
 What the paper does not say is declared with `assumption`; ASSUMPTIONS.md lists these fields.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from cokl.support.assumptions import assumption
-from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, require, require_types, separated
 
 
@@ -65,8 +64,8 @@ class EnvironmentConfig:
 
 
 @dataclass(frozen=True)
-class SweepConfig:
-    """Which runs to train, and how."""
+class TrainingConfig:
+    """What every experiment on the single task sets: which runs to train, and how."""
 
     methods: Names = ("none", "entropy", "forward_kl", "reverse_kl", "jensen_shannon", "cokl")
     """What to sweep: "none" (unregularized RL) and the regularizers, which are the file names in cokl/regularizers/."""
@@ -127,7 +126,7 @@ class SweepConfig:
         require(all(width >= 1 for width in self.hidden), "hidden", "widths of at least 1", self.hidden)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> SweepConfig:
+    def from_dict(cls, values: dict[str, Any]) -> Self:
         """The configuration that `as_dict` and JSON made `values` of; other keys are left out."""
 
         def fields_of(config_class: type, stored: dict[str, Any]) -> dict[str, Any]:
@@ -140,16 +139,3 @@ class SweepConfig:
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, nested as the dataclasses are."""
         return dataclasses.asdict(self)
-
-
-PRESETS: dict[str, SweepConfig] = {
-    "paper": SweepConfig(),
-    "quick": SweepConfig(betas=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3), seeds=2, steps=400, eval_interval=50),
-}
-
-
-def preset(name: str, **changes: Any) -> SweepConfig:
-    """The configuration called `name`, "paper" or "quick", with some fields changed. Raises InputError if unknown."""
-    if name not in PRESETS:
-        raise InputError(f"preset: expected one of {', '.join(PRESETS)}, got {name!r}")
-    return dataclasses.replace(PRESETS[name], **changes)

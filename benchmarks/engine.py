@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import torch
 
-from bandit.sweep.config import SweepConfig
 from bandit.engine.environment import Environment
 from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import SeedTask, layer_sizes, pretrain, seed_task
 from bandit.engine.runs import Run
+from bandit.sweep.config import SweepConfig
 from bandit.sweep.train import train
 from benchmarks import naive
 from cokl import regularizers

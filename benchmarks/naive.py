@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from bandit.sweep.config import SweepConfig
 from bandit.engine.environment import Environment, Stream
 from bandit.engine.reference import layer_sizes, minibatches
+from bandit.sweep.config import SweepConfig
 
 
 def _conditional(log_probs: Tensor, mask: Tensor) -> Tensor:

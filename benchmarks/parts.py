@@ -59,9 +59,9 @@ _EVALUATION = "an evaluation, spread over its interval"
 def _parts(method: str, runs: int) -> dict[str, Callable[[], object]]:
     import torch
 
+    from bandit.engine.exact import Objective, evaluate, loss_gradient, objectives
     from bandit.engine.networks import StackedMLP, Trainer
     from bandit.engine.reference import layer_sizes
-    from bandit.engine.exact import Objective, _gradient, evaluate, objectives
     from benchmarks.engine import floor_step, stack_of, untrained_task
 
     config = PRESETS["paper"]
@@ -77,11 +77,11 @@ def _parts(method: str, runs: int) -> dict[str, Callable[[], object]]:
     gradient = torch.rand_like(hidden)
 
     def whole_step() -> None:
-        trainer.step(task.train.inputs[batch][None], partial(_gradient, groups=groups, batch=batch))
+        trainer.step(task.train.inputs[batch][None], partial(loss_gradient, groups=groups, batch=batch))
 
     return {
         "matrix products (the floor)": floor_step(config, task, runs),
-        "softmax, objective and gradient, fused": lambda: _gradient(work_logits.copy_(logits), groups, batch),
+        "softmax, objective and gradient, fused": lambda: loss_gradient(work_logits.copy_(logits), groups, batch),
         "  of which copying the logits for this test": lambda: work_logits.copy_(logits),
         "  the same by the plain path": lambda: plain.gradient(logits, batch),
         "tanh, two layers": lambda: (hidden.clone().tanh_(), hidden.clone().tanh_()),

@@ -26,9 +26,9 @@ from tqdm import tqdm
 from bandit.sweep.config import PRESETS
 from bandit.sweep.plan import RUNS_PER_CHUNK_CPU, planned_runs
 from bandit.sweep.run import sweep
-from cokl.support.workers import usable_cores
 from benchmarks import naive
 from cokl.support.errors import InputError
+from cokl.support.workers import usable_cores
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,19 @@ does in both of its streams together (E.3 says so of the baselines, not of the a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from cokl import regularizers
-from cokl.support.errors import InputError
 from cokl.floor import floor_logit_gradient, sampled_floor_weights
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
 from cokl.policy import Policy
 from cokl.regularizers.base import Regularizer
+from cokl.support.errors import InputError
 
 UNREGULARIZED = ("none", "grpo")
 """The two names of RL without a regularizer: the simulator's and the tables'."""
@@ -120,6 +121,19 @@ def get(name: str, options: Iterable[str] = ()) -> Method:
         return Method(name, f"{regularizer.label} + floor", regularizer, floor=1.0)
     known = ", ".join(("none", *regularizers.names(), "cokl_floor"))
     raise InputError(f"unknown method {name!r}; known: {known}")
+
+
+def label(name: str, own: Mapping[str, str] = MappingProxyType({})) -> str:
+    """How tables and figures call what stands in a column of methods; a name that is not ours stays as it is.
+
+    own: labels that hold in one experiment only, such as its base model's.
+    """
+    if name in own:
+        return own[name]
+    try:
+        return get(name).label
+    except InputError:
+        return name
 
 
 def _sum(weights: Iterable[Tensor | None]) -> Tensor | None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import digamma, roots_laguerre
 
-from cokl.support.errors import InputError
 from cokl.regularizers.base import FloatArray
+from cokl.support.errors import InputError
 
 _LEGENDRE = np.polynomial.legendre.leggauss(24)
 _LAGUERRE = roots_laguerre(96)

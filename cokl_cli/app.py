@@ -17,13 +17,23 @@ from typing import Annotated, Any, Protocol
 
 import tyro
 
-from cokl_cli.bandit import Report, Sweep
-from bandit.sweep.config import PRESETS
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
 from bandit.shift.config import SHIFT_PRESETS
+from bandit.sweep.config import PRESETS
 from cokl.support.errors import InputError
-from cokl_cli.figures import DrawnFiniteGroup, DrawnPhase, DrawnShift, Figures, LLMReport, LLMRun, LLMTables, Reproduce, TheoryFigures
-from cokl_cli import llm as llm
+from cokl_cli import llm
+from cokl_cli.bandit import Report, Sweep
+from cokl_cli.figures import (
+    DrawnFiniteGroup,
+    DrawnPhase,
+    DrawnShift,
+    Figures,
+    LLMReport,
+    LLMRun,
+    LLMTables,
+    Reproduce,
+    TheoryFigures,
+)
 from cokl_cli.llm_report import CheckPaper, Normalize, ValidateReward
 from cokl_cli.theory import Check, Optimum
 

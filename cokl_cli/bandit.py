@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
+from bandit.sweep.config import PRESETS, SweepConfig
 from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, separated
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import tyro
 
-from cokl_cli.bandit import FiniteGroup, Phase, Report, Shift, Sweep, SweepOptions
 from cokl.support.options import Names
 from cokl_cli import llm as llm_commands
+from cokl_cli.bandit import FiniteGroup, Phase, Report, Shift, Sweep, SweepOptions
 from cokl_cli.theory import Check
 
 

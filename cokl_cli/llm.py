@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from cokl.support.options import Coefficients, Names, require, separated
-from llm_bridge.experiment.config import CONFIGS, PAPER_METHODS, REVERSE_FAMILY, SEARCHED_BETAS, SEARCHED_KL_PROMPTS, LLMConfig
+from llm_bridge.experiment.config import (
+    CONFIGS,
+    PAPER_METHODS,
+    REVERSE_FAMILY,
+    SEARCHED_BETAS,
+    SEARCHED_KL_PROMPTS,
+    LLMConfig,
+)
 
 if TYPE_CHECKING:
     from llm_bridge.experiment.stages import ChatRun, Experiment
@@ -37,8 +44,8 @@ class ExperimentOptions:
 
     def plan(self) -> Experiment:
         """The experiment, not yet opened. Raises InputError for a wrong override."""
-        from llm_bridge.experiment.stages import Experiment
         from llm_bridge.experiment.jobs import configured
+        from llm_bridge.experiment.stages import Experiment
 
         require(self.patience > 0, "patience", "a number > 0", self.patience)
         settings, overrides = configured(self.settings, self.overrides)

@@ -80,8 +80,8 @@ class CheckPaper:
         """Print every check; what does not hold is a finding about the paper, not a failure of the command."""
         import textwrap
 
-        from llm_bridge.paper.numbers import read_paper
         from llm_bridge.paper.check import check_paper
+        from llm_bridge.paper.numbers import read_paper
 
         checks = check_paper(read_paper())
         for check in checks:

@@ -6,8 +6,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from bandit.sweep.score import coverage_column, matched_rows
-from cokl.methods import method_label
+from bandit.sweep.score import coverage_column, matched_rows, method_label
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
 
 

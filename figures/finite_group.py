@@ -10,11 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bandit.sweep.score import coverage_column
-from cokl.methods import method_label
-from cokl.support.statistics import with_spread
 from bandit.finite_group.plan import EXACT
 from bandit.finite_group.score import final_table, slope_table
+from bandit.sweep.score import coverage_column, method_label
+from cokl.support.statistics import with_spread
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
 
 _GROUP_STYLES: dict[str, dict[str, Any]] = {
@@ -147,5 +146,5 @@ def _scatter(axes: Axes, rows: pd.DataFrame, column: str) -> None:
         )  # fmt: skip
     slopes = slope_table(rows, ["method"]).iloc[0]
     name = "slope" if column == "predicted" else "slope_at_rollout"
-    text = with_spread(slopes[name], slopes[f"{name}_interval"], 3).replace("+-", "±")
+    text = with_spread(slopes[name], slopes[f"{name}_interval"], 3)
     axes.text(0.03, 0.95, f"slope {text}", transform=axes.transAxes, va="top")

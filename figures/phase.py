@@ -16,8 +16,8 @@ from matplotlib.patches import Patch, Rectangle
 
 from bandit.phase.config import KNOBS, Diagram
 from bandit.phase.score import UNDECIDED, explain
-from bandit.shift.report import number
 from bandit.shift.score import label
+from cokl.support.statistics import with_spread
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure
 
 _UNDEFINED = "#e6e6e6"
@@ -83,7 +83,7 @@ def _map(axes: Axes, diagram: Diagram, cells: pd.DataFrame, column: str, colors:
             )
         )
         if np.isfinite(lead):
-            text = number(lead, half_width, 1).replace(" ± ", "\n±")
+            text = with_spread(lead, half_width, 1).replace(" ± ", "\n±")
             box = {"facecolor": color, "edgecolor": "none", "pad": 0.8} if unclear else None
             dark = np.mean(to_rgb(color)) < 0.42
             axes.text(

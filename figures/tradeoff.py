@@ -8,8 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bandit.sweep.score import coverage_column, final_rows
-from cokl.methods import method_label
+from bandit.sweep.score import coverage_column, final_rows, method_label
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from mpmath import mp, mpf
 
-from cokl.support.errors import InputError
 from cokl.policy import CorrectSet, Policy
+from cokl.support.errors import InputError
 
 DIGITS = 50
 mp.dps = DIGITS + 70  # what 1 - Z may lose where Z is within 1e-70 of 1

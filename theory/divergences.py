@@ -26,7 +26,7 @@ from mpmath import mp, mpf
 class FDivergence:
     """A generator f with f(1) = 0, its derivative, and the derivative's right limit at 0 (None for -inf).
 
-    generator, slope: take (num, t). convex_program: its name in `theory.provers.convex.PENALTIES`, None where there is none.
+    generator, slope: take (num, t). convex_program: its name in `theory.provers.convex.PENALTIES`, or None.
     """
 
     name: str

@@ -20,8 +20,8 @@ from mpmath import mp, mpf
 from scipy.optimize import minimize_scalar
 
 from cokl import regularizers
-from cokl.support.errors import InputError
 from cokl.policy import CorrectSet, Policy
+from cokl.support.errors import InputError
 from theory.provers.arithmetic import Interval, Intervals
 
 Slope = Callable[[Any, Any, Any, Any, Any], Any]

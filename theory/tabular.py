@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cokl.support.errors import InputError
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
+from cokl.support.errors import InputError
 
 
 def tabular_reference(masses: np.ndarray, actions: int, correct: int, seed: int) -> Policy:

@@ -9,35 +9,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-import pandas as pd
 import torch
 from torch import Tensor
 
-from bandit.sweep.config import SweepConfig
-from bandit.engine.environment import Stream
+from bandit.config import TrainingConfig
 from bandit.engine.fused import FusedObjective
 from bandit.engine.networks import StackedMLP, Trainer
-from bandit.engine.reference import SeedTask, Split, layer_sizes, minibatches
-from cokl.support.errors import InputError
+from bandit.engine.reference import SeedTask, Split
+from bandit.engine.runs import Run
 from cokl.metrics import conditional_kl, correctness, coverage
 from cokl.policy import Policy
 from cokl.regularizers import Regularizer
+from cokl.support.errors import InputError
 
 # Evaluation walks through the test inputs in blocks of about this many logits, to stay in cache.
 _LOGITS_PER_BLOCK = 500_000
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training run. `regularizer` is None for unregularized RL, whose beta is 0."""
-
-    seed: int
-    method: str
-    beta: float
-    regularizer: Regularizer | None
 
 
 class Objective:
@@ -74,31 +62,6 @@ def objectives(runs: list[Run], split: Split) -> list[tuple[slice, Objective | F
     return groups
 
 
-def train(config: SweepConfig, task: SeedTask, runs: list[Run]) -> pd.DataFrame:
-    """Train `runs`, all of `task`'s seed, and return a row per run and evaluated step."""
-    mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
-    trainer = Trainer(mlp, config, config.learning_rate)
-    groups = objectives(runs, task.train)
-    batch = torch.zeros(config.batch_size, dtype=torch.int64, device=task.parameters.device)
-
-    def step() -> None:
-        trainer.step(task.train.inputs[batch][None], partial(_gradient, groups=groups, batch=batch))
-
-    take_step = capture(step, trainer) if batch.is_cuda else step
-    batches = minibatches(config, task.seed, Stream.RL_BATCHES)
-    frames = []
-    for done in range(config.steps + 1):
-        if done % config.eval_interval == 0 or done == config.steps:
-            metrics = evaluate(config, task, mlp)
-            require_finite(metrics, [(run.method, run.beta, run.seed) for run in runs], done)
-            identity = {"seed": task.seed, "method": [r.method for r in runs], "beta": [r.beta for r in runs]}
-            frames.append(pd.DataFrame({**identity, "step": done, **metrics}))
-        if done < config.steps:
-            batch.copy_(next(batches))
-            take_step()
-    return pd.concat(frames, ignore_index=True)
-
-
 def require_finite(metrics: dict[str, list[float]], runs: list[tuple[str, float, int]], step: int) -> None:
     """Hold the runs' metrics to be finite. runs: method, beta and seed of each. Raises InputError for one diverged."""
     for name, values in metrics.items():
@@ -131,13 +94,13 @@ def capture(step: Callable[[], None], trainer: Trainer) -> Callable[[], object]:
     return graph.replay
 
 
-def _gradient(logits: Tensor, groups: list[tuple[slice, Objective | FusedObjective]], batch: Tensor) -> Tensor:
+def loss_gradient(logits: Tensor, groups: list[tuple[slice, Objective | FusedObjective]], batch: Tensor) -> Tensor:
     """(R, B, A): the logit gradients of all groups; may reuse the logits' memory."""
     gradients = [objective.gradient(logits[rows], batch) for rows, objective in groups]
     return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
 
 
-def evaluate(config: SweepConfig, task: SeedTask, mlp: StackedMLP) -> dict[str, list[float]]:
+def evaluate(config: TrainingConfig, task: SeedTask, mlp: StackedMLP) -> dict[str, list[float]]:
     """Each run's metrics, averaged over the test inputs."""
     return averages(mlp, task.test, partial(policy_metrics, config))
 
@@ -158,7 +121,7 @@ def averages(
     return {name: (total / len(split.inputs)).tolist() for name, total in totals.items()}
 
 
-def policy_metrics(config: SweepConfig, policy: Policy, reference: Policy) -> dict[str, Tensor]:
+def policy_metrics(config: TrainingConfig, policy: Policy, reference: Policy) -> dict[str, Tensor]:
     """Metrics of every run on every input, (R, B) each; names are the sweep table's columns."""
     draws = config.coverage_draws
     return {

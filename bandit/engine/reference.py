@@ -14,23 +14,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bandit.sweep.config import SweepConfig
+from bandit.config import TrainingConfig
 from bandit.engine.environment import Environment, Stream, random_generator
 from bandit.engine.networks import StackedMLP, Trainer, initial_parameters
 from cokl.policy import CorrectSet, Policy
 
 
-def layer_sizes(config: SweepConfig) -> tuple[int, ...]:
+def layer_sizes(config: TrainingConfig) -> tuple[int, ...]:
     """Widths of the MLP's layers, input and output included."""
     return (config.environment.input_dim, *config.hidden, config.environment.actions)
 
 
-def parameter_count(config: SweepConfig) -> int:
+def parameter_count(config: TrainingConfig) -> int:
     """P, the parameters of one MLP."""
     return sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(layer_sizes(config)))
 
 
-def minibatches(config: SweepConfig, seed: int, stream: Stream) -> Iterator[Tensor]:
+def minibatches(config: TrainingConfig, seed: int, stream: Stream) -> Iterator[Tensor]:
     """Endless minibatches of training-input indices, (batch_size,) int64; the same for all methods of a seed."""
     rng = random_generator(seed, stream)
     inputs = config.environment.train_inputs
@@ -50,7 +50,7 @@ def cross_entropy_gradient(logits: Tensor, labels: Tensor) -> Tensor:
     return logits.softmax(-1) - labels
 
 
-def pretrain(config: SweepConfig, seed: int, device: str, dtype: torch.dtype) -> Tensor:
+def pretrain(config: TrainingConfig, seed: int, device: str, dtype: torch.dtype) -> Tensor:
     """(P,): parameters of the reference, fitted to the oracle with soft-label cross-entropy on training inputs."""
     environment = Environment(config.environment, seed)
     rng = random_generator(seed, Stream.INITIALISATION)
@@ -90,7 +90,7 @@ class SeedTask:
     test: Split
 
 
-def seed_task(config: SweepConfig, seed: int, parameters: Tensor) -> SeedTask:
+def seed_task(config: TrainingConfig, seed: int, parameters: Tensor) -> SeedTask:
     """Rebuild a seed's task from the reference's parameters (P,), on their device and in their dtype."""
     environment = Environment(config.environment, seed)
     mlp = StackedMLP(layer_sizes(config), parameters[None])

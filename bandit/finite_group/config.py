@@ -11,10 +11,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from cokl.support.options import Coefficients, Names
 from bandit.sweep.config import SweepConfig
 from cokl.support.errors import InputError
-from cokl.support.options import require, separated
+from cokl.support.options import Coefficients, Names, require, separated
 
 REFERENCE_GROUPS = ("fresh", "cached", "unfiltered")
 

@@ -6,8 +6,8 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from bandit.finite_group.config import FiniteGroupConfig
 from bandit.engine.runs import Run
+from bandit.finite_group.config import FiniteGroupConfig
 from cokl import methods
 from cokl.methods import Method
 

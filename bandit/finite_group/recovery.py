@@ -15,12 +15,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from bandit.finite_group.config import FiniteGroupConfig
-from bandit.finite_group.groups import draw_filtered
-from bandit.finite_group.plan import GroupRun
 from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import Split, layer_sizes
 from bandit.engine.sampled import Responses, at, draw
+from bandit.finite_group.config import FiniteGroupConfig
+from bandit.finite_group.groups import draw_filtered
+from bandit.finite_group.plan import GroupRun
 from cokl.groups import ResponseGroups, SurrogateConfig
 from cokl.metrics import expected_zero_correct_rate
 from cokl.policy import Policy

@@ -5,81 +5,13 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from bandit.sweep.score import coverage_column
-from cokl.support.statistics import markdown_table, mean_and_half_width, with_spread
-from cokl.methods import method_label
 from bandit.finite_group.plan import EXACT
-from cokl.support.errors import InputError
-from cokl.support.files import read_parquet, write_atomically, write_text
-
-ESTIMATE = ["method", "beta", "groups", "epochs", "group_size"]
-"""The columns that tell the runs of a seed apart."""
-
-
-def read_results(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The metrics and the recovery of a finished lab. Raises InputError if there is none."""
-    paths = folder / "finite_group.parquet", folder / "recovery.parquet"
-    for path in paths:
-        if not path.is_file():
-            raise InputError(
-                f"no finished finite-group lab in {folder}: {path.name} is not there; "
-                f"run cokl bandit finite-group --out {folder}"
-            )
-    return read_parquet(paths[0]), read_parquet(paths[1])
-
-
-def metric_columns(metrics: pd.DataFrame) -> list[str]:
-    """What is measured at the last step."""
-    names = ["p_correct", coverage_column(metrics), "conditional_kl", "zero_correct_rate"]
-    return [name for name in names if name in metrics]  # exact objectives alone have no groups
-
-
-def final_table(metrics: pd.DataFrame) -> pd.DataFrame:
-    """A row per estimate at the last step. For each metric M: M and M_interval, the mean over seeds and half of its
-    interval; M_minus_exact and its interval, the same of the paired difference to the exact objective at the same mu.
-    """
-    final = metrics[metrics["step"] == metrics["step"].max()]
-    exact = final[final["groups"] == EXACT].set_index(["seed", "method", "beta", "epochs"])
-    lines = []
-    for estimate, rows in final.groupby(ESTIMATE, sort=False):
-        line = dict(zip(ESTIMATE, estimate, strict=True))
-        of_exact = exact.loc[pd.MultiIndex.from_frame(rows[["seed", "method", "beta", "epochs"]])]
-        for name in metric_columns(metrics):
-            line[name], line[f"{name}_interval"] = mean_and_half_width(rows[name])
-            if name != "zero_correct_rate":  # infinite groups have none
-                differences = pd.Series(rows[name].to_numpy() - of_exact[name].to_numpy())
-                line[f"{name}_minus_exact"], line[f"{name}_minus_exact_interval"] = mean_and_half_width(differences)
-        lines.append(line)
-    return pd.DataFrame(lines)
-
-
-def slope_table(recovery: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """A row per group of `by`, of the recovery measured on clusters and steps against R_G's prediction.
-
-    slope, slope_at_rollout: regression through the origin on `predicted` and on `predicted_at_rollout`, one per seed,
-    as mean and half-interval over seeds. measured, predicted: means over all rows, nats. within_noise: share of rows
-    whose prediction lies within 1.96 standard errors of what was measured, 0.95 where all that differs is noise.
-    """
-    lines = []
-    for estimate, rows in recovery.groupby(by, sort=False):
-        line = dict(zip(by, estimate, strict=True))
-        for slope, prediction in (("slope", "predicted"), ("slope_at_rollout", "predicted_at_rollout")):
-            slopes = pd.Series([_slope(one[prediction], one["measured"]) for _, one in rows.groupby("seed")])
-            line[slope], line[f"{slope}_interval"] = mean_and_half_width(slopes)
-        line["measured"], line["predicted"] = rows["measured"].mean(), rows["predicted"].mean()
-        deviations = (rows["measured"] - rows["predicted"]).abs()
-        line["within_noise"] = (deviations <= 1.96 * rows["standard_error"]).mean()
-        line["rows"] = len(rows)
-        lines.append(line)
-    return pd.DataFrame(lines)
-
-
-def _slope(predicted: pd.Series, measured: pd.Series) -> float:
-    return float((predicted * measured).sum() / (predicted**2).sum()) if (predicted != 0).any() else np.nan
-
+from bandit.finite_group.score import ESTIMATE, final_table, metric_columns, slope_table
+from bandit.sweep.score import method_label
+from cokl.support.files import write_atomically, write_text
+from cokl.support.statistics import markdown_table, with_spread
 
 POOLED = ["method", "beta", "groups", "epochs"]
 
@@ -162,5 +94,5 @@ def _cells(means: pd.Series, intervals: pd.Series) -> list[str]:
 def _legend(metrics: pd.DataFrame) -> str:
     return (
         f"Seeds: {metrics['seed'].nunique()}; steps: {metrics['step'].max()}. "
-        "After +- is the half-width of the 95% t-interval over seeds."
+        "After ± is the half-width of the 95% t-interval over seeds."
     )

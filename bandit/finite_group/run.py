@@ -11,16 +11,16 @@ import pandas as pd
 import torch
 
 from bandit.engine.environment import Environment
+from bandit.engine.reference import seed_task
+from bandit.engine.runs import code_of, references, resolve_device
 from bandit.finite_group.config import PRESETS, FiniteGroupConfig
 from bandit.finite_group.plan import GroupRun, planned_runs
 from bandit.finite_group.recovery import COLUMNS
 from bandit.finite_group.train import train
-from bandit.engine.reference import seed_task
-from bandit.engine.runs import code_of, references, resolve_device
-from cokl.support.results_folder import open_folder
-from cokl.support.workers import Work, Workers
 from cokl.support.errors import InputError
 from cokl.support.files import read_parquet, write_parquet
+from cokl.support.results_folder import open_folder
+from cokl.support.workers import Work, Workers
 
 KEYS = ["seed", "method", "beta", "groups", "group_size", "epochs", "step"]
 """The columns that say which run and step a row of either table belongs to."""

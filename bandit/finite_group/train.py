@@ -13,16 +13,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from bandit.sweep.config import SweepConfig
 from bandit.engine.environment import Stream, random_generator
+from bandit.engine.exact import averages, policy_metrics, require_finite
+from bandit.engine.networks import StackedMLP, Trainer
+from bandit.engine.reference import SeedTask, Split, layer_sizes, minibatches
+from bandit.engine.sampled import Responses, draw, method_logit_gradient
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.groups import draw_filtered
 from bandit.finite_group.plan import EXACT, GroupRun
 from bandit.finite_group.recovery import measure
-from bandit.engine.networks import StackedMLP, Trainer
-from bandit.engine.reference import SeedTask, Split, layer_sizes, minibatches
-from bandit.engine.sampled import Responses, draw, method_logit_gradient
-from bandit.engine.exact import averages, policy_metrics, require_finite
+from bandit.sweep.config import SweepConfig
 from cokl.groups import SurrogateConfig
 from cokl.methods import Method
 from cokl.metrics import expected_zero_correct_rate

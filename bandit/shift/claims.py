@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from cokl.support.statistics import mean_and_half_width
 from bandit.shift.score import at, at_equal_adaptation, best_coefficients, final, label, main_rows
+from cokl.support.statistics import mean_and_half_width
 
 NEGLIGIBLE = 1.0
 """Points of Overall; a gain whose interval ends below this is none. The paper's smallest lead is 1.40 points."""

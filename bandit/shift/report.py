@@ -5,20 +5,19 @@ Every interval is a 95% t-interval over the reported seeds; coefficients are cho
 
 from __future__ import annotations
 
-import math
 import textwrap
 from pathlib import Path
 
 import pandas as pd
 
-from cokl.support.statistics import markdown_table
-from bandit.shift import scores
+from bandit.shift import score as scores
 from bandit.shift.claims import Claim, judge
 from bandit.shift.config import ShiftConfig
 from bandit.shift.score import RUN
 from cokl import methods
 from cokl.support.files import write_text
 from cokl.support.options import require
+from cokl.support.statistics import markdown_table, with_spread
 
 RAW = ["prior_correct", "new_correct"]
 NORMALIZED = ["retention", "adaptation", "overall"]
@@ -113,16 +112,12 @@ def _anchors(table: pd.DataFrame) -> str:
     lines = []
     for mode, rows in table.groupby("mode", sort=False):
         forgotten, learned = scores.forgotten_and_learned(rows)
-        line = f"GRPO w/o KL ({mode}) forgets {number(*forgotten, 3)} of correctness and learns {number(*learned, 3)}."
+        lost, gained = with_spread(*forgotten, 3), with_spread(*learned, 3)
+        line = f"GRPO w/o KL ({mode}) forgets {lost} of correctness and learns {gained}."
         if min(forgotten[0] - forgotten[1], learned[0] - learned[1]) <= 0:
             line += " WARNING: not told from zero by these seeds, so that normalized scores mean nothing."
         lines.append(line)
     return "\n".join(lines)
-
-
-def number(value: float, half_width: float, digits: int) -> str:
-    """ "value ± half-width", or the value alone where a single seed leaves the interval unknown; never "-0.000"."""
-    return f"{value:z.{digits}f}" + (f" ± {half_width:.{digits}f}" if math.isfinite(half_width) else "")
 
 
 def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
@@ -166,7 +161,7 @@ def _readable(frame: pd.DataFrame) -> pd.DataFrame:
     for half_width in [name for name in frame if str(name).endswith("_half_width")]:
         name = str(half_width).removesuffix("_half_width")
         digits = 1 if name in NORMALIZED else 3
-        shown[name] = [number(*pair, digits) for pair in zip(frame[name], frame[half_width], strict=True)]
+        shown[name] = [with_spread(*pair, digits) for pair in zip(frame[name], frame[half_width], strict=True)]
         shown = shown.drop(columns=half_width)
     if "missed" in shown:
         shown["note"] = [_note(*flags) for flags in zip(frame["edge"], frame["missed"], strict=True)]

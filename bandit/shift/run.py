@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,17 +11,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bandit.engine.runs import code_of
-from bandit.shift.config import SHIFT_PRESETS, Mode, ShiftConfig
+from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
+from bandit.shift.plan import ShiftRun, planned_runs, regularizer_code, stacks
 from bandit.shift.tasks import parameter_count, shift_task
-from bandit.shift.plan import ShiftRun
 from bandit.shift.train import base_parameters, base_rows, train
-from cokl.support.results_folder import open_folder
-from cokl.support.workers import Work, Workers, one_thread
-from cokl import methods
 from cokl.support.errors import InputError
 from cokl.support.files import read_array, read_parquet, write_parquet
-from cokl.methods import Method
+from cokl.support.results_folder import open_folder
+from cokl.support.workers import Work, Workers, one_thread
 
 COLUMNS = (
     "seed",
@@ -102,7 +98,7 @@ def train_plans(
     chunks = [
         (name, chunk, folder / name / "runs" / f"{place:05d}-{_chunk_name(chunk[0])}.parquet")
         for name, (_, runs) in plans.items()
-        for place, chunk in enumerate(_chunks(runs))
+        for place, chunk in enumerate(stacks(runs))
     ]
     works = [
         Work(_make_chunk, (plans[name][0], chunk, parameters[name, chunk[0].seed]), path, len(chunk))
@@ -118,64 +114,6 @@ def train_plans(
     for name, _, path in chunks:
         frames[name].append(read_parquet(path))
     return {name: _in_order(pd.concat(frames[name], ignore_index=True), *plans[name]) for name in plans}
-
-
-def planned_runs(config: ShiftConfig) -> list[ShiftRun]:
-    """All runs of the lab, by seed, mode, method and coefficient. Raises InputError.
-
-    The KL-batch sweep concerns those of `config.kl_sweep_methods` that are trained at all, on the reported seeds.
-    """
-    chosen = [methods.get(name, config.regularizer_options) for name in config.methods]
-    for name in config.kl_sweep_methods:
-        if methods.get(name).regularizer is None:
-            raise InputError(f"kl_sweep_methods: expected methods with a regularizer, got {name}")
-    runs = []
-    for (seed, role), mode, method in itertools.product(config.roles.items(), config.modes, chosen):
-        if mode == "sampled":
-            method.streams()  # raises for a regularizer that cannot be sampled, before anything is trained
-        if method.regularizer is None:
-            settings = [(0.0, 0)]
-        else:
-            settings = [(beta, kl_prompts(config, method)) for beta in sorted(config.betas)]
-            if role == "report" and method.name in config.kl_sweep_methods:
-                settings += [(config.kl_sweep_beta, size) for size in config.kl_sweep]
-        runs += [ShiftRun(seed, mode, method, *setting) for setting in dict.fromkeys(settings)]
-    return runs
-
-
-def kl_prompts(config: ShiftConfig, method: Method) -> int:
-    """Prompts of the buffer per update outside the KL-batch sweep, 0 for unregularized RL (E.3).
-
-    As many as make `config.kl_groups` response groups; a regularizer that cannot be sampled counts as one stream.
-    """
-    if method.regularizer is None:
-        return 0
-    try:
-        streams = len(method.streams())
-    except InputError:
-        streams = 1
-    return max(1, config.kl_groups // streams)
-
-
-def regularizer_code(runs: list[ShiftRun]) -> dict[str, str]:
-    """A hash of each method's regularizer class, to bind a folder to."""
-    return code_of({run.method.name: run.method.regularizer for run in runs})
-
-
-def _chunks(runs: list[ShiftRun]) -> list[list[ShiftRun]]:
-    """Runs that are trained as one stack: those that differ in their coefficient only, at most so many."""
-
-    def key(run: ShiftRun) -> tuple[int, Mode, str, int]:
-        return run.seed, run.mode, run.method.name, run.kl_prompts
-
-    stacks: dict[tuple[int, Mode, str, int], list[ShiftRun]] = {}
-    for run in runs:
-        stacks.setdefault(key(run), []).append(run)
-    return [
-        piece.tolist()
-        for stack in stacks.values()
-        for piece in np.array_split(np.array(stack, dtype=object), -(-len(stack) // _RUNS_PER_CHUNK))
-    ]
 
 
 def _chunk_name(run: ShiftRun) -> str:

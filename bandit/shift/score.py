@@ -13,13 +13,14 @@ does not blow up.
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import pandas as pd
 
-from cokl.support.statistics import mean_and_half_width
 from cokl import methods
-from cokl.support.errors import InputError
 from cokl.metrics import dual_anchor
+from cokl.support.errors import InputError
+from cokl.support.statistics import mean_and_half_width
 
 RUN = ["mode", "method", "beta", "kl_prompts"]
 """What names a run, up to its seed."""
@@ -31,6 +32,9 @@ MATCH_TOLERANCE = 5.0
 """A method whose adaptation on the selection seeds is further from the target has missed the match."""
 
 ANCHORS = ("base", "none")
+
+label = partial(methods.label, own={"base": "Base"})
+"""How tables and figures call a method."""
 
 _SCORES = (("retention", "prior_correct", "none", "base"), ("adaptation", "new_correct", "base", "none"))
 
@@ -57,11 +61,6 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
         scored[name] = ratio + residual / (means["hundred"] - means["zero"])
     scored["overall"] = (scored["retention"] + scored["adaptation"]) / 2
     return scored
-
-
-def label(method: str) -> str:
-    """How tables and figures call a method."""
-    return "Base" if method == "base" else methods.get(method).label
 
 
 def final(table: pd.DataFrame) -> pd.DataFrame:

@@ -27,9 +27,9 @@ from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import Split
 from bandit.engine.sampled import Responses, draw
 from bandit.shift.config import ShiftConfig
-from cokl.support.errors import InputError
 from cokl.methods import Method
 from cokl.policy import CorrectSet
+from cokl.support.errors import InputError
 
 
 class ShiftStream(IntEnum):

@@ -1,8 +1,8 @@
 """The three phases of the task-shift lab: pretraining on both tasks, RL on the prior one, RL on the new one.
 
 The loss of the last phase is Eq. 18: GRPO on new-task prompts, plus what the method adds on prompts of the buffer. In
-sampled mode both terms are `bandit.engine.sampled`'s; in exact mode they are GRPO's expectation over its groups and the exact
-regularizer. On-policy, the sampled update's expectation is thus the exact one plus what finite groups add to the
+sampled mode both terms are `bandit.engine.sampled`'s; in exact mode they are GRPO's expectation over its groups and the
+exact regularizer. On-policy, the sampled update's expectation is thus the exact one plus what finite groups add to the
 regularizer: for CoKL the recovery term of Appendix B.
 
 Axes: R runs of one seed, mode and method, B inputs, A actions. Nothing couples the runs.
@@ -19,10 +19,18 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from bandit.engine.exact import averages, require_finite
 from bandit.engine.networks import StackedMLP, Trainer, initial_parameters
 from bandit.engine.reference import Split, cross_entropy_gradient
-from bandit.engine.sampled import Responses, draw, expected_grpo_logit_gradient, grpo_logit_gradient, method_logit_gradient
+from bandit.engine.sampled import (
+    Responses,
+    draw,
+    expected_grpo_logit_gradient,
+    grpo_logit_gradient,
+    method_logit_gradient,
+)
 from bandit.shift.config import Mode, ShiftConfig
+from bandit.shift.plan import ShiftRun
 from bandit.shift.tasks import (
     Buffer,
     FrozenPolicy,
@@ -33,7 +41,6 @@ from bandit.shift.tasks import (
     random_generator,
     torch_dtype,
 )
-from bandit.engine.exact import averages, require_finite
 from cokl import methods
 from cokl.decomposition import decompose_kl
 from cokl.groups import SurrogateConfig
@@ -43,17 +50,6 @@ from cokl.metrics import conditional_kl, correctness, expected_zero_correct_rate
 from cokl.policy import Policy
 
 _GRPO = GRPOConfig()
-
-
-@dataclass(frozen=True)
-class ShiftRun:
-    """One training run on the new task. beta and kl_prompts are 0 for unregularized RL."""
-
-    seed: int
-    mode: Mode
-    method: Method
-    beta: float
-    kl_prompts: int
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,13 @@ closest to 0.96; one coefficient per method, the same for all seeds.
 
 from __future__ import annotations
 
-import math
-import textwrap
 from dataclasses import dataclass
 from typing import Literal
 
 import pandas as pd
-from scipy import stats
 
-from cokl import regularizers
+from bandit.sweep.score import coverage_column, final_rows, matched_rows, method_label
+from cokl.support.statistics import mean_and_half_width, with_spread
 
 MATCHED_CORRECTNESS = 0.96
 COLLAPSED = {"correctness above": 0.95, "coverage below": 0.15}
@@ -29,51 +27,6 @@ class Claim:
     statement: str
     measured: str
     verdict: Literal["held", "not held", "not decided"]
-
-
-def coverage_column(table: pd.DataFrame) -> str:
-    """The name of the coverage column under pi, such as "coverage_at_64"."""
-    return next(name for name in table.columns if name.startswith("coverage_at_") and not name.endswith("_correct"))
-
-
-def method_label(method: str) -> str:
-    """How a method of the sweep table is called in figures and tables."""
-    own = {"none": "No regularizer", "reference": "Reference"}
-    return own.get(method) or (regularizers.get(method).label if method in regularizers.names() else method)
-
-
-def final_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of each run's last step; the reference is left out."""
-    trained = table[table["method"] != "reference"]
-    return trained[trained["step"] == trained["step"].max()]
-
-
-def matched_coefficients(table: pd.DataFrame) -> dict[str, float]:
-    """For each regularized method, the coefficient whose mean final correctness is closest to 0.96."""
-    final = final_rows(table)
-    final = final[final["method"] != "none"]
-    correctness = final.groupby(["method", "beta"], sort=False)["p_correct"].mean()
-    distance = (correctness - MATCHED_CORRECTNESS).abs().reset_index()
-    best = distance.loc[distance.groupby("method", sort=False)["p_correct"].idxmin()]
-    return dict(zip(best["method"], best["beta"], strict=True))
-
-
-def matched_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """All evaluated steps of each method's matched coefficient."""
-    chosen = pd.DataFrame(matched_coefficients(table).items(), columns=["method", "beta"])
-    return chosen.merge(table, on=["method", "beta"])
-
-
-def matched_table(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per method at its matched coefficient (and without regularizer): final metrics as mean +- spread."""
-    final = final_rows(table)
-    rows = pd.concat([final[final["method"] == "none"], final_rows(matched_rows(table))])
-    metrics = [name for name in table.columns if name not in ("seed", "method", "beta", "step")]
-    lines = []
-    for (method, beta), group in rows.groupby(["method", "beta"], sort=False):
-        cells = {name: with_spread(group[name].mean(), group[name].std(), 4) for name in metrics}
-        lines.append({"method": method_label(str(method)), "beta": f"{beta:g}", **cells})
-    return pd.DataFrame(lines)
 
 
 def judge(table: pd.DataFrame) -> list[Claim]:
@@ -175,63 +128,3 @@ def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, si
 
 def _verdict(holds: bool, certain: bool = True) -> Literal["held", "not held", "not decided"]:
     return "not held" if not holds else "held" if certain else "not decided"
-
-
-def with_spread(value: float, spread: float, digits: int) -> str:
-    """ "value +- spread", or the value alone where a single seed leaves the spread unknown."""
-    return f"{value:.{digits}f}" + (f" +- {spread:.{digits}f}" if math.isfinite(spread) else "")
-
-
-def mean_and_half_width(values: pd.Series) -> tuple[float, float]:
-    """Mean and half the width of its 95% t-interval; infinite for a single value."""
-    if len(values) < 2:
-        return float(values.mean()), float("inf")
-    return float(values.mean()), float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
-
-
-def render_markdown(table: pd.DataFrame) -> str:
-    """The verdicts and the matched table as a Markdown page."""
-    verdicts = pd.DataFrame(
-        [{"claim": claim.statement, "measured": claim.measured, "verdict": claim.verdict} for claim in judge(table)]
-    )
-    return (
-        f"# Controlled multi-solution experiment\n\n{_legend(table)}\n\n## Claims of the paper\n\n"
-        f"{markdown_table(verdicts)}\n## {_MATCHED_TITLE}\n\n{markdown_table(matched_table(table))}"
-    )
-
-
-def render_screen(table: pd.DataFrame) -> str:
-    """The same for a terminal: a paragraph per claim, then the matched table."""
-    claims = judge(table)
-    lines = [f"\nClaims of the paper: {sum(claim.verdict == 'held' for claim in claims)} of {len(claims)} held"]
-    if len(claims) < 2:
-        lines.append("(the others compare CoKL with another regularizer: sweep both)")
-    for claim in claims:
-        verdict = "held" if claim.verdict == "held" else claim.verdict.upper()
-        lines.append(textwrap.fill(claim.statement, 100, initial_indent=f"{verdict:13}", subsequent_indent=" " * 13))
-        lines.append(textwrap.fill(claim.measured, 100, initial_indent=" " * 15, subsequent_indent=" " * 15))
-    shown = matched_table(table)
-    shown.columns = [name.replace("_correct", "+") if name.startswith("cov") else name for name in shown.columns]
-    return "\n".join([*lines, "", _MATCHED_TITLE, shown.to_string(index=False), textwrap.fill(_legend(table), 110)])
-
-
-_MATCHED_TITLE = f"Final metrics at the coefficient whose correctness is closest to {MATCHED_CORRECTNESS}"
-
-
-def _legend(table: pd.DataFrame) -> str:
-    counts = f"Seeds: {table['seed'].nunique()}; steps: {final_rows(table)['step'].max()}."
-    return (
-        f"{counts} After a metric, +- is the standard deviation over seeds; "
-        "after a difference, the half-width of its 95% t-interval."
-    )
-
-
-def markdown_table(frame: pd.DataFrame) -> str:
-    """A Markdown table with padded columns."""
-    rows = [list(frame.columns), *frame.astype(str).to_numpy().tolist()]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
-    ]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([lines[0], rule, *lines[1:]]) + "\n"

@@ -10,8 +10,8 @@ import importlib
 import pkgutil
 from collections.abc import Iterable
 
-from cokl.support.errors import InputError
 from cokl.regularizers.base import Regularizer
+from cokl.support.errors import InputError
 
 _registry: dict[str, Regularizer] = {}
 

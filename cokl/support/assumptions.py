@@ -55,24 +55,28 @@ def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> st
 
 
 if __name__ == "__main__":
-    from bandit.sweep import claims
-    from bandit.engine import environment, networks as mlp, sampled
-    from cokl.support import workers
     from bandit.config import EnvironmentConfig
-    from bandit.sweep.config import SweepConfig
+    from bandit.engine import environment, sampled
+    from bandit.engine import networks as mlp
     from bandit.finite_group import config as finite_group
     from bandit.phase import score as phase
-    from bandit.shift import score as scores, tasks
+    from bandit.shift import score as scores
+    from bandit.shift import tasks
     from bandit.shift.config import ShiftConfig
+    from bandit.sweep import claims
+    from bandit.sweep.config import SweepConfig
     from cokl import floor, methods, policy, regularizers
     from cokl.groups import SurrogateConfig
     from cokl.grpo import GRPOConfig
     from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
+    from cokl.support import workers
     from llm_bridge import buffer
-    from llm_bridge.rewards import score as reward, validation as reward_validation, verifier
-    from llm_bridge.report import tables
-    from llm_bridge.experiment.config import LLMConfig
     from llm_bridge.data.prepare import DataConfig
+    from llm_bridge.experiment.config import LLMConfig
+    from llm_bridge.report import tables
+    from llm_bridge.rewards import score as reward
+    from llm_bridge.rewards import validation as reward_validation
+    from llm_bridge.rewards import verifier
     from llm_bridge.tiny import language
 
     configs = [

@@ -14,26 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from cokl.support.errors import InputError
-from cokl.support.files import differences, read_json, read_parquet, write_text
-
-
-def read_sweep(folder: Path) -> pd.DataFrame:
-    """The table of a finished sweep. Raises InputError if there is none."""
-    path = folder / "sweep.parquet"
-    if not path.is_file():
-        raise InputError(
-            f"no finished sweep in {folder}: {path.name} is not there; run cokl bandit sweep --out {folder}"
-        )
-    table = read_parquet(path)
-    missing = {"seed", "method", "beta", "step", "p_correct", "conditional_kl"} - set(table.columns)
-    if missing or not any(name.startswith("coverage_at_") for name in table.columns):
-        raise InputError(
-            f"{path} is no sweep table: {', '.join(sorted(missing)) or 'coverage_at_K'} is not among its columns"
-        )
-    return table
+from cokl.support.files import differences, read_json, write_text
 
 
 def open_folder(folder: Path, config: dict[str, Any]) -> None:

@@ -41,7 +41,10 @@ OWNED = {
 
 @dataclass(frozen=True)
 class Job:
-    """One run of `llm_bridge.trainer.joint.main_ppo`. Its folder holds checkpoints, log and metrics; overrides are Hydra's."""
+    """One run of `llm_bridge.trainer.main_ppo`. Its folder holds checkpoints, log and metrics.
+
+    overrides: options in Hydra's syntax.
+    """
 
     name: str
     folder: Path
@@ -361,7 +364,7 @@ def command_line(overrides: Iterable[str]) -> list[str]:
     """Arguments after the interpreter that run a job; Hydra writes no files of its own."""
     return [
         "-m",
-        "llm_bridge.trainer.joint.main_ppo",
+        "llm_bridge.trainer.main_ppo",
         *overrides,
         "hydra.run.dir=.",
         "hydra.output_subdir=null",

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from llm_bridge.report.normalize import normalize
 from llm_bridge.paper.numbers import AGGREGATES, Paper
+from llm_bridge.report.normalize import normalize
 from llm_bridge.report.result_tables import ABLATION, ablation_table, floor_table, normalized_table, raw_table
 from llm_bridge.report.results import BASE, GRPO, MATH_COLUMNS
 from llm_bridge.report.tables import method_label
@@ -133,7 +133,7 @@ def normalization(paper: Paper) -> Iterator[Check]:
                     )
     remark = (
         f"{digits} are what the printed raw scores give, to the digit; those determine a cell up to "
-        f"+-{widest[0]:.2f} ({widest[1]})"
+        f"±{widest[0]:.2f} ({widest[1]})"
     )
     yield Check(
         "Every normalized cell and average follows from the raw scores, within rounding",

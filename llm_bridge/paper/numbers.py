@@ -9,7 +9,14 @@ import pandas as pd
 
 from llm_bridge.report.csv_tables import read_csv
 from llm_bridge.report.normalize import normalize
-from llm_bridge.report.result_tables import ablation_table, cost_table, floor_table, normalized_table, raw_table, zero_correct_table
+from llm_bridge.report.result_tables import (
+    ablation_table,
+    cost_table,
+    floor_table,
+    normalized_table,
+    raw_table,
+    zero_correct_table,
+)
 from llm_bridge.report.results import MATH_COLUMNS
 from llm_bridge.report.tables import Table
 

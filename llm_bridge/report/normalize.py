@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from cokl.support.errors import InputError
 from cokl.methods import UNREGULARIZED
 from cokl.metrics import dual_anchor
+from cokl.support.errors import InputError
 from llm_bridge.report.results import BASE
 
 AVERAGES = ("math_avg", "overall")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from cokl.support.errors import InputError
 from cokl.methods import FLOOR_SUFFIX
+from cokl.support.errors import InputError
 from llm_bridge.report.normalize import normalize, reversed_anchors, with_averages
 from llm_bridge.report.results import BASE, GRPO, Results
 from llm_bridge.report.tables import Table

@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from cokl import methods
-from cokl.support.errors import InputError
 from cokl.support.files import write_atomically, write_text
 from llm_bridge.report.results import BASE
 
@@ -38,15 +37,8 @@ HEADERS = {
 _FORMATS = {"beta": "g", "kl_prompts": "g", "groups": ",.0f", "first_step_seconds": ".1f", "mean_length": ",.0f"}
 
 
-@cache
-def method_label(method: str) -> str:
-    """How a method is called in tables and figures; a name that is not ours stays as it is."""
-    if method == BASE:
-        return "Base (after math training)"
-    try:
-        return methods.get(method).label
-    except InputError:
-        return method
+method_label = partial(methods.label, own={BASE: "Base (after math training)"})
+"""How a method is called in tables and figures."""
 
 
 @dataclass(frozen=True)

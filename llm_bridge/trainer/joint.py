@@ -1,9 +1,9 @@
 """VeRL's synchronous trainer with a second stream: a regularization minibatch from the buffer beside the RL batch.
 
 The added rows go through VeRL's own rollouts, verifier, log-probabilities and actor update. Group weights are computed
-here, over whole groups, before micro-batching (`llm_bridge.trainer.weights`); the actor's loss is `llm_bridge.trainer.loss`. A group
-that lost a response to a failed rollout is left out of its step. VeRL's mini-batch size counts RL prompts: the added
-rows are spread over the mini-batches, whole groups each.
+here, over whole groups, before micro-batching (`weights`); the actor's loss is `loss.joint_loss`. A group that lost
+a response to a failed rollout is left out of its step. VeRL's mini-batch size counts RL prompts: the added rows are
+spread over the mini-batches, whole groups each.
 
 With several optimizer steps per rollout a learning-rate schedule is refused, since VeRL would advance it once per
 optimizer step.
@@ -36,8 +36,8 @@ from verl.workers.utils.padding import response_from_nested
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, write_text
 from llm_bridge.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint
-from llm_bridge.trainer.loss import ADDED, RL_BATCH_SIZE, WEIGHT, joint_loss
 from llm_bridge.trainer.base import RewardedTrainer
+from llm_bridge.trainer.loss import ADDED, RL_BATCH_SIZE, WEIGHT, joint_loss
 from llm_bridge.trainer.options import RegularizationSettings, batch_shape, check_settings
 from llm_bridge.trainer.weights import RegularizationRows, row_weights
 

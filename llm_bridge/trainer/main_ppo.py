@@ -23,7 +23,7 @@ class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):
     """VeRL's runner, in whose process the trainers register themselves."""
 
     def run(self, config: DictConfig) -> None:
-        from llm_bridge.trainer import buffer_filler as build_buffer, base as rewarded, joint as trainer  # noqa: F401
+        from llm_bridge.trainer import buffer_filler as build_buffer  # noqa: F401
 
         super().run(config)
 

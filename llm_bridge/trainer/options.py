@@ -9,9 +9,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from cokl import methods
-from cokl.support.errors import InputError
 from cokl.groups import SurrogateConfig
 from cokl.methods import Method
+from cokl.support.errors import InputError
 from cokl.support.options import require, require_types
 
 

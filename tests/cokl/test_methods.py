@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from cokl import methods, regularizers
-from cokl.support.errors import InputError
 from cokl.floor import floor_logit_gradient, sampled_floor_weights
 from cokl.groups import ResponseGroups, SurrogateConfig
 from cokl.metrics import dual_anchor
 from cokl.policy import CorrectSet, Policy
+from cokl.support.errors import InputError
 
 CONFIG = SurrogateConfig()
 

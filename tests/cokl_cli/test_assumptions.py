@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cokl.support.assumptions import assumption, assumptions_of, render
 from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
+from cokl.support.assumptions import assumption, assumptions_of, render
 
 CONFIGS = [CorrectReverseKL, SurrogateConfig, GRPOConfig]
 
@@ -50,5 +50,7 @@ def test_fields_that_are_no_assumptions_are_left_out():
 
 
 def test_the_page_is_up_to_date():
-    made = subprocess.run([sys.executable, "-m", "cokl.support.assumptions"], capture_output=True, text=True, check=True)
+    made = subprocess.run(
+        [sys.executable, "-m", "cokl.support.assumptions"], capture_output=True, text=True, check=True
+    )
     assert Path("ASSUMPTIONS.md").read_text() == made.stdout

@@ -7,8 +7,8 @@ import pytest
 
 import theory.formulas
 from cokl.support.errors import InputError
-from theory.claim import Claim, Evidence, registered_claims
 from cokl_cli.theory import Check, Optimum
+from theory.claim import Claim, Evidence, registered_claims
 
 
 def test_list_names_every_claim(capsys):

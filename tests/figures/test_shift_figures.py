@@ -10,6 +10,8 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from bandit.phase import score as phase
+from bandit.phase.config import EXPERIMENTS
+from bandit.phase.config import diagram as make_diagram
 from bandit.shift import report as results
 from bandit.shift.config import METHODS
 from figures import phase as phase_figure
@@ -85,9 +87,7 @@ def test_a_phase_diagram_names_winners_only_and_prints_leads():
     rows = pd.concat([table.assign(x=x, y=2) for x, table in tables.items()], ignore_index=True)
     cells = phase.summarize(rows)
     assert list(cells["winner"]) == ["cokl", "reverse_kl"]
-    diagram = phase.diagram(
-        "cluster_overlap", "group_size", "exact", phase.EXPERIMENTS["quick"], "quick", (0.3, 0.9), (2,)
-    )
+    diagram = make_diagram("cluster_overlap", "group_size", "exact", EXPERIMENTS["quick"], "quick", (0.3, 0.9), (2,))
     figure = phase_figure.draw(diagram, cells)
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["CoKL", "Reverse KL"]

@@ -10,9 +10,9 @@ from cokl.policy import CorrectSet, Policy
 from theory.claim import BEYOND, Effort, Evidence, claim
 from theory.claims.decomposition import EXACT
 from theory.claims.decoupling import objective
-from theory.provers.convex import TOLERANCE, Reference, maximise
 from theory.definitions import ExactPolicy, kl, random_problems
 from theory.formulas import Formulas
+from theory.provers.convex import TOLERANCE, Reference, maximise
 
 
 @claim(

@@ -10,10 +10,10 @@ import torch
 from mpmath import mp, mpf
 
 from cokl.policy import CorrectSet, Policy
-from theory.provers.arithmetic import Intervals
 from theory.claim import Effort, Evidence, claim, proved
 from theory.definitions import ExactPolicy, kl, random_problems
 from theory.formulas import Formulas
+from theory.provers.arithmetic import Intervals
 from theory.provers.intervals import prove_positive
 
 EXACT = 1e-45  # rounding of 50 digits, over sums of a few dozen terms

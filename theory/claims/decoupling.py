@@ -7,12 +7,12 @@ from mpmath import mpf
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from theory.provers.arithmetic import Interval, Intervals
 from theory.claim import BEYOND, Effort, Evidence, claim, proved
 from theory.claims.decomposition import EXACT
-from theory.provers.convex import TOLERANCE, maximise, random_references
 from theory.definitions import DEFINITIONS, ExactPolicy, Problem, kl, random_problems
 from theory.formulas import Formulas
+from theory.provers.arithmetic import Interval, Intervals
+from theory.provers.convex import TOLERANCE, maximise, random_references
 from theory.provers.intervals import prove_positive
 
 

@@ -13,12 +13,12 @@ from scipy.stats import norm
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateWeights, surrogate_loss
-from theory.provers.arithmetic import Interval, Intervals
 from theory.claim import BEYOND, Effort, Evidence, claim, proved
 from theory.claims.decomposition import EXACT
 from theory.claims.gap import LOG_BETA, shares
 from theory.finite_group import Bandit, all_groups, both_weights, expected_surrogate_gradient, random_bandit
 from theory.formulas import Formulas
+from theory.provers.arithmetic import Interval, Intervals
 from theory.provers.intervals import prove_positive
 
 ENUMERATED = 1e-10  # what the issue asks of the enumeration

@@ -9,11 +9,11 @@ import sympy
 from mpmath import mp, mpf
 from scipy.special import rel_entr
 
-from theory.provers.arithmetic import Interval, Intervals
 from theory.claim import BEYOND, Effort, Evidence, claim, proved
 from theory.claims.decomposition import EXACT
-from theory.provers.convex import TOLERANCE, maximise, random_references
 from theory.formulas import Formula, Formulas
+from theory.provers.arithmetic import Interval, Intervals
+from theory.provers.convex import TOLERANCE, maximise, random_references
 from theory.provers.intervals import Proof, prove_positive
 
 LOGIT_Q = (-13.82, 13.82)  # holds q in [1e-6, 1 - 1e-6]

@@ -11,14 +11,14 @@ from mpmath import mp, mpf
 from scipy.special import rel_entr
 
 from cokl.policy import CorrectSet, Policy
-from theory.provers.arithmetic import Interval, Intervals
 from theory.claim import BEYOND, Effort, Evidence, claim, proved
 from theory.claims.decomposition import EXACT
 from theory.claims.gap import DOMAIN, LOGIT_Q, over_domain, parameter_grid, shares, stationary
-from theory.provers.convex import TOLERANCE, Reference, maximise, random_references
 from theory.definitions import random_problems
 from theory.divergences import F_DIVERGENCES
 from theory.formulas import Formulas
+from theory.provers.arithmetic import Interval, Intervals
+from theory.provers.convex import TOLERANCE, Reference, maximise, random_references
 from theory.provers.intervals import prove_positive
 from theory.tabular import tabular_reference, train_tabular
 

@@ -10,11 +10,11 @@ from functools import partial
 import pytest
 import torch
 
+from bandit.engine.exact import loss_gradient, objectives
 from bandit.engine.fused import FusedObjective
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, Split, layer_sizes
 from bandit.sweep.plan import planned_runs
-from bandit.engine.exact import _gradient, objectives
 from cokl import regularizers
 from cokl.policy import CorrectSet
 
@@ -49,7 +49,7 @@ def test_the_step_stays_on_the_device_and_reads_no_value_back(config, monkeypatc
     assert not any(isinstance(objective, FusedObjective) for _, objective in groups)
     batch = torch.zeros(config.batch_size, dtype=torch.int64, device="meta")
     with torch.no_grad():
-        trainer.step(task.train.inputs[batch][None], partial(_gradient, groups=groups, batch=batch))
+        trainer.step(task.train.inputs[batch][None], partial(loss_gradient, groups=groups, batch=batch))
     assert trainer.mlp.flat_gradient.device.type == "meta"
 
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from bandit import Environment, sweep
-from bandit.sweep import run as runner
 from bandit.engine import exact as training
-from bandit.sweep.config import SweepConfig
 from bandit.engine.networks import StackedMLP, initial_parameters
 from bandit.engine.reference import SeedTask, layer_sizes, seed_task
+from bandit.sweep import run as runner
+from bandit.sweep.config import SweepConfig
 from bandit.sweep.plan import planned_runs
 from tests.bandit.sweep.test_training import module_with
 from tests.oracles import exact

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
+from bandit.engine.exact import Objective, objectives
 from bandit.engine.fused import FusedObjective
 from bandit.engine.reference import SeedTask, pretrain, seed_task
-from bandit.engine.exact import Objective, objectives
 from bandit.engine.runs import Run
 from cokl import regularizers
 from cokl.policy import Policy

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from bandit.engine.environment import Environment
+from bandit.engine.networks import StackedMLP
+from bandit.engine.reference import layer_sizes, pretrain, seed_task
+from bandit.engine.sampled import Responses, method_logit_gradient, responses_to
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.plan import GroupRun
 from bandit.finite_group.recovery import measure, predicted_pressure, pressures
 from bandit.finite_group.train import SampledObjective
-from bandit.engine.networks import StackedMLP
-from bandit.engine.reference import layer_sizes, pretrain, seed_task
-from bandit.engine.sampled import Responses, method_logit_gradient, responses_to
 from cokl import methods
 from cokl.groups import SurrogateConfig
 from cokl.policy import CorrectSet, Policy

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bandit.finite_group.score import final_table, read_results, slope_table
 from bandit.finite_group.report import render_screen, write_tables
+from bandit.finite_group.score import final_table, read_results, slope_table
 from cokl.support.errors import InputError
 from figures import finite_group as figure
 

@@ -10,16 +10,16 @@ import pandas as pd
 import pytest
 
 from bandit import sweep
-from bandit.sweep.config import SweepConfig
 from bandit.finite_group.config import preset
 from bandit.finite_group.plan import planned_runs
 from bandit.finite_group.recovery import COLUMNS
 from bandit.finite_group.report import write_tables
 from bandit.finite_group.run import KEYS, finite_group
+from bandit.sweep.config import SweepConfig
 from cokl import regularizers
-from cokl_cli.app import main
-from cokl.support.errors import InputError
 from cokl.groups import SurrogateWeights, reference_weights, rollout_weights
+from cokl.support.errors import InputError
+from cokl_cli.app import main
 from figures import finite_group as figure
 from tests.bandit.finite_group.conftest import TINY
 

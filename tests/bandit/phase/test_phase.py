@@ -9,12 +9,15 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from cokl_cli.bandit import Phase
 from bandit.config import EnvironmentConfig
-from bandit.phase import score as phase
+from bandit.phase.config import EXPERIMENTS, KNOBS, VARIANTS, Diagram, default_diagrams, diagram
+from bandit.phase.report import render
+from bandit.phase.run import run
+from bandit.phase.score import EXPLANATIONS, UNDECIDED, explain, summarize_cell
 from bandit.shift.config import ShiftConfig
 from cokl import regularizers
 from cokl.support.errors import InputError
+from cokl_cli.bandit import Phase
 from figures import phase as picture
 from tests.bandit.shift.tables import BASE, NONE, POINTS, SEEDS, shift_table
 from tests.bandit.shift.test_report import last_value, naive_scores
@@ -22,7 +25,7 @@ from tests.bandit.shift.test_report import last_value, naive_scores
 
 def test_a_cell_against_loops():
     table = shift_table(jitter=0.02, batches=(16,))
-    cell = phase.summarize_cell(table)
+    cell = summarize_cell(table)
     best = {}
     for method, betas in POINTS.items():
         chosen = {beta: sum(naive_scores(table, "selection", method, beta)) / 2 for beta in betas}
@@ -49,11 +52,11 @@ def test_a_cell_against_loops():
 
 def test_the_winner_turns_with_the_data():
     points = {**POINTS, "cokl_floor": POINTS["cokl_without_term1"]}
-    cell = phase.summarize_cell(shift_table(points))
+    cell = summarize_cell(shift_table(points))
     assert cell["winner"] == "cokl"
     assert cell["cokl_lead"] > cell["cokl_lead_half_width"]
     points |= {"cokl": POINTS["reverse_kl"], "reverse_kl": POINTS["cokl"]}
-    cell = phase.summarize_cell(shift_table(points))
+    cell = summarize_cell(shift_table(points))
     assert (cell["winner"], cell["rival"]) == ("reverse_kl", "reverse_kl")
     assert cell["cokl_lead"] < -cell["cokl_lead_half_width"]
 
@@ -63,48 +66,46 @@ def test_the_rival_is_chosen_without_the_reported_seeds():
     spoilt = table.copy()
     praised = (spoilt["role"] == "report") & (spoilt["method"] == "reverse_kl")
     spoilt.loc[praised & (spoilt["step"] > 0), "prior_correct"] += 0.3
-    assert phase.summarize_cell(spoilt)["winner"] == "reverse_kl"
-    assert phase.summarize_cell(spoilt)["rival"] == phase.summarize_cell(table)["rival"]
+    assert summarize_cell(spoilt)["winner"] == "reverse_kl"
+    assert summarize_cell(spoilt)["rival"] == summarize_cell(table)["rival"]
 
 
 @pytest.mark.parametrize("end", [(BASE[0], NONE[1]), (NONE[0], BASE[1])])
 def test_a_cell_without_forgetting_or_learning_has_no_winner(end: tuple[float, float]):
-    cell = phase.summarize_cell(shift_table({**POINTS, "none": {0.0: (*end, 0.1, 0.1)}}, jitter=0.05))
+    cell = summarize_cell(shift_table({**POINTS, "none": {0.0: (*end, 0.1, 0.1)}}, jitter=0.05))
     assert cell["winner"] == ""
     assert np.isnan(cell["cokl_lead"])
     cells = pd.DataFrame([{"x": 0.3, "y": 2, **cell}])
-    diagram = dataclasses.replace(
-        phase.default_diagrams(phase.EXPERIMENTS["paper"], "paper")[1], x_values=(0.3,), y_values=(2,)
-    )
-    assert phase.UNDECIDED in phase.render(diagram, cells)
+    diagram = dataclasses.replace(default_diagrams(EXPERIMENTS["paper"], "paper")[1], x_values=(0.3,), y_values=(2,))
+    assert UNDECIDED in render(diagram, cells)
     picture.draw(diagram, cells)
 
 
 def test_the_explanation_is_spearmans():
     rng = np.random.default_rng(0)
-    cells = pd.DataFrame({name: rng.random(9) for name in (*phase.EXPLANATIONS, "cokl_lead")})
+    cells = pd.DataFrame({name: rng.random(9) for name in (*EXPLANATIONS, "cokl_lead")})
     cells["correct_share"] = np.exp(5 * cells["cokl_lead"])
     cells.loc[9] = np.nan
-    found = phase.explain(cells).set_index("quantity")["spearman"]
+    found = explain(cells).set_index("quantity")["spearman"]
     assert found["correct_share"] == pytest.approx(1)
     ranks = cells.dropna().rank()
     assert found["mass_drift"] == pytest.approx(np.corrcoef(ranks["mass_drift"], ranks["cokl_lead"])[0, 1])
 
 
 def test_every_knob_changes_the_experiment_and_only_listed_ones_are_taken():
-    for name, knob in phase.KNOBS.items():
+    for name, knob in KNOBS.items():
         for preset in ("paper", "quick"):
-            configs = [knob.apply(phase.EXPERIMENTS[preset], value) for value in getattr(knob, preset)]
+            configs = [knob.apply(EXPERIMENTS[preset], value) for value in getattr(knob, preset)]
             assert len(set(configs)) == len(configs) > 1, name
-    experiment = phase.EXPERIMENTS["quick"]
+    experiment = EXPERIMENTS["quick"]
     with pytest.raises(InputError, match="not in the list; known: reference_correctness"):
-        phase.diagram("reference_correctness", "height", "exact", experiment, "quick")
+        diagram("reference_correctness", "height", "exact", experiment, "quick")
     with pytest.raises(InputError, match="two different ones"):
-        phase.diagram("width", "width", "exact", experiment, "quick")
+        diagram("width", "width", "exact", experiment, "quick")
     with pytest.raises(InputError, match="none among them"):
-        phase.diagram("width", "buffer_size", "exact", dataclasses.replace(experiment, methods=("cokl",)), "quick")
+        diagram("width", "buffer_size", "exact", dataclasses.replace(experiment, methods=("cokl",)), "quick")
     with pytest.raises(InputError, match="finite numbers, got nan"):
-        phase.diagram("width", "buffer_size", "exact", experiment, "quick", (float("nan"),)).cells()
+        diagram("width", "buffer_size", "exact", experiment, "quick", (float("nan"),)).cells()
 
 
 TINY = ShiftConfig(
@@ -129,8 +130,8 @@ TINY = ShiftConfig(
 
 
 def test_a_tiny_diagram_is_trained_resumed_and_drawn(tmp_path):
-    diagram = phase.Diagram("cluster_overlap", "correct_modes", (0.2, 0.8), (2, 3), TINY)
-    first = phase.run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
+    diagram = Diagram("cluster_overlap", "correct_modes", (0.2, 0.8), (2, 3), TINY)
+    first = run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
     assert list(zip(first["x"], first["y"], strict=True)) == [(0.2, 2), (0.2, 3), (0.8, 2), (0.8, 3)]
     rows = pd.read_parquet(tmp_path / diagram.name / "phase.parquet")
     for cell in first.to_dict("records"):
@@ -141,13 +142,13 @@ def test_a_tiny_diagram_is_trained_resumed_and_drawn(tmp_path):
     runs = sorted((tmp_path / diagram.name).rglob("*.parquet"))
     runs[0].unlink()
     kept = {path: path.stat().st_mtime_ns for path in runs[1:] if path.name != "phase.parquet"}
-    again = phase.run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
+    again = run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
     pd.testing.assert_frame_equal(first, again)
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
     assert "Won, of 4 cells" in (tmp_path / f"{diagram.name}.md").read_text()
     picture.draw(diagram, first)
     with pytest.raises(InputError, match="another configuration"):
-        phase.run([dataclasses.replace(diagram, x_values=(0.2,))], tmp_path, jobs=1, progress=False)
+        run([dataclasses.replace(diagram, x_values=(0.2,))], tmp_path, jobs=1, progress=False)
 
 
 def test_a_new_regularizer_takes_part(tmp_path):
@@ -162,14 +163,14 @@ def test_a_new_regularizer_takes_part(tmp_path):
         command = Phase(preset="quick", methods=("none", "forward_kl", "cokl_like_forward_kl", "cokl"), steps=5)
         assert command.diagrams()[0].experiment.methods == command.methods
         experiment = dataclasses.replace(TINY, methods=command.methods)
-        diagram = phase.Diagram("cluster_overlap", "correct_modes", (0.2,), (2, 3), experiment)
-        cells = phase.run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
+        diagram = Diagram("cluster_overlap", "correct_modes", (0.2,), (2, 3), experiment)
+        cells = run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
         rows = pd.read_parquet(tmp_path / diagram.name / "phase.parquet").drop(columns="zero_correct_rate")
         ours, twin = (rows[rows["method"] == name].drop(columns="method") for name in command.methods[1:3])
         pd.testing.assert_frame_equal(
             ours.reset_index(drop=True), twin.reset_index(drop=True), rtol=1e-4, atol=1e-6, check_exact=False
         )
         picture.draw(diagram, cells)
-        assert "cokl_like_forward_kl" not in phase.VARIANTS
+        assert "cokl_like_forward_kl" not in VARIANTS
     finally:
         del regularizers._registry["cokl_like_forward_kl"]

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from bandit.shift import claims, results, scores
+from bandit.shift import claims, report, score
 from bandit.shift.config import SHIFT_PRESETS
+from cokl.support import statistics
 from cokl.support.errors import InputError
 from tests.bandit.shift.tables import BASE, NONE, POINTS, SEEDS, shift_table
 
@@ -48,7 +49,7 @@ def naive_scores(table: pd.DataFrame, role: str, method: str, beta: float, promp
 
 def test_scores_average_to_the_ratio_of_means():
     table = shift_table(jitter=0.03)
-    made = results.tables(table)["beta_search"]
+    made = report.tables(table)["beta_search"]
     for row in made.to_dict("records"):
         expected = naive_scores(table, row["role"], row["method"], row["beta"])
         np.testing.assert_allclose((row["retention"], row["adaptation"]), expected, atol=1e-9)
@@ -57,7 +58,7 @@ def test_scores_average_to_the_ratio_of_means():
 
 def test_intervals_are_those_of_the_delta_method():
     table = shift_table(jitter=0.03)
-    made = results.tables(table)["table1_normalized"]
+    made = report.tables(table)["table1_normalized"]
     cokl = only(made, setting="best", method="cokl")
     forgotten, residuals = [], []
     for seed in SEEDS["report"]:
@@ -77,26 +78,26 @@ def test_intervals_are_those_of_the_delta_method():
 
 def test_best_and_matched_coefficients_by_a_walk_through_the_grid():
     table = shift_table()
-    scored = scores.score(table)
-    best = scores.best_coefficients(scored).set_index("method")
-    matched = scores.matched_coefficients(scored).set_index("method")
+    scored = score.score(table)
+    best = score.best_coefficients(scored).set_index("method")
+    matched = score.matched_coefficients(scored).set_index("method")
     for method, betas in POINTS.items():
         values = {beta: naive_scores(table, "selection", method, beta) for beta in betas}
         assert best.loc[method, "beta"] == max(values, key=lambda beta: sum(values[beta]))
         if method == "none":
             assert method not in matched.index
             continue
-        nearest = min(values, key=lambda beta: abs(values[beta][1] - scores.MATCHED_ADAPTATION))
+        nearest = min(values, key=lambda beta: abs(values[beta][1] - score.MATCHED_ADAPTATION))
         assert matched.loc[method, "beta"] == nearest
-        assert matched.loc[method, "missed"] == (abs(values[nearest][1] - scores.MATCHED_ADAPTATION) > 5)
+        assert matched.loc[method, "missed"] == (abs(values[nearest][1] - score.MATCHED_ADAPTATION) > 5)
         assert best.loc[method, "edge"] == (best.loc[method, "beta"] in (min(betas), max(betas)))
 
 
 def test_equal_adaptation_by_a_walk_between_coefficients():
     table = shift_table(jitter=0.01)
-    made = scores.at_equal_adaptation(scores.score(table))
+    made = score.at_equal_adaptation(score.score(table))
     assert not set(made["method"]) & {"base", "none"}
-    scored = scores.score(table)
+    scored = score.score(table)
     for method in ("cokl", "reverse_kl", "cokl_without_term1"):
         ends = [(beta, *naive_scores(table, "report", method, beta)) for beta in (0.1, 1.0, 10.0)]
         low, high = ends[:2] if ends[1][2] <= 90 else ends[1:]
@@ -134,19 +135,19 @@ def test_selection_never_sees_a_reported_seed(seed: int, scale: float):
     noise = np.random.default_rng(seed)
     for column in ("prior_correct", "new_correct"):
         spoilt.loc[reported, column] += scale * noise.standard_normal(int(reported.sum()))
-    for choose in (scores.best_coefficients, scores.matched_coefficients):
-        pd.testing.assert_frame_equal(choose(scores.score(table)), choose(scores.score(spoilt)))
+    for choose in (score.best_coefficients, score.matched_coefficients):
+        pd.testing.assert_frame_equal(choose(score.score(table)), choose(score.score(spoilt)))
     kept = table[table["role"] == "selection"]
     pd.testing.assert_frame_equal(
-        scores.best_coefficients(scores.score(kept)), scores.best_coefficients(scores.score(table))
+        score.best_coefficients(score.score(kept)), score.best_coefficients(score.score(table))
     )
 
 
 def test_decomposition_and_batches_and_zero_correct_by_loops():
     table = shift_table()
-    made = results.tables(table)
+    made = report.tables(table)
     row = only(made["decomposition"], setting="best", method="none")
-    for column in results.DRIFTS:
+    for column in report.DRIFTS:
         expected = np.mean([last_value(table, seed, "none", 0.0, column) for seed in SEEDS["report"]])
         assert row[column] == pytest.approx(expected)
     shares = [
@@ -171,8 +172,8 @@ def test_decomposition_and_batches_and_zero_correct_by_loops():
 def test_the_files_hold_the_tables_and_no_negative_zero(tmp_path):
     table = shift_table()
     table.loc[table["method"] == "none", "incorrect_drift"] = -1e-12
-    results.write(table, tmp_path)
-    for name, frame in results.tables(table).items():
+    report.write(table, tmp_path)
+    for name, frame in report.tables(table).items():
         text = (tmp_path / f"{name}.csv").read_text()
         read = pd.read_csv(tmp_path / f"{name}.csv")
         assert list(read.columns) == list(frame.columns)
@@ -183,21 +184,21 @@ def test_the_files_hold_the_tables_and_no_negative_zero(tmp_path):
     page = (tmp_path / "results.md").read_text()
     assert "-0.000" not in page
     assert "±" in page
-    assert results.number(-1e-9, 0.01, 3) == "0.000 ± 0.010"
-    assert "CoKL" in results.summary(table)
+    assert statistics.with_spread(-1e-9, 0.01, 3) == "0.000 ± 0.010"
+    assert "CoKL" in report.summary(table)
 
 
 def test_a_table_without_anchors_or_selection_seeds_says_so():
     table = shift_table()
     with pytest.raises(InputError, match="add none to the methods"):
-        results.tables(table[table["method"] != "none"])
+        report.tables(table[table["method"] != "none"])
     with pytest.raises(InputError, match="no selection seeds"):
-        results.tables(table[table["role"] == "report"])
+        report.tables(table[table["role"] == "report"])
 
 
 def verdict(points: dict, statement: str, **options) -> str:
     """The verdict on the only claim whose statement holds these words."""
-    judged = claims.judge(scores.score(shift_table(points, **options)))
+    judged = claims.judge(score.score(shift_table(points, **options)))
     (claim,) = [claim for claim in judged if statement in claim.statement]
     return claim.verdict
 
@@ -249,7 +250,7 @@ def test_a_verdict_turns_with_the_data(points: dict, statement: str):
 def test_the_batch_verdict_turns_with_the_data():
     table = shift_table()
     table["kl_prompts"] = table["kl_prompts"].replace({8: 32, 32: 8})
-    (claim,) = [claim for claim in claims.judge(scores.score(table)) if "Larger KL" in claim.statement]
+    (claim,) = [claim for claim in claims.judge(score.score(table)) if "Larger KL" in claim.statement]
     assert claim.verdict == "contradicted"
 
 
@@ -257,7 +258,7 @@ def test_noise_leaves_a_claim_undecided_and_modes_can_disagree():
     assert verdict(POINTS, "floor", jitter=0.2) == "not decided"
     turned = shift_table(swapped("cokl", "cokl_without_term2")).assign(mode="sampled")
     both = pd.concat([shift_table(), turned], ignore_index=True)
-    (claim,) = [claim for claim in claims.judge(scores.score(both)) if "term 2" in claim.statement]
+    (claim,) = [claim for claim in claims.judge(score.score(both)) if "term 2" in claim.statement]
     assert claim.verdict == "depends"
     found = {measurement.where: measurement.verdict for measurement in claim.measurements}
     assert (found["exact, best"], found["sampled, best"]) == ("confirmed", "contradicted")
@@ -285,10 +286,10 @@ def test_a_sweep_at_a_coefficient_outside_the_grid_changes_no_other_table():
     table = shift_table()
     swept = table[(table["method"] == "cokl") & (table["beta"] == 1.0) & (table["role"] == "report")]
     more = pd.concat([table, swept.assign(beta=0.5)], ignore_index=True)
-    for name, made in results.tables(table).items():
+    for name, made in report.tables(table).items():
         if name != "kl_batch":
-            pd.testing.assert_frame_equal(made, results.tables(more)[name])
-    assert claims.judge(scores.score(more))
+            pd.testing.assert_frame_equal(made, report.tables(more)[name])
+    assert claims.judge(score.score(more))
 
 
 def test_the_main_batch_of_a_single_coefficient_is_the_one_that_selection_has():
@@ -296,17 +297,17 @@ def test_the_main_batch_of_a_single_coefficient_is_the_one_that_selection_has():
         {method: {beta: POINTS[method][beta] for beta in {0.0, 1.0} & {*POINTS[method]}} for method in POINTS}
     )
     swept = table[(table["method"] == "reverse_kl") & (table["role"] == "report")].assign(kl_prompts=8)
-    rows = scores.main_rows(pd.concat([table, swept]))
+    rows = score.main_rows(pd.concat([table, swept]))
     assert set(rows.loc[rows["method"] == "reverse_kl", "kl_prompts"]) == {16}
 
 
 def test_anchors_that_noise_hides_are_said():
     lost = {**POINTS, "none": {0.0: (BASE[0], NONE[1], 0.1, 0.1)}}
-    assert "WARNING" in results.summary(shift_table(lost, jitter=0.05))
-    assert "WARNING" not in results.summary(shift_table())
+    assert "WARNING" in report.summary(shift_table(lost, jitter=0.05))
+    assert "WARNING" not in report.summary(shift_table())
 
 
 @pytest.mark.parametrize("wrong", [{"methods": ("cokl", "forward_kl")}, {"methods": ("none",)}, {"selection_seeds": 0}])
 def test_what_could_not_be_scored_is_refused_before_training(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
-        results.require_scores(dataclasses.replace(SHIFT_PRESETS["quick"], **wrong))
+        report.require_scores(dataclasses.replace(SHIFT_PRESETS["quick"], **wrong))

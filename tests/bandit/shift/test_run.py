@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 
 from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
-from bandit.shift.run import COLUMNS, kl_prompts, shift, train_plans
-from bandit.shift.plan import planned_runs
+from bandit.shift.plan import kl_prompts, planned_runs
+from bandit.shift.run import COLUMNS, shift, train_plans
 from cokl import methods, regularizers
-from cokl_cli.app import _parse, main
-from cokl.support.errors import InputError
 from cokl.groups import SurrogateWeights
+from cokl.support.errors import InputError
+from cokl_cli.app import _parse, main
 from tests.bandit.shift.conftest import TINY_SHIFT
 
 

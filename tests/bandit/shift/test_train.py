@@ -14,9 +14,8 @@ from torch import Tensor
 
 from bandit.engine.reference import Split
 from bandit.shift.config import METHODS, ShiftConfig
-from bandit.shift.run import kl_prompts
+from bandit.shift.plan import ShiftRun, kl_prompts
 from bandit.shift.tasks import ShiftStream, ShiftTask, layer_sizes, shift_task
-from bandit.shift.plan import ShiftRun
 from bandit.shift.train import base_parameters, base_rows, buffer_prompts, evaluate, rl_prompts, train
 from cokl import methods
 from tests.oracles import exact
@@ -158,8 +157,8 @@ def test_the_base_model_has_not_drifted_and_knows_the_prior_task_better_than_bef
 
 
 def test_drifts_add_up_to_the_full_kl(task, tiny_shift):
-    from bandit.engine.networks import StackedMLP
     from bandit.engine.exact import averages
+    from bandit.engine.networks import StackedMLP
     from cokl.regularizers.forward_kl import ForwardKL
 
     mlp = StackedMLP(layer_sizes(tiny_shift), 1.5 * task.parameters[None])

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bandit.sweep import claims
+from bandit.sweep import claims, report, score
 
 
 def sweep_table(points: dict[str, dict[float, tuple[float, float, float]]], seeds: int = 3) -> pd.DataFrame:
@@ -64,12 +64,12 @@ def test_all_claims_hold_on_data_that_supports_them():
 def test_a_claim_fails_on_data_against_it(points, statement):
     (claim,) = [c for c in claims.judge(sweep_table(points)) if statement in c.statement]
     assert claim.verdict == "not held"
-    assert "NOT HELD" in claims.render_screen(sweep_table(points))
-    assert "| not held" in claims.render_markdown(sweep_table(points))
+    assert "NOT HELD" in report.render_screen(sweep_table(points))
+    assert "| not held" in report.render_markdown(sweep_table(points))
 
 
 def test_matched_coefficient_is_the_one_closest_to_the_target():
-    assert claims.matched_coefficients(sweep_table(GOOD)) == {"entropy": 0.001, "forward_kl": 0.001, "cokl": 0.1}
+    assert score.matched_coefficients(sweep_table(GOOD)) == {"entropy": 0.001, "forward_kl": 0.001, "cokl": 0.1}
 
 
 def test_measured_figures_are_those_of_the_table():
@@ -78,7 +78,7 @@ def test_measured_figures_are_those_of_the_table():
     assert "next Entropy" in claim.measured
     assert "lower by 2.600" in claim.measured
     assert "in 3 of 3 seeds" in claim.measured
-    shown = claims.matched_table(table).set_index("method")
+    shown = score.matched_table(table).set_index("method")
     assert str(shown.loc["CoKL", "conditional_kl"]).startswith("0.3001 +-")
 
 
@@ -95,11 +95,11 @@ def test_a_sweep_without_cokl_is_judged_as_far_as_it_goes():
     table = sweep_table({"none": GOOD["none"], "forward_kl": GOOD["forward_kl"]})
     (claim,) = claims.judge(table)
     assert claim.statement.startswith("Unregularized")
-    assert "sweep both" in claims.render_screen(table)
+    assert "sweep both" in report.render_screen(table)
 
 
 def test_a_single_seed_has_no_spread():
-    page = claims.render_markdown(sweep_table(GOOD, seeds=1))
+    page = report.render_markdown(sweep_table(GOOD, seeds=1))
     assert page.count("not decided") == 3
     assert "nan" not in page
     assert "inf" not in page

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from bandit import preset, sweep
-from bandit.engine.reference import pretrain, seed_task
-from bandit.sweep.plan import RUNS_PER_CHUNK_CPU, _chunks, planned_runs
-from bandit.sweep.score import read_sweep
 from bandit.engine.exact import Objective, objectives
+from bandit.engine.reference import pretrain, seed_task
+from bandit.sweep.plan import RUNS_PER_CHUNK_CPU, planned_runs, stacks
+from bandit.sweep.score import read_sweep
 from cokl import regularizers
-from cokl.support.errors import InputError
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
+from cokl.support.errors import InputError
 
 COLUMNS = [
     "seed",
@@ -202,10 +202,10 @@ def test_regularizer_options_reach_the_regularizer(tiny):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_chunks_hold_every_run_once(device):
+def teststacks_hold_every_run_once(device):
     runs = planned_runs(preset("paper"))
     assert len(runs) == 355
-    chunks = _chunks(runs, device)
+    chunks = stacks(runs, device)
     assert [run for chunk in chunks for run in chunk] == runs
     assert all(len({run.seed for run in chunk}) == 1 for chunk in chunks)
     if device == "cpu":

@@ -20,16 +20,16 @@ import torch
 from torch import Tensor, nn
 
 from bandit import Environment, preset, sweep
-from bandit.sweep.config import PRESETS, SweepConfig
+from bandit.engine.exact import capture, loss_gradient, objectives
 from bandit.engine.networks import StackedMLP, Trainer, initial_parameters
 from bandit.engine.reference import layer_sizes, pretrain, seed_task
-from bandit.sweep.plan import planned_runs
 from bandit.engine.runs import resolve_device
-from cokl.support.results_folder import open_folder
-from bandit.engine.exact import _gradient, capture, objectives
-from cokl.support.workers import Work, Workers
+from bandit.sweep.config import PRESETS, SweepConfig
+from bandit.sweep.plan import planned_runs
 from cokl.support.errors import InputError
 from cokl.support.files import write_atomically
+from cokl.support.results_folder import open_folder
+from cokl.support.workers import Work, Workers
 from tests.bandit.conftest import TINY
 from tests.bandit.engine.test_evaluation import metrics_by_definition
 from tests.bandit.sweep.test_training import module_with
@@ -233,7 +233,7 @@ def test_capturing_a_step_leaves_parameters_and_adam_as_they_were(tiny, monkeypa
 
         def step(trainer=trainer, calls=calls):
             calls.append(len(calls))
-            gradient = partial(_gradient, groups=objectives(runs, task.train), batch=batch)
+            gradient = partial(loss_gradient, groups=objectives(runs, task.train), batch=batch)
             trainer.step(task.train.inputs[batch][None], gradient)
 
         with torch.no_grad():

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from bandit.sweep.config import SweepConfig
 from bandit.engine.environment import Environment, Stream, random_generator
 from bandit.engine.networks import StackedMLP, initial_parameters
 from bandit.engine.reference import layer_sizes, minibatches, pretrain, seed_task
+from bandit.sweep.config import SweepConfig
 from bandit.sweep.plan import planned_runs
 from bandit.sweep.train import train
 from cokl import regularizers

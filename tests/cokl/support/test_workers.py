@@ -9,9 +9,9 @@ import pytest
 import ray
 
 from bandit import sweep
-from cokl.support.workers import Work, Workers
 from cokl import regularizers
 from cokl.support.errors import InputError
+from cokl.support.workers import Work, Workers
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ pytest.importorskip("verl")
 from omegaconf import OmegaConf
 
 from cokl.support.errors import InputError
-from llm_bridge.experiment import config as configurations
 from cokl_cli.llm import Run
+from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment.config import PAPER_METHODS
 from llm_bridge.experiment.dry_run import describe, resolve
-from llm_bridge.experiment.stages import Experiment
 from llm_bridge.experiment.jobs import chat_job, compose, configured, environment, evaluation_job, math_job
+from llm_bridge.experiment.stages import Experiment
 
 RUNS = [(method, None, None) for method in PAPER_METHODS]
 ROOT, MODEL = Path("/experiment"), Path("/experiment/model")

@@ -15,9 +15,9 @@ import pytest
 from cokl.support.errors import InputError
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment import stages, versions
-from llm_bridge.report.collect import collect, read_metrics
-from llm_bridge.experiment.stages import Experiment, run_watched
 from llm_bridge.experiment.jobs import math_job
+from llm_bridge.experiment.stages import Experiment, run_watched
+from llm_bridge.report.collect import collect, read_metrics
 
 TINY = configurations.get("tiny")
 

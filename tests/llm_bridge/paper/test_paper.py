@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cokl_cli.app import main
 from cokl.support.errors import InputError
-from llm_bridge.paper.numbers import PAPER, paper_tables, read_paper
+from cokl_cli.app import main
 from llm_bridge.paper.check import HALF_UNIT, Check, check_paper, normalized_interval
+from llm_bridge.paper.numbers import PAPER, paper_tables, read_paper
 from llm_bridge.report.tables import to_screen
 
 NOT_HELD = {

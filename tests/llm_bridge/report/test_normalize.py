@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cokl_cli.app import main
-from llm_bridge.report.normalize import normalize, reversed_anchors
 from llm_bridge.paper.numbers import PAPER
+from llm_bridge.report.normalize import normalize, reversed_anchors
 from tests.oracles import llm_tables
 
 MATH = ["math_val", "math500", "olympiad"]

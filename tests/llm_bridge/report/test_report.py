@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cokl_cli.app import main
 from cokl.support.errors import InputError
+from cokl_cli.app import main
 from figures import llm
 from llm_bridge.report.result_tables import main_scores, result_tables, sweep
 from llm_bridge.report.results import MATH_COLUMNS, Results, read_results, save_results

@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cokl_cli.app import main
 from cokl.support.errors import InputError
+from cokl_cli.app import main
 from llm_bridge.rewards.validation import render, validate, weighted_spearman
 from tests.oracles import llm_tables
 

@@ -1,0 +1,164 @@
+"""Phase diagrams: over two knobs of the task-shift lab, which method wins Overall, by how much, and why.
+
+Every cell is a task-shift experiment of its own, with each method's coefficient chosen on the cell's selection seeds.
+CoKL's lead is over the best method that is not a variant of CoKL; that rival is chosen on the selection seeds too, so
+that the lead on the reported seeds has no bias from picking a maximum. A cell where GRPO forgets or learns next to
+nothing has no Overall.
+
+Assumption beyond the paper: the knob of reference correctness is the number of RL steps on the prior task, since it
+leaves the tasks as they are; each cell reports the base model's measured correctness. The knob of G is the size of
+every group: GRPO's, the regularizer's rollouts and its cached responses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bandit.shift.config import Mode, ShiftConfig
+from bandit.shift.report import require_scores
+from cokl.support.errors import InputError
+
+Preset = Literal["paper", "quick"]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A setting of the lab: how figures call it, how it enters a configuration, and its values in each preset."""
+
+    label: str
+    apply: Callable[[ShiftConfig, Any], ShiftConfig]
+    paper: tuple[float, ...]
+    quick: tuple[float, ...]
+
+
+def _fields(*names: str) -> Callable[[ShiftConfig, Any], ShiftConfig]:
+    """Sets fields of the experiment."""
+    return lambda config, value: dataclasses.replace(config, **dict.fromkeys(names, value))
+
+
+def _environment(name: str) -> Callable[[ShiftConfig, Any], ShiftConfig]:
+    """Sets a field of both tasks."""
+
+    def apply(config: ShiftConfig, value: Any) -> ShiftConfig:
+        return dataclasses.replace(config, environment=dataclasses.replace(config.environment, **{name: value}))
+
+    return apply
+
+
+KNOBS: dict[str, Knob] = {
+    "reference_correctness": Knob("RL steps on the prior task", _fields("prior_steps"), (0, 40, 80, 200), (40, 200)),
+    "correct_modes": Knob("correct actions per cluster", _environment("correct_actions"), (2, 4, 8, 16), (2, 8)),
+    "cluster_overlap": Knob("overlap of the clusters", _fields("cluster_overlap"), (0.0, 0.3, 0.6, 0.9), (0.3, 0.9)),
+    "correct_overlap": Knob(
+        "overlap of the correct sets", _fields("correct_overlap"), (0.0, 0.25, 0.5, 0.75), (0.0, 0.5)
+    ),
+    "group_size": Knob("G, responses per group", _fields("group_size", "reference_group_size"), (2, 4, 8, 16), (2, 8)),
+    "width": Knob(
+        "width of the network",
+        lambda config, value: dataclasses.replace(config, hidden=(value,) * len(config.hidden)),
+        (16, 32, 64, 128),
+        (32, 128),
+    ),
+    "buffer_size": Knob("prompts in the buffer", _fields("buffer_size"), (8, 32, 128, 512), (16, 512)),
+    "correct_mass": Knob(
+        "correctness of the oracles", _environment("correct_mass"), (0.03, 0.1, 0.2, 0.4), (0.05, 0.2)
+    ),
+}
+"""What a diagram can be drawn over."""
+
+
+def _plain(value: float) -> float:
+    """A whole number as int, so that it can count something. Raises InputError for inf and nan."""
+    if not math.isfinite(value):
+        raise InputError(f"values of a knob: expected finite numbers, got {value}")
+    return int(value) if value == int(value) else value
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """A map over two knobs: their values, and the experiment in which they are set."""
+
+    x: str
+    y: str
+    x_values: tuple[float, ...]
+    y_values: tuple[float, ...]
+    experiment: ShiftConfig
+
+    @property
+    def name(self) -> str:
+        """How its files are called."""
+        return f"{self.x}-{self.y}"
+
+    def cells(self) -> list[tuple[float, float, ShiftConfig]]:
+        """Every pair of values and its experiment. Raises InputError for a value that the lab does not take."""
+        return [
+            (x, y, KNOBS[self.y].apply(KNOBS[self.x].apply(self.experiment, x), y))
+            for x in map(_plain, self.x_values)
+            for y in map(_plain, self.y_values)
+        ]
+
+
+def diagram(
+    x: str,
+    y: str,
+    mode: Mode,
+    experiment: ShiftConfig,
+    preset: Preset,
+    x_values: tuple[float, ...] = (),
+    y_values: tuple[float, ...] = (),
+) -> Diagram:
+    """The map over two knobs of an experiment, at the preset's values where none are given. Raises InputError for an
+    unknown knob, and for an experiment without "none" or without selection seeds, which the scores need.
+    """
+    for name in (x, y):
+        if name not in KNOBS:
+            raise InputError(f"knobs: {name!r} is not in the list; known: {', '.join(KNOBS)}")
+    if x == y:
+        raise InputError(f"knobs: expected two different ones, got {x} twice")
+    experiment = dataclasses.replace(experiment, mode=mode)
+    require_scores(experiment)
+    return Diagram(x, y, x_values or getattr(KNOBS[x], preset), y_values or getattr(KNOBS[y], preset), experiment)
+
+
+METHODS = (
+    "none",
+    "reverse_kl",
+    "forward_kl",
+    "correct_reverse_kl",
+    "correct_forward_kl",
+    "jensen_shannon",
+    "cokl",
+    "cokl_floor",
+)
+"""What competes for a cell: CoKL w/o term 2 is correct-only forward KL, and w/o term 1 no regularizer at all."""
+
+VARIANTS = ("cokl", "cokl_floor", "cokl_without_term1", "cokl_without_term2")
+"""What is no rival of CoKL's."""
+
+EXPERIMENTS: dict[Preset, ShiftConfig] = {
+    "paper": ShiftConfig(
+        methods=METHODS,
+        betas=(0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+        seeds=3,
+        selection_seeds=2,
+        steps=300,
+        eval_interval=300,
+    ),
+    "quick": ShiftConfig(
+        methods=METHODS, betas=(0.1, 0.3, 1.0), seeds=3, selection_seeds=1, steps=150, eval_interval=150
+    ),
+}
+EXPERIMENTS = {name: dataclasses.replace(config, kl_sweep_methods=()) for name, config in EXPERIMENTS.items()}
+"""What every cell trains: the lab with fewer steps, coefficients and seeds, and no KL-batch sweep."""
+
+
+def default_diagrams(experiment: ShiftConfig, preset: Preset) -> list[Diagram]:
+    """Reference correctness against correct modes in expectations, and overlap of the tasks against G in samples."""
+    return [
+        diagram("reference_correctness", "correct_modes", "exact", experiment, preset),
+        diagram("cluster_overlap", "group_size", "sampled", experiment, preset),
+    ]

@@ -1,0 +1,46 @@
+"""Training what is missing of the phase diagrams, and writing a table and a page for each."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pandas as pd
+
+from bandit.phase.config import Diagram
+from bandit.phase.report import render
+from bandit.phase.score import summarize
+from bandit.shift.plan import planned_runs, regularizer_code
+from bandit.shift.report import csv_text
+from bandit.shift.run import train_plans
+from bandit.shift.score import final
+from cokl.support.files import write_parquet, write_text
+from cokl.support.results_folder import open_folder
+
+
+def run(
+    diagrams: list[Diagram], folder: Path, jobs: int | None = None, progress: bool = True
+) -> dict[str, pd.DataFrame]:
+    """Train what is missing of every diagram and return a row per cell of each; see `summarize_cell`.
+
+    Writes FOLDER/NAME/phase.parquet, the last rows of all runs, FOLDER/NAME.csv, a row per cell, and FOLDER/NAME.md.
+    Raises InputError for unknown methods and for a folder that cannot be used.
+    """
+    found = {}
+    for diagram in diagrams:
+        plans = {f"{x:g}-{y:g}": (config, planned_runs(config)) for x, y, config in diagram.cells()}
+        home, (_, some_runs) = folder / diagram.name, next(iter(plans.values()))
+        code = {"device": "cpu", "regularizer_code": regularizer_code(some_runs)}
+        open_folder(home, {**dataclasses.asdict(diagram), **code})
+        tables = train_plans(plans, home, jobs, progress=progress)
+        places = {f"{x:g}-{y:g}": (x, y) for x, y, _ in diagram.cells()}
+        rows = pd.concat(
+            [final(table).assign(x=places[name][0], y=places[name][1]) for name, table in tables.items()],
+            ignore_index=True,
+        )
+        write_parquet(rows, home / "phase.parquet")
+        cells = summarize(rows)
+        write_text(csv_text(cells), folder / f"{diagram.name}.csv")
+        write_text(render(diagram, cells), folder / f"{diagram.name}.md")
+        found[diagram.name] = cells
+    return found

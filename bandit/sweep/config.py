@@ -1,0 +1,28 @@
+"""Configuration of the sweep (Appendix E.1): every regularizer at every coefficient; no heavy imports here."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from bandit.config import TrainingConfig
+from cokl.support.errors import InputError
+
+
+@dataclass(frozen=True)
+class SweepConfig(TrainingConfig):
+    """Which runs to train, and how."""
+
+
+PRESETS: dict[str, SweepConfig] = {
+    "paper": SweepConfig(),
+    "quick": SweepConfig(betas=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3), seeds=2, steps=400, eval_interval=50),
+}
+
+
+def preset(name: str, **changes: Any) -> SweepConfig:
+    """The configuration called `name`, "paper" or "quick", with some fields changed. Raises InputError if unknown."""
+    if name not in PRESETS:
+        raise InputError(f"preset: expected one of {', '.join(PRESETS)}, got {name!r}")
+    return dataclasses.replace(PRESETS[name], **changes)

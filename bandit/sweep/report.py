@@ -1,0 +1,48 @@
+"""The verdicts and the matched table of a sweep, as Markdown and for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pandas as pd
+
+from bandit.sweep.claims import judge
+from bandit.sweep.score import MATCHED_CORRECTNESS, final_rows, matched_table
+from cokl.support.statistics import markdown_table
+
+
+def render_markdown(table: pd.DataFrame) -> str:
+    """The verdicts and the matched table as a Markdown page."""
+    verdicts = pd.DataFrame(
+        [{"claim": claim.statement, "measured": claim.measured, "verdict": claim.verdict} for claim in judge(table)]
+    )
+    return (
+        f"# Controlled multi-solution experiment\n\n{_legend(table)}\n\n## Claims of the paper\n\n"
+        f"{markdown_table(verdicts)}\n## {_MATCHED_TITLE}\n\n{markdown_table(matched_table(table))}"
+    )
+
+
+def render_screen(table: pd.DataFrame) -> str:
+    """The same for a terminal: a paragraph per claim, then the matched table."""
+    claims = judge(table)
+    lines = [f"\nClaims of the paper: {sum(claim.verdict == 'held' for claim in claims)} of {len(claims)} held"]
+    if len(claims) < 2:
+        lines.append("(the others compare CoKL with another regularizer: sweep both)")
+    for claim in claims:
+        verdict = "held" if claim.verdict == "held" else claim.verdict.upper()
+        lines.append(textwrap.fill(claim.statement, 100, initial_indent=f"{verdict:13}", subsequent_indent=" " * 13))
+        lines.append(textwrap.fill(claim.measured, 100, initial_indent=" " * 15, subsequent_indent=" " * 15))
+    shown = matched_table(table)
+    shown.columns = [name.replace("_correct", "+") if name.startswith("cov") else name for name in shown.columns]
+    return "\n".join([*lines, "", _MATCHED_TITLE, shown.to_string(index=False), textwrap.fill(_legend(table), 110)])
+
+
+_MATCHED_TITLE = f"Final metrics at the coefficient whose correctness is closest to {MATCHED_CORRECTNESS}"
+
+
+def _legend(table: pd.DataFrame) -> str:
+    counts = f"Seeds: {table['seed'].nunique()}; steps: {final_rows(table)['step'].max()}."
+    return (
+        f"{counts} After a metric, ± is the standard deviation over seeds; "
+        "after a difference, the half-width of its 95% t-interval."
+    )

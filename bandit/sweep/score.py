@@ -1,0 +1,77 @@
+"""What a sweep's table says: final rows, and each method's coefficient at matched correctness.
+
+Assumption beyond the paper: a method's matched coefficient is the one whose mean final correctness over seeds is
+closest to 0.96; one coefficient per method, the same for all seeds.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from cokl import methods
+from cokl.support.errors import InputError
+from cokl.support.files import read_parquet
+from cokl.support.statistics import with_spread
+
+MATCHED_CORRECTNESS = 0.96
+
+method_label = partial(methods.label, own={"none": "No regularizer", "reference": "Reference"})
+"""How a method of the sweep's table is called in figures and tables."""
+
+
+def read_sweep(folder: Path) -> pd.DataFrame:
+    """The table of a finished sweep. Raises InputError if there is none."""
+    path = folder / "sweep.parquet"
+    if not path.is_file():
+        raise InputError(
+            f"no finished sweep in {folder}: {path.name} is not there; run cokl bandit sweep --out {folder}"
+        )
+    table = read_parquet(path)
+    missing = {"seed", "method", "beta", "step", "p_correct", "conditional_kl"} - set(table.columns)
+    if missing or not any(name.startswith("coverage_at_") for name in table.columns):
+        raise InputError(
+            f"{path} is no sweep table: {', '.join(sorted(missing)) or 'coverage_at_K'} is not among its columns"
+        )
+    return table
+
+
+def coverage_column(table: pd.DataFrame) -> str:
+    """The name of the coverage column under pi, such as "coverage_at_64"."""
+    return next(name for name in table.columns if name.startswith("coverage_at_") and not name.endswith("_correct"))
+
+
+def final_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each run's last step; the reference is left out."""
+    trained = table[table["method"] != "reference"]
+    return trained[trained["step"] == trained["step"].max()]
+
+
+def matched_coefficients(table: pd.DataFrame) -> dict[str, float]:
+    """For each regularized method, the coefficient whose mean final correctness is closest to 0.96."""
+    final = final_rows(table)
+    final = final[final["method"] != "none"]
+    correctness = final.groupby(["method", "beta"], sort=False)["p_correct"].mean()
+    distance = (correctness - MATCHED_CORRECTNESS).abs().reset_index()
+    best = distance.loc[distance.groupby("method", sort=False)["p_correct"].idxmin()]
+    return dict(zip(best["method"], best["beta"], strict=True))
+
+
+def matched_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """All evaluated steps of each method's matched coefficient."""
+    chosen = pd.DataFrame(matched_coefficients(table).items(), columns=["method", "beta"])
+    return chosen.merge(table, on=["method", "beta"])
+
+
+def matched_table(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per method at its matched coefficient (and without regularizer): final metrics as mean ± spread."""
+    final = final_rows(table)
+    rows = pd.concat([final[final["method"] == "none"], final_rows(matched_rows(table))])
+    metrics = [name for name in table.columns if name not in ("seed", "method", "beta", "step")]
+    lines = []
+    for (method, beta), group in rows.groupby(["method", "beta"], sort=False):
+        cells = {name: with_spread(group[name].mean(), group[name].std(), 4) for name in metrics}
+        lines.append({"method": method_label(str(method)), "beta": f"{beta:g}", **cells})
+    return pd.DataFrame(lines)

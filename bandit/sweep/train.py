@@ -1,0 +1,40 @@
+"""Training a stack of runs of one seed on the exact objective max E[Z - beta * D] (Appendix E.1)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+import torch
+
+from bandit.config import TrainingConfig
+from bandit.engine.environment import Stream
+from bandit.engine.exact import capture, evaluate, loss_gradient, objectives, require_finite
+from bandit.engine.networks import StackedMLP, Trainer
+from bandit.engine.reference import SeedTask, layer_sizes, minibatches
+from bandit.engine.runs import Run
+
+
+def train(config: TrainingConfig, task: SeedTask, runs: list[Run]) -> pd.DataFrame:
+    """Train `runs`, all of `task`'s seed, and return a row per run and evaluated step."""
+    mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
+    trainer = Trainer(mlp, config, config.learning_rate)
+    groups = objectives(runs, task.train)
+    batch = torch.zeros(config.batch_size, dtype=torch.int64, device=task.parameters.device)
+
+    def step() -> None:
+        trainer.step(task.train.inputs[batch][None], partial(loss_gradient, groups=groups, batch=batch))
+
+    take_step = capture(step, trainer) if batch.is_cuda else step
+    batches = minibatches(config, task.seed, Stream.RL_BATCHES)
+    frames = []
+    for done in range(config.steps + 1):
+        if done % config.eval_interval == 0 or done == config.steps:
+            metrics = evaluate(config, task, mlp)
+            require_finite(metrics, [(run.method, run.beta, run.seed) for run in runs], done)
+            identity = {"seed": task.seed, "method": [r.method for r in runs], "beta": [r.beta for r in runs]}
+            frames.append(pd.DataFrame({**identity, "step": done, **metrics}))
+        if done < config.steps:
+            batch.copy_(next(batches))
+            take_step()
+    return pd.concat(frames, ignore_index=True)

@@ -1,0 +1,31 @@
+"""Means with their intervals, how they are written, and Markdown tables."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+from scipy import stats
+
+
+def with_spread(value: float, spread: float, digits: int) -> str:
+    """ "value ± spread", or the value alone where a single seed leaves the spread unknown; never "-0.000"."""
+    return f"{value:z.{digits}f}" + (f" ± {spread:.{digits}f}" if math.isfinite(spread) else "")
+
+
+def mean_and_half_width(values: pd.Series) -> tuple[float, float]:
+    """Mean and half the width of its 95% t-interval; infinite for a single value."""
+    if len(values) < 2:
+        return float(values.mean()), float("inf")
+    return float(values.mean()), float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
+
+
+def markdown_table(frame: pd.DataFrame) -> str:
+    """A Markdown table with padded columns."""
+    rows = [list(frame.columns), *frame.astype(str).to_numpy().tolist()]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]]) + "\n"
