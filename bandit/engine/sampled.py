@@ -13,12 +13,13 @@ Nothing couples the runs: random numbers come from outside, shared by all runs, 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from cokl.groups import ResponseGroups, SurrogateConfig
+from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
 from cokl.grpo import GRPOConfig, group_advantages, grpo_loss
 from cokl.methods import Method
 from cokl.policy import Policy
@@ -118,22 +119,38 @@ def method_logit_gradient(
     cached: the reference's responses; rollout: the policy's, current or older; their G may differ. betas: (R,).
     Raises InputError for a regularizer without a sampled surrogate.
     """
+    streams = cached, rollout
+    actions = [responses.actions.expand(len(policy.logits), -1, -1) for responses in streams]
+    log_probs = [at(policy.log_probs, drawn) for drawn in actions]
     gradient = torch.zeros_like(policy.logits)
-    if method.regularizer is None:
-        return gradient
-    runs, batch = policy.logits.shape[:2]
+    for weight, drawn in zip(group_weights(method, log_probs, streams, betas, config), actions, strict=True):
+        if weight is not None:
+            gradient += likelihood_gradient(policy.probs, drawn, weight)
+    return gradient
+
+
+def group_weights(
+    method: Method, log_probs: Sequence[Tensor], streams: Sequence[Responses], betas: Tensor, config: SurrogateConfig
+) -> SurrogateWeights:
+    """Weights (R, B, G) on the log-likelihoods of both streams, coefficients (R,) included; None for an unused stream.
+
+    log_probs: (R, B, G) each, of the cached and the rollout responses under the current policy. Raises InputError for a
+    regularizer without a sampled surrogate.
+    """
+    runs, batch = log_probs[0].shape[:2]
     # The floor's gate averages over a batch of groups, so each run gets a call of its own.
     stacks = [slice(run, run + 1) for run in range(runs)] if method.floor else [slice(0, runs)]
+    found = []
     for stack in stacks:
-        log_probs, probs = policy.log_probs[stack], policy.probs[stack]
-        streams = [_stacked(responses, stack, len(log_probs)) for responses in (cached, rollout)]
-        groups = [_groups(log_probs, responses) for responses in streams]
+        groups = [_groups(*pair, stack) for pair in zip(log_probs, streams, strict=True)]
         coefficients = betas[stack].repeat_interleave(batch)[:, None]
-        weights = method.weights(groups[0], groups[1], coefficients, config)
-        for weight, responses in zip(weights, streams, strict=True):
-            if weight is not None:
-                gradient[stack] += likelihood_gradient(probs, responses.actions, weight.view(responses.actions.shape))
-    return gradient
+        found.append(method.weights(groups[0], groups[1], coefficients, config))
+    return SurrogateWeights(
+        *(
+            None if weights[0] is None else torch.cat(weights).view_as(current)
+            for weights, current in zip(zip(*found, strict=True), log_probs, strict=True)
+        )
+    )
 
 
 def likelihood_gradient(probs: Tensor, actions: Tensor, weights: Tensor) -> Tensor:
@@ -146,8 +163,16 @@ def likelihood_gradient(probs: Tensor, actions: Tensor, weights: Tensor) -> Tens
 
 def _grpo_weights(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig) -> Tensor:
     """(R, B, G): derivative of each group's -J_GRPO with respect to its responses' log-likelihoods (R, B, G)."""
-    current = log_probs.detach().flatten(0, 1)[..., None]
-    behavior = behavior_log_probs.expand_as(log_probs).flatten(0, 1)[..., None]
+    return grpo_token_weights(log_probs[..., None], behavior_log_probs[..., None], advantages, config)[..., 0]
+
+
+def grpo_token_weights(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig) -> Tensor:
+    """(R, B, G, T): derivative of each group's -J_GRPO with respect to its tokens' log-probabilities (R, B, G, T).
+
+    advantages: (R * B, G). All responses have T tokens.
+    """
+    current = log_probs.detach().flatten(0, 1)
+    behavior = behavior_log_probs.expand_as(log_probs).flatten(0, 1)
     with torch.enable_grad():
         current.requires_grad_()
         every_token = torch.ones_like(current, dtype=torch.bool)
@@ -156,21 +181,11 @@ def _grpo_weights(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Ten
     return weights.view_as(log_probs)
 
 
-def _groups(log_probs: Tensor, responses: Responses) -> ResponseGroups:
-    """The responses (R, B, G) as R * B groups under the current policy's log-probabilities (R, B, A)."""
-    tensors = (
-        at(log_probs, responses.actions),
-        responses.rewards,
-        responses.behavior_log_probs,
-        responses.reference_log_probs,
-    )
-    return ResponseGroups(*(tensor.flatten(0, 1) for tensor in tensors))
-
-
-def _stacked(responses: Responses, stack: slice, runs: int) -> Responses:
-    """The responses of some runs, repeated where all runs share them."""
-    tensors = (responses.actions, responses.rewards, responses.behavior_log_probs, responses.reference_log_probs)
-    return Responses(*(t.expand(runs, -1, -1) if t.shape[0] == 1 else t[stack] for t in tensors))
+def _groups(log_probs: Tensor, responses: Responses, stack: slice) -> ResponseGroups:
+    """The responses of some of the runs, log-probabilities (R, B, G), as groups of their own."""
+    known = (responses.rewards, responses.behavior_log_probs, responses.reference_log_probs)
+    tensors = (log_probs, *(tensor.expand_as(log_probs) for tensor in known))
+    return ResponseGroups(*(tensor[stack].flatten(0, 1) for tensor in tensors))
 
 
 def at(dense: Tensor, actions: Tensor) -> Tensor:
