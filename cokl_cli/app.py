@@ -18,11 +18,12 @@ from typing import Annotated, Any, Protocol
 import tyro
 
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
+from bandit.sequences.config import SEQUENCE_PRESETS
 from bandit.shift.config import SHIFT_PRESETS
 from bandit.sweep.config import PRESETS
 from cokl.support.errors import InputError
 from cokl_cli import llm
-from cokl_cli.bandit import Report, Sweep
+from cokl_cli.bandit import Report, Sequences, Sweep
 from cokl_cli.figures import (
     DrawnFiniteGroup,
     DrawnPhase,
@@ -76,12 +77,13 @@ def _parse(arguments: list[str]) -> Command:
         | named("report", Report)
         | named("shift", DrawnShift, default=DrawnShift(preset=preset, config=SHIFT_PRESETS[preset]))
         | named("phase", DrawnPhase)
+        | named("sequences", Sequences, default=Sequences(preset=preset, config=SEQUENCE_PRESETS[preset]))
         | named("finite-group", DrawnFiniteGroup, default=finite_group)
     )
 
     @dataclass(frozen=True)
     class Bandit:
-        """The controlled multi-solution experiment, the task-shift lab, and its phase diagrams."""
+        """The controlled multi-solution experiment, the labs around it, and their phase diagrams."""
 
         command: Annotated[labs, tyro.conf.arg(name="")]  # type: ignore[valid-type]
 

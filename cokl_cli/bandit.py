@@ -11,6 +11,7 @@ import tyro
 
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
 from bandit.finite_group.config import FiniteGroupConfig
+from bandit.sequences.config import SEQUENCE_PRESETS, SequenceConfig
 from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
 from bandit.sweep.config import PRESETS, SweepConfig
 from cokl.support.errors import InputError
@@ -108,11 +109,44 @@ class Shift:
         from bandit.shift.report import require_scores, summary, write
         from bandit.shift.run import shift
 
-        require_scores(self.config)
+        require_scores(self.config.methods, self.config.selection_seeds)
         table = shift(self.config, self.folder, self.jobs, self.backend)
         write(table, self.folder)
         print(summary(table))
         print(f"{len(table)} rows: {self.folder / 'shift.parquet'}; tables and verdicts: {self.folder / 'results.md'}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """The task shift with answers of many tokens, exactly and in samples: tables, and who forgets what. Resumes."""
+
+    preset: Literal["paper", "quick"] = "paper"
+    """Where all other defaults come from: Appendix E.3 in miniature, or a smaller lab that ends within 90 seconds."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder to save in and to resume from; runs/sequences-PRESET if not given."""
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Processes; one per core if not given."""
+    backend: Literal["loky", "ray"] = "loky"
+    """Processes of this machine, or a Ray cluster: the one RAY_ADDRESS names, or else one started here."""
+    config: Annotated[SequenceConfig, tyro.conf.arg(name="experiment")] = SEQUENCE_PRESETS["paper"]
+
+    @property
+    def folder(self) -> Path:
+        """Where results go."""
+        return self.out or Path("runs") / f"sequences-{self.preset}"
+
+    def run(self) -> int:
+        """Train what is missing, write the results, and say what was found and where it is."""
+        from bandit.sequences.report import summary, write
+        from bandit.sequences.run import sequences
+        from bandit.shift.report import require_scores
+
+        require_scores(self.config.methods, self.config.selection_seeds)
+        table = sequences(self.config, self.folder, self.jobs, self.backend)
+        write(table, self.config, self.folder)
+        print(summary(table, self.config))
+        print(f"\n{len(table)} rows: {self.folder / 'sequences.parquet'}; tables: {self.folder / 'results.md'}")
         return 0
 
 

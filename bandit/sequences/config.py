@@ -20,10 +20,11 @@ class SequenceConfig:
 
     mode: Literal["both", "exact", "sampled"] = "both"
     """Expectations over all responses, sampled groups of them, or both one after the other."""
-    methods: Names = METHODS
-    """What to train: names that `cokl.methods.get` knows; "none" is GRPO w/o KL. A method whose expectations no
+    methods: Names = tuple(name for name in METHODS if name not in ("entropy", "cokl_without_term2"))
+    """What to train: names that `cokl.methods.get` knows; "none" is GRPO w/o KL. CoKL w/o term 2 is left out of the
+    defaults, for its gradient is correct-only forward KL's. A method whose expectations no
     recursion gives (Jensen-Shannon) is trained in samples only, unless the responses are few enough to list."""
-    betas: Coefficients = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+    betas: Coefficients = (0.01, 0.03, 0.1, 0.3, 1.0)
     """Coefficients of every regularizer; each method's best one is chosen on the selection seeds."""
     seeds: int = 5
     """Reported seeds, from first_seed on; each draws its own tasks, inputs, initialisation, buffer and minibatches."""
@@ -31,18 +32,24 @@ class SequenceConfig:
     """The first reported seed: other seeds repeat the experiment with everything random drawn anew."""
     selection_seeds: int = assumption(2, "the luck in the choice of each method's coefficient")
     """Further seeds, 1000 to 1000 + N - 1, on which coefficients are chosen and nothing is reported."""
-    length: int = assumption(12, "the ratio of sums over tokens (Eq. 13) to the token means of GRPO's loss grows with it")
+    length: int = assumption(
+        12, "the ratio of sums over tokens (Eq. 13) to the token means of GRPO's loss grows with it"
+    )
     """T, tokens of a response."""
     symbols: int = assumption(8, "more symbols make more correct responses")
     """V, symbols that a token can be."""
-    states: int = assumption(3, "one makes the last token all that a policy needs to know")
+    states: int = assumption(2, "one makes the last token all that a policy needs to know")
     """States of the automaton that decides correctness, besides the one that rejects. The policy does not see them."""
-    forbidden: int = assumption(1, "with the length, how rare correct responses are: (1 - forbidden / symbols)^length")
+    forbidden: int = assumption(
+        4, "with the length, how rare correct responses are: (1 - forbidden / symbols)^length of uniform ones"
+    )
     """Symbols that each state forbids; a response that uses none is correct."""
-    concentration: float = assumption(4.0, "a smaller one makes the first policy prefer fewer responses")
-    """Concentration of the Dirichlet distribution that each cluster's next-token probabilities are drawn from."""
+    concentration: float = assumption(8.0, "a smaller one makes the first policy prefer fewer responses")
+    """Concentration of the Dirichlet distribution that each cluster's next-token probabilities are drawn from. The base
+    model is pretrained on them given that the response is correct."""
     token_reduction: Literal["sum", "mean"] = assumption(
-        "sum", "'mean' makes every coefficient smaller by the length; GRPO's loss is a token mean (Eq. 3) in either case"
+        "sum",
+        "'mean' makes every coefficient smaller by the length; GRPO's loss is a token mean (Eq. 3) in either case",
     )
     """Whether what a method adds sums log-likelihoods over the tokens of a response, as Eq. 13 does, or averages them."""
     clusters: int = assumption(12, "more clusters leave less of the network to each")
@@ -55,9 +62,9 @@ class SequenceConfig:
     """Training prompts of either task."""
     test_inputs: int = assumption(120, "noise of the metrics")
     """Test prompts of either task, on which metrics are averaged."""
-    steps: int = assumption(300, "more steps forget more")
+    steps: int = assumption(200, "more steps forget more")
     """Optimizer steps on the new task, one on each batch of rollouts."""
-    eval_interval: int = 60
+    eval_interval: int = 50
     """Steps between evaluations; the first and the last step are always evaluated."""
     batch_size: int = assumption(16, "noise of the gradients")
     """New-task prompts per step."""
@@ -73,13 +80,13 @@ class SequenceConfig:
     """k of pass@k, the chance that one of k independent responses is correct."""
     hidden: tuple[int, ...] = assumption((64, 64), "wider networks interfere less")
     """Widths of the MLP's hidden layers, which end in Tanh. It reads the prompt, the position and the last token."""
-    pretrain_steps: int = assumption(400, "how closely the first policy matches the clusters' own distributions")
+    pretrain_steps: int = assumption(1000, "how correct the first policy is")
     """Soft-label cross-entropy steps on both tasks, every context alike."""
     pretrain_batch_size: int = assumption(32, "noise of pretraining only")
     """Prompts of both tasks together per pretraining step."""
-    prior_steps: int = assumption(150, "more steps make the reference more correct and less diverse")
+    prior_steps: int = assumption(40, "more steps make the reference more correct and less diverse")
     """Exact-mode RL steps on the prior task, without a regularizer, that make the base model."""
-    learning_rate: float = assumption(2e-3, "with the number of steps, how far training goes and how much is forgotten")
+    learning_rate: float = assumption(1e-3, "with the number of steps, how far training goes and how much is forgotten")
     """Adam's learning rate in all three phases; there is no weight decay."""
     max_gradient_norm: float = assumption(1.0, "bounds the first steps; Adam's scale does not depend on it later")
     """Each run's gradient is clipped to this norm."""
@@ -155,6 +162,12 @@ _COUNTS = (
 SEQUENCE_PRESETS: dict[str, SequenceConfig] = {
     "paper": SequenceConfig(),
     "quick": SequenceConfig(
-        betas=(0.01, 0.1, 1.0), seeds=2, selection_seeds=1, length=6, symbols=6, steps=100, eval_interval=50
+        methods=("none", "reverse_kl", "correct_forward_kl", "cokl", "cokl_without_term1"),
+        betas=(0.01, 0.1, 1.0),
+        seeds=2,
+        selection_seeds=1,
+        length=8,
+        steps=100,
+        pretrain_steps=500,
     ),
 }

@@ -90,7 +90,7 @@ def _family(config: SequenceConfig, seed: int) -> Family:
     parameters = [config.concentration / config.symbols] * config.symbols
     by_last_token = torch.from_numpy(rng.dirichlet(parameters, size=(config.clusters, config.symbols + 1)))
     later = by_last_token[:, 1:].repeat(1, config.length - 1, 1)
-    table = torch.cat([by_last_token[:, :1], later], dim=1)
+    table = _given_correct(torch.cat([by_last_token[:, :1], later], dim=1), automata)
     rng = environment_generator(seed, Stream.INPUTS)
 
     def drawn(count: int) -> tuple[Prompts, Tensor]:
@@ -101,6 +101,17 @@ def _family(config: SequenceConfig, seed: int) -> Family:
 
     train, clusters = drawn(config.train_inputs)
     return Family(train, drawn(config.test_inputs)[0], table[clusters].float())
+
+
+def _given_correct(table: Tensor, automata: Automata) -> Tensor:
+    """(C, S, V): next-token probabilities `table` given that the response will be correct.
+
+    They depend on the automaton's state; a context has their mean over how often each state is there. A context that no
+    correct response visits keeps its own.
+    """
+    visits = SequencePolicy(table.log()[None], automata).correct.visits[:, :, 0].permute(2, 0, 1)
+    visited = visits.sum(-1, keepdim=True)
+    return torch.where(visited > 0, visits / visited, table)
 
 
 @dataclass(frozen=True)

@@ -148,9 +148,7 @@ def rl_prompts(
         yield prompts[chosen], torch.from_numpy(numbers)
 
 
-def buffer_prompts(
-    config: SequenceConfig, buffer: Buffer, seed: int, size: int
-) -> Iterator[tuple[Buffer, Tensor]]:
+def buffer_prompts(config: SequenceConfig, buffer: Buffer, seed: int, size: int) -> Iterator[tuple[Buffer, Tensor]]:
     """Endless minibatches of `size` prompts of the buffer, drawn with replacement; the same for all coefficients."""
     rng, uniforms = (random_generator(seed, stream) for stream in (ShiftStream.KL_BATCHES, ShiftStream.KL_ROLLOUTS))
     while True:
@@ -245,5 +243,7 @@ def _averages(
 def base_rows(config: SequenceConfig, task: SequenceTask) -> pd.DataFrame:
     """The base model's metrics, a row per mode; its buffer is the whole one."""
     metrics = evaluate(config, task, task.buffer, StackedMLP(layer_sizes(config), task.parameters[None]))
-    identity = [{"seed": task.seed, "mode": mode, "method": "base", "beta": 0.0, "kl_prompts": 0} for mode in config.modes]
+    identity = [
+        {"seed": task.seed, "mode": mode, "method": "base", "beta": 0.0, "kl_prompts": 0} for mode in config.modes
+    ]
     return pd.DataFrame(identity).assign(step=0, **{name: values[0] for name, values in metrics.items()})

@@ -128,9 +128,7 @@ def train_plans(
             frames[name].append(lab.base_rows(plans[name][0], seed, base))
     for name, _, path in chunks:
         frames[name].append(read_parquet(path))
-    return {
-        name: _in_order(pd.concat(frames[name], ignore_index=True), *plans[name], lab.columns) for name in plans
-    }
+    return {name: _in_order(pd.concat(frames[name], ignore_index=True), *plans[name], lab.columns) for name in plans}
 
 
 def _chunk_name(run: ShiftRun) -> str:
