@@ -124,9 +124,22 @@ def surrogate_loss(
     """
     terms = []
     for name, weight, groups in zip(SurrogateWeights._fields, weights, (reference, rollout), strict=True):
-        if weight is None:
-            continue
-        if groups is None:
-            raise ValueError(f"{name}: this regularizer needs {name} groups")
-        terms.append((weight * groups.log_probs).sum(-1).mean())
+        if weight is not None:
+            terms.append(row_surrogate_loss(weight, required(groups, name).log_probs) / len(weight))
     return torch.stack(terms).sum()
+
+
+def row_surrogate_loss(weights: Tensor, log_probs: Tensor) -> Tensor:
+    """`surrogate_loss` of rows, a scalar: the sum of sg(weight) * sequence log-likelihood (Eqs. 12 and 17).
+
+    weights, log_probs: of one shape, any. A sum over rows is exact under any split, so this is what the simulator
+    differentiates stack by stack and VeRL's actor micro-batch by micro-batch; a mean over groups is in the weights.
+    """
+    return (weights.detach() * log_probs).sum()
+
+
+def required(groups: ResponseGroups | None, stream: str) -> ResponseGroups:
+    """`groups`, which a regularizer weights. Raises ValueError naming the stream if they are missing."""
+    if groups is None:
+        raise ValueError(f"{stream}: this regularizer needs {stream} groups")
+    return groups

@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from cokl import regularizers
 from cokl.floor import floor_logit_gradient, sampled_floor_weights
-from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
+from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, required
 from cokl.policy import Policy
-from cokl.regularizers.base import Regularizer
+from cokl.regularizers.base import Regularizer, Stream
 from cokl.support.errors import InputError
 
 UNREGULARIZED = ("none", "grpo")
@@ -45,26 +46,24 @@ class Method:
         """Whether its buffer leaves out prompts without a correct reference response (E.3)."""
         return self.regularizer is not None and (self.regularizer.conditional or self.floor > 0)
 
-    def streams(self) -> tuple[str, ...]:
-        """Which responses it weights: any of "reference" (cached) and "rollout" (fresh), in this order.
+    def streams(self) -> tuple[Stream, ...]:
+        """Which responses it weights or looks at: any of "reference" (cached) and "rollout" (fresh), in this order.
 
-        Raises InputError for a regularizer without a sampled surrogate.
+        The floor takes both, since its gate compares them. Raises InputError for a regularizer without a sampled
+        surrogate.
         """
         if self.regularizer is None:
             return ()
-        weights = self.weights(_probe(), _probe(), 1.0, SurrogateConfig())
-        return tuple(stream for stream in SurrogateWeights._fields if getattr(weights, stream) is not None)
+        if not self.regularizer.streams:
+            raise InputError(
+                f"{self.name}: this regularizer has no sampled surrogate; define surrogate_weights and declare streams"
+            )
+        return get_args(Stream) if self.floor else self.regularizer.streams
 
-    def needs_reference_log_probs(self) -> bool:
-        """Whether its weights compare rollouts with the reference policy."""
-        if "rollout" not in self.streams():
-            return False
-        rollout = _probe(reference_log_probs=None)
-        try:
-            self.weights(_probe(), rollout, 1.0, SurrogateConfig())
-        except ValueError:
-            return True
-        return False
+    @property
+    def compares_with_reference(self) -> bool:
+        """Whether its sampled surrogate needs the rollouts' log-likelihoods under the reference."""
+        return self.regularizer is not None and self.regularizer.compares_with_reference
 
     def weights(
         self,
@@ -81,14 +80,11 @@ class Method:
         """
         if self.regularizer is None:
             return SurrogateWeights(None, None)
+        self.streams()  # raises where there is no surrogate
         weights = self.regularizer.surrogate_weights(reference, rollout, config)
-        if weights is None:
-            raise InputError(f"{self.name}: this regularizer has no sampled surrogate; define surrogate_weights")
         summands = [SurrogateWeights(*(None if weight is None else beta * weight for weight in weights))]
         if self.floor:
-            if reference is None or rollout is None:
-                raise ValueError("the correctness floor needs reference and rollout groups")
-            pull = sampled_floor_weights(reference, rollout)
+            pull = sampled_floor_weights(required(reference, "reference"), required(rollout, "rollout"))
             summands.append(SurrogateWeights(*(None if weight is None else self.floor * weight for weight in pull)))
         return SurrogateWeights(*(_sum(stream) for stream in zip(*summands, strict=True)))
 
@@ -139,11 +135,3 @@ def label(name: str, own: Mapping[str, str] = MappingProxyType({})) -> str:
 def _sum(weights: Iterable[Tensor | None]) -> Tensor | None:
     present = [weight for weight in weights if weight is not None]
     return torch.stack(present).sum(0) if present else None
-
-
-_DEFAULT = torch.tensor([[-1.5, -2.5]])
-
-
-def _probe(reference_log_probs: Tensor | None = _DEFAULT) -> ResponseGroups:
-    """A group of one correct and one incorrect response, to see what a method asks for."""
-    return ResponseGroups(torch.tensor([[-1.0, -2.0]]), torch.tensor([[1, 0]]), None, reference_log_probs)

@@ -16,6 +16,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+_Axis = int | slice | list[int] | Tensor | None
+Index = _Axis | tuple[_Axis, ...]
+"""What selects along leading axes."""
+
 
 def expectation(probs: Tensor, values: Tensor) -> Tensor:
     """Sum of `probs * values` over the last axis, where a zero probability silences any value, infinite or NaN."""
@@ -62,7 +66,7 @@ class CorrectSet:
         valid = torch.arange(largest, device=mask.device) < sizes[..., None]
         return cls(actions, None if bool(valid.all()) else valid, mask.shape[-1])
 
-    def __getitem__(self, index) -> CorrectSet:
+    def __getitem__(self, index: Index) -> CorrectSet:
         """Select contexts by indexing the leading axes."""
         return CorrectSet(self.actions[index], None if self.valid is None else self.valid[index], self.num_actions)
 
@@ -119,7 +123,7 @@ class Policy:
         policy.__dict__["log_probs"] = log_probs
         return policy
 
-    def __getitem__(self, index) -> Policy:
+    def __getitem__(self, index: Index) -> Policy:
         """Select along the leading axes of the logits; the correct sets must have the same leading axes."""
         return Policy(self.logits[index], self.correct[index])
 

@@ -49,7 +49,8 @@ def recovery(mass: float | FloatArray, group_size: int | FloatArray) -> FloatArr
         log_incorrect = np.log1p(-np.where(rare, 0.5, mass))
     tail = (weights / -np.expm1(log_incorrect[..., None] - nodes / (group_size[..., None] + 1))).sum(-1)
     many = np.exp((group_size + 1) * log_incorrect) / (group_size + 1) * tail
-    return np.where(rare, few, many)
+    result: FloatArray = np.where(rare, few, many)
+    return result
 
 
 def recovery_derivative(mass: float | FloatArray, group_size: int | FloatArray) -> FloatArray:

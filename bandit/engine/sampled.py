@@ -1,7 +1,8 @@
 """Logit gradients of the sampled surrogates (Eqs. 1-4 and 11-17) for stacked runs whose responses are single actions.
 
-The weights come from `cokl`: `grpo_loss`, `group_advantages` and `Method.weights`, the functions that an LLM trainer
-minimises. A response is one token, so a weighted log-likelihood has the logit gradient sum_j w_j (onehot(y_j) - pi).
+The losses come from `cokl`: `grpo_loss`, and `row_surrogate_loss` with the weights of `Method.weights`, the functions
+that an LLM trainer minimises. A response is one token, so a weighted log-likelihood has the logit gradient
+sum_j w_j (onehot(y_j) - pi).
 
 Assumption beyond the paper: GRPO's counterpart in expectations keeps its group size. Each action is weighted by its
 probability and by the mean advantage that it has in a group of G whose other responses are drawn at random.
@@ -13,13 +14,14 @@ Nothing couples the runs: random numbers come from outside, shared by all runs, 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
+from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, row_surrogate_loss
 from cokl.grpo import GRPOConfig, group_advantages, grpo_loss
 from cokl.methods import Method
 from cokl.policy import Policy
@@ -123,19 +125,20 @@ def method_logit_gradient(
     actions = [responses.actions.expand(len(policy.logits), -1, -1) for responses in streams]
     log_probs = [at(policy.log_probs, drawn) for drawn in actions]
     gradient = torch.zeros_like(policy.logits)
-    for weight, drawn in zip(group_weights(method, log_probs, streams, betas, config), actions, strict=True):
-        if weight is not None:
-            gradient += likelihood_gradient(policy.probs, drawn, weight)
+    for slopes, drawn in zip(surrogate_slopes(method, log_probs, streams, betas, config), actions, strict=True):
+        if slopes is not None:
+            gradient += likelihood_gradient(policy.probs, drawn, slopes)
     return gradient
 
 
-def group_weights(
+def surrogate_slopes(
     method: Method, log_probs: Sequence[Tensor], streams: Sequence[Responses], betas: Tensor, config: SurrogateConfig
 ) -> SurrogateWeights:
-    """Weights (R, B, G) on the log-likelihoods of both streams, coefficients (R,) included; None for an unused stream.
+    """Derivative of the surrogate of all that `method` adds, coefficients (R,) included: (R, B, G) for either stream.
 
-    log_probs: (R, B, G) each, of the cached and the rollout responses under the current policy. Raises InputError for a
-    regularizer without a sampled surrogate.
+    It is with respect to the log-likelihoods; None for a stream that the method does not weight.
+    log_probs: (R, B, G) each, of the cached and the rollout responses under the current policy.
+    Raises InputError for a regularizer without a sampled surrogate.
     """
     runs, batch = log_probs[0].shape[:2]
     # The floor's gate averages over a batch of groups, so each run gets a call of its own.
@@ -145,12 +148,12 @@ def group_weights(
         groups = [_groups(*pair, stack) for pair in zip(log_probs, streams, strict=True)]
         coefficients = betas[stack].repeat_interleave(batch)[:, None]
         found.append(method.weights(groups[0], groups[1], coefficients, config))
-    return SurrogateWeights(
-        *(
-            None if weights[0] is None else torch.cat(weights).view_as(current)
-            for weights, current in zip(zip(*found, strict=True), log_probs, strict=True)
-        )
-    )
+    slopes = []
+    for weights, current in zip(zip(*found, strict=True), log_probs, strict=True):
+        present = [weight for weight in weights if weight is not None]
+        loss = partial(row_surrogate_loss, torch.cat(present).view_as(current)) if present else None
+        slopes.append(None if loss is None else _derivative(loss, current))
+    return SurrogateWeights(*slopes)
 
 
 def likelihood_gradient(probs: Tensor, actions: Tensor, weights: Tensor) -> Tensor:
@@ -163,22 +166,28 @@ def likelihood_gradient(probs: Tensor, actions: Tensor, weights: Tensor) -> Tens
 
 def _grpo_weights(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig) -> Tensor:
     """(R, B, G): derivative of each group's -J_GRPO with respect to its responses' log-likelihoods (R, B, G)."""
-    return grpo_token_weights(log_probs[..., None], behavior_log_probs[..., None], advantages, config)[..., 0]
+    return grpo_token_slopes(log_probs[..., None], behavior_log_probs[..., None], advantages, config)[..., 0]
 
 
-def grpo_token_weights(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig) -> Tensor:
+def grpo_token_slopes(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig) -> Tensor:
     """(R, B, G, T): derivative of each group's -J_GRPO with respect to its tokens' log-probabilities (R, B, G, T).
 
     advantages: (R * B, G). All responses have T tokens.
     """
-    current = log_probs.detach().flatten(0, 1)
     behavior = behavior_log_probs.expand_as(log_probs).flatten(0, 1)
-    with torch.enable_grad():
-        current.requires_grad_()
+
+    def summed(current: Tensor) -> Tensor:
         every_token = torch.ones_like(current, dtype=torch.bool)
-        summed = grpo_loss(current, behavior, advantages, every_token, config) * current.shape[0]
-        (weights,) = torch.autograd.grad(summed, current)
-    return weights.view_as(log_probs)
+        return grpo_loss(current, behavior, advantages, every_token, config) * current.shape[0]
+
+    return _derivative(summed, log_probs.flatten(0, 1)).view_as(log_probs)
+
+
+def _derivative(loss: Callable[[Tensor], Tensor], log_probs: Tensor) -> Tensor:
+    """The derivative of a scalar loss with respect to each log-likelihood, in their shape."""
+    with torch.enable_grad():
+        current = log_probs.detach().requires_grad_()
+        return torch.autograd.grad(loss(current), current)[0]
 
 
 def _groups(log_probs: Tensor, responses: Responses, stack: slice) -> ResponseGroups:

@@ -51,7 +51,7 @@ class SequenceConfig:
         "sum",
         "'mean' makes every coefficient smaller by the length; GRPO's loss is a token mean (Eq. 3) in either case",
     )
-    """Whether what a method adds sums log-likelihoods over the tokens of a response, as Eq. 13 does, or averages them."""
+    """Whether what a method adds sums log-likelihoods over a response's tokens, as Eq. 13 does, or averages them."""
     clusters: int = assumption(12, "more clusters leave less of the network to each")
     """Latent problem clusters of either task; each has an automaton of its own."""
     input_dim: int = assumption(16, "fewer dimensions bring clusters closer together")

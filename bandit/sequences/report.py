@@ -23,8 +23,8 @@ _CAPTIONS = {
     "Setting best: the coefficient with the highest Overall on the selection seeds; matched: the one whose adaptation "
     f"there is closest to {scores.MATCHED_ADAPTATION:g}. Note: edge, the coefficient is the smallest or largest of its "
     f"grid; missed, adaptation is more than {scores.MATCH_TOLERANCE:g} points from the target.",
-    "raw": "Unnormalized: accuracy and pass@k, which depends on each prompt's accuracy only; D_KL(base+ || policy+) and "
-    "the entropy of the correct answers, in nats, on the prior task.",
+    "raw": "Unnormalized: accuracy and pass@k, which depends on each prompt's accuracy only; D_KL(base+ || policy+) "
+    "and the entropy of the correct answers, in nats, on the prior task.",
     "equal_adaptation": f"Where adaptation is {scores.MATCHED_ADAPTATION:g}, interpolated between two neighbouring "
     "coefficients; methods that never pass it are left out.",
     "leads": "CoKL less each other method there, paired by seed. Retention in points; pass@k as a probability; "
@@ -98,8 +98,8 @@ def primary(table: pd.DataFrame) -> str:
 def _setting(table: pd.DataFrame, config: SequenceConfig) -> str:
     counts = table.groupby("role")["seed"].nunique()
     return (
-        f"Responses of {config.length} tokens over {config.symbols} symbols; k = {config.pass_draws}; the regularizer is "
-        f"a {config.token_reduction} over tokens. Reported seeds: {counts['report']} from {config.first_seed} on; "
+        f"Responses of {config.length} tokens over {config.symbols} symbols; k = {config.pass_draws}; the regularizer "
+        f"is a {config.token_reduction} over tokens. Reported seeds: {counts['report']} from {config.first_seed} on; "
         f"selection seeds: {counts['selection']}. After a value, ± is the half-width of its 95% t-interval."
     )
 

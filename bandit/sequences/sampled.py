@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bandit.engine.sampled import Responses, draw_actions, group_weights, grpo_token_weights
+from bandit.engine.sampled import Responses, draw_actions, grpo_token_slopes, surrogate_slopes
 from bandit.sequences.recursions import SequencePolicy, positions, token_places
 from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig, group_advantages
@@ -19,7 +19,7 @@ from cokl.methods import Method
 
 
 def draw(policy: SequencePolicy, reference: SequencePolicy, uniforms: Tensor) -> Responses:
-    """G independent responses (R, B, G, T) of each run to each prompt, token by token, by inversion of the cumulated pi.
+    """G independent responses of each run to each prompt, (R, B, G, T), token by token from the cumulated pi.
 
     uniforms: (B, G, T) float64 in [0, 1). Runs that share them draw the same tokens where their policies agree.
     """
@@ -51,7 +51,7 @@ def grpo_gradient(policy: SequencePolicy, rollout: Responses, config: GRPOConfig
     """(S, V, R, B): logit gradient of each prompt's -J_GRPO (Eqs. 1-4), whose tokens count 1 / T each."""
     log_probs = token_log_probs(policy, rollout.actions)
     advantages = group_advantages(rollout.rewards.flatten(0, 1), config)
-    return likelihood_gradient(policy, rollout.actions, grpo_token_weights(log_probs, log_probs, advantages, config))
+    return likelihood_gradient(policy, rollout.actions, grpo_token_slopes(log_probs, log_probs, advantages, config))
 
 
 def method_gradient(
@@ -63,12 +63,12 @@ def method_gradient(
     """
     streams = cached, rollout
     log_probs = [token_log_probs(policy, responses.actions).sum(-1) for responses in streams]
-    weights = group_weights(method, log_probs, streams, betas, SurrogateConfig())
+    found = surrogate_slopes(method, log_probs, streams, betas, SurrogateConfig())
     total = torch.zeros_like(policy.probs)
-    for weight, responses in zip(weights, streams, strict=True):
-        if weight is not None:
+    for slopes, responses in zip(found, streams, strict=True):
+        if slopes is not None:
             tokens = responses.actions
-            total += likelihood_gradient(policy, tokens, weight[..., None].expand(-1, -1, -1, tokens.shape[-1]))
+            total += likelihood_gradient(policy, tokens, slopes[..., None].expand(-1, -1, -1, tokens.shape[-1]))
     return total
 
 

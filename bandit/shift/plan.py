@@ -58,10 +58,7 @@ def kl_prompts(groups: int, method: Method) -> int:
     """
     if method.regularizer is None:
         return 0
-    try:
-        streams = len(method.streams())
-    except InputError:
-        streams = 1
+    streams = len(method.streams()) if method.regularizer.streams else 1
     return max(1, groups // streams)
 
 

@@ -9,6 +9,7 @@ import ast
 import importlib
 import pkgutil
 from collections.abc import Iterable
+from importlib.metadata import entry_points
 
 from cokl.regularizers.base import Regularizer
 from cokl.support.errors import InputError
@@ -29,6 +30,11 @@ def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
         raise ValueError(
             f"{regularizer_class.__name__}.name: expected an identifier other than 'none' and 'reference', "
             f"got {regularizer_class.name!r}"
+        )
+    if not regularizer_class.streams and regularizer_class.surrogate_weights is not Regularizer.surrogate_weights:
+        raise ValueError(
+            f"{regularizer_class.__name__}.streams: expected the streams that surrogate_weights weights, "
+            'of "reference" and "rollout"'
         )
     _registry[regularizer_class.name] = regularizer_class()
     return regularizer_class
@@ -73,5 +79,7 @@ def names() -> list[str]:
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
+for _plug_in in entry_points(group="cokl.regularizers"):  # of other packages, each a registered class or its module
+    _plug_in.load()
 
 __all__ = ["Regularizer", "get", "names", "register", "with_options"]

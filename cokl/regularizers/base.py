@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from cokl.log_linear import LogLinear
 from cokl.policy import Policy
 from cokl.support.errors import InputError
 
+Stream = Literal["reference", "rollout"]
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -27,11 +28,16 @@ class Regularizer:
     label: how it is called in figures.
     conditional: it compares correctness-conditioned distributions, so prompts without a correct reference response are
         filtered from its buffer (E.3).
+    streams: which responses its sampled surrogate weights, of "reference" (drawn from pi_ref, cached) and "rollout"
+        (drawn from the current policy), in this order; empty where no surrogate is known.
+    compares_with_reference: its surrogate needs the rollouts' log-likelihoods under the reference.
     """
 
     name: ClassVar[str]
     label: ClassVar[str]
     conditional: ClassVar[bool] = False
+    streams: ClassVar[tuple[Stream, ...]] = ()
+    compares_with_reference: ClassVar[bool] = False
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         """Exact value in nats for each context, shape (...): summed over the action axis, not over contexts."""
@@ -53,14 +59,14 @@ class Regularizer:
 
     def surrogate_weights(
         self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig
-    ) -> SurrogateWeights | None:
-        """Stop-gradient weights of the sampled surrogate (Eqs. 11 and 17), or None where no surrogate is known.
+    ) -> SurrogateWeights:
+        """Stop-gradient weights of the sampled surrogate (Eqs. 11 and 17), for a class that declares `streams`.
 
         reference: groups drawn from pi_ref; rollout: groups drawn from the behaviour policy. A regularizer that uses
         only one of the two ignores the other and returns None for it. Weights carry their sign: minimising
-        `surrogate_loss` minimises the regularizer.
+        `surrogate_loss` minimises the regularizer. Raises ValueError for groups that it needs and that are missing.
         """
-        return None
+        raise NotImplementedError
 
     def optimal_mass(
         self, q: float | FloatArray, beta: float | FloatArray, correct_fraction: float | FloatArray | None = None

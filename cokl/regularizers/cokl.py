@@ -9,12 +9,13 @@ Population optimum (Theorem 1): Z* = 1 with pi+ = pi_ref+, for every q and beta.
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from cokl.groups import SurrogateWeights, reference_weights, rollout_weights
+from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, reference_weights, required, rollout_weights
 from cokl.log_linear import LogLinear
-from cokl.policy import expectation
+from cokl.policy import Policy, expectation
 from cokl.regularizers import register
-from cokl.regularizers.base import Regularizer, certain_mass
+from cokl.regularizers.base import FloatArray, Regularizer, certain_mass
 
 
 @register
@@ -24,19 +25,24 @@ class CoKL(Regularizer):
     name = "cokl"
     label = "CoKL"
     conditional = True
+    streams = ("reference", "rollout")
 
-    def value(self, policy, reference):
+    def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(reference.conditional_probs, reference.conditional_log_probs - policy.conditional_log_probs)
 
-    def log_linear(self):
+    def log_linear(self) -> LogLinear:
         return LogLinear("reference_given_correct", policy=-1, reference=1, log_mass=1, log_reference_mass=-1)
 
-    def logit_gradient(self, policy, reference):
+    def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         dense = torch.zeros_like(policy.logits)
         return policy.correct.add_to(dense, policy.conditional_probs - reference.conditional_probs)
 
-    def surrogate_weights(self, reference, rollout, config):
+    def surrogate_weights(
+        self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig
+    ) -> SurrogateWeights:
+        reference = required(reference, "reference")
+        rollout = required(rollout, "rollout")
         return SurrogateWeights(-reference_weights(reference), rollout_weights(rollout, config.epsilon_is))
 
-    def _optimal_mass(self, q, beta, correct_fraction):
+    def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:
         return certain_mass(q, beta)

@@ -7,10 +7,13 @@ every beta > 0. For beta < 1 there is besides a local maximum at Z = 1, with the
 
 from __future__ import annotations
 
-from cokl.groups import SurrogateWeights, rollout_weights
+from torch import Tensor
+
+from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, required, rollout_weights
 from cokl.log_linear import LogLinear
+from cokl.policy import Policy
 from cokl.regularizers import register
-from cokl.regularizers.base import Regularizer, certain_mass
+from cokl.regularizers.base import FloatArray, Regularizer, certain_mass
 
 
 @register
@@ -20,18 +23,22 @@ class CoKLWithoutTerm1(Regularizer):
     name = "cokl_without_term1"
     label = "CoKL w/o term 1"
     conditional = True
+    streams = ("rollout",)
 
-    def value(self, policy, reference):
+    def value(self, policy: Policy, reference: Policy) -> Tensor:
         return policy.log_mass.masked_fill(policy.correct.sizes == 0, 0)
 
-    def log_linear(self):
+    def log_linear(self) -> LogLinear:
         return LogLinear(log_mass=1)
 
-    def logit_gradient(self, policy, reference):
+    def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         return policy.log_mass_logit_gradient()
 
-    def surrogate_weights(self, reference, rollout, config):
+    def surrogate_weights(
+        self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig
+    ) -> SurrogateWeights:
+        rollout = required(rollout, "rollout")
         return SurrogateWeights(None, rollout_weights(rollout, config.epsilon_is))
 
-    def _optimal_mass(self, q, beta, correct_fraction):
+    def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:
         return 0 * certain_mass(q, beta)

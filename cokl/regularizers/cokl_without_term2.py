@@ -6,8 +6,10 @@ optimum; the paper's Table 2 repeats that method's figures.
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from cokl.log_linear import LogLinear
-from cokl.policy import expectation
+from cokl.policy import Policy, expectation
 from cokl.regularizers import register
 from cokl.regularizers.correct_forward_kl import CorrectForwardKL
 
@@ -19,8 +21,8 @@ class CoKLWithoutTerm2(CorrectForwardKL):
     name = "cokl_without_term2"
     label = "CoKL w/o term 2"
 
-    def value(self, policy, reference):
+    def value(self, policy: Policy, reference: Policy) -> Tensor:
         return -expectation(reference.conditional_probs, policy.correct_log_probs)
 
-    def log_linear(self):
+    def log_linear(self) -> LogLinear:
         return LogLinear("reference_given_correct", policy=-1)

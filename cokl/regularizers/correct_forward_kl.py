@@ -7,11 +7,13 @@ Population optimum (beyond the paper): both parts are best at pi+ = pi_ref+ and 
 
 from __future__ import annotations
 
-from cokl.groups import SurrogateWeights, reference_weights
+from torch import Tensor
+
+from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, reference_weights, required
 from cokl.log_linear import LogLinear
-from cokl.policy import expectation
+from cokl.policy import Policy, expectation
 from cokl.regularizers import register
-from cokl.regularizers.base import Regularizer, certain_mass
+from cokl.regularizers.base import FloatArray, Regularizer, certain_mass
 
 
 @register
@@ -21,19 +23,23 @@ class CorrectForwardKL(Regularizer):
     name = "correct_forward_kl"
     label = "Correct-only forward KL"
     conditional = True
+    streams = ("reference",)
 
-    def value(self, policy, reference):
+    def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(reference.conditional_probs, reference.conditional_log_probs - policy.correct_log_probs)
 
-    def log_linear(self):
+    def log_linear(self) -> LogLinear:
         return LogLinear("reference_given_correct", policy=-1, reference=1, log_reference_mass=-1)
 
-    def logit_gradient(self, policy, reference):
+    def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         dense = policy.correct.zero_where_empty(policy.probs).clone()
         return policy.correct.add_to(dense, -reference.conditional_probs)
 
-    def surrogate_weights(self, reference, rollout, config):
+    def surrogate_weights(
+        self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig
+    ) -> SurrogateWeights:
+        reference = required(reference, "reference")
         return SurrogateWeights(-reference_weights(reference), None)
 
-    def _optimal_mass(self, q, beta, correct_fraction):
+    def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:
         return certain_mass(q, beta)

@@ -19,12 +19,20 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from cokl.groups import SurrogateWeights, rollout_weights, score_function_weights
+from cokl.groups import (
+    ResponseGroups,
+    SurrogateConfig,
+    SurrogateWeights,
+    required,
+    rollout_weights,
+    score_function_weights,
+)
 from cokl.log_linear import LogLinear
-from cokl.policy import centred, expectation
+from cokl.policy import Policy, centred, expectation
 from cokl.regularizers import register
-from cokl.regularizers.base import Regularizer, certain_mass
+from cokl.regularizers.base import FloatArray, Regularizer, certain_mass
 from cokl.support.assumptions import assumption
 from cokl.support.errors import InputError
 
@@ -39,6 +47,8 @@ class CorrectReverseKL(Regularizer):
     name = "correct_reverse_kl"
     label = "Correct-only reverse KL"
     conditional = True
+    streams = ("rollout",)
+    compares_with_reference = True
 
     form: _Form = assumption(
         "conditional",
@@ -52,24 +62,27 @@ class CorrectReverseKL(Regularizer):
                 f"correct_reverse_kl.form: expected one of {', '.join(get_args(_Form))}, got {self.form!r}"
             )
 
-    def value(self, policy, reference):
+    def value(self, policy: Policy, reference: Policy) -> Tensor:
         if self.form == "restricted":
             return expectation(policy.correct_probs, policy.correct_log_probs - reference.correct_log_probs)
         return expectation(policy.conditional_probs, policy.conditional_log_probs - reference.correct_log_probs)
 
-    def log_linear(self):
+    def log_linear(self) -> LogLinear:
         if self.form == "restricted":
             return LogLinear("policy_and_correct", policy=1, reference=-1)
         return LogLinear("policy_given_correct", policy=1, reference=-1, log_mass=-1)
 
-    def logit_gradient(self, policy, reference):
+    def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         log_ratios = policy.correct_log_probs - reference.correct_log_probs
         if self.form == "restricted":
             terms = torch.where(policy.correct_probs > 0, policy.correct_probs * (log_ratios + 1), 0)
             return policy.correct.add_to(-policy.probs * terms.sum(-1, keepdim=True), terms)
         return policy.correct.add_to(torch.zeros_like(policy.logits), centred(policy.conditional_probs, log_ratios))
 
-    def surrogate_weights(self, reference, rollout, config):
+    def surrogate_weights(
+        self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig
+    ) -> SurrogateWeights:
+        rollout = required(rollout, "rollout")
         log_ratios = rollout.reference_log_ratios()
         if self.form == "restricted":
             costs = rollout.rewards * (log_ratios + 1)
@@ -80,7 +93,7 @@ class CorrectReverseKL(Regularizer):
         alone = rollout.rewards.sum(-1, keepdim=True) < 2
         return SurrogateWeights(None, (gamma * (log_ratios - others_mean)).masked_fill(alone, 0))
 
-    def _optimal_mass(self, q, beta, correct_fraction):
+    def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:
         if self.form == "restricted":
             return np.exp(np.minimum(0, np.log(q) + 1 / beta - 1))
         return certain_mass(q, beta)

@@ -7,12 +7,13 @@ Population optimum (Theorem 2): Z* = (1 - beta + sqrt((beta - 1)^2 + 4 beta q)) 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from cokl.groups import SurrogateWeights
+from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, required
 from cokl.log_linear import LogLinear
-from cokl.policy import expectation
+from cokl.policy import Policy, expectation
 from cokl.regularizers import register
-from cokl.regularizers.base import Regularizer, positive_root
+from cokl.regularizers.base import FloatArray, Regularizer, positive_root
 
 
 @register
@@ -21,19 +22,23 @@ class ForwardKL(Regularizer):
 
     name = "forward_kl"
     label = "Forward KL"
+    streams = ("reference",)
 
-    def value(self, policy, reference):
+    def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(reference.probs, reference.log_probs - policy.log_probs)
 
-    def log_linear(self):
+    def log_linear(self) -> LogLinear:
         return LogLinear("reference", policy=-1, reference=1)
 
-    def logit_gradient(self, policy, reference):
+    def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         return policy.probs - reference.probs
 
-    def surrogate_weights(self, reference, rollout, config):
+    def surrogate_weights(
+        self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig
+    ) -> SurrogateWeights:
+        reference = required(reference, "reference")
         size = reference.log_probs.shape[-1]
         return SurrogateWeights(torch.full_like(reference.log_probs.detach(), -1 / size), None)
 
-    def _optimal_mass(self, q, beta, correct_fraction):
+    def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:
         return positive_root(1.0, beta - 1, beta * q)

@@ -13,11 +13,12 @@ import math
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from cokl.groups import SurrogateWeights, score_function_weights
-from cokl.policy import centred, expectation
+from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, required, score_function_weights
+from cokl.policy import Policy, centred, expectation
 from cokl.regularizers import register
-from cokl.regularizers.base import Regularizer, positive_root
+from cokl.regularizers.base import FloatArray, Regularizer, positive_root
 
 
 def log_mean(log_a: torch.Tensor, log_b: torch.Tensor) -> torch.Tensor:
@@ -31,22 +32,27 @@ class JensenShannon(Regularizer):
 
     name = "jensen_shannon"
     label = "Jensen-Shannon"
+    streams = ("rollout",)
+    compares_with_reference = True
 
-    def value(self, policy, reference):
+    def value(self, policy: Policy, reference: Policy) -> Tensor:
         mixture = log_mean(policy.log_probs, reference.log_probs)
         from_policy = expectation(policy.probs, policy.log_probs - mixture)
         return 0.5 * (from_policy + expectation(reference.probs, reference.log_probs - mixture))
 
-    def logit_gradient(self, policy, reference):
+    def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         mixture = log_mean(policy.log_probs, reference.log_probs)
         return 0.5 * centred(policy.probs, policy.log_probs - mixture)
 
-    def surrogate_weights(self, reference, rollout, config):
+    def surrogate_weights(
+        self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig
+    ) -> SurrogateWeights:
+        rollout = required(rollout, "rollout")
         log_ratios = rollout.reference_log_ratios()
         costs = 0.5 * -log_mean(torch.zeros_like(log_ratios), -log_ratios)
         return SurrogateWeights(None, score_function_weights(rollout, costs, config.epsilon_is))
 
-    def _optimal_mass(self, q, beta, correct_fraction):
+    def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:
         decay = np.exp(-2 / beta)
         quadratic = -np.expm1(-2 / beta)
         return positive_root(quadratic, decay - (1 - q) * quadratic, q)

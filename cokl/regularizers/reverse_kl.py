@@ -8,12 +8,13 @@ Population optimum (Theorem 2): logit Z* = logit q + 1 / beta.
 from __future__ import annotations
 
 from scipy.special import expit, logit
+from torch import Tensor
 
-from cokl.groups import SurrogateWeights, score_function_weights
+from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, required, score_function_weights
 from cokl.log_linear import LogLinear
-from cokl.policy import centred, expectation
+from cokl.policy import Policy, centred, expectation
 from cokl.regularizers import register
-from cokl.regularizers.base import Regularizer
+from cokl.regularizers.base import FloatArray, Regularizer
 
 
 @register
@@ -22,20 +23,25 @@ class ReverseKL(Regularizer):
 
     name = "reverse_kl"
     label = "Reverse KL"
+    streams = ("rollout",)
+    compares_with_reference = True
 
-    def value(self, policy, reference):
+    def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(policy.probs, policy.log_probs - reference.log_probs)
 
-    def log_linear(self):
+    def log_linear(self) -> LogLinear:
         return LogLinear("policy", policy=1, reference=-1)
 
-    def logit_gradient(self, policy, reference):
+    def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         return centred(policy.probs, policy.log_probs - reference.log_probs)
 
-    def surrogate_weights(self, reference, rollout, config):
+    def surrogate_weights(
+        self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig
+    ) -> SurrogateWeights:
+        rollout = required(rollout, "rollout")
         return SurrogateWeights(
             None, score_function_weights(rollout, rollout.reference_log_ratios(), config.epsilon_is)
         )
 
-    def _optimal_mass(self, q, beta, correct_fraction):
+    def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:
         return expit(logit(q) + 1 / beta)

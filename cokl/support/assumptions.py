@@ -21,7 +21,7 @@ def assumption(default: Any, effect: str) -> Any:
     return dataclasses.field(default=default, metadata={"effect": effect})
 
 
-def assumptions_of(config_class: type) -> list[dataclasses.Field]:
+def assumptions_of(config_class: type) -> list[dataclasses.Field[Any]]:
     """The fields of a dataclass that were declared with `assumption`, in order."""
     return [field for field in dataclasses.fields(config_class) if "effect" in field.metadata]
 

@@ -51,7 +51,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
 def read_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     """An array of ours. Raises InputError if the file is damaged or of another shape."""
     try:
-        array = np.load(path)
+        array: np.ndarray = np.load(path)
         if array.shape != shape:
             raise ValueError(f"expected shape {shape}, got {array.shape}")
     except (OSError, ValueError, EOFError) as error:

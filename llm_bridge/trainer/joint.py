@@ -41,7 +41,7 @@ from llm_bridge.trainer.loss import ADDED, RL_BATCH_SIZE, WEIGHT, joint_loss
 from llm_bridge.trainer.options import RegularizationSettings, batch_shape, check_settings
 from llm_bridge.trainer.weights import RegularizationRows, row_weights
 
-AGENT_LOOPS = Path(__file__).parent / "configs" / "agent_loops.yaml"
+AGENT_LOOPS = Path(__file__).parent / "agent_loops.yaml"
 _PLACE = "buffer_position.json"
 """The buffer's place in a checkpoint folder."""
 _Step = Callable[[KVBatchMeta, dict], KVBatchMeta]
@@ -70,7 +70,7 @@ class CoKLTrainer(RewardedTrainer):
         self.order = DrawOrder(len(self.buffer), self.settings.seed)
         check_settings(config, self.buffer.group_size)
         self.shape = batch_shape(config, self.buffer.group_size)
-        self.compared = self.method.needs_reference_log_probs()
+        self.compared = self.method.compares_with_reference
         self.use_reference_policy = self.compared
         actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
         self.epochs = actor.ppo_epochs

@@ -1,4 +1,4 @@
-"""The actor's loss: VeRL's own on the RL rows plus `sum(weight * sequence log-likelihood)` on the regularization rows.
+"""The actor's loss: VeRL's own on the RL rows plus `cokl.groups.row_surrogate_loss` of the regularization rows.
 
 The weights carry all that a method is (`llm_bridge.trainer.weights`), so that nothing here knows a method.
 """
@@ -15,6 +15,8 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.config import ActorConfig
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import no_padding_2_padding
+
+from cokl.groups import row_surrogate_loss
 
 WEIGHT = "cokl_weight"
 """(R, 1): a row's weight; 0 on RL rows."""
@@ -49,7 +51,7 @@ def joint_loss(
 
     log_probs = no_padding_2_padding(model_output["log_probs"], data)
     log_likelihoods = (log_probs * response_mask).sum(-1)
-    surrogate = (_column(data, WEIGHT) * log_likelihoods * added).sum() * data["dp_size"]
+    surrogate = row_surrogate_loss(_column(data, WEIGHT) * added, log_likelihoods) * data["dp_size"]
     metrics["cokl/loss"] = Metric(AggregationType.SUM, surrogate)
     return loss + surrogate, metrics
 

@@ -123,7 +123,7 @@ def check_settings(config: DictConfig, reference_group_size: int) -> None:
     if actor.loss_agg_mode == "seq-mean-token-sum-norm":
         name = "actor_rollout_ref.actor.loss_scale_factor"
         require(actor.loss_scale_factor is not None, name, "a number with seq-mean-token-sum-norm", "null")
-    if method.needs_reference_log_probs():
+    if method.compares_with_reference:
         rank = config.actor_rollout_ref.model.get("lora_rank", 0)
         require(rank == 0, "actor_rollout_ref.model.lora_rank", f"0 with {method.name}", rank)
     prompts, mini_batch = config.data.train_batch_size, actor.ppo_mini_batch_size
@@ -176,7 +176,7 @@ def _check_ranks(config: DictConfig, shape: BatchShape, method: Method) -> None:
         ("RL rows", shape.rl, log_prob),
         ("regularization rows", added, log_prob),
     ]
-    if method.needs_reference_log_probs():
+    if method.compares_with_reference:
         reference = 1 if ref.log_prob_use_dynamic_bsz else ref.log_prob_micro_batch_size_per_gpu
         require(reference is not None, "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu", "a number", "null")
         parts = [*parts, ("regularization rollouts", shape.rollout, reference)]

@@ -79,7 +79,7 @@ def test_the_exact_gradient_is_the_regularizers_and_the_floors():
 )
 def test_what_a_method_asks_for(name, streams, needs_reference, filtered):
     method = methods.get(name)
-    assert (method.streams(), method.needs_reference_log_probs(), method.filtered) == (
+    assert (method.streams(), method.compares_with_reference, method.filtered) == (
         streams,
         needs_reference,
         filtered,

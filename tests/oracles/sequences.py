@@ -85,9 +85,13 @@ def expected_grpo(logits: Tensor, machine: Machine, size: int) -> Tensor:
 
 def _token_log_ratios(logits: Tensor, response: Sequence[int]) -> list[Tensor]:
     """log(pi / pi_old) of each token, zero in value at the policy that drew them."""
+    return [token - token.detach() for token in token_log_probs(logits, response)]
+
+
+def token_log_probs(logits: Tensor, response: Sequence[int]) -> list[Tensor]:
+    """log pi of each token of a response."""
     terms, last = [], 0
     for step, token in enumerate(response):
-        log_probs = logits[step][last].log_softmax(-1)
-        terms.append(log_probs[token] - log_probs[token].detach())
+        terms.append(logits[step][last].log_softmax(-1)[token])
         last = token
     return terms

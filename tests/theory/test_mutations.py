@@ -56,6 +56,7 @@ class FullScoreCoKL(CoKL):
 class UnbalancedCoKL(CoKL):
     def surrogate_weights(self, reference, rollout, config):
         weights = super().surrogate_weights(reference, rollout, config)
+        assert weights.rollout is not None
         return groups.SurrogateWeights(weights.reference, 0.9 * weights.rollout)
 
 

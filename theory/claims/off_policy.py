@@ -79,7 +79,7 @@ def on_policy_point(formulas: Formulas, effort: Effort) -> list[Evidence]:
         on = ResponseGroups(log_probs, rewards)
         off = ResponseGroups(log_probs, rewards, behavior_log_probs=log_probs)
         weights = [
-            formulas.regularizers["cokl"].surrogate_weights(on, rollout, SurrogateConfig()).rollout  # type: ignore[union-attr]
+            formulas.regularizers["cokl"].surrogate_weights(on, rollout, SurrogateConfig()).rollout
             for rollout in (on, off)
         ]
         assert weights[0] is not None
