@@ -44,13 +44,13 @@ def sweep(
     device = resolve_device(config.device)
     runs = planned_runs(config)
     folder = Path(out)
-    code = code_of({run.method: run.regularizer for run in runs})
+    code = code_of(run.method for run in runs)
     open_folder(folder, {**config.as_dict(), "device": device, "regularizer_code": code})
     workers = Workers(backend, 1 if device == "cuda" else jobs)
 
     parameters = references(config, folder, device, workers, progress)
     chunks = [
-        (chunk, folder / "runs" / f"{place:05d}-seed-{chunk[0].seed}-{chunk[0].method}.parquet")
+        (chunk, folder / "runs" / f"{place:05d}-seed-{chunk[0].seed}-{chunk[0].method.name}.parquet")
         for place, chunk in enumerate(stacks(runs, device))
     ]
     missing = [

@@ -194,7 +194,7 @@ def test_a_regularizer_of_ones_own_is_swept(tiny):
 def test_regularizer_options_reach_the_regularizer(tiny):
     config = dataclasses.replace(tiny, methods=("correct_reverse_kl",), betas=(2.0,))
     restricted = dataclasses.replace(config, regularizer_options=("correct_reverse_kl.form=restricted",))
-    assert planned_runs(restricted)[0].regularizer == CorrectReverseKL(form="restricted")
+    assert planned_runs(restricted)[0].method.regularizer == CorrectReverseKL(form="restricted")
     with pytest.raises(InputError, match="fields of cokl: none"):
         planned_runs(dataclasses.replace(config, regularizer_options=("cokl.form=restricted",)))
     with pytest.raises(InputError, match="expected one of conditional, restricted"):
