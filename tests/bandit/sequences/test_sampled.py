@@ -104,8 +104,9 @@ def test_grpos_gradient_is_that_of_its_token_mean():
     found = sampled.grpo_gradient(policy, rollout, GRPOConfig())
     for run, prompt in np.ndindex(2, len(example.machines)):
         responses = rollout.actions[run, prompt].tolist()
+        rewards = rollout.rewards[run, prompt].tolist()
 
-        def loss(logits, responses=responses, rewards=rollout.rewards[run, prompt].tolist()):
+        def loss(logits, responses=responses, rewards=rewards):
             tokens = [oracle.token_log_probs(logits, response) for response in responses]
             behavior = [[float(token) for token in one] for one in tokens]
             advantages = definitions.advantages(rewards, 1e-6, True)
