@@ -23,6 +23,7 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
+from bandit.sequences.config import SEQUENCE_PRESETS
 from bandit.shift.config import SHIFT_PRESETS
 from bandit.sweep.config import PRESETS
 from cokl.support.errors import InputError
@@ -99,6 +100,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     laboratory.command(name="report")(bandit.Report)
     laboratory.command(name="shift")(partial(bandit.Shift, preset=preset, config=SHIFT_PRESETS[preset]))
     laboratory.command(name="phase")(partial(bandit.Phase, preset=preset))
+    laboratory.command(name="sequences")(partial(bandit.Sequences, preset=preset, config=SEQUENCE_PRESETS[preset]))
     laboratory.command(name="finite-group")(partial(bandit.FiniteGroup, **finite_groups))
 
     checks = SubcommandApp()
