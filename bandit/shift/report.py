@@ -23,7 +23,7 @@ RAW = ["prior_correct", "new_correct"]
 NORMALIZED = ["retention", "adaptation", "overall"]
 DRIFTS = ["mass_drift", "correct_drift", "incorrect_drift"]
 
-_CAPTIONS = {
+CAPTIONS = {
     "table1_normalized": "Dual-anchor normalized scores (Table 1 in miniature): Base is 100 in retention and 0 in "
     "adaptation, GRPO w/o KL the reverse; Overall is their mean. Setting best: each method at the coefficient with the "
     "highest Overall on the selection seeds; matched: at the one whose adaptation there is closest to "
@@ -98,7 +98,7 @@ def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
 
 def summary(table: pd.DataFrame) -> str:
     """The normalized table and the verdicts, for a terminal."""
-    lines = [_anchors(table), "", _readable(tables(table)["table1_normalized"]).to_string(index=False), ""]
+    lines = [_anchors(table), "", readable(tables(table)["table1_normalized"]).to_string(index=False), ""]
     for claim in judge(scores.score(table)):
         verdict = claim.verdict if claim.verdict == "confirmed" else claim.verdict.upper()
         said = f"{claim.statement} ({claim.counts})"
@@ -153,7 +153,7 @@ def csv_text(frame: pd.DataFrame) -> str:
     return frame.assign(**rounded).to_csv(index=False, float_format="%.6g")
 
 
-def _readable(frame: pd.DataFrame) -> pd.DataFrame:
+def readable(frame: pd.DataFrame) -> pd.DataFrame:
     """Labels instead of names, and "value ± half-width" in one column."""
     shown = frame.assign(method=[scores.label(name) for name in frame["method"]])
     for name in {"beta", "beta_below", "beta_above", "kl_prompts"}.intersection(frame):
@@ -185,8 +185,8 @@ def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim
     for claim in claims:
         measured = "\n".join(f"- {measurement}" for measurement in claim.measurements)
         parts += [f"### {claim.statement}", f"**{claim.verdict}** ({claim.counts})", measured]
-    for name, caption in _CAPTIONS.items():
-        shown = markdown_table(_readable(made[name])) if len(made[name]) else "No such runs.\n"
+    for name, caption in CAPTIONS.items():
+        shown = markdown_table(readable(made[name])) if len(made[name]) else "No such runs.\n"
         parts += [f"## {name}.csv", caption, shown]
     parts.append(
         "Over training: dynamics.csv, prior and new correctness and the drifts at each method's best coefficient.\n"
