@@ -50,7 +50,7 @@ its evidence, its derivation and its data.</p>
 <label>Verdict <select id="claims-verdict">{_options("any", verdicts)}</select></label>
 <output id="claims-count" aria-live="polite"></output>
 </div>
-<div id="claims-list">{"".join(_article(entry, page) for entry in entries)}</div>
+<div id="claims-list" tabindex="0">{"".join(_article(entry, page) for entry in entries)}</div>
 """
     return Section("claims", "Logbook of claims", body)
 

@@ -64,7 +64,7 @@ def _metrics(final: pd.DataFrame, columns: dict[str, str]) -> go.Figure:
                     points["group_size"],
                     points[column],
                     error_y=spread(points[f"{column}_interval"], name),
-                    hovertemplate=f"{named}<br>G = %{{x:g}}: %{{y:.4f}}<extra></extra>",
+                    hovertemplate=f"{named}<br>G = %{{x:~g}}: %{{y:.4f}}<extra></extra>",
                 )
             figure.add_trace(line, row=row, col=1)
         figure.update_yaxes(title_text=title, row=row, col=1)

@@ -68,7 +68,7 @@ def _lines(rows: pd.DataFrame, x: str, columns: dict[str, str], title: str) -> g
     for row, (column, axis) in enumerate(columns.items(), start=1):
         for method, points in rows.groupby("method", sort=False):
             ordered, name = points.sort_values(x), str(method)
-            hover = f"<b>{method_label(name)}</b><br>%{{x:g}}: %{{y:.2f}}<extra></extra>"
+            hover = f"<b>{method_label(name)}</b><br>%{{x:~g}}: %{{y:.2f}}<extra></extra>"
             line = curve(name, method_label(name), ordered[x], ordered[column], hovertemplate=hover)
             figure.add_trace(line, row=row, col=1)
         figure.update_yaxes(title_text=axis, row=row, col=1)

@@ -40,7 +40,7 @@ function draw(id) {
     dragmode: COARSE ? false : "zoom", paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     margin: {l: 60, r: 10, t: 10, b: 50}, font: {family: getComputedStyle(document.body).fontFamily, color: ink("ink"), size: 12}};
   axesOf(layout, axis => ({gridcolor: ink("grid"), zerolinecolor: ink("grid"), linecolor: ink("rule"), automargin: true, ...axis}));
-  const config = {responsive: true, displaylogo: false, displayModeBar: "hover", ...figure.config};
+  const config = {responsive: true, displaylogo: false, displayModeBar: COARSE ? false : "hover", ...figure.config};
   Plotly.react(element, figure.data, layout, config);
   if (!drawn.has(id)) {
     drawn.add(id);
@@ -112,13 +112,13 @@ function tradeoff(name, sweep) {
       return {
         type: "scatter", mode: points.length > 1 ? "lines+markers" : "markers", name: called, meta: {method},
         x: p.map(stretch), y: at(metric), line,
-        marker: {...marker, size: points.map(s => chosen.has(s) ? 14 : 8), line: {width: points.map(s => chosen.has(s) ? 2 : 0), color: ink("ink")}},
+        marker: {...marker, opacity: 1, size: points.map(s => chosen.has(s) ? 14 : 8), line: {width: points.map(s => chosen.has(s) ? 2 : 0), color: ink("ink")}},
         error_x: {type: "data", symmetric: false, thickness: 1, width: 0, color: marker.color,
           array: p.map((value, i) => stretch(value + spread[i]) - stretch(value)),
           arrayminus: p.map((value, i) => stretch(value) - stretch(value - spread[i]))},
         error_y: {type: "data", array: at(`${metric}_std`), thickness: 1, width: 0, color: marker.color},
         customdata: points.map((s, i) => [s.beta, plusMinus(p[i], spread[i], 4), plusMinus(s[metric][place(s)], s[`${metric}_std`][place(s)], 4)]),
-        hovertemplate: `<b>${called}</b>, β = %{customdata[0]:g}<br>correctness %{customdata[1]}<br>${panels[metric]} %{customdata[2]}` +
+        hovertemplate: `<b>${called}</b>, β = %{customdata[0]}<br>correctness %{customdata[1]}<br>${panels[metric]} %{customdata[2]}` +
           `<br>(standard deviation of ${sweep.seeds} seed${sweep.seeds === 1 ? "" : "s"})<extra></extra>`,
       };
     });
@@ -128,11 +128,12 @@ function tradeoff(name, sweep) {
       hovertemplate: `<b>Reference</b><br>correctness ${shown(reference.correctness[0], 4)}<br>${panels[metric]} %{y:.4f}<extra></extra>`,
     });
     const ticks = TICKS.filter(tick => stretch(tick) >= xRange[0] && stretch(tick) <= xRange[1]);
-    const spaced = ticks.filter((tick, i) => i === ticks.length - 1 || stretch(ticks[i + 1]) - stretch(tick) > 0.05 * (xRange[1] - xRange[0]));
+    const apart = (innerWidth < 600 ? 0.13 : 0.075) * (xRange[1] - xRange[0]);
+    const spaced = ticks.reduceRight((kept, tick) => kept.length && stretch(kept[0]) - stretch(tick) < apart ? kept : [tick, ...kept], []);
     return {
       data: traces,
       layout: {
-        xaxis: {title: {text: "Correctness (axis stretched towards 1)"}, range: xRange, tickvals: spaced.map(stretch), ticktext: spaced.map(String)},
+        xaxis: {title: {text: "Correctness (axis stretched towards 1)"}, range: xRange, tickvals: spaced.map(stretch), ticktext: spaced.map(String), tickangle: 0},
         yaxis: {title: {text: panels[metric]}, range: range(sweep.settings.flatMap(s => s[metric]), 0.05)},
         shapes: [{type: "line", xref: "x", yref: "paper", x0: stretch(state.target), x1: stretch(state.target), y0: 0, y1: 1,
           line: {color: ink("link"), width: 3, dash: "dash"}, editable: true}],

@@ -122,7 +122,7 @@ def _group(kind: str, members: list[Section]) -> str:
         choice = f'<label class="choice">Results <select data-choose="{kind}">{options}</select></label>'
     blocks = "".join(
         f'<div class="member" data-member="{kind}"{" hidden" if place else ""}>'
-        f"{f'<p class=note>{text(one.source)}</p>' if one.source else ''}{one.body}</div>"
+        f"{f'<p class=note>Results: {text(one.source)}</p>' if one.source else ''}{one.body}</div>"
         for place, one in enumerate(members)
     )
     return f'<section id="{kind}"><h2>{text(members[0].title)}</h2>{choice}{blocks}</section>'

@@ -121,10 +121,10 @@ def color(method: str) -> str:
 
 
 def darkened(light: str) -> str:
-    """The colour for the dark page: black turns white, and what is too dim there is lightened to a contrast of 4.5."""
+    """The colour for the dark page, lightened to stand out there as it does on white: black turns nearly white."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*to_rgb(light))
-    shade = light
-    while _contrast(shade, DARK_PAGE) < 4.5:
+    shade, wanted = light, min(max(_contrast(light, "#ffffff"), 4.5), 13.0)
+    while _contrast(shade, DARK_PAGE) < wanted:
         lightness += 0.02
         shade = str(to_hex(colorsys.hls_to_rgb(hue, lightness, saturation)))
     return shade

@@ -61,7 +61,7 @@ def _frontier(search: pd.DataFrame) -> go.Figure:
                 error_x=spread(points["adaptation_half_width"], name),
                 error_y=spread(points["retention_half_width"], name),
                 customdata=points[["beta", "adaptation_half_width", "retention_half_width", "overall"]].to_numpy(),
-                hovertemplate=f"<b>{label(name)}</b>, β = %{{customdata[0]:g}}<br>adaptation %{{x:.1f}} ± "
+                hovertemplate=f"<b>{label(name)}</b>, β = %{{customdata[0]:~g}}<br>adaptation %{{x:.1f}} ± "
                 "%{customdata[1]:.1f}<br>retention %{y:.1f} ± %{customdata[2]:.1f}<br>Overall %{customdata[3]:.1f}"
                 "<extra></extra>",
             )
@@ -91,7 +91,7 @@ def _dynamics(dynamics: pd.DataFrame) -> go.Figure:
                 points["step"],
                 points[column],
                 customdata=points[["beta", f"{column}_half_width"]].to_numpy(),
-                hovertemplate=f"<b>{label(name)}</b>, β = %{{customdata[0]:g}}<br>step %{{x}}: %{{y:.3f}} ± "
+                hovertemplate=f"<b>{label(name)}</b>, β = %{{customdata[0]:~g}}<br>step %{{x}}: %{{y:.3f}} ± "
                 "%{customdata[1]:.3f}<extra></extra>",
             )
             figure.add_trace(line, row=row, col=1)

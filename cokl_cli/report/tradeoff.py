@@ -23,8 +23,9 @@ def section(folder: Path) -> Section:
     shown = f"coverage@{coverage.rsplit('_', 1)[1]}"
     seeds = table["seed"].nunique()
     trained = [method for method in methods if method != "reference"]
+    runs = len(table[table["method"].isin(trained)].groupby(["seed", "method", "beta"]))
     body = f"""
-<p>{len(table.groupby(["seed", "method", "beta"]))} runs, {seeds} seeds. A point is a coefficient β, its place the mean
+<p>{runs} runs, {seeds} seeds. A point is a coefficient β, its place the mean
 over seeds, its bars one standard deviation. Hover for numbers; press a method, or click a point, to isolate it.</p>
 {legend(methods, method_label)}
 <div class="controls">
