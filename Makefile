@@ -18,6 +18,7 @@ check: $(SETUP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 llm-tiny: $(LLM_SETUP)  ## the LLM experiment end to end on a CPU; METHODS=cokl,grpo for fewer methods
 	$(LLM_BIN)/cokl llm run --config tiny --methods $(METHODS)

@@ -15,7 +15,7 @@ from bandit.engine.runs import Run
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.train import train
 from benchmarks import naive
-from cokl import regularizers
+from cokl import methods
 
 
 def untrained_task(config: SweepConfig, device: str = "cpu") -> SeedTask:
@@ -26,8 +26,7 @@ def untrained_task(config: SweepConfig, device: str = "cpu") -> SeedTask:
 
 def stack_of(method: str, runs: int) -> list[Run]:
     """`runs` runs of one method with different coefficients."""
-    regularizer = None if method == "none" else regularizers.get(method)
-    return [Run(0, method, 0.01 * (1 + run), regularizer) for run in range(runs)]
+    return [Run(0, methods.get(method), 0.01 * (1 + run)) for run in range(runs)]
 
 
 def engine_step_seconds(config: SweepConfig, task: SeedTask, method: str, runs: int, steps: int) -> float:

@@ -70,7 +70,7 @@ def _parts(method: str, runs: int) -> dict[str, Callable[[], object]]:
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(runs, -1))
     trainer = Trainer(mlp, config, config.learning_rate)
     groups = objectives(stack, task.train)
-    plain = Objective(stack[0].regularizer, torch.tensor([run.beta for run in stack]), task.train)
+    plain = Objective(stack[0].method, torch.tensor([run.beta for run in stack]), task.train)
     batch = torch.arange(config.batch_size)
     logits = mlp.forward(task.train.inputs[batch][None]).clone()
     work_logits, hidden = logits.clone(), torch.rand_like(mlp.activations[1])

@@ -86,7 +86,7 @@ class Run(ExperimentOptions):
     """Show stages, VeRL's resolved configuration of each, rows per step and estimates; needs no GPU and no network."""
 
     def run(self) -> int:
-        """Run what is missing, method by method, and write the report after each."""
+        """Run what is missing, method by method, write the tables after each, and draw at the end."""
         _require_methods(self.methods)
         runs = self.chat_runs()
         if self.dry_run:
@@ -99,6 +99,7 @@ class Run(ExperimentOptions):
         for run in runs:
             experiment.train_chat(*run)
             _report(experiment, quiet=run != runs[-1])
+        _draw(self.folder)
         return 0
 
     def chat_runs(self) -> list[ChatRun]:
@@ -181,19 +182,22 @@ class Evaluate(ExperimentOptions):
         experiment = self.experiment()
         for name in self.methods:
             experiment.evaluate(name)
-        return _report(experiment, quiet=False)
+        _report(experiment, quiet=False)
+        return 0
 
 
 @dataclass(frozen=True)
 class Report(ExperimentOptions):
-    """Tables and figures of whatever the experiment has finished: screen, Markdown, LaTeX, CSV."""
+    """Tables and figures of whatever the experiment has finished: screen, Markdown, LaTeX, CSV, PDF and PNG."""
 
     def run(self) -> int:
-        """Collect VeRL's logs into ROOT/results and write ROOT/report."""
-        return _report(self.plan(), quiet=False)
+        """Collect VeRL's logs into ROOT/results, write ROOT/report, and draw."""
+        _report(self.plan(), quiet=False)
+        _draw(self.folder)
+        return 0
 
 
-def _report(experiment: Experiment, quiet: bool) -> int:
+def _report(experiment: Experiment, quiet: bool) -> None:
     """Save results and tables; print the tables unless `quiet`."""
     from llm_bridge.report.collect import collect
     from llm_bridge.report.result_tables import result_tables
@@ -208,7 +212,14 @@ def _report(experiment: Experiment, quiet: bool) -> int:
     if not quiet:
         print("\n".join(map(to_screen, tables)))
         print(f"written to {folder}")
-    return 0
+
+
+def _draw(folder: Path) -> None:
+    """Draw what the experiment in `folder` has measured."""
+    from figures import llm, style
+    from llm_bridge.report.results import read_results
+
+    style.save_all(llm.draw(read_results(folder / "results")), folder / "report")
 
 
 def _require_methods(names: tuple[str, ...]) -> None:

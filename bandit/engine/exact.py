@@ -1,7 +1,7 @@
 """Training and evaluating a stack of runs of one seed on the exact objective max E[Z - beta * D] (Appendix E.1).
 
 Axes: R runs, B inputs, A actions. The runs of a stack share their seed, hence inputs, reference and minibatches, and
-differ in regularizer and coefficient. A run's result does not depend on its neighbours in the stack.
+differ in method and coefficient. A run's result does not depend on its neighbours in the stack.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from bandit.engine.fused import FusedObjective
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, Split
 from bandit.engine.runs import Run
+from cokl.methods import Method
 from cokl.metrics import conditional_kl, correctness, coverage
 from cokl.policy import Policy
-from cokl.regularizers import Regularizer
 from cokl.support.errors import InputError
 
 # Evaluation walks through the test inputs in blocks of about this many logits, to stay in cache.
@@ -29,35 +29,36 @@ _LOGITS_PER_BLOCK = 500_000
 
 
 class Objective:
-    """Logit gradients of -Z + beta * D for stacked runs on one split, from `Policy` and closed forms.
+    """Logit gradients of -Z plus all that `method` adds to the loss, exactly, for stacked runs on one split.
 
-    betas: (R,), the coefficients of runs that share `regularizer`.
+    betas: (R,), the runs' coefficients.
     """
 
-    def __init__(self, regularizer: Regularizer | None, betas: Tensor, split: Split) -> None:
-        self.regularizer = regularizer
-        self.betas = betas[:, None, None]
+    def __init__(self, method: Method, betas: Tensor, split: Split) -> None:
+        self.method = method
+        self.betas = betas
         self.split = split
 
     def gradient(self, logits: Tensor, batch: Tensor) -> Tensor:
         """(R, B, A): each input's gradient of its run's loss; batch (B,) are the inputs' places in the split."""
         reference = self.split.reference(batch)
         policy = Policy(logits, reference.correct)
-        gradient = -policy.mass_logit_gradient()
-        if self.regularizer is not None:
-            gradient.addcmul_(self.betas, self.regularizer.logit_gradient(policy, reference))
-        return gradient
+        return self.added_gradient(policy, reference) - policy.mass_logit_gradient()
+
+    def added_gradient(self, policy: Policy, reference: Policy) -> Tensor:
+        """(R, B, A): the gradient of what the method adds."""
+        return self.method.logit_gradient(policy, reference, self.betas[:, None, None])
 
 
 def objectives(runs: list[Run], split: Split) -> list[tuple[slice, Objective | FusedObjective]]:
-    """The objective of each group of neighbours in the stack that share a regularizer, and their rows."""
+    """The objective of each group of neighbours in the stack of one method, and their rows."""
     groups: list[tuple[slice, Objective | FusedObjective]] = []
     start = 0
-    for regularizer, members in itertools.groupby(runs, key=lambda run: run.regularizer):
+    for method, members in itertools.groupby(runs, key=lambda run: run.method):
         betas = torch.tensor([run.beta for run in members], dtype=split.inputs.dtype).to(split.inputs.device)
         rows = slice(start, start + len(betas))
-        kind = FusedObjective if FusedObjective.applies(regularizer, split) else Objective
-        groups.append((rows, kind(regularizer, betas, split)))
+        kind = FusedObjective if FusedObjective.applies(method, split) else Objective
+        groups.append((rows, kind(method, betas, split)))
         start = rows.stop
     return groups
 

@@ -1,6 +1,6 @@
 """The exact objective's logit gradient in one pass over each row of logits, for float32 on a CPU.
 
-It computes what `training.Objective` computes from `Policy` and the regularizers' `logit_gradient`, which stay its
+It computes what `exact.Objective` computes from `Policy` and the regularizers' `logit_gradient`, which stay its
 tested oracle and serve every regularizer without a fused form, float64 and GPUs. A row of logits stays in the
 first-level cache from its softmax to its gradient, where the plain path writes it to memory a dozen times.
 
@@ -17,7 +17,7 @@ from numba import njit
 from torch import Tensor
 
 from bandit.engine.reference import Split
-from cokl.regularizers import Regularizer
+from cokl.methods import Method
 from cokl.regularizers.cokl import CoKL
 from cokl.regularizers.cokl_without_term1 import CoKLWithoutTerm1
 from cokl.regularizers.cokl_without_term2 import CoKLWithoutTerm2
@@ -44,10 +44,10 @@ _KINDS: dict[type, int] = {
 
 
 class FusedObjective:
-    """Logit gradients of -Z + beta * D, as `training.Objective` gives them, written over the logits."""
+    """Logit gradients of -Z + beta * D, as `exact.Objective` gives them, written over the logits."""
 
-    def __init__(self, regularizer: Regularizer | None, betas: Tensor, split: Split) -> None:
-        self.kind = _KINDS[type(regularizer)]
+    def __init__(self, method: Method, betas: Tensor, split: Split) -> None:
+        self.kind = _KINDS[type(method.regularizer)]
         self.betas = betas.numpy()
         reference = split.reference(slice(None))
         dense = reference.log_probs if self.kind == _REVERSE_KL else reference.probs
@@ -57,9 +57,10 @@ class FusedObjective:
         self.actions = split.correct.actions.numpy().astype(np.int32)
 
     @staticmethod
-    def applies(regularizer: Regularizer | None, split: Split) -> bool:
-        """Whether the regularizer has a fused form and the split is float32 on a CPU with correct sets of one size."""
-        known = type(regularizer) in _KINDS and regularizer != CorrectReverseKL(form="restricted")
+    def applies(method: Method, split: Split) -> bool:
+        """Whether the method has a fused form and the split is float32 on a CPU with correct sets of one size."""
+        regularizer = method.regularizer
+        known = type(regularizer) in _KINDS and regularizer != CorrectReverseKL(form="restricted") and not method.floor
         on_cpu = split.inputs.device.type == "cpu" and split.inputs.dtype == torch.float32
         return known and on_cpu and split.correct.valid is None
 

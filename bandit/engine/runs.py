@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import torch
 
 from bandit.config import TrainingConfig
 from bandit.engine.reference import parameter_count, pretrain
-from cokl.regularizers import Regularizer
+from cokl.methods import Method
 from cokl.support.errors import InputError
 from cokl.support.files import read_array
 from cokl.support.workers import Work, Workers
@@ -21,12 +21,11 @@ from cokl.support.workers import Work, Workers
 
 @dataclass(frozen=True)
 class Run:
-    """One training run. `regularizer` is None for unregularized RL, whose beta is 0."""
+    """One training run; the beta of unregularized RL is 0."""
 
     seed: int
-    method: str
+    method: Method
     beta: float
-    regularizer: Regularizer | None
 
 
 def references(
@@ -48,17 +47,18 @@ def resolve_device(device: str) -> str:
     return "cuda" if device == "auto" and available else "cpu" if device == "auto" else device
 
 
-def code_of(used: Mapping[str, Regularizer | None]) -> dict[str, str]:
-    """A hash of each regularizer's class by method, so that changed code does not go on with results of old code."""
+def code_of(methods: Iterable[Method]) -> dict[str, str]:
+    """A hash of each method's regularizer class, so that changed code does not go on with results of old code."""
     hashes = {}
-    for method, regularizer in used.items():
-        if regularizer is not None:
+    for method in methods:
+        if method.regularizer is not None:
+            regularizer_class = type(method.regularizer)
             try:
-                code = inspect.getsource(type(regularizer)).encode()
+                code = inspect.getsource(regularizer_class).encode()
             except (OSError, TypeError):  # typed into an interpreter: no source to be had, only bytecode
-                functions = [f.__code__ for f in vars(type(regularizer)).values() if hasattr(f, "__code__")]
+                functions = [f.__code__ for f in vars(regularizer_class).values() if hasattr(f, "__code__")]
                 code = b"".join(f.co_code + repr((f.co_names, f.co_consts)).encode() for f in functions)
-            hashes[method] = hashlib.sha256(code).hexdigest()[:16]
+            hashes[method.name] = hashlib.sha256(code).hexdigest()[:16]
     return hashes
 
 

@@ -11,7 +11,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from bandit.sweep.config import SweepConfig
+from bandit.config import TrainingConfig
 from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, require, separated
 
@@ -21,7 +21,7 @@ Integers = Annotated[tuple[int, ...], separated(int, "N")]
 
 
 @dataclass(frozen=True)
-class FiniteGroupConfig(SweepConfig):
+class FiniteGroupConfig(TrainingConfig):
     """The single-task experiment with sampled surrogates; every method is also trained on its exact objective."""
 
     methods: Names = ("none", "cokl", "correct_forward_kl", "reverse_kl")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from bandit.engine.runs import Run
 from bandit.finite_group.config import FiniteGroupConfig
 from cokl import methods
-from cokl.methods import Method
 
 EXACT = "exact"
 
@@ -21,7 +20,6 @@ class GroupRun(Run):
     groups: "exact", with an infinite `group_size`, or one of the config's reference groups. epochs: mu.
     """
 
-    regularization: Method
     groups: str
     group_size: float
     epochs: int
@@ -48,5 +46,5 @@ def planned_runs(config: FiniteGroupConfig) -> list[GroupRun]:
                 estimates.append((groups, float(size), epochs))
         betas = sorted(config.betas) if method.regularizer is not None else [0.0]
         for estimate, beta in itertools.product(estimates, betas):
-            runs.append(GroupRun(seed, name, beta, method.regularizer, method, *estimate))
+            runs.append(GroupRun(seed, method, beta, *estimate))
     return runs

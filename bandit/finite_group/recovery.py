@@ -86,11 +86,11 @@ def measure(
     measured is the pressure and standard_error that of its groups; predicted is from the policy's Z,
     predicted_at_rollout takes the zero-correct probability of the policy that drew the rollouts instead.
     """
-    regularizer = run.regularizer
+    regularizer = run.method.regularizer
     assert regularizer is not None
     size = int(run.group_size)
     count = max(2, config.recovery_draws // size)
-    filtered = run.regularization.filtered and run.groups != "unfiltered"
+    filtered = run.method.filtered and run.groups != "unfiltered"
     surrogate = SurrogateConfig(config.epsilon_is)
     behavior_mlp = mlp if run.epochs == 1 else StackedMLP(layer_sizes(config), behavior_parameters)
     runs = behavior_parameters.shape[0]

@@ -38,7 +38,7 @@ def finite_group(
     Both have columns seed, method, beta, groups, group_size (infinite where groups is "exact"), epochs, step.
     finite_group.parquet, a row per run and evaluated step: p_correct, coverage_at_K, coverage_at_K_correct,
     conditional_kl, zero_correct_rate. recovery.parquet, a row per run, recovery step and cluster: the columns of
-    `recovery.measure`. out, jobs, backend, progress: as `bandit.sweep` takes them.
+    `recovery.measure`. out, jobs, backend, progress: as `bandit.run_sweep` takes them.
     Raises InputError for unknown methods or devices and for a folder that cannot be used.
     """
     if out is None:
@@ -54,7 +54,7 @@ def finite_group(
         {
             **config.as_dict(),
             "device": device,
-            "regularizer_code": code_of({run.method: run.regularizer for run in runs}),
+            "regularizer_code": code_of(run.method for run in runs),
         },
     )
     workers = Workers(backend, 1 if device == "cuda" else jobs)
@@ -77,12 +77,12 @@ def finite_group(
 
 
 def _stacked_together(run: GroupRun) -> tuple:
-    return run.seed, run.method, run.groups, run.group_size, run.epochs
+    return run.seed, run.method.name, run.groups, run.group_size, run.epochs
 
 
 def _path(folder: Path, place: int, chunk: list[GroupRun]) -> Path:
     run = chunk[0]
-    return folder / "runs" / f"{place:05d}-seed-{run.seed}-{run.method}-{run.groups}-{run.group_size:g}.parquet"
+    return folder / "runs" / f"{place:05d}-seed-{run.seed}-{run.method.name}-{run.groups}-{run.group_size:g}.parquet"
 
 
 def _make_chunk(

@@ -13,8 +13,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from bandit.config import TrainingConfig
 from bandit.engine.environment import Stream, random_generator
-from bandit.engine.exact import averages, policy_metrics, require_finite
+from bandit.engine.exact import Objective, averages, policy_metrics, require_finite
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, Split, layer_sizes, minibatches
 from bandit.engine.sampled import Responses, draw, method_logit_gradient
@@ -22,9 +23,7 @@ from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.groups import draw_filtered
 from bandit.finite_group.plan import EXACT, GroupRun
 from bandit.finite_group.recovery import measure
-from bandit.sweep.config import SweepConfig
 from cokl.groups import SurrogateConfig
-from cokl.methods import Method
 from cokl.metrics import expected_zero_correct_rate
 from cokl.policy import Policy
 
@@ -46,12 +45,12 @@ def _rows(
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
     trainer = Trainer(mlp, config, config.learning_rate)
     betas = torch.tensor([run.beta for run in runs]).to(task.parameters)
-    if shared.groups == EXACT:
-        objective, measured = Objective(shared.regularization, betas, task.train), set[int]()
-    else:
-        objective = SampledObjective(config, shared, betas, task.train)
-        # A cached group belongs to a training input, so the test inputs have none to measure with.
-        measured = set() if shared.groups == "cached" else set(config.recovery_steps)
+    exact = shared.groups == EXACT
+    objective = (
+        Objective(shared.method, betas, task.train) if exact else SampledObjective(config, shared, betas, task.train)
+    )
+    # A cached group belongs to a training input, so the test inputs have none to measure with.
+    measured = set() if exact or shared.groups == "cached" else set(config.recovery_steps)
     metrics_of = partial(_metrics, group_size=shared.group_size)
     noise = random_generator(task.seed, Stream.RECOVERY_GROUPS)
     batches = minibatches(config, task.seed, Stream.RL_BATCHES)
@@ -62,7 +61,7 @@ def _rows(
         """Rows of all runs, those of each one beside each other, with the columns that say whose they are."""
         identity = {
             "seed": shared.seed,
-            "method": shared.method,
+            "method": shared.method.name,
             "beta": [run.beta for run in runs for _ in range(len(rows) // len(runs))],
             "groups": shared.groups,
             "group_size": shared.group_size,
@@ -77,46 +76,22 @@ def _rows(
         if done % shared.epochs == 0:
             batch = next(batches).to(betas.device)
             inputs = task.train.inputs[batch][None]
-            objective.take(batch)
+            if isinstance(objective, SampledObjective):
+                objective.take(batch)
             behavior = mlp.parameters() if done in measured else None
         if behavior is not None and (done + 1) % shared.epochs == 0:
             yield identified(measure(config, shared, task.test, test_clusters, mlp, behavior, noise), done)
-        trainer.step(inputs, objective.gradient)
+        trainer.step(inputs, partial(objective.gradient, batch=batch))
     yield identified(_evaluated(config, task, mlp, metrics_of, runs, config.steps), config.steps)
-
-
-class Objective:
-    """Logit gradients of -Z plus all that `method` adds to the loss, on minibatches of one split, exactly.
-
-    betas: (R,).
-    """
-
-    def __init__(self, method: Method, betas: Tensor, split: Split) -> None:
-        self.method = method
-        self.betas = betas
-        self.split = split
-
-    def take(self, batch: Tensor) -> None:
-        """Go on with another minibatch: (B,) int64, places in the split."""
-        self.reference = self.split.reference(batch)
-
-    def gradient(self, logits: Tensor) -> Tensor:
-        """(R, B, A): each input's gradient of its run's loss."""
-        policy = Policy(logits, self.reference.correct)
-        return self.regularization_gradient(policy) - policy.mass_logit_gradient()
-
-    def regularization_gradient(self, policy: Policy) -> Tensor:
-        """(R, B, A): the gradient of what the method adds."""
-        return self.method.logit_gradient(policy, self.reference, self.betas[:, None, None])
 
 
 class SampledObjective(Objective):
     """The same with the sampled surrogate of what `run`'s method adds; its groups serve until the next `take`."""
 
     def __init__(self, config: FiniteGroupConfig, run: GroupRun, betas: Tensor, split: Split) -> None:
-        super().__init__(run.regularization, betas, split)
+        super().__init__(run.method, betas, split)
         self.size = int(run.group_size)
-        self.filtered = run.regularization.filtered and run.groups != "unfiltered"
+        self.filtered = run.method.filtered and run.groups != "unfiltered"
         self.surrogate = SurrogateConfig(config.epsilon_is)
         self.rollout_noise = random_generator(run.seed, Stream.ROLLOUT_GROUPS)
         self.reference_noise = random_generator(run.seed, Stream.REFERENCE_GROUPS)
@@ -133,14 +108,16 @@ class SampledObjective(Objective):
         return draw(reference, reference, self._uniforms(self.reference_noise, batch, self.size))
 
     def take(self, batch: Tensor) -> None:
-        super().take(batch)
-        self.references = self.reference_groups(self.reference) if self.cache is None else self.cache[batch]
+        """Go on with another minibatch: (B,) int64, places in the split."""
+        self.references = (
+            self.reference_groups(self.split.reference(batch)) if self.cache is None else self.cache[batch]
+        )
         self.rollout = None
 
-    def regularization_gradient(self, policy: Policy) -> Tensor:
+    def added_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         if self.rollout is None:
             uniforms = self._uniforms(self.rollout_noise, policy.logits.shape[1], self.size)
-            self.rollout = draw(policy, self.reference, uniforms)
+            self.rollout = draw(policy, reference, uniforms)
         return method_logit_gradient(self.method, policy, self.references, self.rollout, self.betas, self.surrogate)
 
     def _uniforms(self, noise, *shape: int) -> Tensor:
@@ -149,11 +126,11 @@ class SampledObjective(Objective):
 
 def _evaluated(config, task, mlp, metrics_of, runs, step) -> pd.DataFrame:
     metrics = averages(mlp, task.test, partial(metrics_of, config))
-    require_finite(metrics, [(run.method, run.beta, run.seed) for run in runs], step)
+    require_finite(metrics, [(run.method.name, run.beta, run.seed) for run in runs], step)
     return pd.DataFrame(metrics)
 
 
-def _metrics(config: SweepConfig, policy: Policy, reference: Policy, group_size: float) -> dict[str, Tensor]:
+def _metrics(config: TrainingConfig, policy: Policy, reference: Policy, group_size: float) -> dict[str, Tensor]:
     """The sweep's metrics and, of finite groups, the expected share that hold no correct response, (R, B) each."""
     metrics = policy_metrics(config, policy, reference)
     if math.isfinite(group_size):

@@ -64,7 +64,7 @@ def kl_prompts(config: ShiftConfig, method: Method) -> int:
 
 def regularizer_code(runs: list[ShiftRun]) -> dict[str, str]:
     """A hash of each method's regularizer class, to bind a folder to."""
-    return code_of({run.method.name: run.method.regularizer for run in runs})
+    return code_of(run.method for run in runs)
 
 
 def stacks(runs: list[ShiftRun]) -> list[list[ShiftRun]]:

@@ -8,8 +8,7 @@ import numpy as np
 
 from bandit.engine.runs import Run
 from bandit.sweep.config import SweepConfig
-from cokl import regularizers
-from cokl.support.errors import InputError
+from cokl import methods
 
 # Stacked runs per process: enough to amortise the reference's share, few enough for activations to stay in cache.
 RUNS_PER_CHUNK_CPU = 5
@@ -19,14 +18,10 @@ RUNS_PER_CHUNK_CUDA = 512
 def planned_runs(config: SweepConfig) -> list[Run]:
     """All runs of a sweep, by seed, then method in the order asked for, then coefficient. Raises InputError."""
     runs = []
-    for seed, method in itertools.product(range(config.seeds), config.methods):
-        if method == "none":
-            runs.append(Run(seed, method, 0.0, None))
-            continue
-        if method not in regularizers.names():
-            raise InputError(f"unknown method {method!r}; known: none, {', '.join(regularizers.names())}")
-        regularizer = regularizers.with_options(method, config.regularizer_options)
-        runs += [Run(seed, method, beta, regularizer) for beta in sorted(config.betas)]
+    chosen = [methods.get(name, config.regularizer_options) for name in config.methods]
+    for seed, method in itertools.product(range(config.seeds), chosen):
+        betas = [0.0] if method.regularizer is None else sorted(config.betas)
+        runs += [Run(seed, method, beta) for beta in betas]
     return runs
 
 
@@ -34,7 +29,7 @@ def stacks(runs: list[Run], device: str) -> list[list[Run]]:
     """Runs that are trained as one stack: one seed, and on a CPU one method, so that no stack waits for another's."""
     size = RUNS_PER_CHUNK_CUDA if device == "cuda" else RUNS_PER_CHUNK_CPU
     chunks = []
-    for _, group in itertools.groupby(runs, key=lambda run: (run.seed, None if device == "cuda" else run.method)):
+    for _, group in itertools.groupby(runs, key=lambda run: (run.seed, None if device == "cuda" else run.method.name)):
         members = list(group)
         pieces = -(-len(members) // size)
         chunks += [piece.tolist() for piece in np.array_split(np.array(members, dtype=object), pieces)]

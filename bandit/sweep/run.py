@@ -21,7 +21,7 @@ from cokl.support.results_folder import open_folder
 from cokl.support.workers import Work, Workers, one_thread
 
 
-def sweep(
+def run_sweep(
     config: SweepConfig = PRESETS["paper"],
     out: Path | str | None = None,
     jobs: int | None = None,
@@ -38,19 +38,19 @@ def sweep(
     """
     if out is None:
         with tempfile.TemporaryDirectory() as temporary:
-            return sweep(config, temporary, jobs, backend, progress)
+            return run_sweep(config, temporary, jobs, backend, progress)
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: expected at least 1, got {jobs}")
     device = resolve_device(config.device)
     runs = planned_runs(config)
     folder = Path(out)
-    code = code_of({run.method: run.regularizer for run in runs})
+    code = code_of(run.method for run in runs)
     open_folder(folder, {**config.as_dict(), "device": device, "regularizer_code": code})
     workers = Workers(backend, 1 if device == "cuda" else jobs)
 
     parameters = references(config, folder, device, workers, progress)
     chunks = [
-        (chunk, folder / "runs" / f"{place:05d}-seed-{chunk[0].seed}-{chunk[0].method}.parquet")
+        (chunk, folder / "runs" / f"{place:05d}-seed-{chunk[0].seed}-{chunk[0].method.name}.parquet")
         for place, chunk in enumerate(stacks(runs, device))
     ]
     missing = [

@@ -31,8 +31,8 @@ def train(config: TrainingConfig, task: SeedTask, runs: list[Run]) -> pd.DataFra
     for done in range(config.steps + 1):
         if done % config.eval_interval == 0 or done == config.steps:
             metrics = evaluate(config, task, mlp)
-            require_finite(metrics, [(run.method, run.beta, run.seed) for run in runs], done)
-            identity = {"seed": task.seed, "method": [r.method for r in runs], "beta": [r.beta for r in runs]}
+            require_finite(metrics, [(run.method.name, run.beta, run.seed) for run in runs], done)
+            identity = {"seed": task.seed, "method": [r.method.name for r in runs], "beta": [r.beta for r in runs]}
             frames.append(pd.DataFrame({**identity, "step": done, **metrics}))
         if done < config.steps:
             batch.copy_(next(batches))

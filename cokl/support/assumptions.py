@@ -37,8 +37,7 @@ def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> st
         "|---|---|---|---|",
     ]
     for config_class in config_classes:
-        bases = [base for base in reversed(config_class.__mro__) if dataclasses.is_dataclass(base)]
-        documented = [parameter for base in bases for parameter in docstring_parser.parse_from_object(base).params]
+        documented = docstring_parser.parse_from_object(config_class).params
         choices = {parameter.arg_name: parameter.description for parameter in documented}
         for field in assumptions_of(config_class):
             name = f"`{config_class.__name__}.{field.name}`"

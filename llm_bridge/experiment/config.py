@@ -13,6 +13,8 @@ from cokl.support.assumptions import assumption
 from cokl.support.errors import InputError
 from cokl.support.options import Names, require, require_types
 
+BASE = "base"
+"""The method name of the model after the math stage, before the chat stage."""
 PAPER_METHODS = (
     "grpo",
     "reverse_kl",

@@ -27,10 +27,9 @@ from cokl import methods
 from cokl.support.errors import InputError
 from cokl.support.files import differences, read_json, write_text
 from llm_bridge.experiment import jobs as verl_config
-from llm_bridge.experiment.config import LLMConfig
+from llm_bridge.experiment.config import BASE, LLMConfig
 from llm_bridge.experiment.jobs import Job
-from llm_bridge.report.collect import final_scores
-from llm_bridge.report.results import BASE
+from llm_bridge.experiment.logged import final_scores
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from llm_bridge.experiment.config import BASE
 from llm_bridge.paper.numbers import AGGREGATES, Paper
 from llm_bridge.report.normalize import normalize
 from llm_bridge.report.result_tables import ABLATION, ablation_table, floor_table, normalized_table, raw_table
-from llm_bridge.report.results import BASE, GRPO, MATH_COLUMNS
+from llm_bridge.report.results import GRPO, MATH_COLUMNS
 from llm_bridge.report.tables import method_label
 
 HALF_UNIT = 0.005

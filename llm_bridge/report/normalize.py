@@ -9,7 +9,7 @@ import pandas as pd
 from cokl.methods import UNREGULARIZED
 from cokl.metrics import dual_anchor
 from cokl.support.errors import InputError
-from llm_bridge.report.results import BASE
+from llm_bridge.experiment.config import BASE
 
 AVERAGES = ("math_avg", "overall")
 

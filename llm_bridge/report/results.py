@@ -13,8 +13,6 @@ from cokl.support.files import write_atomically
 from llm_bridge.report.csv_tables import read_csv
 
 MATH_COLUMNS = ("math_val", "math500", "olympiad")
-BASE = "base"
-"""The method name of the model after the math stage, before the chat stage."""
 GRPO = "grpo"
 """The method name of the chat stage without a regularizer."""
 

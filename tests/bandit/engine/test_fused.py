@@ -9,17 +9,13 @@ from bandit.engine.exact import Objective, objectives
 from bandit.engine.fused import FusedObjective
 from bandit.engine.reference import SeedTask, pretrain, seed_task
 from bandit.engine.runs import Run
-from cokl import regularizers
+from cokl import methods, regularizers
+from cokl.methods import Method
 from cokl.policy import Policy
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 
 BETAS = torch.tensor([0.001, 0.1, 3.0])
 METHODS = ["none", *regularizers.names()]
-
-
-def regularizer_of(method: str):
-    """None for unregularized RL."""
-    return None if method == "none" else regularizers.get(method)
 
 
 @pytest.fixture(scope="module", params=[20, 200])
@@ -35,13 +31,12 @@ def task(request) -> SeedTask:
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e4])
 @pytest.mark.parametrize("method", METHODS)
 def test_fused_gradient_equals_the_plain_one(method, scale, task):
-    regularizer = regularizer_of(method)
     batch = torch.arange(0, 200, 3)
     actions = task.train.correct.num_actions
     logits = scale * torch.randn(3, len(batch), actions, generator=torch.Generator().manual_seed(0))
     reference = task.train.reference(batch)
-    exact = Objective(regularizer, BETAS.double(), double(task.train)).gradient(logits.double(), batch)
-    fused = FusedObjective(regularizer, BETAS, task.train).gradient(logits.clone(), batch)
+    exact = Objective(methods.get(method), BETAS.double(), double(task.train)).gradient(logits.double(), batch)
+    fused = FusedObjective(methods.get(method), BETAS, task.train).gradient(logits.clone(), batch)
     assert fused.isfinite().all()
     # Costs are differences of logits, so their rounding is that of the largest log-ratio.
     policy = Policy(logits, reference.correct)
@@ -60,7 +55,7 @@ def double(split):
 @pytest.mark.parametrize("method", METHODS)
 def test_rows_are_independent(method, task):
     """A row's gradient has the same bits whatever its place in the batch and its neighbours."""
-    objective = FusedObjective(regularizer_of(method), BETAS, task.train)
+    objective = FusedObjective(methods.get(method), BETAS, task.train)
     batch = torch.arange(50)
     logits = torch.randn(3, 50, task.train.correct.num_actions, generator=torch.Generator().manual_seed(1))
     whole = objective.gradient(logits.clone(), batch)
@@ -82,6 +77,6 @@ def test_what_has_no_fused_form_takes_the_plain_path(task):
         "own": Own(),
         "restricted": CorrectReverseKL(form="restricted"),
     }
-    runs = [Run(0, name, 0.1, regularizer) for name, regularizer in kinds.items()]
+    runs = [Run(0, Method(name, name, regularizer), 0.1) for name, regularizer in kinds.items()]
     assert [type(objective) for _, objective in objectives(runs, task.train)] == [FusedObjective, Objective, Objective]
     assert [type(objective) for _, objective in objectives(runs, double(task.train))] == [Objective] * 3

@@ -124,9 +124,8 @@ def test_a_regularizer_without_rollouts_has_no_recovery():
 
 def objective_of(config: FiniteGroupConfig, size: int, groups: str = "fresh"):
     """The lab's sampled CoKL objective on the miniature's training inputs, and the task."""
-    method = methods.get("cokl")
     task = seed_task(config, 0, pretrain(config, 0, "cpu", torch.float64))
-    run = GroupRun(0, "cokl", 1.0, method.regularizer, method, groups, float(size), 1)
+    run = GroupRun(0, methods.get("cokl"), 1.0, groups, float(size), 1)
     return SampledObjective(config, run, torch.ones(1, dtype=torch.float64), task.train), run, task
 
 
@@ -193,10 +192,9 @@ def test_cached_groups_stay_with_their_inputs_and_fresh_ones_do_not():
 def test_measured_means_over_clusters_lie_at_the_prediction(epochs):
     """Each cluster's z-score is a sum over many groups: their mean square is 1 up to its own 5-sigma interval."""
     config = FiniteGroupConfig(**{**vars(TINY), "dtype": "float64", "recovery_draws": 400})
-    method = methods.get("cokl")
     task = seed_task(config, 0, pretrain(config, 0, "cpu", torch.float64))
     clusters = Environment(config.environment, 0).test_clusters
-    run = GroupRun(0, "cokl", 1.0, method.regularizer, method, "fresh", 2.0, epochs)
+    run = GroupRun(0, methods.get("cokl"), 1.0, "fresh", 2.0, epochs)
     shifted = task.parameters.expand(2, -1) * torch.tensor([[1.0], [1.3]])
     mlp = StackedMLP(layer_sizes(config), shifted)
     rows = measure(config, run, task.test, clusters, mlp, shifted, np.random.default_rng(1))

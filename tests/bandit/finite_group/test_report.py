@@ -118,11 +118,11 @@ def test_the_page_and_the_screen_show_the_tables_numbers(metrics, recovery, tmp_
     stored = pd.read_csv(tmp_path / "tables" / "final.csv")
     np.testing.assert_allclose(stored["p_correct"], final_table(metrics)["p_correct"])
     line = final_table(metrics).query("method == 'cokl' and group_size == 8 and epochs == 1").iloc[0]
-    shown = f"{line['p_correct']:.4f} +- {line['p_correct_interval']:.4f}"
+    shown = f"{line['p_correct']:.4f} ± {line['p_correct_interval']:.4f}"
     assert shown in page
     assert shown in screen
     slope = slope_table(recovery, ["method", "epochs"]).iloc[0]
-    assert f"{slope['slope']:.4f} +- {slope['slope_interval']:.4f}" in screen
+    assert f"{slope['slope']:.4f} ± {slope['slope_interval']:.4f}" in screen
     assert "Seeds: 3; steps: 50." in page
 
 
