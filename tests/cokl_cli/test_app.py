@@ -116,7 +116,7 @@ def test_csv_holds_the_same_table(tiny_flags, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "code", ["import cokl", "from cokl.cli import _parse; _parse(['llm', 'tables'])", "import bandit"]
+    "code", ["import cokl", "from cokl_cli.app import _parse; _parse(['llm', 'tables'])", "import bandit"]
 )
 def test_start_up_loads_no_heavy_library(code):
     heavy = ("torch", "numpy", "pandas", "matplotlib", "scipy", "joblib", "verl", "ray")

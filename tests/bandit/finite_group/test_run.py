@@ -161,7 +161,7 @@ def test_bad_input_gets_one_line_and_exit_code_2(tmp_path):
     command = [
         sys.executable,
         "-c",
-        "from cokl.cli import main; main()",
+        "from cokl_cli.app import main; main()",
         "bandit",
         "finite-group",
         "--group-sizes",

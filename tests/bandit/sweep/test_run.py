@@ -95,7 +95,7 @@ def long_command() -> list[str]:
     from tests.bandit.conftest import TINY_FLAGS
 
     flags = [*TINY_FLAGS, "--methods", "none,forward_kl,cokl", "--betas", "0.01,0.1", "--seeds", "2", "--steps", "600"]
-    return [sys.executable, "-c", "from cokl.cli import main; main()", "bandit", "sweep", *flags]
+    return [sys.executable, "-c", "from cokl_cli.app import main; main()", "bandit", "sweep", *flags]
 
 
 @pytest.fixture(scope="module")
