@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,8 @@ class HtmlReport:
             raise InputError("plotly is not installed; install it with pip install 'cokl[report]'") from error
 
         path = self.out or self.results / "report.html"
-        for missing in write(self.results, path):
-            print(f"without {missing.title.lower()}: `{missing.command}` makes it")
-        print(f"{path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser")
+        missing = ", ".join(f"`{one.command}`" for one in write(self.results, path))
+        print(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB), a page for your browser")
+        if missing:
+            print(textwrap.fill(f"more would be in it after {missing}", 80, break_on_hyphens=False))
         return 0

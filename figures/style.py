@@ -115,7 +115,8 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 
 def save_all(figures: dict[str, Figure], folder: Path) -> None:
-    """Save each figure under its name and say where it is."""
+    """Save each figure under its name and say where they are."""
     for name, figure in figures.items():
-        for path in save(figure, folder, name):
-            print(path)
+        save(figure, folder, name)
+    if figures:
+        print(f"figures, as PDF and PNG: {folder}")

@@ -23,10 +23,10 @@ import numpy as np
 import pandas as pd
 import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
-from tqdm import tqdm
 
 from cokl.support.errors import InputError
 from cokl.support.files import write_atomically, write_parquet
+from cokl.support.progress import progress as counted
 
 # A backend that cannot stream hands its results back after so many pieces per process.
 _PIECES_PER_WAVE = 4
@@ -66,7 +66,7 @@ class Workers:
             return
         done = total - sum(work.size for work in left.values())
         deaths = 0
-        with tqdm(total=total, initial=done, desc=unit, unit=unit[:-1], disable=not progress) as bar:
+        with counted(total, unit, unit[:-1], done, progress) as bar:
             while left:
                 try:
                     for index, result in self._results(list(left.items())):

@@ -8,9 +8,9 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from bandit.engine.tables import coverage_column, method_label
 from bandit.finite_group.plan import EXACT
 from bandit.finite_group.score import ESTIMATE, final_table, read_results, slope_table
-from bandit.sweep.score import coverage_column, method_label
 from cokl.support.statistics import with_spread
 from cokl_cli.report.section import Section, color, curve, legend, plot, spread
 from cokl_cli.report.section import table as html_table

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from bandit.config import EnvironmentConfig
-from bandit.sweep.score import final_rows, method_label, read_sweep
+from bandit.engine.tables import method_label
+from bandit.sweep.score import final_rows, read_sweep
 from cokl import regularizers
 from cokl_cli.report.section import Section, legend, look, plot
 

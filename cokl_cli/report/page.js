@@ -8,7 +8,7 @@ const drawn = new Set();
 const isolated = new WeakMap();  // member of a section -> method
 
 const byId = id => document.getElementById(id);
-const shown = (value, digits) => value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1");
+const shown = (value, digits) => value === null ? "none" : value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1");
 const plusMinus = (mean, spread, digits) => `${shown(mean, digits)} ± ${shown(spread, digits)}`;
 
 // ---- drawing -------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ function isolate(member, method) {
 // ---- the controlled experiment -----------------------------------------------------------------------------------------
 
 const TICKS = [0, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995];
-const stretch = correctness => -Math.log10(1 - Math.min(correctness, 0.99999));
+const stretch = correctness => correctness === null ? null : -Math.log10(1 - Math.min(correctness, 0.99999));
 const unstretch = position => 1 - 10 ** -position;
 
 function range(values, margin) {
@@ -88,7 +88,7 @@ function tradeoff(name, sweep) {
   const trained = sweep.settings.filter(setting => setting.method !== "reference");
   const reference = sweep.settings.find(setting => setting.method === "reference");
   const stepInput = byId(`${name}-step`), targetInput = byId(`${name}-target`);
-  const xRange = range(sweep.settings.flatMap(s => s.correctness).map(stretch), 0.04);
+  const xRange = range(sweep.settings.flatMap(s => s.correctness).filter(p => p !== null).map(stretch), 0.04);
   const state = {step: sweep.steps.length - 1, target: sweep.target};
 
   const place = setting => setting.step.indexOf(sweep.steps[state.step]);
@@ -98,7 +98,7 @@ function tradeoff(name, sweep) {
   // Each regularizer's coefficient whose correctness at the shown step is closest to the target.
   function matched() {
     return sweep.order.map(method => ofMethod(method).reduce((best, setting) => {
-      const far = one => Math.abs(one.correctness[place(one)] - state.target);
+      const at = one => one.correctness[place(one)], far = one => at(one) === null ? Infinity : Math.abs(at(one) - state.target);
       return far(setting) < far(best) ? setting : best;
     }));
   }
@@ -134,7 +134,7 @@ function tradeoff(name, sweep) {
       data: traces,
       layout: {
         xaxis: {title: {text: "Correctness (axis stretched towards 1)"}, range: xRange, tickvals: spaced.map(stretch), ticktext: spaced.map(String), tickangle: 0},
-        yaxis: {title: {text: panels[metric]}, range: range(sweep.settings.flatMap(s => s[metric]), 0.05)},
+        yaxis: {title: {text: panels[metric]}, range: range(sweep.settings.flatMap(s => s[metric]).filter(value => value !== null), 0.05)},
         shapes: [{type: "line", xref: "x", yref: "paper", x0: stretch(state.target), x1: stretch(state.target), y0: 0, y1: 1,
           line: {color: ink("link"), width: 3, dash: "dash"}, editable: true}],
       },

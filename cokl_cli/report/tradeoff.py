@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from bandit.sweep.score import MATCHED_CORRECTNESS, coverage_column, method_label, read_sweep
+from bandit.engine.tables import coverage_column, method_label
+from bandit.sweep.score import MATCHED_CORRECTNESS, read_sweep
 from cokl_cli.report.section import Section, legend, look, plot
 
 _SEED_LINES = 4
@@ -86,6 +88,6 @@ def _setting(method: str, beta: float, rows: pd.DataFrame, coverage: str, each_s
     return setting
 
 
-def _short(values: pd.Series) -> list[float]:
-    """Six significant digits, which is more than any plot or table shows."""
-    return [float(f"{value:.6g}") for value in values]
+def _short(values: pd.Series) -> list[float | None]:
+    """Six significant digits, which is more than any plot or table shows; None for what is no number."""
+    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
