@@ -74,7 +74,7 @@ def summary(results: list[Checked]) -> str:
 
 
 def to_text(results: list[Checked], every_evidence: bool = False) -> str:
-    """A line per claim within 80 columns, under it the evidence of those that fail, or of all; the summary comes last."""
+    """A line per claim within 80 columns, under it the evidence of those that fail, or of all; the summary last."""
     lines = []
     for result in results:
         called = "holds" if result.holds else "FAILS"
