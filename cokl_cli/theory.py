@@ -37,8 +37,8 @@ class Check:
         from theory.report import to_text
 
         results = self.checked()
-        print(to_text(results, every_evidence=bool(self.only)))
         print(f"evidence of every claim: {self.out / 'claims.md'}")
+        print(to_text(results, every_evidence=bool(self.only)))
         return 0 if all(result.holds for result in results) else 1
 
     def checked(self) -> Sequence[Checked]:
@@ -119,14 +119,20 @@ class TheoryFigures:
 
     def run(self) -> int:
         """Draw both figures and say where they are."""
+        from bandit.sweep.references import lacking, reference_masses
         from bandit.sweep.score import read_sweep
         from figures import off_policy_bias, optima, style
+        from theory.off_policy import bias_table
+        from theory.optimum_curves import ACTIONS, CORRECT, optimum_curves
 
         table = read_sweep(self.results)
         folder = self.out or self.results / "figures"
+        masses, fraction = reference_masses(self.results)
+        q, (low, high) = float(masses.mean()), optima.OTHER_MASSES
+        fractions = {low: CORRECT / ACTIONS, q: fraction, high: CORRECT / ACTIONS}
         drawn = {
-            "theory_optima": optima.draw(table, *optima.reference_masses(self.results)),
-            "theory_off_policy_bias": off_policy_bias.draw(),
+            "theory_optima": optima.draw(optimum_curves(fractions), lacking(table, masses, fraction), q, fractions),
+            "theory_off_policy_bias": off_policy_bias.draw(bias_table()),
         }
         style.save_all(drawn, folder)
         return 0

@@ -84,6 +84,16 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
+def each_seed(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """What `tables` has means of, for each reported seed: the rows behind "beta_search" and behind "dynamics"."""
+    scored = scores.score(table)
+    searched = scores.main_rows(scores.final(scored))
+    return {
+        "beta_search": searched[searched["role"] == "report"].sort_values("beta"),
+        "dynamics": scores.at(scored, scores.best_coefficients(scored)),
+    }
+
+
 def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
     """Write each table as FOLDER/NAME.csv and all with the verdicts as FOLDER/results.md; returns the claims.
 

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.browser
 
 def trace(page: Page, plot: str, method: str) -> dict:
     """Points of the last trace of a method, as plotly has drawn it; a line of a panel ends with its means."""
+    page.locator(f"#{plot}").scroll_into_view_if_needed()
+    page.locator(f"#{plot} .main-svg").first.wait_for()
     return page.evaluate(
         """([plot, method]) => {
             const found = document.getElementById(plot)._fullData.filter(trace => trace.meta?.method === method);
@@ -159,8 +161,10 @@ def check_theme(page: Page) -> None:
         return tuple(found)
 
     page.emulate_media(color_scheme="light")
+    page.wait_for_function("document.documentElement.dataset.theme === 'light'")
     assert look() == ("rgb(255, 255, 255)", "#000000")
     page.emulate_media(color_scheme="dark")
+    page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
     background, mark = look()
     assert background == "rgb(20, 23, 28)"
     assert int(mark[1:3], 16) > 180
