@@ -24,7 +24,7 @@ RAW = ["prior_correct", "new_correct"]
 NORMALIZED = ["retention", "adaptation", "overall"]
 DRIFTS = ["mass_drift", "correct_drift", "incorrect_drift"]
 
-_CAPTIONS = {
+CAPTIONS = {
     "table1_normalized": "Dual-anchor normalized scores (Table 1 in miniature): Base is 100 in retention and 0 in "
     "adaptation, GRPO w/o KL the reverse; Overall is their mean. Setting best: each method at the coefficient with the "
     "highest Overall on the selection seeds; matched: at the one whose adaptation there is closest to "
@@ -82,6 +82,16 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "dynamics": scores.summarize(
             compared[compared["setting"] == "best"], [*RUN, "step"], [*RAW, "conditional_kl", *DRIFTS]
         ),
+    }
+
+
+def each_seed(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """What `tables` has means of, for each reported seed: the rows behind "beta_search" and behind "dynamics"."""
+    scored = scores.score(table)
+    searched = scores.main_rows(scores.final(scored))
+    return {
+        "beta_search": searched[searched["role"] == "report"].sort_values("beta"),
+        "dynamics": scores.at(scored, scores.best_coefficients(scored)),
     }
 
 
@@ -203,7 +213,7 @@ def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim
         if claim.judged:
             parts.append(f"**{claim.verdict}** ({claim.counts})")
         parts.append("\n".join(f"- {line}" for line in claim.lines()))
-    for name, caption in _CAPTIONS.items():
+    for name, caption in CAPTIONS.items():
         shown = markdown_table(readable(made[name])) if len(made[name]) else "No such runs.\n"
         parts += [f"## {name}.csv", caption, shown]
     parts.append(
