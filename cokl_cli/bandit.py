@@ -1,6 +1,7 @@
-"""Commands of `cokl bandit`. Light: heavy imports are inside `run`."""
+"""Commands of `cokl bandit`. Light: heavy imports are inside `run`.
 
-from __future__ import annotations
+Annotations are evaluated here, since the parser reads those of subclasses in other modules.
+"""
 
 import dataclasses
 from dataclasses import dataclass
@@ -162,7 +163,7 @@ class Phase(LabOptions):
     steps: int | None = None
     """Optimizer steps on the new task; the preset's if not given."""
 
-    def diagrams(self) -> list[Diagram]:
+    def diagrams(self) -> "list[Diagram]":
         """What is asked for. Raises InputError for knobs that are not in the list."""
         from bandit.phase.config import EXPERIMENTS, default_diagrams, diagram
 
