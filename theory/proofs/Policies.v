@@ -119,6 +119,19 @@ Proof.
   by apply: kl_term_equal => //; [apply: ac | lra].
 Qed.
 
+Lemma kl_ext p p' m m' : (forall a, p a = p' a) -> (forall a, m a = m' a) -> kl p m = kl p' m'.
+Proof.
+  move=> same_p same_m; rewrite /kl.
+  have -> : continuous_wrtb p m = continuous_wrtb p' m' by apply: eq_forallb => a; rewrite same_p same_m.
+  by case: ifP => // _; congr Finite; apply: sum_ext => a _; rewrite same_p same_m.
+Qed.
+
+Lemma mass_ext C p p' : (forall a, p a = p' a) -> mass C p = mass C p'.
+Proof. by move=> same; apply: sum_ext. Qed.
+
+Lemma plus_ext C p p' : (forall a, p a = p' a) -> forall a, plus C p a = plus C p' a.
+Proof. by move=> same a; rewrite /plus (mass_ext C p p') // same. Qed.
+
 Lemma kl_self p : policy p -> kl p p = Finite 0.
 Proof.
   move=> [np _]; rewrite kl_finite; last by [].
@@ -137,9 +150,7 @@ Theorem gibbs_equality p m : policy p -> policy m -> kl p m = Finite 0 <-> foral
 Proof.
   move=> pp pm; split.
   - by rewrite /kl; case: continuousP => [ac|_] // [zero]; apply: gibbs_sum_equality.
-  - move=> same; rewrite -(kl_self p pp); rewrite /kl.
-    have -> : continuous_wrtb p m = continuous_wrtb p p by apply: eq_forallb => a; rewrite same.
-    by case: ifP => // _; congr Finite; apply: sum_ext => a _; rewrite same.
+  - by move=> same; rewrite -(kl_self p pp); apply: kl_ext.
 Qed.
 
 (* Masses and conditionals. *)
