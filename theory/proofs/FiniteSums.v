@@ -15,6 +15,7 @@ Canonical Rplus_add_law := Monoid.AddLaw Rmult_plus_distr_r Rmult_plus_distr_l.
 End Laws.
 
 Notation "\sum_ ( i | P ) F" := (\big[Rplus/R0]_(i | P%B) F%R) : R_scope.
+Notation "\sum_ ( i : t ) F" := (\big[Rplus/R0]_(i : t) F%R) (only parsing) : R_scope.
 Notation "\sum_ i F" := (\big[Rplus/R0]_i F%R) : R_scope.
 
 Section Sums.
