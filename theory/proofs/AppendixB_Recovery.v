@@ -108,6 +108,9 @@ Qed.
 Lemma recovery_next G z : recovery G z = (1 - z) ^ (S G) / INR (S G) + recovery (S G) z.
 Proof. by rewrite /recovery [log_partial (S G) z]/log_partial -/log_partial; lra. Qed.
 
+Theorem recovery_lower G z : 0 < z <= 1 -> (1 - z) ^ (S G) / INR (S G) <= recovery G z.
+Proof. by move=> hz; rewrite (recovery_next G); have := recovery_nonnegative (S G) z hz; lra. Qed.
+
 Lemma recovery_small G z : 0 < z <= 1 -> recovery G z <= / INR (S G) * / z.
 Proof.
   move=> hz; apply: Rle_trans (recovery_upper G z hz) _; have pos := size_positive G.

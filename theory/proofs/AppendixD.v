@@ -2,7 +2,7 @@
 From mathcomp Require Import all_ssreflect.
 Require Import Reals Lra Psatz.
 From Coquelicot Require Import Coquelicot.
-From CoKL Require Import FiniteSums Policies.
+From CoKL Require Import FiniteSums Policies AppendixA.
 Open Scope R_scope.
 
 (* The two objectives, -infinity where the divergence is infinite. *)
@@ -158,6 +158,10 @@ Proof.
   set z := forward_optimum q beta => /= gap root; have -> : z * (1 - z) = beta * (z - q) by lra.
   by field; lra.
 Qed.
+
+Theorem forward_coefficient_slope q z : 0 < q < z ->
+  is_derive (fun x => x * (1 - x) / (x - q)) z (- (((z - q) ^ 2 + q * (1 - q)) / (z - q) ^ 2)).
+Proof. by move=> hz; auto_derive; [lra | field; lra]. Qed.
 
 Lemma exp_at_least x : 1 + x <= exp x.
 Proof. by case: (Req_dec x 0) => [->|ne]; [rewrite exp_0; lra | apply: Rlt_le; apply: exp_ineq1]. Qed.
@@ -389,6 +393,45 @@ Proof.
     by apply: assemble_minus => //; [lra | rewrite Ca].
 Qed.
 
+(* On these policies the objectives are the profiles: what is left is to maximize over z. *)
+Lemma same_conditionals z : 0 < z < 1 ->
+  kl_sum (plus C ref) (plus C (with_mass C ref z)) = 0 /\ kl_sum (minus C ref) (minus C (with_mass C ref z)) = 0 /\
+  kl_sum (plus C (with_mass C ref z)) (plus C ref) = 0 /\ kl_sum (minus C (with_mass C ref z)) (minus C ref) = 0.
+Proof.
+  move=> hz; have [_ _ right wrong] := with_mass_facts z hz.
+  have pp := plus_policy C ref ref_policy (proj1 q_inside).
+  have pm := minus_policy C ref ref_policy (proj2 q_inside).
+  have none (r : A -> R) : policy r -> kl_sum r r = 0 by move=> pr; have := kl_self r pr; rewrite kl_finite // => -[].
+  rewrite /kl_sum; do !split.
+  - by rewrite -[RHS](none _ pp); apply: sum_ext => a _; rewrite right.
+  - by rewrite -[RHS](none _ pm); apply: sum_ext => a _; rewrite wrong.
+  - by rewrite -[RHS](none _ pp); apply: sum_ext => a _; rewrite right.
+  - by rewrite -[RHS](none _ pm); apply: sum_ext => a _; rewrite wrong.
+Qed.
+
+Lemma with_mass_covers z a : 0 < z < 1 -> with_mass C ref z a = 0 <-> ref a = 0.
+Proof.
+  move=> hz; rewrite /with_mass /assemble /plus /minus -/q; case: (C a); split=> [h|->]; try (rewrite /Rdiv; lra).
+  - have -> : ref a = z * (ref a / q) * (q / z) by field; lra.
+    by rewrite h; lra.
+  - have -> : ref a = (1 - z) * (ref a / (1 - q)) * ((1 - q) / (1 - z)) by field; lra.
+    by rewrite h; lra.
+Qed.
+
+Theorem forward_reduction z : 0 < z < 1 -> J_forward C beta ref (with_mass C ref z) = Finite (forward_profile q beta z).
+Proof.
+  move=> hz; have [pw mw _ _] := with_mass_facts z hz; have [r [w _]] := same_conditionals z hz.
+  have ac : continuous_wrt ref (with_mass C ref z) by move=> a /(with_mass_covers z a hz).
+  rewrite /J_forward kl_finite //= (decomposition_sum C) // r w mw -/q /forward_profile; congr Finite; ring.
+Qed.
+
+Theorem reverse_reduction z : 0 < z < 1 -> J_reverse C beta ref (with_mass C ref z) = Finite (reverse_profile q beta z).
+Proof.
+  move=> hz; have [pw mw _ _] := with_mass_facts z hz; have [_ [_ [r w]]] := same_conditionals z hz.
+  have ac : continuous_wrt (with_mass C ref z) ref by move=> a /(with_mass_covers z a hz).
+  rewrite /J_reverse kl_finite //= (decomposition_sum C) // r w mw -/q /reverse_profile; congr Finite; ring.
+Qed.
+
 (* The factor by which with_mass rescales the reference. *)
 Let weight z (a : A) : R := if C a then z / q else (1 - z) / (1 - q).
 
@@ -399,13 +442,6 @@ Qed.
 
 Lemma weight_positive z a : 0 < z < 1 -> 0 < weight z a.
 Proof. by move=> hz; rewrite /weight; case: (C a); apply: Rdiv_lt_0_compat; lra. Qed.
-
-Lemma with_mass_zero z a : 0 < z < 1 -> with_mass C ref z a = 0 <-> ref a = 0.
-Proof.
-  move=> hz; rewrite with_mass_weight; have := weight_positive z a hz => w0.
-  split=> [|->]; last by lra.
-  by move=> /Rmult_integral [] //; lra.
-Qed.
 
 (* A sum weighted by two values, one on C and one off it. *)
 Lemma two_valued_sum p u v : policy p ->
@@ -456,7 +492,7 @@ Lemma forward_comparison p : policy p -> continuous_wrt ref p ->
 Proof.
   move=> pp ac; have hz := zf_inside.
   have [bp bz _ _] := with_mass_facts zf hz.
-  have bac : continuous_wrt ref (with_mass C ref zf) by move=> a /(with_mass_zero zf a hz).
+  have bac : continuous_wrt ref (with_mass C ref zf) by move=> a /(with_mass_covers zf a hz).
   have terms : forall a, true -> 0 <= ref a * ln (ref a / (p a / weight zf a)) - (ref a - p a / weight zf a).
     move=> a _; have w0 := weight_positive zf a hz; case: (pp) => np _; case: (ref_policy) => nr _.
     have := kl_term (ref a) (p a / weight zf a) (nr a) (Rdiv_le_0_compat _ _ (np a) w0).
@@ -502,7 +538,7 @@ Theorem forward_global_maximizer :
     (J_forward C beta ref p = J_forward C beta ref best <-> forall a, p a = best a).
 Proof.
   rewrite -/zf /=; have hz := zf_inside; have [bp bz _ _] := with_mass_facts zf hz.
-  have bac : continuous_wrt ref (with_mass C ref zf) by move=> a /(with_mass_zero zf a hz).
+  have bac : continuous_wrt ref (with_mass C ref zf) by move=> a /(with_mass_covers zf a hz).
   have value : J_forward C beta ref (with_mass C ref zf) = Finite (zf - beta * kl_sum ref (with_mass C ref zf)).
     by rewrite /J_forward kl_finite //= bz.
   split=> //; split; first by rewrite value.
@@ -560,14 +596,14 @@ Theorem reverse_global_maximizer :
     (J_reverse C beta ref p = J_reverse C beta ref best <-> forall a, p a = best a).
 Proof.
   rewrite -/zr /=; have hz := zr_inside; have [bp bz _ _] := with_mass_facts zr hz.
-  have bac : continuous_wrt (with_mass C ref zr) ref by move=> a /(with_mass_zero zr a hz).
+  have bac : continuous_wrt (with_mass C ref zr) ref by move=> a /(with_mass_covers zr a hz).
   have itself : kl_sum (with_mass C ref zr) (with_mass C ref zr) = 0.
     by have := kl_self _ bp; rewrite kl_finite // => -[].
   have value : J_reverse C beta ref (with_mass C ref zr) = Finite (- beta * ln ((1 - zr) / (1 - q))).
     by rewrite /J_reverse kl_finite //=; congr Finite; rewrite reverse_value // itself; lra.
   split=> //; split; first by rewrite value.
   move=> p pp; rewrite value; case: (continuousP p ref) => [ac|nac].
-  - have pac : continuous_wrt p (with_mass C ref zr) by move=> a /(with_mass_zero zr a hz) /ac.
+  - have pac : continuous_wrt p (with_mass C ref zr) by move=> a /(with_mass_covers zr a hz) /ac.
     have -> : J_reverse C beta ref p = Finite (mass C p - beta * kl_sum p ref) by rewrite /J_reverse kl_finite.
     rewrite reverse_value //; have gap := gibbs_sum p _ pp bp pac.
     split; first by rewrite /=; nra.
@@ -575,7 +611,7 @@ Proof.
     + by apply: gibbs_sum_equality => //; apply: (Rmult_eq_reg_l beta); lra.
     + by congr Finite; have -> : kl_sum p (with_mass C ref zr) = 0 by [rewrite -itself; apply: sum_ext => a _; rewrite same]; lra.
   - have -> : J_reverse C beta ref p = m_infty by rewrite /J_reverse kl_infinite.
-    split=> //; split=> // same; case: nac => a /(with_mass_zero zr a hz); by rewrite same.
+    split=> //; split=> // same; case: nac => a /(with_mass_covers zr a hz); by rewrite same.
 Qed.
 
 (* In the theorem's own words: every global maximizer has the reference's conditionals and the stated mass. *)
