@@ -13,7 +13,7 @@ Context {A : finType}.
 Implicit Types (C : pred A) (p m : A -> R).
 
 (* Eqs. app-positive-part and app-negative-part: the contribution of a set S of responses. *)
-Lemma part (S : pred A) p m :
+Theorem part (S : pred A) p m :
   (forall a, 0 <= p a) -> (forall a, 0 <= m a) -> continuous_wrt p m ->
   let u := \sum_(a | S a) p a in let v := \sum_(a | S a) m a in
   \sum_(a | S a) (p a * ln (p a / m a)) =
@@ -56,7 +56,7 @@ Lemma kl_sum_bernoulli x y : kl_sum (bernoulli x) (bernoulli y) = bernoulli_kl x
 Proof. by rewrite /kl_sum big_bool. Qed.
 
 (* Eq. 7 as an identity of numbers, wherever D_KL(p || m) is finite. *)
-Theorem decomposition_sum C p m : policy p -> policy m -> continuous_wrt p m ->
+Lemma decomposition_sum C p m : policy p -> policy m -> continuous_wrt p m ->
   kl_sum p m = bernoulli_kl (mass C p) (mass C m)
     + mass C p * kl_sum (plus C p) (plus C m) + (1 - mass C p) * kl_sum (minus C p) (minus C m).
 Proof.
@@ -118,7 +118,7 @@ Lemma infinite_sum (x y z : Rbar) : x <> m_infty -> y <> m_infty -> z <> m_infty
 Proof. by move=> + + + [->|[->|->]]; case: x => [x||]; case: y => [y||]; case: z => [z||]. Qed.
 
 (* Eq. 7, with +infinity where it is due and 0 * infinity = 0, for any two policies. *)
-Theorem decomposition C p m : policy p -> policy m ->
+Lemma decomposition C p m : policy p -> policy m ->
   kl p m = Rbar_plus (kl (bernoulli (mass C p)) (bernoulli (mass C m)))
     (Rbar_plus (Rbar_mult (mass C p) (kl (plus C p) (plus C m)))
       (Rbar_mult (1 - mass C p) (kl (minus C p) (minus C m)))).

@@ -100,14 +100,14 @@ Proof.
 Qed.
 
 (* Gibbs' inequality with its equality case, zeros included. *)
-Theorem gibbs_sum p m : policy p -> policy m -> continuous_wrt p m -> 0 <= kl_sum p m.
+Lemma gibbs_sum p m : policy p -> policy m -> continuous_wrt p m -> 0 <= kl_sum p m.
 Proof.
   move=> [np sp] [nm sm] ac.
   have : \sum_a (p a - m a) <= kl_sum p m by apply: sum_le => a _; apply: kl_term => //; apply: ac.
   by rewrite sum_minus sp sm; lra.
 Qed.
 
-Theorem gibbs_sum_equality p m :
+Lemma gibbs_sum_equality p m :
   policy p -> policy m -> continuous_wrt p m -> kl_sum p m = 0 -> forall a, p a = m a.
 Proof.
   move=> [np sp] [nm sm] ac zero a.
