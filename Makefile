@@ -6,7 +6,7 @@ LLM_BIN := .venv-llm/bin
 LLM_SETUP := .venv-llm/.complete
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check llm-tiny llm-test llm-setup clean
+.PHONY: reproduce test check proofs proofs-test llm-tiny llm-test llm-setup clean
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
@@ -18,6 +18,13 @@ check: $(SETUP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+proofs:  ## the theorems' proofs, compiled by Coq, and the axioms they rest on; installs nothing
+	$(supported)
+	@$(PYTHON) -m theory.machine_checked
+
+proofs-test: proofs $(SETUP)  ## the proofs' definitions against the Python's numbers, and planted errors
+	$(BIN)/python -m pytest tests/theory/test_proofs.py -m proofs
 
 llm-tiny: $(LLM_SETUP)  ## the LLM experiment end to end on a CPU; METHODS=cokl,grpo for fewer methods
 	$(LLM_BIN)/cokl llm run --config tiny --methods $(METHODS)
@@ -40,8 +47,12 @@ $(LLM_SETUP): requirements-llm.lock pyproject.toml
 	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
-define environment
+define supported
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else f"Python 3.11 to 3.13 is needed, this is {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
+endef
+
+define environment
+	$(supported)
 	$(PYTHON) -m venv $(1)
 endef
 

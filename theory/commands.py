@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +39,7 @@ class Check:
         from cokl.files import write_text
         from theory.claim import Effort
         from theory.formulas import Formulas
+        from theory.machine_checked import BUILD, INSTALL, coq_is_installed, evidence, prove
         from theory.report import Checked, check_claims, to_json, to_markdown, to_text
 
         torch.set_num_threads(1)  # the tensors are small; threads would only wait for each other
@@ -48,11 +49,15 @@ class Check:
         if unknown:
             raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
         chosen = [claim for name, claim in claims.items() if not asked or name in asked]
+        failures = prove([claim.name for claim in chosen], BUILD)
         progress = tqdm(total=len(chosen), unit="claim")
         results: list[Checked] = []
         for claim in chosen:
             progress.set_description(f"{claim.name:<45.45}")
-            results += check_claims([claim], Formulas(), Effort())
+            results += [
+                replace(checked, evidence=checked.evidence + evidence(claim.name, BUILD, failures))
+                for checked in check_claims([claim], Formulas(), Effort())
+            ]
             progress.update()
         progress.close()
         for path, text in (
@@ -62,6 +67,8 @@ class Check:
         ):
             write_text(text, path)
         print(to_text(results))
+        if not coq_is_installed():
+            print(INSTALL)
         return 0 if all(result.holds for result in results) else 1
 
 
