@@ -6,7 +6,7 @@ LLM_BIN := .venv-llm/bin
 LLM_SETUP := .venv-llm/.complete
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check docs wheel-test test-oldest test-newest llm-tiny llm-test llm-setup lock clean
+.PHONY: reproduce test check docs proofs proofs-test browser-test wheel-test test-oldest test-newest llm-tiny llm-test llm-setup lock clean
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
@@ -32,6 +32,13 @@ test-oldest: $(SETUP)  ## the tests with the oldest versions that pyproject.toml
 
 test-newest: $(SETUP)  ## the tests with the newest versions that there are, PYTHON=python3.13
 	PYTHON=$(PYTHON) bash tests/package/versions.sh newest
+
+proofs:  ## the theorems' proofs, compiled by Coq, and the axioms they rest on; installs nothing
+	$(supported)
+	@$(PYTHON) -m theory.machine_checked
+
+proofs-test: proofs $(SETUP)  ## the proofs' definitions against the Python's numbers, and planted errors
+	$(BIN)/python -m pytest tests/theory/test_proofs.py -m proofs
 
 llm-tiny: $(LLM_SETUP)  ## the LLM experiment end to end on a CPU; METHODS=cokl,grpo for fewer methods
 	$(LLM_BIN)/cokl llm run --preset tiny --methods $(METHODS)
@@ -59,8 +66,12 @@ $(LLM_SETUP): requirements-llm.lock pyproject.toml
 lock: $(SETUP)  ## the newest versions, by hash, into requirements.lock; new hashes for those of requirements-llm.lock
 	bash tests/package/lock.sh $(BIN)/uv
 
-define environment
+define supported
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else f"Python 3.11 to 3.13 is needed, this is {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
+endef
+
+define environment
+	$(supported)
 	$(PYTHON) -m venv $(1)
 endef
 

@@ -23,10 +23,11 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
+from bandit.sequences.config import SEQUENCE_PRESETS
 from bandit.shift.config import SHIFT_PRESETS
 from bandit.sweep.config import PRESETS
 from cokl.support.errors import InputError
-from cokl_cli import bandit, doctor, figures, llm, llm_report, reproduce, theory
+from cokl_cli import bandit, doctor, figures, llm, llm_report, report_command, reproduce, theory
 from cokl_cli.output import asked_for
 
 
@@ -105,6 +106,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     laboratory.command(name="report")(bandit.Report)
     laboratory.command(name="shift")(partial(bandit.Shift, preset=preset, config=SHIFT_PRESETS[preset]))
     laboratory.command(name="phase")(partial(bandit.Phase, preset=preset))
+    laboratory.command(name="sequences")(partial(bandit.Sequences, preset=preset, config=SEQUENCE_PRESETS[preset]))
     laboratory.command(name="finite-group")(partial(bandit.FiniteGroup, **finite_groups))
 
     checks = SubcommandApp()
@@ -132,6 +134,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     commands.command(checks, name="theory", help="Every claim of the paper checked, and any regularizer's optimum.")
     commands.command(bridge, name="llm", help="The LLM experiment on VeRL: tiny on a CPU, Qwen3 on GPUs.")
     commands.command(name="figures")(figures.Figures)
+    commands.command(name="report")(report_command.HtmlReport)
     commands.command(name="reproduce")(partial(reproduce.Reproduce, **sweeps))
     commands.command(name="doctor")(doctor.Doctor)
     return commands

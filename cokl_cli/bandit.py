@@ -12,6 +12,7 @@ import tyro
 
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
 from bandit.finite_group.config import FiniteGroupConfig
+from bandit.sequences.config import SEQUENCE_PRESETS, SequenceConfig
 from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
 from bandit.sweep.config import PRESETS, SweepConfig
 from cokl.support.errors import InputError
@@ -126,7 +127,7 @@ class Shift(LabOptions):
         from figures import shift as figures
         from figures import style
 
-        require_scores(self.config)
+        require_scores(self.config.methods, self.config.selection_seeds)
         table = shift(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
         write(table, self.folder)
         print(summary(table))
@@ -145,6 +146,31 @@ class Shift(LabOptions):
         claims = [{"statement": claim.statement, "verdict": claim.verdict} for claim in judge(score(table))]
         scores = records(tables(table)["table1_normalized"])
         return {"folder": self.folder, "page": self.folder / "results.md", "scores": scores, "claims": claims}
+
+
+@dataclass(frozen=True)
+class Sequences(LabOptions):
+    """The task shift with answers of many tokens, exactly and in samples: tables, and who forgets what. Resumes."""
+
+    folder_prefix = "sequences-"
+    config: Annotated[SequenceConfig, tyro.conf.arg(name="experiment")] = SEQUENCE_PRESETS["paper"]
+
+    def run(self) -> int:
+        """Train what is missing, write the results, and say what was found and where it is."""
+        from bandit.sequences.report import summary, write
+        from bandit.sequences.run import sequences
+        from bandit.shift.report import require_scores
+
+        require_scores(self.config.methods, self.config.selection_seeds)
+        table = sequences(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
+        write(table, self.config, self.folder)
+        print(summary(table, self.config))
+        print(f"\n{len(table)} rows: {self.folder / 'sequences.parquet'}; tables: {self.folder / 'results.md'}")
+        return 0
+
+    def found(self) -> dict[str, Any]:
+        """Where everything is."""
+        return {"table": self.folder / "sequences.parquet", "page": self.folder / "results.md"}
 
 
 @dataclass(frozen=True)

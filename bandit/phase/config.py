@@ -120,7 +120,7 @@ def diagram(
     if x == y:
         raise InputError(f"knobs: expected two different ones, got {x} twice")
     experiment = dataclasses.replace(experiment, mode=mode)
-    require_scores(experiment)
+    require_scores(experiment.methods, experiment.selection_seeds)
     return Diagram(x, y, x_values or getattr(KNOBS[x], preset), y_values or getattr(KNOBS[y], preset), experiment)
 
 

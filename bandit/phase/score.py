@@ -9,7 +9,6 @@ import pandas as pd
 from scipy import stats
 
 from bandit.engine.divergence import diverged
-from bandit.phase.config import VARIANTS
 from bandit.shift.claims import VARIANTS
 from bandit.shift.report import DRIFTS
 from bandit.shift.score import ANCHORS, at, best_coefficients, final, forgotten_and_learned, score, settled

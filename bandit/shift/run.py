@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -41,6 +42,20 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True)
+class Lab:
+    """How runs on two tasks in turn are trained. All are functions of a module, of one configuration and its seeds.
+
+    columns: of the table, role among them. base: the base model's parameters (P,) for a seed, as `parameters_table`
+    makes a table of them. base_rows: its metrics, a row per mode. train: runs of one stack, given the base model.
+    """
+
+    columns: tuple[str, ...]
+    base: Callable[[Any, int], pd.DataFrame]
+    base_rows: Callable[[Any, int, torch.Tensor], pd.DataFrame]
+    train: Callable[[Any, list[ShiftRun], torch.Tensor], pd.DataFrame]
+
+
 def shift(
     config: ShiftConfig = SHIFT_PRESETS["paper"],
     out: Path | str | None = None,
@@ -73,25 +88,27 @@ def shift(
 
 
 def train_plans(
-    plans: Mapping[str, tuple[ShiftConfig, list[ShiftRun]]],
+    plans: Mapping[str, tuple[Any, list[ShiftRun]]],
     origin: Origin,
     jobs: int | None = None,
     backend: Literal["loky", "ray"] = "loky",
     progress: bool = True,
+    lab: Lab | None = None,
 ) -> dict[str, pd.DataFrame]:
     """Train what is missing of several configurations' runs and return each one's table; see COLUMNS.
 
     plans: by the name of a subfolder, a configuration and its runs, of any seeds, modes, methods and coefficients. Runs
     that differ in their coefficient only are trained as one stack. Every table has the base model's rows, too.
-    origin: the folder where results are kept, as `open_folder` gives it.
+    origin: the folder where results are kept, as `open_folder` gives it. lab: the task-shift lab if not given.
     """
+    lab = lab or SHIFT
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: expected at least 1, got {jobs}")
     workers = Workers(backend, jobs)
     bases = [(name, seed) for name, (_, runs) in plans.items() for seed in dict.fromkeys(run.seed for run in runs)]
     works = [
         Work(
-            _make_base,
+            lab.base,
             (plans[name][0], seed),
             reference_path(origin.folder / name, seed),
             f"{name}: base model of seed {seed}",
@@ -104,7 +121,7 @@ def train_plans(
     chunks = [(name, place, chunk) for name, (_, runs) in plans.items() for place, chunk in enumerate(stacks(runs))]
     works = [
         Work(
-            _make_chunk,
+            lab.train,
             (plans[name][0], chunk, parameters[name, chunk[0].seed]),
             origin.folder / name / "runs" / f"{place:05d}-{_chunk_name(chunk[0])}.parquet",
             f"{name}: {_chunk_name(chunk[0])} at beta {', '.join(repr(run.beta) for run in chunk)}",
@@ -117,11 +134,10 @@ def train_plans(
     frames: dict[str, list[pd.DataFrame]] = {name: [] for name in plans}
     with one_thread():
         for (name, seed), base in parameters.items():
-            config = plans[name][0]
-            frames[name].append(base_rows(config, shift_task(config, seed, base)))
+            frames[name].append(lab.base_rows(plans[name][0], seed, base))
     for (name, _, _), table in zip(chunks, tables, strict=True):
         frames[name].append(table)
-    return {name: _in_order(pd.concat(frames[name], ignore_index=True), *plans[name]) for name in plans}
+    return {name: _in_order(pd.concat(frames[name], ignore_index=True), *plans[name], lab.columns) for name in plans}
 
 
 def _chunk_name(run: ShiftRun) -> str:
@@ -136,11 +152,18 @@ def _make_chunk(config: ShiftConfig, chunk: list[ShiftRun], parameters: torch.Te
     return train(config, shift_task(config, chunk[0].seed, parameters), chunk)
 
 
-def _in_order(table: pd.DataFrame, config: ShiftConfig, runs: list[ShiftRun]) -> pd.DataFrame:
+def _make_base_rows(config: ShiftConfig, seed: int, parameters: torch.Tensor) -> pd.DataFrame:
+    return base_rows(config, shift_task(config, seed, parameters))
+
+
+SHIFT = Lab(COLUMNS, _make_base, _make_base_rows, _make_chunk)
+
+
+def _in_order(table: pd.DataFrame, config: Any, runs: list[ShiftRun], columns: tuple[str, ...]) -> pd.DataFrame:
     """The table's rows by seed, mode, method, KL prompts, coefficient and step, with their roles."""
     names = dict.fromkeys(["base", *(run.method.name for run in runs)])
     order = {method: place for place, method in enumerate(names)}
-    table = table.assign(role=table["seed"].map(config.roles))[list(COLUMNS)]
+    table = table.assign(role=table["seed"].map(config.roles))[list(columns)]
     keys = table.assign(method=table["method"].map(order))
     sorted_keys = keys.sort_values(["seed", "mode", "method", "kl_prompts", "beta", "step"])
     return table.loc[sorted_keys.index].reset_index(drop=True)

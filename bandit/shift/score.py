@@ -13,6 +13,7 @@ does not blow up.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from functools import partial
 
 import pandas as pd
@@ -131,19 +132,20 @@ def settings(scored: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([at(scored, rows).assign(setting=name) for name, rows in chosen.items()], ignore_index=True)
 
 
-def at_equal_adaptation(scored: pd.DataFrame) -> pd.DataFrame:
-    """The reported seeds' retention where their mean adaptation is 90, between two neighbouring coefficients.
+def at_equal_adaptation(scored: pd.DataFrame, measures: Sequence[str] = ("retention",)) -> pd.DataFrame:
+    """The reported seeds' `measures` where their mean adaptation is 90, between two neighbouring coefficients.
 
     Of several pairs that the mean passes 90 between, the one that retains most on the selection seeds. A seed's
-    retention is that of the line through the means, moved by how far the seed is from it, so that intervals take in the
+    measure is that of the line through the means, moved by how far the seed is from it, so that intervals take in the
     noise of its adaptation. A method that never passes 90 has no rows. Columns: mode, method, beta_below, beta_above,
-    seed, retention.
+    seed, and the measures.
     """
     last = main_rows(final(scored))
-    columns = ["mode", "method", "beta_below", "beta_above", "seed", "retention"]
+    measured = list(measures)
+    columns = ["mode", "method", "beta_below", "beta_above", "seed", *measured]
     frames = []
     for (mode, method), runs in last.groupby(["mode", "method"], sort=False):
-        means = runs.groupby(["role", "beta"])[["retention", "adaptation"]].mean()
+        means = runs.groupby(["role", "beta"])[list({*measured, "retention", "adaptation"})].mean()
         reported, selection = means.loc["report"], means.loc["selection"]
         pairs = []
         for below, above in itertools.pairwise(sorted(reported.index)):
@@ -154,13 +156,13 @@ def at_equal_adaptation(scored: pd.DataFrame) -> pd.DataFrame:
                 pairs.append(((1 - weight) * ends[below] + weight * ends[above], below, above, weight))
         if pairs:
             _, below, above, weight = max(pairs)
-            seeds = runs[runs["role"] == "report"].set_index(["beta", "seed"])[["retention", "adaptation"]]
+            seeds = runs[runs["role"] == "report"].set_index(["beta", "seed"])[[*measured, "adaptation"]]
             mixed = (1 - weight) * seeds.loc[below] + weight * seeds.loc[above]
             rise = reported.loc[above] - reported.loc[below]
-            slope = rise["retention"] / rise["adaptation"]
-            retention = mixed["retention"] + slope * (MATCHED_ADAPTATION - mixed["adaptation"])
+            missing = MATCHED_ADAPTATION - mixed["adaptation"]
+            found = {name: mixed[name] + rise[name] / rise["adaptation"] * missing for name in measured}
             pair = {"mode": mode, "method": method, "beta_below": below, "beta_above": above}
-            frames.append(retention.rename("retention").reset_index().assign(**pair))
+            frames.append(pd.DataFrame(found).reset_index().assign(**pair))
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
 

@@ -34,11 +34,11 @@ def render_screen(table: pd.DataFrame) -> str:
         lines.append("(the others compare CoKL with another regularizer: sweep both)")
     for claim in claims:
         verdict = "-" if refused else "held" if claim.verdict == "held" else claim.verdict.upper()
-        lines.append(textwrap.fill(claim.statement, 100, initial_indent=f"{verdict:13}", subsequent_indent=" " * 13))
-        lines.append(textwrap.fill(claim.measured, 100, initial_indent=" " * 15, subsequent_indent=" " * 15))
-    shown = matched_table(table)
+        lines.append(textwrap.fill(claim.statement, 80, initial_indent=f"{verdict:11}", subsequent_indent=" " * 11))
+        lines.append(textwrap.fill(claim.measured, 80, initial_indent=" " * 13, subsequent_indent=" " * 13))
+    shown = matched_table(table, digits=3)
     shown.columns = [name.replace("_correct", "+") if name.startswith("cov") else name for name in shown.columns]
-    return "\n".join([*lines, "", _MATCHED_TITLE, shown.to_string(index=False), textwrap.fill(_legend(table), 110)])
+    return "\n".join([*lines, "", _MATCHED_TITLE, shown.to_string(index=False), textwrap.fill(_legend(table), 80)])
 
 
 _MATCHED_TITLE = f"Final metrics at the coefficient whose correctness is closest to {MATCHED_CORRECTNESS}"

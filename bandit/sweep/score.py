@@ -75,13 +75,13 @@ def matched_rows(table: pd.DataFrame) -> pd.DataFrame:
     return chosen.merge(table, on=["method", "beta"])
 
 
-def matched_table(table: pd.DataFrame) -> pd.DataFrame:
+def matched_table(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
     """A row per method at its matched coefficient (and without regularizer): final metrics as mean ± spread."""
     final = final_rows(table)
     rows = pd.concat([final[final["method"] == "none"], final_rows(matched_rows(table))])
     metrics = [name for name in table.columns if name not in ("seed", "method", "beta", "step")]
     lines = []
     for (method, beta), group in rows.groupby(["method", "beta"], sort=False):
-        cells = {name: with_spread(group[name].mean(), group[name].std(), 4) for name in metrics}
+        cells = {name: with_spread(group[name].mean(), group[name].std(), digits) for name in metrics}
         lines.append({"method": method_label(str(method)), "beta": f"{beta:g}", **cells})
     return pd.DataFrame(lines)

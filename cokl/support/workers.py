@@ -19,11 +19,11 @@ import joblib
 import pandas as pd
 import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
-from tqdm import tqdm
 
 from cokl.support.errors import InputError
 from cokl.support.orphans import end_with
 from cokl.support.pieces import Origin
+from cokl.support.progress import progress as counted
 
 # A backend that cannot stream hands its results back after so many pieces per process.
 _PIECES_PER_WAVE = 4
@@ -69,7 +69,7 @@ class Workers:
         left = {index: work for index, work in enumerate(works) if index not in tables}
         total, done = sum(work.size for work in works), sum(works[index].size for index in tables)
         deaths = 0
-        with tqdm(total=total, initial=done, desc=unit, unit=unit[:-1], disable=not (left and progress)) as bar:
+        with counted(total, unit, unit[:-1], done, bool(left) and progress) as bar:
             while left:
                 try:
                     for index, result in self._results(list(left.items())):

@@ -384,5 +384,6 @@ def test_anchors_that_noise_hides_are_said():
 
 @pytest.mark.parametrize("wrong", [{"methods": ("cokl", "forward_kl")}, {"methods": ("none",)}, {"selection_seeds": 0}])
 def test_what_could_not_be_scored_is_refused_before_training(wrong):
+    config = dataclasses.replace(SHIFT_PRESETS["quick"], **wrong)
     with pytest.raises(InputError, match=next(iter(wrong))):
-        report.require_scores(dataclasses.replace(SHIFT_PRESETS["quick"], **wrong))
+        report.require_scores(config.methods, config.selection_seeds)

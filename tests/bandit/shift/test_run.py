@@ -65,7 +65,7 @@ def test_modes_share_their_start(finished):
 def test_prompts_per_update_follow_e3():
     config = SHIFT_PRESETS["paper"]
     names = ("none", "forward_kl", "reverse_kl", "correct_forward_kl", "cokl", "cokl_floor", "cokl_without_term1")
-    assert [kl_prompts(config, methods.get(name)) for name in names] == [0, 16, 16, 16, 8, 8, 16]
+    assert [kl_prompts(config.kl_groups, methods.get(name)) for name in names] == [0, 16, 16, 16, 8, 8, 16]
     assert (config.batch_size, config.group_size, config.reference_group_size, config.buffer_size) == (64, 8, 8, 512)
 
 

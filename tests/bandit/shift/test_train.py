@@ -128,7 +128,7 @@ def test_training_equals_a_plain_loop_with_autograd(name, mode, task, tiny_shift
     """Four steps, two on each batch of rollouts: every metric after each step, for two coefficients in one stack."""
     config = dataclasses.replace(tiny_shift, eval_interval=1)
     method = methods.get(name)
-    runs = [ShiftRun(0, mode, method, beta, kl_prompts(config, method)) for beta in (0.3, 3.0)]
+    runs = [ShiftRun(0, mode, method, beta, kl_prompts(config.kl_groups, method)) for beta in (0.3, 3.0)]
     with torch.no_grad():
         table = train(config, task, runs)
     for run in runs:
