@@ -162,7 +162,7 @@ _WHAT_THERE_IS = """\
 cokl: correctness-conditioned KL regularization, experiments and theorems
   cokl reproduce --preset quick   controlled experiment and theory, made small
   cokl bandit sweep|report        train every method; judge the paper's claims
-  cokl bandit shift|phase|...     the labs: forgetting, maps of it, finite groups
+  cokl bandit shift|phase|...     the labs: forgetting, maps, groups, sequences
   cokl figures, cokl report       draw a sweep; one page of all that was found
   cokl theory check|optimum       the theorems; where a regularizer leads
   cokl llm run --preset tiny      the LLM experiment on VeRL, end to end
