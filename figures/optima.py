@@ -85,10 +85,11 @@ def _curves(axes: Axes, method: str, curves: pd.DataFrame) -> None:
 def _caption(networks: pd.DataFrame, q: float) -> str:
     gaps = networks.assign(gap=networks["optimum"] - networks["p_correct"])
     largest = gaps.loc[gaps["gap"].idxmax()]
+    where = f"{method_label(str(largest['method']))} at β = {largest['beta']:g}"
     return (
         f"Population optimum Z* against the coefficient: closed forms for three q, certified convex programs and "
         f"trained tabular policies on them, and the networks, whose reference has q = {q:.3f}. Last panel: what "
-        f"the networks lack; most with {method_label(str(largest['method']))} at β = {largest['beta']:g}, {largest['gap']:.3f}."
+        f"the networks lack; most with {where}, {largest['gap']:.3f}."
     )
 
 

@@ -62,7 +62,7 @@ def test_the_correctness_axis_ends_where_the_data_end():
     table = sweep_table(GOOD)
     for axes in tradeoff.draw(table).axes:
         low, high = axes.get_xlim()
-        assert 0.98 < high < 0.981
+        assert 0.98 < high < 0.982
         assert all(low <= tick <= high for tick in axes.get_xticks())
 
 

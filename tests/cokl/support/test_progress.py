@@ -1,4 +1,4 @@
-"""Progress in a log file: whole lines, few of them, with rate and time left; on a terminal a bar that rewrites itself."""
+"""Progress in a log file: whole lines, few of them, with rate and time left; on a terminal a bar."""
 
 from __future__ import annotations
 
