@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import builtins
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,7 +41,7 @@ class Check:
         print(to_text(results, every_evidence=bool(self.only)))
         return 0 if all(result.holds for result in results) else 1
 
-    def checked(self) -> Sequence[Checked]:
+    def checked(self) -> builtins.list[Checked]:
         """Check what is asked for and write the tables. Raises InputError for an unknown claim."""
         import torch
 
@@ -60,7 +60,7 @@ class Check:
         if unknown:
             raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
         chosen = [claim for name, claim in claims.items() if not asked or name in asked]
-        results: list[Checked] = []
+        results: builtins.list[Checked] = []
         with progress(len(chosen), "claims", "claim") as bar:
             for claim in chosen:
                 results += check_claims([claim], Formulas(), Effort())

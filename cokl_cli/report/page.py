@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import plotly.io
 from plotly.offline import get_plotlyjs
@@ -73,7 +74,7 @@ def _parts(found: Found, page: Path) -> list[Section | Missing]:
 
 def _html(sections: list[Section], missing: list[Missing]) -> str:
     data: dict[str, dict] = {"sweeps": {}}
-    plots = {}
+    plots: dict[str, Any] = {}
     for section in sections:
         plots |= {name: json.loads(plotly.io.to_json(figure)) for name, figure in section.plots.items()}
         for name, value in section.data.items():

@@ -57,7 +57,7 @@ over seeds, its bars one standard deviation. Hover for numbers; press a method, 
         "coverage": shown,
         "target": MATCHED_CORRECTNESS,
         "settings": [
-            _setting(str(method), float(beta), rows, coverage, seeds < _SEED_LINES)
+            _setting(str(method), float(str(beta)), rows, coverage, seeds < _SEED_LINES)
             for (method, beta), rows in table.groupby(["method", "beta"], sort=False)
         ],
         "looks": {method: {"label": method_label(method), **look(method)} for method in methods},

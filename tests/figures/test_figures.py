@@ -50,7 +50,7 @@ def test_few_seeds_are_lines_and_many_are_a_band():
         table = sweep_table(GOOD, seeds=seeds)
         left, _ = dynamics.draw(table).axes
         color = style.method_style("cokl").color
-        single = [line for line in left.lines if line.get_color() == color and line.get_label().startswith("_")]
+        single = [line for line in left.lines if line.get_color() == color and str(line.get_label()).startswith("_")]
         assert len(single) == thin
         assert bool(left.collections) == (thin == 0)
     runs = table[(table["method"] == "cokl") & (table["beta"] == 0.1)]
