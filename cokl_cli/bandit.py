@@ -1,6 +1,7 @@
-"""Commands of `cokl bandit`. Light: heavy imports are inside `run`."""
+"""Commands of `cokl bandit`. Light: heavy imports are inside `run`.
 
-from __future__ import annotations
+Annotations are evaluated here, since the parser reads those of subclasses in other modules.
+"""
 
 import dataclasses
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import tyro
 
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
 from bandit.finite_group.config import FiniteGroupConfig
+from bandit.sequences.config import SEQUENCE_PRESETS, SequenceConfig
 from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
 from bandit.sweep.config import PRESETS, SweepConfig
 from cokl.support.errors import InputError
@@ -34,6 +36,8 @@ class LabOptions:
     """Processes on a CPU; one per core if not given."""
     backend: Literal["loky", "ray"] = "loky"
     """Processes of this machine, or a Ray cluster: the one RAY_ADDRESS names, or else one started here."""
+    keep_going: bool = False
+    """Go on with results that other code than this has left in the folder, which otherwise is refused."""
 
     folder_prefix: ClassVar[str] = ""
 
@@ -62,7 +66,7 @@ class Sweep(SweepOptions):
         from bandit.sweep.run import run_sweep
         from cokl.support.files import write_atomically
 
-        table = run_sweep(self.config, self.folder, self.jobs, self.backend)
+        table = run_sweep(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
         print(f"{len(table)} rows: {self.folder / 'sweep.parquet'}")
         if self.csv:
             path = self.folder / "sweep.csv"
@@ -106,12 +110,33 @@ class Shift(LabOptions):
         from figures import shift as figures
         from figures import style
 
-        require_scores(self.config)
-        table = shift(self.config, self.folder, self.jobs, self.backend)
+        require_scores(self.config.methods, self.config.selection_seeds)
+        table = shift(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
         write(table, self.folder)
         print(summary(table))
         print(f"{len(table)} rows: {self.folder / 'shift.parquet'}; tables and verdicts: {self.folder / 'results.md'}")
         style.save_all(figures.draw_all(table), self.folder / "figures")
+        return 0
+
+
+@dataclass(frozen=True)
+class Sequences(LabOptions):
+    """The task shift with answers of many tokens, exactly and in samples: tables, and who forgets what. Resumes."""
+
+    folder_prefix = "sequences-"
+    config: Annotated[SequenceConfig, tyro.conf.arg(name="experiment")] = SEQUENCE_PRESETS["paper"]
+
+    def run(self) -> int:
+        """Train what is missing, write the results, and say what was found and where it is."""
+        from bandit.sequences.report import summary, write
+        from bandit.sequences.run import sequences
+        from bandit.shift.report import require_scores
+
+        require_scores(self.config.methods, self.config.selection_seeds)
+        table = sequences(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
+        write(table, self.config, self.folder)
+        print(summary(table, self.config))
+        print(f"\n{len(table)} rows: {self.folder / 'sequences.parquet'}; tables: {self.folder / 'results.md'}")
         return 0
 
 
@@ -138,7 +163,7 @@ class Phase(LabOptions):
     steps: int | None = None
     """Optimizer steps on the new task; the preset's if not given."""
 
-    def diagrams(self) -> list[Diagram]:
+    def diagrams(self) -> "list[Diagram]":
         """What is asked for. Raises InputError for knobs that are not in the list."""
         from bandit.phase.config import EXPERIMENTS, default_diagrams, diagram
 
@@ -161,7 +186,8 @@ class Phase(LabOptions):
         from figures import phase, style
 
         diagrams = self.diagrams()
-        for diagram, cells in zip(diagrams, run(diagrams, self.folder, self.jobs, self.backend).values(), strict=True):
+        found = run(diagrams, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
+        for diagram, cells in zip(diagrams, found.values(), strict=True):
             page = self.folder / f"{diagram.name}.md"
             print(page.read_text(encoding="utf-8"))
             print(f"written to {page}\n")
@@ -183,7 +209,7 @@ class FiniteGroup(LabOptions):
         from figures import finite_group as figures
         from figures import style
 
-        metrics, recovery = finite_group(self.config, self.folder, self.jobs, self.backend)
+        metrics, recovery = finite_group(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
         print(render_screen(metrics, recovery))
         for path in (self.folder / "finite_group.parquet", self.folder / "recovery.parquet"):
             print(path)

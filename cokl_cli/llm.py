@@ -11,8 +11,8 @@ import tyro
 
 from cokl.support.options import Coefficients, Names, require, separated
 from llm_bridge.experiment.config import (
-    CONFIGS,
     PAPER_METHODS,
+    PRESETS,
     REVERSE_FAMILY,
     SEARCHED_BETAS,
     SEARCHED_KL_PROMPTS,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from llm_bridge.experiment.stages import ChatRun, Experiment
 
 Counts = Annotated[tuple[int, ...], separated(int, "GROUPS")]
-Configuration = Literal["tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
+Preset = Literal["tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,15 @@ class ExperimentOptions:
 
     overrides: tyro.conf.Positional[tuple[str, ...]] = ()
     """Options of VeRL in Hydra's syntax, such as actor_rollout_ref.actor.optim.lr=2e-6, for every job."""
-    config: Configuration = "tiny"
+    preset: Preset = "tiny"
     """The experiment: tiny trains on a laptop's CPU, the others are the paper's models on GPUs."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder to save in and to resume from; runs/llm-CONFIG if not given."""
+    """Folder to save in and to resume from; runs/llm-PRESET if not given."""
     data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Local copies of the data sets, for machines without internet."""
     patience: float = 60.0
     """Minutes without a line of output after which a job is ended as hung."""
-    settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = CONFIGS["tiny"]
+    settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = PRESETS["tiny"]
 
     def plan(self) -> Experiment:
         """The experiment, not yet opened. Raises InputError for a wrong override."""
@@ -54,7 +54,7 @@ class ExperimentOptions:
     @property
     def folder(self) -> Path:
         """Where results go."""
-        return (self.out or Path("runs") / f"llm-{self.config}").resolve()
+        return (self.out or Path("runs") / f"llm-{self.preset}").resolve()
 
     def experiment(self, runs: Sequence[ChatRun] = ()) -> Experiment:
         """The experiment, opened. Raises InputError for another experiment's folder, wrong versions, no GPU, and
@@ -232,5 +232,5 @@ def _require_methods(names: tuple[str, ...]) -> None:
         methods.get(name).streams()
 
 
-DEFAULTS = {name: {"config": name, "settings": config} for name, config in CONFIGS.items()}
-"""What the choice of a configuration decides on the command line."""
+DEFAULTS = {name: {"preset": name, "settings": config} for name, config in PRESETS.items()}
+"""What the choice of a preset decides on the command line."""

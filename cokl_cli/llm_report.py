@@ -8,6 +8,7 @@ from pathlib import Path
 import tyro
 
 from cokl.support.options import Names
+from llm_bridge.experiment.config import MATH_SETS
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class Normalize:
 
     scores: tyro.conf.Positional[Path]
     """CSV with the columns model, method, chat_val and the math columns; methods `base` and `grpo` are the anchors."""
-    math_columns: Names = ("math_val", "math500", "olympiad")
+    math_columns: Names = MATH_SETS
     """Columns of math scores; their mean is Math Avg."""
     out: Path | None = None
     """Write the normalized table to this file as well: .csv with every digit, .md or .tex with marks."""
@@ -102,7 +103,7 @@ class Tables:
 
     results: tyro.conf.Positional[Path | None] = None
     """Folder with scores.csv and, where measured, dynamics.csv, zero_correct.csv and costs.csv."""
-    math_columns: Names = ("math_val", "math500", "olympiad")
+    math_columns: Names = MATH_SETS
     """Columns of scores.csv that hold math scores."""
     out: Path | None = None
     """Folder for the files (default: RESULTS/report; the paper's tables are written only if it is given)."""

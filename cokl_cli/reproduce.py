@@ -19,7 +19,7 @@ class Reproduce(SweepOptions):
         """Sweep, draw, check, judge; what is already trained is not trained again. It ends on one screen."""
         from theory.report import summary, to_text
 
-        Sweep(self.preset, self.out, self.jobs, self.backend, self.config).run()
+        Sweep(self.preset, self.out, self.jobs, self.backend, self.keep_going, self.config).run()
         Figures(self.folder).run()
         TheoryFigures(self.folder).run()
         theory = Check(out=self.folder / "theory").checked()

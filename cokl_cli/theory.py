@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,6 +51,7 @@ class Check:
         from cokl.support.progress import progress
         from theory.claim import Effort, registered_claims
         from theory.formulas import Formulas
+        from theory.machine_checked import BUILD, INSTALL, coq_is_installed, evidence, prove
         from theory.report import check_claims, to_json, to_markdown
 
         torch.set_num_threads(1)  # the tensors are small; threads would only wait for each other
@@ -60,10 +61,14 @@ class Check:
         if unknown:
             raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
         chosen = [claim for name, claim in claims.items() if not asked or name in asked]
+        failures = prove([claim.name for claim in chosen], BUILD)
         results: builtins.list[Checked] = []
         with progress(len(chosen), "claims", "claim") as bar:
             for claim in chosen:
-                results += check_claims([claim], Formulas(), Effort())
+                results += [
+                    replace(checked, evidence=checked.evidence + evidence(claim.name, BUILD, failures))
+                    for checked in check_claims([claim], Formulas(), Effort())
+                ]
                 bar.update()
         for path, text in (
             (self.out / "claims.json", to_json(results)),
@@ -71,6 +76,8 @@ class Check:
             *([(self.json, to_json(results))] if self.json else []),
         ):
             write_text(text, path)
+        if not coq_is_installed():
+            print(INSTALL)
         return results
 
 
@@ -120,7 +127,7 @@ class TheoryFigures:
     def run(self) -> int:
         """Draw both figures and say where they are."""
         from bandit.sweep.references import lacking, reference_masses
-        from bandit.sweep.score import read_sweep
+        from bandit.sweep.score import diverged_note, read_sweep
         from figures import off_policy_bias, optima, style
         from theory.off_policy import bias_table
         from theory.optimum_curves import ACTIONS, CORRECT, optimum_curves
@@ -131,7 +138,9 @@ class TheoryFigures:
         q, (low, high) = float(masses.mean()), optima.OTHER_MASSES
         fractions = {low: CORRECT / ACTIONS, q: fraction, high: CORRECT / ACTIONS}
         drawn = {
-            "theory_optima": optima.draw(optimum_curves(fractions), lacking(table, masses, fraction), q, fractions),
+            "theory_optima": optima.draw(
+                optimum_curves(fractions), lacking(table, masses, fraction), q, fractions, diverged_note(table)
+            ),
             "theory_off_policy_bias": off_policy_bias.draw(bias_table()),
         }
         style.save_all(drawn, folder)

@@ -6,13 +6,14 @@ import matplotlib as mpl
 import pandas as pd
 
 from bandit.engine.tables import coverage_column, method_label
-from bandit.sweep.score import MATCHED_CORRECTNESS, matched_rows
-from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, method_style, new_figure, panel_letters
+from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, matched_rows, settled
+from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged, panel_letters
 
 
 def draw(table: pd.DataFrame) -> Picture:
     """`table` is a sweep table. Lines are means over seeds, bands one standard deviation; few seeds are thin lines."""
     coverage = coverage_column(table)
+    note, table = diverged_note(table), settled(table)
     rows = pd.concat([table[table["method"] == "none"], matched_rows(table)])
     few = table["seed"].nunique() < SEED_LINES
     with mpl.rc_context(RC):
@@ -41,6 +42,7 @@ def draw(table: pd.DataFrame) -> Picture:
         panel_letters(left, right)
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
+        note_diverged(figure, note)
         figure.caption = _caption(rows, coverage, few)
     return figure
 

@@ -11,9 +11,9 @@ from matplotlib.lines import Line2D
 
 from bandit.engine.tables import coverage_column, method_label
 from bandit.finite_group.plan import EXACT
-from bandit.finite_group.score import final_table, slope_table
+from bandit.finite_group.score import diverged_note, final_table, slope_table
 from cokl.support.statistics import with_spread
-from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure, panel_letters
+from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged, panel_letters
 
 _GROUP_STYLES: dict[str, dict[str, Any]] = {
     "fresh": {"linewidth": 1.3},
@@ -56,6 +56,7 @@ def draw_metrics(metrics: pd.DataFrame) -> Picture:
         figure.legend(
             handles=_legend(final), loc="outside lower center", ncols=4, title=f"Regularizer ({beta}) and its groups"
         )
+        note_diverged(figure, diverged_note(metrics))
         sizes = sorted(size for size in final["group_size"].unique() if size != float("inf"))
         figure.caption = (
             f"Sampled groups of {sizes[0]:g} to {sizes[-1]:g} responses beside the exact objective (dashed) at β = "

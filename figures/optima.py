@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from bandit.engine.tables import method_label
-from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure
+from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged
 
 OTHER_MASSES = (0.02, 0.5)
 """The q that are drawn beside the bandit's."""
@@ -24,10 +24,13 @@ _DASHES = ((1.2, 1.2), (None, None), (4, 1.5))
 _SHADES = (0.4, 1.0, 0.7)
 
 
-def draw(curves: pd.DataFrame, networks: pd.DataFrame, q: float, correct_fractions: dict[float, float]) -> Picture:
+def draw(
+    curves: pd.DataFrame, networks: pd.DataFrame, q: float, correct_fractions: dict[float, float], note: str = ""
+) -> Picture:
     """curves: `theory.optimum_curves`'s table. networks: `bandit.sweep.references.lacking`'s. q: the bandit's.
 
     correct_fractions: for each q of `curves`, in its order, the share of correct actions that entropy's curve is for.
+    note: what is said below the panels.
     """
     methods = [str(method) for method in curves["method"].unique()]
     with mpl.rc_context(RC):
@@ -64,6 +67,7 @@ def draw(curves: pd.DataFrame, networks: pd.DataFrame, q: float, correct_fractio
             panel.set_ylabel(r"correctness $Z$")
         figure.legend(handles=_legend(q), loc="outside lower center", ncols=4)
         figure.caption = _caption(networks, q)
+        note_diverged(figure, note)
     return figure
 
 

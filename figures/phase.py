@@ -29,7 +29,7 @@ def draw(diagram: Diagram, cells: pd.DataFrame) -> Picture:
             TEXT_WIDTH, 3.1, ncols=3, gridspec_kw={"width_ratios": [1, 1.15, 0.95]}
         )
         _map(winners, diagram, cells, "lead", [_winner_color(cell) for cell in cells.to_dict("records")])
-        winners.set_title("Winner, its lead over the next")
+        winners.set_title("Best on the selection seeds")
         won = [method for method in cells["winner"].unique() if method]
         handles = [
             Patch(facecolor=_light(method_style(m).color), edgecolor="black", lw=0.5, label=label(m)) for m in won

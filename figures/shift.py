@@ -17,9 +17,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from bandit.shift.report import DRIFTS, each_seed, tables
-from bandit.shift.score import ANCHORS, label
+from bandit.shift.score import ANCHORS, diverged_note, label
 from cokl.support.statistics import with_spread
-from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, method_style, new_figure
+from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged
 
 _COLUMNS = 5
 _GREY = "#c9c9c9"
@@ -46,6 +46,8 @@ def draw_all(table: pd.DataFrame) -> dict[str, Picture]:
         figures[f"shift_decomposition_{mode}"] = draw_decomposition(of_mode["decomposition"], of_mode["dynamics"])
     if len(made["kl_batch"]):
         figures["shift_kl_batch"] = draw_kl_batch(made["kl_batch"])
+    for figure in figures.values():
+        note_diverged(figure, diverged_note(table))
     return figures
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import textwrap
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -108,6 +109,12 @@ def panel_letters(*panels: Axes) -> None:
     """Mark the panels (a), (b), ... above their upper left corners."""
     for letter, axes in zip("abcdefgh", panels, strict=False):
         axes.set_title(f"({letter})", loc="left", fontweight="bold")
+
+
+def note_diverged(figure: Figure, note: str) -> None:
+    """Say above the panels which runs diverged and are left out; nothing for an empty note."""
+    if note:
+        figure.suptitle("\n".join(textwrap.wrap(note, 130)), fontsize=6)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bandit.engine.tables import coverage_column, method_label
-from bandit.sweep.score import final_rows
-from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure, panel_letters
+from bandit.sweep.score import diverged_note, final_rows
+from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged, panel_letters
 
 
 def draw(table: pd.DataFrame) -> Picture:
@@ -30,6 +30,7 @@ def draw(table: pd.DataFrame) -> Picture:
         panel_letters(left, right)
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4)
+        note_diverged(figure, diverged_note(table))
         figure.caption = _caption(table, coverage)
     return figure
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 from theory.claim import Claim, Effort, Evidence
 from theory.formulas import Formulas
+from theory.machine_checked import METHOD
 
 COLUMNS = ("claim", "source", "method", "domain", "worst error or certified bound", "verdict")
 WIDTH = 80
@@ -51,7 +52,7 @@ def verdict(evidence: Evidence) -> str:
 def measured(evidence: Evidence) -> str:
     """The error beside what is accepted, with the details."""
     unit = f"{evidence.error:.2g} (accepted {evidence.accepted:.2g})"
-    if evidence.method == "interval proof" and evidence.holds:
+    if evidence.method in ("interval proof", METHOD) and evidence.holds:
         unit = "proved"
     return f"{unit}; {evidence.detail}" if evidence.detail else unit
 

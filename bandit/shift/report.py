@@ -6,18 +6,19 @@ Every interval is a 95% t-interval over the reported seeds; coefficients are cho
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from bandit.shift import score as scores
 from bandit.shift.claims import Claim, judge
-from bandit.shift.config import ShiftConfig
 from bandit.shift.score import RUN
 from cokl import methods
 from cokl.support.files import write_text
 from cokl.support.options import require
 from cokl.support.statistics import markdown_table, with_spread
+from cokl.support.verdicts import no_verdict
 
 RAW = ["prior_correct", "new_correct"]
 NORMALIZED = ["retention", "adaptation", "overall"]
@@ -45,14 +46,14 @@ CAPTIONS = {
 }
 
 
-def require_scores(config: ShiftConfig) -> None:
+def require_scores(names: Sequence[str], selection_seeds: int) -> None:
     """Raises InputError for an experiment whose results could not be scored or compared, and for unknown methods."""
-    for name in config.methods:
+    for name in names:
         methods.get(name)
-    methods_text = ",".join(config.methods)
-    require("none" in config.methods, "methods", "none among them, GRPO w/o KL, which scores relate to", methods_text)
-    require(len(config.methods) > 1, "methods", "at least one regularizer besides none", methods_text)
-    require(config.selection_seeds > 0, "selection_seeds", "at least 1, to choose coefficients on", 0)
+    methods_text = ",".join(names)
+    require("none" in names, "methods", "none among them, GRPO w/o KL, which scores relate to", methods_text)
+    require(len(names) > 1, "methods", "at least one regularizer besides none", methods_text)
+    require(selection_seeds > 0, "selection_seeds", "at least 1, to choose coefficients on", 0)
 
 
 def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -108,16 +109,27 @@ def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
 
 def summary(table: pd.DataFrame) -> str:
     """The normalized table and the verdicts, for a terminal."""
-    lines = [_anchors(table), "", readable(tables(table)["table1_normalized"]).to_string(index=False), ""]
+    lines = [anchors(table), "", readable(tables(table)["table1_normalized"]).to_string(index=False), ""]
+    lines += [said for said in (no_verdict(_reported_seeds(table)), _HOW_JUDGED) if said]
     for claim in judge(scores.score(table)):
-        verdict = claim.verdict if claim.verdict == "confirmed" else claim.verdict.upper()
-        said = f"{claim.statement} ({claim.counts})"
-        lines.append(textwrap.fill(said, 110, initial_indent=f"{verdict:13}", subsequent_indent=" " * 13))
-        lines += [textwrap.indent(str(measured), " " * 15) for measured in claim.measurements]
+        said = f"{claim.statement} ({claim.counts})" if claim.judged else claim.statement
+        verdict = "-" if claim.verdict is None else "held" if claim.verdict == "held" else claim.verdict.upper()
+        lines.append(textwrap.fill(said, 110, initial_indent=f"{verdict:11}", subsequent_indent=" " * 11))
+        lines += [textwrap.indent(line, " " * 13) for line in claim.lines()]
     return "\n".join(lines)
 
 
-def _anchors(table: pd.DataFrame) -> str:
+_HOW_JUDGED = (
+    "A verdict, of this lab alone, is the primary measurement's; it depends where a secondary one is decided the other "
+    "way after Holm's correction within the claim. Intervals are 95% each, uncorrected."
+)
+
+
+def _reported_seeds(table: pd.DataFrame) -> int:
+    return int(table.loc[table["role"] == "report", "seed"].nunique())
+
+
+def anchors(table: pd.DataFrame) -> str:
     """What GRPO w/o KL forgets and learns: the denominators of all scores, with a warning where they may be zero."""
     lines = []
     for mode, rows in table.groupby("mode", sort=False):
@@ -127,7 +139,8 @@ def _anchors(table: pd.DataFrame) -> str:
         if min(forgotten[0] - forgotten[1], learned[0] - learned[1]) <= 0:
             line += " WARNING: not told from zero by these seeds, so that normalized scores mean nothing."
         lines.append(line)
-    return "\n".join(lines)
+    note = scores.diverged_note(table)
+    return "\n".join([*lines, f"{note}."] if note else lines)
 
 
 def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
@@ -189,12 +202,17 @@ def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim
         "# Task-shift lab",
         f"Reported seeds: {counts['report']}; selection seeds: {counts['selection']}, which only choose coefficients. "
         "After a value, ± is the half-width of its 95% t-interval over the reported seeds.",
-        _anchors(table),
+        anchors(table),
         "## Claims of the paper",
+        _HOW_JUDGED,
     ]
+    if said := no_verdict(_reported_seeds(table)):
+        parts.append(said)
     for claim in claims:
-        measured = "\n".join(f"- {measurement}" for measurement in claim.measurements)
-        parts += [f"### {claim.statement}", f"**{claim.verdict}** ({claim.counts})", measured]
+        parts.append(f"### {claim.statement}")
+        if claim.judged:
+            parts.append(f"**{claim.verdict}** ({claim.counts})")
+        parts.append("\n".join(f"- {line}" for line in claim.lines()))
     for name, caption in CAPTIONS.items():
         shown = markdown_table(readable(made[name])) if len(made[name]) else "No such runs.\n"
         parts += [f"## {name}.csv", caption, shown]

@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bandit.engine.reference import parameter_count, seed_task
+from bandit.engine.reference import seed_task
+from bandit.engine.runs import parameters_of, reference_path
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.score import final_rows
 from cokl import regularizers
-from cokl.support.files import read_array
+from cokl.support.pieces import read_piece
 
 
 def reference_masses(folder: Path) -> tuple[np.ndarray, float]:
@@ -21,7 +22,7 @@ def reference_masses(folder: Path) -> tuple[np.ndarray, float]:
     config = SweepConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     masses = []
     for seed in range(config.seeds):
-        parameters = torch.from_numpy(read_array(folder / "reference" / f"seed-{seed}.npy", (parameter_count(config),)))
+        parameters = parameters_of(read_piece(reference_path(folder, seed)))
         masses.append(seed_task(config, seed, parameters).test.reference(slice(None)).mass.double().ravel())
     return torch.cat(masses).numpy(), config.environment.correct_actions / config.environment.actions
 

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from llm_bridge.experiment.config import BASE
+from llm_bridge.experiment.config import BASE, MATH_SETS
 from llm_bridge.paper.numbers import AGGREGATES, Paper
 from llm_bridge.report.normalize import normalize
 from llm_bridge.report.result_tables import ABLATION, ablation_table, floor_table, normalized_table, raw_table
-from llm_bridge.report.results import GRPO, MATH_COLUMNS
+from llm_bridge.report.results import GRPO
 from llm_bridge.report.tables import method_label
 
 HALF_UNIT = 0.005
@@ -104,13 +104,13 @@ def _normalized_intervals(rows: dict[str, dict[str, float]]) -> dict[str, dict[s
     table = {}
     for method, row in rows.items():
         cells = {}
-        for column in (*MATH_COLUMNS, "chat_val"):
-            zero, hundred = (GRPO, BASE) if column in MATH_COLUMNS else (BASE, GRPO)
+        for column in (*MATH_SETS, "chat_val"):
+            zero, hundred = (GRPO, BASE) if column in MATH_SETS else (BASE, GRPO)
             if method in (zero, hundred):
                 cells[column] = printed(100.0 * (method == hundred), 0)
             else:
                 cells[column] = normalized_interval(row[column], rows[zero][column], rows[hundred][column])
-        cells["math_avg"] = mean(*(cells[column] for column in MATH_COLUMNS))
+        cells["math_avg"] = mean(*(cells[column] for column in MATH_SETS))
         cells["overall"] = mean(cells["math_avg"], cells["chat_val"])
         table[method] = cells
     return table
@@ -118,7 +118,7 @@ def _normalized_intervals(rows: dict[str, dict[str, float]]) -> dict[str, dict[s
 
 def normalization(paper: Paper) -> Iterator[Check]:
     """The normalized table from the raw one."""
-    normalized, exact = _nested(paper.normalized), _nested(normalize(paper.raw, MATH_COLUMNS))
+    normalized, exact = _nested(paper.normalized), _nested(normalize(paper.raw, MATH_SETS))
     bad, total, widest, digits = [], 0, (0.0, ""), 0
     for model, rows in _nested(paper.raw).items():
         for method, cells in _normalized_intervals(rows).items():
@@ -151,7 +151,7 @@ def averages(paper: Paper) -> Iterator[Check]:
         for row in frame.to_dict("records"):
             wanted = {}
             if name in ("raw", "normalized"):
-                wanted["math_avg"] = mean(*(printed(row[column]) for column in MATH_COLUMNS))
+                wanted["math_avg"] = mean(*(printed(row[column]) for column in MATH_SETS))
             wanted["overall"] = mean(printed(row["math_avg"]), printed(row["chat_val"]))
             for column, interval in wanted.items():
                 total += 1
@@ -164,22 +164,34 @@ def averages(paper: Paper) -> Iterator[Check]:
 
 
 def representable(paper: Paper) -> Iterator[Check]:
-    """Whether a raw score can be an average@8 over its benchmark's problems."""
+    """Whether a raw score is a correctly rounded average@8 over its benchmark; if not, a truncated one."""
     for column, responses in RESPONSES.items():
-        bad = []
+        bad, rounded_only = [], 0
         for row in paper.raw.to_dict("records"):
             low, high = printed(row[column])
             below = math.floor(high * responses / 100 + _SLACK)
-            if below < low * responses / 100 - _SLACK:
-                bad.append(
-                    f"{_cell(row['model'], row['method'], column)}: {row[column]:.2f} printed, neighbours are "
-                    f"{below}/{responses} = {100 * below / responses:.4f} and {100 * (below + 1) / responses:.4f}"
-                )
+            if below >= low * responses / 100 - _SLACK:
+                rounded_only += not truncated(row[column], responses)
+                continue
+            cut = ", which truncation prints so" if truncated(row[column], responses) else ""
+            bad.append(
+                f"{_cell(row['model'], row['method'], column)}: {row[column]:.2f} printed, neighbours are "
+                f"{below}/{responses} = {100 * below / responses:.4f} and {100 * (below + 1) / responses:.4f}{cut}"
+            )
+        others = len(paper.raw) - len(bad)
+        remark = f"truncation prints {rounded_only} of the other {others} otherwise" if bad else ""
         yield Check(
-            f"Every {column} score is a number of correct responses out of {responses}",
+            f"Every {column} score is a correctly rounded share of {responses} responses",
             "Table dual-anchor-original-results; E.2; average@8",
-            *_exceptions(bad, len(paper.raw), "scores"),
+            *_exceptions(bad, len(paper.raw), "scores", remark),
         )
+
+
+def truncated(score: float, responses: int) -> bool:
+    """Whether some number of correct responses, as a percentage cut off after two decimals, prints as `score`."""
+    hundredths = round(100 * score)
+    correct = -(-hundredths * responses // 10_000)  # the fewest whose percentage reaches the score
+    return 10_000 * correct // responses == hundredths
 
 
 def marks(paper: Paper) -> Iterator[Check]:

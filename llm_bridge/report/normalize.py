@@ -11,8 +11,6 @@ from cokl.metrics import dual_anchor
 from cokl.support.errors import InputError
 from llm_bridge.experiment.config import BASE
 
-AVERAGES = ("math_avg", "overall")
-
 
 def with_averages(scores: pd.DataFrame, math_columns: Sequence[str]) -> pd.DataFrame:
     """model, method, math columns, math_avg (their mean), chat_val, overall (the mean of math_avg and chat_val)."""

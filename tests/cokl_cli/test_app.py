@@ -72,7 +72,7 @@ def test_bad_input_gets_one_line_and_exit_code_2(arguments, says):
 
 
 def test_a_terminal_without_box_characters_gets_the_message_too():
-    result = cokl("llm", "run", "--config", "bogus", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
+    result = cokl("llm", "run", "--preset", "bogus", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
     assert result.returncode == 2
     assert "invalid choice 'bogus'" in result.stderr
 
