@@ -72,7 +72,7 @@ def _correct_fraction(sweeps: list[Path]) -> float:
 
 def _networks(folder: Path) -> tuple[dict[str, Any], float]:
     """Mean final correctness of a sweep's networks by method and coefficient, and that of their references."""
-    table = read_sweep(folder)
+    table = read_sweep(folder)  # whose diverged runs `final_rows` leaves out
     final = final_rows(table)
     networks: dict[str, Any] = {}
     for method, runs in final.groupby("method", sort=False):

@@ -16,7 +16,7 @@ from plotly.offline import get_plotlyjs
 from cokl.support.errors import InputError
 from cokl.support.files import write_text
 from cokl_cli.assumptions import page as assumptions_page
-from cokl_cli.report import claims, environment, finite_group, llm, optima, phase, shift, tradeoff
+from cokl_cli.report import claims, environment, finite_group, llm, optima, phase, sequences, shift, tradeoff
 from cokl_cli.report.found import Found, find
 from cokl_cli.report.section import Section, color, darkened, text
 from figures.style import METHOD_STYLES
@@ -63,6 +63,7 @@ def _parts(found: Found, page: Path) -> list[Section | Missing]:
         *([] if found.theory else [Missing("Claims of the theory", "cokl theory check")]),
         optima.section(found.sweeps),
         *each(found.shifts, shift.section, "Forgetting under task shift", "cokl bandit shift"),
+        *each(found.sequences, sequences.section, "Answers of many tokens", "cokl bandit sequences"),
         *each(found.phases, phase.section, "Phase maps", "cokl bandit phase"),
         *each(found.finite_groups, finite_group.section, "Finite groups", "cokl bandit finite-group"),
         *each(found.llm, llm.section, "The LLM experiment", "cokl llm run"),
