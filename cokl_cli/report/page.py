@@ -105,8 +105,8 @@ def _html(sections: list[Section], missing: list[Missing]) -> str:
 <nav aria-label="Sections"><ul>{links}</ul></nav>
 </header>
 <main id="main">
-{not_here}
 {"".join(_group(kind, members) for kind, members in kinds)}
+{not_here}
 </main>
 <script>{get_plotlyjs()}</script>
 <script type="application/json" id="data">{embedded}</script>

@@ -26,16 +26,16 @@ def section(folder: Path) -> Section:
     places, plots = [], {}
     for mode in modes:
         ours = {key: frame[frame["mode"] == mode] for key, frame in made.items()}
-        frontier, dynamics = f"{name}-{mode}-frontier", f"{name}-{mode}-dynamics"
-        plots[frontier] = frontier(ours["beta_search"])
-        plots[dynamics] = _dynamics(ours["dynamics"])
+        first, second = f"{name}-{mode}-frontier", f"{name}-{mode}-dynamics"
+        plots[first] = frontier(ours["beta_search"])
+        plots[second] = _dynamics(ours["dynamics"])
         said = (
             f"Retention against adaptation ({mode}): a point is a coefficient, bars are 95% t-intervals; crosses mark "
             "Base (0, 100) and GRPO w/o KL (100, 0), a ring the coefficient chosen as best."
         )
         places += [
-            plot(frontier, said),
-            plot(dynamics, f"Correctness on both tasks at the best coefficients ({mode}).", tall=True),
+            plot(first, said),
+            plot(second, f"Correctness on both tasks at the best coefficients ({mode}).", tall=True),
         ]
     blocks = "".join(
         f"<details{' open' if key == _SHOWN[0] else ''}><summary>{text(key)}</summary>"

@@ -29,7 +29,8 @@ def section(folder: Path) -> Section:
     runs = len(table[table["method"].isin(trained)].groupby(["seed", "method", "beta"]))
     body = f"""
 <p>{runs} runs, {seeds} seeds. A point is a coefficient β, its place the mean
-over seeds, its bars one standard deviation. Hover for numbers; press a method, or click a point, to isolate it. {text(note)}</p>
+over seeds, its bars one standard deviation. Hover for numbers; press a method, or click a point, to isolate it.
+{text(note)}</p>
 {legend(methods, method_label)}
 <div class="controls">
 <label>Training step <output id="{name}-step-value"></output>
