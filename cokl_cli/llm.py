@@ -170,7 +170,7 @@ class BuildBuffer(ExperimentOptions):
     reference: str = ""
     """The model that sampled them: a folder, or a name on the hub."""
     reward_function: str = ""
-    """VeRL's reward function, FILE.py:NAME or pkg://MODULE:NAME, which gives the verdicts in place of a column reward."""
+    """VeRL's reward function, FILE.py:NAME or pkg://MODULE:NAME, which gives verdicts in place of a column reward."""
 
     def run(self) -> int:
         """Fill it unless it is there and belongs to the model."""
