@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from bandit.config import EnvironmentConfig
     from bandit.engine.environment import Environment
     from bandit.sweep.config import SweepConfig, preset
-    from bandit.sweep.run import sweep
+    from bandit.sweep.run import run_sweep
 
-__all__ = ["Environment", "EnvironmentConfig", "SweepConfig", "preset", "sweep"]
+__all__ = ["Environment", "EnvironmentConfig", "SweepConfig", "preset", "run_sweep"]
 
 _HOMES = {
     "Environment": "engine.environment",
     "EnvironmentConfig": "config",
     "SweepConfig": "sweep.config",
     "preset": "sweep.config",
-    "sweep": "sweep.run",
+    "run_sweep": "sweep.run",
 }
 
 

@@ -159,7 +159,7 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[Any, Any]:
     method = methods.get("cokl")
 
     def grpo() -> None:
-        worker.set_loss_fn(partial(ppo_loss, config=config))
+        worker.set_loss_fn(partial(ppo_loss, config))
         worker.train_mini_batch(grpo_batch.copy())
 
     def cokl() -> None:
@@ -167,7 +167,7 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[Any, Any]:
         weights[is_added] = row_weights(method, 1.0, SurrogateConfig(), regularization).float()
         data = cokl_batch.copy()
         data[WEIGHT], data[ADDED] = weights[:, None], is_added.float()[:, None]
-        worker.set_loss_fn(partial(joint_loss, config=config))
+        worker.set_loss_fn(partial(joint_loss, config))
         worker.train_mini_batch(data)
 
     return grpo, cokl

@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from bandit.sweep.config import PRESETS
 from bandit.sweep.plan import RUNS_PER_CHUNK_CPU, planned_runs
-from bandit.sweep.run import sweep
+from bandit.sweep.run import run_sweep
 from benchmarks import naive
 from cokl.support.errors import InputError
 from cokl.support.workers import usable_cores
@@ -164,7 +164,7 @@ def _whole_sweep(steps: int) -> dict[str, float]:
     measure_floor()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        sweep(PRESETS["paper"], folder)
+        run_sweep(PRESETS["paper"], folder)
         sweep_s = time.perf_counter() - start
         # The system keeps the maximum over ended children, which stands here for each of them.
         get_reusable_executor().shutdown(wait=True)

@@ -14,24 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cokl.support.assumptions import assumption
-from cokl.support.errors import InputError
-
-
-@dataclass(frozen=True)
-class SurrogateConfig:
-    """Choices in the sampled surrogates that the paper leaves open."""
-
-    epsilon_is: float = assumption(
-        0.2,
-        "a smaller value lowers the variance of gamma and raises its bias once the policy has left the rollout policy; "
-        "without effect at the point of sampling, where every ratio is 1",
-    )
-    """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.epsilon_is < 1:
-            raise InputError(f"epsilon_is: expected a number in (0, 1), got {self.epsilon_is}")
+from cokl.surrogate_config import SurrogateConfig as SurrogateConfig  # noqa: PLC0414  offered here too
 
 
 @dataclass(frozen=True, eq=False)

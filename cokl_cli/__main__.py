@@ -1,4 +1,4 @@
-"""`python -m cokl` is the command line."""
+"""`python -m cokl_cli` is the command line."""
 
 from cokl_cli.app import main
 

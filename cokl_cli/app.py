@@ -1,8 +1,10 @@
-"""The `cokl` command line: the only module that knows all packages.
+"""The `cokl` command line, the only package that knows all others.
 
-Commands are frozen dataclasses in each package's `commands` module, with their heavy imports inside `run`, so that
-help appears at once.
+A command is a frozen dataclass whose fields are its options and whose `run` does it; heavy imports are inside `run`, so
+that help appears at once.
 """
+
+from __future__ import annotations
 
 import contextlib
 import io
@@ -12,31 +14,18 @@ import re
 import signal
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import tyro
+from tyro.extras import SubcommandApp
 
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
 from bandit.sequences.config import SEQUENCE_PRESETS
 from bandit.shift.config import SHIFT_PRESETS
 from bandit.sweep.config import PRESETS
 from cokl.support.errors import InputError
-from cokl_cli import llm
-from cokl_cli.bandit import Report, Sequences, Sweep
-from cokl_cli.figures import (
-    DrawnFiniteGroup,
-    DrawnPhase,
-    DrawnShift,
-    Figures,
-    LLMReport,
-    LLMRun,
-    LLMTables,
-    Reproduce,
-    TheoryFigures,
-)
-from cokl_cli.llm_report import CheckPaper, Normalize, ValidateReward
-from cokl_cli.theory import Check, Optimum
+from cokl_cli import bandit, figures, llm, llm_report, reproduce, theory
 
 
 class Command(Protocol):
@@ -61,78 +50,65 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(128 + signal.SIGPIPE)
 
 
+def application(arguments: list[str]) -> SubcommandApp:
+    """All commands. The preset or configuration named in `arguments` is where their other defaults come from."""
+    preset = _asked(arguments, "--preset", PRESETS, "paper")
+    sweeps = {"preset": preset, "config": PRESETS[preset]}
+    finite_groups = {"preset": preset, "config": FINITE_GROUP_PRESETS[preset]}
+    experiment = llm.DEFAULTS[_asked(arguments, "--preset", llm.DEFAULTS, "tiny")]
+
+    laboratory = SubcommandApp()
+    laboratory.command(name="sweep")(partial(bandit.Sweep, **sweeps))
+    laboratory.command(name="report")(bandit.Report)
+    laboratory.command(name="shift")(partial(bandit.Shift, preset=preset, config=SHIFT_PRESETS[preset]))
+    laboratory.command(name="phase")(partial(bandit.Phase, preset=preset))
+    laboratory.command(name="sequences")(partial(bandit.Sequences, preset=preset, config=SEQUENCE_PRESETS[preset]))
+    laboratory.command(name="finite-group")(partial(bandit.FiniteGroup, **finite_groups))
+
+    checks = SubcommandApp()
+    checks.command(name="check")(theory.Check)
+    checks.command(name="optimum")(theory.Optimum)
+    checks.command(name="figures")(theory.TheoryFigures)
+
+    bridge = SubcommandApp()
+    for name, command in {
+        "run": llm.Run,
+        "prepare": llm.Prepare,
+        "train": llm.Train,
+        "buffer": llm.BuildBuffer,
+        "evaluate": llm.Evaluate,
+        "report": llm.Report,
+    }.items():
+        bridge.command(name=name)(partial(command, **experiment))
+    bridge.command(name="tables")(llm_report.Tables)
+    bridge.command(name="normalize")(llm_report.Normalize)
+    bridge.command(name="validate-reward")(llm_report.ValidateReward)
+    bridge.command(name="check-paper")(llm_report.CheckPaper)
+
+    commands = SubcommandApp()
+    commands.command(laboratory, name="bandit", help="The controlled experiment, the labs and the phase diagrams.")
+    commands.command(checks, name="theory", help="Every claim of the paper checked, and any regularizer's optimum.")
+    commands.command(bridge, name="llm", help="The LLM experiment on VeRL: tiny on a CPU, Qwen3 on GPUs.")
+    commands.command(name="figures")(figures.Figures)
+    commands.command(name="reproduce")(partial(reproduce.Reproduce, **sweeps))
+    return commands
+
+
 def _parse(arguments: list[str]) -> Command:
     """The command that the arguments name. Raises InputError; exits for --help."""
     arguments = _overrides_first(arguments)
-    preset = _asked(arguments, "--preset", PRESETS, "paper")
-    defaults = {"preset": preset, "config": PRESETS[preset]}
-    experiment: Any = llm.DEFAULTS[_asked(arguments, "--config", llm.DEFAULTS, "tiny")]
-
-    def named(name: str, command: Any, **options: Any) -> Any:
-        return Annotated[command, tyro.conf.subcommand(name, prefix_name=False, **options)]
-
-    finite_group = DrawnFiniteGroup(preset=preset, config=FINITE_GROUP_PRESETS[preset])
-    labs = (
-        named("sweep", Sweep, default=Sweep(**defaults))
-        | named("report", Report)
-        | named("shift", DrawnShift, default=DrawnShift(preset=preset, config=SHIFT_PRESETS[preset]))
-        | named("phase", DrawnPhase)
-        | named("sequences", Sequences, default=Sequences(preset=preset, config=SEQUENCE_PRESETS[preset]))
-        | named("finite-group", DrawnFiniteGroup, default=finite_group)
-    )
-
-    @dataclass(frozen=True)
-    class Bandit:
-        """The controlled multi-solution experiment, the labs around it, and their phase diagrams."""
-
-        command: Annotated[labs, tyro.conf.arg(name="")]  # type: ignore[valid-type]
-
-    @dataclass(frozen=True)
-    class Theory:
-        """Every claim of the paper checked, and the population optimum of any regularizer."""
-
-        command: Annotated[
-            named("check", Check) | named("optimum", Optimum) | named("figures", TheoryFigures),  # type: ignore[valid-type]
-            tyro.conf.arg(name=""),
-        ]
-
-    stages = (
-        named("run", LLMRun, default=LLMRun(**experiment))
-        | named("prepare", llm.Prepare, default=llm.Prepare(**experiment))
-        | named("train", llm.Train, default=llm.Train(**experiment))
-        | named("buffer", llm.BuildBuffer, default=llm.BuildBuffer(**experiment))
-        | named("evaluate", llm.Evaluate, default=llm.Evaluate(**experiment))
-        | named("report", LLMReport, default=LLMReport(**experiment))
-        | named("tables", LLMTables)
-        | named("normalize", Normalize)
-        | named("validate-reward", ValidateReward)
-        | named("check-paper", CheckPaper)
-    )
-
-    @dataclass(frozen=True)
-    class LLM:
-        """The paper's LLM experiment on VeRL: on a CPU with a tiny model, on GPUs with Qwen3."""
-
-        command: Annotated[stages, tyro.conf.arg(name="")]  # type: ignore[valid-type]
-
-    commands = (
-        named("bandit", Bandit)
-        | named("theory", Theory)
-        | named("llm", LLM)
-        | named("figures", Figures)
-        | named("reproduce", Reproduce, default=Reproduce(**defaults))
-    )
+    # The parser prints a box and exits, with no hook between: so its box is read, for the one line of our own errors.
     messages = io.StringIO()
     try:
         with contextlib.redirect_stderr(messages):
-            parsed = tyro.cli(commands, prog="cokl", description=_DESCRIPTION, args=arguments, config=_STYLE)
+            command: Command = application(arguments).cli(
+                prog="cokl", description=_DESCRIPTION, args=arguments, config=_STYLE
+            )
     except SystemExit as ended:
         if ended.code:
             raise InputError(_one_line(messages.getvalue())) from None
         raise
-    while hasattr(parsed, "command"):
-        parsed = parsed.command
-    return parsed
+    return command
 
 
 _STYLE = (tyro.conf.OmitArgPrefixes,)

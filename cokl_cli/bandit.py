@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
@@ -24,23 +24,31 @@ _Numbers = Annotated[tuple[float, ...], separated(float, "VALUE")]
 
 
 @dataclass(frozen=True)
-class SweepOptions:
-    """What every command that sweeps takes."""
+class LabOptions:
+    """What every command that trains takes."""
 
     preset: Literal["paper", "quick"] = "paper"
     """Where all other defaults come from: the paper's settings, or a smaller experiment that ends within a minute."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder to save in and to resume from; runs/PRESET if not given."""
+    """Folder to save in and to resume from; runs/NAME-PRESET if not given, runs/PRESET for the sweep."""
     jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Processes on a CPU; one per core if not given."""
     backend: Literal["loky", "ray"] = "loky"
     """Processes of this machine, or a Ray cluster: the one RAY_ADDRESS names, or else one started here."""
-    config: Annotated[SweepConfig, tyro.conf.arg(name="experiment")] = PRESETS["paper"]
+
+    folder_prefix: ClassVar[str] = ""
 
     @property
     def folder(self) -> Path:
         """Where results go."""
-        return self.out or Path("runs") / self.preset
+        return self.out or Path("runs") / f"{self.folder_prefix}{self.preset}"
+
+
+@dataclass(frozen=True)
+class SweepOptions(LabOptions):
+    """What the commands that sweep take."""
+
+    config: Annotated[SweepConfig, tyro.conf.arg(name="experiment")] = PRESETS["paper"]
 
 
 @dataclass(frozen=True)
@@ -52,10 +60,10 @@ class Sweep(SweepOptions):
 
     def run(self) -> int:
         """Train what is missing and say where the table is."""
-        from bandit.sweep.run import sweep
+        from bandit.sweep.run import run_sweep
         from cokl.support.files import write_atomically
 
-        table = sweep(self.config, self.folder, self.jobs, self.backend)
+        table = run_sweep(self.config, self.folder, self.jobs, self.backend)
         print(f"{len(table)} rows: {self.folder / 'sweep.parquet'}")
         if self.csv:
             path = self.folder / "sweep.csv"
@@ -86,55 +94,34 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Shift:
+class Shift(LabOptions):
     """Train on one task, then on another with each method; write shift.parquet, tables and figures. Resumes."""
 
-    preset: Literal["paper", "quick"] = "paper"
-    """Where all other defaults come from: Appendix E.3 in miniature, or a smaller lab that ends within a minute."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder to save in and to resume from; runs/shift-PRESET if not given."""
-    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Processes; one per core if not given."""
-    backend: Literal["loky", "ray"] = "loky"
-    """Processes of this machine, or a Ray cluster: the one RAY_ADDRESS names, or else one started here."""
+    folder_prefix = "shift-"
     config: Annotated[ShiftConfig, tyro.conf.arg(name="experiment")] = SHIFT_PRESETS["paper"]
 
-    @property
-    def folder(self) -> Path:
-        """Where results go."""
-        return self.out or Path("runs") / f"shift-{self.preset}"
-
     def run(self) -> int:
-        """Train what is missing, write the results, and say what was found and where it is."""
+        """Train what is missing, write the results, draw, and say what was found and where it is."""
         from bandit.shift.report import require_scores, summary, write
         from bandit.shift.run import shift
+        from figures import shift as figures
+        from figures import style
 
         require_scores(self.config.methods, self.config.selection_seeds)
         table = shift(self.config, self.folder, self.jobs, self.backend)
         write(table, self.folder)
         print(summary(table))
         print(f"{len(table)} rows: {self.folder / 'shift.parquet'}; tables and verdicts: {self.folder / 'results.md'}")
+        style.save_all(figures.draw_all(table), self.folder / "figures")
         return 0
 
 
 @dataclass(frozen=True)
-class Sequences:
+class Sequences(LabOptions):
     """The task shift with answers of many tokens, exactly and in samples: tables, and who forgets what. Resumes."""
 
-    preset: Literal["paper", "quick"] = "paper"
-    """Where all other defaults come from: Appendix E.3 in miniature, or a smaller lab that ends within 90 seconds."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder to save in and to resume from; runs/sequences-PRESET if not given."""
-    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Processes; one per core if not given."""
-    backend: Literal["loky", "ray"] = "loky"
-    """Processes of this machine, or a Ray cluster: the one RAY_ADDRESS names, or else one started here."""
+    folder_prefix = "sequences-"
     config: Annotated[SequenceConfig, tyro.conf.arg(name="experiment")] = SEQUENCE_PRESETS["paper"]
-
-    @property
-    def folder(self) -> Path:
-        """Where results go."""
-        return self.out or Path("runs") / f"sequences-{self.preset}"
 
     def run(self) -> int:
         """Train what is missing, write the results, and say what was found and where it is."""
@@ -151,15 +138,10 @@ class Sequences:
 
 
 @dataclass(frozen=True)
-class Phase:
+class Phase(LabOptions):
     """Over two knobs of the task-shift lab, which method wins Overall, by how much, and why. Resumes."""
 
-    preset: Literal["paper", "quick"] = "paper"
-    """How many cells, and how large their experiments."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder to save in and to resume from; runs/phase-PRESET if not given."""
-    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Processes; one per core if not given."""
+    folder_prefix = "phase-"
     knobs: Names = ()
     """Two of reference_correctness, correct_modes, cluster_overlap, correct_overlap, group_size, width, buffer_size and
     correct_mass; the first two in expectations and cluster_overlap with group_size in samples if not given."""
@@ -177,11 +159,6 @@ class Phase:
     """Reported seeds of a cell; the preset's if not given."""
     steps: int | None = None
     """Optimizer steps on the new task; the preset's if not given."""
-
-    @property
-    def folder(self) -> Path:
-        """Where results go."""
-        return self.out or Path("runs") / f"phase-{self.preset}"
 
     def diagrams(self) -> list[Diagram]:
         """What is asked for. Raises InputError for knobs that are not in the list."""
@@ -201,32 +178,32 @@ class Phase:
         return default_diagrams(experiment, self.preset)
 
     def run(self) -> int:
-        """Train what is missing, write every diagram, and say what was found and where it is."""
+        """Train what is missing, write and draw every diagram, and say what was found and where it is."""
         from bandit.phase.run import run
+        from figures import phase, style
 
-        for name in run(self.diagrams(), self.folder, self.jobs):
-            page = self.folder / f"{name}.md"
+        diagrams = self.diagrams()
+        for diagram, cells in zip(diagrams, run(diagrams, self.folder, self.jobs, self.backend).values(), strict=True):
+            page = self.folder / f"{diagram.name}.md"
             print(page.read_text(encoding="utf-8"))
             print(f"written to {page}\n")
+            style.save_all({f"phase_{diagram.name}": phase.draw(diagram, cells)}, self.folder / "figures")
         return 0
 
 
 @dataclass(frozen=True)
-class FiniteGroup(SweepOptions):
+class FiniteGroup(LabOptions):
     """The finite-group lab: sampled surrogates for several G beside the exact objective, and the recovery measured."""
 
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder to save in and to resume from; runs/finite-group-PRESET if not given."""
+    folder_prefix = "finite-group-"
     config: Annotated[FiniteGroupConfig, tyro.conf.arg(name="experiment")] = FINITE_GROUP_PRESETS["paper"]
 
-    @property
-    def folder(self) -> Path:
-        return self.out or Path("runs") / f"finite-group-{self.preset}"
-
     def run(self) -> int:
-        """Train what is missing, write the tables and print the summary."""
+        """Train what is missing, write the tables, print the summary, and draw."""
         from bandit.finite_group.report import render_screen, write_tables
         from bandit.finite_group.run import finite_group
+        from figures import finite_group as figures
+        from figures import style
 
         metrics, recovery = finite_group(self.config, self.folder, self.jobs, self.backend)
         print(render_screen(metrics, recovery))
@@ -234,4 +211,8 @@ class FiniteGroup(SweepOptions):
             print(path)
         for path in write_tables(metrics, recovery, self.folder):
             print(path)
+        drawn = {"finite_group_metrics": figures.draw_metrics(metrics)}
+        if len(recovery):
+            drawn["finite_group_recovery"] = figures.draw_recovery(recovery)
+        style.save_all(drawn, self.folder / "figures")
         return 0

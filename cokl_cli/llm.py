@@ -11,8 +11,8 @@ import tyro
 
 from cokl.support.options import Coefficients, Names, require, separated
 from llm_bridge.experiment.config import (
-    CONFIGS,
     PAPER_METHODS,
+    PRESETS,
     REVERSE_FAMILY,
     SEARCHED_BETAS,
     SEARCHED_KL_PROMPTS,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from llm_bridge.experiment.stages import ChatRun, Experiment
 
 Counts = Annotated[tuple[int, ...], separated(int, "GROUPS")]
-Configuration = Literal["tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
+Preset = Literal["tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,15 @@ class ExperimentOptions:
 
     overrides: tyro.conf.Positional[tuple[str, ...]] = ()
     """Options of VeRL in Hydra's syntax, such as actor_rollout_ref.actor.optim.lr=2e-6, for every job."""
-    config: Configuration = "tiny"
+    preset: Preset = "tiny"
     """The experiment: tiny trains on a laptop's CPU, the others are the paper's models on GPUs."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder to save in and to resume from; runs/llm-CONFIG if not given."""
+    """Folder to save in and to resume from; runs/llm-PRESET if not given."""
     data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Local copies of the data sets, for machines without internet."""
     patience: float = 60.0
     """Minutes without a line of output after which a job is ended as hung."""
-    settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = CONFIGS["tiny"]
+    settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = PRESETS["tiny"]
 
     def plan(self) -> Experiment:
         """The experiment, not yet opened. Raises InputError for a wrong override."""
@@ -54,7 +54,7 @@ class ExperimentOptions:
     @property
     def folder(self) -> Path:
         """Where results go."""
-        return (self.out or Path("runs") / f"llm-{self.config}").resolve()
+        return (self.out or Path("runs") / f"llm-{self.preset}").resolve()
 
     def experiment(self, runs: Sequence[ChatRun] = ()) -> Experiment:
         """The experiment, opened. Raises InputError for another experiment's folder, wrong versions, no GPU, and
@@ -86,7 +86,7 @@ class Run(ExperimentOptions):
     """Show stages, VeRL's resolved configuration of each, rows per step and estimates; needs no GPU and no network."""
 
     def run(self) -> int:
-        """Run what is missing, method by method, and write the report after each."""
+        """Run what is missing, method by method, write the tables after each, and draw at the end."""
         _require_methods(self.methods)
         runs = self.chat_runs()
         if self.dry_run:
@@ -99,6 +99,7 @@ class Run(ExperimentOptions):
         for run in runs:
             experiment.train_chat(*run)
             _report(experiment, quiet=run != runs[-1])
+        _draw(self.folder)
         return 0
 
     def chat_runs(self) -> list[ChatRun]:
@@ -181,19 +182,22 @@ class Evaluate(ExperimentOptions):
         experiment = self.experiment()
         for name in self.methods:
             experiment.evaluate(name)
-        return _report(experiment, quiet=False)
+        _report(experiment, quiet=False)
+        return 0
 
 
 @dataclass(frozen=True)
 class Report(ExperimentOptions):
-    """Tables and figures of whatever the experiment has finished: screen, Markdown, LaTeX, CSV."""
+    """Tables and figures of whatever the experiment has finished: screen, Markdown, LaTeX, CSV, PDF and PNG."""
 
     def run(self) -> int:
-        """Collect VeRL's logs into ROOT/results and write ROOT/report."""
-        return _report(self.plan(), quiet=False)
+        """Collect VeRL's logs into ROOT/results, write ROOT/report, and draw."""
+        _report(self.plan(), quiet=False)
+        _draw(self.folder)
+        return 0
 
 
-def _report(experiment: Experiment, quiet: bool) -> int:
+def _report(experiment: Experiment, quiet: bool) -> None:
     """Save results and tables; print the tables unless `quiet`."""
     from llm_bridge.report.collect import collect
     from llm_bridge.report.result_tables import result_tables
@@ -208,7 +212,14 @@ def _report(experiment: Experiment, quiet: bool) -> int:
     if not quiet:
         print("\n".join(map(to_screen, tables)))
         print(f"written to {folder}")
-    return 0
+
+
+def _draw(folder: Path) -> None:
+    """Draw what the experiment in `folder` has measured."""
+    from figures import llm, style
+    from llm_bridge.report.results import read_results
+
+    style.save_all(llm.draw(read_results(folder / "results")), folder / "report")
 
 
 def _require_methods(names: tuple[str, ...]) -> None:
@@ -221,5 +232,5 @@ def _require_methods(names: tuple[str, ...]) -> None:
         methods.get(name).streams()
 
 
-DEFAULTS = {name: {"config": name, "settings": config} for name, config in CONFIGS.items()}
-"""What the choice of a configuration decides on the command line."""
+DEFAULTS = {name: {"preset": name, "settings": config} for name, config in PRESETS.items()}
+"""What the choice of a preset decides on the command line."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import tyro
 
 from cokl.support.options import Names
+from llm_bridge.experiment.config import MATH_SETS
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class Normalize:
 
     scores: tyro.conf.Positional[Path]
     """CSV with the columns model, method, chat_val and the math columns; methods `base` and `grpo` are the anchors."""
-    math_columns: Names = ("math_val", "math500", "olympiad")
+    math_columns: Names = MATH_SETS
     """Columns of math scores; their mean is Math Avg."""
     out: Path | None = None
     """Write the normalized table to this file as well: .csv with every digit, .md or .tex with marks."""
@@ -93,4 +94,40 @@ class CheckPaper:
             )
             print(textwrap.fill(check.measured, 110, initial_indent=" " * 12, subsequent_indent=" " * 12))
         print(f"{sum(check.holds for check in checks)} of {len(checks)} held")
+        return 0
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The LLM experiment's tables and figures from its results; the paper's own tables if no results are given."""
+
+    results: tyro.conf.Positional[Path | None] = None
+    """Folder with scores.csv and, where measured, dynamics.csv, zero_correct.csv and costs.csv."""
+    math_columns: Names = MATH_SETS
+    """Columns of scores.csv that hold math scores."""
+    out: Path | None = None
+    """Folder for the files (default: RESULTS/report; the paper's tables are written only if it is given)."""
+
+    def run(self) -> int:
+        """Print the tables, write them, and draw."""
+        from llm_bridge.report.tables import to_screen, write_tables
+
+        if self.results is None:
+            from llm_bridge.paper.numbers import paper_tables, read_paper
+
+            tables, figures, folder = paper_tables(read_paper()), {}, self.out
+        else:
+            from figures import llm
+            from llm_bridge.report.result_tables import result_tables
+            from llm_bridge.report.results import read_results
+
+            results = read_results(self.results, self.math_columns)
+            tables, figures, folder = result_tables(results), llm.draw(results), self.out or self.results / "report"
+        print("\n".join(map(to_screen, tables)))
+        if folder is not None:
+            from figures import style
+
+            write_tables(tables, folder)
+            print(f"tables: {folder}/tables.txt, .md, .tex and a CSV file each")
+            style.save_all(figures, folder)
         return 0

@@ -1,4 +1,4 @@
-"""The commands `cokl theory check` and `cokl theory optimum`. Light to import: what is heavy is imported when run."""
+"""Commands of `cokl theory`. Light: heavy imports are inside `run`."""
 
 from __future__ import annotations
 
@@ -96,4 +96,28 @@ class Optimum:
         print(f"1 - Z*  {optimum.gap}")
         print(f"Z* - q  {optimum.above_reference}")
         print(f"{'certified' if optimum.certified else 'not certified'}: {optimum.certificate}")
+        return 0
+
+
+@dataclass(frozen=True)
+class TheoryFigures:
+    """Draw theory against practice and the off-policy bias, from a finished sweep, as PDF and PNG."""
+
+    results: Path = Path("runs/paper")
+    """Folder of a finished sweep, whose networks are compared with the population optima."""
+    out: Path | None = None
+    """Folder for the figures (default: RESULTS/figures)."""
+
+    def run(self) -> int:
+        """Draw both figures and say where they are."""
+        from bandit.sweep.score import read_sweep
+        from figures import off_policy_bias, optima, style
+
+        table = read_sweep(self.results)
+        folder = self.out or self.results / "figures"
+        drawn = {
+            "theory_optima": optima.draw(table, *optima.reference_masses(self.results)),
+            "theory_off_policy_bias": off_policy_bias.draw(),
+        }
+        style.save_all(drawn, folder)
         return 0

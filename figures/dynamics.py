@@ -6,7 +6,8 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from bandit.sweep.score import coverage_column, matched_rows, method_label
+from bandit.engine.tables import coverage_column, method_label
+from bandit.sweep.score import matched_rows
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
 
 

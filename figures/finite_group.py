@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from bandit.engine.tables import coverage_column, method_label
 from bandit.finite_group.plan import EXACT
 from bandit.finite_group.score import final_table, slope_table
-from bandit.sweep.score import coverage_column, method_label
 from cokl.support.statistics import with_spread
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
 

@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
+from llm_bridge.experiment.config import BASE
 from llm_bridge.report.normalize import with_averages
 from llm_bridge.report.result_tables import main_scores, sweep
-from llm_bridge.report.results import BASE, GRPO, Results
+from llm_bridge.report.results import GRPO, Results
 from llm_bridge.report.tables import method_label
 
 _PANEL_HEIGHT = 2.1

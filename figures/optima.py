@@ -21,8 +21,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bandit.engine.reference import parameter_count, seed_task
+from bandit.engine.tables import method_label
 from bandit.sweep.config import SweepConfig
-from bandit.sweep.score import final_rows, method_label
+from bandit.sweep.score import final_rows
 from cokl import regularizers
 from cokl.support.files import read_array
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure

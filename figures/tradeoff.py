@@ -8,7 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bandit.sweep.score import coverage_column, final_rows, method_label
+from bandit.engine.tables import coverage_column, method_label
+from bandit.sweep.score import final_rows
 from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
 
 

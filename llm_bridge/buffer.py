@@ -10,6 +10,7 @@ been gone through, one order for all methods.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from cokl.support.errors import InputError
-from cokl.support.files import read_parquet, write_parquet
+from cokl.support.files import read_json, read_parquet, write_parquet, write_text
 
 FINGERPRINTED = ("*.safetensors", "tokenizer.json", "vocab.json", "merges.txt")
 """The files of a Hugging Face model folder that make two models the same: weights and tokenizer."""
@@ -150,6 +151,9 @@ class DrawOrder:
     position: prompts drawn so far; it is all the state there is, so that a run goes on where its checkpoint was.
     """
 
+    FILE = "buffer_position.json"
+    """In a checkpoint's folder."""
+
     def __init__(self, size: int, seed: int, position: int = 0) -> None:
         self.size = size
         self.seed = seed
@@ -161,6 +165,23 @@ class DrawOrder:
         self.position += count
         orders = {epoch: self._order(epoch) for epoch in {place // self.size for place in places}}
         return [int(orders[place // self.size][place % self.size]) for place in places]
+
+    def save(self, folder: Path) -> None:
+        """Write the place into a checkpoint's folder."""
+        write_text(json.dumps(vars(self)), folder / self.FILE)
+
+    def resume(self, folder: Path) -> None:
+        """Go on from the place in a checkpoint's folder. Raises InputError if it holds none, or another buffer's."""
+        path = folder / self.FILE
+        if not path.is_file():
+            raise InputError(
+                f"{folder} holds no {self.FILE}: it is no checkpoint of a regularized run; start a new one"
+            )
+        place = read_json(path, dict)
+        position = place.pop("position", None)
+        if place != {"size": self.size, "seed": self.seed} or not isinstance(position, int):
+            raise InputError(f"{path} belongs to another buffer or seed; start a new run")
+        self.position = position
 
     def _order(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.seed, epoch]).permutation(self.size)

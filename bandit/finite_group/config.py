@@ -11,9 +11,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from bandit.sweep.config import SweepConfig
+from bandit.config import TrainingConfig
 from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, require, separated
+from cokl.surrogate_config import SurrogateConfig
 
 REFERENCE_GROUPS = ("fresh", "cached", "unfiltered")
 
@@ -21,7 +22,7 @@ Integers = Annotated[tuple[int, ...], separated(int, "N")]
 
 
 @dataclass(frozen=True)
-class FiniteGroupConfig(SweepConfig):
+class FiniteGroupConfig(TrainingConfig):
     """The single-task experiment with sampled surrogates; every method is also trained on its exact objective."""
 
     methods: Names = ("none", "cokl", "correct_forward_kl", "reverse_kl")
@@ -41,7 +42,7 @@ class FiniteGroupConfig(SweepConfig):
     """Where reference groups come from: "fresh" are drawn for each minibatch, for a conditional regularizer given that
     they hold a correct response, as the buffer's filter does; "cached" are such groups drawn once per training input;
     "unfiltered" are fresh without that condition. The last two are for methods that weigh rollouts too."""
-    epsilon_is: float = 0.2
+    epsilon_is: float = SurrogateConfig.epsilon_is
     """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15); without effect on-policy."""
     recovery_steps: Integers = (0, 16, 48, 96, 192)
     """Steps, each a multiple of every mu, whose rollout the recovery is measured for, in its last epoch."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from bandit.engine.tables import method_label
 from bandit.finite_group.plan import EXACT
 from bandit.finite_group.score import ESTIMATE, final_table, metric_columns, slope_table
-from bandit.sweep.score import method_label
 from cokl.support.files import write_atomically, write_text
 from cokl.support.statistics import markdown_table, with_spread
 

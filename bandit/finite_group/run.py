@@ -38,7 +38,7 @@ def finite_group(
     Both have columns seed, method, beta, groups, group_size (infinite where groups is "exact"), epochs, step.
     finite_group.parquet, a row per run and evaluated step: p_correct, coverage_at_K, coverage_at_K_correct,
     conditional_kl, zero_correct_rate. recovery.parquet, a row per run, recovery step and cluster: the columns of
-    `recovery.measure`. out, jobs, backend, progress: as `bandit.sweep` takes them.
+    `recovery.measure`. out, jobs, backend, progress: as `bandit.run_sweep` takes them.
     Raises InputError for unknown methods or devices and for a folder that cannot be used.
     """
     if out is None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from bandit.engine.tables import coverage_column
 from bandit.finite_group.plan import EXACT
-from bandit.sweep.score import coverage_column
 from cokl.support.errors import InputError
 from cokl.support.files import read_parquet
 from cokl.support.statistics import mean_and_half_width

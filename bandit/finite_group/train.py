@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from bandit.config import TrainingConfig
 from bandit.engine.environment import Stream, random_generator
 from bandit.engine.exact import Objective, averages, policy_metrics, require_finite
 from bandit.engine.networks import StackedMLP, Trainer
@@ -22,7 +23,6 @@ from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.groups import draw_filtered
 from bandit.finite_group.plan import EXACT, GroupRun
 from bandit.finite_group.recovery import measure
-from bandit.sweep.config import SweepConfig
 from cokl.groups import SurrogateConfig
 from cokl.metrics import expected_zero_correct_rate
 from cokl.policy import Policy
@@ -130,7 +130,7 @@ def _evaluated(config, task, mlp, metrics_of, runs, step) -> pd.DataFrame:
     return pd.DataFrame(metrics)
 
 
-def _metrics(config: SweepConfig, policy: Policy, reference: Policy, group_size: float) -> dict[str, Tensor]:
+def _metrics(config: TrainingConfig, policy: Policy, reference: Policy, group_size: float) -> dict[str, Tensor]:
     """The sweep's metrics and, of finite groups, the expected share that hold no correct response, (R, B) each."""
     metrics = policy_metrics(config, policy, reference)
     if math.isfinite(group_size):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
@@ -19,7 +20,11 @@ from cokl.support.results_folder import open_folder
 
 
 def run(
-    diagrams: list[Diagram], folder: Path, jobs: int | None = None, progress: bool = True
+    diagrams: list[Diagram],
+    folder: Path,
+    jobs: int | None = None,
+    backend: Literal["loky", "ray"] = "loky",
+    progress: bool = True,
 ) -> dict[str, pd.DataFrame]:
     """Train what is missing of every diagram and return a row per cell of each; see `summarize_cell`.
 
@@ -32,7 +37,7 @@ def run(
         home, (_, some_runs) = folder / diagram.name, next(iter(plans.values()))
         code = {"device": "cpu", "regularizer_code": regularizer_code(some_runs)}
         open_folder(home, {**dataclasses.asdict(diagram), **code})
-        tables = train_plans(plans, home, jobs, progress=progress)
+        tables = train_plans(plans, home, jobs, backend, progress)
         places = {f"{x:g}-{y:g}": (x, y) for x, y, _ in diagram.cells()}
         rows = pd.concat(
             [final(table).assign(x=places[name][0], y=places[name][1]) for name, table in tables.items()],

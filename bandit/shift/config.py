@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from bandit.config import EnvironmentConfig
 from cokl.support.assumptions import assumption
 from cokl.support.options import Coefficients, Integers, Names, require, require_types, separated
+from cokl.surrogate_config import SurrogateConfig
 
 Mode = Literal["exact", "sampled"]
 
@@ -71,7 +72,7 @@ class ShiftConfig:
         2, "1 keeps every ratio at 1; more steps per rollout let the clipping ranges bind and gamma differ from delta"
     )
     """mu, optimizer steps on one batch of rollouts; exact mode keeps its minibatch as long."""
-    epsilon_is: float = assumption(0.2, "without effect at one optimizer step per rollout")
+    epsilon_is: float = assumption(SurrogateConfig.epsilon_is, "without effect at one optimizer step per rollout")
     """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)."""
     cluster_overlap: float = assumption(0.0, "how much the two tasks interfere: 1 gives them the same inputs")
     """Correlation of each new cluster's centre with its prior counterpart's, in [0, 1]."""

@@ -13,7 +13,8 @@ from typing import Literal
 
 import pandas as pd
 
-from bandit.sweep.score import coverage_column, final_rows, matched_rows, method_label
+from bandit.engine.tables import coverage_column, method_label
+from bandit.sweep.score import final_rows, matched_rows
 from cokl.support.statistics import mean_and_half_width, with_spread
 
 MATCHED_CORRECTNESS = 0.96

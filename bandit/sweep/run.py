@@ -21,7 +21,7 @@ from cokl.support.results_folder import open_folder
 from cokl.support.workers import Work, Workers, one_thread
 
 
-def sweep(
+def run_sweep(
     config: SweepConfig = PRESETS["paper"],
     out: Path | str | None = None,
     jobs: int | None = None,
@@ -38,7 +38,7 @@ def sweep(
     """
     if out is None:
         with tempfile.TemporaryDirectory() as temporary:
-            return sweep(config, temporary, jobs, backend, progress)
+            return run_sweep(config, temporary, jobs, backend, progress)
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: expected at least 1, got {jobs}")
     device = resolve_device(config.device)

@@ -6,20 +6,16 @@ closest to 0.96; one coefficient per method, the same for all seeds.
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
-from cokl import methods
+from bandit.engine.tables import method_label
 from cokl.support.errors import InputError
 from cokl.support.files import read_parquet
 from cokl.support.statistics import with_spread
 
 MATCHED_CORRECTNESS = 0.96
-
-method_label = partial(methods.label, own={"none": "No regularizer", "reference": "Reference"})
-"""How a method of the sweep's table is called in figures and tables."""
 
 
 def read_sweep(folder: Path) -> pd.DataFrame:
@@ -36,11 +32,6 @@ def read_sweep(folder: Path) -> pd.DataFrame:
             f"{path} is no sweep table: {', '.join(sorted(missing)) or 'coverage_at_K'} is not among its columns"
         )
     return table
-
-
-def coverage_column(table: pd.DataFrame) -> str:
-    """The name of the coverage column under pi, such as "coverage_at_64"."""
-    return next(name for name in table.columns if name.startswith("coverage_at_") and not name.endswith("_correct"))
 
 
 def final_rows(table: pd.DataFrame) -> pd.DataFrame:

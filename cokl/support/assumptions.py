@@ -1,6 +1,6 @@
 """Choices that the paper leaves open: each is a dataclass field whose docstring says what was chosen.
 
-`ASSUMPTIONS.md` is made from these fields: `python -m cokl.assumptions > ASSUMPTIONS.md`.
+`ASSUMPTIONS.md` is made from these fields: `python -m cokl_cli.assumptions > ASSUMPTIONS.md`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> st
     lines = [
         "# What the paper leaves open",
         "",
-        "Each row is a configuration field. Made from the code: `python -m cokl.assumptions > ASSUMPTIONS.md`.",
+        "Each row is a configuration field. Made from the code: `python -m cokl_cli.assumptions > ASSUMPTIONS.md`.",
         "",
         "| field | default | what it decides | what changes with it |",
         "|---|---|---|---|",
@@ -52,43 +52,3 @@ def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> st
     if stated:
         lines += ["", "Fixed in the code, not configurable:", "", *stated]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    from bandit.config import EnvironmentConfig
-    from bandit.engine import environment, sampled
-    from bandit.engine import networks as mlp
-    from bandit.finite_group import config as finite_group
-    from bandit.phase import score as phase
-    from bandit.shift import score as scores
-    from bandit.shift import tasks
-    from bandit.shift.config import ShiftConfig
-    from bandit.sweep import claims
-    from bandit.sweep.config import SweepConfig
-    from cokl import floor, methods, policy, regularizers
-    from cokl.groups import SurrogateConfig
-    from cokl.grpo import GRPOConfig
-    from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
-    from cokl.support import workers
-    from llm_bridge import buffer
-    from llm_bridge.data.prepare import DataConfig
-    from llm_bridge.experiment.config import LLMConfig
-    from llm_bridge.report import tables
-    from llm_bridge.rewards import score as reward
-    from llm_bridge.rewards import validation as reward_validation
-    from llm_bridge.rewards import verifier
-    from llm_bridge.tiny import language
-
-    configs = [
-        EnvironmentConfig,
-        SweepConfig,
-        ShiftConfig,
-        CorrectReverseKL,
-        SurrogateConfig,
-        GRPOConfig,
-        LLMConfig,
-        DataConfig,
-    ]
-    bridge = [buffer, verifier, reward, language, tables, reward_validation]
-    simulator = [environment, mlp, claims, workers, sampled, tasks, scores, phase, finite_group]
-    print(render(configs, [policy, regularizers, methods, floor, *simulator, *bridge]), end="")

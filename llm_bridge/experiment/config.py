@@ -12,7 +12,10 @@ from typing import Any, Literal
 from cokl.support.assumptions import assumption
 from cokl.support.errors import InputError
 from cokl.support.options import Names, require, require_types
+from cokl.surrogate_config import SurrogateConfig
 
+BASE = "base"
+"""The method name of the model after the math stage, before the chat stage."""
 PAPER_METHODS = (
     "grpo",
     "reverse_kl",
@@ -33,6 +36,7 @@ SEARCHED_KL_PROMPTS = (8, 16, 32)
 """The KL batch sizes of the paper's KL batch analysis."""
 
 MATH_SETS = ("math_val", "math500", "olympiad")
+"""The evaluation sets of mathematics, which are also the columns of score tables."""
 EVALUATION_SETS = (*MATH_SETS, "chat_val")
 
 
@@ -94,7 +98,7 @@ class LLMConfig:
     """How VeRL averages the GRPO loss; Eq. 4 averages over a response's tokens first."""
     optimizer_steps: int = assumption(1, "with more, later steps are off-policy and gamma is recomputed for each")
     """Passes over a step's rollouts, mu of Algorithm 1."""
-    epsilon_is: float = assumption(0.2, "without effect while every optimizer step is on-policy")
+    epsilon_is: float = assumption(SurrogateConfig.epsilon_is, "without effect while every optimizer step is on-policy")
     """Clipping range of the sequence-level importance ratio (Eq. 15)."""
     reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
     """The chat reward; empty for the tiny experiment's programmatic one."""
@@ -116,16 +120,16 @@ class LLMConfig:
         require(self.kl_groups % 2 == 0, "kl_groups", "an even number, for CoKL weights two streams", self.kl_groups)
         require("file" in self.loggers, "loggers", '"file" among them, which the report reads', ",".join(self.loggers))
 
-    def beta(self, method: str) -> float:
+    def beta(self, method_name: str) -> float:
         """The coefficient that E.3 settles on for a method."""
-        return 1e-3 if method in REVERSE_FAMILY else 1.0
+        return 1e-3 if method_name in REVERSE_FAMILY else 1.0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return dataclasses.asdict(self)
 
 
-CONFIGS: dict[str, LLMConfig] = {
+PRESETS: dict[str, LLMConfig] = {
     "tiny": LLMConfig(
         name="tiny",
         model="",
@@ -151,8 +155,8 @@ CONFIGS: dict[str, LLMConfig] = {
 }
 
 
-def get(name: str) -> LLMConfig:
-    """The configuration called `name`. Raises InputError listing the known names."""
-    if name not in CONFIGS:
-        raise InputError(f"unknown configuration {name!r}; known: {', '.join(CONFIGS)}")
-    return CONFIGS[name]
+def preset(name: str) -> LLMConfig:
+    """The configuration of a preset. Raises InputError listing the known names."""
+    if name not in PRESETS:
+        raise InputError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
+    return PRESETS[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -27,6 +28,8 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 """Options of VeRL that other numbers follow from, and the settings that stand for them."""
 ROLLOUT_SHARE, REWARD_SHARE = 0.6, 0.5
 """Parts of a GPU's memory that vLLM takes for rollouts and for the reward model, one after the other."""
+HANDED_ON = ("HF_", "MLFLOW_", "NCCL_", "PYTHONPATH", "SWANLAB_", "TENSORBOARD_", "VERL_", "VLLM_", "WANDB_")
+"""How the names of variables begin that workers on other machines need."""
 OWNED = {
     "cokl.beta": "--search-betas, or --beta of `cokl llm train`",
     "cokl.buffer": "--out",
@@ -41,7 +44,7 @@ OWNED = {
 
 @dataclass(frozen=True)
 class Job:
-    """One run of `llm_bridge.trainer.main_ppo`. Its folder holds checkpoints, log and metrics.
+    """One run of VeRL. Its folder holds checkpoints, log and metrics.
 
     overrides: options in Hydra's syntax.
     """
@@ -53,6 +56,22 @@ class Job:
     """Training steps after which it is done; 0 for a job that trains nothing."""
     rows: dict[str, int]
     """Rows of one optimizer step, or of the whole job if it trains nothing, by what they are."""
+
+    @property
+    def last_step(self) -> int:
+        """The step of VeRL's last complete checkpoint; 0 if there is none."""
+        tracker = self.folder / "checkpoints" / "latest_checkpointed_iteration.txt"
+        return int(tracker.read_text()) if tracker.is_file() else 0
+
+    @property
+    def done(self) -> bool:
+        """Whether it has its last checkpoint, or, where it trains nothing, its result."""
+        return self.last_step >= self.steps if self.steps else (self.folder / "done").is_file()
+
+    @property
+    def model(self) -> Path:
+        """The Hugging Face folder that a training job's last checkpoint holds."""
+        return self.folder / "checkpoints" / f"global_step_{self.steps}" / "actor" / "huggingface"
 
 
 def math_job(config: LLMConfig, root: Path, model: Path | str) -> Job:
@@ -86,27 +105,32 @@ def buffer_job(config: LLMConfig, root: Path, reference: Path) -> Job:
 
 
 def chat_job(
-    config: LLMConfig, root: Path, reference: Path, method: str, beta: float | None = None, kl_groups: int | None = None
+    config: LLMConfig,
+    root: Path,
+    reference: Path,
+    method_name: str,
+    beta: float | None = None,
+    kl_groups: int | None = None,
 ) -> Job:
     """The chat stage with one method (E.3). beta, kl_groups: other than the configuration's, for the searches."""
     from cokl import methods
 
-    folder = root / "chat" / variant(method, beta, kl_groups)
-    streams = methods.get(method).streams()
-    prompts = kl_prompts(config, method, kl_groups)
+    folder = root / "chat" / variant(method_name, beta, kl_groups)
+    streams = methods.get(method_name).streams()
+    prompts = kl_prompts(config, method_name, kl_groups)
     rows = {"RL": config.chat_batch * config.group_size}
     for stream in streams:
         rows[f"KL, {stream}"] = prompts * (config.reference_group_size if stream == "reference" else config.group_size)
     overrides = [
         *_common(config, folder, reference, config.chat_batch, math.gcd(*rows.values())),
         *_training(config, root, "chat_train", config.chat_steps, config.learning_rate),
-        "trainer.v1.trainer_mode=cokl",
+        f"trainer.v1.trainer_mode={'cokl_rewarded' if streams else 'rewarded'}",
         f"actor_rollout_ref.actor.ppo_epochs={config.optimizer_steps}",
-        f"+cokl.method={method}",
     ]
     if streams:
         overrides += [
-            f"+cokl.beta={config.beta(method) if beta is None else beta}",
+            f"+cokl.method={method_name}",
+            f"+cokl.beta={config.beta(method_name) if beta is None else beta}",
             f"+cokl.kl_prompts={prompts}",
             f"+cokl.epsilon_is={config.epsilon_is}",
             f"+cokl.seed={config.seed}",
@@ -130,19 +154,19 @@ def evaluation_job(config: LLMConfig, root: Path, name: str, model: Path) -> Job
     return Job(f"evaluation/{name}", folder, tuple(overrides), 0, {})
 
 
-def kl_prompts(config: LLMConfig, method: str, kl_groups: int | None = None) -> int:
+def kl_prompts(config: LLMConfig, method_name: str, kl_groups: int | None = None) -> int:
     """Buffer prompts per update: each gives a group to every stream that the method weights; 0 for GRPO w/o KL."""
     from cokl import methods
 
-    streams = methods.get(method).streams()
+    streams = methods.get(method_name).streams()
     groups = config.kl_groups if kl_groups is None else kl_groups
     return groups // len(streams) if streams else 0
 
 
-def variant(method: str, beta: float | None = None, kl_groups: int | None = None) -> str:
+def variant(method_name: str, beta: float | None = None, kl_groups: int | None = None) -> str:
     """The name of a method's run: the method, and what differs from the configuration."""
     differs = {"beta": beta, "kl": kl_groups}
-    return "-".join([method, *(f"{name}-{value:g}" for name, value in differs.items() if value is not None)])
+    return "-".join([method_name, *(f"{name}-{value:g}" for name, value in differs.items() if value is not None)])
 
 
 def configured(config: LLMConfig, overrides: Sequence[str]) -> tuple[LLMConfig, tuple[str, ...]]:
@@ -221,7 +245,7 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
         f"actor_rollout_ref.rollout.temperature={config.temperature}",
         f"actor_rollout_ref.rollout.max_model_len={tokens}",
         f"actor_rollout_ref.rollout.seed={config.seed}",
-        "reward.custom_reward_function.path=pkg://llm_bridge.reward",
+        "reward.custom_reward_function.path=pkg://llm_bridge.rewards.score",
         "reward.custom_reward_function.name=compute_score",
         "+reward.custom_reward_function.reward_kwargs.chat_reward="
         + ("reward_model" if config.reward_model else "programmatic"),
@@ -332,19 +356,20 @@ def _cpu(tokens: int, rows: int) -> list[str]:
 
 def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
     """The environment of a job's process and, through Ray, of all its workers. metrics: where its JSON lines go."""
-    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     added = {
         "VERL_FILE_LOGGER_PATH": str(metrics),
         "TENSORBOARD_DIR": str(job.folder / "tensorboard"),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # else a loaded machine starves the workers
         "HYDRA_FULL_ERROR": "1",
-        "VERL_LOGGING_LEVEL": "WARN",
+        "VERL_LOGGING_LEVEL": "INFO",  # with it comes the heartbeat by which a job counts as alive
+        "VERL_USE_EXTERNAL_MODULES": "llm_bridge.plugin",
     }
     if config.device == "cpu":
-        paths.insert(0, str(Path(__file__).parent / "cpu" / "distributions"))
+        paths.insert(0, str(Path(__file__).parents[1] / "cpu" / "distributions"))
         added |= {
-            "VERL_USE_EXTERNAL_MODULES": "llm_bridge.cpu",
+            "VERL_USE_EXTERNAL_MODULES": "llm_bridge.cpu,llm_bridge.plugin",
             "VERL_ENGINE_DEVICE": "cuda",
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -352,7 +377,12 @@ def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
             "HF_HUB_OFFLINE": "1",
         }
     added["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    return {**os.environ, **added}
+    variables = {**os.environ, **added}
+    if "RAY_ADDRESS" in os.environ:  # the workers of a cluster that runs already inherit nothing from this process
+        kept = {name: value for name, value in variables.items() if name.startswith(HANDED_ON)}
+        variables["RAY_JOB_CONFIG_JSON_ENV_VAR"] = json.dumps({"runtime_env": {"env_vars": kept}})
+        variables["RAY_OVERRIDE_JOB_RUNTIME_ENV"] = "1"
+    return variables
 
 
 def quoted(value: object) -> str:
@@ -364,7 +394,7 @@ def command_line(overrides: Iterable[str]) -> list[str]:
     """Arguments after the interpreter that run a job; Hydra writes no files of its own."""
     return [
         "-m",
-        "llm_bridge.trainer.main_ppo",
+        "verl.trainer.main_ppo",
         *overrides,
         "hydra.run.dir=.",
         "hydra.output_subdir=null",

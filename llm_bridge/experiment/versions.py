@@ -39,5 +39,5 @@ def require_accelerator(device: Literal["cpu", "cuda"]) -> None:
     if not torch.cuda.is_available():
         raise InputError(
             "this configuration trains on GPUs, and there is none here: run it on a GPU node, set RAY_ADDRESS to a "
-            "cluster, look at it with --dry-run, or take --config tiny"
+            "cluster, look at it with --dry-run, or take --preset tiny"
         )

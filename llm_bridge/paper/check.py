@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from llm_bridge.experiment.config import BASE, MATH_SETS
 from llm_bridge.paper.numbers import AGGREGATES, Paper
 from llm_bridge.report.normalize import normalize
 from llm_bridge.report.result_tables import ABLATION, ablation_table, floor_table, normalized_table, raw_table
-from llm_bridge.report.results import BASE, GRPO, MATH_COLUMNS
+from llm_bridge.report.results import GRPO
 from llm_bridge.report.tables import method_label
 
 HALF_UNIT = 0.005
@@ -103,13 +104,13 @@ def _normalized_intervals(rows: dict[str, dict[str, float]]) -> dict[str, dict[s
     table = {}
     for method, row in rows.items():
         cells = {}
-        for column in (*MATH_COLUMNS, "chat_val"):
-            zero, hundred = (GRPO, BASE) if column in MATH_COLUMNS else (BASE, GRPO)
+        for column in (*MATH_SETS, "chat_val"):
+            zero, hundred = (GRPO, BASE) if column in MATH_SETS else (BASE, GRPO)
             if method in (zero, hundred):
                 cells[column] = printed(100.0 * (method == hundred), 0)
             else:
                 cells[column] = normalized_interval(row[column], rows[zero][column], rows[hundred][column])
-        cells["math_avg"] = mean(*(cells[column] for column in MATH_COLUMNS))
+        cells["math_avg"] = mean(*(cells[column] for column in MATH_SETS))
         cells["overall"] = mean(cells["math_avg"], cells["chat_val"])
         table[method] = cells
     return table
@@ -117,7 +118,7 @@ def _normalized_intervals(rows: dict[str, dict[str, float]]) -> dict[str, dict[s
 
 def normalization(paper: Paper) -> Iterator[Check]:
     """The normalized table from the raw one."""
-    normalized, exact = _nested(paper.normalized), _nested(normalize(paper.raw, MATH_COLUMNS))
+    normalized, exact = _nested(paper.normalized), _nested(normalize(paper.raw, MATH_SETS))
     bad, total, widest, digits = [], 0, (0.0, ""), 0
     for model, rows in _nested(paper.raw).items():
         for method, cells in _normalized_intervals(rows).items():
@@ -150,7 +151,7 @@ def averages(paper: Paper) -> Iterator[Check]:
         for row in frame.to_dict("records"):
             wanted = {}
             if name in ("raw", "normalized"):
-                wanted["math_avg"] = mean(*(printed(row[column]) for column in MATH_COLUMNS))
+                wanted["math_avg"] = mean(*(printed(row[column]) for column in MATH_SETS))
             wanted["overall"] = mean(printed(row["math_avg"]), printed(row["chat_val"]))
             for column, interval in wanted.items():
                 total += 1

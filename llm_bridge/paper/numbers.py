@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from llm_bridge.experiment.config import MATH_SETS
 from llm_bridge.report.csv_tables import read_csv
 from llm_bridge.report.normalize import normalize
 from llm_bridge.report.result_tables import (
@@ -17,11 +18,10 @@ from llm_bridge.report.result_tables import (
     raw_table,
     zero_correct_table,
 )
-from llm_bridge.report.results import MATH_COLUMNS
 from llm_bridge.report.tables import Table
 
 PAPER = Path(__file__).parent / "paper"
-SCORES = (*MATH_COLUMNS, "math_avg", "chat_val", "overall")
+SCORES = (*MATH_SETS, "math_avg", "chat_val", "overall")
 AGGREGATES = SCORES[3:]
 
 
@@ -64,7 +64,7 @@ def paper_tables(paper: Paper) -> list[Table]:
     """The paper's tables through the code that renders ours; the normalized one is computed from the raw one."""
     return [
         raw_table(paper.raw),
-        normalized_table(normalize(paper.raw, MATH_COLUMNS)),
+        normalized_table(normalize(paper.raw, MATH_SETS)),
         ablation_table(paper.ablation),
         floor_table(paper.floor),
         zero_correct_table(paper.zero_correct),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,9 @@ import pandas as pd
 
 from cokl.support.errors import InputError
 from cokl.support.files import read_json
-from llm_bridge.experiment.config import EVALUATION_SETS, MATH_SETS, PAPER_METHODS, LLMConfig
-from llm_bridge.report.results import BASE, Results
+from llm_bridge.experiment.config import BASE, PAPER_METHODS, LLMConfig
+from llm_bridge.experiment.logged import evaluation, final_scores, read_metrics
+from llm_bridge.report.results import Results
 
 
 def collect(config: LLMConfig, root: Path) -> Results:
@@ -34,7 +34,7 @@ def collect(config: LLMConfig, root: Path) -> Results:
         identity = {"model": model, **{key: run[key] for key in ("method", "beta", "kl_prompts")}}
         if final:
             scores.append({**identity, "main": int(run["main"]), **final})
-        evaluated = {0: base_scores, **{step: _evaluation(config, row) for step, row in steps.items()}}
+        evaluated = {0: base_scores, **{step: evaluation(config, row) for step, row in steps.items()}}
         dynamics += [
             {**identity, "step": step, "math_val": row["math_val"], "chat_val": row["chat_val"]}
             for step, row in sorted(evaluated.items())
@@ -61,19 +61,6 @@ def _as_in_the_paper(described: Path) -> tuple[int, str]:
     return (PAPER_METHODS.index(name) if name in PAPER_METHODS else len(PAPER_METHODS), name)
 
 
-def read_metrics(folder: Path) -> dict[int, dict[str, Any]]:
-    """VeRL's metrics of each step; where a job was started again, those of the last attempt at a step."""
-    steps: dict[int, dict[str, Any]] = {}
-    for path in sorted(folder.glob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue  # the line that a killed job did not finish
-            steps.setdefault(entry["step"], {}).update(entry["data"])
-    return steps
-
-
 def _first_step(metrics: dict[str, Any], rl_rows: int) -> dict[str, float]:
     """Seconds of the first step, and the mean length of its responses in both streams; NaN if it was not logged."""
     added = metrics.get("cokl/kl_rows", 0)
@@ -81,24 +68,3 @@ def _first_step(metrics: dict[str, Any], rl_rows: int) -> dict[str, float]:
     tokens += added * metrics.get("cokl/response_length", 0)
     seconds = metrics.get("timing_s/step", float("nan"))
     return {"first_step_seconds": seconds, "mean_length": tokens / (rl_rows + added)}
-
-
-def final_scores(config: LLMConfig, root: Path, name: str) -> dict[str, float]:
-    """average@n on all sets of "base" or of a chat run, by its folder's name; empty while it has none."""
-    separate = read_metrics(root / "evaluation" / name / "metrics")
-    if separate and (root / "evaluation" / name / "done").is_file():
-        return _evaluation(config, separate[max(separate)])
-    trained, last = ("math", config.math_steps) if name == BASE else (f"chat/{name}", config.chat_steps)
-    return _evaluation(config, read_metrics(root / trained / "metrics").get(last, {}))
-
-
-def _evaluation(config: LLMConfig, metrics: dict[str, Any]) -> dict[str, float]:
-    """The evaluation among a step's metrics, empty if there is none.
-
-    Mathematics in percent correct; chat as its mean reward, times 100 where it is the tiny experiment's, in [0, 1].
-    """
-    found = {key.split("/")[1]: value for key, value in metrics.items() if key.startswith("val/")}
-    if not found:
-        return {}
-    percent = MATH_SETS if config.reward_model else EVALUATION_SETS
-    return {name: found[name] * (100 if name in percent else 1) for name in EVALUATION_SETS}

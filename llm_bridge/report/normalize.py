@@ -9,9 +9,7 @@ import pandas as pd
 from cokl.methods import UNREGULARIZED
 from cokl.metrics import dual_anchor
 from cokl.support.errors import InputError
-from llm_bridge.report.results import BASE
-
-AVERAGES = ("math_avg", "overall")
+from llm_bridge.experiment.config import BASE
 
 
 def with_averages(scores: pd.DataFrame, math_columns: Sequence[str]) -> pd.DataFrame:

@@ -8,8 +8,9 @@ import pandas as pd
 
 from cokl.methods import FLOOR_SUFFIX
 from cokl.support.errors import InputError
+from llm_bridge.experiment.config import BASE
 from llm_bridge.report.normalize import normalize, reversed_anchors, with_averages
-from llm_bridge.report.results import BASE, GRPO, Results
+from llm_bridge.report.results import GRPO, Results
 from llm_bridge.report.tables import Table
 
 ABLATION = ("cokl", "cokl_without_term1", "cokl_without_term2")

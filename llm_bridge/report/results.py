@@ -10,11 +10,9 @@ import pandas as pd
 
 from cokl.support.errors import InputError
 from cokl.support.files import write_atomically
+from llm_bridge.experiment.config import MATH_SETS
 from llm_bridge.report.csv_tables import read_csv
 
-MATH_COLUMNS = ("math_val", "math500", "olympiad")
-BASE = "base"
-"""The method name of the model after the math stage, before the chat stage."""
 GRPO = "grpo"
 """The method name of the chat stage without a regularizer."""
 
@@ -51,7 +49,7 @@ class Results:
     )
     """A row per (model, method): wall-clock seconds of the first chat step, and the mean length in tokens of that
     step's responses, of both streams (F.1)."""
-    math_columns: tuple[str, ...] = MATH_COLUMNS
+    math_columns: tuple[str, ...] = MATH_SETS
     """Which columns of `scores` are math benchmarks."""
 
     def __post_init__(self) -> None:
@@ -81,7 +79,7 @@ _TABLES = {
 }
 
 
-def read_results(folder: Path, math_columns: tuple[str, ...] = MATH_COLUMNS) -> Results:
+def read_results(folder: Path, math_columns: tuple[str, ...] = MATH_SETS) -> Results:
     """The results saved in `folder`; of the files scores.csv, dynamics.csv, zero_correct.csv, costs.csv only the first
     must be there. Raises InputError for a missing or defective file.
     """

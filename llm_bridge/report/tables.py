@@ -15,7 +15,7 @@ import pandas as pd
 
 from cokl import methods
 from cokl.support.files import write_atomically, write_text
-from llm_bridge.report.results import BASE
+from llm_bridge.experiment.config import BASE
 
 HEADERS = {
     "model": "Model",

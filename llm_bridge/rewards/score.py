@@ -1,7 +1,7 @@
 """The reward function that VeRL calls for every response: the verifier for mathematics, a reward model for chat.
 
-Named in `reward.custom_reward_function` with path `pkg://llm_bridge.reward` and name `compute_score`; its keyword-only
-arguments are `reward_kwargs`. All rows give the same keys, since VeRL collects them by those of the first.
+Named in `reward.custom_reward_function` with path `pkg://llm_bridge.rewards.score` and name `compute_score`; its
+keyword-only arguments are `reward_kwargs`. All rows give the same keys, since VeRL collects them by those of the first.
 
 Assumption beyond the paper: the reward model reads what follows the last </think>; a response that is cut off while
 thinking is scored as an empty reply.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
 
+@register("cached_response")
 class CachedResponseLoop(AgentLoopBase):
     """Selected by a row's `agent_name`; its column `cached_response` holds the response and the verifier's verdict."""
 

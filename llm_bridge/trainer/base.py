@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 import torch
 import transfer_queue as tq
+from omegaconf import DictConfig
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.protocol import DataProto
@@ -14,22 +15,23 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 
-POLL_SECONDS = 0.2
-"""How often the trainer looks whether the rollouts are done; VeRL's 2 s would be most of a tiny model's step."""
+CPU_POLL_SECONDS = 0.2
+"""How often the trainer looks whether a tiny model's rollouts are done, of whose step VeRL's 2 s would be the most."""
 _REWARD_FIELDS = ["raw_prompt", "data_source", "reward_model", "extra_info"]
 
 
 @register_trainer("rewarded")
 class RewardedTrainer(PPOTrainerSync):
-    """The trainer of the math stage and of evaluation, and the base of the others."""
+    """The trainer of the experiment's math stage and evaluation, and of whatever has no regularizer."""
 
-    def __init__(self, config) -> None:
+    def __init__(self, config: DictConfig) -> None:
         config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
         super().__init__(config)
 
     def _build_replay_buffer(self):
         buffer = super()._build_replay_buffer()
-        buffer.poll_interval = POLL_SECONDS
+        if self.config.trainer.device == "cpu":
+            buffer.poll_interval = CPU_POLL_SECONDS
         return buffer
 
     def _compute_reward_colocate(self, batch: KVBatchMeta, metrics: dict | None = None) -> KVBatchMeta:

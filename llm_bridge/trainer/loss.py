@@ -27,7 +27,7 @@ RL_BATCH_SIZE = "cokl_rl_batch_size"
 
 
 def joint_loss(
-    config: ActorConfig, model_output: dict[str, Tensor], data: TensorDict, dp_group: Any = None
+    verl_config: ActorConfig, model_output: dict[str, Tensor], data: TensorDict, dp_group: Any = None
 ) -> tuple[Tensor, dict[str, Any]]:
     """Scalar loss of a micro-batch, and its metrics, as VeRL's engine asks for them.
 
@@ -42,7 +42,7 @@ def joint_loss(
     rl_data = data.copy()
     rl_data["response_mask"] = rl_mask
     tu.assign_non_tensor(rl_data, global_batch_size=data[RL_BATCH_SIZE])
-    loss, metrics = ppo_loss(config, model_output, rl_data, dp_group)
+    loss, metrics = ppo_loss(verl_config, model_output, rl_data, dp_group)
 
     share = rl_mask.sum().item() / data["batch_num_tokens"] * data["dp_size"]
     for name, metric in metrics.items():

@@ -17,45 +17,44 @@ from cokl.support.options import require, require_types
 
 @dataclass(frozen=True)
 class RegularizationSettings:
-    """The node `cokl` of VeRL's configuration; with a method that has no streams only `method` is looked at.
+    """The node `cokl` of VeRL's configuration.
 
-    method: a name that `cokl.methods.get` knows. beta: its coefficient. buffer: the buffer's file.
-    kl_prompts: prompts of a regularization minibatch. seed: of the order in which the buffer is gone through.
-    epsilon_is: clipping range of the sequence-level importance ratio (Eq. 15). options: "NAME.FIELD=VALUE" of the
-    regularizer.
+    method: what to add to the RL loss; its options are `method`, a name that `cokl.methods.get` knows, and `options`,
+    a list of the regularizer's "NAME.FIELD=VALUE". beta: its coefficient. buffer: the buffer's file. kl_prompts:
+    prompts of a regularization minibatch. seed: of the order in which the buffer is gone through. epsilon_is: clipping
+    range of the sequence-level importance ratio (Eq. 15).
     """
 
-    method: str
+    method: Method
     beta: float = 1.0
     buffer: str = ""
     kl_prompts: int = 8
     seed: int = 0
-    epsilon_is: float = 0.2
-    options: tuple[str, ...] = ()
+    epsilon_is: float = SurrogateConfig.epsilon_is
 
     @classmethod
-    def read(cls, config: DictConfig) -> RegularizationSettings:
-        """From VeRL's configuration. Raises InputError for an unknown name or a value out of its range."""
-        node: Any = OmegaConf.to_container(config.get("cokl") or OmegaConf.create(), resolve=True)
-        known = [field.name for field in fields(cls)]
+    def read(cls, verl_config: DictConfig) -> RegularizationSettings:
+        """From VeRL's configuration. Raises InputError for an unknown name, a value out of its range, and a method that
+        adds nothing to the RL loss.
+        """
+        node: Any = OmegaConf.to_container(verl_config.get("cokl") or OmegaConf.create(), resolve=True)
+        known = [*(field.name for field in fields(cls)), "options"]
         for name in node:
             require(name in known, f"cokl.{name}", f"one of {', '.join(known)}", "an unknown name")
         require("method" in node, "cokl.method", "a method's name", "nothing")
-        for name, convert in (("beta", float), ("epsilon_is", float), ("options", tuple)):
-            if name in node and isinstance(node[name], int | float | list):
-                node[name] = convert(node[name])
+        node["method"] = methods.get(str(node["method"]), node.pop("options", ()))
+        for name in ("beta", "epsilon_is"):
+            if isinstance(node.get(name), int):
+                node[name] = float(node[name])
         settings = cls(**node)
         require_types(settings, "cokl.")
+        name = settings.method.name
+        require(len(settings.method.streams()) > 0, "cokl.method", "a regularizer (plain RL is VeRL's own)", name)
         require(settings.beta >= 0, "cokl.beta", "a number >= 0", settings.beta)
         require(settings.kl_prompts > 0, "cokl.kl_prompts", "a number > 0", settings.kl_prompts)
         require(settings.seed >= 0, "cokl.seed", "a number >= 0", settings.seed)
         settings.surrogate()
-        settings.chosen().streams()
         return settings
-
-    def chosen(self) -> Method:
-        """The method. Raises InputError if it is unknown."""
-        return methods.get(self.method, self.options)
 
     def surrogate(self) -> SurrogateConfig:
         """Choices in the sampled surrogates. Raises InputError for a clipping range outside (0, 1)."""
@@ -87,17 +86,17 @@ class BatchShape:
         return (self.rl + self.added) // self.mini_batches
 
 
-def batch_shape(config: DictConfig, reference_group_size: int) -> BatchShape:
+def batch_shape(verl_config: DictConfig, reference_group_size: int) -> BatchShape:
     """Rows of a step under VeRL's configuration, whose mini-batch size counts RL prompts.
 
     reference_group_size: G_ref, cached responses per prompt.
     """
-    settings = RegularizationSettings.read(config)
-    streams = settings.chosen().streams()
-    actor, size = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
-    mini_batches = config.data.train_batch_size // actor.ppo_mini_batch_size
+    settings = RegularizationSettings.read(verl_config)
+    streams = settings.method.streams()
+    actor, size = verl_config.actor_rollout_ref.actor, verl_config.actor_rollout_ref.rollout.n
+    mini_batches = verl_config.data.train_batch_size // actor.ppo_mini_batch_size
     return BatchShape(
-        rl=config.data.train_batch_size * size,
+        rl=verl_config.data.train_batch_size * size,
         reference=settings.kl_prompts * reference_group_size * ("reference" in streams),
         rollout=settings.kl_prompts * size * ("rollout" in streams),
         mini_batches=mini_batches,
@@ -105,30 +104,23 @@ def batch_shape(config: DictConfig, reference_group_size: int) -> BatchShape:
     )
 
 
-def check_settings(config: DictConfig, reference_group_size: int) -> None:
+def check_settings(verl_config: DictConfig, reference_group_size: int) -> None:
     """Hold VeRL's configuration to what the joint loss was derived and tested for.
 
-    A method without regularization rows is VeRL's own trainer and is not restricted. Raises InputError naming the
-    first setting under which the loss would be wrong.
+    Raises InputError naming the first setting under which the loss would be wrong.
     """
-    settings = RegularizationSettings.read(config)
-    method = settings.chosen()
-    if not method.streams():
-        return
+    settings = RegularizationSettings.read(verl_config)
     for name, accepted in _ACCEPTED.items():
-        value = OmegaConf.select(config, name)
+        value = OmegaConf.select(verl_config, name)
         expected = " or ".join(map(str, accepted))
         require(value in accepted, name, f"{expected} with a regularizer", value)
-    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    actor, rollout = verl_config.actor_rollout_ref.actor, verl_config.actor_rollout_ref.rollout
     if actor.loss_agg_mode == "seq-mean-token-sum-norm":
         name = "actor_rollout_ref.actor.loss_scale_factor"
         require(actor.loss_scale_factor is not None, name, "a number with seq-mean-token-sum-norm", "null")
-    if method.compares_with_reference:
-        rank = config.actor_rollout_ref.model.get("lora_rank", 0)
-        require(rank == 0, "actor_rollout_ref.model.lora_rank", f"0 with {method.name}", rank)
-    prompts, mini_batch = config.data.train_batch_size, actor.ppo_mini_batch_size
+    prompts, mini_batch = verl_config.data.train_batch_size, actor.ppo_mini_batch_size
     _divisible("data.train_batch_size", prompts, mini_batch, "actor_rollout_ref.actor.ppo_mini_batch_size")
-    shape = batch_shape(config, reference_group_size)
+    shape = batch_shape(verl_config, reference_group_size)
     _divisible("cokl.kl_prompts", settings.kl_prompts, shape.mini_batches, "the mini-batches of a step")
     _divisible("rows of a mini-batch", shape.mini_batch, rollout.n, "actor_rollout_ref.rollout.n")
     if shape.steps > 1:
@@ -139,7 +131,7 @@ def check_settings(config: DictConfig, reference_group_size: int) -> None:
             )
         warmup = actor.optim.get("lr_warmup_steps") or 0
         require(warmup <= 0, "actor_rollout_ref.actor.optim.lr_warmup_steps", "none with several steps", warmup)
-    _check_ranks(config, shape, method)
+    _check_ranks(verl_config, shape, settings.method)
 
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -159,15 +151,18 @@ _ACCEPTED: dict[str, tuple] = {
     f"{_ACTOR}.shuffle": (False,),
     f"{_ROLLOUT}.top_p": (1, 1.0),
     f"{_ROLLOUT}.top_k": (-1, 0),
-    f"{_ROLLOUT}.agent.agent_loop_config_path": (None,),
+    "actor_rollout_ref.model.lora_rank": (0, None),
+    "actor_rollout_ref.model.lora_adapter_path": (None,),
+    f"{_ACTOR}.ulysses_sequence_parallel_size": (1,),
+    f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size": (1,),
 }
 """Settings of VeRL that a regularizer needs, and what each may be."""
 
 
-def _check_ranks(config: DictConfig, shape: BatchShape, method: Method) -> None:
+def _check_ranks(verl_config: DictConfig, shape: BatchShape, method: Method) -> None:
     """Rows divide evenly over data-parallel ranks and, where these are of fixed size, over their micro-batches."""
-    actor, rollout, ref = (config.actor_rollout_ref[name] for name in ("actor", "rollout", "ref"))
-    ranks = config.trainer.n_gpus_per_node * config.trainer.nnodes // actor.get("ulysses_sequence_parallel_size", 1)
+    actor, rollout, ref = (verl_config.actor_rollout_ref[name] for name in ("actor", "rollout", "ref"))
+    ranks = verl_config.trainer.n_gpus_per_node * verl_config.trainer.nnodes
     log_prob = 1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
     update = 1 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
     added = shape.added // (shape.mini_batches if shape.steps > 1 else 1)

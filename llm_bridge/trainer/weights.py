@@ -5,7 +5,7 @@ What runs inside VeRL's micro-batches is then `sum(weight * sequence log-likelih
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
 from cokl.methods import Method
+from llm_bridge.trainer.streams import Minibatch, uid_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class RegularizationRows:
     reference_log_probs: Tensor | None = None
 
 
-def row_weights(method: Method, beta: float, config: SurrogateConfig, rows: RegularizationRows) -> Tensor:
+def row_weights(method: Method, beta: float, surrogate: SurrogateConfig, rows: RegularizationRows) -> Tensor:
     """Weights (R,) with all coefficients and the mean over groups in: minimise `(weights * log_probs).sum()`.
 
     Eqs. 11, 16 and 20 through `Method.weights`. Raises ValueError for groups of unequal size, and where a stream that
@@ -42,10 +43,52 @@ def row_weights(method: Method, beta: float, config: SurrogateConfig, rows: Regu
     places = {stream: _places(rows, stream) for stream in SurrogateWeights._fields}
     groups = {stream: _groups(rows, stream, place) for stream, place in places.items()}
     weights = torch.zeros_like(rows.log_probs)
-    for stream, weight in method.weights(groups["reference"], groups["rollout"], beta, config)._asdict().items():
+    for stream, weight in method.weights(groups["reference"], groups["rollout"], beta, surrogate)._asdict().items():
         if weight is not None:
             weights[places[stream]] = weight / len(weight)
     return weights
+
+
+@dataclass(frozen=True, eq=False)
+class GroupWeights:
+    """The weights of a step's rows, by VeRL's keys, as often as the policy moves.
+
+    rewards, behavior_log_probs: of every added row, the sequence log-likelihoods being those at which the fresh ones
+    were sampled. reference_log_probs: of the fresh rows; empty where no method asks.
+    """
+
+    method: Method
+    beta: float
+    surrogate: SurrogateConfig
+    minibatch: Minibatch
+    rewards: Mapping[str, float]
+    behavior_log_probs: Mapping[str, float]
+    reference_log_probs: Mapping[str, float]
+
+    def weights(self, keys: Sequence[str], log_probs: Mapping[str, float] | None = None) -> dict[str, float]:
+        """Of the whole groups among `keys`, which are averaged over; a group that lost a row has no part in the step.
+
+        log_probs: sequence log-likelihoods under the current policy; None while that is the one that sampled.
+        """
+        whole = self.minibatch.whole_groups(keys)
+        if not whole:
+            return {}
+        places = [self.minibatch.places[uid_of(key)] for key in whole]
+
+        def column(values: Mapping[str, float]) -> Tensor:
+            return torch.tensor([values[key] for key in whole], dtype=torch.float64)
+
+        compared = dict.fromkeys(whole, 0.0) | dict(self.reference_log_probs)  # cached rows are not compared
+        rows = RegularizationRows(
+            streams=[place.stream for place in places],
+            groups=[place.prompt for place in places],
+            log_probs=column(self.behavior_log_probs if log_probs is None else log_probs),
+            rewards=column(self.rewards),
+            behavior_log_probs=None if log_probs is None else column(self.behavior_log_probs),
+            reference_log_probs=column(compared) if self.reference_log_probs else None,
+        )
+        weights = row_weights(self.method, self.beta, self.surrogate, rows)
+        return dict(zip(whole, weights.tolist(), strict=True))
 
 
 def _places(rows: RegularizationRows, stream: str) -> Tensor:

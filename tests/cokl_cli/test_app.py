@@ -72,7 +72,7 @@ def test_bad_input_gets_one_line_and_exit_code_2(arguments, says):
 
 
 def test_a_terminal_without_box_characters_gets_the_message_too():
-    result = cokl("llm", "run", "--config", "bogus", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
+    result = cokl("llm", "run", "--preset", "bogus", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
     assert result.returncode == 2
     assert "invalid choice 'bogus'" in result.stderr
 
@@ -116,7 +116,7 @@ def test_csv_holds_the_same_table(tiny_flags, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "code", ["import cokl", "from cokl.cli import _parse; _parse(['llm', 'tables'])", "import bandit"]
+    "code", ["import cokl", "from cokl_cli.app import _parse; _parse(['llm', 'tables'])", "import bandit"]
 )
 def test_start_up_loads_no_heavy_library(code):
     heavy = ("torch", "numpy", "pandas", "matplotlib", "scipy", "joblib", "verl", "ray")

@@ -50,7 +50,5 @@ def test_fields_that_are_no_assumptions_are_left_out():
 
 
 def test_the_page_is_up_to_date():
-    made = subprocess.run(
-        [sys.executable, "-m", "cokl.support.assumptions"], capture_output=True, text=True, check=True
-    )
+    made = subprocess.run([sys.executable, "-m", "cokl_cli.assumptions"], capture_output=True, text=True, check=True)
     assert Path("ASSUMPTIONS.md").read_text() == made.stdout

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bandit import sweep
+from bandit import run_sweep
 from bandit.finite_group.config import preset
 from bandit.finite_group.plan import planned_runs
 from bandit.finite_group.recovery import COLUMNS
@@ -52,7 +52,7 @@ def test_tables_have_a_row_per_run_and_step(finished, tiny):
 
 def test_the_exact_limit_is_the_sweep(finished, tiny):
     shared = {field.name: getattr(tiny, field.name) for field in dataclasses.fields(SweepConfig)}
-    table = sweep(SweepConfig(**shared), jobs=1, progress=False)
+    table = run_sweep(SweepConfig(**shared), jobs=1, progress=False)
     metrics = pd.read_parquet(finished / TABLES[0])
     exact = metrics[(metrics["groups"] == "exact") & (metrics["epochs"] == 1)]
     columns = ["seed", "method", "beta", "step", "p_correct", "coverage_at_64", "conditional_kl"]
@@ -161,7 +161,7 @@ def test_bad_input_gets_one_line_and_exit_code_2(tmp_path):
     command = [
         sys.executable,
         "-c",
-        "from cokl.cli import main; main()",
+        "from cokl_cli.app import main; main()",
         "bandit",
         "finite-group",
         "--group-sizes",

@@ -79,7 +79,7 @@ def test_measured_figures_are_those_of_the_table():
     assert "lower by 2.600" in claim.measured
     assert "in 3 of 3 seeds" in claim.measured
     shown = score.matched_table(table).set_index("method")
-    assert str(shown.loc["CoKL", "conditional_kl"]).startswith("0.3001 +-")
+    assert str(shown.loc["CoKL", "conditional_kl"]).startswith("0.3001 ±")
 
 
 def test_half_width_is_the_t_interval():

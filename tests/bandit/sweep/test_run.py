@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 
-from bandit import preset, sweep
+from bandit import preset, run_sweep
 from bandit.engine.exact import Objective, objectives
 from bandit.engine.reference import pretrain, seed_task
 from bandit.sweep.plan import RUNS_PER_CHUNK_CPU, planned_runs, stacks
@@ -40,7 +40,7 @@ def finished(tmp_path_factory) -> Path:
     from tests.bandit.conftest import TINY
 
     folder = tmp_path_factory.mktemp("finished")
-    sweep(TINY, folder, jobs=2, progress=False)
+    run_sweep(TINY, folder, jobs=2, progress=False)
     return folder
 
 
@@ -78,14 +78,14 @@ def test_config_and_environment_are_beside_the_table(finished, tiny):
 
 
 def test_repeating_a_sweep_gives_the_same_bytes_with_any_number_of_processes(finished, tiny, tmp_path):
-    sweep(tiny, tmp_path, jobs=1, progress=False)
+    run_sweep(tiny, tmp_path, jobs=1, progress=False)
     assert (tmp_path / "sweep.parquet").read_bytes() == (finished / "sweep.parquet").read_bytes()
 
 
 def test_a_finished_sweep_is_not_trained_again(tiny, tmp_path):
-    sweep(tiny, tmp_path, jobs=1, progress=False)
+    run_sweep(tiny, tmp_path, jobs=1, progress=False)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
-    sweep(tiny, tmp_path, jobs=1, progress=False)
+    run_sweep(tiny, tmp_path, jobs=1, progress=False)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()} == before
 
 
@@ -95,7 +95,7 @@ def long_command() -> list[str]:
     from tests.bandit.conftest import TINY_FLAGS
 
     flags = [*TINY_FLAGS, "--methods", "none,forward_kl,cokl", "--betas", "0.01,0.1", "--seeds", "2", "--steps", "600"]
-    return [sys.executable, "-c", "from cokl.cli import main; main()", "bandit", "sweep", *flags]
+    return [sys.executable, "-c", "from cokl_cli.app import main; main()", "bandit", "sweep", *flags]
 
 
 @pytest.fixture(scope="module")
@@ -128,26 +128,26 @@ def test_a_stopped_sweep_goes_on_and_ends_with_the_same_bytes(stop, long_command
 
 
 def test_float64_agrees_with_float32(tiny):
-    single = sweep(tiny, jobs=1, progress=False)
-    double = sweep(dataclasses.replace(tiny, dtype="float64"), jobs=1, progress=False)
+    single = run_sweep(tiny, jobs=1, progress=False)
+    double = run_sweep(dataclasses.replace(tiny, dtype="float64"), jobs=1, progress=False)
     pd.testing.assert_frame_equal(single, double, rtol=1e-3, atol=1e-4)
     assert not single["p_correct"].equals(double["p_correct"])
 
 
 def test_another_configuration_is_refused_and_named(finished, tiny):
     with pytest.raises(InputError, match=r"another configuration \(steps: 20 there, 30 asked for\)"):
-        sweep(dataclasses.replace(tiny, steps=30), finished, progress=False)
+        run_sweep(dataclasses.replace(tiny, steps=30), finished, progress=False)
 
 
 @pytest.mark.parametrize("damaged", ["reference/seed-0.npy", "runs/00000-seed-0-none.parquet"])
 def test_a_damaged_file_is_named(damaged, tiny, tmp_path):
     config = dataclasses.replace(tiny, methods=("none",), seeds=1)
-    sweep(config, tmp_path, jobs=1, progress=False)
+    run_sweep(config, tmp_path, jobs=1, progress=False)
     (tmp_path / damaged).write_text("junk")
     with pytest.raises(InputError, match=f"{damaged} is damaged"):
-        sweep(config, tmp_path, jobs=1, progress=False)
+        run_sweep(config, tmp_path, jobs=1, progress=False)
     (tmp_path / damaged).unlink()
-    sweep(config, tmp_path, jobs=1, progress=False)
+    run_sweep(config, tmp_path, jobs=1, progress=False)
 
 
 def test_a_table_without_its_columns_is_refused(finished, tmp_path):
@@ -181,7 +181,9 @@ def test_a_regularizer_of_ones_own_is_swept(tiny):
             return (reference.probs * (reference.log_probs - policy.log_probs)).sum(-1)
 
     try:
-        table = sweep(dataclasses.replace(tiny, methods=("forward_kl", "twin_of_forward_kl")), jobs=2, progress=False)
+        table = run_sweep(
+            dataclasses.replace(tiny, methods=("forward_kl", "twin_of_forward_kl")), jobs=2, progress=False
+        )
     finally:
         del regularizers._registry["twin_of_forward_kl"]
     known, own = (

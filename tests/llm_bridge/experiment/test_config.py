@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("verl")
-from omegaconf import OmegaConf
 
 from cokl.support.errors import InputError
 from cokl_cli.llm import Run
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment.config import PAPER_METHODS
 from llm_bridge.experiment.dry_run import describe, resolve
-from llm_bridge.experiment.jobs import chat_job, compose, configured, environment, evaluation_job, math_job
+from llm_bridge.experiment.jobs import (
+    chat_job,
+    command_line,
+    compose,
+    configured,
+    environment,
+    evaluation_job,
+    math_job,
+)
 from llm_bridge.experiment.stages import Experiment
 
 RUNS = [(method, None, None) for method in PAPER_METHODS]
@@ -27,7 +35,7 @@ MODELS = {"qwen3-0.6b": "Qwen/Qwen3-0.6B", "qwen3-1.7b": "Qwen/Qwen3-1.7B", "qwe
 
 @pytest.mark.parametrize("name", STEPS)
 def test_the_chat_stage_has_the_papers_settings(name):
-    config = configurations.get(name)
+    config = configurations.preset(name)
     resolved = resolve(compose(chat_job(config, ROOT, MODEL, "cokl")))
     expected = {
         "trainer.total_training_steps": str(STEPS[name]),
@@ -56,11 +64,11 @@ def test_the_chat_stage_has_the_papers_settings(name):
 
 @pytest.mark.parametrize("name", STEPS)
 def test_the_math_stage_has_the_papers_settings(name):
-    resolved = resolve(compose(math_job(configurations.get(name), ROOT, MODELS[name])))
+    resolved = resolve(compose(math_job(configurations.preset(name), ROOT, MODELS[name])))
     assert resolved["actor_rollout_ref.model.path"] == MODELS[name]
     assert resolved["trainer.total_training_steps"] == "200"
-    assert configurations.get(name).buffer_prompts == 512
-    assert configurations.get(name).reference_group_size == 8
+    assert configurations.preset(name).buffer_prompts == 512
+    assert configurations.preset(name).reference_group_size == 8
 
 
 @pytest.mark.parametrize(
@@ -75,7 +83,7 @@ def test_the_math_stage_has_the_papers_settings(name):
     ],
 )
 def test_mini_batches_are_64_prompts_for_grpo_and_80_for_all_others(method, beta, rows):
-    job = chat_job(configurations.get("qwen3-0.6b"), ROOT, MODEL, method)
+    job = chat_job(configurations.preset("qwen3-0.6b"), ROOT, MODEL, method)
     assert job.rows == rows
     assert sum(job.rows.values()) == 8 * (64 if method == "grpo" else 80)
     if beta:
@@ -83,7 +91,7 @@ def test_mini_batches_are_64_prompts_for_grpo_and_80_for_all_others(method, beta
 
 
 def test_the_dry_run_names_every_stage_and_rows_and_resolves_everything():
-    config = configurations.get("qwen3-1.7b")
+    config = configurations.preset("qwen3-1.7b")
     text = describe(config, Experiment(config, ROOT, ("trainer.save_freq=7",)).check(RUNS))
     for name in ("math", "buffer", *(f"chat/{method}" for method in PAPER_METHODS)):
         assert re.search(rf"^{name} ", text, re.MULTILINE), name
@@ -95,7 +103,7 @@ def test_the_dry_run_names_every_stage_and_rows_and_resolves_everything():
 
 
 def test_an_override_that_verl_does_not_know_is_one_line():
-    config = configurations.get("tiny")
+    config = configurations.preset("tiny")
     job = Experiment(config, ROOT, ("trainer.no_such_option=1",)).planned_jobs(RUNS[:1])[0]
     with pytest.raises(InputError, match="no_such_option") as raised:
         compose(job)
@@ -104,7 +112,7 @@ def test_an_override_that_verl_does_not_know_is_one_line():
 
 def test_an_override_that_is_not_hydras_is_refused():
     with pytest.raises(InputError, match="expected Hydra's syntax"):
-        configured(configurations.get("tiny"), ("--save 3",))
+        configured(configurations.preset("tiny"), ("--save 3",))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +129,7 @@ def test_an_override_that_is_not_hydras_is_refused():
 )
 def test_what_the_chat_stage_would_refuse_is_told_before_any_work(override, message):
     def check() -> None:
-        settings, overrides = configured(configurations.get("qwen3-0.6b"), (override,))
+        settings, overrides = configured(configurations.preset("qwen3-0.6b"), (override,))
         Experiment(settings, ROOT, overrides).check(RUNS[:2])
 
     with pytest.raises(InputError, match=message) as raised:
@@ -131,7 +139,7 @@ def test_what_the_chat_stage_would_refuse_is_told_before_any_work(override, mess
 
 def test_overrides_that_other_numbers_follow_from_become_settings():
     overrides = ("trainer.total_training_steps=10", "data.train_batch_size=32", "++actor_rollout_ref.rollout.n=4")
-    config, others = configured(configurations.get("qwen3-0.6b"), (*overrides, "trainer.save_freq=7"))
+    config, others = configured(configurations.preset("qwen3-0.6b"), (*overrides, "trainer.save_freq=7"))
     assert others == ("trainer.save_freq=7",)
     math, buffer, chat = Experiment(config, ROOT).planned_jobs([("cokl", None, None)])
     assert (math.steps, chat.steps, chat.rows["RL"]) == (10, 10, 128)
@@ -140,7 +148,7 @@ def test_overrides_that_other_numbers_follow_from_become_settings():
 
 
 def test_the_papers_searches_are_planned():
-    runs = Run(methods=("grpo", "cokl", "reverse_kl"), settings=configurations.get("qwen3-0.6b"), paper_search=True)
+    runs = Run(methods=("grpo", "cokl", "reverse_kl"), settings=configurations.preset("qwen3-0.6b"), paper_search=True)
     assert runs.chat_runs() == [
         ("grpo", None, None),
         ("cokl", None, None),
@@ -161,39 +169,37 @@ def test_a_search_over_what_cannot_be_trained_is_refused(wrong):
 
 
 def test_workers_of_a_running_cluster_get_what_a_job_sets(monkeypatch, tmp_path):
-    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
-
-    from llm_bridge.trainer.main_ppo import hand_on_environment
-
-    config = configurations.get("qwen3-0.6b")
-    job = math_job(config, tmp_path, "model")
-    for name, value in environment(config, job, tmp_path / "metrics.jsonl").items():
-        monkeypatch.setenv(name, value)
+    config = configurations.preset("qwen3-0.6b")
+    job, metrics = math_job(config, tmp_path, "model"), tmp_path / "metrics.jsonl"
+    for name in ("HF_HOME", "HF_TOKEN", "NCCL_IB_HCA", "WANDB_API_KEY"):
+        monkeypatch.setenv(name, "the user's")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    alone, member = compose(job), compose(job)
-    hand_on_environment(alone)
-    assert alone == compose(job)
+    assert "RAY_JOB_CONFIG_JSON_ENV_VAR" not in environment(config, job, metrics)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    hand_on_environment(member)
-    given = OmegaConf.merge(get_ppo_ray_runtime_env(member), member.ray_kwargs.ray_init.runtime_env)["env_vars"]
-    assert given["VERL_FILE_LOGGER_PATH"] == str(tmp_path / "metrics.jsonl")
-    assert str(Path(__file__).parents[2]) in given["PYTHONPATH"]
-    assert {"NCCL_DEBUG", "TOKENIZERS_PARALLELISM"} <= set(given)  # VeRL's own stay
+    member = environment(config, job, metrics)
+    given = json.loads(member["RAY_JOB_CONFIG_JSON_ENV_VAR"])["runtime_env"]["env_vars"]
+    assert {given[name] for name in ("HF_HOME", "HF_TOKEN", "NCCL_IB_HCA", "WANDB_API_KEY")} == {"the user's"}
+    assert given["VERL_FILE_LOGGER_PATH"] == str(metrics)
+    assert given["VERL_USE_EXTERNAL_MODULES"] == "llm_bridge.plugin"
+    assert given["PYTHONPATH"].split(":")[0] == str(Path(__file__).parents[3])
+    assert "HOME" not in given
+    # No secret is among the arguments or in VeRL's configuration, which it prints.
+    assert not any("the user's" in argument for argument in command_line(job.overrides))
 
 
 def test_an_odd_number_of_groups_is_refused():
     with pytest.raises(InputError, match="kl_groups: expected an even number"):
-        dataclasses.replace(configurations.get("tiny"), kl_groups=7)
+        dataclasses.replace(configurations.preset("tiny"), kl_groups=7)
 
 
 @pytest.mark.parametrize("path", ["a b", "a=b", "it's", "a,b", "[x]", "back\\slash"])
 def test_any_path_survives_hydra(path):
-    job = evaluation_job(configurations.get("tiny"), Path("/r"), "base", Path("/models") / path)
+    job = evaluation_job(configurations.preset("tiny"), Path("/r"), "base", Path("/models") / path)
     assert resolve(compose(job))["actor_rollout_ref.model.path"] == f"/models/{path}"
 
 
 def test_coefficients_of_the_families():
-    config = configurations.get("qwen3-0.6b")
+    config = configurations.preset("qwen3-0.6b")
     assert {method: config.beta(method) for method in PAPER_METHODS} == {
         "grpo": 1.0,
         "forward_kl": 1.0,

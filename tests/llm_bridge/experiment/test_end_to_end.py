@@ -46,8 +46,8 @@ def command(root: Path, *more: str) -> list[str]:
     }
     options = [text for name, value in settings.items() for text in (f"--{name}", str(value))]
     overrides = [f"trainer.rollout_data_dir='{root}/rows/${{trainer.experiment_name}}'"]
-    arguments = ["llm", "run", "--config", "tiny", "--out", str(root), *options, *more, *overrides]
-    return [sys.executable, "-m", "cokl", *arguments]
+    arguments = ["llm", "run", "--preset", "tiny", "--out", str(root), *options, *more, *overrides]
+    return [sys.executable, "-m", "cokl_cli", *arguments]
 
 
 def finish(arguments: list[str]) -> str:

@@ -16,10 +16,11 @@ from cokl.support.errors import InputError
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment import stages, versions
 from llm_bridge.experiment.jobs import math_job
-from llm_bridge.experiment.stages import Experiment, run_watched
+from llm_bridge.experiment.stages import Experiment
+from llm_bridge.experiment.supervise import one_job_at_a_time, run_watched
 from llm_bridge.report.collect import collect, read_metrics
 
-TINY = configurations.get("tiny")
+TINY = configurations.preset("tiny")
 
 
 def watched(tmp_path: Path, code: str, stall: float = 60) -> None:
@@ -58,11 +59,11 @@ def test_a_job_that_prints_nothing_any_more_is_ended_with_its_children(tmp_path)
 
 def test_two_experiments_on_one_machine_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with stages._one_job_at_a_time():
+    with one_job_at_a_time():
         pass
     with (tmp_path / f"cokl-verl-{os.getuid()}.lock").open("a+") as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with pytest.raises(InputError, match="another experiment"), stages._one_job_at_a_time():
+        with pytest.raises(InputError, match="another experiment"), one_job_at_a_time():
             pass
 
 

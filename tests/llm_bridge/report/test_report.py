@@ -9,8 +9,9 @@ import pytest
 from cokl.support.errors import InputError
 from cokl_cli.app import main
 from figures import llm
+from llm_bridge.experiment.config import MATH_SETS
 from llm_bridge.report.result_tables import main_scores, result_tables, sweep
-from llm_bridge.report.results import MATH_COLUMNS, Results, read_results, save_results
+from llm_bridge.report.results import Results, read_results, save_results
 from llm_bridge.report.tables import Table, to_latex, to_markdown, to_screen, write_tables
 from tests.oracles import llm_tables
 
@@ -37,7 +38,7 @@ def results(models: tuple[str, ...] = ("tiny_1", "large")) -> Results:
             groups.append([model, method, 64, rng.integers(0, 64)])
             costs.append([model, method, 100 * rng.random(), 2000 * rng.random()])
     return Results(
-        pd.DataFrame(scores, columns=[*SETTING, "main", *MATH_COLUMNS, "chat_val"]),
+        pd.DataFrame(scores, columns=[*SETTING, "main", *MATH_SETS, "chat_val"]),
         pd.DataFrame(dynamics, columns=[*SETTING, "step", "math_val", "chat_val"]).drop_duplicates([*SETTING, "step"]),
         pd.DataFrame(groups, columns=["model", "method", "groups", "zero_correct_groups"]),
         pd.DataFrame(costs, columns=["model", "method", "first_step_seconds", "mean_length"]),
@@ -62,7 +63,7 @@ def test_tables_are_the_definitions():
     made = tables(source)
     rows = source.scores[source.scores["main"] == 1].to_dict("records")
     assert len(made["raw"].frame) == 2 * len(METHODS)
-    expected = {(row["model"], row["method"]): row for row in llm_tables.normalized(rows, list(MATH_COLUMNS))}
+    expected = {(row["model"], row["method"]): row for row in llm_tables.normalized(rows, list(MATH_SETS))}
     for row in made["normalized"].frame.to_dict("records"):
         for name, value in expected[row["model"], row["method"]].items():
             assert row[name] == value if isinstance(value, str) else row[name] == pytest.approx(value)
@@ -103,7 +104,7 @@ def test_sweeps_vary_one_setting_alone():
     assert list(zip(batch["method"], batch["kl_prompts"], strict=True)) == [("cokl", 8), ("cokl", 32)]
     source = results(("m",)).scores
     row = source[(source["method"] == "cokl") & (source["kl_prompts"] == 32) & (source["beta"] == 1)].iloc[0]
-    assert batch["math_avg"].iloc[1] == sum(row[name] for name in MATH_COLUMNS) / 3
+    assert batch["math_avg"].iloc[1] == sum(row[name] for name in MATH_SETS) / 3
     assert batch["overall"].iloc[1] == (batch["math_avg"].iloc[1] + row["chat_val"]) / 2
 
 

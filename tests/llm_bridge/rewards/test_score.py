@@ -79,7 +79,7 @@ def worker(tokenizer_folder, address=None, **reward_kwargs):
                 "reward_model": {"enable": address is not None, "model_path": tokenizer_folder},
                 "reward_manager": {"source": "register", "name": "naive"},
                 "custom_reward_function": {
-                    "path": "pkg://llm_bridge.reward",
+                    "path": "pkg://llm_bridge.rewards.score",
                     "name": "compute_score",
                     "reward_kwargs": reward_kwargs,
                 },

@@ -4,8 +4,8 @@ A tiny Qwen3 transformer whose vocabulary is the bandit's actions answers prompt
 worker (FSDP2, gloo) takes an optimizer step on the joint batch, and the gradient that reaches its optimizer is compared
 with autograd's through `cokl.grpo.grpo_loss` and `cokl.groups.surrogate_loss`, whose groups never meet a micro-batch.
 
-`python -m tests.llm_bridge.identity` prints the largest relative error for every number of ranks, averaging mode and
-micro-batch size.
+`python -m tests.llm_bridge.trainer.identity` prints the largest relative error for every number of ranks, averaging
+mode and micro-batch size.
 """
 
 from __future__ import annotations
@@ -359,7 +359,7 @@ class Actor:
         from verl.utils import tensordict_utils as tu
         from verl.utils.metric import reduce_metrics
 
-        self.worker.set_loss_fn(partial(loss, config=actor_config(loss_agg_mode=mode, clip_ratio=CLIP)))
+        self.worker.set_loss_fn(partial(loss, actor_config(loss_agg_mode=mode, clip_ratio=CLIP)))
         total = len(rows) * torch.distributed.get_world_size()
         rows = rows.copy()
         tu.assign_non_tensor(rows, **update_settings(total, RL_PROMPTS * GROUP, micro_batch))

@@ -53,6 +53,9 @@ def test_the_papers_settings_are_accepted_and_give_80_groups():
         (f"{ACTOR}.loss_agg_mode=seq-mean-token-sum-norm", "loss_scale_factor"),
         (f"{ACTOR}.ppo_mini_batch_size=60", "ppo_mini_batch_size"),
         (f"{ROLLOUT}.top_p=0.9", "top_p"),
+        ("actor_rollout_ref.model.lora_rank=8", "lora_rank: expected 0"),
+        ("actor_rollout_ref.model.lora_adapter_path=/a", "lora_adapter_path"),
+        (f"{ACTOR}.ulysses_sequence_parallel_size=2", "ulysses"),
         ("cokl.kl_prompts=0", "kl_prompts"),
         ("cokl.method=unheard", "unknown method"),
         ("+cokl.beta=-1", "beta"),
@@ -90,8 +93,9 @@ def test_several_optimizer_steps_keep_whole_groups():
 
 
 @pytest.mark.parametrize("method", ["none", "grpo"])
-def test_a_method_without_streams_restricts_nothing(method):
-    check_settings(configuration(f"cokl.method={method}", f"{ACTOR}.use_kl_loss=True"), reference_group_size=8)
+def test_a_method_that_adds_nothing_is_verls_own(method):
+    with pytest.raises(InputError, match=r"cokl\.method: .* VeRL's own"):
+        check_settings(configuration(f"cokl.method={method}"), reference_group_size=8)
 
 
 def test_a_missing_method_is_named():

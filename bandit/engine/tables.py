@@ -1,0 +1,17 @@
+"""How the columns and methods of the tables that runs make are called."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+
+from cokl import methods
+
+method_label = partial(methods.label, own={"none": "No regularizer", "reference": "Reference"})
+"""How a method of the sweep's table is called in figures and tables."""
+
+
+def coverage_column(table: pd.DataFrame) -> str:
+    """The name of the coverage column under pi, such as "coverage_at_64"."""
+    return next(name for name in table.columns if name.startswith("coverage_at_") and not name.endswith("_correct"))

@@ -1,0 +1,43 @@
+"""What VeRL logged of a job: its metrics by step, and the evaluations among them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from llm_bridge.experiment.config import BASE, EVALUATION_SETS, MATH_SETS, LLMConfig
+
+
+def read_metrics(folder: Path) -> dict[int, dict[str, Any]]:
+    """VeRL's metrics of each step; where a job was started again, those of the last attempt at a step."""
+    steps: dict[int, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue  # the line that a killed job did not finish
+            steps.setdefault(entry["step"], {}).update(entry["data"])
+    return steps
+
+
+def final_scores(config: LLMConfig, root: Path, name: str) -> dict[str, float]:
+    """average@n on all sets of "base" or of a chat run, by its folder's name; empty while it has none."""
+    separate = read_metrics(root / "evaluation" / name / "metrics")
+    if separate and (root / "evaluation" / name / "done").is_file():
+        return evaluation(config, separate[max(separate)])
+    trained, last = ("math", config.math_steps) if name == BASE else (f"chat/{name}", config.chat_steps)
+    return evaluation(config, read_metrics(root / trained / "metrics").get(last, {}))
+
+
+def evaluation(config: LLMConfig, metrics: dict[str, Any]) -> dict[str, float]:
+    """The evaluation among a step's metrics, empty if there is none.
+
+    Mathematics in percent correct; chat as its mean reward, times 100 where it is the tiny experiment's, in [0, 1].
+    """
+    found = {key.split("/")[1]: value for key, value in metrics.items() if key.startswith("val/")}
+    if not found:
+        return {}
+    percent = MATH_SETS if config.reward_model else EVALUATION_SETS
+    return {name: found[name] * (100 if name in percent else 1) for name in EVALUATION_SETS}

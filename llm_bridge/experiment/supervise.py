@@ -1,0 +1,136 @@
+"""A job's process: started in a session of its own, watched, ended with all its workers, its failure told in a line."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from cokl.support.errors import InputError
+
+
+def run_watched(command: list[str], environment: dict[str, str], log: Path, stall: float, lock: int) -> None:
+    """Run a command in a session of its own, its output appended to `log`; show VeRL's progress on one line.
+
+    Raises InputError if it fails, or prints nothing for `stall` seconds and is ended. An interrupt ends it too.
+    lock: a file descriptor that the job keeps open, so that its lock outlives a killed parent.
+    """
+    started = time.time()
+    with log.open("ab") as output:
+        output.write(f"\n== started {time.strftime('%Y-%m-%d %H:%M:%S')} ==\n".encode())
+        output.flush()
+        begin = output.tell()
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            start_new_session=True, cwd=log.parent, pass_fds=(lock,),
+            preexec_fn=_end_with_parent,  # noqa: PLW1509  this process has one thread
+        )  # fmt: skip
+        try:
+            changed, size = time.time(), begin
+            while process.poll() is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(1.0)
+                now = log.stat().st_size
+                if now != size:
+                    changed, size = time.time(), now
+                    _show(_progress(log, begin), time.time() - started)
+                elif time.time() - changed > stall:
+                    raise InputError(
+                        f"no output for {stall:.0f} s, so the job was ended as hung; see {log}, then run the same "
+                        "command again, which goes on from the last checkpoint"
+                    )
+        finally:
+            _end(process)
+            if sys.stderr.isatty():
+                print("\r\x1b[2K", end="", file=sys.stderr)
+    if process.returncode:
+        raise InputError(f"{_reason(log, begin)}; the whole log is {log}")
+
+
+def _end_with_parent() -> None:
+    """In the new process: have the kernel end it when this one is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
+def _end(process: subprocess.Popen) -> None:
+    """End a job with all its workers, gently first."""
+    for signal_number, patience in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 10.0)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal_number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+            if signal_number == signal.SIGKILL or not _group_alive(process.pid):
+                return
+
+
+def _group_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    time.sleep(0.5)
+    return True
+
+
+def _progress(log: Path, begin: int) -> str:
+    """VeRL's last progress line."""
+    with log.open("rb") as file:
+        file.seek(max(begin, log.stat().st_size - 20_000))
+        text = file.read().decode(errors="replace")
+    found = re.findall(r"(?:Training Progress|buffer): [^\r\n]*", text)
+    return re.sub(r"\|.*?\|", " ", found[-1])[:100] if found else "starting"
+
+
+def _show(progress: str, seconds: float) -> None:
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r\x1b[2K  {seconds:5.0f} s  {progress}"[: width + 5], end="", file=sys.stderr, flush=True)
+
+
+def _reason(log: Path, begin: int) -> str:
+    """The line of a failed job's log that says most."""
+    lines: deque[str] = deque(maxlen=4000)
+    with log.open("rb") as file:
+        file.seek(begin)
+        lines.extend(line.decode(errors="replace").rstrip() for line in file)
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+    plain = [re.sub(r"^\([^)]*pid=[^)]*\)\s*", "", line) for line in plain if line.strip()]
+    for pattern in (r"^error: (.*)", r".*InputError: (.*)", r"^(\w+(?:\.\w+)*(?:Error|Exception): .*)"):
+        found = [match.group(1) for line in plain if (match := re.match(pattern, line))]
+        if found:
+            return found[-1][:400]
+    return plain[-1][:400] if plain else "the job failed without a word"
+
+
+@contextlib.contextmanager
+def one_job_at_a_time() -> Iterator[int]:
+    """Hold this machine's lock: two local clusters would give their weight updates the same socket.
+
+    Raises InputError while another experiment holds it.
+    """
+    path = Path(tempfile.gettempdir()) / f"cokl-verl-{os.getuid()}.lock"
+    with path.open("a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            raise InputError(
+                f"another experiment (process {lock.read().strip()}) is running VeRL on this machine, and two would "
+                "block each other; wait for it or end it"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield lock.fileno()

@@ -1,0 +1,115 @@
+"""The regularization minibatch of a step: what VeRL is asked to generate, and which of its rows answer.
+
+VeRL answers a prompt of uid U with rows whose keys are "U_SESSION_INDEX". Rows that answer no prompt of the
+minibatch, padding included, are the RL batch's.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cokl.regularizers.base import Stream
+from llm_bridge.buffer import CachedGroup
+
+
+class Place(NamedTuple):
+    """Where a row belongs: its stream, and its prompt's number in the minibatch."""
+
+    stream: Stream
+    prompt: int
+
+
+@dataclass(frozen=True, eq=False)
+class Minibatch:
+    """places: of the added prompts, by uid. group_rows: rows of one prompt in all its streams, if none is lost."""
+
+    places: Mapping[str, Place]
+    group_rows: int
+
+    def place(self, key: str) -> Place | None:
+        """Of a row; None for one of the RL batch."""
+        return self.places.get(uid_of(key))
+
+    def added(self, keys: Iterable[str], stream: Stream | None = None) -> list[str]:
+        """The added rows, in order; those of one stream if it is named."""
+        return [key for key in keys if (place := self.place(key)) and stream in (None, place.stream)]
+
+    def whole_groups(self, keys: Iterable[str]) -> list[str]:
+        """The added rows of the prompts of which no row is missing among `keys`."""
+        found = [(key, place.prompt) for key in keys if (place := self.place(key))]
+        sizes = Counter(prompt for _, prompt in found)
+        return [key for key, prompt in found if sizes[prompt] == self.group_rows]
+
+    def mini_batches(self, keys: Sequence[str], count: int) -> list[list[str]]:
+        """`keys` in `count` parts: RL rows in order and equal shares, and each prompt's rows together."""
+        rl = np.array_split([key for key in keys if not self.place(key)], count)
+        added: list[list[str]] = [[] for _ in range(count)]
+        for key in keys:
+            if place := self.place(key):
+                added[place.prompt % count].append(key)
+        return [[*map(str, ours), *theirs] for ours, theirs in zip(rl, added, strict=True)]
+
+    def metrics(self, rows: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+        """What the log shows of the added rows, given their verdicts and lengths in tokens by key.
+
+        `cokl/zero_correct` is the fraction of fresh groups without a correct response (E.4).
+        """
+        verdicts: dict[str, list[float]] = {}
+        for key in self.added(rows, "rollout"):
+            verdicts.setdefault(uid_of(key), []).append(rows[key][0])
+        logged = {"cokl/response_length": float(np.mean([length for _, length in rows.values()]))}
+        if verdicts:
+            logged["cokl/reward_mean"] = float(np.mean([verdict for group in verdicts.values() for verdict in group]))
+            logged["cokl/zero_correct"] = float(np.mean([not any(group) for group in verdicts.values()]))
+        return logged
+
+
+def requests(groups: Sequence[CachedGroup], streams: Sequence[Stream], size: int) -> tuple[list[dict], Minibatch]:
+    """What VeRL is asked to generate for these prompts, a row per uid, and the minibatch that it makes.
+
+    streams: of the method. size: fresh responses to a prompt, G. A cached response is a prompt of its own, which our
+    agent loop answers with it; the fresh ones to a prompt are one row, which VeRL repeats G times.
+    """
+    rows, places = [], {}
+    for prompt, group in enumerate(groups):
+        for row in _rows(prompt, group, streams):
+            stream: Stream = "reference" if "cached_response" in row else "rollout"
+            uid = str(uuid.uuid4())
+            places[uid] = Place(stream, prompt)
+            rows.append({**row, "uid": uid})
+    cached = len(groups[0].response_ids) if "reference" in streams else 0
+    return rows, Minibatch(places, cached + size * ("rollout" in streams))
+
+
+def _rows(prompt: int, group: CachedGroup, streams: Sequence[Stream]) -> Iterator[dict[str, Any]]:
+    columns = {
+        "raw_prompt": group.prompt,
+        "data_source": group.data_source,
+        "reward_model": {"ground_truth": group.ground_truth, "style": "rule"},
+        "extra_info": {"index": prompt},
+        "index": prompt,
+        "tools_kwargs": {},
+        "interaction_kwargs": {},
+    }
+    if "reference" in streams:
+        for response_ids, log_probs, reward in zip(group.response_ids, group.log_probs, group.rewards, strict=True):
+            cached = {
+                "prompt_ids": group.prompt_ids.tolist(),
+                "response_ids": response_ids.tolist(),
+                "log_probs": log_probs.tolist(),
+                "reward": float(reward),
+            }
+            yield columns | {"agent_name": "cached_response", "__rollout_n__": 1, "cached_response": cached}
+    if "rollout" in streams:
+        yield columns
+
+
+def uid_of(key: str) -> str:
+    """The uid of the prompt that a row answers."""
+    return key.split("_", maxsplit=1)[0]

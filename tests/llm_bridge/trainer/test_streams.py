@@ -1,0 +1,130 @@
+"""The bookkeeping of a step's rows, against what their keys say: every key here names its own stream and prompt."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cokl import methods
+from cokl.groups import SurrogateConfig
+from llm_bridge.buffer import CachedGroup
+from llm_bridge.trainer.streams import Minibatch, Place, requests
+from llm_bridge.trainer.weights import GroupWeights
+
+CACHED, FRESH = 3, 2
+
+
+def cached_group(number: int) -> CachedGroup:
+    responses = [np.arange(1, 2 + member) + 10 * number for member in range(CACHED)]
+    return CachedGroup(
+        prompt=[{"role": "user", "content": f"question {number}"}],
+        data_source="math_train",
+        ground_truth=str(number),
+        prompt_ids=np.array([number, 7]),
+        response_ids=responses,
+        log_probs=[np.full(len(ids), -0.5, dtype=np.float32) for ids in responses],
+        rewards=np.array([1, 0, 1]),
+    )
+
+
+@st.composite
+def steps(draw):
+    """A minibatch, and the keys of a step in any order, of which some added rows were lost."""
+    prompts = draw(st.integers(1, 4))
+    uids = {f"reference-{p}-{m}": Place("reference", p) for p in range(prompts) for m in range(CACHED)}
+    uids |= {f"rollout-{p}": Place("rollout", p) for p in range(prompts)}
+    keys = [f"{uid}_{s}_0" for uid, place in uids.items() for s in range(1 if place.stream == "reference" else FRESH)]
+    lost = draw(st.sets(st.sampled_from(keys), max_size=3))
+    rl = [f"rl-{row}_0_0" for row in range(draw(st.integers(1, 9)))]
+    order = draw(st.permutations([key for key in keys if key not in lost] + rl))
+    return Minibatch(uids, CACHED + FRESH), list(order), lost
+
+
+@given(step=steps())
+def test_rows_are_told_apart_by_their_keys(step):
+    minibatch, keys, _ = step
+    assert minibatch.added(keys) == [key for key in keys if not key.startswith("rl")]
+    for stream in ("reference", "rollout"):
+        assert minibatch.added(keys, stream) == [key for key in keys if key.startswith(stream)]
+
+
+@given(step=steps())
+def test_a_prompt_that_lost_a_row_is_left_out_whole(step):
+    minibatch, keys, lost = step
+    broken = {key.split("_")[0].split("-")[1] for key in lost}
+    expected = [key for key in keys if not key.startswith("rl") and key.split("_")[0].split("-")[1] not in broken]
+    assert minibatch.whole_groups(keys) == expected
+
+
+@given(step=steps(), count=st.integers(1, 3))
+def test_mini_batches_keep_prompts_together_and_share_rl_rows(step, count):
+    minibatch, keys, _ = step
+    parts = minibatch.mini_batches(keys, count)
+    assert sorted(key for part in parts for key in part) == sorted(keys)
+    homes: dict[str, set[int]] = {}
+    for number, part in enumerate(parts):
+        for key in minibatch.added(part):
+            homes.setdefault(key.split("_")[0].split("-")[1], set()).add(number)
+    assert all(len(home) == 1 for home in homes.values())
+    shares = [sum(key.startswith("rl") for key in part) for part in parts]
+    assert max(shares) - min(shares) <= 1
+
+
+@pytest.mark.parametrize(
+    ("streams", "per_prompt", "group_rows"),
+    [
+        (("reference", "rollout"), CACHED + 1, CACHED + FRESH),
+        (("reference",), CACHED, CACHED),
+        (("rollout",), 1, FRESH),
+    ],
+)
+def test_verl_is_asked_for_cached_and_fresh_responses(streams, per_prompt, group_rows):
+    groups = [cached_group(4), cached_group(9)]
+    rows, minibatch = requests(groups, streams, FRESH)
+    assert len(rows) == 2 * per_prompt == len(minibatch.places)
+    assert minibatch.group_rows == group_rows
+    for row in rows:
+        place = minibatch.places[row["uid"]]
+        assert "_" not in row["uid"]
+        assert row["raw_prompt"] == groups[place.prompt].prompt
+        assert row["reward_model"]["ground_truth"] == groups[place.prompt].ground_truth
+        assert ("cached_response" in row) == (place.stream == "reference") == (row.get("agent_name") is not None)
+    cached = [row["cached_response"] for row in rows if "cached_response" in row]
+    if "reference" in streams:
+        expected = [(ids.tolist(), float(reward)) for g in groups for ids, reward in zip(g.response_ids, g.rewards)]  # noqa: B905
+        assert [(response["response_ids"], response["reward"]) for response in cached] == expected
+
+
+def test_the_logged_means_count_each_response_and_each_group():
+    minibatch = Minibatch({"a": Place("rollout", 0), "b": Place("rollout", 1), "c": Place("reference", 0)}, 3)
+    rows = {"a_0_0": (0.0, 4.0), "a_1_0": (0.0, 6.0), "b_0_0": (1.0, 2.0), "b_1_0": (0.0, 2.0), "c_0_0": (1.0, 11.0)}
+    expected = {"cokl/response_length": 5.0, "cokl/reward_mean": 0.25, "cokl/zero_correct": 0.5}
+    assert minibatch.metrics(rows) == expected
+
+
+def test_weights_average_over_the_whole_groups_only():
+    uids = {f"{stream}-{prompt}": Place(stream, prompt) for stream in ("reference", "rollout") for prompt in (0, 1)}
+    keys = [f"{uid}_{member}_0" for uid in uids for member in range(2)]
+    minibatch = Minibatch(uids, 4)
+    log_probs = {key: -1.0 - place for place, key in enumerate(keys)}
+    weighing = GroupWeights(
+        methods.get("cokl"), 2.0, SurrogateConfig(), minibatch, dict.fromkeys(keys, 1.0), log_probs, {}
+    )
+    everything = weighing.weights(keys)
+    # beta 2, two groups, two correct responses each: 2 / 2 / 2 of either sign.
+    assert everything == {key: -0.5 if key.startswith("reference") else 0.5 for key in keys}
+    without = weighing.weights([key for key in keys if key != "rollout-1_0_0"])
+    assert without == {key: -1.0 if key.startswith("reference") else 1.0 for key in keys if "-0_" in key}
+    assert weighing.weights(keys[:1]) == {}
+
+
+def test_weights_after_a_step_have_the_clipped_ratio():
+    minibatch = Minibatch({"a": Place("rollout", 0)}, 2)
+    sampled = {"a_0_0": -1.0, "a_1_0": -1.0}
+    rewards = dict.fromkeys(sampled, 1.0)
+    weighing = GroupWeights(
+        methods.get("cokl_without_term1"), 1.0, SurrogateConfig(0.2), minibatch, rewards, sampled, {}
+    )
+    moved = weighing.weights(list(sampled), {"a_0_0": -0.9, "a_1_0": -3.0})
+    ratios = [np.exp(0.1), 0.8]
+    assert list(moved.values()) == pytest.approx([ratio / sum(ratios) for ratio in ratios], rel=1e-12)
