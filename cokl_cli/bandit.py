@@ -1,6 +1,7 @@
-"""Commands of `cokl bandit`. Light: heavy imports are inside `run`."""
+"""Commands of `cokl bandit`. Light: heavy imports are inside `run`.
 
-from __future__ import annotations
+Annotations are evaluated here, since the parser reads those of subclasses in other modules.
+"""
 
 import dataclasses
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ class LabOptions:
     """Processes on a CPU; one per core if not given."""
     backend: Literal["loky", "ray"] = "loky"
     """Processes of this machine, or a Ray cluster: the one RAY_ADDRESS names, or else one started here."""
+    keep_going: bool = False
+    """Go on with results that other code than this has left in the folder, which otherwise is refused."""
 
     folder_prefix: ClassVar[str] = ""
 
@@ -63,7 +66,7 @@ class Sweep(SweepOptions):
         from bandit.sweep.run import run_sweep
         from cokl.support.files import write_atomically
 
-        table = run_sweep(self.config, self.folder, self.jobs, self.backend)
+        table = run_sweep(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
         print(f"{len(table)} rows: {self.folder / 'sweep.parquet'}")
         if self.csv:
             path = self.folder / "sweep.csv"
@@ -108,7 +111,7 @@ class Shift(LabOptions):
         from figures import style
 
         require_scores(self.config.methods, self.config.selection_seeds)
-        table = shift(self.config, self.folder, self.jobs, self.backend)
+        table = shift(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
         write(table, self.folder)
         print(summary(table))
         print(f"{len(table)} rows: {self.folder / 'shift.parquet'}; tables and verdicts: {self.folder / 'results.md'}")
@@ -130,7 +133,7 @@ class Sequences(LabOptions):
         from bandit.shift.report import require_scores
 
         require_scores(self.config.methods, self.config.selection_seeds)
-        table = sequences(self.config, self.folder, self.jobs, self.backend)
+        table = sequences(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
         write(table, self.config, self.folder)
         print(summary(table, self.config))
         print(f"\n{len(table)} rows: {self.folder / 'sequences.parquet'}; tables: {self.folder / 'results.md'}")
@@ -160,7 +163,7 @@ class Phase(LabOptions):
     steps: int | None = None
     """Optimizer steps on the new task; the preset's if not given."""
 
-    def diagrams(self) -> list[Diagram]:
+    def diagrams(self) -> "list[Diagram]":
         """What is asked for. Raises InputError for knobs that are not in the list."""
         from bandit.phase.config import EXPERIMENTS, default_diagrams, diagram
 
@@ -183,7 +186,8 @@ class Phase(LabOptions):
         from figures import phase, style
 
         diagrams = self.diagrams()
-        for diagram, cells in zip(diagrams, run(diagrams, self.folder, self.jobs, self.backend).values(), strict=True):
+        found = run(diagrams, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
+        for diagram, cells in zip(diagrams, found.values(), strict=True):
             page = self.folder / f"{diagram.name}.md"
             print(page.read_text(encoding="utf-8"))
             print(f"written to {page}\n")
@@ -205,7 +209,7 @@ class FiniteGroup(LabOptions):
         from figures import finite_group as figures
         from figures import style
 
-        metrics, recovery = finite_group(self.config, self.folder, self.jobs, self.backend)
+        metrics, recovery = finite_group(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
         print(render_screen(metrics, recovery))
         for path in (self.folder / "finite_group.parquet", self.folder / "recovery.parquet"):
             print(path)

@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from bandit.engine.exact import require_finite
+from bandit.engine.divergence import cut_off, spare_samplers
 from bandit.engine.networks import StackedMLP, Trainer, initial_parameters
 from bandit.engine.reference import cross_entropy_gradient
 from bandit.sequences import exact, sampled
@@ -157,7 +157,9 @@ def buffer_prompts(config: SequenceConfig, buffer: Buffer, seed: int, size: int)
 
 
 def train(config: SequenceConfig, task: SequenceTask, runs: list[ShiftRun]) -> pd.DataFrame:
-    """Train `runs`, which differ in beta only, on the new task; a row per run and evaluated step."""
+    """Train `runs`, which differ in beta only, on the new task; a row per run and evaluated step, up to where it
+    diverges.
+    """
     first = runs[0]
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
     trainer = Trainer(mlp, config, config.learning_rate)
@@ -177,12 +179,11 @@ def train(config: SequenceConfig, task: SequenceTask, runs: list[ShiftRun]) -> p
     for done in range(config.steps + 1):
         if done % config.eval_interval == 0 or done == config.steps:
             metrics = evaluate(config, task, buffer, mlp)
-            require_finite(metrics, [(run.method.name, run.beta, run.seed) for run in runs], done)
             frames.append(pd.DataFrame({**identity, "step": done, **metrics}))
         if done < config.steps:
             loss = JointLoss(config, objective, first.method, betas, next(new), None if kl is None else next(kl))
-            trainer.step(loss.inputs(), loss.logit_gradient)
-    return pd.concat(frames, ignore_index=True)
+            trainer.step(loss.inputs(), partial(spare_samplers, loss.logit_gradient))
+    return cut_off(frames, trainer.failed_at.tolist(), (*identity, "step"))
 
 
 def evaluate(config: SequenceConfig, task: SequenceTask, buffer: Buffer, mlp: StackedMLP) -> dict[str, list[float]]:

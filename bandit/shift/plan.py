@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bandit.engine.runs import code_of
 from bandit.shift.config import Mode, ShiftConfig
 from cokl import methods
 from cokl.methods import Method
@@ -60,11 +59,6 @@ def kl_prompts(groups: int, method: Method) -> int:
         return 0
     streams = len(method.streams()) if method.regularizer.streams else 1
     return max(1, groups // streams)
-
-
-def regularizer_code(runs: list[ShiftRun]) -> dict[str, str]:
-    """A hash of each method's regularizer class, to bind a folder to."""
-    return code_of(run.method for run in runs)
 
 
 def stacks(runs: list[ShiftRun]) -> list[list[ShiftRun]]:

@@ -18,12 +18,13 @@ from cokl import methods
 from cokl.support.files import write_text
 from cokl.support.options import require
 from cokl.support.statistics import markdown_table, with_spread
+from cokl.support.verdicts import no_verdict
 
 RAW = ["prior_correct", "new_correct"]
 NORMALIZED = ["retention", "adaptation", "overall"]
 DRIFTS = ["mass_drift", "correct_drift", "incorrect_drift"]
 
-_CAPTIONS = {
+CAPTIONS = {
     "table1_normalized": "Dual-anchor normalized scores (Table 1 in miniature): Base is 100 in retention and 0 in "
     "adaptation, GRPO w/o KL the reverse; Overall is their mean. Setting best: each method at the coefficient with the "
     "highest Overall on the selection seeds; matched: at the one whose adaptation there is closest to "
@@ -84,6 +85,16 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
+def each_seed(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """What `tables` has means of, for each reported seed: the rows behind "beta_search" and behind "dynamics"."""
+    scored = scores.score(table)
+    searched = scores.main_rows(scores.final(scored))
+    return {
+        "beta_search": searched[searched["role"] == "report"].sort_values("beta"),
+        "dynamics": scores.at(scored, scores.best_coefficients(scored)),
+    }
+
+
 def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
     """Write each table as FOLDER/NAME.csv and all with the verdicts as FOLDER/results.md; returns the claims.
 
@@ -99,12 +110,23 @@ def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
 def summary(table: pd.DataFrame) -> str:
     """The normalized table and the verdicts, for a terminal."""
     lines = [anchors(table), "", readable(tables(table)["table1_normalized"]).to_string(index=False), ""]
+    lines += [said for said in (no_verdict(_reported_seeds(table)), _HOW_JUDGED) if said]
     for claim in judge(scores.score(table)):
-        verdict = claim.verdict if claim.verdict == "confirmed" else claim.verdict.upper()
-        said = f"{claim.statement} ({claim.counts})"
-        lines.append(textwrap.fill(said, 110, initial_indent=f"{verdict:13}", subsequent_indent=" " * 13))
-        lines += [textwrap.indent(str(measured), " " * 15) for measured in claim.measurements]
+        said = f"{claim.statement} ({claim.counts})" if claim.judged else claim.statement
+        verdict = "-" if claim.verdict is None else "held" if claim.verdict == "held" else claim.verdict.upper()
+        lines.append(textwrap.fill(said, 110, initial_indent=f"{verdict:11}", subsequent_indent=" " * 11))
+        lines += [textwrap.indent(line, " " * 13) for line in claim.lines()]
     return "\n".join(lines)
+
+
+_HOW_JUDGED = (
+    "A verdict, of this lab alone, is the primary measurement's; it depends where a secondary one is decided the other "
+    "way after Holm's correction within the claim. Intervals are 95% each, uncorrected."
+)
+
+
+def _reported_seeds(table: pd.DataFrame) -> int:
+    return int(table.loc[table["role"] == "report", "seed"].nunique())
 
 
 def anchors(table: pd.DataFrame) -> str:
@@ -117,7 +139,8 @@ def anchors(table: pd.DataFrame) -> str:
         if min(forgotten[0] - forgotten[1], learned[0] - learned[1]) <= 0:
             line += " WARNING: not told from zero by these seeds, so that normalized scores mean nothing."
         lines.append(line)
-    return "\n".join(lines)
+    note = scores.diverged_note(table)
+    return "\n".join([*lines, f"{note}."] if note else lines)
 
 
 def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
@@ -181,11 +204,16 @@ def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim
         "After a value, ± is the half-width of its 95% t-interval over the reported seeds.",
         anchors(table),
         "## Claims of the paper",
+        _HOW_JUDGED,
     ]
+    if said := no_verdict(_reported_seeds(table)):
+        parts.append(said)
     for claim in claims:
-        measured = "\n".join(f"- {measurement}" for measurement in claim.measurements)
-        parts += [f"### {claim.statement}", f"**{claim.verdict}** ({claim.counts})", measured]
-    for name, caption in _CAPTIONS.items():
+        parts.append(f"### {claim.statement}")
+        if claim.judged:
+            parts.append(f"**{claim.verdict}** ({claim.counts})")
+        parts.append("\n".join(f"- {line}" for line in claim.lines()))
+    for name, caption in CAPTIONS.items():
         shown = markdown_table(readable(made[name])) if len(made[name]) else "No such runs.\n"
         parts += [f"## {name}.csv", caption, shown]
     parts.append(

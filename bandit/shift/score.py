@@ -18,6 +18,7 @@ from functools import partial
 
 import pandas as pd
 
+from bandit.engine.divergence import diverged, divergence_note, without_diverged
 from cokl import methods
 from cokl.metrics import dual_anchor
 from cokl.support.errors import InputError
@@ -44,9 +45,10 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
     """The shift table with columns retention, adaptation and their mean, overall; base 100 and GRPO 0 for retention.
 
     Seeds of one role are normalized by their own anchors: choosing on the selection seeds sees no reported seed.
-    Raises InputError if an anchor is missing or the anchors coincide.
+    Coefficients of which some seed diverged are left out.
+    Raises InputError if an anchor is missing or diverged, or the anchors coincide.
     """
-    table = table.reset_index(drop=True)
+    table = settled(table).reset_index(drop=True)
     scored, last = table.copy(), final(table)
     seeds = ["mode", "role", "seed"]
     anchors = {method: last[last["method"] == method].set_index(seeds) for method in ANCHORS}
@@ -64,6 +66,19 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
     return scored
 
 
+def settled(table: pd.DataFrame) -> pd.DataFrame:
+    """The table without the coefficients of which some seed diverged. Raises InputError if GRPO w/o KL is one."""
+    anchors = diverged(table, "prior_correct")["method"].isin(ANCHORS)
+    if anchors.any():
+        raise InputError(f"GRPO w/o KL, which all scores relate to, diverged: {diverged_note(table)}")
+    return without_diverged(table, "prior_correct", RUN)
+
+
+def diverged_note(table: pd.DataFrame) -> str:
+    """What is to be said of diverged runs wherever the table is summarised; "" if there are none."""
+    return divergence_note(table, "prior_correct", RUN)
+
+
 def final(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of each run's last step."""
     return table[table["step"] == table.groupby([*RUN, "role", "seed"], dropna=False)["step"].transform("max")]
@@ -73,7 +88,7 @@ def forgotten_and_learned(table: pd.DataFrame) -> tuple[tuple[float, float], tup
     """Prior correctness that GRPO w/o KL loses and new correctness that it gains, what all scores are divided by: means
     over the reported seeds of a table of one mode, with the half-widths of their 95% intervals.
     """
-    ends = final(table[table["role"] == "report"]).set_index("seed")
+    ends = final(settled(table)).query("role == 'report'").set_index("seed")
     base, grpo = (ends[ends["method"] == method] for method in ANCHORS)
     return (
         mean_and_half_width(base["prior_correct"] - grpo["prior_correct"]),

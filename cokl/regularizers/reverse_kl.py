@@ -3,6 +3,10 @@
 Logit gradient: pi * (log(pi / pi_ref) - D). Sampled: the score-function form with cost log(pi / pi_ref), which is the
 k1 estimator in the reward with a leave-one-out baseline.
 Population optimum (Theorem 2): logit Z* = logit q + 1 / beta.
+
+Assumption beyond the paper: the sampled reverse KL is k1 in the reward, with a leave-one-out baseline: its expected
+on-policy gradient is the reverse KL's. Used as a loss and differentiated through the policy's log-likelihoods, k1 has
+the expected gradient zero instead, and k3, pi_ref / pi - 1 - log(pi_ref / pi), that of the *forward* KL.
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ def test_check_writes_the_table_and_prints_it_last(tmp_path, capsys):
     names = ("cokl-definition,cokl-gradient", "full-kl-strict-concavity")
     copy = tmp_path / "copy" / "table.json"
     assert Check(only=names, json=copy, out=tmp_path).run() == 0
-    assert "3 of 3 claims hold" in capsys.readouterr().out.splitlines()[-1]
+    lines = capsys.readouterr().out.splitlines()
+    assert "3 of 3 claims hold" in lines[-1]
+    assert max(map(len, lines[1:])) <= 80
     table = json.loads((tmp_path / "claims.json").read_text())
     assert [row["claim"] for row in table] == ["cokl-definition", "cokl-gradient", "full-kl-strict-concavity"]
     assert json.loads(copy.read_text()) == table
