@@ -72,19 +72,19 @@ def coq_is_installed() -> bool:
     return shutil.which("coqc") is not None
 
 
-def imports(file: str, sources: Path = SOURCES) -> list[str]:
+def imports(file: str) -> list[str]:
     """All proofs that `file` rests on, itself last, in the order of compilation."""
     required = {file}
     for other in reversed(FILES):
         if other in required:
-            lines = re.findall(r"^From CoKL Require Import ([^.]*)\.", (sources / other).read_text(), re.MULTILINE)
+            lines = re.findall(r"^From CoKL Require Import ([^.]*)\.", (SOURCES / other).read_text(), re.MULTILINE)
             required.update(f"{name}.v" for line in lines for name in line.split())
     return [other for other in FILES if other in required]
 
 
-def digest(file: str, sources: Path = SOURCES) -> str:
+def digest(file: str) -> str:
     """SHA-256 of a proof and of all that it imports."""
-    return hashlib.sha256(b"".join((sources / other).read_bytes() for other in imports(file, sources))).hexdigest()
+    return hashlib.sha256(b"".join((SOURCES / other).read_bytes() for other in imports(file))).hexdigest()
 
 
 def is_compiled(file: str, build: Path) -> bool:
