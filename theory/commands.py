@@ -66,9 +66,9 @@ class Check:
             *([(self.json, to_json(results))] if self.json else []),
         ):
             write_text(text, path)
-        print(to_text(results))
         if not coq_is_installed():
             print(INSTALL)
+        print(to_text(results))
         return 0 if all(result.holds for result in results) else 1
 
 
