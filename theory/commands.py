@@ -67,7 +67,7 @@ class Check:
         ):
             write_text(text, path)
         if not coq_is_installed():
-            print(INSTALL)
+            print(f"{INSTALL}: no proof was compiled")
         print(to_text(results))
         return 0 if all(result.holds for result in results) else 1
 

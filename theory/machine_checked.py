@@ -36,7 +36,7 @@ FILES = (
 )
 """The proofs, each after the files that it imports."""
 PACKAGES = "coq libcoq-coquelicot libcoq-interval libcoq-mathcomp-ssreflect"
-INSTALL = f"coqc was not found: the proofs need Coq 8.16 or later (Debian, Ubuntu: apt-get install {PACKAGES})"
+INSTALL = f"Coq 8.16 with Coquelicot, Interval and MathComp was not found (Debian 12: apt-get install {PACKAGES})"
 BUILD = Path("runs/proofs")
 METHOD = "machine-checked"
 _FLAGS = ("-w", "-notation-overridden,-ambiguous-paths", "-R", ".", "CoKL")
@@ -69,7 +69,11 @@ def theorems() -> list[Proved]:
 
 
 def coq_is_installed() -> bool:
-    return shutil.which("coqc") is not None
+    """Whether coqc is there, with the libraries that the proofs import."""
+    if shutil.which("coqc") is None:
+        return False
+    where = subprocess.run(["coqc", "-where"], capture_output=True, text=True, check=True).stdout.strip()
+    return all((Path(where) / "user-contrib" / library).is_dir() for library in ("Coquelicot", "Interval", "mathcomp"))
 
 
 def imports(file: str) -> list[str]:
