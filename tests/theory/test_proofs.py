@@ -98,6 +98,19 @@ Proof.
   by rewrite /mass big_mkcond !big_ord_recl big_ord0 /table /right /=; change R0 with 0; rewrite !Rplus_0_r.
 Qed.
 Ltac sums := rewrite ?mass_table ?big_ord_recl ?big_ord0 /table /right /=; change R0 with 0; rewrite ?Rmult_0_l.
+Lemma table_positive x y z a : 0 < x -> 0 < y -> 0 < z -> 0 < table [:: x; y; z] a.
+Proof. by case: a => [[|[|[|n]]]] //=. Qed.
+Lemma kl_table p x y z : 0 < x -> 0 < y -> 0 < z ->
+  kl p (table [:: x; y; z]) = Coquelicot.Rbar.Finite (kl_sum p (table [:: x; y; z])).
+Proof. by move=> hx hy hz; apply: kl_finite => a; have := table_positive x y z a hx hy hz; lra. Qed.
+Lemma kl_plus_table values x y z : 0 < x -> 0 < y -> 0 < z ->
+  kl (plus right (table values)) (plus right (table [:: x; y; z])) =
+  Coquelicot.Rbar.Finite (kl_sum (plus right (table values)) (plus right (table [:: x; y; z]))).
+Proof.
+  move=> hx hy hz; apply: kl_finite => a; have := table_positive x y z a hx hy hz.
+  by rewrite /plus mass_table /=; case: ifP => // _ pos /quotient_zero []; lra.
+Qed.
+Ltac value := try lra; rewrite /= /recovery /log_partial /INR /kl_sum /plus /f_divergence; sums.
 """
 GROUPS = """Ltac groups := rewrite ?big_ord_recl ?big_ord0 ?expected_none ?expected_one_more
   ?big_ord_recl ?big_ord0 ?expected_none /surrogate_gradient /weighted_score /has_correct
@@ -257,6 +270,25 @@ def policy_goals(draw: Draw) -> str:
             "rewrite /f_divergence; sums",
         ),
     ]
+    beta, size = draw.between(0.1, 8), draw.random.randint(1, 4)
+    mass, b = float(exact.mass), float(beta)
+    recovered = FORMULAS.recovery_closed_form(math, mass, size)
+    for term, penalty, tactic in (
+        (f"J_forward right {_coq(beta)} {at_ref} {at_pi}", values["forward_kl"], "rewrite /J_forward kl_table"),
+        (f"J_reverse right {_coq(beta)} {at_ref} {at_pi}", values["reverse_kl"], "rewrite /J_reverse kl_table"),
+        (f"J_cokl right {_coq(beta)} {at_ref} {at_pi}", values["cokl"], "rewrite /J_cokl kl_plus_table"),
+        (
+            f"J_finite right {_coq(beta)} {size} {at_ref} {at_pi}",
+            values["cokl"] + recovered,
+            "rewrite /J_finite kl_plus_table",
+        ),
+        (
+            f"J_divergence right {at_ref} (fun t => (t - 1) ^ 2) {_coq(beta)} {at_pi}",
+            spread,
+            "rewrite /J_divergence",
+        ),
+    ):
+        goals.append((f"Coquelicot.Rbar.real ({term})", mass - b * penalty, f"{tactic}; value"))
     return "".join(_goal(*goal) for goal in goals)
 
 
