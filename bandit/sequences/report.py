@@ -19,7 +19,7 @@ from cokl.support.files import write_text
 from cokl.support.statistics import markdown_table, with_spread
 from cokl.support.verdicts import no_verdict
 
-_CAPTIONS = {
+CAPTIONS = {
     "normalized": "Dual-anchor scores of accuracy, Base 100 in retention and 0 in adaptation, GRPO w/o KL the reverse. "
     "Setting best: the coefficient with the highest Overall on the selection seeds; matched: the one whose adaptation "
     f"there is closest to {scores.MATCHED_ADAPTATION:g}. Note: edge, the coefficient is the smallest or largest of its "
@@ -63,8 +63,8 @@ def write(table: pd.DataFrame, config: SequenceConfig, folder: Path) -> None:
     for name, frame in made.items():
         write_text(csv_text(frame), folder / f"{name}.csv")
     parts = ["# Sequence lab", _setting(table, config), anchors(table), primary(table)]
-    for name, caption in _CAPTIONS.items():
-        shown = markdown_table(_named(made[name])) if len(made[name]) else "No such runs.\n"
+    for name, caption in CAPTIONS.items():
+        shown = markdown_table(named(made[name])) if len(made[name]) else "No such runs.\n"
         parts += [f"## {name}.csv", caption, shown]
     parts.append("Over training: dynamics.csv.")
     write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n", folder / "results.md")
@@ -75,7 +75,7 @@ def summary(table: pd.DataFrame, config: SequenceConfig) -> str:
     made = tables(table)
     parts = [_setting(table, config), anchors(table)]
     for name in ("normalized", "leads", "razor"):
-        parts += [_CAPTIONS[name], _named(made[name]).to_string(index=False) if len(made[name]) else "No such runs."]
+        parts += [CAPTIONS[name], named(made[name]).to_string(index=False) if len(made[name]) else "No such runs."]
     return "\n\n".join([*parts, primary(table)])
 
 
@@ -103,7 +103,7 @@ def _setting(table: pd.DataFrame, config: SequenceConfig) -> str:
     )
 
 
-def _named(frame: pd.DataFrame) -> pd.DataFrame:
+def named(frame: pd.DataFrame) -> pd.DataFrame:
     """With labels for methods and predictors, and intervals in one column."""
     if "predictor" in frame:
         shown = frame.assign(predictor=frame["predictor"].map(PREDICTORS))
