@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ class Check(Output):
         print(to_text(results, every_evidence=bool(self.only)))
         return 0 if all(result.holds for result in results) else 1
 
-    def checked(self) -> Sequence[Checked]:
+    def checked(self) -> builtins.list[Checked]:
         """Check what is asked for and write the tables. Raises InputError for an unknown claim."""
         import torch
 
@@ -63,7 +63,7 @@ class Check(Output):
             raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
         chosen = [claim for name, claim in claims.items() if not asked or name in asked]
         failures = prove([claim.name for claim in chosen], BUILD)
-        results: list[Checked] = []
+        results: builtins.list[Checked] = []
         with progress(len(chosen), "claims", "claim") as bar:
             for claim in chosen:
                 results += [
