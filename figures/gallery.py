@@ -1,4 +1,4 @@
-"""docs/gallery.md: every picture with its caption and the command that draws it. `python -m figures.gallery` writes it."""
+"""docs/gallery.md: every picture, its caption and the command that draws it; `python -m figures.gallery` writes it."""
 
 from __future__ import annotations
 

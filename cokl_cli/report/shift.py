@@ -32,9 +32,9 @@ def section(folder: Path) -> Section:
         plots[first] = frontier(ours["beta_search"], bars=not few)
         plots[second] = _dynamics(ours["dynamics"])
         said = (
-            f"Retention against adaptation ({mode}): a point is a coefficient, bars are 95% t-intervals (none below {SEED_LINES} seeds); "
-            "crosses mark "
-            "Base (0, 100) and GRPO w/o KL (100, 0), a ring the coefficient chosen as best."
+            f"Retention against adaptation ({mode}): a point is a coefficient, bars are 95% t-intervals (none below "
+            f"{SEED_LINES} seeds); crosses mark Base (0, 100) and GRPO w/o KL (100, 0), a ring the coefficient chosen "
+            "as best."
         )
         places += [
             plot(first, said),
