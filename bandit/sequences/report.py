@@ -11,12 +11,13 @@ import pandas as pd
 
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.run import METRICS
-from bandit.sequences.score import BESIDE_ACCURACY, DECIDED_FROM, MEASURES, PREDICTORS, PRIMARY, leads, razor
+from bandit.sequences.score import BESIDE_ACCURACY, MEASURES, PREDICTORS, PRIMARY, leads, razor
 from bandit.shift import score as scores
 from bandit.shift.report import NORMALIZED, anchors, csv_text, readable
 from bandit.shift.score import RUN, label
 from cokl.support.files import write_text
 from cokl.support.statistics import markdown_table, with_spread
+from cokl.support.verdicts import no_verdict
 
 CAPTIONS = {
     "normalized": "Dual-anchor scores of accuracy, Base 100 in retention and 0 in adaptation, GRPO w/o KL the reverse. "
@@ -88,11 +89,9 @@ def primary(table: pd.DataFrame) -> str:
     if rows.empty:
         return f"{said}: not to be had, for one of them was not trained or never adapts as much."
     mean, half_width = float(rows[measure].iloc[0]), float(rows[f"{measure}_half_width"].iloc[0])
-    if seeds < DECIDED_FROM:
-        verdict = f"no verdict, for there are {seeds} seeds and an interval needs {DECIDED_FROM}"
-    else:
-        verdict = "not decided" if abs(mean) <= half_width else "CoKL keeps more" if mean > 0 else "CoKL keeps less"
-    return f"{said}: {with_spread(mean, half_width, 1)} points, in this miniature ({verdict})."
+    verdict = "undecided" if abs(mean) <= half_width else "CoKL keeps more" if mean > 0 else "CoKL keeps less"
+    judged = no_verdict(seeds) or f"In this miniature: {verdict}."
+    return f"{said}: {with_spread(mean, half_width, 1)} points. {judged}"
 
 
 def _setting(table: pd.DataFrame, config: SequenceConfig) -> str:
