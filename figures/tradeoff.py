@@ -47,7 +47,7 @@ def _caption(table: pd.DataFrame, coverage: str) -> str:
 
 def _ticks(low: float, high: float) -> list[float]:
     """Round numbers within the axis, close enough to label at least two."""
-    chosen = [tick for tick in (0.1, 0.5, 0.7, 0.8, 0.9, 0.94, 0.96, 0.97, 0.98, 0.99) if low <= tick <= high]
+    chosen = [tick for tick in (0.1, 0.5, 0.7, 0.8, 0.9, 0.94, 0.96, 0.98, 0.99) if low <= tick <= high]
     return chosen if len(chosen) > 1 else [round(float(tick), 4) for tick in np.linspace(low, high, 4)]
 
 

@@ -9,20 +9,21 @@ from bandit.shift.score import label
 from cokl.support.files import read_result
 from cokl_cli.report.section import Section, legend, plot, text
 from cokl_cli.report.section import table as html_table
-from cokl_cli.report.shift import frontier
+from cokl_cli.report.shift import few_seeds, frontier
 
 _SHOWN = ("normalized", "leads", "equal_adaptation", "razor", "raw")
 
 
 def section(folder: Path) -> Section:
     """Figures and tables of one finished lab, for each of its modes."""
-    made = tables(read_result(folder / "sequences.parquet"))
+    lab = read_result(folder / "sequences.parquet")
+    made = tables(lab)
     name, search = folder.name, made["beta_search"].assign(best=False)
     methods = [str(method) for method in made["dynamics"]["method"].unique() if method != "base"]
     plots, places = {}, []
     for mode, rows in search.groupby("mode", sort=False):
         key = f"{name}-{mode}-frontier"
-        plots[key] = frontier(rows)
+        plots[key] = frontier(rows, bars=not few_seeds(lab))
         said = (
             f"Retention against adaptation ({mode}): a point is a coefficient, bars are 95% t-intervals; crosses mark "
         )

@@ -13,13 +13,15 @@ from bandit.shift.score import ANCHORS, label
 from cokl.support.files import read_result
 from cokl_cli.report.section import Section, curve, legend, plot, spread, text
 from cokl_cli.report.section import table as html_table
+from figures.style import SEED_LINES
 
 _SHOWN = ("table1_normalized", "equal_adaptation", "decomposition", "zero_correct", "kl_batch", "table1_raw")
 
 
 def section(folder: Path) -> Section:
     """Figures and tables of one finished lab, for each of its modes."""
-    made = tables(read_result(folder / "shift.parquet"))
+    lab = read_result(folder / "shift.parquet")
+    made, few = tables(lab), few_seeds(lab)
     name, search = folder.name, made["beta_search"]
     modes = [str(mode) for mode in search["mode"].unique()]
     methods = [str(method) for method in made["dynamics"]["method"].unique() if method != "base"]
@@ -27,11 +29,12 @@ def section(folder: Path) -> Section:
     for mode in modes:
         ours = {key: frame[frame["mode"] == mode] for key, frame in made.items()}
         first, second = f"{name}-{mode}-frontier", f"{name}-{mode}-dynamics"
-        plots[first] = frontier(ours["beta_search"])
+        plots[first] = frontier(ours["beta_search"], bars=not few)
         plots[second] = _dynamics(ours["dynamics"])
         said = (
-            f"Retention against adaptation ({mode}): a point is a coefficient, bars are 95% t-intervals; crosses mark "
-            "Base (0, 100) and GRPO w/o KL (100, 0), a ring the coefficient chosen as best."
+            f"Retention against adaptation ({mode}): a point is a coefficient, bars are 95% t-intervals (none below "
+            f"{SEED_LINES} seeds); crosses mark Base (0, 100) and GRPO w/o KL (100, 0), a ring the coefficient chosen "
+            "as best."
         )
         places += [
             plot(first, said),
@@ -47,7 +50,12 @@ def section(folder: Path) -> Section:
     return Section("shift", "Forgetting under task shift", body, name, plots)
 
 
-def frontier(search: pd.DataFrame) -> go.Figure:
+def few_seeds(lab: pd.DataFrame) -> bool:
+    """Whether a lab has too few reported seeds for bars, which would then fill the plot."""
+    return bool(lab.loc[lab["role"] == "report", "seed"].nunique() < SEED_LINES)
+
+
+def frontier(search: pd.DataFrame, bars: bool) -> go.Figure:
     """Retention against adaptation over the coefficients of a search; rings where `best` holds."""
     figure = go.Figure()
     reported = search[search["role"] == "report"]
@@ -59,8 +67,8 @@ def frontier(search: pd.DataFrame) -> go.Figure:
                 label(name),
                 points["adaptation"],
                 points["retention"],
-                error_x=spread(points["adaptation_half_width"], name),
-                error_y=spread(points["retention_half_width"], name),
+                error_x=spread(points["adaptation_half_width"], name) if bars else None,
+                error_y=spread(points["retention_half_width"], name) if bars else None,
                 customdata=points[["beta", "adaptation_half_width", "retention_half_width", "overall"]].to_numpy(),
                 hovertemplate=f"<b>{label(name)}</b>, β = %{{customdata[0]:~g}}<br>adaptation %{{x:.1f}} ± "
                 "%{customdata[1]:.1f}<br>retention %{y:.1f} ± %{customdata[2]:.1f}<br>Overall %{customdata[3]:.1f}"

@@ -11,9 +11,7 @@ import pandas as pd
 from bandit.engine.tables import coverage_column, method_label
 from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, read_sweep, settled
 from cokl_cli.report.section import Section, legend, look, plot, text
-
-_SEED_LINES = 4
-"""With fewer seeds than this the dynamics show each seed."""
+from figures.style import SEED_LINES
 
 
 def section(folder: Path) -> Section:
@@ -59,7 +57,7 @@ over seeds, its bars one standard deviation. Hover for numbers; press a method, 
         "coverage": shown,
         "target": MATCHED_CORRECTNESS,
         "settings": [
-            _setting(str(method), float(str(beta)), rows, coverage, seeds < _SEED_LINES)
+            _setting(str(method), float(str(beta)), rows, coverage, seeds < SEED_LINES)
             for (method, beta), rows in table.groupby(["method", "beta"], sort=False)
         ],
         "looks": {method: {"label": method_label(method), **look(method)} for method in methods},

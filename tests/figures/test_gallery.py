@@ -1,0 +1,26 @@
+"""The gallery shows every picture of the repository, with a command that the command line knows."""
+
+import shlex
+
+import pytest
+
+from cokl_cli.app import _parse
+from figures import gallery
+
+
+def test_the_page_is_up_to_date():
+    assert gallery.PAGE.read_text(encoding="utf-8") == gallery.page()
+
+
+def test_every_picture_is_in_it():
+    pictures = {path.stem for path in gallery.RENDERED.glob("*.png")}
+    assert pictures <= {entry.name for entry in gallery.ENTRIES}
+    text = gallery.page()
+    assert all(f"![{name}](../figures/rendered/{name}.png)" in text for name in pictures)
+
+
+@pytest.mark.parametrize("command", sorted({entry.command for entry in gallery.ENTRIES}))
+def test_every_command_parses(command: str):
+    name, *arguments = shlex.split(command)
+    assert name == "cokl"
+    assert callable(_parse(arguments).run)
