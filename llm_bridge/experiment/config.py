@@ -32,6 +32,8 @@ PAPER_METHODS = (
 REVERSE_FAMILY = ("reverse_kl", "correct_reverse_kl")
 SEARCHED_BETAS = {"reverse": (1e-3, 1e-2, 1.0), "forward": (0.1, 1.0, 10.0)}
 """The coefficients that E.3 searches for the two families; "forward" also holds CoKL's of Figure 4."""
+UNSEARCHED = ("cokl_without_term1", "cokl_without_term2", "cokl_floor")
+"""Methods that take CoKL's coefficient, so that the paper's search leaves them out."""
 SEARCHED_KL_PROMPTS = (8, 16, 32)
 """The KL batch sizes of the paper's KL batch analysis."""
 
