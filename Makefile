@@ -6,7 +6,7 @@ LLM_BIN := .venv-llm/bin
 LLM_SETUP := .venv-llm/.complete
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check llm-tiny llm-test llm-setup llm-gpu clean
+.PHONY: reproduce test check docs proofs proofs-test browser-test wheel-test test-oldest test-newest llm-tiny llm-test llm-setup llm-gpu lock clean
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
@@ -19,6 +19,26 @@ check: $(SETUP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/sp-repo-review .
+
+docs: $(SETUP)  ## the site, into build/site; warnings are errors
+	PATH=$(CURDIR)/$(BIN):$$PATH NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+wheel-test: $(SETUP)  ## the wheel in an empty environment, used from an empty folder
+	PYTHON=$(PYTHON) bash tests/package/wheel.sh
+
+test-oldest: $(SETUP)  ## the tests with the oldest versions that pyproject.toml declares, Python 3.11
+	PYTHON=$(PYTHON) bash tests/package/versions.sh oldest
+
+test-newest: $(SETUP)  ## the tests with the newest versions that there are, PYTHON=python3.13
+	PYTHON=$(PYTHON) bash tests/package/versions.sh newest
+
+proofs:  ## the theorems' proofs, compiled by Coq, and the axioms they rest on; installs nothing
+	$(supported)
+	@$(PYTHON) -m theory.machine_checked
+
+proofs-test: proofs $(SETUP)  ## the proofs' definitions against the Python's numbers, and planted errors
+	$(BIN)/python -m pytest tests/theory/test_proofs.py -m proofs
 
 llm-tiny: $(LLM_SETUP)  ## the LLM experiment end to end on a CPU; METHODS=cokl,grpo for fewer methods
 	$(LLM_BIN)/cokl llm run --preset tiny --methods $(METHODS)
@@ -37,19 +57,27 @@ llm-gpu:  ## VeRL and vLLM for GPUs, into .venv-llm; flash-attn comes second, si
 
 $(SETUP): requirements.lock pyproject.toml
 	$(call environment,.venv)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0  # see requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
 $(LLM_SETUP): requirements-llm.lock pyproject.toml
 	$(call environment,.venv-llm)
 	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-llm.lock
+	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-llm.lock
 	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
-define environment
+lock: $(SETUP)  ## the newest versions, by hash, into requirements.lock; new hashes for those of requirements-llm.lock
+	bash tests/package/lock.sh $(BIN)/uv
+
+define supported
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else f"Python 3.11 to 3.13 is needed, this is {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
+endef
+
+define environment
+	$(supported)
 	$(PYTHON) -m venv $(1)
 endef
 

@@ -23,16 +23,15 @@ def sampled_floor_weights(reference: ResponseGroups, rollout: ResponseGroups) ->
 
 def floor_value(policy: Policy, reference: Policy) -> Tensor:
     """Expectation of Eq. 20 for each context, (..., B): -g_B sum over correct y of pi_ref(y) log pi(y), nats."""
-    return -_gate(policy, reference) * expectation(reference.correct_probs, policy.correct_log_probs)
+    return -gate(reference.mass, policy.mass) * expectation(reference.correct_probs, policy.correct_log_probs)
 
 
 def floor_logit_gradient(policy: Policy, reference: Policy) -> Tensor:
     """Gradient of `floor_value` with respect to each context's logits, (..., B, A); the gate carries none."""
     pull = policy.probs * reference.mass[..., None]
-    return _gate(policy, reference)[..., None] * policy.correct.add_to(pull, -reference.correct_probs)
+    return gate(reference.mass, policy.mass)[..., None] * policy.correct.add_to(pull, -reference.correct_probs)
 
 
-def _gate(policy: Policy, reference: Policy) -> Tensor:
-    """g_B (Eq. 19) in expectation, (..., 1) over the batch of contexts in the last leading axis, without gradient."""
-    gap = reference.mass.mean(-1, keepdim=True) - policy.mass.mean(-1, keepdim=True)
-    return torch.clamp_min(gap, 0).detach()
+def gate(reference_mass: Tensor, mass: Tensor) -> Tensor:
+    """g_B (Eq. 19) in expectation, (..., 1), over the last axis of the contexts' masses (..., B); without gradient."""
+    return torch.clamp_min(reference_mass.mean(-1, keepdim=True) - mass.mean(-1, keepdim=True), 0).detach()

@@ -11,20 +11,24 @@ import io
 import itertools
 import os
 import re
+import shlex
 import signal
 import sys
+import threading
 from collections.abc import Collection
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import tyro
 from tyro.extras import SubcommandApp
 
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
+from bandit.sequences.config import SEQUENCE_PRESETS
 from bandit.shift.config import SHIFT_PRESETS
 from bandit.sweep.config import PRESETS
 from cokl.support.errors import InputError
-from cokl_cli import bandit, figures, llm, llm_report, reproduce, theory
+from cokl_cli import bandit, doctor, figures, llm, llm_report, report_command, reproduce, theory
+from cokl_cli.output import asked_for
 
 
 class Command(Protocol):
@@ -35,18 +39,59 @@ class Command(Protocol):
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run one command; ends with exit code 0, 1 (a check failed), 2 (bad input), 130 (stopped) or 141 (no reader)."""
+    """Run one command.
+
+    Ends with exit code 0, 1 (a check failed), 2 (bad input, or what the system refuses), 130 (Ctrl-C), 141 (no reader)
+    or 143 (SIGTERM).
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show ± is no reason to stop
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminated)
     try:
-        sys.exit(_parse(sys.argv[1:] if argv is None else argv).run())
+        if not arguments:
+            print(_WHAT_THERE_IS)
+            sys.exit(0)
+        command = _parse(arguments)
+        with asked_for(command):
+            code = command.run()
+        sys.stdout.flush()
+        sys.exit(code)
     except InputError as error:
-        print(f"cokl: error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("\ncokl: interrupted; finished work is saved, the same command goes on from there", file=sys.stderr)
-        sys.exit(130)
+        _fail(str(error))
+    except MemoryError:
+        _fail("not enough memory for this configuration; choose smaller settings or fewer --jobs")
+    except KeyboardInterrupt as stopped:
+        again = shlex.join(["cokl", *arguments])
+        print(f"\ncokl: interrupted; finished work is saved, go on from there with: {again}", file=sys.stderr)
+        sys.exit(128 + (signal.SIGTERM if isinstance(stopped, Terminated) else signal.SIGINT))
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence_stdout()
         sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        _silence_stdout()
+        where = f" ({error.filename})" if error.filename else ""
+        _fail(f"{error.strerror or error}{where}")
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends a command as Ctrl-C does."""
+
+
+def _terminated(*_: object) -> None:
+    raise Terminated
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"cokl: error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _silence_stdout() -> None:
+    """Let what is left to be written, as Python ends, go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def application(arguments: list[str]) -> SubcommandApp:
@@ -61,6 +106,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     laboratory.command(name="report")(bandit.Report)
     laboratory.command(name="shift")(partial(bandit.Shift, preset=preset, config=SHIFT_PRESETS[preset]))
     laboratory.command(name="phase")(partial(bandit.Phase, preset=preset))
+    laboratory.command(name="sequences")(partial(bandit.Sequences, preset=preset, config=SEQUENCE_PRESETS[preset]))
     laboratory.command(name="finite-group")(partial(bandit.FiniteGroup, **finite_groups))
 
     checks = SubcommandApp()
@@ -88,7 +134,9 @@ def application(arguments: list[str]) -> SubcommandApp:
     commands.command(checks, name="theory", help="Every claim of the paper checked, and any regularizer's optimum.")
     commands.command(bridge, name="llm", help="The LLM experiment on VeRL: tiny on a CPU, Qwen3 on GPUs.")
     commands.command(name="figures")(figures.Figures)
+    commands.command(name="report")(report_command.HtmlReport)
     commands.command(name="reproduce")(partial(reproduce.Reproduce, **sweeps))
+    commands.command(name="doctor")(doctor.Doctor)
     return commands
 
 
@@ -110,6 +158,17 @@ def _parse(arguments: list[str]) -> Command:
 
 
 _STYLE = (tyro.conf.OmitArgPrefixes,)
+_WHAT_THERE_IS = """\
+cokl: correctness-conditioned KL regularization, experiments and theorems
+  cokl reproduce --preset quick   controlled experiment and theory, made small
+  cokl bandit sweep|report        train every method; judge the paper's claims
+  cokl bandit shift|phase|...     the labs: forgetting, maps, groups, sequences
+  cokl figures, cokl report       draw a sweep; one page of all that was found
+  cokl theory check|optimum       the theorems; where a regularizer leads
+  cokl llm run --preset tiny      the LLM experiment on VeRL, end to end
+  cokl doctor                     what is installed and what works here
+Every command: --help; those that print results: --quiet, --json.
+Completion: cokl --tyro-print-completion bash|zsh|tcsh"""
 _DESCRIPTION = "Correctness-conditioned KL regularization: experiments, figures and checks."
 
 

@@ -6,14 +6,16 @@ from bandit.config import EnvironmentConfig, TrainingConfig
 from bandit.engine import environment, networks, sampled
 from bandit.finite_group import config as finite_group_config
 from bandit.phase import config as phase_config
+from bandit.sequences.config import SequenceConfig
 from bandit.shift import score, tasks
 from bandit.shift.config import ShiftConfig
 from bandit.sweep import score as sweep_score
-from cokl import floor, methods, policy, regularizers
+from cokl import floor, grpo, methods, policy, regularizers
 from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig
+from cokl.regularizers import reverse_kl
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
-from cokl.support import workers
+from cokl.support import verdicts, workers
 from cokl.support.assumptions import render
 from llm_bridge import buffer
 from llm_bridge.data.prepare import DataConfig
@@ -22,20 +24,22 @@ from llm_bridge.report import tables
 from llm_bridge.rewards import score as reward_score
 from llm_bridge.rewards import validation, verifier
 from llm_bridge.tiny import language
+from llm_bridge.trainer import weights
 
 CONFIGS = [
     EnvironmentConfig,
     TrainingConfig,
     ShiftConfig,
+    SequenceConfig,
     CorrectReverseKL,
     SurrogateConfig,
     GRPOConfig,
     LLMConfig,
     DataConfig,
 ]
-METHOD = [policy, regularizers, methods, floor]
+METHOD = [policy, regularizers, reverse_kl, methods, floor, grpo, verdicts]
 SIMULATOR = [environment, networks, sweep_score, workers, sampled, tasks, score, phase_config, finite_group_config]
-BRIDGE = [buffer, verifier, reward_score, language, tables, validation]
+BRIDGE = [buffer, weights, verifier, reward_score, language, tables, validation]
 
 
 def page() -> str:

@@ -1,6 +1,7 @@
-"""Commands of `cokl bandit`. Light: heavy imports are inside `run`."""
+"""Commands of `cokl bandit`. Light: heavy imports are inside `run`.
 
-from __future__ import annotations
+Annotations are evaluated here, since the parser reads those of subclasses in other modules.
+"""
 
 import dataclasses
 from dataclasses import dataclass
@@ -11,10 +12,12 @@ import tyro
 
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
 from bandit.finite_group.config import FiniteGroupConfig
+from bandit.sequences.config import SEQUENCE_PRESETS, SequenceConfig
 from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
 from bandit.sweep.config import PRESETS, SweepConfig
 from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, separated
+from cokl_cli.output import Output, records
 
 if TYPE_CHECKING:
     from bandit.phase.config import Diagram
@@ -23,7 +26,7 @@ _Numbers = Annotated[tuple[float, ...], separated(float, "VALUE")]
 
 
 @dataclass(frozen=True)
-class LabOptions:
+class LabOptions(Output):
     """What every command that trains takes."""
 
     preset: Literal["paper", "quick"] = "paper"
@@ -34,6 +37,8 @@ class LabOptions:
     """Processes on a CPU; one per core if not given."""
     backend: Literal["loky", "ray"] = "loky"
     """Processes of this machine, or a Ray cluster: the one RAY_ADDRESS names, or else one started here."""
+    keep_going: bool = False
+    """Go on with results that other code than this has left in the folder, which otherwise is refused."""
 
     folder_prefix: ClassVar[str] = ""
 
@@ -62,7 +67,7 @@ class Sweep(SweepOptions):
         from bandit.sweep.run import run_sweep
         from cokl.support.files import write_atomically
 
-        table = run_sweep(self.config, self.folder, self.jobs, self.backend)
+        table = run_sweep(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
         print(f"{len(table)} rows: {self.folder / 'sweep.parquet'}")
         if self.csv:
             path = self.folder / "sweep.csv"
@@ -70,9 +75,17 @@ class Sweep(SweepOptions):
             print(f"and as text: {path}")
         return 0
 
+    def found(self) -> dict[str, Any]:
+        """The table's place, and means over seeds at the last step."""
+        from bandit.sweep.score import final_rows, read_sweep
+
+        final = final_rows(read_sweep(self.folder)).drop(columns=["seed", "step"])
+        means = final.groupby(["method", "beta"], sort=False).mean().reset_index()
+        return {"table": self.folder / "sweep.parquet", "final": records(means)}
+
 
 @dataclass(frozen=True)
-class Report:
+class Report(Output):
     """Judge each claim of the paper on a finished sweep; print the verdicts and write them as Markdown."""
 
     results: Path = Path("runs/paper")
@@ -91,6 +104,14 @@ class Report:
         print(f"written to {path}")
         return 0
 
+    def found(self) -> dict[str, Any]:
+        """Every claim with its verdict."""
+        from bandit.sweep.claims import judge
+        from bandit.sweep.score import read_sweep
+
+        claims = [dataclasses.asdict(claim) for claim in judge(read_sweep(self.results))]
+        return {"page": self.results / "claims.md", "claims": claims}
+
 
 @dataclass(frozen=True)
 class Shift(LabOptions):
@@ -106,13 +127,50 @@ class Shift(LabOptions):
         from figures import shift as figures
         from figures import style
 
-        require_scores(self.config)
-        table = shift(self.config, self.folder, self.jobs, self.backend)
+        require_scores(self.config.methods, self.config.selection_seeds)
+        table = shift(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
         write(table, self.folder)
         print(summary(table))
         print(f"{len(table)} rows: {self.folder / 'shift.parquet'}; tables and verdicts: {self.folder / 'results.md'}")
         style.save_all(figures.draw_all(table), self.folder / "figures")
         return 0
+
+    def found(self) -> dict[str, Any]:
+        """Where everything is, the normalized scores, and every claim with its verdict."""
+        from bandit.shift.claims import judge
+        from bandit.shift.report import tables
+        from bandit.shift.score import score
+        from cokl.support.files import read_parquet
+
+        table = read_parquet(self.folder / "shift.parquet")
+        claims = [{"statement": claim.statement, "verdict": claim.verdict} for claim in judge(score(table))]
+        scores = records(tables(table)["table1_normalized"])
+        return {"folder": self.folder, "page": self.folder / "results.md", "scores": scores, "claims": claims}
+
+
+@dataclass(frozen=True)
+class Sequences(LabOptions):
+    """The task shift with answers of many tokens, exactly and in samples: tables, and who forgets what. Resumes."""
+
+    folder_prefix = "sequences-"
+    config: Annotated[SequenceConfig, tyro.conf.arg(name="experiment")] = SEQUENCE_PRESETS["paper"]
+
+    def run(self) -> int:
+        """Train what is missing, write the results, and say what was found and where it is."""
+        from bandit.sequences.report import summary, write
+        from bandit.sequences.run import sequences
+        from bandit.shift.report import require_scores
+
+        require_scores(self.config.methods, self.config.selection_seeds)
+        table = sequences(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
+        write(table, self.config, self.folder)
+        print(summary(table, self.config))
+        print(f"\n{len(table)} rows: {self.folder / 'sequences.parquet'}; tables: {self.folder / 'results.md'}")
+        return 0
+
+    def found(self) -> dict[str, Any]:
+        """Where everything is."""
+        return {"table": self.folder / "sequences.parquet", "page": self.folder / "results.md"}
 
 
 @dataclass(frozen=True)
@@ -138,7 +196,7 @@ class Phase(LabOptions):
     steps: int | None = None
     """Optimizer steps on the new task; the preset's if not given."""
 
-    def diagrams(self) -> list[Diagram]:
+    def diagrams(self) -> "list[Diagram]":
         """What is asked for. Raises InputError for knobs that are not in the list."""
         from bandit.phase.config import EXPERIMENTS, default_diagrams, diagram
 
@@ -161,12 +219,18 @@ class Phase(LabOptions):
         from figures import phase, style
 
         diagrams = self.diagrams()
-        for diagram, cells in zip(diagrams, run(diagrams, self.folder, self.jobs, self.backend).values(), strict=True):
+        found = run(diagrams, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
+        for diagram, cells in zip(diagrams, found.values(), strict=True):
             page = self.folder / f"{diagram.name}.md"
             print(page.read_text(encoding="utf-8"))
             print(f"written to {page}\n")
             style.save_all({f"phase_{diagram.name}": phase.draw(diagram, cells)}, self.folder / "figures")
         return 0
+
+    def found(self) -> dict[str, Any]:
+        """Where each diagram's page and table are."""
+        names = [diagram.name for diagram in self.diagrams()]
+        return {name: {"page": self.folder / f"{name}.md", "table": self.folder / name} for name in names}
 
 
 @dataclass(frozen=True)
@@ -183,7 +247,7 @@ class FiniteGroup(LabOptions):
         from figures import finite_group as figures
         from figures import style
 
-        metrics, recovery = finite_group(self.config, self.folder, self.jobs, self.backend)
+        metrics, recovery = finite_group(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
         print(render_screen(metrics, recovery))
         for path in (self.folder / "finite_group.parquet", self.folder / "recovery.parquet"):
             print(path)
@@ -194,3 +258,11 @@ class FiniteGroup(LabOptions):
             drawn["finite_group_recovery"] = figures.draw_recovery(recovery)
         style.save_all(drawn, self.folder / "figures")
         return 0
+
+    def found(self) -> dict[str, Any]:
+        """Where both tables are, and the metrics at the last step, a row per seed."""
+        from bandit.sweep.score import final_rows
+        from cokl.support.files import read_parquet
+
+        tables = {name: self.folder / f"{name}.parquet" for name in ("finite_group", "recovery")}
+        return {**tables, "final": records(final_rows(read_parquet(tables["finite_group"])))}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, require, separated
+from cokl_cli.output import Output
 from llm_bridge.experiment.config import (
     PAPER_METHODS,
     PRESETS,
@@ -29,7 +30,7 @@ Preset = Literal["tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
 
 
 @dataclass(frozen=True)
-class ExperimentOptions:
+class ExperimentOptions(Output):
     """What every command on an experiment takes."""
 
     overrides: tyro.conf.Positional[tuple[str, ...]] = ()
@@ -52,6 +53,11 @@ class ExperimentOptions:
         require(self.patience > 0, "patience", "a number > 0", self.patience)
         settings, overrides = configured(self.settings, self.overrides)
         return Experiment(settings, self.folder, overrides, self.data_dir, 60 * self.patience)
+
+    def found(self) -> dict[str, Any]:
+        """Where everything is, and the tables of what is finished by name."""
+        made = {path.stem: str(path) for path in sorted((self.folder / "report").glob("*.csv"))}
+        return {"folder": self.folder, "tables": made}
 
     @property
     def folder(self) -> Path:

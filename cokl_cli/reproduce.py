@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from cokl.support.errors import InputError
 from cokl_cli.bandit import Report, Sweep, SweepOptions
 from cokl_cli.figures import Figures
+from cokl_cli.report_command import HtmlReport
 from cokl_cli.theory import Check, TheoryFigures
 
 
@@ -14,8 +17,25 @@ class Reproduce(SweepOptions):
     """The controlled experiment and the theory: all runs, all figures, and a verdict on each claim of the paper."""
 
     def run(self) -> int:
-        """Sweep, draw, check, judge; what is already trained is not trained again."""
-        sweep = Sweep(self.preset, self.out, self.jobs, self.backend, self.config)
-        figures = (Figures(self.folder), TheoryFigures(self.folder))
-        check = Check(out=self.folder / "theory")
-        return max(command.run() for command in (sweep, *figures, check, Report(self.folder)))
+        """Sweep, draw, check, judge; what is already trained is not trained again. It ends on one screen."""
+        from theory.report import summary, to_text
+
+        Sweep(self.preset, self.out, self.jobs, self.backend, self.keep_going, self.config).run()
+        Figures(self.folder).run()
+        TheoryFigures(self.folder).run()
+        theory = Check(out=self.folder / "theory").checked()
+        failed = [result for result in theory if not result.holds]
+        if failed:
+            print(to_text(failed))
+        Report(self.folder).run()
+        print(f"theory: {summary(theory)}; {self.folder / 'theory' / 'claims.md'}")
+        print(f"figures: {self.folder / 'figures'}; every number: {self.folder / 'sweep.parquet'}")
+        try:
+            HtmlReport(self.folder).run()
+        except InputError as error:  # the numbers are there; what is missing is the plotting library
+            print(f"no report.html: {error}")
+        return 1 if failed else 0
+
+    def found(self) -> dict[str, Any]:
+        """The verdicts on the experiment's claims and the table of the theory's."""
+        return {**Report(self.folder).found(), "theory": Check(out=self.folder / "theory").found()}

@@ -2,44 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import builtins
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from cokl_cli.output import Output
+
+if TYPE_CHECKING:
+    from theory.report import Checked
+
 
 @dataclass(frozen=True)
-class Check:
-    """Check every claim of the paper three independent ways; the table comes last. Exit code 1 if a claim fails."""
+class Check(Output):
+    """Check every claim of the paper three independent ways; a line for each comes last. Exit code 1 if one fails."""
 
     list: bool = False
     """Print the claims with their sources and stop."""
     only: tuple[str, ...] = ()
     """Check these claims alone, separated by commas or spaces."""
-    json: Path | None = None
-    """Write the table as JSON to this file as well."""
     out: Path = Path("runs/theory")
     """Folder of claims.json and claims.md."""
 
     def run(self) -> int:
-        from theory.claim import registered_claims
-
         if self.list:
-            import theory.claims
+            import theory.claims  # noqa: F401  registers them
+            from theory.claim import registered_claims
 
             for claim in registered_claims().values():
                 print(f"{claim.name}\n    {claim.statement}\n    {claim.source}")
             return 0
+        from theory.report import to_text
+
+        results = self.checked()
+        print(f"evidence of every claim: {self.out / 'claims.md'}")
+        print(to_text(results, every_evidence=bool(self.only)))
+        return 0 if all(result.holds for result in results) else 1
+
+    def checked(self) -> builtins.list[Checked]:
+        """Check what is asked for and write the tables. Raises InputError for an unknown claim."""
         import torch
-        from tqdm import tqdm
 
         import theory.claims  # noqa: F401  registers them
         from cokl.support.errors import InputError
         from cokl.support.files import write_text
-        from theory.claim import Effort
+        from cokl.support.progress import progress
+        from theory.claim import Effort, registered_claims
         from theory.formulas import Formulas
-        from theory.report import Checked, check_claims, to_json, to_markdown, to_text
+        from theory.machine_checked import BUILD, INSTALL, coq_is_installed, evidence, prove
+        from theory.report import check_claims, to_json, to_markdown
 
         torch.set_num_threads(1)  # the tensors are small; threads would only wait for each other
         claims = registered_claims()
@@ -48,25 +62,36 @@ class Check:
         if unknown:
             raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
         chosen = [claim for name, claim in claims.items() if not asked or name in asked]
-        progress = tqdm(total=len(chosen), unit="claim")
-        results: list[Checked] = []
-        for claim in chosen:
-            progress.set_description(f"{claim.name:<45.45}")
-            results += check_claims([claim], Formulas(), Effort())
-            progress.update()
-        progress.close()
+        failures = prove([claim.name for claim in chosen], BUILD)
+        results: builtins.list[Checked] = []
+        with progress(len(chosen), "claims", "claim") as bar:
+            for claim in chosen:
+                results += [
+                    replace(checked, evidence=checked.evidence + evidence(claim.name, BUILD, failures))
+                    for checked in check_claims([claim], Formulas(), Effort())
+                ]
+                bar.update()
         for path, text in (
             (self.out / "claims.json", to_json(results)),
             (self.out / "claims.md", to_markdown(results)),
-            *([(self.json, to_json(results))] if self.json else []),
         ):
             write_text(text, path)
-        print(to_text(results))
-        return 0 if all(result.holds for result in results) else 1
+        if not coq_is_installed():
+            print(INSTALL)
+        return results
+
+    def found(self) -> Any:
+        """The table of claims as in claims.json, or with --list their names, statements and sources."""
+        if self.list:
+            from theory.claim import registered_claims
+
+            claims = registered_claims().values()
+            return [{"claim": claim.name, "statement": claim.statement, "source": claim.source} for claim in claims]
+        return json.loads((self.out / "claims.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
-class Optimum:
+class Optimum(Output):
     """The population optimum Z* of Z - beta D for a registered regularizer, and what certifies it."""
 
     method: tyro.conf.Positional[str]
@@ -79,18 +104,17 @@ class Optimum:
     """Significant digits."""
     correct_fraction: str | None = None
     """Correct actions over all actions, in (0, 1); for entropy."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print JSON."""
+
+    def found(self) -> dict[str, Any]:
+        """The optimum and its certificate."""
+        from theory.optima import population_optimum
+
+        return population_optimum(self.method, self.q, self.beta, self.digits, self.correct_fraction).as_dict()
 
     def run(self) -> int:
-        import json
-
         from theory.optima import population_optimum
 
         optimum = population_optimum(self.method, self.q, self.beta, self.digits, self.correct_fraction)
-        if self.json:
-            print(json.dumps(optimum.as_dict(), indent=1))
-            return 0
         print(f"{optimum.method} at q = {optimum.q}, beta = {optimum.beta}")
         print(f"Z*      {optimum.mass}")
         print(f"1 - Z*  {optimum.gap}")
@@ -100,7 +124,7 @@ class Optimum:
 
 
 @dataclass(frozen=True)
-class TheoryFigures:
+class TheoryFigures(Output):
     """Draw theory against practice and the off-policy bias, from a finished sweep, as PDF and PNG."""
 
     results: Path = Path("runs/paper")
@@ -110,14 +134,27 @@ class TheoryFigures:
 
     def run(self) -> int:
         """Draw both figures and say where they are."""
-        from bandit.sweep.score import read_sweep
+        from bandit.sweep.references import lacking, reference_masses
+        from bandit.sweep.score import diverged_note, read_sweep
         from figures import off_policy_bias, optima, style
+        from theory.off_policy import bias_table
+        from theory.optimum_curves import ACTIONS, CORRECT, optimum_curves
 
         table = read_sweep(self.results)
         folder = self.out or self.results / "figures"
+        masses, fraction = reference_masses(self.results)
+        q, (low, high) = float(masses.mean()), optima.OTHER_MASSES
+        fractions = {low: CORRECT / ACTIONS, q: fraction, high: CORRECT / ACTIONS}
         drawn = {
-            "theory_optima": optima.draw(table, *optima.reference_masses(self.results)),
-            "theory_off_policy_bias": off_policy_bias.draw(),
+            "theory_optima": optima.draw(
+                optimum_curves(fractions), lacking(table, masses, fraction), q, fractions, diverged_note(table)
+            ),
+            "theory_off_policy_bias": off_policy_bias.draw(bias_table()),
         }
         style.save_all(drawn, folder)
         return 0
+
+    def found(self) -> dict[str, Any]:
+        """The figures' files."""
+        folder = self.out or self.results / "figures"
+        return {"figures": sorted(str(path) for path in folder.glob("theory_*.p*"))}

@@ -7,14 +7,13 @@ from typing import Any
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bandit.engine.tables import coverage_column, method_label
 from bandit.finite_group.plan import EXACT
-from bandit.finite_group.score import final_table, slope_table
+from bandit.finite_group.score import diverged_note, final_table, slope_table
 from cokl.support.statistics import with_spread
-from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
+from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged, panel_letters
 
 _GROUP_STYLES: dict[str, dict[str, Any]] = {
     "fresh": {"linewidth": 1.3},
@@ -23,7 +22,7 @@ _GROUP_STYLES: dict[str, dict[str, Any]] = {
 }
 
 
-def draw_metrics(metrics: pd.DataFrame) -> Figure:
+def draw_metrics(metrics: pd.DataFrame) -> Picture:
     """A row of panels per mu, for the largest coefficient; means over seeds with 95% t-intervals over G.
 
     Dashed horizontal lines are the exact objective at the same mu; markers tell the reference groups apart.
@@ -57,6 +56,12 @@ def draw_metrics(metrics: pd.DataFrame) -> Figure:
         figure.legend(
             handles=_legend(final), loc="outside lower center", ncols=4, title=f"Regularizer ({beta}) and its groups"
         )
+        note_diverged(figure, diverged_note(metrics))
+        sizes = sorted(size for size in final["group_size"].unique() if size != float("inf"))
+        figure.caption = (
+            f"Sampled groups of {sizes[0]:g} to {sizes[-1]:g} responses beside the exact objective (dashed) at β = "
+            f"{final['beta'].max():g}: means over {metrics['seed'].nunique()} seeds at the last step, 95% t-intervals."
+        )
     return figure
 
 
@@ -64,7 +69,7 @@ def _note_unregularized(axes: Axes, none: pd.DataFrame) -> None:
     if len(none):
         axes.axhline(none["p_correct"].iloc[0], color="black", linewidth=0.8, dashes=(1, 1.5), zorder=1)
         axes.annotate(
-            "no regularizer", (1, none["p_correct"].iloc[0]), xycoords=("axes fraction", "data"),
+            method_label("none"), (1, none["p_correct"].iloc[0]), xycoords=("axes fraction", "data"),
             xytext=(0, 2), textcoords="offset points", ha="right", fontsize=6,
         )  # fmt: skip
 
@@ -100,7 +105,7 @@ def _legend(final: pd.DataFrame) -> list[Line2D]:
     return [*handles, Line2D([], [], color="#555555", linewidth=0.9, dashes=(4, 2), label=r"exact ($G \to \infty$)")]
 
 
-def draw_recovery(recovery: pd.DataFrame, method: str = "cokl") -> Figure:
+def draw_recovery(recovery: pd.DataFrame, method: str = "cokl") -> Picture:
     """Measured against predicted pressure on log Z of one method: a point per cluster, step, seed and coefficient.
 
     A panel per kind of reference group and mu, and another for off-policy rollouts with the rollout policy's gate. The
@@ -130,6 +135,15 @@ def draw_recovery(recovery: pd.DataFrame, method: str = "cokl") -> Figure:
         panel_letters(*panels[: len(panels_of)])
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), markerscale=3)
+        slopes = slope_table(shown, ["groups", "epochs"]).to_dict("records")
+        said = "; ".join(
+            f"{row['groups']} groups, mu = {row['epochs']}: {with_spread(row['slope'], row['slope_interval'], 3)}"
+            for row in slopes
+        )
+        figure.caption = (
+            f"Pressure on log Z that finite groups add, measured cluster by cluster against Appendix B's prediction "
+            f"({method_label(str(shown['method'].iloc[0]))}). Slope of measured on predicted, {said}."
+        )
     return figure
 
 

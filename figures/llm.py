@@ -7,21 +7,22 @@ from typing import Any
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from figures.style import RC, TEXT_WIDTH, method_style, new_figure, panel_letters
+from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure, panel_letters
 from llm_bridge.experiment.config import BASE
 from llm_bridge.report.normalize import with_averages
 from llm_bridge.report.result_tables import main_scores, sweep
 from llm_bridge.report.results import GRPO, Results
 from llm_bridge.report.tables import method_label
 
+MODELS = {"tiny": "tiny, a Qwen3-architecture model: arithmetic, then chat"}
+"""What a model is, where its name does not say so."""
 _PANEL_HEIGHT = 2.1
 _LEGEND_HEIGHT = 0.6
 _ANCHOR_DASHES = {BASE: (1, 2), GRPO: (6, 2)}
 
 
-def draw(results: Results) -> dict[str, Figure]:
+def draw(results: Results) -> dict[str, Picture]:
     """Every figure that the results have rows for, by name."""
     figures = {}
     if len(main_dynamics(results)):
@@ -38,7 +39,7 @@ def main_dynamics(results: Results) -> pd.DataFrame:
     return results.dynamics.merge(main, on=list(main.columns))
 
 
-def draw_dynamics(results: Results) -> Figure:
+def draw_dynamics(results: Results) -> Picture:
     """A row per model: math accuracy, chat reward and their mean over the steps of the chat stage (E.6)."""
     rows = main_dynamics(results)
     rows = rows.assign(mean=(rows["math_val"] + rows["chat_val"]) / 2)
@@ -52,10 +53,15 @@ def draw_dynamics(results: Results) -> Figure:
                 axes.set_xlabel("Chat-stage step")
                 axes.set_xlim(left=0)
         _legend(figure)
+        last = rows[rows["step"] == rows.groupby(["model", "method"])["step"].transform("max")]
+        figure.caption = (
+            f"Validation during the chat stage ({', '.join(map(str, rows['model'].unique()))}). MATH-Val at the end: "
+            f"{_listed(last, 'math_val')}. Chat-Val: {_listed(last, 'chat_val')}."
+        )
     return figure
 
 
-def draw_sweep(results: Results, parameter: str) -> Figure:
+def draw_sweep(results: Results, parameter: str) -> Picture:
     """A row per model: raw Math Avg., Chat-Val and Overall against "beta" or "kl_prompts", a line per method.
 
     Horizontal lines at the anchors give the scale: what there is to retain and to learn.
@@ -79,10 +85,23 @@ def draw_sweep(results: Results, parameter: str) -> Figure:
                 axes.minorticks_off()
                 axes.set_xlabel(r"Coefficient $\beta$" if parameter == "beta" else "Prompts in the KL batch")
         _legend(figure)
+        best = rows.loc[rows.groupby(["model", "method"], sort=False)["overall"].idxmax()]
+        said = ", ".join(
+            f"{method_label(str(method))} at {value:g}"
+            for method, value in zip(best["method"], best[parameter], strict=True)
+        )
+        over = "the coefficient" if parameter == "beta" else "the prompts in the KL batch"
+        figure.caption = f"Scores against {over}; lines without markers are the anchors. Best Overall: {said}."
     return figure
 
 
-def _grid(rows: pd.DataFrame, columns: int) -> tuple[Figure, list[list[Axes]]]:
+def _listed(rows: pd.DataFrame, column: str) -> str:
+    """ "CoKL 64.2, Reverse KL 70.4", the best first."""
+    ordered = rows.sort_values(column, ascending=False)
+    return ", ".join(f"{method_label(str(m))} {v:.1f}" for m, v in zip(ordered["method"], ordered[column], strict=True))
+
+
+def _grid(rows: pd.DataFrame, columns: int) -> tuple[Picture, list[list[Axes]]]:
     """A row of axes for each model, named in the middle where there are several."""
     models = list(rows["model"].unique())
     figure, flat = new_figure(
@@ -91,7 +110,7 @@ def _grid(rows: pd.DataFrame, columns: int) -> tuple[Figure, list[list[Axes]]]:
     panels = [flat[start : start + columns] for start in range(0, len(flat), columns)]
     panel_letters(*flat)
     for model, axes_row in zip(models, panels, strict=True):
-        axes_row[columns // 2].set_title(model)
+        axes_row[columns // 2].set_title(MODELS.get(str(model), str(model)))
     return figure, panels
 
 
@@ -103,7 +122,7 @@ def _curves(axes: Axes, rows: pd.DataFrame, x: str, y: str) -> None:
         axes.plot(ordered[x], ordered[y], label=label, markevery=every, **method_style(str(method)).line())
 
 
-def _legend(figure: Figure) -> None:
+def _legend(figure: Picture) -> None:
     entries: dict[str, Any] = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()

@@ -11,26 +11,25 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm, to_rgb
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from bandit.phase.config import KNOBS, Diagram
 from bandit.phase.score import UNDECIDED, explain
 from bandit.shift.score import label
 from cokl.support.statistics import with_spread
-from figures.style import RC, TEXT_WIDTH, method_style, new_figure
+from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure
 
 _UNDEFINED = "#e6e6e6"
 
 
-def draw(diagram: Diagram, cells: pd.DataFrame) -> Figure:
+def draw(diagram: Diagram, cells: pd.DataFrame) -> Picture:
     """`cells` is what `bandit.phase.score.run` returns for this diagram."""
     with mpl.rc_context({**RC, "hatch.linewidth": 0.5}):
         figure, (winners, leads, reason) = new_figure(
             TEXT_WIDTH, 3.1, ncols=3, gridspec_kw={"width_ratios": [1, 1.15, 0.95]}
         )
         _map(winners, diagram, cells, "lead", [_winner_color(cell) for cell in cells.to_dict("records")])
-        winners.set_title("Winner, its lead over the next")
+        winners.set_title("Best on the selection seeds")
         won = [method for method in cells["winner"].unique() if method]
         handles = [
             Patch(facecolor=_light(method_style(m).color), edgecolor="black", lw=0.5, label=label(m)) for m in won
@@ -54,6 +53,13 @@ def draw(diagram: Diagram, cells: pd.DataFrame) -> Figure:
                 panel.text(0.5, 0.5, "no cell has a lead", ha="center", va="center", transform=panel.transAxes)
         leads.set_title("CoKL's lead over the best other")
         _letters(winners, leads, reason)
+        counts = cells.loc[cells["winner"] != "", "winner"].value_counts()
+        tally = ", ".join(f"{label(str(method))} {count}" for method, count in counts.items())
+        figure.caption = (
+            f"Who wins Overall over {KNOBS[diagram.x].label} and {KNOBS[diagram.y].label} "
+            f"({diagram.experiment.mode}), {len(cells)} cells: {tally or 'none decided'}. CoKL's lead over the best "
+            f"other method, and the share of GRPO's drift that lies within the correct answers."
+        )
     return figure
 
 

@@ -1,7 +1,7 @@
 """The task-shift lab's figures: trade-off, beta, KL batch, training dynamics, and the decomposition of forgetting.
 
 Where methods would crowd one panel each has its own, with the others in grey behind it or on the same axes. Points are
-means over the reported seeds, bars and bands 95% t-intervals.
+means over the reported seeds, bars and bands 95% t-intervals; where seeds are few, thin lines are single seeds.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from bandit.shift.report import DRIFTS, tables
-from bandit.shift.score import ANCHORS, label
-from figures.style import RC, TEXT_WIDTH, method_style, new_figure
+from bandit.shift.report import DRIFTS, each_seed, tables
+from bandit.shift.score import ANCHORS, diverged_note, label
+from cokl.support.statistics import with_spread
+from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged
 
 _COLUMNS = 5
 _GREY = "#c9c9c9"
@@ -31,22 +31,27 @@ _DRIFT_LOOKS: dict[str, tuple[str, Any]] = {
 _LINES: Any = ({"linestyle": "-", "markerfacecolor": None}, {"linestyle": "--", "markerfacecolor": "white"})
 
 
-def draw_all(table: pd.DataFrame) -> dict[str, Figure]:
+def draw_all(table: pd.DataFrame) -> dict[str, Picture]:
     """Every figure of a shift table by name; those with a panel per method once for each mode."""
     made = tables(table)
+    few = table.loc[table["role"] == "report", "seed"].nunique() < SEED_LINES
+    seeds = each_seed(table) if few else {}
     figures = {}
     for mode in table["mode"].unique():
         of_mode = {name: frame[frame["mode"] == mode] for name, frame in made.items()}
+        of_seeds = {name: frame[frame["mode"] == mode] for name, frame in seeds.items()}
         figures[f"shift_tradeoff_{mode}"] = draw_tradeoff(of_mode["beta_search"])
-        figures[f"shift_beta_{mode}"] = draw_beta(of_mode["beta_search"])
-        figures[f"shift_dynamics_{mode}"] = draw_dynamics(of_mode["dynamics"])
+        figures[f"shift_beta_{mode}"] = draw_beta(of_mode["beta_search"], of_seeds.get("beta_search"))
+        figures[f"shift_dynamics_{mode}"] = draw_dynamics(of_mode["dynamics"], of_seeds.get("dynamics"))
         figures[f"shift_decomposition_{mode}"] = draw_decomposition(of_mode["decomposition"], of_mode["dynamics"])
     if len(made["kl_batch"]):
         figures["shift_kl_batch"] = draw_kl_batch(made["kl_batch"])
+    for figure in figures.values():
+        note_diverged(figure, diverged_note(table))
     return figures
 
 
-def draw_tradeoff(search: pd.DataFrame) -> Figure:
+def draw_tradeoff(search: pd.DataFrame) -> Picture:
     """Retention against adaptation over beta, a panel per method; a star marks the coefficient chosen as best."""
     search = search[search["role"] == "report"]
     with mpl.rc_context(RC):
@@ -78,17 +83,25 @@ def draw_tradeoff(search: pd.DataFrame) -> Figure:
             Line2D([], [], linestyle="none", marker="+", color="black", label="Base (0, 100), GRPO w/o KL (100, 0)"),
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
+        best = search[search["best"] & ~search["method"].isin(ANCHORS)]
+        order = best.sort_values("overall", ascending=False)
+        figure.caption = (
+            f"Retention against adaptation over β ({_modes(search)}), a panel per method. Overall at the chosen "
+            f"coefficients: {_listed(order, 'overall', 1)}."
+        )
     return figure
 
 
-def draw_beta(search: pd.DataFrame) -> Figure:
-    """Retention and adaptation against beta, a panel per method."""
+def draw_beta(search: pd.DataFrame, seeds: pd.DataFrame | None = None) -> Picture:
+    """Retention and adaptation against beta, a panel per method; `seeds` are rows of single seeds, drawn for bands."""
     search = search[search["role"] == "report"]
     with mpl.rc_context(RC):
         figure, panels = _panel_per_method(search)
         for method, axes in panels.items():
             points = search[search["method"] == method]
-            _two_curves(axes, points, "beta", ("retention", "adaptation"), method_style(method).color)
+            _two_curves(
+                axes, points, "beta", ("retention", "adaptation"), method_style(method).color, _of(seeds, method)
+            )
             chosen = points[points["best"]]
             axes.plot(chosen["beta"], chosen["overall"], **_BEST)
             axes.set_xscale("log")
@@ -96,11 +109,19 @@ def draw_beta(search: pd.DataFrame) -> Figure:
         _label_outer(list(panels.values()), r"$\beta$", "Normalized score")
         best = Line2D([], [], label=r"Overall at the best $\beta$ (selection seeds)", **_BEST)
         figure.legend(handles=[*_two_handles("retention", "adaptation"), best], loc="outside lower center", ncols=3)
+        betas = sorted(search.loc[~search["method"].isin(ANCHORS), "beta"].unique())
+        figure.caption = (
+            f"Retention and adaptation against the coefficient ({_modes(search)}), {len(betas)} values from "
+            f"{betas[0]:g} to {betas[-1]:g}; the star is Overall at the one chosen on the selection seeds."
+        )
     return figure
 
 
-def draw_dynamics(dynamics: pd.DataFrame) -> Figure:
-    """Correctness on both tasks during training at the best coefficients, a panel per method, GRPO in grey behind."""
+def draw_dynamics(dynamics: pd.DataFrame, seeds: pd.DataFrame | None = None) -> Picture:
+    """Correctness on both tasks during training at the best coefficients, a panel per method, GRPO in grey behind.
+
+    seeds: rows of single seeds, drawn instead of bands.
+    """
     with mpl.rc_context(RC):
         figure, panels = _panel_per_method(dynamics)
         grpo = dynamics[dynamics["method"] == "none"]
@@ -108,17 +129,23 @@ def draw_dynamics(dynamics: pd.DataFrame) -> Figure:
             for column, line in zip(_TASKS, _LINES, strict=True):
                 axes.plot(grpo["step"], grpo[column], color=_GREY, linestyle=line["linestyle"], zorder=1)
             points = dynamics[dynamics["method"] == method]
-            _two_curves(axes, points, "step", _TASKS, method_style(method).color, markers=False)
+            color = method_style(method).color
+            _two_curves(axes, points, "step", _TASKS, color, _of(seeds, method), markers=False)
             beta = points["beta"].iloc[0]
             axes.text(0.97, 0.05, rf"$\beta={beta:g}$", transform=axes.transAxes, ha="right", fontsize=7)
             axes.set_ylim(0, 1)
         _label_outer(list(panels.values()), "Step after the shift", "Correctness")
         grey = Line2D([], [], color=_GREY, label="GRPO w/o KL")
         figure.legend(handles=[*_two_handles("prior task", "new task"), grey], loc="outside lower center", ncols=3)
+        last = dynamics[dynamics["step"] == dynamics["step"].max()].sort_values("prior_correct", ascending=False)
+        figure.caption = (
+            f"Correctness on both tasks after the shift ({_modes(dynamics)}), each method at its best coefficient. "
+            f"Prior task at step {last['step'].max()}: {_listed(last, 'prior_correct', 2)}."
+        )
     return figure
 
 
-def draw_decomposition(decomposition: pd.DataFrame, dynamics: pd.DataFrame) -> Figure:
+def draw_decomposition(decomposition: pd.DataFrame, dynamics: pd.DataFrame) -> Picture:
     """The three drifts of Eq. 7 at the end, for every method at its best coefficient, and over training for some."""
     ends = decomposition[decomposition["setting"] == "best"]
     followed = [method for method in ("none", "correct_forward_kl", "cokl") if method in set(dynamics["method"])]
@@ -152,10 +179,14 @@ def draw_decomposition(decomposition: pd.DataFrame, dynamics: pd.DataFrame) -> F
             panel.set_ylim(bottom=0)
         looks = [Patch(edgecolor="black", linewidth=0.5, label=name, **look) for name, look in _DRIFT_LOOKS.values()]
         figure.legend(handles=looks, loc="outside lower center", ncols=3)
+        figure.caption = (
+            f"What forgetting is made of (Eq. 7, {_modes(ends)}), in nats of drift on the prior task at each method's "
+            f"best coefficient, and over training. Together: {_listed(ends.sort_values('drift'), 'drift', 2)}."
+        )
     return figure
 
 
-def draw_kl_batch(batches: pd.DataFrame) -> Figure:
+def draw_kl_batch(batches: pd.DataFrame) -> Picture:
     """Retention and adaptation against prompts per update, a row per mode; each method at one coefficient."""
     modes = list(batches["mode"].unique())
     with mpl.rc_context(RC):
@@ -178,14 +209,29 @@ def draw_kl_batch(batches: pd.DataFrame) -> Figure:
         for panel in axes[-2:]:
             panel.set_xlabel("KL prompts per update")
         figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=4)
+        figure.caption = (
+            f"Retention and adaptation against the prompts in the KL batch, {sizes[0]:g} to {sizes[-1]:g} "
+            f"({_modes(batches)}); bars are 95% t-intervals."
+        )
     return figure
+
+
+def _modes(rows: pd.DataFrame) -> str:
+    """ "exact", "sampled", or both."""
+    return " and ".join(map(str, rows["mode"].unique()))
+
+
+def _listed(rows: pd.DataFrame, column: str, digits: int) -> str:
+    """ "CoKL 41.2 ± 3.0, Reverse KL 12.0 ± 1.1"."""
+    pairs = zip(rows["method"], rows[column], rows[f"{column}_half_width"], strict=True)
+    return ", ".join(f"{label(method)} {with_spread(mean, half_width, digits)}" for method, mean, half_width in pairs)
 
 
 _BEST: Any = {"linestyle": "none", "marker": "*", "markersize": 8, "color": "black", "mfc": "white", "zorder": 6}
 _TASKS = ("prior_correct", "new_correct")
 
 
-def _panel_per_method(rows: pd.DataFrame) -> tuple[Figure, dict[str, Axes]]:
+def _panel_per_method(rows: pd.DataFrame) -> tuple[Picture, dict[str, Axes]]:
     """A figure with a titled panel per regularized method of `rows`, on common axes."""
     methods = [method for method in rows["method"].unique() if method not in ANCHORS]
     columns = min(_COLUMNS, len(methods))
@@ -200,16 +246,30 @@ def _panel_per_method(rows: pd.DataFrame) -> tuple[Figure, dict[str, Axes]]:
 
 
 def _two_curves(
-    axes: Axes, points: pd.DataFrame, x: str, columns: tuple[str, str], color: str, markers: bool = True
+    axes: Axes,
+    points: pd.DataFrame,
+    x: str,
+    columns: tuple[str, str],
+    color: str,
+    seeds: pd.DataFrame | None,
+    markers: bool = True,
 ) -> None:
-    """The first column solid and filled, the second dashed and open, with their intervals as bands."""
+    """The first column solid and filled, the second dashed and open, with their intervals as bands or their seeds."""
     for column, line in zip(columns, _LINES, strict=True):
         look = {**line, "markerfacecolor": line["markerfacecolor"] or color, "marker": "o" if markers else ""}
         axes.plot(points[x], points[column], color=color, **look)
+        if seeds is not None:
+            for _, run in seeds.groupby("seed"):
+                axes.plot(run[x], run[column], color=color, linestyle=line["linestyle"], linewidth=0.5, alpha=0.6)
+            continue
         half_width = np.asarray(_finite(points[f"{column}_half_width"]))
         axes.fill_between(
             points[x], points[column] - half_width, points[column] + half_width, color=color, alpha=0.15, lw=0
         )
+
+
+def _of(seeds: pd.DataFrame | None, method: str) -> pd.DataFrame | None:
+    return None if seeds is None else seeds[seeds["method"] == method]
 
 
 def _two_handles(first: str, second: str) -> list[Line2D]:

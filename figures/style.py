@@ -6,6 +6,8 @@ Colours are Okabe and Ito's colour-blind safe palette; markers and dashes tell t
 from __future__ import annotations
 
 import io
+import json
+import textwrap
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cokl.support.files import write_atomically
+from cokl.support.files import read_json, write_atomically, write_text
 
 TEXT_WIDTH = 7.0
 """Width of a two-column page's text, inches."""
@@ -91,9 +93,15 @@ def method_style(method: str) -> MethodStyle:
     return MethodStyle(_SPARE_COLORS[position], _SPARE_MARKERS[position], (3, 1, 1, 1))
 
 
-def new_figure(width: float, height: float, **subplots) -> tuple[Figure, list[Axes]]:
+class Picture(Figure):
+    """A figure with the words that stand under it; it is not pyplot's, which would keep every figure open."""
+
+    caption: str = ""
+
+
+def new_figure(width: float, height: float, **subplots) -> tuple[Picture, list[Axes]]:
     """A figure of the given size in inches, and its axes as a flat list. Draw inside `with mpl.rc_context(RC)`."""
-    figure = Figure(figsize=(width, height))  # not pyplot's, which would keep every figure open
+    figure = Picture(figsize=(width, height))
     return figure, list(figure.subplots(squeeze=False, **subplots).flat)
 
 
@@ -101,6 +109,12 @@ def panel_letters(*panels: Axes) -> None:
     """Mark the panels (a), (b), ... above their upper left corners."""
     for letter, axes in zip("abcdefgh", panels, strict=False):
         axes.set_title(f"({letter})", loc="left", fontweight="bold")
+
+
+def note_diverged(figure: Figure, note: str) -> None:
+    """Say above the panels which runs diverged and are left out; nothing for an empty note."""
+    if note:
+        figure.suptitle("\n".join(textwrap.wrap(note, 130)), fontsize=6)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -114,8 +128,24 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     return paths
 
 
-def save_all(figures: dict[str, Figure], folder: Path) -> None:
-    """Save each figure under its name and say where it is."""
+def save_all(figures: dict[str, Picture], folder: Path) -> None:
+    """Save each figure under its name, its caption in FOLDER/captions.json, and say where they are."""
     for name, figure in figures.items():
-        for path in save(figure, folder, name):
-            print(path)
+        save(figure, folder, name)
+    if figures:
+        captions = read_captions(folder) | {name: figure.caption for name, figure in figures.items()}
+        write_text(json.dumps(captions, indent=1, sort_keys=True, ensure_ascii=False) + "\n", folder / CAPTIONS)
+        print(f"figures, as PDF and PNG, with their captions: {folder}")
+
+
+CAPTIONS = "captions.json"
+
+
+def read_captions(folder: Path) -> dict[str, str]:
+    """What stands under the pictures of a folder, by their names. Raises InputError if the file is damaged."""
+    captions: dict[str, str] = read_json(folder / CAPTIONS, dict) if (folder / CAPTIONS).exists() else {}
+    return captions
+
+
+SEED_LINES = 4
+"""With fewer seeds than this a figure draws each seed's line, since a band over so few says next to nothing."""

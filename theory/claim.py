@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import mpmath
 
 from theory.formulas import Formulas
 from theory.provers.intervals import Proof
 
 BEYOND = "beyond the paper"
+WORKING_DIGITS = 50 + 70  # of mpmath in every check: 50, and what 1 - Z may lose where Z is within 1e-70 of 1
 
 
 @dataclass(frozen=True)
@@ -69,12 +73,13 @@ _claims: dict[str, Claim] = {}
 
 
 def claim(name: str, statement: str, source: str) -> Callable:
-    """Decorator: register a check as a claim. Raises ValueError for a name that is taken."""
+    """Decorator: register a check as a claim, to be run with WORKING_DIGITS. Raises ValueError for a name that is
+    taken."""
 
     def register(check: Callable[[Formulas, Effort], list[Evidence]]) -> Callable[[Formulas, Effort], list[Evidence]]:
         if name in _claims:
             raise ValueError(f"name: there is already a claim called {name!r}")
-        _claims[name] = Claim(name, statement, source, check)
+        _claims[name] = Claim(name, statement, source, mpmath.workdps(WORKING_DIGITS)(check))
         return check
 
     return register
@@ -86,9 +91,18 @@ def registered_claims() -> dict[str, Claim]:
 
 
 def proved(domain: str, proofs: dict[str, Proof]) -> Evidence:
-    """Evidence from interval proofs, all of which must hold; a refuted one counts as infinitely wrong."""
-    boxes = sum(proof.boxes for proof in proofs.values())
-    undecided = sum(proof.undecided for proof in proofs.values())
-    refuted = [name for name, proof in proofs.items() if proof.refuted]
-    detail = f"{boxes} boxes, {undecided} undecided" + (f"; refuted: {', '.join(refuted)}" if refuted else "")
-    return Evidence("interval proof", domain, math.inf if refuted else undecided, 0, detail)
+    """Evidence from interval proofs, all of which must hold; a refuted one counts as infinitely wrong.
+
+    Raises ValueError without any proof.
+    """
+    if not proofs:
+        raise ValueError("proofs: expected at least one, an empty list proves nothing")
+    refused = [f"{name}: {proof.refusal}" for name, proof in proofs.items() if not proof.holds]
+    error = math.inf if any(proof.refuted for proof in proofs.values()) else sum(p.undecided for p in proofs.values())
+    detail = "; ".join([f"{sum(proof.boxes for proof in proofs.values())} boxes", *refused])
+    return Evidence("interval proof", domain, error, 0, detail)
+
+
+def largest(*errors: Any) -> Any:
+    """The largest error, NaN if one of them is: unlike `max`, which may drop a NaN."""
+    return next((error for error in errors if not error <= math.inf), None) or max(errors)

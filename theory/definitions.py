@@ -1,4 +1,7 @@
-"""Policies and regularizers at 50 digits, written straight from their definitions and sharing no code with `cokl`."""
+"""Policies and regularizers at 50 digits, written straight from their definitions and sharing no code with `cokl`.
+
+They are computed at mpmath's working precision, which a claim's check sets (`theory.claim.WORKING_DIGITS`).
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,10 @@ from typing import Any
 import mpmath
 import numpy as np
 import torch
-from mpmath import mp, mpf
+from mpmath import mpf
 
 from cokl.policy import CorrectSet, Policy
 from cokl.support.errors import InputError
-
-DIGITS = 50
-mp.dps = DIGITS + 70  # what 1 - Z may lose where Z is within 1e-70 of 1
 
 
 @dataclass(frozen=True)

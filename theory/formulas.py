@@ -170,6 +170,16 @@ def below_reference_threshold(num, q: Scalar, fraction: Scalar) -> Scalar:
     return 1 / (num.log(q / (1 - q)) - num.log(fraction / (1 - fraction)))
 
 
+def pearson_gap_threshold(num, q: Scalar) -> Scalar:
+    """The coefficient up to which Pearson's chi^2 has no gap (beyond the paper)."""
+    return q / 2
+
+
+def total_variation_gap_threshold(num, q: Scalar) -> Scalar:
+    """The coefficient at which total variation's Z* falls from 1 to q (beyond the paper)."""
+    return 1
+
+
 def recovery_closed_form(num, z: Scalar, size: int) -> Scalar:
     """R_G(Z) = -log Z - sum_{m=1}^G (1 - Z)^m / m (Appendix B)."""
     return -num.log(z) - sum((1 - z) ** m / m for m in range(1, size + 1))
@@ -246,6 +256,8 @@ class Formulas:
     restricted_reverse_kl_optimum: Formula = restricted_reverse_kl_optimum
     restricted_reverse_kl_threshold: Formula = restricted_reverse_kl_threshold
     below_reference_threshold: Formula = below_reference_threshold
+    pearson_gap_threshold: Formula = pearson_gap_threshold
+    total_variation_gap_threshold: Formula = total_variation_gap_threshold
     recovery_closed_form: Formula = recovery_closed_form
     recovery_slope: Formula = recovery_slope
     recovery_lower: Formula = recovery_lower

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from theory.finite_group import expected_rollout_weights
 
@@ -43,3 +44,31 @@ def clipped_limit(current: np.ndarray, behavior: np.ndarray, epsilon_is: float) 
     """Total variation between pi+ and what clipped weights converge to as G -> inf: behavior * clipped ratio."""
     limit = behavior * (current / behavior).clip(1 - epsilon_is, 1 + epsilon_is)
     return float(np.abs(limit / limit.sum() - current / current.sum()).sum() / 2)
+
+
+CURRENT = np.array([0.16, 0.08, 0.04, 0.02])
+"""pi of four correct actions, of mass Z = 0.3."""
+CLIPPING = (None, 0.5, 0.2)
+SIZES = (1, 2, 4, 8, 16, 32)
+MISMATCH = 0.7
+MISMATCHES = np.linspace(0, 1.5, 16)
+GROUP_SIZE = 8
+_SEED = 63
+
+
+def bias_table() -> pd.DataFrame:
+    """The bias over G at a fixed mismatch, and over the mismatch at a fixed G, for each clipping range; Z_old = Z.
+
+    Columns: over ("size" or "mismatch"), epsilon_is (NaN for no clipping), size, mismatch (KL in nats), bias (total
+    variation), limit (what clipping leaves as G -> inf; NaN without clipping).
+    """
+    cases = [("size", size, MISMATCH) for size in SIZES]
+    cases += [("mismatch", GROUP_SIZE, mismatch) for mismatch in MISMATCHES]
+    rows = []
+    for epsilon in CLIPPING:
+        for over, size, mismatch in cases:
+            old = behavior_policy(CURRENT, mismatch, float(CURRENT.sum()), _SEED)
+            found = bias(CURRENT, old, size, epsilon)
+            limit = np.nan if epsilon is None else clipped_limit(CURRENT, old, epsilon)
+            rows.append((over, np.nan if epsilon is None else epsilon, size, found.kl, found.total, limit))
+    return pd.DataFrame(rows, columns=["over", "epsilon_is", "size", "mismatch", "bias", "limit"])

@@ -2,36 +2,50 @@
 
 Every regularizer that the toolkit registers reduces to one dimension: for fixed Z the conditionals have a known optimum
 (the reference's, or uniform for entropy), and what is left is a function of Z whose slope is written here from its
-definition. A root is certified by a sign change of the slope between two numbers that differ beyond the last digit,
-evaluated with interval arithmetic, and by the slope's strict monotonicity (Appendix D, and `theory.claims`).
+definition. `theory.formulas` says where its root is, without cancellation; interval arithmetic certifies it by a sign
+change of the slope between two numbers that round to the same printed digits, and by the slope's strict monotonicity
+(Appendix D, and `theory.claims`). The precision rises until it does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, DecimalException
+from fractions import Fraction
+from math import isqrt
+from typing import Any, NamedTuple
 
 import flint
-import mpmath
 import numpy as np
 import torch
-from mpmath import mp, mpf
 from scipy.optimize import minimize_scalar
 
 from cokl import regularizers
 from cokl.policy import CorrectSet, Policy
 from cokl.support.errors import InputError
+from theory import formulas
+from theory.formulas import Formula
 from theory.provers.arithmetic import Interval, Intervals
 
-Slope = Callable[[Any, Any, Any, Any, Any], Any]
+LARGEST_EXPONENT = 10_000  # q, beta and correct_fraction are between 1e-10000 and 1e10000
+
+
+class Point(NamedTuple):
+    """A correctness z beside y = 1 - z and the excess z - q."""
+
+    z: Any
+    y: Any
+    excess: Any
 
 
 @dataclass(frozen=True)
 class Root:
-    """An interior optimum: slope(num, z, y, q, beta) with y = 1 - z, strictly decreasing in z, and a starting guess."""
+    """An interior optimum: slope(num, point, q, p, beta), strictly decreasing in z, and its root's z - q and 1 - z."""
 
-    slope: Slope
+    slope: Callable[..., Any]
+    excess: Formula
+    gap: Formula
     why: str
 
 
@@ -43,26 +57,35 @@ class Boundary:
     why: str
 
 
-def _forward_slope(num, z, y, q, beta):
-    return 1 - beta * (z - q) / (z * y)
+def _forward_slope(num, at: Point, q, p, beta):
+    return 1 - beta * at.excess / (at.z * at.y)
 
 
-def _reverse_slope(num, z, y, q, beta):
-    return 1 - beta * (num.log(z / y) - num.log(q / (1 - q)))
+def _reverse_slope(num, at: Point, q, p, beta):
+    return 1 - beta * (num.log(at.z / at.y) - num.log(q / p))
 
 
-def _jensen_shannon_slope(num, z, y, q, beta):
-    return 1 - beta * (num.log(2 * z / (z + q)) - num.log(2 * y / (y + 1 - q))) / 2
+def _jensen_shannon_slope(num, at: Point, q, p, beta):
+    return 1 - beta * (num.log(2 * at.z / (at.z + q)) - num.log(2 * at.y / (at.y + p))) / 2
 
 
 _REPLAY = "J = Z - beta KL(ref+ || pi+) + beta log Z <= 1 with equality only at Z = 1, pi+ = ref+"
+_CONCAVE = "strictly concave in Z at the reference's conditionals"
 PROBLEMS: dict[str, Root | Boundary] = {
-    "forward_kl": Root(_forward_slope, "Theorem 2: strictly concave in Z at the reference's conditionals"),
-    "reverse_kl": Root(_reverse_slope, "Theorem 2: strictly concave in Z at the reference's conditionals"),
+    "forward_kl": Root(_forward_slope, formulas.forward_kl_excess, formulas.forward_kl_gap, f"Theorem 2: {_CONCAVE}"),
+    "reverse_kl": Root(_reverse_slope, formulas.reverse_kl_excess, formulas.reverse_kl_gap, f"Theorem 2: {_CONCAVE}"),
     "jensen_shannon": Root(
-        _jensen_shannon_slope, "f-divergence: strictly concave in Z at the reference's conditionals"
+        _jensen_shannon_slope,
+        formulas.jensen_shannon_excess,
+        formulas.jensen_shannon_gap,
+        f"f-divergence: {_CONCAVE}",
     ),
-    "entropy": Root(_reverse_slope, "reverse KL to the uniform policy, whose correctness takes the place of q"),
+    "entropy": Root(
+        _reverse_slope,
+        formulas.reverse_kl_excess,
+        formulas.reverse_kl_gap,
+        "reverse KL to the uniform policy, whose correctness takes the place of q",
+    ),
     "cokl": Boundary(1, "Theorem 1: J <= Z <= 1 with equality only at Z = 1, pi+ = ref+"),
     "correct_forward_kl": Boundary(1, _REPLAY),
     "cokl_without_term2": Boundary(1, _REPLAY + ", up to the entropy of ref+"),
@@ -73,9 +96,10 @@ PROBLEMS: dict[str, Root | Boundary] = {
 
 @dataclass(frozen=True)
 class PopulationOptimum:
-    """What `cokl theory optimum` reports. Numbers are decimal strings with the requested number of digits.
+    """What `cokl theory optimum` reports. Numbers are decimal strings, rounded to the requested number of digits.
 
-    mass: Z*. gap: 1 - Z*. above_reference: Z* - q. certified: False where nothing but a search supports the figure.
+    mass: Z*. gap: 1 - Z*. above_reference: Z* - q. certified: every digit of these three is right; False where nothing
+    but a search supports them.
     """
 
     method: str
@@ -96,94 +120,169 @@ def population_optimum(
 ) -> PopulationOptimum:
     """Z* of a registered regularizer. q, beta and correct_fraction may be decimal strings, which are taken exactly.
 
-    Raises InputError for an unknown method, q or correct_fraction outside (0, 1), beta <= 0, digits outside [1, 1000],
-    and for entropy without a correct_fraction.
+    Raises InputError for an unknown method, q or correct_fraction outside (0, 1), beta <= 0, a number that is not
+    between 1e-10000 and 1e10000, digits outside [1, 1000], and for entropy without a correct_fraction.
     """
     regularizer = regularizers.get(method)
     if not 1 <= digits <= 1000:
         raise InputError(f"digits: expected between 1 and 1000, got {digits}")
-    exact_q, exact_beta = _number("q", q, 0, 1), _number("beta", beta, 0, None)
-    fraction = None if correct_fraction is None else _number("correct_fraction", correct_fraction, 0, 1)
+    exact_q, exact_beta = _number("q", q, 1), _number("beta", beta, None)
+    fraction = None if correct_fraction is None else _number("correct_fraction", correct_fraction, 1)
     problem = PROBLEMS.get(method)
+
+    def report(numbers: tuple[str, str, str], certified: bool, why: str) -> PopulationOptimum:
+        return PopulationOptimum(method, _rounded(exact_q, 15), _rounded(exact_beta, 15), *numbers, certified, why)
+
     if problem is None:
-        return _searched(regularizer, exact_q, exact_beta, digits)
+        mass = Fraction(_searched(regularizer, exact_q, exact_beta))
+        return report(
+            _exact(mass, exact_q, min(digits, 8)),
+            False,
+            "a search over Z at the reference's conditionals; no closed form is registered in theory.optima",
+        )
     if isinstance(problem, Boundary):
-        with mp.workdps(digits + 10):
-            mass = mpf(problem.mass)
-            return _report(method, exact_q, exact_beta, mass, 1 - mass, digits, problem.mass == 1, problem.why)
-    if method == "entropy" and fraction is None:
-        raise InputError("correct_fraction: the entropy optimum needs correct actions over all actions, in (0, 1)")
-    anchor = exact_q if fraction is None or method != "entropy" else fraction
-    low, high = _bracket(problem.slope, anchor, exact_beta, digits)
+        return report(_exact(Fraction(problem.mass), exact_q, digits), problem.mass == 1, problem.why)
+    anchor = exact_q
+    if method == "entropy":
+        if fraction is None:
+            raise InputError("correct_fraction: the entropy optimum needs correct actions over all actions, in (0, 1)")
+        anchor = fraction
+    rational = _rational_optimum(exact_q, exact_beta) if method == "forward_kl" else None
+    if rational is not None:
+        why = f"the slope vanishes at this rational number, in exact arithmetic; {problem.why}"
+        return report(_exact(rational, exact_q, digits), True, why)
+    numbers, bits = _certified_digits(problem, anchor, exact_beta, exact_q, digits)
     why = (
-        f"the slope changes sign from + to - within {mpmath.nstr(high - low, 2)} of logit Z* = {mpmath.nstr(low, 10)}, "
-        f"in interval arithmetic; {problem.why}"
+        "the slope changes sign from + to - between two numbers that round to these digits, in interval arithmetic of "
+        f"{bits} bits; {problem.why}"
     )
-    with mp.workdps(_working_digits(low, digits)):
-        mass, gap = 1 / (1 + mp.exp(-low)), 1 / (1 + mp.exp(low))
-        return _report(method, exact_q, exact_beta, mass, gap, digits, True, why)
+    return report(numbers, True, why)
 
 
-def _number(name: str, value: str | float, low: float, high: float | None) -> mpf:
-    """A finite number in (low, high) at full precision."""
-    wanted = f"in ({low:g}, {high:g})" if high is not None else f"> {low:g}"
+def _number(name: str, value: str | float, high: int | None) -> Fraction:
+    """The exact value of a finite number in (0, high)."""
+    wanted = f"in (0, {high})" if high is not None else "> 0"
     try:
-        with mp.workdps(1100):
-            number = mpf(value)
-    except (ValueError, TypeError) as error:
+        number = Decimal(value)
+    except (DecimalException, ValueError, TypeError) as error:
         raise InputError(f"{name}: expected a number {wanted}, got {value!r}") from error
-    if not mpmath.isfinite(number) or number <= low or (high is not None and number >= high):
+    if not number.is_finite() or number <= 0 or (high is not None and number >= high):
         raise InputError(f"{name}: expected a finite number {wanted}, got {value}")
-    return number
+    if abs(number.adjusted()) > LARGEST_EXPONENT:
+        raise InputError(f"{name}: expected a number from 1e-{LARGEST_EXPONENT} to 1e{LARGEST_EXPONENT}, got {value}")
+    return Fraction(number)
 
 
-def _working_digits(logit: mpf, digits: int) -> int:
-    """Enough digits to hold Z and 1 - Z to `digits` digits each, side by side."""
-    return digits + 15 + int(abs(logit) / 2.3)
+def _rational_optimum(q: Fraction, beta: Fraction) -> Fraction | None:
+    """Z*_FKL where it is rational, the root of z (1 - z) = beta (z - q): only then may a digit be a tie."""
+    discriminant = (1 - beta) ** 2 + 4 * beta * q
+    root = Fraction(isqrt(discriminant.numerator), isqrt(discriminant.denominator))
+    z = (1 - beta + root) / 2
+    return z if z * (1 - z) == beta * (z - q) else None
 
 
-def _bracket(slope: Slope, q: mpf, beta: mpf, digits: int) -> tuple[mpf, mpf]:
-    """A bracket of the optimum's logit, 10^-(digits + 3) wide, on which the slope's sign change is certified.
+def _certified_digits(
+    problem: Root, anchor: Fraction, beta: Fraction, q: Fraction, digits: int
+) -> tuple[tuple[str, str, str], int]:
+    """Z*, 1 - Z* and Z* - q for the root of the problem with reference correctness `anchor`, and the bits it took.
 
-    Raises ArithmeticError if interval arithmetic does not confirm the signs.
+    Raises ArithmeticError if the digits are not certified at a precision that must suffice.
     """
-    width = mpf(10) ** -(digits + 3)
-    bound = abs(mp.log(q / (1 - q))) + 2 / beta + 10  # the optimum of each method is less extreme than this
-    with mp.workdps(int(digits + 30 + bound / 2.3)):
-        width = mpf(10) ** -(digits + 3)
-        low, high = -bound, bound
-
-        def rising(logit: mpf) -> bool:
-            return slope(mp, 1 / (1 + mp.exp(-logit)), 1 / (1 + mp.exp(logit)), q, beta) > 0
-
-        while high - low > width:
-            middle = (low + high) / 2
-            low, high = (middle, high) if rising(middle) else (low, middle)
-        low, high = low - width, high + width
-        text = [mpmath.nstr(number, mp.dps) for number in (low, high, q, beta)]
-    precision = flint.ctx.prec
-    flint.ctx.prec = int(3.4 * (digits + 40 + bound / 2.3))
-    try:
-        low_ball, high_ball, q_ball, beta_ball = (Interval.of(flint.arb(number)) for number in text)
-        signs = []
-        for logit in (low_ball, high_ball):
-            z, y = 1 / (1 + Intervals.exp(-logit)), 1 / (1 + Intervals.exp(logit))
-            signs.append(slope(Intervals, z, y, q_ball, beta_ball))
-    finally:
-        flint.ctx.prec = precision
-    if not (signs[0] > 0 and signs[1] < 0):
-        raise ArithmeticError("the sign change of the slope could not be certified")
-    return low, high
+    bits = 64 + int(3.4 * digits)
+    sizes = [number.bit_length() for x in (anchor, beta, q) for number in (x.numerator, x.denominator)]
+    enough = 16 * (bits + sum(sizes))
+    while bits <= enough:
+        with flint.ctx.workprec(bits):
+            numbers = _digits_at(problem, anchor, beta, q, digits, bits // 2)
+        if numbers is not None:
+            return numbers, bits
+        bits *= 2
+    raise ArithmeticError(f"the sign change of the slope could not be certified with {bits // 2} bits")
 
 
-def _report(
-    method: str, q: mpf, beta: mpf, mass: mpf, gap: mpf, digits: int, certified: bool, why: str
-) -> PopulationOptimum:
-    shown = mpmath.nstr(mass, digits), mpmath.nstr(gap, digits), mpmath.nstr(mass - q, digits)
-    return PopulationOptimum(method, mpmath.nstr(q, 15), mpmath.nstr(beta, 15), *shown, certified, why)
+def _digits_at(
+    problem: Root, anchor: Fraction, beta: Fraction, q: Fraction, digits: int, margin: int
+) -> tuple[str, str, str] | None:
+    """The digits at the current precision, None if it does not certify them all.
+
+    The unknown is the smaller of Z* - anchor and 1 - Z*. Its enclosure, widened by a factor 1 +- 2^-margin, is the
+    bracket at whose ends the slope's signs are evaluated.
+    """
+    a, p, b = (_interval(x) for x in (anchor, 1 - anchor, beta))
+    excess, gap = problem.excess(Intervals, a, p, b), problem.gap(Intervals, a, p, b)
+    upwards = bool(2 * excess < p)
+    unknown = excess if upwards else gap
+    if not unknown > 0:
+        return None
+    factor = Interval.of(flint.arb(2) ** -margin)
+    bracket = Interval((unknown * (1 - factor)).low, (unknown * (1 + factor)).high)
+
+    def rising(end: flint.arb) -> Interval:
+        t = Interval(end, end)
+        at = Point(a + t, p - t, t) if upwards else Point(1 - t, t, p - t)
+        return problem.slope(Intervals, at, a, p, b)
+
+    left, right = (bracket.low, bracket.high) if upwards else (bracket.high, bracket.low)
+    if not (rising(left) > 0 and rising(right) < 0):
+        return None
+    found = (
+        (a + bracket, p - bracket, bracket + _interval(anchor - q))
+        if upwards
+        else (1 - bracket, bracket, _interval(1 - q) - bracket)
+    )
+    mass, rest, above = (_certified_decimal(value, digits) for value in found)
+    return None if mass is None or rest is None or above is None else (mass, rest, above)
 
 
-def _searched(regularizer: regularizers.Regularizer, q: mpf, beta: mpf, digits: int) -> PopulationOptimum:
+def _interval(number: Fraction) -> Interval:
+    return Interval.of(flint.arb(flint.fmpq(number.numerator, number.denominator)))
+
+
+def _certified_decimal(value: Interval, digits: int) -> str | None:
+    """The decimal to which every number of the interval rounds; None if there is none, or it is not certain."""
+    if value < 0:
+        opposite = _certified_decimal(-value, digits)
+        return None if opposite is None else f"-{opposite}"
+    if not value > 0:
+        return None
+    exponent = (value.low.log() / flint.arb(10).log()).lower().floor().unique_fmpz()  # one too small beside 10^n
+    if exponent is None:
+        return None
+    scaled = value * Interval.of(flint.arb(10) ** (digits - 1 - exponent))
+    rounded = {(end + flint.arb("0.5")).floor().unique_fmpz() for end in (scaled.low, scaled.high)}
+    integer = rounded.pop()
+    if rounded or integer is None or integer > flint.fmpz(10) ** digits:
+        return None
+    carried = integer == flint.fmpz(10) ** digits
+    return _written(str(integer // 10 if carried else integer), flint.fmpz(exponent + carried), digits)
+
+
+def _exact(mass: Fraction, q: Fraction, digits: int) -> tuple[str, str, str]:
+    return _rounded(mass, digits), _rounded(1 - mass, digits), _rounded(mass - q, digits)
+
+
+def _rounded(number: Fraction, digits: int) -> str:
+    """A rational number to `digits` digits, ties to even."""
+    context = Context(prec=digits, rounding=ROUND_HALF_EVEN, Emax=MAX_EMAX, Emin=MIN_EMIN)
+    decimal = context.divide(Decimal(abs(number.numerator)), Decimal(number.denominator))
+    if not decimal:
+        return "0.0"
+    text = _written("".join(map(str, decimal.as_tuple().digits)), flint.fmpz(decimal.adjusted()), digits)
+    return f"-{text}" if number < 0 else text
+
+
+def _written(significand: str, exponent: flint.fmpz, digits: int) -> str:
+    """d.ddd 10^exponent, without trailing zeros, as a fixed-point number where that is short."""
+    kept = significand.rstrip("0")
+    if 0 <= exponent < digits:
+        point = int(exponent) + 1
+        return f"{kept[:point].ljust(point, '0')}.{kept[point:] or '0'}"
+    if -5 < exponent < 0:
+        return f"0.{'0' * (-1 - int(exponent))}{kept}"
+    return f"{kept[0]}.{kept[1:] or '0'}e{'+' if exponent > 0 else ''}{exponent}"
+
+
+def _searched(regularizer: regularizers.Regularizer, q: Fraction, beta: Fraction) -> float:
     """The best Z of a regularizer that nobody analysed, along the reference's conditionals of a random reference.
 
     Nothing says that its optimum has those conditionals; the figure is for orientation.
@@ -191,7 +290,9 @@ def _searched(regularizer: regularizers.Regularizer, q: mpf, beta: mpf, digits: 
     rng = np.random.default_rng(0)
     correct = CorrectSet.from_mask(torch.arange(8) < 3)
     base = torch.from_numpy(rng.normal(size=8))
-    logit = float(mp.log(q / (1 - q)))
+    odds = q / (1 - q)
+    logit = float(flint.arb(flint.fmpq(odds.numerator, odds.denominator)).log())
+    coefficient = float(Decimal(beta.numerator) / Decimal(beta.denominator))
 
     def at(target: float) -> Policy:
         policy = Policy(base, correct)
@@ -200,13 +301,9 @@ def _searched(regularizer: regularizers.Regularizer, q: mpf, beta: mpf, digits: 
 
     def negative(target: float) -> float:
         policy = at(target)
-        return float(float(beta) * regularizer.value(policy, at(logit)) - policy.mass)
+        return float(coefficient * regularizer.value(policy, at(logit)) - policy.mass)
 
     starts = np.linspace(-40, 40, 81)
     best = min(starts, key=negative)
     found = minimize_scalar(negative, bounds=(best - 1, best + 1), method="bounded", options={"xatol": 1e-10})
-    mass = mpf(float(1 / (1 + np.exp(-found.x))))
-    why = (
-        "not certified: a search over Z at the reference's conditionals; no closed form is registered in theory.optima"
-    )
-    return _report(regularizer.name, q, beta, mass, 1 - mass, min(digits, 8), False, why)
+    return float(1 / (1 + np.exp(-found.x)))

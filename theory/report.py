@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import textwrap
 import time
 from collections.abc import Iterable, Iterator
@@ -12,9 +11,11 @@ from dataclasses import asdict, dataclass
 
 from theory.claim import Claim, Effort, Evidence
 from theory.formulas import Formulas
+from theory.machine_checked import METHOD
 
 COLUMNS = ("claim", "source", "method", "domain", "worst error or certified bound", "verdict")
-_SHARES = (0.22, 0.14, 0.12, 0.22, 0.2, 0.1)  # of the terminal's width
+WIDTH = 80
+"""Columns of a terminal."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def verdict(evidence: Evidence) -> str:
 def measured(evidence: Evidence) -> str:
     """The error beside what is accepted, with the details."""
     unit = f"{evidence.error:.2g} (accepted {evidence.accepted:.2g})"
-    if evidence.method == "interval proof" and evidence.holds:
+    if evidence.method in ("interval proof", METHOD) and evidence.holds:
         unit = "proved"
     return f"{unit}; {evidence.detail}" if evidence.detail else unit
 
@@ -73,20 +74,22 @@ def summary(results: list[Checked]) -> str:
     return f"{held} of {len(results)} claims hold ({pieces} pieces of evidence, {seconds:.0f} s)"
 
 
-def to_text(results: list[Checked]) -> str:
-    """The table wrapped to the terminal's width, with the summary."""
-    width = max(shutil.get_terminal_size((140, 40)).columns, 100)
-    widths = [max(int(share * width) - 2, 8) for share in _SHARES]
-    rule = "  ".join("-" * size for size in widths)
+def to_text(results: list[Checked], every_evidence: bool = False) -> str:
+    """A line per claim within 80 columns, under it the evidence of those that fail, or of all; the summary last."""
     lines = []
-    for cells in [COLUMNS, *(row for result in results for row in _rows(result))]:
-        if cells[0]:
-            lines.append(rule)
-        wrapped = [textwrap.wrap(cell, size) for cell, size in zip(cells, widths, strict=True)]
-        for depth in range(max(map(len, wrapped))):
-            parts = (cell[depth] if depth < len(cell) else "" for cell in wrapped)
-            lines.append("  ".join(part.ljust(size) for part, size in zip(parts, widths, strict=True)).rstrip())
-    return "\n".join([*lines, rule, summary(results)])
+    for result in results:
+        called = "holds" if result.holds else "FAILS"
+        lines.append(f"{called:7}{result.claim.name:42}{result.claim.source}"[:WIDTH].rstrip())
+        if every_evidence or not result.holds:
+            lines += _indented(result.claim.statement, 7)
+            for evidence in result.evidence:
+                said = f"{evidence.method}, {evidence.domain}: {measured(evidence)} ({verdict(evidence)})"
+                lines += _indented(said, 9)
+    return "\n".join([*lines, summary(results)])
+
+
+def _indented(text: str, columns: int) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=" " * columns, subsequent_indent=" " * columns)
 
 
 def to_markdown(results: list[Checked]) -> str:

@@ -31,7 +31,7 @@ def train_tabular(regularizer: Regularizer, reference: Policy, betas: Tensor, st
     """Policies (C, A) after `steps` of Adam on Z - beta D with its exact logit gradient, started at the reference.
 
     betas: (C,). Each context is a problem of its own: the objective is divided by max(1, beta), and the step decays to
-    zero on a cosine, so that an interior optimum is met to many digits.
+    zero on a cosine, so that an interior optimum is met to many digits. Raises ArithmeticError where it is not finite.
     """
     logits = reference.logits.clone()
     scale = 1 / betas.clamp_min(1)[:, None]
@@ -39,6 +39,8 @@ def train_tabular(regularizer: Regularizer, reference: Policy, betas: Tensor, st
     for step in range(1, steps + 1):
         policy = Policy(logits, reference.correct)
         ascent = policy.mass_logit_gradient() - betas[:, None] * regularizer.logit_gradient(policy, reference)
+        if not ascent.isfinite().all():
+            raise ArithmeticError(f"the ascent on {regularizer.name} is not finite in step {step} of {steps}")
         first = 0.9 * first + 0.1 * scale * ascent
         second = 0.99 * second + 0.01 * (scale * ascent).square()
         rate = 0.025 * (1 + np.cos(np.pi * step / steps))

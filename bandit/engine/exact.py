@@ -7,7 +7,6 @@ differ in method and coefficient. A run's result does not depend on its neighbou
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
 from functools import partial
 
@@ -22,7 +21,6 @@ from bandit.engine.runs import Run
 from cokl.methods import Method
 from cokl.metrics import conditional_kl, correctness, coverage
 from cokl.policy import Policy
-from cokl.support.errors import InputError
 
 # Evaluation walks through the test inputs in blocks of about this many logits, to stay in cache.
 _LOGITS_PER_BLOCK = 500_000
@@ -63,17 +61,6 @@ def objectives(runs: list[Run], split: Split) -> list[tuple[slice, Objective | F
     return groups
 
 
-def require_finite(metrics: dict[str, list[float]], runs: list[tuple[str, float, int]], step: int) -> None:
-    """Hold the runs' metrics to be finite. runs: method, beta and seed of each. Raises InputError for one diverged."""
-    for name, values in metrics.items():
-        for (method, beta, seed), value in zip(runs, values, strict=True):
-            if not math.isfinite(value):
-                raise InputError(
-                    f"{method} at beta {beta:g}, seed {seed}: {name} is {value} at step {step}; "
-                    "the run diverged, so lower learning_rate or look at the environment's settings"
-                )
-
-
 def capture(step: Callable[[], None], trainer: Trainer) -> Callable[[], object]:
     """`step` as a CUDA graph, replayed with one launch; afterwards a fresh trainer is as fresh as before.
 
@@ -92,6 +79,8 @@ def capture(step: Callable[[], None], trainer: Trainer) -> Callable[[], object]:
     trainer.mlp.flat.copy_(parameters)
     for state in trainer.optimizer.state[trainer.mlp.flat].values():
         state.zero_()
+    trainer.updates.zero_()
+    trainer.failed_at.zero_()
     return graph.replay
 
 

@@ -115,11 +115,17 @@ class StackedMLP:
 
 
 class Trainer:
-    """Adam on a stack of MLPs, each run's mean gradient clipped to its own norm."""
+    """Adam on a stack of MLPs, each run's mean gradient clipped to its own norm.
+
+    failed_at: (R,) int64, each run's first update whose gradient had no finite norm, counted from 1; 0 for none.
+    """
 
     def __init__(self, mlp: StackedMLP, config: AdamConfig, learning_rate: float) -> None:
         self.mlp = mlp
         self.max_norm = config.max_gradient_norm
+        runs = mlp.blocks[0].shape[0]
+        self.updates = torch.zeros((), dtype=torch.int64, device=mlp.flat.device)
+        self.failed_at = torch.zeros(runs, dtype=torch.int64, device=mlp.flat.device)
         mlp.flat.grad = mlp.flat_gradient
         self.optimizer = torch.optim.Adam(
             [mlp.flat],
@@ -138,6 +144,8 @@ class Trainer:
         """
         self.mlp.backward(logit_gradient(self.mlp.forward(inputs)))
         mean_norms = self.mlp.gradient_norms() / inputs.shape[1]
+        self.updates += 1
+        self.failed_at += self.updates * ((self.failed_at == 0) & ~mean_norms.isfinite())
         # As torch.nn.utils.clip_grad_norm_ does, with the division by the batch size folded in.
         clip = (self.max_norm / (mean_norms + 1e-6)).clamp_max(1)
         self.mlp.scale_gradients(clip / inputs.shape[1])

@@ -5,7 +5,6 @@ Axes: N inputs, A actions, D input dimensions, P parameters.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,11 +22,6 @@ from cokl.policy import CorrectSet, Policy
 def layer_sizes(config: TrainingConfig) -> tuple[int, ...]:
     """Widths of the MLP's layers, input and output included."""
     return (config.environment.input_dim, *config.hidden, config.environment.actions)
-
-
-def parameter_count(config: TrainingConfig) -> int:
-    """P, the parameters of one MLP."""
-    return sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(layer_sizes(config)))
 
 
 def minibatches(config: TrainingConfig, seed: int, stream: Stream) -> Iterator[Tensor]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 import torch
 
 from bandit.config import TrainingConfig
-from bandit.engine.reference import parameter_count, pretrain
+from bandit.engine.reference import pretrain
 from cokl.methods import Method
+from cokl.support.code import code_of
 from cokl.support.errors import InputError
-from cokl.support.files import read_array
+from cokl.support.pieces import Origin
 from cokl.support.workers import Work, Workers
 
 
@@ -29,14 +28,33 @@ class Run:
 
 
 def references(
-    config: TrainingConfig, folder: Path, device: str, workers: Workers, progress: bool
+    config: TrainingConfig, origin: Origin, device: str, workers: Workers, progress: bool
 ) -> dict[int, torch.Tensor]:
-    """Each seed's reference parameters (P,), pretrained where `folder` does not hold them yet."""
-    paths = {seed: folder / "reference" / f"seed-{seed}.npy" for seed in range(config.seeds)}
-    missing = [Work(_make_reference, (config, seed, device), path) for seed, path in paths.items()]
-    workers.do(missing, config.seeds, "references", progress)
-    shape = (parameter_count(config),)
-    return {seed: torch.from_numpy(read_array(path, shape)) for seed, path in paths.items()}
+    """Each seed's reference parameters (P,), pretrained where the folder does not hold them yet."""
+    seeds = range(config.seeds)
+    works = [
+        Work(_make_reference, (config, seed, device), reference_path(origin.folder, seed), f"reference of seed {seed}")
+        for seed in seeds
+    ]
+    tables = workers.do(works, origin, "references", progress)
+    return {seed: parameters_of(table) for seed, table in zip(seeds, tables, strict=True)}
+
+
+def reference_path(folder: Path, seed: int) -> Path:
+    """Where a results folder keeps the parameters that a seed starts from."""
+    return folder / "reference" / f"seed-{seed}.parquet"
+
+
+def parameters_table(parameters: torch.Tensor, what: str) -> pd.DataFrame:
+    """Parameters (P,) as a table of one column. Raises InputError if they are not finite: `what` diverged."""
+    if not bool(parameters.isfinite().all()):
+        raise InputError(f"{what} diverged, so nothing can start from it; lower its learning rate")
+    return pd.DataFrame({"parameter": parameters.cpu().numpy()})
+
+
+def parameters_of(table: pd.DataFrame) -> torch.Tensor:
+    """(P,): the parameters in a table that `parameters_table` made."""
+    return torch.from_numpy(table["parameter"].to_numpy(copy=True))
 
 
 def resolve_device(device: str) -> str:
@@ -47,23 +65,13 @@ def resolve_device(device: str) -> str:
     return "cuda" if device == "auto" and available else "cpu" if device == "auto" else device
 
 
-def code_of(methods: Iterable[Method]) -> dict[str, str]:
-    """A hash of each method's regularizer class, so that changed code does not go on with results of old code."""
-    hashes = {}
-    for method in methods:
-        if method.regularizer is not None:
-            regularizer_class = type(method.regularizer)
-            try:
-                code = inspect.getsource(regularizer_class).encode()
-            except (OSError, TypeError):  # typed into an interpreter: no source to be had, only bytecode
-                functions = [f.__code__ for f in vars(regularizer_class).values() if hasattr(f, "__code__")]
-                code = b"".join(f.co_code + repr((f.co_names, f.co_consts)).encode() for f in functions)
-            hashes[method.name] = hashlib.sha256(code).hexdigest()[:16]
-    return hashes
+def code_behind(training_module: str, methods: Iterable[Method]) -> dict[str, str]:
+    """Digests of all source that runs of these methods depend on: their training module's, and the regularizers'."""
+    return code_of(training_module, [type(method.regularizer) for method in methods if method.regularizer is not None])
 
 
-def _make_reference(config: TrainingConfig, seed: int, device: str) -> np.ndarray:
-    return pretrain(config, seed, device, _dtype(config)).cpu().numpy()
+def _make_reference(config: TrainingConfig, seed: int, device: str) -> pd.DataFrame:
+    return parameters_table(pretrain(config, seed, device, _dtype(config)), f"the reference of seed {seed}")
 
 
 def _dtype(config: TrainingConfig) -> torch.dtype:

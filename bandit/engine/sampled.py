@@ -14,14 +14,14 @@ Nothing couples the runs: random numbers come from outside, shared by all runs, 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from cokl.groups import ResponseGroups, SurrogateConfig, row_surrogate_loss
+from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, row_surrogate_loss
 from cokl.grpo import GRPOConfig, group_advantages, grpo_loss
 from cokl.methods import Method
 from cokl.policy import Policy
@@ -78,25 +78,28 @@ def grpo_logit_gradient(policy: Policy, rollout: Responses, config: GRPOConfig) 
 
 def expected_grpo_logit_gradient(policy: Policy, behavior: Policy, group_size: int, config: GRPOConfig) -> Tensor:
     """(R, B, A): expectation of `grpo_logit_gradient` over all groups of `group_size` that `behavior` can draw."""
-    correct, incorrect = expected_advantages(behavior, group_size, config)
+    correct, incorrect = expected_advantages(behavior.log_mass, behavior.log_incorrect_mass, group_size, config)
     advantages = torch.where(behavior.correct.mask, correct[..., None], incorrect[..., None]) * behavior.probs
     count = advantages.shape[-1]  # the surrogate's mean over responses is a sum over actions
     weights = _grpo_weights(policy.log_probs, behavior.log_probs, (count * advantages).flatten(0, 1), config)
     return weights - weights.sum(-1, keepdim=True) * policy.probs
 
 
-def expected_advantages(policy: Policy, group_size: int, config: GRPOConfig) -> tuple[Tensor, Tensor]:
-    """Mean advantage of a correct and of an incorrect response, (R, B) each, in a group of `group_size` from `policy`.
+def expected_advantages(
+    log_mass: Tensor, log_incorrect_mass: Tensor, group_size: int, config: GRPOConfig
+) -> tuple[Tensor, Tensor]:
+    """Mean advantage of a correct and of an incorrect response in a group of `group_size`, both shaped as the masses.
 
-    Among the G - 1 others the number of correct ones is binomial with probability Z; sums are exact.
+    log_mass, log_incorrect_mass: log Z and log(1 - Z) of the policy that draws the group. Among the G - 1 others the
+    number of correct ones is binomial with probability Z; sums are exact.
     """
-    given_correct, given_incorrect = (table.to(policy.logits) for table in _advantage_table(group_size, config))
-    others = torch.arange(group_size, device=policy.logits.device).to(policy.logits)  # 0 to G - 1
-    total = torch.tensor(float(group_size)).to(policy.logits)
+    given_correct, given_incorrect = (table.to(log_mass) for table in _advantage_table(group_size, config))
+    others = torch.arange(group_size, device=log_mass.device).to(log_mass)  # 0 to G - 1
+    total = torch.tensor(float(group_size)).to(log_mass)
     log_choose = torch.lgamma(total) - torch.lgamma(others + 1) - torch.lgamma(total - others)
     # A mass of exactly zero has log -inf, whose product with no such response is to be zero.
-    lowest = torch.finfo(policy.logits.dtype).min
-    log_mass, log_incorrect = policy.log_mass.clamp_min(lowest), policy.log_incorrect_mass.clamp_min(lowest)
+    lowest = torch.finfo(log_mass.dtype).min
+    log_mass, log_incorrect = log_mass.clamp_min(lowest), log_incorrect_mass.clamp_min(lowest)
     log_binomial = log_choose + others * log_mass[..., None] + (total - 1 - others) * log_incorrect[..., None]
     probabilities = log_binomial.exp()
     return probabilities @ given_correct, probabilities @ given_incorrect
@@ -118,24 +121,39 @@ def method_logit_gradient(
     cached: the reference's responses; rollout: the policy's, current or older; their G may differ. betas: (R,).
     Raises InputError for a regularizer without a sampled surrogate.
     """
+    streams = cached, rollout
+    actions = [responses.actions.expand(len(policy.logits), -1, -1) for responses in streams]
+    log_probs = [at(policy.log_probs, drawn) for drawn in actions]
     gradient = torch.zeros_like(policy.logits)
-    if method.regularizer is None:
-        return gradient
-    runs, batch = policy.logits.shape[:2]
+    for slopes, drawn in zip(surrogate_slopes(method, log_probs, streams, betas, config), actions, strict=True):
+        if slopes is not None:
+            gradient += likelihood_gradient(policy.probs, drawn, slopes)
+    return gradient
+
+
+def surrogate_slopes(
+    method: Method, log_probs: Sequence[Tensor], streams: Sequence[Responses], betas: Tensor, config: SurrogateConfig
+) -> SurrogateWeights:
+    """Derivative of the surrogate of all that `method` adds, coefficients (R,) included: (R, B, G) for either stream.
+
+    It is with respect to the log-likelihoods; None for a stream that the method does not weight.
+    log_probs: (R, B, G) each, of the cached and the rollout responses under the current policy.
+    Raises InputError for a regularizer without a sampled surrogate.
+    """
+    runs, batch = log_probs[0].shape[:2]
     # The floor's gate averages over a batch of groups, so each run gets a call of its own.
     stacks = [slice(run, run + 1) for run in range(runs)] if method.floor else [slice(0, runs)]
+    found = []
     for stack in stacks:
-        log_probs, probs = policy.log_probs[stack], policy.probs[stack]
-        streams = [_stacked(responses, stack, len(log_probs)) for responses in (cached, rollout)]
-        groups = [_groups(log_probs, responses) for responses in streams]
+        groups = [_groups(*pair, stack) for pair in zip(log_probs, streams, strict=True)]
         coefficients = betas[stack].repeat_interleave(batch)[:, None]
-        weights = method.weights(groups[0], groups[1], coefficients, config)
-        for weight, responses in zip(weights, streams, strict=True):
-            if weight is not None:
-                loss = partial(row_surrogate_loss, weight.view(responses.actions.shape))
-                slopes = _derivative(loss, at(log_probs, responses.actions))
-                gradient[stack] += likelihood_gradient(probs, responses.actions, slopes)
-    return gradient
+        found.append(method.weights(groups[0], groups[1], coefficients, config))
+    slopes = []
+    for weights, current in zip(zip(*found, strict=True), log_probs, strict=True):
+        present = [weight for weight in weights if weight is not None]
+        loss = partial(row_surrogate_loss, torch.cat(present).view_as(current)) if present else None
+        slopes.append(None if loss is None else _derivative(loss, current))
+    return SurrogateWeights(*slopes)
 
 
 def likelihood_gradient(probs: Tensor, actions: Tensor, weights: Tensor) -> Tensor:
@@ -148,13 +166,21 @@ def likelihood_gradient(probs: Tensor, actions: Tensor, weights: Tensor) -> Tens
 
 def _grpo_weights(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig) -> Tensor:
     """(R, B, G): derivative of each group's -J_GRPO with respect to its responses' log-likelihoods (R, B, G)."""
-    behavior = behavior_log_probs.expand_as(log_probs).flatten(0, 1)[..., None]
+    return grpo_token_slopes(log_probs[..., None], behavior_log_probs[..., None], advantages, config)[..., 0]
+
+
+def grpo_token_slopes(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig) -> Tensor:
+    """(R, B, G, T): derivative of each group's -J_GRPO with respect to its tokens' log-probabilities (R, B, G, T).
+
+    advantages: (R * B, G). All responses have T tokens.
+    """
+    behavior = behavior_log_probs.expand_as(log_probs).flatten(0, 1)
 
     def summed(current: Tensor) -> Tensor:
         every_token = torch.ones_like(current, dtype=torch.bool)
         return grpo_loss(current, behavior, advantages, every_token, config) * current.shape[0]
 
-    return _derivative(summed, log_probs.flatten(0, 1)[..., None]).view_as(log_probs)
+    return _derivative(summed, log_probs.flatten(0, 1)).view_as(log_probs)
 
 
 def _derivative(loss: Callable[[Tensor], Tensor], log_probs: Tensor) -> Tensor:
@@ -164,21 +190,11 @@ def _derivative(loss: Callable[[Tensor], Tensor], log_probs: Tensor) -> Tensor:
         return torch.autograd.grad(loss(current), current)[0]
 
 
-def _groups(log_probs: Tensor, responses: Responses) -> ResponseGroups:
-    """The responses (R, B, G) as R * B groups under the current policy's log-probabilities (R, B, A)."""
-    tensors = (
-        at(log_probs, responses.actions),
-        responses.rewards,
-        responses.behavior_log_probs,
-        responses.reference_log_probs,
-    )
-    return ResponseGroups(*(tensor.flatten(0, 1) for tensor in tensors))
-
-
-def _stacked(responses: Responses, stack: slice, runs: int) -> Responses:
-    """The responses of some runs, repeated where all runs share them."""
-    tensors = (responses.actions, responses.rewards, responses.behavior_log_probs, responses.reference_log_probs)
-    return Responses(*(t.expand(runs, -1, -1) if t.shape[0] == 1 else t[stack] for t in tensors))
+def _groups(log_probs: Tensor, responses: Responses, stack: slice) -> ResponseGroups:
+    """The responses of some of the runs, log-probabilities (R, B, G), as groups of their own."""
+    known = (responses.rewards, responses.behavior_log_probs, responses.reference_log_probs)
+    tensors = (log_probs, *(tensor.expand_as(log_probs) for tensor in known))
+    return ResponseGroups(*(tensor[stack].flatten(0, 1) for tensor in tensors))
 
 
 def at(dense: Tensor, actions: Tensor) -> Tensor:

@@ -31,8 +31,9 @@ class FiniteGroupConfig(TrainingConfig):
     """Coefficients of every regularizer."""
     steps: int = 600
     """RL steps; fewer than the paper's 1000, which keeps the whole lab within half an hour."""
-    eval_interval: int = 100
-    """Steps between evaluations; the first and the last step are always evaluated."""
+    eval_interval: int = 50
+    """Steps between evaluations; the first and the last step are always evaluated. Step 150 is the paper's 9.4 passes
+    over its cache: 150 x 512 of 8000 inputs are 9.6."""
     group_sizes: Integers = (1, 2, 4, 8, 16, 64)
     """Responses per group, G, of the rollouts and of the reference."""
     epochs: Integers = (1, 4)

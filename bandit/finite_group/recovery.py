@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from bandit.engine.divergence import uniform_where_lost
 from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import Split, layer_sizes
 from bandit.engine.sampled import Responses, at, draw
@@ -99,8 +100,12 @@ def measure(
     for rows in torch.arange(len(split.inputs), device=clusters.device).split(block):
         reference = split.reference(rows)
         inputs = split.inputs[rows][None]
-        policy = Policy(mlp.forward(inputs), reference.correct)
-        behavior = policy if behavior_mlp is mlp else Policy(behavior_mlp.forward(inputs), reference.correct)
+        policy = Policy(uniform_where_lost(mlp.forward(inputs)), reference.correct)
+        behavior = (
+            policy
+            if behavior_mlp is mlp
+            else Policy(uniform_where_lost(behavior_mlp.forward(inputs)), reference.correct)
+        )
 
         def uniforms(*shape: int, batch: int = len(rows)) -> Tensor:
             return torch.from_numpy(noise.random((batch, *shape))).to(clusters.device)

@@ -9,16 +9,44 @@ import pandas as pd
 
 from bandit.engine.tables import method_label
 from bandit.finite_group.plan import EXACT
-from bandit.finite_group.score import ESTIMATE, final_table, metric_columns, slope_table
+from bandit.finite_group.score import ESTIMATE, diverged_note, final_table, metric_columns, slope_table
 from cokl.support.files import write_atomically, write_text
-from cokl.support.statistics import markdown_table, with_spread
+from cokl.support.statistics import markdown_table, mean_and_half_width, with_spread
+
+PAPER_PASSES = 600 * 8 / 512
+"""How often the paper's CoKL draws each of its 512 cached prompts: 8 a step for 600 steps (E.3); 9.4."""
+
+
+def caching_table(metrics: pd.DataFrame) -> pd.DataFrame:
+    """What finite groups cost in conditional KL, and what caching them costs besides, by passes over the inputs.
+
+    A row per method, coefficient, group size and evaluated step, at the first mu. finite: fresh groups less the exact
+    objective; cached: cached groups less fresh ones; nats, means of differences paired by seed, with NAME_interval.
+    Empty without cached groups.
+    """
+    first = metrics[metrics["epochs"] == metrics["epochs"].min()]
+    kl = first.set_index(["seed", "method", "beta", "group_size", "step"])["conditional_kl"]
+    of = {groups: kl[(first["groups"] == groups).to_numpy()] for groups in (EXACT, "fresh", "cached")}
+    exact = of[EXACT].droplevel("group_size")
+    lines = []
+    for key, cached in of["cached"].groupby(["method", "beta", "group_size", "step"], sort=False):
+        fresh = of["fresh"].reindex(cached.index)
+        finite = pd.Series(fresh.to_numpy() - exact.reindex(fresh.index.droplevel("group_size")).to_numpy())
+        method, beta, size, step = key
+        line = {"method": method, "beta": beta, "group_size": size, "step": step}
+        line["passes"] = first.loc[first["step"] == step, "passes"].iloc[0]
+        line["finite"], line["finite_interval"] = mean_and_half_width(finite)
+        line["cached"], line["cached_interval"] = mean_and_half_width(cached - fresh)
+        lines.append(line)
+    return pd.DataFrame(lines)
+
 
 POOLED = ["method", "beta", "groups", "epochs"]
 
 
 def write_tables(metrics: pd.DataFrame, recovery: pd.DataFrame, folder: Path) -> list[Path]:
     """Write the tables as CSV and the page that shows them, results.md; returns the paths."""
-    tables = {"final": final_table(metrics)}
+    tables = {"final": final_table(metrics), "caching": caching_table(metrics)}
     if len(recovery):
         tables |= {
             "recovery_by_group_size": slope_table(recovery, ESTIMATE),
@@ -48,6 +76,7 @@ def render_screen(metrics: pd.DataFrame, recovery: pd.DataFrame) -> str:
     return "\n".join([*blocks, "", _legend(metrics)])
 
 
+_CACHING = f"Conditional KL by passes over the cached groups (the paper makes {PAPER_PASSES:.1f})"
 _RECOVERY = "Recovery: measured against R_G's prediction, over all G, steps and clusters"
 
 
@@ -58,6 +87,8 @@ def _shown(metrics: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> dict[str, 
         "At the last step": _final_cells(final, metrics),
         "Difference to the exact objective at the same mu": _final_cells(differences, metrics, "_minus_exact"),
     }
+    if len(caching := tables["caching"]):
+        shown[_CACHING] = _caching_cells(caching)
     if "recovery" in tables:
         shown[_RECOVERY] = _slope_cells(tables["recovery"])
         shown["The same for each G"] = _slope_cells(tables["recovery_by_group_size"])
@@ -75,6 +106,19 @@ def _slope_cells(slopes: pd.DataFrame) -> pd.DataFrame:
     means = {name: slopes[name].map("{:.4f}".format) for name in ("measured", "predicted")}
     within = {"within noise": slopes["within_noise"].map("{:.0%}".format)}
     return pd.DataFrame({**_identity(slopes), **columns, **means, **within}, index=slopes.index)
+
+
+def _caching_cells(caching: pd.DataFrame) -> pd.DataFrame:
+    columns = {
+        "method": caching["method"].map(method_label),
+        "beta": caching["beta"].map("{:g}".format),
+        "G": caching["group_size"].map("{:g}".format),
+        "step": caching["step"],
+        "passes": caching["passes"].map("{:.1f}".format),
+        "finite groups - exact": _cells(caching["finite"], caching["finite_interval"]),
+        "cached - fresh groups": _cells(caching["cached"], caching["cached_interval"]),
+    }
+    return pd.DataFrame(columns, index=caching.index)
 
 
 def _identity(table: pd.DataFrame) -> dict[str, pd.Series]:
@@ -95,4 +139,5 @@ def _legend(metrics: pd.DataFrame) -> str:
     return (
         f"Seeds: {metrics['seed'].nunique()}; steps: {metrics['step'].max()}. "
         "After ± is the half-width of the 95% t-interval over seeds."
+        + (f" {note}." if (note := diverged_note(metrics)) else "")
     )

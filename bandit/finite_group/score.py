@@ -7,14 +7,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from bandit.engine.divergence import diverged, divergence_note, without_diverged
 from bandit.engine.tables import coverage_column
 from bandit.finite_group.plan import EXACT
 from cokl.support.errors import InputError
-from cokl.support.files import read_parquet
+from cokl.support.files import read_result
 from cokl.support.statistics import mean_and_half_width
 
 ESTIMATE = ["method", "beta", "groups", "epochs", "group_size"]
 """The columns that tell the runs of a seed apart."""
+
+_EXACT_OF = ["method", "beta", "epochs"]
 
 
 def read_results(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -26,7 +29,7 @@ def read_results(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
                 f"no finished finite-group lab in {folder}: {path.name} is not there; "
                 f"run cokl bandit finite-group --out {folder}"
             )
-    return read_parquet(paths[0]), read_parquet(paths[1])
+    return read_result(paths[0]), read_result(paths[1])
 
 
 def metric_columns(metrics: pd.DataFrame) -> list[str]:
@@ -35,10 +38,27 @@ def metric_columns(metrics: pd.DataFrame) -> list[str]:
     return [name for name in names if name in metrics]  # exact objectives alone have no groups
 
 
+def settled(metrics: pd.DataFrame) -> pd.DataFrame:
+    """The metrics without the runs of which some seed diverged, and without what is compared with such an exact run.
+
+    Raises InputError if none is left.
+    """
+    marks = diverged(metrics, "p_correct")
+    lost = pd.MultiIndex.from_frame(marks.loc[marks["groups"] == EXACT, _EXACT_OF])
+    kept = without_diverged(metrics, "p_correct", ESTIMATE)
+    return kept[~pd.MultiIndex.from_frame(kept[_EXACT_OF]).isin(lost)] if len(lost) else kept
+
+
+def diverged_note(metrics: pd.DataFrame) -> str:
+    """What is to be said of diverged runs wherever the metrics are summarised; "" if there are none."""
+    return divergence_note(metrics, "p_correct", ESTIMATE)
+
+
 def final_table(metrics: pd.DataFrame) -> pd.DataFrame:
     """A row per estimate at the last step. For each metric M: M and M_interval, the mean over seeds and half of its
     interval; M_minus_exact and its interval, the same of the paired difference to the exact objective at the same mu.
     """
+    metrics = settled(metrics)
     final = metrics[metrics["step"] == metrics["step"].max()]
     exact = final[final["groups"] == EXACT].set_index(["seed", "method", "beta", "epochs"])
     lines = []

@@ -6,7 +6,6 @@ Axes: R runs, B inputs, N training inputs, A actions, G responses. The runs of a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import partial
 
 import pandas as pd
@@ -14,8 +13,9 @@ import torch
 from torch import Tensor
 
 from bandit.config import TrainingConfig
+from bandit.engine.divergence import cut_off, spare_samplers
 from bandit.engine.environment import Stream, random_generator
-from bandit.engine.exact import Objective, averages, policy_metrics, require_finite
+from bandit.engine.exact import Objective, averages, policy_metrics
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, Split, layer_sizes, minibatches
 from bandit.engine.sampled import Responses, draw, method_logit_gradient
@@ -27,20 +27,17 @@ from cokl.groups import SurrogateConfig
 from cokl.metrics import expected_zero_correct_rate
 from cokl.policy import Policy
 
+IDENTITY = ("seed", "method", "beta", "groups", "group_size", "epochs", "step")
+"""The columns that say which run and step a row belongs to."""
+
 
 def train(config: FiniteGroupConfig, task: SeedTask, test_clusters: Tensor, runs: list[GroupRun]) -> pd.DataFrame:
     """Train `runs`, all of `task`'s seed and alike but for beta.
 
     A row per run and evaluated step; and, where `cluster` is not missing, one per run, recovery step and cluster. Both
-    hold the policy before that step's update. test_clusters: the cluster of each test input, (N,) int64.
+    hold the policy before that step's update. A run that diverges ends there; see `bandit.engine.divergence`.
+    test_clusters: the cluster of each test input, (N,) int64.
     """
-    rows = pd.concat(list(_rows(config, task, test_clusters, runs)))
-    return rows.sort_values(["beta", "step"], kind="stable", ignore_index=True)
-
-
-def _rows(
-    config: FiniteGroupConfig, task: SeedTask, test_clusters: Tensor, runs: list[GroupRun]
-) -> Iterator[pd.DataFrame]:
     shared = runs[0]
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
     trainer = Trainer(mlp, config, config.learning_rate)
@@ -56,23 +53,20 @@ def _rows(
     batches = minibatches(config, task.seed, Stream.RL_BATCHES)
     inputs = task.train.inputs[:0]
     behavior: Tensor | None = None
+    frames: list[pd.DataFrame] = []
 
-    def identified(rows: pd.DataFrame, step: int) -> pd.DataFrame:
+    def keep(rows: pd.DataFrame, step: int) -> None:
         """Rows of all runs, those of each one beside each other, with the columns that say whose they are."""
-        identity = {
-            "seed": shared.seed,
-            "method": shared.method.name,
-            "beta": [run.beta for run in runs for _ in range(len(rows) // len(runs))],
-            "groups": shared.groups,
-            "group_size": shared.group_size,
-            "epochs": shared.epochs,
-            "step": step,
-        }
-        return pd.concat([pd.DataFrame(identity, index=rows.index), rows], axis=1)
+        places = [place for place in range(len(runs)) for _ in range(len(rows) // len(runs))]
+        rows = rows.set_axis(places)
+        beta = [runs[place].beta for place in places]
+        values = (shared.seed, shared.method.name, beta, shared.groups, shared.group_size, shared.epochs, step)
+        identity = dict(zip(IDENTITY, values, strict=True))
+        frames.append(pd.DataFrame({**identity, **{str(name): rows[name] for name in rows}}, index=rows.index))
 
     for done in range(config.steps):
         if done % config.eval_interval == 0:
-            yield identified(_evaluated(config, task, mlp, metrics_of, runs, done), done)
+            keep(_evaluated(config, task, mlp, metrics_of), done)
         if done % shared.epochs == 0:
             batch = next(batches).to(betas.device)
             inputs = task.train.inputs[batch][None]
@@ -80,9 +74,11 @@ def _rows(
                 objective.take(batch)
             behavior = mlp.parameters() if done in measured else None
         if behavior is not None and (done + 1) % shared.epochs == 0:
-            yield identified(measure(config, shared, task.test, test_clusters, mlp, behavior, noise), done)
-        trainer.step(inputs, partial(objective.gradient, batch=batch))
-    yield identified(_evaluated(config, task, mlp, metrics_of, runs, config.steps), config.steps)
+            keep(measure(config, shared, task.test, test_clusters, mlp, behavior, noise), done)
+        trainer.step(inputs, partial(spare_samplers, partial(objective.gradient, batch=batch)))
+    keep(_evaluated(config, task, mlp, metrics_of), config.steps)
+    table = cut_off(frames, trainer.failed_at.tolist(), IDENTITY)
+    return table.sort_values(["beta", "step"], kind="stable", ignore_index=True)
 
 
 class SampledObjective(Objective):
@@ -124,10 +120,8 @@ class SampledObjective(Objective):
         return torch.from_numpy(noise.random(shape)).to(self.betas.device)
 
 
-def _evaluated(config, task, mlp, metrics_of, runs, step) -> pd.DataFrame:
-    metrics = averages(mlp, task.test, partial(metrics_of, config))
-    require_finite(metrics, [(run.method.name, run.beta, run.seed) for run in runs], step)
-    return pd.DataFrame(metrics)
+def _evaluated(config, task, mlp, metrics_of) -> pd.DataFrame:
+    return pd.DataFrame(averages(mlp, task.test, partial(metrics_of, config)))
 
 
 def _metrics(config: TrainingConfig, policy: Policy, reference: Policy, group_size: float) -> dict[str, Tensor]:

@@ -11,13 +11,37 @@ from bandit.phase.config import KNOBS, Diagram
 from bandit.phase.score import UNDECIDED, explain
 from bandit.shift.score import label
 from cokl.support.statistics import markdown_table, with_spread
+from cokl.support.verdicts import ALPHA, MINIMUM_SEEDS, holm, no_verdict, p_value
 
 
-def render(diagram: Diagram, cells: pd.DataFrame) -> str:
-    """A diagram as Markdown: who wins, CoKL's lead in every cell, and what it goes with."""
+def tally(cells: pd.DataFrame) -> str:
+    """In how many cells CoKL leads or trails its rival beyond doubt, Holm-corrected over the cells; or why not said."""
+    known = cells.dropna(subset=["cokl_lead"])
+    if known.empty:
+        return "No cell has a lead."
+    if refused := no_verdict(int(known["seeds"].min())):
+        return refused
+    intervals = zip(known["cokl_lead"], known["cokl_lead_half_width"], known["seeds"], strict=True)
+    sure = pd.Series(holm([p_value(*interval) for interval in intervals]), index=known.index)
+    ahead, behind = (int((sure & side).sum()) for side in (known["cokl_lead"] > 0, known["cokl_lead"] < 0))
+    return (
+        f"Of {len(known)} cells with a lead CoKL is ahead of its rival in {ahead}, behind in {behind}, undecided in "
+        f"{len(known) - ahead - behind} (5% over the map, Holm)."
+    )
+
+
+def render(diagram: Diagram, cells: pd.DataFrame, note: str = "") -> str:
+    """A diagram as Markdown: who wins, CoKL's lead in every cell, and what it goes with.
+
+    note: what is to be said of diverged runs.
+    """
     decided = cells[cells["winner"] != ""]
-    wins = decided.assign(clear=decided["lead"] > decided["lead_half_width"]).groupby("winner")["clear"]
-    counts = wins.agg(["size", "sum"]).sort_values("size", ascending=False)
+    clear = [
+        seeds >= MINIMUM_SEEDS and lead > 0 and p_value(lead, half_width, seeds) <= ALPHA
+        for lead, half_width, seeds in zip(decided["lead"], decided["lead_half_width"], decided["seeds"], strict=True)
+    ]
+    counts = decided.assign(clear=clear).groupby("winner")["clear"].agg(["size", "sum"])
+    counts = counts.sort_values("size", ascending=False)
     won = [f"{label(str(m))} {row['size']} ({row['sum']} beyond its interval)" for m, row in counts.iterrows()]
     shown = pd.DataFrame(
         {
@@ -36,8 +60,11 @@ def render(diagram: Diagram, cells: pd.DataFrame) -> str:
     mode = diagram.experiment.mode
     return (
         f"# {KNOBS[diagram.x].label} against {KNOBS[diagram.y].label} ({mode})\n\n"
-        f"Won, of {len(cells)} cells: {', '.join(won) or 'none'}. Leads are in points of Overall, paired by seed, with "
-        "95% t-intervals over the reported seeds.\n\n"
+        f"{tally(cells)}\n\n"
+        f"Best on the selection seeds, of {len(cells)} cells: {', '.join(won) or 'none'}. Leads are in points of "
+        "Overall on the reported seeds, paired by seed, with 95% t-intervals, each uncorrected."
+        + (f" {note}." if note else "")
+        + "\n\n"
         f"{markdown_table(shown)}\nOver the cells, CoKL's lead goes with (Spearman; drifts are GRPO's without KL):\n\n"
         f"{markdown_table(reasons) if len(reasons) else 'Too few cells.'}"
     )

@@ -8,14 +8,16 @@ from typing import Literal
 
 import pandas as pd
 
+from bandit.engine.divergence import divergence_note, warn_of_diverged
+from bandit.engine.runs import code_behind
 from bandit.phase.config import Diagram
 from bandit.phase.report import render
 from bandit.phase.score import summarize
-from bandit.shift.plan import planned_runs, regularizer_code
+from bandit.shift.plan import planned_runs
 from bandit.shift.report import csv_text
 from bandit.shift.run import train_plans
-from bandit.shift.score import final
-from cokl.support.files import write_parquet, write_text
+from bandit.shift.score import RUN, final
+from cokl.support.files import write_result, write_text
 from cokl.support.results_folder import open_folder
 
 
@@ -25,9 +27,11 @@ def run(
     jobs: int | None = None,
     backend: Literal["loky", "ray"] = "loky",
     progress: bool = True,
+    keep_going: bool = False,
 ) -> dict[str, pd.DataFrame]:
     """Train what is missing of every diagram and return a row per cell of each; see `summarize_cell`.
 
+    keep_going: go on with results that other code has left in `folder`.
     Writes FOLDER/NAME/phase.parquet, the last rows of all runs, FOLDER/NAME.csv, a row per cell, and FOLDER/NAME.md.
     Raises InputError for unknown methods and for a folder that cannot be used.
     """
@@ -35,17 +39,21 @@ def run(
     for diagram in diagrams:
         plans = {f"{x:g}-{y:g}": (config, planned_runs(config)) for x, y, config in diagram.cells()}
         home, (_, some_runs) = folder / diagram.name, next(iter(plans.values()))
-        code = {"device": "cpu", "regularizer_code": regularizer_code(some_runs)}
-        open_folder(home, {**dataclasses.asdict(diagram), **code})
-        tables = train_plans(plans, home, jobs, backend, progress)
-        places = {f"{x:g}-{y:g}": (x, y) for x, y, _ in diagram.cells()}
-        rows = pd.concat(
-            [final(table).assign(x=places[name][0], y=places[name][1]) for name, table in tables.items()],
-            ignore_index=True,
-        )
-        write_parquet(rows, home / "phase.parquet")
+        code = code_behind("bandit.shift.train", (run.method for run in some_runs))
+        with open_folder(home, {**dataclasses.asdict(diagram), "device": "cpu"}, code, keep_going) as origin:
+            tables = train_plans(plans, origin, jobs, backend, progress)
+            places = {f"{x:g}-{y:g}": (x, y) for x, y, _ in diagram.cells()}
+            rows = pd.concat(
+                [final(table).assign(x=places[name][0], y=places[name][1]) for name, table in tables.items()],
+                ignore_index=True,
+            )
+            write_result(rows, home / "phase.parquet")
+        warn_of_diverged(rows, "prior_correct", ["x", "y", *RUN])
         cells = summarize(rows)
         write_text(csv_text(cells), folder / f"{diagram.name}.csv")
-        write_text(render(diagram, cells), folder / f"{diagram.name}.md")
+        write_text(
+            render(diagram, cells, divergence_note(rows, "prior_correct", ["x", "y", *RUN])),
+            folder / f"{diagram.name}.md",
+        )
         found[diagram.name] = cells
     return found

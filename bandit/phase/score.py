@@ -8,54 +8,61 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from bandit.phase.config import VARIANTS
+from bandit.engine.divergence import diverged
+from bandit.shift.claims import VARIANTS
 from bandit.shift.report import DRIFTS
-from bandit.shift.score import at, best_coefficients, final, forgotten_and_learned, score
+from bandit.shift.score import ANCHORS, at, best_coefficients, final, forgotten_and_learned, score, settled
 from cokl.support.statistics import mean_and_half_width
 
 MEANINGFUL = 0.05
 """Correctness that GRPO without KL has to forget and to learn, interval and all: scores are divided by it."""
 
 
+_UNKNOWN = math.nan, math.nan
+
 UNDECIDED = "too little forgotten or learned"
 """What a cell without a winner says."""
 
 
 def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
-    """One cell's winner on the reported seeds, CoKL's lead, and what GRPO's drift on the prior task is made of.
+    """One cell's winner on the selection seeds, CoKL's lead, and what GRPO's drift on the prior task is made of.
 
-    table: a shift table of one mode. lead: the winner's Overall less the runner-up's, paired by seed, with the
-    half-width of its 95% interval. edges: methods whose best coefficient is the grid's smallest or largest. Names are
-    "" and scores NaN where GRPO may forget or learn less than `MEANINGFUL`, or CoKL is absent.
+    table: a shift table of one mode. lead: the winner's Overall less the runner-up's on the reported seeds, paired by
+    seed, with the half-width of its 95% interval; it may be negative. edges: methods whose best coefficient is the
+    grid's smallest or largest. Names are "" and scores NaN where GRPO may forget or learn less than `MEANINGFUL` or
+    diverged, or CoKL is absent.
     """
+    lost = bool(diverged(table, "prior_correct")["method"].isin(ANCHORS).any())
+    table = table if lost else settled(table)
     ends = final(table[table["role"] == "report"]).set_index("seed")
     base, grpo = ends[ends["method"] == "base"], ends[ends["method"] == "none"]
-    forgotten, learned = forgotten_and_learned(table)
+    forgotten, learned = (_UNKNOWN, _UNKNOWN) if lost else forgotten_and_learned(table)
     cell: dict[str, Any] = {
+        "seeds": len(base),
         "base_correct": base["prior_correct"].mean(),
         "forgotten": forgotten[0],
         "forgotten_half_width": forgotten[1],
         "learned": learned[0],
         "learned_half_width": learned[1],
-        **{name: grpo[name].mean() for name in DRIFTS},
-        "correct_share": (grpo["correct_drift"] / (grpo["correct_drift"] + grpo["mass_drift"])).mean(),
+        **{name: grpo[name].mean(skipna=False) for name in DRIFTS},
+        "correct_share": (grpo["correct_drift"] / (grpo["correct_drift"] + grpo["mass_drift"])).mean(skipna=not lost),
         **dict.fromkeys(("winner", "runner_up", "rival", "edges"), ""),
         **dict.fromkeys(("winner_overall", "lead", "lead_half_width"), math.nan),
         **dict.fromkeys(("cokl_overall", "cokl_lead", "cokl_lead_half_width"), math.nan),
     }
-    if not min(forgotten[0] - forgotten[1], learned[0] - learned[1]) > MEANINGFUL and len(base) > 1:
+    if lost or (not min(forgotten[0] - forgotten[1], learned[0] - learned[1]) > MEANINGFUL and len(base) > 1):
         return cell
     scored = score(table)
     best = best_coefficients(scored[scored["method"] != "base"])
+    chosen = final(best.merge(scored[scored["role"] == "selection"])).groupby("method")["overall"].mean()
     overall = final(at(scored, best)).pivot(index="seed", columns="method", values="overall")
-    winner, runner_up = overall.mean().nlargest(2).index
+    winner, runner_up = chosen.nlargest(2).index
     cell |= {"winner": winner, "winner_overall": overall[winner].mean(), "runner_up": runner_up}
     cell["edges"] = ",".join(best[best["edge"]]["method"])
     cell["lead"], cell["lead_half_width"] = mean_and_half_width(overall[winner] - overall[runner_up])
-    rivals = [method for method in overall if method not in VARIANTS]
-    if "cokl" in overall and rivals:
-        chosen = final(best.merge(scored[scored["role"] == "selection"]))
-        rival = chosen[chosen["method"].isin(rivals)].groupby("method")["overall"].mean().idxmax()
+    rivals = chosen[~chosen.index.isin(VARIANTS)]
+    if "cokl" in overall and len(rivals):
+        rival = rivals.idxmax()
         cell["rival"], cell["cokl_overall"] = rival, overall["cokl"].mean()
         cell["cokl_lead"], cell["cokl_lead_half_width"] = mean_and_half_width(overall["cokl"] - overall[rival])
     return cell

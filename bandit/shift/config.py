@@ -69,9 +69,9 @@ class ShiftConfig:
     kl_sweep_beta: float = 1.0
     """The coefficient in the KL-batch sweep."""
     optimizer_steps: int = assumption(
-        2, "1 keeps every ratio at 1; more steps per rollout let the clipping ranges bind and gamma differ from delta"
+        1, "1 keeps every ratio at 1; more steps per rollout let the clipping ranges bind and gamma differ from delta"
     )
-    """mu, optimizer steps on one batch of rollouts; exact mode keeps its minibatch as long."""
+    """mu, optimizer steps on one batch of rollouts; exact mode keeps its minibatch as long. E.3's is 1."""
     epsilon_is: float = assumption(SurrogateConfig.epsilon_is, "without effect at one optimizer step per rollout")
     """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)."""
     cluster_overlap: float = assumption(0.0, "how much the two tasks interfere: 1 gives them the same inputs")
@@ -92,6 +92,11 @@ class ShiftConfig:
     """Adam's learning rate in all three phases; there is no weight decay."""
     max_gradient_norm: float = assumption(1.0, "bounds the first steps; Adam's scale does not depend on it later")
     """Each run's gradient is clipped to this norm."""
+    evaluation_temperature: float = assumption(
+        1.0,
+        "a lower one scores the policy's modes, as the paper's 0.7 does, so that drift which keeps them is not seen",
+    )
+    """Temperature at which prior and new correctness are scored; drifts are always the policy's own, at 1."""
     adam_betas: tuple[float, float] = (0.9, 0.95)
     """Decay rates of Adam's moments."""
     adam_epsilon: float = assumption(1e-8, "matters only where gradients vanish, at saturated policies")
@@ -135,7 +140,7 @@ class ShiftConfig:
         require(all(size >= 1 for size in self.kl_sweep), "kl_sweep", "sizes of at least 1", self.kl_sweep)
         for name in ("cluster_overlap", "correct_overlap"):
             require(0 <= getattr(self, name) <= 1, name, "a number in [0, 1]", getattr(self, name))
-        for name in ("learning_rate", "max_gradient_norm", "init_scale", "adam_epsilon"):
+        for name in ("learning_rate", "max_gradient_norm", "init_scale", "adam_epsilon", "evaluation_temperature"):
             require(getattr(self, name) > 0, name, "a finite number > 0", getattr(self, name))
         require(all(0 <= b < 1 for b in self.adam_betas), "adam_betas", "two numbers in [0, 1)", self.adam_betas)
         require(all(width >= 1 for width in self.hidden), "hidden", "widths of at least 1", self.hidden)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bandit.engine.runs import code_of
 from bandit.shift.config import Mode, ShiftConfig
 from cokl import methods
 from cokl.methods import Method
@@ -44,27 +43,22 @@ def planned_runs(config: ShiftConfig) -> list[ShiftRun]:
         if method.regularizer is None:
             settings = [(0.0, 0)]
         else:
-            settings = [(beta, kl_prompts(config, method)) for beta in sorted(config.betas)]
+            settings = [(beta, kl_prompts(config.kl_groups, method)) for beta in sorted(config.betas)]
             if role == "report" and method.name in config.kl_sweep_methods:
                 settings += [(config.kl_sweep_beta, size) for size in config.kl_sweep]
         runs += [ShiftRun(seed, mode, method, *setting) for setting in dict.fromkeys(settings)]
     return runs
 
 
-def kl_prompts(config: ShiftConfig, method: Method) -> int:
+def kl_prompts(groups: int, method: Method) -> int:
     """Prompts of the buffer per update outside the KL-batch sweep, 0 for unregularized RL (E.3).
 
-    As many as make `config.kl_groups` response groups; a regularizer that cannot be sampled counts as one stream.
+    As many as make so many response groups; a regularizer that cannot be sampled counts as one stream.
     """
     if method.regularizer is None:
         return 0
     streams = len(method.streams()) if method.regularizer.streams else 1
-    return max(1, config.kl_groups // streams)
-
-
-def regularizer_code(runs: list[ShiftRun]) -> dict[str, str]:
-    """A hash of each method's regularizer class, to bind a folder to."""
-    return code_of(run.method for run in runs)
+    return max(1, groups // streams)
 
 
 def stacks(runs: list[ShiftRun]) -> list[list[ShiftRun]]:

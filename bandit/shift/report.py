@@ -6,24 +6,25 @@ Every interval is a 95% t-interval over the reported seeds; coefficients are cho
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from bandit.shift import score as scores
 from bandit.shift.claims import Claim, judge
-from bandit.shift.config import ShiftConfig
 from bandit.shift.score import RUN
 from cokl import methods
 from cokl.support.files import write_text
 from cokl.support.options import require
 from cokl.support.statistics import markdown_table, with_spread
+from cokl.support.verdicts import no_verdict
 
 RAW = ["prior_correct", "new_correct"]
 NORMALIZED = ["retention", "adaptation", "overall"]
 DRIFTS = ["mass_drift", "correct_drift", "incorrect_drift"]
 
-_CAPTIONS = {
+CAPTIONS = {
     "table1_normalized": "Dual-anchor normalized scores (Table 1 in miniature): Base is 100 in retention and 0 in "
     "adaptation, GRPO w/o KL the reverse; Overall is their mean. Setting best: each method at the coefficient with the "
     "highest Overall on the selection seeds; matched: at the one whose adaptation there is closest to "
@@ -45,14 +46,14 @@ _CAPTIONS = {
 }
 
 
-def require_scores(config: ShiftConfig) -> None:
+def require_scores(names: Sequence[str], selection_seeds: int) -> None:
     """Raises InputError for an experiment whose results could not be scored or compared, and for unknown methods."""
-    for name in config.methods:
+    for name in names:
         methods.get(name)
-    methods_text = ",".join(config.methods)
-    require("none" in config.methods, "methods", "none among them, GRPO w/o KL, which scores relate to", methods_text)
-    require(len(config.methods) > 1, "methods", "at least one regularizer besides none", methods_text)
-    require(config.selection_seeds > 0, "selection_seeds", "at least 1, to choose coefficients on", 0)
+    methods_text = ",".join(names)
+    require("none" in names, "methods", "none among them, GRPO w/o KL, which scores relate to", methods_text)
+    require(len(names) > 1, "methods", "at least one regularizer besides none", methods_text)
+    require(selection_seeds > 0, "selection_seeds", "at least 1, to choose coefficients on", 0)
 
 
 def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -84,6 +85,16 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
+def each_seed(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """What `tables` has means of, for each reported seed: the rows behind "beta_search" and behind "dynamics"."""
+    scored = scores.score(table)
+    searched = scores.main_rows(scores.final(scored))
+    return {
+        "beta_search": searched[searched["role"] == "report"].sort_values("beta"),
+        "dynamics": scores.at(scored, scores.best_coefficients(scored)),
+    }
+
+
 def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
     """Write each table as FOLDER/NAME.csv and all with the verdicts as FOLDER/results.md; returns the claims.
 
@@ -98,16 +109,27 @@ def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
 
 def summary(table: pd.DataFrame) -> str:
     """The normalized table and the verdicts, for a terminal."""
-    lines = [_anchors(table), "", _readable(tables(table)["table1_normalized"]).to_string(index=False), ""]
+    lines = [anchors(table), "", readable(tables(table)["table1_normalized"]).to_string(index=False), ""]
+    lines += [said for said in (no_verdict(_reported_seeds(table)), _HOW_JUDGED) if said]
     for claim in judge(scores.score(table)):
-        verdict = claim.verdict if claim.verdict == "confirmed" else claim.verdict.upper()
-        said = f"{claim.statement} ({claim.counts})"
-        lines.append(textwrap.fill(said, 110, initial_indent=f"{verdict:13}", subsequent_indent=" " * 13))
-        lines += [textwrap.indent(str(measured), " " * 15) for measured in claim.measurements]
+        said = f"{claim.statement} ({claim.counts})" if claim.judged else claim.statement
+        verdict = "-" if claim.verdict is None else "held" if claim.verdict == "held" else claim.verdict.upper()
+        lines.append(textwrap.fill(said, 110, initial_indent=f"{verdict:11}", subsequent_indent=" " * 11))
+        lines += [textwrap.indent(line, " " * 13) for line in claim.lines()]
     return "\n".join(lines)
 
 
-def _anchors(table: pd.DataFrame) -> str:
+_HOW_JUDGED = (
+    "A verdict, of this lab alone, is the primary measurement's; it depends where a secondary one is decided the other "
+    "way after Holm's correction within the claim. Intervals are 95% each, uncorrected."
+)
+
+
+def _reported_seeds(table: pd.DataFrame) -> int:
+    return int(table.loc[table["role"] == "report", "seed"].nunique())
+
+
+def anchors(table: pd.DataFrame) -> str:
     """What GRPO w/o KL forgets and learns: the denominators of all scores, with a warning where they may be zero."""
     lines = []
     for mode, rows in table.groupby("mode", sort=False):
@@ -117,7 +139,8 @@ def _anchors(table: pd.DataFrame) -> str:
         if min(forgotten[0] - forgotten[1], learned[0] - learned[1]) <= 0:
             line += " WARNING: not told from zero by these seeds, so that normalized scores mean nothing."
         lines.append(line)
-    return "\n".join(lines)
+    note = scores.diverged_note(table)
+    return "\n".join([*lines, f"{note}."] if note else lines)
 
 
 def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
@@ -153,7 +176,7 @@ def csv_text(frame: pd.DataFrame) -> str:
     return frame.assign(**rounded).to_csv(index=False, float_format="%.6g")
 
 
-def _readable(frame: pd.DataFrame) -> pd.DataFrame:
+def readable(frame: pd.DataFrame) -> pd.DataFrame:
     """Labels instead of names, and "value ± half-width" in one column."""
     shown = frame.assign(method=[scores.label(name) for name in frame["method"]])
     for name in {"beta", "beta_below", "beta_above", "kl_prompts"}.intersection(frame):
@@ -179,14 +202,19 @@ def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim
         "# Task-shift lab",
         f"Reported seeds: {counts['report']}; selection seeds: {counts['selection']}, which only choose coefficients. "
         "After a value, ± is the half-width of its 95% t-interval over the reported seeds.",
-        _anchors(table),
+        anchors(table),
         "## Claims of the paper",
+        _HOW_JUDGED,
     ]
+    if said := no_verdict(_reported_seeds(table)):
+        parts.append(said)
     for claim in claims:
-        measured = "\n".join(f"- {measurement}" for measurement in claim.measurements)
-        parts += [f"### {claim.statement}", f"**{claim.verdict}** ({claim.counts})", measured]
-    for name, caption in _CAPTIONS.items():
-        shown = markdown_table(_readable(made[name])) if len(made[name]) else "No such runs.\n"
+        parts.append(f"### {claim.statement}")
+        if claim.judged:
+            parts.append(f"**{claim.verdict}** ({claim.counts})")
+        parts.append("\n".join(f"- {line}" for line in claim.lines()))
+    for name, caption in CAPTIONS.items():
+        shown = markdown_table(readable(made[name])) if len(made[name]) else "No such runs.\n"
         parts += [f"## {name}.csv", caption, shown]
     parts.append(
         "Over training: dynamics.csv, prior and new correctness and the drifts at each method's best coefficient.\n"

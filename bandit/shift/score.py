@@ -13,10 +13,12 @@ does not blow up.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from functools import partial
 
 import pandas as pd
 
+from bandit.engine.divergence import diverged, divergence_note, without_diverged
 from cokl import methods
 from cokl.metrics import dual_anchor
 from cokl.support.errors import InputError
@@ -43,9 +45,10 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
     """The shift table with columns retention, adaptation and their mean, overall; base 100 and GRPO 0 for retention.
 
     Seeds of one role are normalized by their own anchors: choosing on the selection seeds sees no reported seed.
-    Raises InputError if an anchor is missing or the anchors coincide.
+    Coefficients of which some seed diverged are left out.
+    Raises InputError if an anchor is missing or diverged, or the anchors coincide.
     """
-    table = table.reset_index(drop=True)
+    table = settled(table).reset_index(drop=True)
     scored, last = table.copy(), final(table)
     seeds = ["mode", "role", "seed"]
     anchors = {method: last[last["method"] == method].set_index(seeds) for method in ANCHORS}
@@ -63,6 +66,19 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
     return scored
 
 
+def settled(table: pd.DataFrame) -> pd.DataFrame:
+    """The table without the coefficients of which some seed diverged. Raises InputError if GRPO w/o KL is one."""
+    anchors = diverged(table, "prior_correct")["method"].isin(ANCHORS)
+    if anchors.any():
+        raise InputError(f"GRPO w/o KL, which all scores relate to, diverged: {diverged_note(table)}")
+    return without_diverged(table, "prior_correct", RUN)
+
+
+def diverged_note(table: pd.DataFrame) -> str:
+    """What is to be said of diverged runs wherever the table is summarised; "" if there are none."""
+    return divergence_note(table, "prior_correct", RUN)
+
+
 def final(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of each run's last step."""
     return table[table["step"] == table.groupby([*RUN, "role", "seed"], dropna=False)["step"].transform("max")]
@@ -72,7 +88,7 @@ def forgotten_and_learned(table: pd.DataFrame) -> tuple[tuple[float, float], tup
     """Prior correctness that GRPO w/o KL loses and new correctness that it gains, what all scores are divided by: means
     over the reported seeds of a table of one mode, with the half-widths of their 95% intervals.
     """
-    ends = final(table[table["role"] == "report"]).set_index("seed")
+    ends = final(settled(table)).query("role == 'report'").set_index("seed")
     base, grpo = (ends[ends["method"] == method] for method in ANCHORS)
     return (
         mean_and_half_width(base["prior_correct"] - grpo["prior_correct"]),
@@ -116,19 +132,20 @@ def settings(scored: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([at(scored, rows).assign(setting=name) for name, rows in chosen.items()], ignore_index=True)
 
 
-def at_equal_adaptation(scored: pd.DataFrame) -> pd.DataFrame:
-    """The reported seeds' retention where their mean adaptation is 90, between two neighbouring coefficients.
+def at_equal_adaptation(scored: pd.DataFrame, measures: Sequence[str] = ("retention",)) -> pd.DataFrame:
+    """The reported seeds' `measures` where their mean adaptation is 90, between two neighbouring coefficients.
 
     Of several pairs that the mean passes 90 between, the one that retains most on the selection seeds. A seed's
-    retention is that of the line through the means, moved by how far the seed is from it, so that intervals take in the
+    measure is that of the line through the means, moved by how far the seed is from it, so that intervals take in the
     noise of its adaptation. A method that never passes 90 has no rows. Columns: mode, method, beta_below, beta_above,
-    seed, retention.
+    seed, and the measures.
     """
     last = main_rows(final(scored))
-    columns = ["mode", "method", "beta_below", "beta_above", "seed", "retention"]
+    measured = list(measures)
+    columns = ["mode", "method", "beta_below", "beta_above", "seed", *measured]
     frames = []
     for (mode, method), runs in last.groupby(["mode", "method"], sort=False):
-        means = runs.groupby(["role", "beta"])[["retention", "adaptation"]].mean()
+        means = runs.groupby(["role", "beta"])[list({*measured, "retention", "adaptation"})].mean()
         reported, selection = means.loc["report"], means.loc["selection"]
         pairs = []
         for below, above in itertools.pairwise(sorted(reported.index)):
@@ -139,13 +156,13 @@ def at_equal_adaptation(scored: pd.DataFrame) -> pd.DataFrame:
                 pairs.append(((1 - weight) * ends[below] + weight * ends[above], below, above, weight))
         if pairs:
             _, below, above, weight = max(pairs)
-            seeds = runs[runs["role"] == "report"].set_index(["beta", "seed"])[["retention", "adaptation"]]
+            seeds = runs[runs["role"] == "report"].set_index(["beta", "seed"])[[*measured, "adaptation"]]
             mixed = (1 - weight) * seeds.loc[below] + weight * seeds.loc[above]
             rise = reported.loc[above] - reported.loc[below]
-            slope = rise["retention"] / rise["adaptation"]
-            retention = mixed["retention"] + slope * (MATCHED_ADAPTATION - mixed["adaptation"])
+            missing = MATCHED_ADAPTATION - mixed["adaptation"]
+            found = {name: mixed[name] + rise[name] / rise["adaptation"] * missing for name in measured}
             pair = {"mode": mode, "method": method, "beta_below": below, "beta_above": above}
-            frames.append(retention.rename("retention").reset_index().assign(**pair))
+            frames.append(pd.DataFrame(found).reset_index().assign(**pair))
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
 

@@ -19,7 +19,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from bandit.engine.exact import averages, require_finite
+from bandit.engine.divergence import cut_off, spare_samplers
+from bandit.engine.exact import averages
 from bandit.engine.networks import StackedMLP, Trainer, initial_parameters
 from bandit.engine.reference import Split, cross_entropy_gradient
 from bandit.engine.sampled import (
@@ -187,7 +188,9 @@ def buffer_prompts(config: ShiftConfig, buffer: Buffer, seed: int, size: int) ->
 
 
 def train(config: ShiftConfig, task: ShiftTask, runs: list[ShiftRun]) -> pd.DataFrame:
-    """Train `runs`, which differ in beta only, on the new task; a row per run and evaluated step."""
+    """Train `runs`, which differ in beta only, on the new task; a row per run and evaluated step, up to where it
+    diverges.
+    """
     first = runs[0]
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
     trainer = Trainer(mlp, config, config.learning_rate)
@@ -200,13 +203,12 @@ def train(config: ShiftConfig, task: ShiftTask, runs: list[ShiftRun]) -> pd.Data
     for done in range(config.steps + 1):
         if done % config.eval_interval == 0 or done == config.steps:
             metrics = evaluate(config, task, buffer, mlp)
-            require_finite(metrics, [(run.method.name, run.beta, run.seed) for run in runs], done)
             frames.append(pd.DataFrame({**_identity(runs), "step": done, **metrics}))
         if done % config.optimizer_steps == 0:
             loss = JointLoss(objective, next(new), None if kl is None else next(kl))
         if done < config.steps:
-            trainer.step(loss.inputs(), loss.logit_gradient)
-    return pd.concat(frames, ignore_index=True)
+            trainer.step(loss.inputs(), partial(spare_samplers, loss.logit_gradient))
+    return cut_off(frames, trainer.failed_at.tolist(), (*_identity(runs), "step"))
 
 
 def _identity(runs: list[ShiftRun]) -> dict[str, object]:
@@ -222,11 +224,13 @@ def _identity(runs: list[ShiftRun]) -> dict[str, object]:
 def evaluate(config: ShiftConfig, task: ShiftTask, buffer: Buffer, mlp: StackedMLP) -> dict[str, list[float]]:
     """Each run's metrics: on the prior task's test inputs, the new one's, and the prompts of the buffer.
 
-    The drifts are the summands of D_KL(base || policy), Eq. 7, on the prior task. zero_correct_rate is the probability
-    that G rollouts to a prompt of the buffer hold no correct response.
+    The correctness of either task is that of responses at the evaluation's temperature. The drifts are the summands of
+    D_KL(base || policy), Eq. 7, on the prior task. zero_correct_rate is the probability that G rollouts to a prompt of
+    the buffer hold no correct response.
     """
-    prior = averages(mlp, task.prior_test, _prior_metrics)
-    new = averages(mlp, task.new_test, lambda policy, _: {"new_correct": correctness(policy)})
+    temperature = config.evaluation_temperature
+    prior = averages(mlp, task.prior_test, partial(_prior_metrics, temperature=temperature))
+    new = averages(mlp, task.new_test, lambda policy, _: {"new_correct": _scored(policy, temperature)})
     group_size = config.group_size
     zero = averages(
         mlp, buffer.prompts, lambda policy, _: {"zero_correct_rate": expected_zero_correct_rate(policy, group_size)}
@@ -234,10 +238,15 @@ def evaluate(config: ShiftConfig, task: ShiftTask, buffer: Buffer, mlp: StackedM
     return {"prior_correct": prior.pop("prior_correct"), **new, **prior, **zero}
 
 
-def _prior_metrics(policy: Policy, reference: Policy) -> dict[str, Tensor]:
+def _scored(policy: Policy, temperature: float) -> Tensor:
+    """(R, B): the correctness of responses drawn at a temperature."""
+    return correctness(Policy(policy.logits / temperature, policy.correct))
+
+
+def _prior_metrics(policy: Policy, reference: Policy, temperature: float) -> dict[str, Tensor]:
     drift = decompose_kl(reference, policy)
     return {
-        "prior_correct": correctness(policy),
+        "prior_correct": _scored(policy, temperature),
         "conditional_kl": conditional_kl(policy, reference),
         "mass_drift": drift.mass,
         "correct_drift": drift.correct,

@@ -9,13 +9,13 @@ closest to 0.96; one coefficient per method, the same for all seeds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import pandas as pd
 
 from bandit.engine.tables import coverage_column, method_label
-from bandit.sweep.score import final_rows, matched_rows
+from bandit.sweep.score import final_rows, matched_rows, settled
 from cokl.support.statistics import mean_and_half_width, with_spread
+from cokl.support.verdicts import ALPHA, Verdict, holm, no_verdict, p_value
 
 MATCHED_CORRECTNESS = 0.96
 COLLAPSED = {"correctness above": 0.95, "coverage below": 0.15}
@@ -23,15 +23,19 @@ COLLAPSED = {"correctness above": 0.95, "coverage below": 0.15}
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper, what was measured, and the verdict: held, not held, or not decided by these seeds."""
+    """A claim of the paper, what was measured, and the verdict in this environment: held, not held, or undecided."""
 
     statement: str
     measured: str
-    verdict: Literal["held", "not held", "not decided"]
+    verdict: Verdict
 
 
 def judge(table: pd.DataFrame) -> list[Claim]:
-    """Every claim that the sweep's methods allow to be judged: most need CoKL and another regularizer."""
+    """Every claim that the sweep's methods allow to be judged: most need CoKL and another regularizer.
+
+    Coefficients of which some seed diverged take no part.
+    """
+    table = settled(table)
     methods = set(table["method"])
     others = [m for m in table["method"].unique() if m not in ("reference", "none", "cokl")]
     claims = [_collapse(table)] if "none" in methods else []
@@ -71,41 +75,78 @@ def _collapse(table: pd.DataFrame) -> Claim:
 
 
 def _matched(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:
-    """Held if the interval of every paired difference lies above zero, not held if a mean difference does not."""
+    """Held if every paired difference is sure to be positive, not held if one is sure to be negative."""
     matched = final_rows(matched_rows(table))
     correctness = matched.groupby("method")["p_correct"].mean()
     final = matched.pivot(index="seed", columns="method", values=column)
     advantages = {other: sign * (final["cokl"] - final[other]) for other in others}
     closest = min(others, key=lambda other: advantages[other].mean())
-    intervals = {other: mean_and_half_width(advantage) for other, advantage in advantages.items()}
-    mean, half_width = intervals[closest]
+    mean, half_width = mean_and_half_width(advantages[closest])
     better = "higher" if sign > 0 else "lower"
     return Claim(
         f"At matched correctness, CoKL's {name} is {better} than every other regularizer's",
         f"CoKL {final['cokl'].mean():.3f}; next {method_label(closest)} {final[closest].mean():.3f}; "
         f"{better} by {with_spread(mean, half_width, 3)}, in {(advantages[closest] > 0).sum()} of {len(final)} seeds; "
         f"correctness {correctness.min():.3f} to {correctness.max():.3f}",
-        _verdict(
-            all(mean > 0 for mean, _ in intervals.values()),
-            all(mean > half_width for mean, half_width in intervals.values()),
-        ),
+        _verdict_on_all(list(advantages.values()))[0],
     )
 
 
 def _during_training(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:
-    trained = matched_rows(table).query("step > 0")
-    curves = sign * trained.pivot_table(index="step", columns="method", values=column)
-    ahead = curves["cokl"] > curves[others].max(axis=1)
-    behind = ", ".join(str(step) for step in ahead.index[~ahead])
+    """The same at every evaluated step after the first, with an interval for each step and regularizer."""
+    curves = matched_rows(table).query("step > 0").pivot(index=["step", "seed"], columns="method", values=column)
+    places = [(step, other) for step in curves.index.unique("step") for other in others]
+    verdict, sides = _verdict_on_all(
+        [sign * (curves.loc[step, "cokl"] - curves.loc[step, other]) for step, other in places]
+    )
+
+    def steps(wanted: str) -> list[int]:
+        return sorted({step for (step, _), side in zip(places, sides, strict=True) if side == wanted})
+
+    behind = steps("not held")
+    open_ = [step for step in steps("undecided") if step not in behind]
+    count, seeds = curves.index.unique("step").size, table["seed"].nunique()
+    if no_verdict(seeds):
+        means = sign * curves.groupby("step").mean()
+        behind, open_ = list(means.index[~(means["cokl"] > means[others].max(axis=1))]), []
+    sure = "" if no_verdict(seeds) else ", each interval above 0,"
+    described = [
+        f"{words} at step {', '.join(map(str, found))}"
+        for words, found in (("behind", behind), ("undecided", open_))
+        if found
+    ]
     return Claim(
         f"At matched correctness, CoKL's {name} is {'highest' if sign > 0 else 'lowest'} throughout training",
-        f"best at {ahead.sum()} of {len(ahead)} evaluated steps" + (f"; not at step {behind}" if behind else ""),
-        _verdict(bool(ahead.all())),
+        f"ahead of every other{sure} at {count - len(behind) - len(open_)} of {count} evaluated steps"
+        + "".join(f"; {words}" for words in described),
+        verdict,
     )
 
 
+def _verdict_on_all(differences: list[pd.Series]) -> tuple[Verdict, list[Verdict]]:
+    """Whether all of several differences are positive, and each one's verdict.
+
+    "held" takes a 95% interval above zero of each, which needs no correction: all of them have to be rejected.
+    "not held" takes one below zero, after Holm's correction for how many there are to find one among.
+    """
+    intervals = [mean_and_half_width(difference) for difference in differences]
+    p_values = [
+        p_value(*interval, len(difference)) for interval, difference in zip(intervals, differences, strict=True)
+    ]
+    below = [sure and mean < 0 for sure, (mean, _) in zip(holm(p_values), intervals, strict=True)]
+    above = [p <= ALPHA and mean > 0 for p, (mean, _) in zip(p_values, intervals, strict=True)]
+    sides: list[Verdict] = [
+        "held" if up else "not held" if down else "undecided" for up, down in zip(above, below, strict=True)
+    ]
+    return "held" if all(above) else "not held" if any(below) else "undecided", sides
+
+
 def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:
-    """Whether no other regularizer, at any coefficient, is as correct as a point of CoKL and better in `column`."""
+    """Whether no other regularizer, at any coefficient, is as correct as a point of CoKL and better in `column`.
+
+    Points are means over seeds. Where one is dominated, what is measured says from which correctness on, and how good
+    any regularizer, CoKL included, still is there.
+    """
     means = final_rows(table).groupby(["method", "beta"])[["p_correct", column]].mean()
     correctness, metric = means["p_correct"], sign * means[column]
 
@@ -117,15 +158,22 @@ def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, si
     beaten = [point for point in ours if any(dominates(other, point) for other in theirs)]
     worse = sum(any(dominates(point, other) for point in ours) for other in theirs)
     better = "higher" if sign > 0 else "lower"
+    crossed = ""
+    if beaten:
+        crossing = min(correctness[point] for point in beaten)
+        there = metric[[point for point in [*ours, *theirs] if correctness[point] >= crossing]]
+        crossed = (
+            f" (but {', '.join(f'{beta:g}' for _, beta in beaten)}: at a correctness of {crossing:.3f} or more, where "
+            f"no regularizer's {name} is {better} than {sign * there.max():.3f})"
+        )
     return Claim(
         "The other regularizers either sacrifice correctness or deviate more: none is as correct as CoKL with a "
         f"{better} {name}, whatever the coefficients",
-        f"{len(ours) - len(beaten)} of CoKL's {len(ours)} coefficients are not dominated"
-        + (f" (but {', '.join(f'{beta:g}' for _, beta in beaten)})" if beaten else "")
-        + f"; CoKL dominates {worse} of the others' {len(theirs)} points",
+        f"{len(ours) - len(beaten)} of CoKL's {len(ours)} coefficients are not dominated{crossed}; CoKL dominates "
+        f"{worse} of the others' {len(theirs)} points",
         _verdict(not beaten),
     )
 
 
-def _verdict(holds: bool, certain: bool = True) -> Literal["held", "not held", "not decided"]:
-    return "not held" if not holds else "held" if certain else "not decided"
+def _verdict(holds: bool) -> Verdict:
+    return "held" if holds else "not held"

@@ -7,34 +7,38 @@ import textwrap
 import pandas as pd
 
 from bandit.sweep.claims import judge
-from bandit.sweep.score import MATCHED_CORRECTNESS, final_rows, matched_table
+from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, final_rows, matched_table
 from cokl.support.statistics import markdown_table
+from cokl.support.verdicts import no_verdict
 
 
 def render_markdown(table: pd.DataFrame) -> str:
-    """The verdicts and the matched table as a Markdown page."""
-    verdicts = pd.DataFrame(
-        [{"claim": claim.statement, "measured": claim.measured, "verdict": claim.verdict} for claim in judge(table)]
-    )
+    """The verdicts and the matched table as a Markdown page; below four seeds, what was measured alone."""
+    refused = no_verdict(table["seed"].nunique())
+    rows = [{"claim": claim.statement, "measured": claim.measured, "verdict": claim.verdict} for claim in judge(table)]
+    verdicts = pd.DataFrame(rows).drop(columns=["verdict"] if refused else [])
     return (
         f"# Controlled multi-solution experiment\n\n{_legend(table)}\n\n## Claims of the paper\n\n"
-        f"{markdown_table(verdicts)}\n## {_MATCHED_TITLE}\n\n{markdown_table(matched_table(table))}"
+        + (f"{refused}\n\n" if refused else "")
+        + f"{markdown_table(verdicts)}\n## {_MATCHED_TITLE}\n\n{markdown_table(matched_table(table))}"
     )
 
 
 def render_screen(table: pd.DataFrame) -> str:
     """The same for a terminal: a paragraph per claim, then the matched table."""
     claims = judge(table)
-    lines = [f"\nClaims of the paper: {sum(claim.verdict == 'held' for claim in claims)} of {len(claims)} held"]
+    refused = no_verdict(table["seed"].nunique())
+    held = sum(claim.verdict == "held" for claim in claims)
+    lines = [f"\nClaims of the paper: {refused or f'{held} of {len(claims)} held in this environment'}"]
     if len(claims) < 2:
         lines.append("(the others compare CoKL with another regularizer: sweep both)")
     for claim in claims:
-        verdict = "held" if claim.verdict == "held" else claim.verdict.upper()
-        lines.append(textwrap.fill(claim.statement, 100, initial_indent=f"{verdict:13}", subsequent_indent=" " * 13))
-        lines.append(textwrap.fill(claim.measured, 100, initial_indent=" " * 15, subsequent_indent=" " * 15))
-    shown = matched_table(table)
+        verdict = "-" if refused else "held" if claim.verdict == "held" else claim.verdict.upper()
+        lines.append(textwrap.fill(claim.statement, 80, initial_indent=f"{verdict:11}", subsequent_indent=" " * 11))
+        lines.append(textwrap.fill(claim.measured, 80, initial_indent=" " * 13, subsequent_indent=" " * 13))
+    shown = matched_table(table, digits=3)
     shown.columns = [name.replace("_correct", "+") if name.startswith("cov") else name for name in shown.columns]
-    return "\n".join([*lines, "", _MATCHED_TITLE, shown.to_string(index=False), textwrap.fill(_legend(table), 110)])
+    return "\n".join([*lines, "", _MATCHED_TITLE, shown.to_string(index=False), textwrap.fill(_legend(table), 80)])
 
 
 _MATCHED_TITLE = f"Final metrics at the coefficient whose correctness is closest to {MATCHED_CORRECTNESS}"
@@ -45,4 +49,5 @@ def _legend(table: pd.DataFrame) -> str:
     return (
         f"{counts} After a metric, ± is the standard deviation over seeds; "
         "after a difference, the half-width of its 95% t-interval."
+        + (f" {note}." if (note := diverged_note(table)) else "")
     )

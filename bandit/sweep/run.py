@@ -9,14 +9,16 @@ from typing import Literal
 import pandas as pd
 import torch
 
+from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.exact import policy_metrics
 from bandit.engine.reference import seed_task
-from bandit.engine.runs import Run, code_of, references, resolve_device
+from bandit.engine.runs import Run, code_behind, references, resolve_device
 from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.sweep.plan import planned_runs, stacks
+from bandit.sweep.score import RUN
 from bandit.sweep.train import train
 from cokl.support.errors import InputError
-from cokl.support.files import read_parquet, write_parquet
+from cokl.support.files import write_result
 from cokl.support.results_folder import open_folder
 from cokl.support.workers import Work, Workers, one_thread
 
@@ -27,44 +29,45 @@ def run_sweep(
     jobs: int | None = None,
     backend: Literal["loky", "ray"] = "loky",
     progress: bool = True,
+    keep_going: bool = False,
 ) -> pd.DataFrame:
     """Train everything that `config` asks for and return the tidy table, a row per evaluated step.
 
     Columns: seed, method, beta, step, p_correct, coverage_at_K, coverage_at_K_correct, conditional_kl; K is
     `config.coverage_draws`. Rows of method "reference" hold the frozen reference. out: folder to save in and to resume
     from; None keeps nothing. jobs: processes on a CPU, by default one per core. backend: local processes, or a Ray
-    cluster. progress: show bars with rate and ETA.
+    cluster. progress: show bars with rate and ETA. keep_going: go on with results that other code has left in `out`.
+    A run that diverges ends in a row without metrics, at the step where it happened; see `bandit.engine.divergence`.
     Raises InputError for unknown methods or devices and for a folder that cannot be used.
     """
     if out is None:
         with tempfile.TemporaryDirectory() as temporary:
-            return run_sweep(config, temporary, jobs, backend, progress)
+            return run_sweep(config, temporary, jobs, backend, progress, keep_going)
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: expected at least 1, got {jobs}")
     device = resolve_device(config.device)
     runs = planned_runs(config)
     folder = Path(out)
-    code = code_of(run.method for run in runs)
-    open_folder(folder, {**config.as_dict(), "device": device, "regularizer_code": code})
-    workers = Workers(backend, 1 if device == "cuda" else jobs)
-
-    parameters = references(config, folder, device, workers, progress)
-    chunks = [
-        (chunk, folder / "runs" / f"{place:05d}-seed-{chunk[0].seed}-{chunk[0].method.name}.parquet")
-        for place, chunk in enumerate(stacks(runs, device))
-    ]
-    missing = [
-        Work(_make_chunk, (config, chunk, parameters[chunk[0].seed], device), path, len(chunk))
-        for chunk, path in chunks
-    ]
-    workers.do(missing, len(runs), "runs", progress)
-
-    with one_thread():
-        frames = [_reference_rows(config, seed, parameters[seed], device) for seed in parameters]
-    table = pd.concat([*frames, *(read_parquet(path) for _, path in chunks)], ignore_index=True)
-    table = _in_order(table, config)
-    write_parquet(table, folder / "sweep.parquet")
+    code = code_behind("bandit.sweep.train", (run.method for run in runs))
+    with open_folder(folder, {**config.as_dict(), "device": device}, code, keep_going) as origin:
+        workers = Workers(backend, 1 if device == "cuda" else jobs)
+        parameters = references(config, origin, device, workers, progress)
+        works = [
+            Work(_make_chunk, (config, chunk, parameters[chunk[0].seed], device), path, _key(chunk), len(chunk))
+            for place, chunk in enumerate(stacks(runs, device))
+            for path in [folder / "runs" / f"{place:05d}-seed-{chunk[0].seed}-{chunk[0].method.name}.parquet"]
+        ]
+        chunks = workers.do(works, origin, "runs", progress)
+        with one_thread():
+            frames = [_reference_rows(config, seed, parameters[seed], device) for seed in parameters]
+        table = _in_order(pd.concat([*frames, *chunks], ignore_index=True), config)
+        write_result(table, folder / "sweep.parquet")
+    warn_of_diverged(table, "p_correct", RUN)
     return table
+
+
+def _key(chunk: list[Run]) -> str:
+    return ", ".join(f"{run.method.name} at beta {run.beta!r}, seed {run.seed}" for run in chunk)
 
 
 def _make_chunk(config: SweepConfig, chunk: list[Run], parameters: torch.Tensor, device: str) -> pd.DataFrame:

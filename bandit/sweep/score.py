@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from bandit.engine.divergence import divergence_note, without_diverged
 from bandit.engine.tables import method_label
 from cokl.support.errors import InputError
-from cokl.support.files import read_parquet
+from cokl.support.files import read_result
 from cokl.support.statistics import with_spread
 
 MATCHED_CORRECTNESS = 0.96
@@ -25,17 +26,34 @@ def read_sweep(folder: Path) -> pd.DataFrame:
         raise InputError(
             f"no finished sweep in {folder}: {path.name} is not there; run cokl bandit sweep --out {folder}"
         )
-    table = read_parquet(path)
+    table = read_result(path)
     missing = {"seed", "method", "beta", "step", "p_correct", "conditional_kl"} - set(table.columns)
     if missing or not any(name.startswith("coverage_at_") for name in table.columns):
         raise InputError(
             f"{path} is no sweep table: {', '.join(sorted(missing)) or 'coverage_at_K'} is not among its columns"
         )
+    if not (table["method"] != "reference").any():
+        raise InputError(f"{path} holds no trained run; run cokl bandit sweep --out {folder} again")
     return table
 
 
+RUN = ("method", "beta")
+"""What names a run, up to its seed."""
+
+
+def settled(table: pd.DataFrame) -> pd.DataFrame:
+    """The table without the coefficients of which some seed diverged. Raises InputError if none is left."""
+    return without_diverged(table, "p_correct", RUN)
+
+
+def diverged_note(table: pd.DataFrame) -> str:
+    """What is to be said of diverged runs wherever the table is summarised; "" if there are none."""
+    return divergence_note(table, "p_correct", RUN)
+
+
 def final_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of each run's last step; the reference is left out."""
+    """The rows of each run's last step; the reference and coefficients that diverged are left out."""
+    table = settled(table)
     trained = table[table["method"] != "reference"]
     return trained[trained["step"] == trained["step"].max()]
 
@@ -52,17 +70,18 @@ def matched_coefficients(table: pd.DataFrame) -> dict[str, float]:
 
 def matched_rows(table: pd.DataFrame) -> pd.DataFrame:
     """All evaluated steps of each method's matched coefficient."""
+    table = settled(table)
     chosen = pd.DataFrame(matched_coefficients(table).items(), columns=["method", "beta"])
     return chosen.merge(table, on=["method", "beta"])
 
 
-def matched_table(table: pd.DataFrame) -> pd.DataFrame:
+def matched_table(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
     """A row per method at its matched coefficient (and without regularizer): final metrics as mean ± spread."""
     final = final_rows(table)
     rows = pd.concat([final[final["method"] == "none"], final_rows(matched_rows(table))])
     metrics = [name for name in table.columns if name not in ("seed", "method", "beta", "step")]
     lines = []
     for (method, beta), group in rows.groupby(["method", "beta"], sort=False):
-        cells = {name: with_spread(group[name].mean(), group[name].std(), 4) for name in metrics}
+        cells = {name: with_spread(group[name].mean(), group[name].std(), digits) for name in metrics}
         lines.append({"method": method_label(str(method)), "beta": f"{beta:g}", **cells})
     return pd.DataFrame(lines)

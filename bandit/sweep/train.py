@@ -8,15 +8,16 @@ import pandas as pd
 import torch
 
 from bandit.config import TrainingConfig
+from bandit.engine.divergence import cut_off
 from bandit.engine.environment import Stream
-from bandit.engine.exact import capture, evaluate, loss_gradient, objectives, require_finite
+from bandit.engine.exact import capture, evaluate, loss_gradient, objectives
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, layer_sizes, minibatches
 from bandit.engine.runs import Run
 
 
 def train(config: TrainingConfig, task: SeedTask, runs: list[Run]) -> pd.DataFrame:
-    """Train `runs`, all of `task`'s seed, and return a row per run and evaluated step."""
+    """Train `runs`, all of `task`'s seed, and return a row per run and evaluated step, up to where it diverges."""
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
     trainer = Trainer(mlp, config, config.learning_rate)
     groups = objectives(runs, task.train)
@@ -31,10 +32,9 @@ def train(config: TrainingConfig, task: SeedTask, runs: list[Run]) -> pd.DataFra
     for done in range(config.steps + 1):
         if done % config.eval_interval == 0 or done == config.steps:
             metrics = evaluate(config, task, mlp)
-            require_finite(metrics, [(run.method.name, run.beta, run.seed) for run in runs], done)
             identity = {"seed": task.seed, "method": [r.method.name for r in runs], "beta": [r.beta for r in runs]}
             frames.append(pd.DataFrame({**identity, "step": done, **metrics}))
         if done < config.steps:
             batch.copy_(next(batches))
             take_step()
-    return pd.concat(frames, ignore_index=True)
+    return cut_off(frames, trainer.failed_at.tolist(), ("seed", "method", "beta", "step"))

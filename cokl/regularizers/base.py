@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
+from cokl.log_linear import LogLinear
 from cokl.policy import Policy
 from cokl.support.errors import InputError
 
@@ -41,6 +42,13 @@ class Regularizer:
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         """Exact value in nats for each context, shape (...): summed over the action axis, not over contexts."""
         raise NotImplementedError
+
+    def log_linear(self) -> LogLinear | None:
+        """`value` as an expectation of log-probabilities, for contexts whose actions are too many to list.
+
+        None where it is no such expectation, or not known to be one.
+        """
+        return None
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         """Gradient of each context's value with respect to that context's logits, shape (..., A)."""

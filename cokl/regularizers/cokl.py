@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, reference_weights, required, rollout_weights
+from cokl.log_linear import LogLinear
 from cokl.policy import Policy, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer, certain_mass
@@ -28,6 +29,9 @@ class CoKL(Regularizer):
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(reference.conditional_probs, reference.conditional_log_probs - policy.conditional_log_probs)
+
+    def log_linear(self) -> LogLinear:
+        return LogLinear("reference_given_correct", policy=-1, reference=1, log_mass=1, log_reference_mass=-1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         dense = torch.zeros_like(policy.logits)

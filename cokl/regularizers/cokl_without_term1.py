@@ -10,6 +10,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, required, rollout_weights
+from cokl.log_linear import LogLinear
 from cokl.policy import Policy
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer, certain_mass
@@ -26,6 +27,9 @@ class CoKLWithoutTerm1(Regularizer):
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return policy.log_mass.masked_fill(policy.correct.sizes == 0, 0)
+
+    def log_linear(self) -> LogLinear:
+        return LogLinear(log_mass=1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         return policy.log_mass_logit_gradient()

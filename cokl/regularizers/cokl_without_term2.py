@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from cokl.log_linear import LogLinear
 from cokl.policy import Policy, expectation
 from cokl.regularizers import register
 from cokl.regularizers.correct_forward_kl import CorrectForwardKL
@@ -22,3 +23,6 @@ class CoKLWithoutTerm2(CorrectForwardKL):
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return -expectation(reference.conditional_probs, policy.correct_log_probs)
+
+    def log_linear(self) -> LogLinear:
+        return LogLinear("reference_given_correct", policy=-1)

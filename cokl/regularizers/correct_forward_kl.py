@@ -10,6 +10,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, reference_weights, required
+from cokl.log_linear import LogLinear
 from cokl.policy import Policy, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer, certain_mass
@@ -26,6 +27,9 @@ class CorrectForwardKL(Regularizer):
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(reference.conditional_probs, reference.conditional_log_probs - policy.correct_log_probs)
+
+    def log_linear(self) -> LogLinear:
+        return LogLinear("reference_given_correct", policy=-1, reference=1, log_reference_mass=-1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         dense = policy.correct.zero_where_empty(policy.probs).clone()

@@ -29,6 +29,7 @@ from cokl.groups import (
     rollout_weights,
     score_function_weights,
 )
+from cokl.log_linear import LogLinear
 from cokl.policy import Policy, centred, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer, certain_mass
@@ -65,6 +66,11 @@ class CorrectReverseKL(Regularizer):
         if self.form == "restricted":
             return expectation(policy.correct_probs, policy.correct_log_probs - reference.correct_log_probs)
         return expectation(policy.conditional_probs, policy.conditional_log_probs - reference.correct_log_probs)
+
+    def log_linear(self) -> LogLinear:
+        if self.form == "restricted":
+            return LogLinear("policy_and_correct", policy=1, reference=-1)
+        return LogLinear("policy_given_correct", policy=1, reference=-1, log_mass=-1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         log_ratios = policy.correct_log_probs - reference.correct_log_probs

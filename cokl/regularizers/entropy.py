@@ -11,6 +11,7 @@ from scipy.special import expit, logit
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, required, score_function_weights
+from cokl.log_linear import LogLinear
 from cokl.policy import Policy, centred, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer
@@ -27,6 +28,9 @@ class Entropy(Regularizer):
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(policy.probs, policy.log_probs)
+
+    def log_linear(self) -> LogLinear:
+        return LogLinear("policy", policy=1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         return centred(policy.probs, policy.log_probs)

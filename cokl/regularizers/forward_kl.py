@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, required
+from cokl.log_linear import LogLinear
 from cokl.policy import Policy, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer, positive_root
@@ -25,6 +26,9 @@ class ForwardKL(Regularizer):
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(reference.probs, reference.log_probs - policy.log_probs)
+
+    def log_linear(self) -> LogLinear:
+        return LogLinear("reference", policy=-1, reference=1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         return policy.probs - reference.probs

@@ -3,6 +3,10 @@
 Logit gradient: pi * (log(pi / pi_ref) - D). Sampled: the score-function form with cost log(pi / pi_ref), which is the
 k1 estimator in the reward with a leave-one-out baseline.
 Population optimum (Theorem 2): logit Z* = logit q + 1 / beta.
+
+Assumption beyond the paper: the sampled reverse KL is k1 in the reward, with a leave-one-out baseline: its expected
+on-policy gradient is the reverse KL's. Used as a loss and differentiated through the policy's log-likelihoods, k1 has
+the expected gradient zero instead, and k3, pi_ref / pi - 1 - log(pi_ref / pi), that of the *forward* KL.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from scipy.special import expit, logit
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, required, score_function_weights
+from cokl.log_linear import LogLinear
 from cokl.policy import Policy, centred, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer
@@ -27,6 +32,9 @@ class ReverseKL(Regularizer):
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(policy.probs, policy.log_probs - reference.log_probs)
+
+    def log_linear(self) -> LogLinear:
+        return LogLinear("policy", policy=1, reference=-1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         return centred(policy.probs, policy.log_probs - reference.log_probs)

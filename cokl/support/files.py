@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import io
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from cokl.support.errors import InputError
+
+# What the system says, and what helps.
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full; free some space and run the same command again",
+    errno.EDQUOT: "the disk quota is used up; free some space and run the same command again",
+    errno.EROFS: "it lies on a read-only file system; choose another folder",
+    errno.EACCES: "permission is denied; choose another folder or mend its permissions",
+    errno.EPERM: "permission is denied; choose another folder or mend its permissions",
+    errno.ENAMETOOLONG: "its name is too long; choose another folder",
+    errno.ENOTDIR: "a part of its path is no folder; choose another folder",
+    errno.EEXIST: "a part of its path is no folder; choose another folder",
+}
+
+
+def remedy(error: OSError) -> str:
+    """What an error of the system means for the user, and what to do."""
+    return _REMEDIES.get(error.errno or 0, f"{error.strerror or error}; choose another folder")
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -27,7 +46,12 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"cannot write to {path}: {error.strerror or error}; choose another folder") from error
+        raise InputError(f"cannot write to {path}: {remedy(error)}") from error
+
+
+def write_bytes(content: bytes, path: Path) -> None:
+    """Write a file atomically."""
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def write_parquet(frame: pd.DataFrame, path: Path) -> None:
@@ -40,39 +64,74 @@ def write_text(text: str, path: Path) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def write_result(frame: pd.DataFrame, path: Path) -> None:
+    """Write a table atomically, and beforehand its checksum to PATH.sha256, a file for `sha256sum --check`."""
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    content = buffer.getvalue()
+    write_text(f"{hashlib.sha256(content).hexdigest()}  {path.name}\n", _checksum_of(path))
+    write_bytes(content, path)
+
+
+def read_result(path: Path) -> pd.DataFrame:
+    """A table that `write_result` has written, or one without a checksum beside it. Raises InputError if damaged."""
+    content = _read(path)
+    checksum = _checksum_of(path)
+    if checksum.is_file() and _read(checksum).split()[:1] != [hashlib.sha256(content).hexdigest().encode()]:
+        raise _damaged(path, f"its checksum is not the one in {checksum.name}")
+    return _parse_parquet(content, path)
+
+
 def read_parquet(path: Path) -> pd.DataFrame:
-    """A table of ours. Raises InputError if the file is damaged."""
-    try:
-        return pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise _damaged(path, error) from error
-
-
-def read_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """An array of ours. Raises InputError if the file is damaged or of another shape."""
-    try:
-        array: np.ndarray = np.load(path)
-        if array.shape != shape:
-            raise ValueError(f"expected shape {shape}, got {array.shape}")
-    except (OSError, ValueError, EOFError) as error:
-        raise _damaged(path, error) from error
-    return array
+    """A table of ours. Raises InputError if the file is damaged or cannot be read."""
+    return _parse_parquet(_read(path), path)
 
 
 def read_json(path: Path, kind: type) -> Any:
-    """A JSON file of ours holding a `kind`. Raises InputError if it is damaged."""
+    """A JSON file of ours holding a `kind`. Raises InputError if it is damaged or cannot be read."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(_read(path).decode("utf-8"))
         if not isinstance(value, kind):
             raise ValueError(f"expected a {kind.__name__}")
-    except (OSError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, error) from error
     return value
 
 
-def _damaged(path: Path, error: Exception) -> InputError:
-    reason = " ".join(str(error).split())[:120]
-    return InputError(f"{path} is damaged ({reason}); remove it and run the same command again")
+def set_aside(path: Path) -> Path:
+    """Rename a file or folder that cannot be used to NAME.bad, NAME.bad-2 and so on; returns the new path."""
+    names = (path.with_name(f"{path.name}.bad" + (f"-{number}" if number > 1 else "")) for number in range(1, 10**6))
+    kept = next(name for name in names if not os.path.lexists(name))
+    try:
+        os.rename(path, kept)
+    except OSError as error:
+        raise InputError(f"cannot rename {path}, which is damaged: {remedy(error)}") from error
+    return kept
+
+
+def _checksum_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _parse_parquet(content: bytes, path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(io.BytesIO(content))
+    except (
+        Exception
+    ) as error:  # whatever a parser makes of damaged bytes: OSError, ValueError, KeyError, TypeError, ...
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, reason: object) -> InputError:
+    said = " ".join(str(reason).split())[:120]
+    return InputError(f"{path} is damaged ({said}); remove it and run the same command again")
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:

@@ -1,47 +1,114 @@
-"""A results folder: written whole or not at all, resumable, and tied to the configuration that made it.
+"""A results folder: written whole or not at all, resumable, tied to what made it, and in one process's hands.
 
-Layout: config.json, environment.json, reference/seed-N.npy, runs/CHUNK.parquet, and at the end sweep.parquet.
+Layout: config.json, environment.json, .lock, reference/seed-N.parquet, runs/CHUNK.parquet, and at the end the tables.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from cokl.support.errors import InputError
-from cokl.support.files import differences, read_json, write_text
+from cokl.support.files import differences, read_json, remedy, set_aside, write_text
+from cokl.support.locks import hold
+from cokl.support.pieces import FORMAT, Origin, made_from
 
 
-def open_folder(folder: Path, config: dict[str, Any]) -> None:
-    """Make `folder` ready for the results of `config` (JSON values, "device" among them), or go on with those there.
+@contextmanager
+def open_folder(
+    folder: Path, config: dict[str, Any], code: dict[str, str], keep_going: bool = False
+) -> Iterator[Origin]:
+    """Hold `folder` for the results of `config` (JSON values, "device" among them), or go on with those there.
 
-    Raises InputError if it cannot be written or holds the results of another configuration.
+    code: digests by module, as `cokl.support.code` gives them. keep_going: go on with results of other code, which is
+    said on stderr. Raises InputError if the folder cannot be written, is in another process's hands, or holds the
+    results of another configuration or, unless `keep_going`, of other code.
     """
-    stored = folder / "config.json"
-    if stored.exists():
-        differing = differences(read_json(stored, dict), json.loads(json.dumps(config)))
-        if differing:
+    config = json.loads(json.dumps(config))
+    origin = Origin(folder, _digest(config), _digest(code), keep_going)
+    with hold(folder / ".lock", f"{folder} is in use by another run"):
+        try:
+            for leftover in folder.rglob(".*.tmp"):
+                leftover.unlink()
+            _bind(folder, {**config, "format": FORMAT, "code": code}, origin)
+        except OSError as error:
+            raise InputError(f"cannot use {folder}: {remedy(error)}") from error
+        _record_environment(folder / "environment.json", config["device"], origin.code)
+        yield origin
+
+
+def _bind(folder: Path, asked: dict[str, Any], origin: Origin) -> None:
+    """Write config.json where no results are yet; elsewhere hold them to be those of `asked`."""
+    path = folder / "config.json"
+    pieces = [piece for name in ("reference", "runs") for piece in folder.rglob(f"{name}/*.parquet")]
+    stored = _stored_config(path, pieces, origin)
+    if stored is None or not (pieces or any(folder.glob("*.parquet")) or any(folder.rglob("reference/*.npy"))):
+        write_text(json.dumps(asked, indent=2) + "\n", path)
+        return
+    if not isinstance(stored.get("format"), int):
+        raise InputError(f"{folder} holds results of an older version of this code; choose another --out")
+    if stored["format"] > FORMAT:
+        raise InputError(f"{folder} holds results of a newer version of this code; use that, or choose another --out")
+    code, asked_code = stored.pop("code", {}), asked.pop("code")
+    differing = differences(stored, asked)
+    if differing:
+        raise InputError(
+            f"{folder} holds the results of another configuration ({'; '.join(differing)}); "
+            "choose another --out or remove that folder"
+        )
+    changed = sorted(name for name in {*code, *asked_code} if code.get(name) != asked_code.get(name))
+    if changed:
+        names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+        if not origin.keep_going:
             raise InputError(
-                f"{folder} holds the results of another configuration ({'; '.join(differing)}); "
-                "choose another --out or remove that folder"
+                f"{folder} holds results of other code (changed since: {names}); go on with --keep-going, "
+                "or choose another --out"
             )
-    elif any((folder / name).exists() for name in ("reference", "runs")):
-        raise InputError(f"{folder} holds results without the config.json they belong to; choose another --out")
-    else:
-        write_text(json.dumps(config, indent=2) + "\n", stored)
-    _record_environment(folder / "environment.json", config["device"])
+        print(f"note: going on with results of other code (changed since: {names})", file=sys.stderr)
 
 
-def _record_environment(path: Path, device: str) -> None:
+def _stored_config(path: Path, pieces: list[Path], origin: Origin) -> dict[str, Any] | None:
+    """What the folder's config.json says; None where it says nothing and the pieces are those of `origin`, if any."""
+    if os.path.lexists(path):
+        try:
+            path.read_bytes()
+            stored: dict[str, Any] = read_json(path, dict)
+        except InputError as error:
+            kept = set_aside(path)
+            print(f"note: {error.args[0].split('; remove')[0]}; kept as {kept.name}", file=sys.stderr)
+        else:
+            return stored
+    digests = {made_from(piece) for piece in pieces} - {None}
+    if digests - {origin.config}:
+        raise InputError(
+            f"{path.parent} holds results of another configuration, whose config.json is lost; choose another --out"
+        )
+    return None
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _record_environment(path: Path, device: str, code: str) -> None:
     """Write what the results are made with; when a sweep goes on in another environment, say so and list both."""
-    current = describe_environment(device)
-    history = read_json(path, list) if path.exists() else []
+    current = {**describe_environment(device), "code": code}
+    history = []
+    if path.exists():
+        try:
+            history = read_json(path, list)
+        except InputError as error:
+            kept = set_aside(path)
+            print(f"note: {error.args[0].split('; remove')[0]}; kept as {kept.name}", file=sys.stderr)
     if current in history:
         return
     if history:

@@ -6,12 +6,9 @@ cores and a busy machine does not stall on thread hand-overs.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,14 +16,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import joblib
-import numpy as np
 import pandas as pd
 import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
-from tqdm import tqdm
 
 from cokl.support.errors import InputError
-from cokl.support.files import write_atomically, write_parquet
+from cokl.support.orphans import end_with
+from cokl.support.pieces import Origin
+from cokl.support.progress import progress as counted
 
 # A backend that cannot stream hands its results back after so many pieces per process.
 _PIECES_PER_WAVE = 4
@@ -36,11 +33,15 @@ _DEATHS_IN_A_ROW = 3
 
 @dataclass(frozen=True)
 class Work:
-    """A pure function's call whose result, a table or an array, belongs in `path`; `size` is what the bar counts."""
+    """A pure function's call whose result, a table, belongs in `path`.
 
-    function: Callable[..., pd.DataFrame | np.ndarray]
+    key: what tells the piece from all others of its folder. size: what the bar counts.
+    """
+
+    function: Callable[..., pd.DataFrame]
     arguments: tuple[Any, ...]
     path: Path
+    key: str
     size: int = 1
 
 
@@ -56,22 +57,25 @@ class Workers:
             # A lost worker is replaced by Ray itself, which also runs its piece of work again.
             self.options = {"ray_remote_args": {"max_restarts": -1, "max_task_retries": -1}}
             self.jobs = jobs or cluster_cores
-        elif jobs is None:
-            self.jobs = usable_cores()
+        else:
+            # Before a worker's first piece of work, so that none outlives a driver that was killed as it started.
+            self.options = {"initializer": end_with, "initargs": (os.getpid(),)}
+            self.jobs = usable_cores() if jobs is None else jobs
 
-    def do(self, works: list[Work], total: int, unit: str, progress: bool) -> None:
-        """Do what is not yet in its path; the bar starts with what an earlier call has left done."""
-        left = {index: work for index, work in enumerate(works) if not work.path.exists()}
-        if not left:
-            return
-        done = total - sum(work.size for work in left.values())
+    def do(self, works: list[Work], origin: Origin, unit: str, progress: bool) -> list[pd.DataFrame]:
+        """Do what is not yet in its path, and return all tables; the bar starts with what an earlier call left done."""
+        loaded = [origin.load(work.path, work.key) for work in works]
+        tables = {index: table for index, table in enumerate(loaded) if table is not None}
+        left = {index: work for index, work in enumerate(works) if index not in tables}
+        total, done = sum(work.size for work in works), sum(works[index].size for index in tables)
         deaths = 0
-        with tqdm(total=total, initial=done, desc=unit, unit=unit[:-1], disable=not progress) as bar:
+        with counted(total, unit, unit[:-1], done, bool(left) and progress) as bar:
             while left:
                 try:
                     for index, result in self._results(list(left.items())):
                         work = left.pop(index)
-                        _save(result, work.path)
+                        origin.save(result, work.path, work.key)
+                        tables[index] = result
                         bar.update(work.size)
                         deaths = 0
                 except TerminatedWorkerError as error:
@@ -82,23 +86,22 @@ class Workers:
                             f"what is finished is saved, go on with fewer --jobs than {self.jobs}"
                         ) from error
                     print("note: a worker process died; its work is done again", file=sys.stderr)
+        return [tables[index] for index in range(len(works))]
 
     def _results(self, works: list[tuple[int, Work]]) -> Iterator[tuple[int, Any]]:
         """Results as they end, in any order, each with its work's index."""
         if self.jobs == 1 and self.backend == "loky":
-            yield from (_perform(index, work, os.getpid()) for index, work in works)
+            yield from (_perform(index, work) for index, work in works)
             return
         with joblib.parallel_config(self.backend, n_jobs=self.jobs, **self.options):
             parallel = joblib.Parallel(batch_size=1)
             if parallel._backend.supports_return_generator:
                 streaming = joblib.Parallel(batch_size=1, return_as="generator_unordered")
-                yield from streaming(joblib.delayed(_perform)(*work, os.getpid()) for work in works)
+                yield from streaming(joblib.delayed(_perform)(*work) for work in works)
                 return
             wave = _PIECES_PER_WAVE * (self.jobs or 1)
             for start in range(0, len(works), wave):
-                yield from parallel(
-                    joblib.delayed(_perform)(*work, os.getpid()) for work in works[start : start + wave]
-                )
+                yield from parallel(joblib.delayed(_perform)(*work) for work in works[start : start + wave])
 
 
 def usable_cores() -> int:
@@ -119,7 +122,11 @@ def one_thread() -> Iterator[None]:
 
 
 def _join_ray() -> int:
-    """Join the Ray cluster of RAY_ADDRESS, or start one here, and return its cores. Raises InputError without Ray."""
+    """Join the Ray cluster of RAY_ADDRESS, or start one here, and return its cores. Raises InputError without Ray.
+
+    A cluster started here listens on the loopback interface alone, and what other clusters of this machine have left
+    in its temporary folder is not looked at.
+    """
     try:
         import ray
         from ray.util.joblib import register_ray
@@ -127,36 +134,13 @@ def _join_ray() -> int:
         raise InputError("backend: ray is not installed; install it with pip install 'cokl[cluster]'") from error
     register_ray()
     if not ray.is_initialized():
-        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+        address = os.environ.get("RAY_ADDRESS") or "local"
+        here: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        options = here if address == "local" else {}
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     return int(ray.cluster_resources()["CPU"])
 
 
-@functools.cache
-def _end_with(parent: int) -> None:
-    """End this process when `parent`, the one that started it, has died, even by SIGKILL."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    if os.getppid() == parent:
-        threading.Thread(target=watch, daemon=True).start()
-
-
-def _perform(index: int, work: Work, driver: int) -> tuple[int, Any]:
-    _end_with(driver)
+def _perform(index: int, work: Work) -> tuple[int, pd.DataFrame]:
     with one_thread():
         return index, work.function(*work.arguments)
-
-
-def _save(result: pd.DataFrame | np.ndarray, path: Path) -> None:
-    if isinstance(result, pd.DataFrame):
-        write_parquet(result, path)
-    else:
-        write_atomically(path, lambda temporary: _save_array(result, temporary))
-
-
-def _save_array(array: np.ndarray, path: Path) -> None:
-    with path.open("wb") as file:
-        np.save(file, array)

@@ -102,6 +102,12 @@ class LLMConfig:
     """Passes over a step's rollouts, mu of Algorithm 1."""
     epsilon_is: float = assumption(SurrogateConfig.epsilon_is, "without effect while every optimizer step is on-policy")
     """Clipping range of the sequence-level importance ratio (Eq. 15)."""
+    dual_clip: float = assumption(3.0, "without effect while every optimizer step is on-policy")
+    """Where the GRPO loss of a negative advantage stops growing with the token ratio (VeRL's default); Eq. 3 never."""
+    max_gradient_norm: float = assumption(
+        1.0, "binds where the regularizer's sum over tokens dominates, and then scales the GRPO term down with it"
+    )
+    """The norm that the joint loss's gradient is clipped to before AdamW sees it (VeRL's default)."""
     reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
     """The chat reward; empty for the tiny experiment's programmatic one."""
     loggers: Names = ("console", "file", "tensorboard")
@@ -119,6 +125,7 @@ class LLMConfig:
                 continue
             if isinstance(value, int | float):
                 require(value > 0, field.name, "a number > 0", value)
+        require(self.dual_clip > 1, "dual_clip", "a number > 1", self.dual_clip)
         require(self.kl_groups % 2 == 0, "kl_groups", "an even number, for CoKL weights two streams", self.kl_groups)
         require("file" in self.loggers, "loggers", '"file" among them, which the report reads', ",".join(self.loggers))
 

@@ -28,6 +28,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "trainer.total_training_steps": ("math_steps", "chat_steps"),
 }
 """Options of VeRL that other numbers follow from, and the settings that stand for them."""
+"""This package's agent loops, by the names that VeRL finds them under."""
 ROLLOUT_SHARE, REWARD_SHARE = 0.6, 0.5
 """Parts of a GPU's memory that vLLM takes for rollouts and for the reward model, one after the other."""
 REWARD_MARGIN = 2048
@@ -240,6 +241,8 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
         "algorithm.adv_estimator=grpo",
         f"actor_rollout_ref.actor.ppo_mini_batch_size={batch}",
         f"actor_rollout_ref.actor.loss_agg_mode={config.loss_aggregation}",
+        f"actor_rollout_ref.actor.clip_ratio_c={config.dual_clip}",
+        f"actor_rollout_ref.actor.optim.clip_grad={config.max_gradient_norm}",
         "actor_rollout_ref.actor.use_kl_loss=False",
         "actor_rollout_ref.actor.strategy=fsdp2",
         "actor_rollout_ref.actor.fsdp_config.strategy=fsdp2",
@@ -251,6 +254,7 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
         f"actor_rollout_ref.rollout.temperature={config.temperature}",
         f"actor_rollout_ref.rollout.max_model_len={tokens}",
         f"actor_rollout_ref.rollout.seed={config.seed}",
+        "actor_rollout_ref.rollout.agent.default_agent_loop=seeded",
         "reward.custom_reward_function.path=pkg://llm_bridge.rewards.score",
         "reward.custom_reward_function.name=compute_score",
         "+reward.custom_reward_function.reward_kwargs.chat_reward="
@@ -369,7 +373,6 @@ def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
         "TENSORBOARD_DIR": str(job.folder / "tensorboard"),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # else a loaded machine starves the workers
-        "RAY_raylet_start_wait_time_s": "300",  # which takes a loaded machine more than Ray's minute
         "HYDRA_FULL_ERROR": "1",
         "WANDB_RUN_ID": hashlib.sha256(str(job.folder).encode()).hexdigest()[:16],
         "WANDB_RESUME": "allow",

@@ -164,22 +164,34 @@ def averages(paper: Paper) -> Iterator[Check]:
 
 
 def representable(paper: Paper) -> Iterator[Check]:
-    """Whether a raw score can be an average@8 over its benchmark's problems."""
+    """Whether a raw score is a correctly rounded average@8 over its benchmark; if not, a truncated one."""
     for column, responses in RESPONSES.items():
-        bad = []
+        bad, rounded_only = [], 0
         for row in paper.raw.to_dict("records"):
             low, high = printed(row[column])
             below = math.floor(high * responses / 100 + _SLACK)
-            if below < low * responses / 100 - _SLACK:
-                bad.append(
-                    f"{_cell(row['model'], row['method'], column)}: {row[column]:.2f} printed, neighbours are "
-                    f"{below}/{responses} = {100 * below / responses:.4f} and {100 * (below + 1) / responses:.4f}"
-                )
+            if below >= low * responses / 100 - _SLACK:
+                rounded_only += not truncated(row[column], responses)
+                continue
+            cut = ", which truncation prints so" if truncated(row[column], responses) else ""
+            bad.append(
+                f"{_cell(row['model'], row['method'], column)}: {row[column]:.2f} printed, neighbours are "
+                f"{below}/{responses} = {100 * below / responses:.4f} and {100 * (below + 1) / responses:.4f}{cut}"
+            )
+        others = len(paper.raw) - len(bad)
+        remark = f"truncation prints {rounded_only} of the other {others} otherwise" if bad else ""
         yield Check(
-            f"Every {column} score is a number of correct responses out of {responses}",
+            f"Every {column} score is a correctly rounded share of {responses} responses",
             "Table dual-anchor-original-results; E.2; average@8",
-            *_exceptions(bad, len(paper.raw), "scores"),
+            *_exceptions(bad, len(paper.raw), "scores", remark),
         )
+
+
+def truncated(score: float, responses: int) -> bool:
+    """Whether some number of correct responses, as a percentage cut off after two decimals, prints as `score`."""
+    hundredths = round(100 * score)
+    correct = -(-hundredths * responses // 10_000)  # the fewest whose percentage reaches the score
+    return 10_000 * correct // responses == hundredths
 
 
 def marks(paper: Paper) -> Iterator[Check]:

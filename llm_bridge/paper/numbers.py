@@ -20,7 +20,7 @@ from llm_bridge.report.result_tables import (
 )
 from llm_bridge.report.tables import Table
 
-PAPER = Path(__file__).parent / "paper"
+PAPER = Path(__file__).parent
 SCORES = (*MATH_SETS, "math_avg", "chat_val", "overall")
 AGGREGATES = SCORES[3:]
 

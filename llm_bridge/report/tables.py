@@ -37,7 +37,7 @@ HEADERS = {
 _FORMATS = {"beta": "g", "kl_prompts": "g", "groups": ",.0f", "first_step_seconds": ".1f", "mean_length": ",.0f"}
 
 
-method_label = partial(methods.label, own={BASE: "Base (after math training)"})
+method_label = partial(methods.label, own={BASE: "Base"})
 """How a method is called in tables and figures."""
 
 

@@ -1,10 +1,40 @@
-"""An agent loop that generates nothing: it returns a cached reference response as if it had been sampled now."""
+"""This package's agent loops for VeRL: one whose samples repeat, and one that returns a cached response.
+
+vLLM draws all requests of an engine from one generator, in the order in which they happen to arrive, so that the
+engine's seed alone repeats nothing. (VeRL's `full_determinism` gives all requests one seed: a group of G copies.)
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
+from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
+
+
+@register("seeded")
+class SeededLoop(SingleTurnAgentLoop):
+    """VeRL's single-turn loop with a seed for each request, so that what is drawn does not depend on the others."""
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
+        """One response to `raw_prompt`, drawn with a seed of its experiment, step, prompt and place in the group."""
+        seed = request_seed(
+            self.rollout_config.seed,
+            int(kwargs["global_steps"]),
+            str(kwargs["data_source"]),
+            int(kwargs["index"]),
+            [dict(message) for message in kwargs["raw_prompt"]],
+            int(kwargs["session_id"]),
+        )
+        return await super().run({**sampling_params, "seed": seed}, **kwargs)
+
+
+def request_seed(*identity: Any) -> int:
+    """A seed in [0, 2^31) that differs between requests that differ in any part of their identity, JSON values."""
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
 
 
 @register("cached_response")

@@ -1,4 +1,9 @@
-"""VeRL's synchronous trainer with rewards of our own function for every row, and averages as its validation metrics."""
+"""VeRL's synchronous trainer with rewards of our own function for every row, and averages as its validation metrics.
+
+What a step computes does not depend on the order in which its responses arrive: each request has a seed of its own
+(`llm_bridge.agent_loop`), prompts are numbered as they are drawn, where VeRL gives them random names, and rows are put
+in that order before anything is summed over them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,23 @@ class RewardedTrainer(PPOTrainerSync):
 
     def __init__(self, config: DictConfig) -> None:
         config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
+        self.prompts_drawn = 0
         super().__init__(config)
+
+    def next_uid(self) -> str:
+        """The next prompt's name; names sort as they were given out. VeRL wants them without "_"."""
+        self.prompts_drawn += 1
+        return f"{self.prompts_drawn:012d}"
+
+    def _fetch_one_gen_batch(self) -> TensorDict:
+        batch = super()._fetch_one_gen_batch()
+        tu.assign_non_tensor_stack(batch, "uid", [self.next_uid() for _ in range(len(batch))])
+        return batch
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics, **options) -> KVBatchMeta:
+        """VeRL's, of rows in the order of their prompts and of their places in the group."""
+        batch.reorder(sorted(range(len(batch)), key=lambda row: batch.keys[row]))
+        return super()._balance_batch(batch, metrics, **options)
 
     def _build_replay_buffer(self):
         buffer = super()._build_replay_buffer()

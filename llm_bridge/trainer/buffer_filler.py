@@ -5,7 +5,6 @@ Chunks of prompts are saved as they are done, so that a killed job goes on where
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +57,7 @@ class BufferTrainer(RewardedTrainer):
         """The cached groups of these prompts, in their order."""
         self.global_steps = chunk
         rows = collate_fn([self.train_dataset[index] for index in indices])
-        uids = [str(uuid.uuid4()) for _ in indices]
+        uids = [self.next_uid() for _ in indices]
         rows["uid"] = np.array(uids, dtype=object)
         prompts = tu.get_tensordict(rows)
         tu.assign_non_tensor_data(prompts, "global_steps", self.global_steps)

@@ -81,7 +81,7 @@ class CoKLTrainer(PPOTrainerSync):
         """VeRL's prompts, and those of the regularization minibatch."""
         rollout = self.config.actor_rollout_ref.rollout
         drawn = [self.buffer.groups[index] for index in self.order.draw(self.settings.kl_prompts)]
-        rows, self.minibatch = requests(drawn, self.method.streams(), rollout.n)
+        rows, self.minibatch = requests(drawn, self.method.streams(), rollout.n, self.global_steps)
         defaults = {"agent_name": rollout.agent.default_agent_loop, "__rollout_n__": rollout.n}
         return join(super()._next_train_batch(num_prompts), rows, defaults)
 
@@ -187,7 +187,7 @@ class CoKLTrainer(PPOTrainerSync):
             return super()._balance_batch(batch, metrics, **options)
         parts = [
             super(CoKLTrainer, self)._balance_batch(batch.select_keys(keys), metrics, **options)
-            for keys in self.minibatch.mini_batches(batch.keys, self.shape.mini_batches)
+            for keys in self.minibatch.mini_batches(sorted(batch.keys), self.shape.mini_batches)
         ]
         keys, tags = ([entry for part in parts for entry in getattr(part, name)] for name in ("keys", "tags"))
         return replace(batch, keys=keys, tags=tags)

@@ -6,7 +6,6 @@ minibatch, padding included, are the RL batch's.
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,17 +69,21 @@ class Minibatch:
         return logged
 
 
-def requests(groups: Sequence[CachedGroup], streams: Sequence[Stream], size: int) -> tuple[list[dict], Minibatch]:
+def requests(
+    groups: Sequence[CachedGroup], streams: Sequence[Stream], size: int, step: int
+) -> tuple[list[dict], Minibatch]:
     """What VeRL is asked to generate for these prompts, a row per uid, and the minibatch that it makes.
 
-    streams: of the method. size: fresh responses to a prompt, G. A cached response is a prompt of its own, which our
-    agent loop answers with it; the fresh ones to a prompt are one row, which VeRL repeats G times.
+    streams: of the method. size: fresh responses to a prompt, G. step: of training, which names the rows. A cached
+    response is a prompt of its own, which our agent loop answers with it; the fresh ones to a prompt are one row, which
+    VeRL repeats G times.
     """
-    rows, places = [], {}
+    rows: list[dict] = []
+    places: dict[str, Place] = {}
     for prompt, group in enumerate(groups):
         for row in _rows(prompt, group, streams):
             stream: Stream = "reference" if "cached_response" in row else "rollout"
-            uid = str(uuid.uuid4())
+            uid = f"cokl-{step}-{len(rows):06d}"  # VeRL wants no "_"; the order of names is the order of rows
             places[uid] = Place(stream, prompt)
             rows.append({**row, "uid": uid})
     cached = len(groups[0].response_ids) if "reference" in streams else 0

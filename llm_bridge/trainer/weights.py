@@ -1,6 +1,10 @@
 """The group mathematics of the LLM trainer: whole groups of responses become one number per row.
 
 What runs inside VeRL's micro-batches is then `sum(weight * sequence log-likelihood)`, exact under any split.
+
+Assumption beyond the paper: a response's log-likelihood in the regularizer is the sum over its tokens, as Eq. 13 has
+it, while the GRPO loss beside it is a mean over them (Eq. 4). Per token the regularizer thus weighs more by a factor of
+the length, thousands for reasoning models; a mean in both would be an effective coefficient of beta / length.
 """
 
 from __future__ import annotations

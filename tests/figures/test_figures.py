@@ -43,3 +43,35 @@ def test_pictures_are_reproducible(draw, tmp_path):
     first, second = (style.save(draw(), tmp_path / name, "picture") for name in ("a", "b"))
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()
+
+
+def test_few_seeds_are_lines_and_many_are_a_band():
+    for seeds, thin in ((2, 2), (4, 0)):
+        table = sweep_table(GOOD, seeds=seeds)
+        left, _ = dynamics.draw(table).axes
+        color = style.method_style("cokl").color
+        single = [line for line in left.lines if line.get_color() == color and str(line.get_label()).startswith("_")]
+        assert len(single) == thin
+        assert bool(left.collections) == (thin == 0)
+    runs = table[(table["method"] == "cokl") & (table["beta"] == 0.1)]
+    for line, (_, run) in zip(single, runs.groupby("seed"), strict=False):
+        np.testing.assert_array_equal(line.get_xydata(), run[["step", "coverage_at_64"]])
+
+
+def test_the_correctness_axis_ends_where_the_data_end():
+    table = sweep_table(GOOD)
+    for axes in tradeoff.draw(table).axes:
+        low, high = axes.get_xlim()
+        assert 0.98 < high < 0.982
+        assert all(low <= tick <= high for tick in axes.get_xticks())
+
+
+def test_captions_are_written_with_the_numbers_and_kept_for_pictures_drawn_before(tmp_path, capsys):
+    style.save_all({"one": tradeoff.draw(sweep_table(GOOD))}, tmp_path)
+    style.save_all({"two": dynamics.draw(sweep_table(GOOD))}, tmp_path)
+    captions = style.read_captions(tmp_path)
+    assert set(captions) == {"one", "two"}
+    assert "7 points" in captions["one"]
+    assert "means over 3 seeds" in captions["one"]
+    assert "CoKL 0.600 and 0.30 nats" in captions["two"]
+    assert str(tmp_path) in capsys.readouterr().out

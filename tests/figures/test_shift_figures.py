@@ -94,3 +94,23 @@ def test_a_phase_diagram_names_winners_only_and_prints_leads():
     texts = [text.get_text() for text in figure.axes[1].texts]
     pairs = zip(cells["cokl_lead"], cells["cokl_lead_half_width"], strict=True)
     assert texts == [f"{lead:.1f}\n±{half_width:.1f}" for lead, half_width in pairs]
+
+
+def test_few_seeds_are_drawn_one_by_one():
+    table = shift_table()
+    assert table.loc[table["role"] == "report", "seed"].nunique() < style.SEED_LINES
+    drawn = shift.draw_all(table)
+    rows = results.each_seed(table)["dynamics"].query("method == 'cokl'")
+    axes = panels_of(drawn["shift_dynamics_exact"])["CoKL"]
+    assert not axes.collections
+    thin = [line.get_xydata().tolist() for line in axes.lines]
+    for _, run in rows.groupby("seed"):
+        assert run[["step", "prior_correct"]].to_numpy().tolist() in thin
+    assert panels_of(shift.draw_dynamics(results.tables(table)["dynamics"]))["CoKL"].collections
+
+
+def test_every_picture_has_a_caption_with_its_numbers(tables: dict[str, pd.DataFrame]):
+    best = tables["beta_search"].query("method == 'cokl' and role == 'report' and best")["overall"].iloc[0]
+    drawn = shift.draw_all(shift_table())
+    assert all(figure.caption for figure in drawn.values())
+    assert f"CoKL {best:.1f}" in drawn["shift_tradeoff_exact"].caption

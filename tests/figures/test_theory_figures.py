@@ -5,9 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bandit.sweep.references import lacking
 from cokl import regularizers
 from figures import off_policy_bias, optima
-from theory.off_policy import behavior_policy, bias
+from theory.off_policy import CURRENT, behavior_policy, bias, bias_table
+from theory.optimum_curves import ACTIONS, CORRECT, METHODS, optimum_curves
 
 MASSES = np.array([0.05, 0.1, 0.15])
 BETAS = [0.01, 0.3]
@@ -19,10 +21,11 @@ def panels():
     rows = [
         {"seed": seed, "method": method, "beta": beta, "step": 1000, "p_correct": _mean_optimum(method, beta) - 0.02}
         for seed in (0, 1)
-        for method in optima.METHODS
+        for method in METHODS
         for beta in BETAS
     ]
-    return optima.draw(pd.DataFrame(rows), MASSES, 0.06).axes
+    fractions = {0.02: CORRECT / ACTIONS, 0.1: 0.06, 0.5: CORRECT / ACTIONS}
+    return optima.draw(optimum_curves(fractions), lacking(pd.DataFrame(rows), MASSES, 0.06), 0.1, fractions).axes
 
 
 def _mean_optimum(method: str, beta: float) -> float:
@@ -33,7 +36,7 @@ def _mean_optimum(method: str, beta: float) -> float:
 
 def test_departure_is_what_the_networks_lack(panels):
     lines = [line for line in panels[-1].lines if len(line.get_xdata()) == len(BETAS) and line.get_marker() != "None"]
-    assert len(lines) == len(optima.METHODS)
+    assert len(lines) == len(METHODS)
     for line in lines:
         np.testing.assert_allclose(line.get_ydata(), 0.02, atol=1e-12)
 
@@ -52,8 +55,11 @@ def test_certified_and_trained_points_lie_on_a_curve(panels):
 
 def test_bias_curves_show_the_exact_bias():
     with mpl.rc_context():
-        left, _ = off_policy_bias.draw().axes
-    (line,) = [line for line in left.lines if line.get_label() == "no clipping"]
-    current = off_policy_bias.CURRENT
-    old = behavior_policy(current, 0.7, current.sum(), seed=63)
-    assert np.asarray(line.get_ydata())[3] == pytest.approx(bias(current, old, 8, None).total)
+        left, right = off_policy_bias.draw(bias_table()).axes
+    old = behavior_policy(CURRENT, 0.7, CURRENT.sum(), seed=63)
+    for epsilon, name in ((None, "no clipping"), (0.2, r"$\epsilon_{\mathrm{IS}} = 0.2$")):
+        (line,) = [line for line in left.lines if line.get_label() == name]
+        assert np.asarray(line.get_ydata())[3] == pytest.approx(bias(CURRENT, old, 8, epsilon).total)
+        (line,) = [line for line in right.lines if line.get_label() == name]
+        far = behavior_policy(CURRENT, 1.5, CURRENT.sum(), seed=63)
+        assert np.asarray(line.get_ydata())[-1] == pytest.approx(bias(CURRENT, far, 8, epsilon).total)

@@ -7,10 +7,10 @@ import torch
 from mpmath import mp, mpf
 
 from cokl.policy import CorrectSet, Policy
-from theory.claim import BEYOND, Effort, Evidence, claim
+from theory.claim import BEYOND, Effort, Evidence, claim, largest
 from theory.claims.decomposition import EXACT
 from theory.claims.decoupling import objective
-from theory.definitions import ExactPolicy, kl, random_problems
+from theory.definitions import ExactPolicy, Problem, kl, random_problems
 from theory.formulas import Formulas
 from theory.provers.convex import TOLERANCE, Reference, maximise
 
@@ -29,7 +29,7 @@ def zero_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
         policy = ExactPolicy((z * share, z * (1 - share), 1 - z), reference.correct)
         limits.append(objective(policy, reference, mpf(1)))
     expected = [mpf(0), -kl([mpf("0.6"), mpf("0.4")], [mpf("0.01"), mpf("0.99")])]
-    error = max(abs(limit - value) for limit, value in zip(limits, expected, strict=False))
+    error = largest(*(abs(limit - value) for limit, value in zip(limits, expected, strict=False)))
     empty = Policy(
         torch.tensor([-np.inf, -np.inf, 0.0], dtype=torch.float64),
         CorrectSet.from_mask(torch.tensor([True, True, False])),
@@ -39,7 +39,10 @@ def zero_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
     detail = (
         f"limits {', '.join(f'{float(limit):.2f}' for limit in limits)}; the toolkit's value there is {convention:.2f}"
     )
-    return [Evidence("50 digits", "Z = 1e-60, three choices of pi+", float(error), EXACT, detail)]
+    return [
+        Evidence("50 digits", "Z = 1e-60, three choices of pi+", float(error), EXACT, detail),
+        Evidence("float64", "the toolkit's value at Z = 0, a convention", float(convention != np.inf), 0),
+    ]
 
 
 @claim(
@@ -68,26 +71,29 @@ def infinite_difference(formulas: Formulas, effort: Effort) -> list[Evidence]:
     BEYOND,
 )
 def not_attained(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    wrong, nearest = 0, mpf(1)
+    """Along logits + lead on the correct actions, started at the reference, pi+ = ref+ and the odds of a wrong answer
+    fall as exp(-lead): 1 - J = 1 - Z = p exp(-lead) / (q + p exp(-lead))."""
+    wrong, path, disagreement = 0, mpf(0), 0.0
     for problem in random_problems(81, effort.samples):
         shortfall = 1 - objective(problem.exact_policy, problem.exact_reference, mpf(1))
+        penalty = formulas.regularizers["cokl"].value(problem.policy, problem.reference)
+        measured = float(problem.policy.log_incorrect_mass.exp() + penalty)
         wrong += not shortfall > 0
+        wrong += not measured >= 0
+        disagreement = largest(disagreement, float(abs(measured - shortfall) / largest(1, shortfall)))
     problem = random_problems(82, 1)[0]
+    q = problem.exact_reference.mass
     for lead in (10, 100, 200):
         logits = [
             mpf(float(x)) + lead * bool(flag) for x, flag in zip(problem.reference_logits, problem.correct, strict=True)
         ]
-        nearest = min(
-            nearest, 1 - objective(ExactPolicy.from_logits(logits, problem.correct), problem.exact_reference, mpf(1))
-        )
+        shortfall = 1 - objective(ExactPolicy.from_logits(logits, problem.correct), problem.exact_reference, mpf(1))
+        odds = (1 - q) / q * mp.exp(-lead)
+        path = largest(path, abs(shortfall / (odds / (1 + odds)) - 1))
     return [
-        Evidence(
-            "50 digits",
-            f"{effort.samples} random softmax policies",
-            wrong,
-            0,
-            f"nearest on a path {float(nearest):.1e}",
-        )
+        Evidence("50 digits", f"{effort.samples} random softmax policies: J >= 1", wrong, 0),
+        Evidence("float64 against 50 digits", "the toolkit's 1 - J", disagreement, 1e-12),
+        Evidence("50 digits", "1 - J falls as exp(-lead) to exp(-200)", float(path), 1e-25),
     ]
 
 
@@ -104,8 +110,8 @@ def edge(formulas: Formulas, effort: Effort) -> list[Evidence]:
     q = mpf(10) ** -100
     for beta in (mpf("0.01"), mpf("0.5"), mpf("0.99"), mpf("1.5"), mpf(100)):
         worst = max(worst, abs(formulas.forward_kl_optimum(mp, q, beta) - max(mpf(0), 1 - beta)))
-        worst = max(worst, formulas.reverse_kl_optimum(mp, mpf(10) ** -2000, beta))
-        worst = max(
+        worst = largest(worst, formulas.reverse_kl_optimum(mp, mpf(10) ** -2000, beta))
+        worst = largest(
             worst, 1 - formulas.forward_kl_optimum(mp, 1 - q, beta), 1 - formulas.reverse_kl_optimum(mp, 1 - q, beta)
         )
     return [Evidence("50 digits", "q = 1e-100 (1e-2000 for reverse KL) and 1 - 1e-100", float(worst), 1e-90)]
@@ -118,11 +124,28 @@ def edge(formulas: Formulas, effort: Effort) -> list[Evidence]:
     BEYOND,
 )
 def selection(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """A collapsed policy has the same reward; the certified optimum at a small beta keeps ref+."""
+    """Every policy with Z = 1 has the reward 1, so the reward alone does not choose. The certified optimum at a small
+    beta is ref+; a collapsed policy, pi+ on one action and as correct, is worse in the toolkit's own values."""
     reference = Reference(np.array([0.05, 0.03, 0.02, 0.6, 0.3]), 3)
-    worst, distance = 0.0, 0.0
+    certificates, distance, wrong = 0.0, 0.0, 0
+    beta = 0.02
+    correct = np.arange(5) < 3
     for name in ("forward_kl", "reverse_kl"):
-        certificate = maximise(name, reference, 0.02)
+        certificate = maximise(name, reference, beta)
         plus = certificate.solution[:3] / certificate.solution[:3].sum()
-        worst, distance = max(worst, certificate.worst), max(distance, float(np.abs(plus - reference.plus).max()))
-    return [Evidence("convex program", "beta = 0.02", worst, TOLERANCE, f"pi+ within {distance:.1e} of ref+")]
+        certificates = largest(certificates, certificate.worst)
+        distance = largest(distance, float(np.abs(plus - reference.plus).max()))
+        regularizer = formulas.regularizers[name]
+        mass = float(regularizer.optimal_mass(reference.q, beta))  # type: ignore[arg-type]
+        values = []
+        for conditional in (reference.plus, np.array([1 - 2e-6, 1e-6, 1e-6])):
+            logits = np.log(np.concatenate([mass * conditional, reference.moved_to(min(mass, 1 - 1e-16))[3:]]))
+            problem = Problem(np.log(reference.probs), logits, correct)
+            values.append(float(mass - beta * regularizer.value(problem.policy, problem.reference)))
+        wrong += not abs(values[0] - certificate.value) < TOLERANCE
+        wrong += not values[1] < values[0] - beta * 0.1
+    return [
+        Evidence("convex program", f"beta = {beta}: residuals and gap", certificates, TOLERANCE),
+        Evidence("convex program", f"beta = {beta}: largest distance of pi+ from ref+", distance, 1e-4),
+        Evidence("float64", "a collapsed policy of the same correctness is worse by beta / 10", wrong, 0),
+    ]

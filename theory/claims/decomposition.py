@@ -10,7 +10,7 @@ import torch
 from mpmath import mp, mpf
 
 from cokl.policy import CorrectSet, Policy
-from theory.claim import Effort, Evidence, claim, proved
+from theory.claim import Effort, Evidence, claim, largest, proved
 from theory.definitions import ExactPolicy, kl, random_problems
 from theory.formulas import Formulas
 from theory.provers.arithmetic import Intervals
@@ -44,8 +44,10 @@ def parameterization(formulas: Formulas, effort: Effort) -> list[Evidence]:
         rebuilt = policy.mass * policy.correct.add_to(torch.zeros_like(policy.logits), policy.conditional_probs)
         for index, flag in enumerate(exact.correct):
             value = float(rebuilt[index]) if flag else float(policy.probs[index])
-            worst = max(worst, _relative(value, exact.mass * exact.plus[index] + (1 - exact.mass) * exact.minus[index]))
-        worst = max(worst, _relative(float(policy.mass), exact.mass))
+            worst = largest(
+                worst, _relative(value, exact.mass * exact.plus[index] + (1 - exact.mass) * exact.minus[index])
+            )
+        worst = largest(worst, _relative(float(policy.mass), exact.mass))
     return [Evidence("float64 against 50 digits", f"{effort.samples} random policies, 3 to 24 actions", worst, 1e-12)]
 
 
@@ -57,10 +59,10 @@ def _decomposition(formulas: Formulas, effort: Effort, forward: bool) -> list[Ev
         source, target = exact_pair if forward else exact_pair[::-1]
         parts = _parts(formulas, source, target)
         full = kl(source.probs, target.probs)
-        identity = max(identity, _relative(mpmath.fsum(parts), full))
+        identity = largest(identity, _relative(mpmath.fsum(parts), full))
         measured = formulas.decompose_kl(*(pair if forward else pair[::-1]))
         for value, part in zip(measured, parts, strict=True):
-            float_error = max(float_error, float(abs(mpf(float(value)) - part) / max(1, full)))
+            float_error = largest(float_error, float(abs(mpf(float(value)) - part) / max(1, full)))
     domain = f"{effort.samples} random pairs, logits spread up to 30"
     return [
         Evidence("50 digits", domain, identity, EXACT),
@@ -121,7 +123,7 @@ def by_response_set(formulas: Formulas, effort: Effort) -> list[Evidence]:
                 for a, b, correct in zip(reference.probs, policy.probs, reference.correct, strict=True)
                 if correct == flag
             )
-            worst = max(worst, float(abs(contribution - q * mpmath.log(q / z) - mpf(float(part))) / scale))
+            worst = largest(worst, float(abs(contribution - q * mpmath.log(q / z) - mpf(float(part))) / scale))
     return [Evidence("float64 against 50 digits", f"{effort.samples} random pairs", worst, 1e-12)]
 
 
@@ -194,5 +196,5 @@ def boundary_rates(formulas: Formulas, effort: Effort) -> list[Evidence]:
                 formulas.bernoulli_kl(mp, 1 - z, 1 - q) + mpmath.log(1 - q),
             )
             bound = 2 * z * (abs(mpmath.log(z)) + abs(mpmath.log(q)) + abs(mpmath.log(1 - q)) + 1)
-            worst = max(worst, *(abs(remainder) / bound for remainder in remainders))
+            worst = largest(worst, *(abs(remainder) / bound for remainder in remainders))
     return [Evidence("50 digits", "z and 1 - z from 1e-3 to 1e-40", float(worst), 1, "remainder over its bound")]

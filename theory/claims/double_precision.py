@@ -7,7 +7,7 @@ import torch
 from mpmath import mp, mpf
 
 from cokl.policy import CorrectSet, Policy
-from theory.claim import BEYOND, Effort, Evidence, claim
+from theory.claim import BEYOND, Effort, Evidence, claim, largest
 from theory.claims.gap import DOMAIN, parameter_grid
 from theory.formulas import Formulas
 
@@ -43,7 +43,7 @@ def optima(formulas: Formulas, effort: Effort) -> list[Evidence]:
         for q, beta in grid:
             for name, exact in _exact_optima(formulas, q, beta).items():
                 error = abs(mpf(_measured(formulas, name, float(q), float(beta))) - exact)
-                worst[name] = max(worst[name], float(error / exact if exact else error))
+                worst[name] = largest(worst[name], float(error / exact if exact else error))
     return [
         Evidence("float64 against 50 digits", f"{name}: {len(grid)} points, {DOMAIN}", error, ACCEPTED)
         for name, error in worst.items()
@@ -63,9 +63,9 @@ def edges(formulas: Formulas, effort: Effort) -> list[Evidence]:
                     mass = _measured(formulas, name, float(q), float(beta))
                     wrong += not (np.isfinite(mass) and 0 <= mass <= 1)
                     if beta >= 1e200 and name in ("forward_kl", "reverse_kl", "jensen_shannon") and q > 1e-300:
-                        drift = max(drift, abs(mass / q - 1))
+                        drift = largest(drift, abs(mass / q - 1))
                     if beta <= 1e-300 and q >= 0.5 and name != "cokl_without_term1":
-                        drift = max(drift, abs(mass - 1))
+                        drift = largest(drift, abs(mass - 1))
     return [
         Evidence("float64", "q and beta from 5e-324 to the largest double", wrong, 0, "values outside [0, 1]"),
         Evidence("float64", "limits q (beta >= 1e200) and 1 (beta <= 1e-300)", drift, ACCEPTED),
@@ -113,8 +113,8 @@ def recovery(formulas: Formulas, effort: Effort) -> list[Evidence]:
                     "(1 - Z)^G": formulas.zero_correct_probability(z, size),
                 }
                 for name, value in exact.items():
-                    if abs(value) > 1e-300:
-                        worst[name] = max(worst[name], abs(mpf(float(measured[name])) / value - 1))
+                    if not abs(value) <= 1e-300:
+                        worst[name] = largest(worst[name], abs(mpf(float(measured[name])) / value - 1))
     domain = f"Z from 1e-300 to 1 - 2^-53, G to {sizes[-1]}"
     return [Evidence("float64 against 50 digits", f"{name}: {domain}", float(e), ACCEPTED) for name, e in worst.items()]
 
@@ -136,5 +136,5 @@ def coverage(formulas: Formulas, effort: Effort) -> list[Evidence]:
             total = mp.fsum(weights[:5] if conditional else weights)
             for k in (1, 64, 1024):
                 exact = mp.fsum(1 - (1 - weight / total) ** k for weight in weights[:5]) / 5
-                worst = max(worst, abs(mpf(float(formulas.coverage(policy, k, conditional))) / exact - 1))
+                worst = largest(worst, abs(mpf(float(formulas.coverage(policy, k, conditional))) / exact - 1))
     return [Evidence("float64 against 50 digits", "20 actions, k = 1, 64, 1024", float(worst), ACCEPTED)]

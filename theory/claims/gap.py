@@ -9,12 +9,13 @@ import sympy
 from mpmath import mp, mpf
 from scipy.special import rel_entr
 
-from theory.claim import BEYOND, Effort, Evidence, claim, proved
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved
 from theory.claims.decomposition import EXACT
 from theory.formulas import Formula, Formulas
 from theory.provers.arithmetic import Interval, Intervals
 from theory.provers.convex import TOLERANCE, maximise, random_references
 from theory.provers.intervals import Proof, prove_positive
+from theory.symbolic import BETA, DECAY, SIGNS, Q, forms_of_an_optimum, forward_beta, identities, reverse_beta
 
 LOGIT_Q = (-13.82, 13.82)  # holds q in [1e-6, 1 - 1e-6]
 LOG_BETA = (-6.91, 6.91)  # holds beta in [1e-3, 1e3]
@@ -63,26 +64,23 @@ def _certified(name: str, optimum: Formula, effort: Effort) -> list[Evidence]:
         claimed = reference.moved_to(mass)
         pair = (reference.probs, claimed) if name == "forward_kl" else (claimed, reference.probs)
         value = mass - beta * float(rel_entr(*pair).sum())
-        certificates = max(certificates, certificate.worst)
-        shortfall = max(shortfall, abs(certificate.value - value))
-        distance = max(distance, float(np.abs(certificate.solution - claimed).max()))
+        certificates = largest(certificates, certificate.worst)
+        shortfall = largest(shortfall, abs(certificate.value - value))
+        distance = largest(distance, float(np.abs(certificate.solution - claimed).max()))
     domain = f"{effort.programs} references of 3 to 40 actions, beta in [0.02, 20]"
     detail = f"residuals and gap at most {certificates:.1e}; policies within {distance:.1e}"
-    return [Evidence("convex program", domain, max(certificates, shortfall), TOLERANCE, detail)]
+    return [Evidence("convex program", domain, largest(certificates, shortfall), TOLERANCE, detail)]
 
 
-def _curvature(name: str, objective: Callable, formulas: dict[str, Formula]) -> Evidence:
+def _derivatives(name: str, objective: Callable, formulas: dict[str, Formula]) -> Evidence:
     """The stated first and second derivatives of the Bernoulli objective, against sympy's."""
     z, q, beta = sympy.symbols("z q beta", positive=True)
-    first = sympy.simplify(sympy.diff(objective(z, q, beta), z) - formulas["slope"](sympy, z, q, beta))
-    second = sympy.simplify(
-        sympy.diff(objective(z, q, beta), z, 2) - formulas["curvature"](sympy, z, 1 - z, q, 1 - q, beta)
-    )
-    numeric = max(
-        abs(sympy.N(residual.subs({z: sympy.Rational(2, 7), q: sympy.Rational(3, 5), beta: sympy.Rational(13, 4)}), 50))
-        for residual in (first, second)
-    )
-    return Evidence("symbolic", f"all z and q in (0, 1), beta > 0 ({name})", float(numeric), 1e-45)
+    value = objective(z, q, beta)
+    residuals = {
+        f"{name} first derivative": sympy.diff(value, z) - formulas["slope"](sympy, z, q, beta),
+        f"{name} second derivative": sympy.diff(value, z, 2) - formulas["curvature"](sympy, z, 1 - z, q, 1 - q, beta),
+    }
+    return identities("all z and q in (0, 1), beta > 0", residuals)
 
 
 @claim(
@@ -123,7 +121,7 @@ def reverse_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
             exact = 1 / (1 + mp.exp(-logit))
         if not sides[0] > 0 > sides[1]:
             worst = 1.0
-        worst = max(worst, float(abs(z - exact) / exact))
+        worst = largest(worst, float(abs(z - exact) / exact))
     evidence.append(Evidence("50 digits", f"{DOMAIN}: the slope changes sign within 1e-48 of Z*", worst, EXACT))
     return evidence
 
@@ -140,8 +138,8 @@ def derivatives(formulas: Formulas, effort: Effort) -> list[Evidence]:
     forward = {"slope": formulas.forward_kl_slope, "curvature": formulas.forward_kl_curvature}
     reverse = {"slope": formulas.reverse_kl_slope, "curvature": formulas.reverse_kl_curvature}
     return [
-        _curvature("forward", lambda z, q, beta: z - beta * divergence(q, z), forward),
-        _curvature("reverse", lambda z, q, beta: z - beta * divergence(z, q), reverse),
+        _derivatives("forward", lambda z, q, beta: z - beta * divergence(q, z), forward),
+        _derivatives("reverse", lambda z, q, beta: z - beta * divergence(z, q), reverse),
     ]
 
 
@@ -173,11 +171,13 @@ def unique_root(formulas: Formulas, effort: Effort) -> list[Evidence]:
     conjugate = 1 - beta - root
     product = sympy.expand(root * conjugate) - formulas.forward_kl_root_product(sympy, q, beta)
     at_q = formulas.forward_kl_slope(sympy, q, q, beta) - 1
-    at_one = sympy.limit(formulas.forward_kl_slope(sympy, z, sympy.Rational(1, 3), 2), z, 1, "-")
-    wrong = (sympy.simplify(product) != 0) + (sympy.simplify(at_q) != 0) + (at_one != -sympy.oo)
+    at_one = sympy.cancel((1 - z) * formulas.forward_kl_slope(sympy, z, q, beta)).subs(z, 1) + beta * (1 - q)
     negative = over_domain(lambda q, p, beta: -formulas.forward_kl_root_product(Intervals, q, beta), effort)
     return [
-        Evidence("symbolic", "q in (0, 1), beta > 0", float(wrong), 0),
+        identities(
+            "q in (0, 1), beta > 0",
+            {"product": product, "f'(q) = 1": at_q, "(1 - z) f' -> -beta (1 - q) < 0 at z = 1": at_one},
+        ),
         proved(DOMAIN, {"product < 0": negative}),
     ]
 
@@ -203,31 +203,32 @@ def coefficient(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-def _excess_identities(formulas: Formulas, effort: Effort) -> Evidence:
-    worst = 0.0
-    for q, beta in parameter_grid(effort.samples):
-        for optimum, excess, gap in (
-            (formulas.forward_kl_optimum, formulas.forward_kl_excess, formulas.forward_kl_gap),
-            (formulas.reverse_kl_optimum, formulas.reverse_kl_excess, formulas.reverse_kl_gap),
-        ):
-            with mp.workdps(600):
-                z = optimum(mp, q, beta)
-                worst = max(worst, float(abs(excess(mp, q, 1 - q, beta) / (z - q) - 1)))
-                worst = max(worst, float(abs(gap(mp, q, 1 - q, beta) / (1 - z) - 1)))
-    return Evidence("50 digits", f"{DOMAIN}: both forms of Z* - q and 1 - Z*", worst, EXACT)
+def _forms(formulas: Formulas) -> Evidence:
+    """The forms of Z* - q and 1 - Z* without cancellation, which the boxes use, are those of the closed forms."""
+    forward = formulas.forward_kl_optimum, formulas.forward_kl_excess, formulas.forward_kl_gap
+    reverse = formulas.reverse_kl_optimum, formulas.reverse_kl_excess, formulas.reverse_kl_gap
+    residuals = forms_of_an_optimum("forward", *forward) | forms_of_an_optimum("reverse", *reverse)
+    return identities("q in (0, 1), beta > 0", residuals)
 
 
 @claim("full-kl-gap", "q < Z*_FKL < 1 and q < Z*_RKL < 1", "Theorem 2")
 def gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """The closed forms cancel in Z* - q and 1 - Z*; the boxes use `forward_kl_excess` and its siblings, which equal
-    those differences (checked at 50 digits) and do not cancel."""
+    """The closed forms cancel in Z* - q and 1 - Z*; the boxes use `forward_kl_excess` and its siblings, which do not
+    and which are those differences by algebra."""
     proofs = {
         "Z*_FKL > q": over_domain(lambda q, p, beta: formulas.forward_kl_excess(Intervals, q, p, beta), effort),
         "Z*_FKL < 1": over_domain(lambda q, p, beta: formulas.forward_kl_gap(Intervals, q, p, beta), effort),
         "Z*_RKL > q": over_domain(lambda q, p, beta: formulas.reverse_kl_excess(Intervals, q, p, beta), effort),
         "Z*_RKL < 1": over_domain(lambda q, p, beta: formulas.reverse_kl_gap(Intervals, q, p, beta), effort),
     }
-    return [_excess_identities(formulas, effort), proved(DOMAIN, proofs)]
+    return [_forms(formulas), proved(DOMAIN, proofs)]
+
+
+def _reverse_slope_residual(formulas: Formulas) -> sympy.Expr:
+    """dZ*_RKL / dbeta less its stated form, with exp(-1 / beta) as a symbol of its own."""
+    z = formulas.reverse_kl_optimum(sympy, Q, BETA)
+    residual = sympy.diff(z, BETA) - formulas.reverse_kl_optimum_slope(sympy, z, 1 - z, BETA)
+    return residual.subs(BETA, reverse_beta())
 
 
 @claim("full-kl-monotone", "Z*_FKL and Z*_RKL are strictly decreasing in beta", "Theorem 2")
@@ -239,12 +240,18 @@ def monotone(formulas: Formulas, effort: Effort) -> list[Evidence]:
         excess, gap = formulas.reverse_kl_excess(Intervals, q, p, beta), formulas.reverse_kl_gap(Intervals, q, p, beta)
         return -formulas.reverse_kl_optimum_slope(Intervals, q + excess, gap, beta)
 
-    worst = 0.0
-    for q, beta in parameter_grid(effort.samples):
-        slope = mp.diff(lambda b, q=q: formulas.forward_kl_optimum(mp, q, b), beta)
-        worst = max(worst, float(abs(formulas.forward_kl_optimum_slope(mp, q, 1 - q, beta) / slope - 1)))
+    derivative = sympy.diff(formulas.forward_kl_optimum(sympy, Q, BETA), BETA)
+    residuals = {}
+    for sign in SIGNS:
+        beta = forward_beta(sign)
+        stated = formulas.forward_kl_optimum_slope(sympy, Q, 1 - Q, beta)
+        residuals[f"dZ*_FKL / dbeta ({'linear < 0' if sign.is_negative else 'linear >= 0'})"] = (
+            derivative.subs(BETA, beta) - stated
+        )
+    residuals["dZ*_RKL / dbeta"] = _reverse_slope_residual(formulas)
     return [
-        Evidence("50 digits", f"{DOMAIN}: dZ*_FKL / dbeta by differences", worst, 1e-30),
+        identities("q in (0, 1), beta > 0", residuals),
+        _forms(formulas),
         proved(DOMAIN, {"forward": over_domain(forward, effort), "reverse": over_domain(reverse, effort)}),
     ]
 
@@ -255,18 +262,13 @@ def monotone(formulas: Formulas, effort: Effort) -> list[Evidence]:
     "Appendix D",
 )
 def reverse_slope(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    q, beta = sympy.symbols("q beta", positive=True)
-    z = formulas.reverse_kl_optimum(sympy, q, beta)
-    residual = sympy.diff(z, beta) - formulas.reverse_kl_optimum_slope(sympy, z, 1 - z, beta)
-    point = {q: sympy.Rational(3, 7), beta: sympy.Rational(5, 4)}
-    error = max(float(abs(sympy.N(residual.subs(point), 60))), float(sympy.simplify(residual) != 0))
-
     def negated(q: Interval, p: Interval, beta: Interval) -> Interval:
         excess, gap = formulas.reverse_kl_excess(Intervals, q, p, beta), formulas.reverse_kl_gap(Intervals, q, p, beta)
         return -formulas.reverse_kl_optimum_slope(Intervals, q + excess, gap, beta)
 
     return [
-        Evidence("symbolic", "q in (0, 1), beta > 0", error, 1e-45),
+        identities("q in (0, 1), beta > 0", {"dZ*_RKL / dbeta": _reverse_slope_residual(formulas)}),
+        _forms(formulas),
         proved(DOMAIN, {"slope < 0": over_domain(negated, effort)}),
     ]
 
@@ -278,16 +280,19 @@ def reverse_slope(formulas: Formulas, effort: Effort) -> list[Evidence]:
 )
 def large_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """With t = 1 / beta. Forward: the rate (Z* - q) / (q p t) is 2 / (1 + t (q - p) + sqrt(...)). Reverse: the excess
-    is q p (1 - e^-t) / (q + p e^-t) with 1 - e^-t <= t, so its rate is at most 1 / (q + p e^-t). The box t in [0, 1e-3]
-    holds beta = inf: it is the whole tail beyond 1e3."""
+    is q p (1 - e^-t) / (q + p e^-t) with 0 <= 1 - e^-t <= t (t - 1 + e^-t vanishes at 0 and has slope 1 - e^-t), so its
+    rate is at most 1 / (q + p e^-t). The box t in [0, 1e-3] holds beta = inf: it is the whole tail beyond 1e3."""
 
     def forward(logit_q: Interval, t: Interval) -> Interval:
         return 2 - formulas.forward_kl_excess_rate(Intervals, *shares(logit_q), t)
 
+    def positive(logit_q: Interval, t: Interval) -> Interval:
+        return formulas.forward_kl_excess_rate(Intervals, *shares(logit_q), t)
+
     def reverse(logit_q: Interval, t: Interval) -> Interval:
         return 2 - formulas.reverse_kl_gap_rate(Intervals, *shares(logit_q), Intervals.exp(-t))
 
-    worst, agreement = mpf(0), mpf(0)
+    worst = mpf(0)
     for q, _ in parameter_grid(effort.samples):
         for beta in (mpf(10) ** k for k in range(3, 31, 3)):
             scale = q * (1 - q) / beta
@@ -295,16 +300,24 @@ def large_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
                 (optimum(mp, q, beta) - q) / scale
                 for optimum in (formulas.forward_kl_optimum, formulas.reverse_kl_optimum)
             ]
-            worst = max(worst, *(abs(rate - 1) * beta / 1000 for rate in rates))
-            agreement = max(agreement, abs(formulas.forward_kl_excess_rate(mp, q, 1 - q, 1 / beta) / rates[0] - 1))
+            worst = largest(worst, *(abs(rate - 1) * beta / 1000 for rate in rates))
     tail = (0.0, 1e-3)
     proofs = {
         "forward": prove_positive(forward, [LOGIT_Q, tail], effort.boxes),
+        "forward > 0": prove_positive(positive, [LOGIT_Q, tail], effort.boxes),
         "reverse": prove_positive(reverse, [LOGIT_Q, tail], effort.boxes),
+    }
+    forward_excess = formulas.forward_kl_optimum(sympy, Q, BETA) - Q
+    reverse_excess = formulas.reverse_kl_optimum(sympy, Q, reverse_beta()) - Q
+    residuals = {
+        "forward rate": formulas.forward_kl_excess_rate(sympy, Q, 1 - Q, 1 / BETA) * Q * (1 - Q) / BETA
+        - forward_excess,
+        "reverse rate": formulas.reverse_kl_gap_rate(sympy, Q, 1 - Q, DECAY) * Q * (1 - Q) * (1 - DECAY)
+        - reverse_excess,
     }
     return [
         Evidence("50 digits", "beta from 1e3 to 1e30: rate within 1000 / beta of 1", float(worst), 1),
-        Evidence("50 digits", "the rate is that of the closed form", float(agreement), EXACT),
+        identities("q in (0, 1), beta > 0", residuals),
         proved("q in [1e-6, 1 - 1e-6], beta in [1e3, inf]", proofs),
     ]
 
@@ -326,25 +339,17 @@ def small_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
         q, p = shares(logit_q)
         return 2 - q * formulas.reverse_kl_gap_rate(Intervals, q, p, decay)
 
-    agreement = mpf(0)
-    for q, _ in parameter_grid(effort.samples):
-        for beta in (mpf(10) ** -k for k in range(1, 4)):
-            with mp.workdps(600):
-                p, decay = 1 - q, mp.exp(-1 / beta)
-                forward_gap = 1 - formulas.forward_kl_optimum(mp, q, beta)
-                reverse_gap = 1 - formulas.reverse_kl_optimum(mp, q, beta)
-                forward_rate = formulas.forward_kl_gap_rate(mp, q, p, beta)
-                reverse_rate = formulas.reverse_kl_gap_rate(mp, q, p, decay)
-                agreement = max(agreement, abs(forward_rate * beta * p / forward_gap - 1))
-                agreement = max(agreement, abs(reverse_rate * decay * p / reverse_gap - 1))
+    gaps = 1 - formulas.forward_kl_optimum(sympy, Q, BETA), 1 - formulas.reverse_kl_optimum(sympy, Q, reverse_beta())
+    residuals = {
+        "forward rate": formulas.forward_kl_gap_rate(sympy, Q, 1 - Q, BETA) * BETA * (1 - Q) - gaps[0],
+        "reverse rate": formulas.reverse_kl_gap_rate(sympy, Q, 1 - Q, DECAY) * DECAY * (1 - Q) - gaps[1],
+    }
     proofs = {
         "forward": prove_positive(forward, [LOGIT_Q, (0.0, 1e-3)], effort.boxes),
         "reverse": prove_positive(reverse, [LOGIT_Q, (0.0, 1e-30)], effort.boxes),
     }
     return [
-        Evidence(
-            "50 digits", "beta from 1e-1 to 1e-3: the rates are those of the closed forms", float(agreement), EXACT
-        ),
+        identities("q in (0, 1), beta > 0", residuals),
         proved("q in [1e-6, 1 - 1e-6], beta in [0, 1e-3]", proofs),
     ]
 
@@ -363,10 +368,14 @@ def invisible_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
         return 2.0**-50 - formulas.reverse_kl_gap(Intervals, q, p, beta)
 
     proof = prove_positive(margin, [LOGIT_Q, (1e-3, 0.02)], effort.boxes)
+    odds = (1 - Q) / Q * DECAY  # the bound, and 1 - Z* as a share of 1 + it
+    bound = formulas.reverse_kl_gap(sympy, Q, 1 - Q, reverse_beta()) - odds / (1 + odds)
     with mp.workdps(600):
         gap = 1 - formulas.reverse_kl_optimum(mp, mpf("0.1"), mpf("1e-3"))
         error = abs(mp.log(gap) - (mp.log(9) - 1000))
     return [
         proved("q in [1e-6, 1 - 1e-6], beta in [1e-3, 0.02]: gap < 2^-50", {"gap": proof}),
+        identities("q in (0, 1), beta > 0", {"gap = bound / (1 + bound)": bound}),
+        _forms(formulas),
         Evidence("50 digits", "q = 0.1, beta = 1e-3: log gap = log 9 - 1000", float(error), 1e-45),
     ]

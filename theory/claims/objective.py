@@ -7,7 +7,7 @@ import torch
 from mpmath import mpf
 
 from cokl.policy import Policy
-from theory.claim import BEYOND, Effort, Evidence, claim
+from theory.claim import BEYOND, Effort, Evidence, claim, largest
 from theory.claims.decomposition import EXACT
 from theory.definitions import DEFINITIONS, ExactPolicy, Problem, kl, random_problems, restricted_reverse_kl
 from theory.formulas import Formulas
@@ -29,7 +29,7 @@ def definition(formulas: Formulas, effort: Effort) -> list[Evidence]:
     for problem in random_problems(11, effort.samples):
         value = float(formulas.regularizers["cokl"].value(problem.policy, problem.reference))
         exact = kl(problem.exact_reference.plus, problem.exact_policy.plus)
-        worst = max(worst, float(abs(mpf(value) - exact) / max(1, exact)))
+        worst = largest(worst, float(abs(mpf(value) - exact) / max(1, exact)))
     return [Evidence("float64 against 50 digits", f"{effort.samples} random pairs", worst, 1e-12)]
 
 
@@ -45,7 +45,7 @@ def equivalent_form(formulas: Formulas, effort: Effort) -> list[Evidence]:
         plus = [prob for prob in problem.exact_reference.plus if prob > 0]
         entropy = -mpmath.fsum(prob * mpmath.log(prob) for prob in plus)
         parts = values["cokl_without_term2"] + values["cokl_without_term1"] - float(entropy)
-        worst = max(worst, abs(values["cokl"] - parts) / max(1.0, abs(values["cokl_without_term2"])))
+        worst = largest(worst, abs(values["cokl"] - parts) / max(1.0, abs(values["cokl_without_term2"])))
     return [Evidence("float64", f"{effort.samples} random pairs", worst, 1e-12, "its two terms are the two ablations")]
 
 
@@ -60,10 +60,10 @@ def replay_identity(formulas: Formulas, effort: Effort) -> list[Evidence]:
         reference, policy = problem.exact_reference, problem.exact_policy
         replay = kl(reference.plus, policy.probs)
         split = kl(reference.plus, policy.plus) - mpmath.log(policy.mass)
-        identity = max(identity, abs(replay - split) / max(1, replay))
+        identity = largest(identity, abs(replay - split) / max(1, replay))
         values = _values(formulas, problem)
         difference = values["correct_forward_kl"][0] - values["cokl"][0] + values["cokl_without_term1"][0]
-        measured = max(measured, abs(difference) / float(max(1, replay)))
+        measured = largest(measured, abs(difference) / float(max(1, replay)))
     domain = f"{effort.samples} random pairs"
     return [Evidence("50 digits", domain, float(identity), EXACT), Evidence("float64", domain, measured, 1e-12)]
 
@@ -96,15 +96,15 @@ def gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
             policy.correct.add_to(torch.zeros_like(policy.logits), policy.conditional_probs)
             for policy in (problem.reference, problem.policy)
         ]
-        scores = max(scores, float((closed - (plus_of[1] - plus_of[0]) @ score_rows).abs().max()))
+        scores = largest(scores, float((closed - (plus_of[1] - plus_of[0]) @ score_rows).abs().max()))
         logits = problem.policy.logits.clone().requires_grad_()
         cokl.value(Policy(logits, problem.policy.correct), problem.reference).backward()
         assert logits.grad is not None
-        automatic = max(automatic, float((closed - logits.grad).abs().max()))
+        automatic = largest(automatic, float((closed - logits.grad).abs().max()))
         if index < effort.samples // 8:
             for action in range(len(problem.correct)):
                 exact = _finite_difference(DEFINITIONS["cokl"], problem, action)
-                differences = max(differences, float(abs(mpf(float(closed[action])) - exact)))
+                differences = largest(differences, float(abs(mpf(float(closed[action])) - exact)))
     domain = f"{effort.samples} random pairs"
     return [
         Evidence("float64: expectation of scores", domain, scores, 1e-12),
@@ -124,7 +124,7 @@ def log_mass_gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
         Policy(logits, policy.correct).log_mass.backward()
         assert logits.grad is not None
         expectation = plus @ (torch.eye(len(plus), dtype=torch.float64) - policy.probs)
-        worst = max(worst, float((closed - logits.grad).abs().max()), float((closed - expectation).abs().max()))
+        worst = largest(worst, float((closed - logits.grad).abs().max()), float((closed - expectation).abs().max()))
     return [Evidence("autograd", f"{effort.samples} random policies", worst, 1e-10)]
 
 
@@ -148,7 +148,7 @@ def shared_parameters(formulas: Formulas, effort: Effort) -> list[Evidence]:
         )
         weights = policy.conditional_probs.detach() - reference.conditional_probs
         scores = torch.autograd.grad((weights * policy.correct_log_probs).sum(), list(network.parameters()))
-        worst = max(worst, *(float((a - b).abs().max()) for a, b in zip(direct, scores, strict=True)))
+        worst = largest(worst, *(float((a - b).abs().max()) for a, b in zip(direct, scores, strict=True)))
     return [Evidence("autograd", "a 6-16-9 Tanh network, random contexts", worst, 1e-10)]
 
 
@@ -166,11 +166,11 @@ def every_regularizer(formulas: Formulas, effort: Effort) -> list[Evidence]:
         for name, definition in definitions.items():
             value = float(objects[name].value(problem.policy, problem.reference))
             exact = definition(problem.exact_policy, problem.exact_reference)
-            value_error = max(value_error, float(abs(mpf(value) - exact) / max(1, abs(exact))))
+            value_error = largest(value_error, float(abs(mpf(value) - exact) / max(1, abs(exact))))
             closed = objects[name].logit_gradient(problem.policy, problem.reference)
             for action in range(len(problem.correct)):
                 difference = _finite_difference(definition, problem, action)
-                gradient_error = max(gradient_error, float(abs(mpf(float(closed[action])) - difference)))
+                gradient_error = largest(gradient_error, float(abs(mpf(float(closed[action])) - difference)))
     domain = f"{len(definitions)} regularizers, {max(effort.samples // 20, 4)} random pairs"
     return [
         Evidence("float64 against 50 digits", domain, value_error, 1e-12),

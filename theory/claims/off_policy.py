@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from cokl.groups import ResponseGroups, SurrogateConfig
-from theory.claim import BEYOND, Effort, Evidence, claim
+from theory.claim import BEYOND, Effort, Evidence, claim, largest
 from theory.claims.finite_group import ENUMERATED, SHAPES
 from theory.finite_group import all_groups, expected_rollout_weights, expected_surrogate_gradient, random_bandit
 from theory.formulas import Formulas
@@ -30,9 +30,9 @@ def identities(formulas: Formulas, effort: Effort) -> list[Evidence]:
         unclipped = (current.log_probs - old.log_probs).exp()
         moment = old.probs * unclipped * bandit.correct
         scores = torch.eye(6, dtype=torch.float64) - current.probs
-        worst = max(worst, abs(float(moment.sum() - current.mass)))
+        worst = largest(worst, abs(float(moment.sum() - current.mass)))
         slope = formulas.regularizers["cokl_without_term1"].logit_gradient(current, old)
-        worst = max(worst, float((moment @ scores / moment.sum() - slope).abs().max()))
+        worst = largest(worst, float((moment @ scores / moment.sum() - slope).abs().max()))
     return [Evidence("enumeration", f"{effort.samples // 4} random pairs of policies", worst, 1e-12)]
 
 
@@ -52,10 +52,10 @@ def clipped_ratio(formulas: Formulas, effort: Effort) -> list[Evidence]:
         groups = ResponseGroups(log_probs, rewards, behavior_log_probs=old)
         ratios = formulas.importance_ratios(groups, epsilon)
         clipped = (log_probs - old).exp().clamp(1 - epsilon, 1 + epsilon)
-        worst = max(worst, float((ratios / clipped - 1).abs().max()))
+        worst = largest(worst, float((ratios / clipped - 1).abs().max()))
         gamma = formulas.rollout_weights(groups, epsilon)
         by_hand = clipped * rewards / (clipped * rewards).sum(-1, keepdim=True).clamp_min(1e-300)
-        worst = max(worst, float((gamma - by_hand).abs().max()))
+        worst = largest(worst, float((gamma - by_hand).abs().max()))
         wrong += int(((gamma.sum(-1) == 0) != (rewards.sum(-1) == 0)).sum())
         wrong += int(((gamma > 0) != (rewards > 0)).sum())
     return [
@@ -86,12 +86,12 @@ def on_policy_point(formulas: Formulas, effort: Effort) -> list[Evidence]:
         assert weights[1] is not None
         counts = rewards.sum(-1, keepdim=True)
         delta = torch.where(counts > 0, rewards / counts.clamp_min(1), 0)
-        worst = max(worst, float((weights[1] - delta).abs().max()), float((weights[0] - delta).abs().max()))
+        worst = largest(worst, float((weights[1] - delta).abs().max()), float((weights[0] - delta).abs().max()))
         gradients = [
             expected_surrogate_gradient(formulas.regularizers["cokl"], bandit, size, config=SurrogateConfig(epsilon))
             for epsilon in (0.01, 0.99)
         ]
-        worst = max(worst, float((gradients[0] - gradients[1]).abs().max()))
+        worst = largest(worst, float((gradients[0] - gradients[1]).abs().max()))
     return [Evidence("enumeration", "all groups of five bandits, two clipping ranges", worst, 1e-14)]
 
 
@@ -110,9 +110,9 @@ def gate(formulas: Formulas, effort: Effort) -> list[Evidence]:
         for size in (1, 2, 4, 8):
             for epsilon in (None, 0.2):
                 weights = expected_rollout_weights(CURRENT, old, size, epsilon)
-                worst = max(worst, abs(weights.sum() - float(1 - formulas.zero_correct_probability(mass, size))))
+                worst = largest(worst, abs(weights.sum() - float(1 - formulas.zero_correct_probability(mass, size))))
                 if size == 1:
-                    worst = max(worst, float(np.abs(weights - old).max()))
+                    worst = largest(worst, float(np.abs(weights - old).max()))
     cokl = formulas.regularizers["cokl"]
     bandit = random_bandit(62, 4, 2, on_policy=False)
     groups, probs = all_groups(bandit.behavior, 3)
@@ -139,6 +139,21 @@ def gate(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
+def _disagreement(formulas: Formulas, behavior: np.ndarray, epsilon_is: float, counted: float | None) -> float:
+    """The toolkit's own weights for CURRENT over every sequence of 1 to 4 draws from `behavior`, against the
+    enumeration of counts at clipping range `counted`, from which the biases are computed."""
+    current, old = (torch.from_numpy(np.append(probs, 1 - probs.sum()).copy()).log() for probs in (CURRENT, behavior))
+    worst = 0.0
+    for size in range(1, 5):
+        groups, probs = all_groups(old, size)
+        responses = ResponseGroups(current[groups], (groups < len(CURRENT)).double(), behavior_log_probs=old[groups])
+        weights = probs[:, None] * formulas.rollout_weights(responses, epsilon_is)
+        expected = torch.zeros(len(CURRENT) + 1, dtype=torch.float64).index_add_(0, groups.ravel(), weights.ravel())
+        by_counts = np.append(expected_rollout_weights(CURRENT, behavior, size, counted), 0)
+        worst = largest(worst, float(np.abs(expected.numpy() - by_counts).max()))
+    return worst
+
+
 @claim(
     "off-policy-bias-of-self-normalization",
     "without clipping the estimator is consistent: its bias vanishes like 1 / G; at G = 1 it is the full distance "
@@ -154,12 +169,20 @@ def self_normalization(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ratios = [values[2 * size] / values[size] for size in sizes[:-1]]
     plus, old_plus = CURRENT / CURRENT.sum(), old / old.sum()
     at_one = abs(values[1] - np.abs(plus - old_plus).sum() / 2)
-    on_policy = max(bias(CURRENT, CURRENT, size, epsilon).total for size in (1, 4, 8) for epsilon in (None, 0.2))
+    on_policy = largest(*(bias(CURRENT, CURRENT, size, epsilon).total for size in (1, 4, 8) for epsilon in (None, 0.2)))
+    mild = behavior_policy(CURRENT, 0.45, 0.6, 63)
+    assert (np.abs(CURRENT / mild - 1) < 0.99).all()  # so that a clipping range of 0.99 clips nothing
     listed = ", ".join(f"G = {size}: {value:.4f}" for size, value in values.items())
     return [
         Evidence("enumeration", "bias(2 G) / bias(G) over 1 / 2, G from 8", abs(ratios[-1] - 0.5), 0.1, listed),
         Evidence("enumeration", "G = 1: bias against TV(pi+, pi_old+)", float(at_one), ENUMERATED),
         Evidence("enumeration", "no mismatch, no bias", on_policy, ENUMERATED),
+        Evidence(
+            "enumeration",
+            "the toolkit's weights, sequences of 1 to 4",
+            _disagreement(formulas, mild, 0.99, None),
+            1e-14,
+        ),
     ]
 
 
@@ -181,5 +204,8 @@ def clipping(formulas: Formulas, effort: Effort) -> list[Evidence]:
             "enumeration", "distance to the limit halves with G", abs(shrinking - 0.5), 0.15, f"limit {limit:.4f}"
         ),
         Evidence("enumeration", "a common factor of 1/2 in rho: bias", uncorrected, ENUMERATED, "cancels in gamma"),
-        Evidence("enumeration", "the limit is not 0", float(limit < 1e-3), 0),
+        Evidence("enumeration", "the limit is not 0", float(not limit >= 1e-3), 0),
+        Evidence(
+            "enumeration", "the toolkit's weights, sequences of 1 to 4", _disagreement(formulas, old, 0.2, 0.2), 1e-14
+        ),
     ]

@@ -15,19 +15,27 @@ from flint import arb
 
 BITS = 128
 flint.ctx.prec = BITS
-_ZERO = arb(0)
+_ZERO, _ONE, _NAN = arb(0), arb(1), arb("nan")
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
     """All reals from `low` to `high`, exact numbers in Arb; operations enclose the exact image.
 
-    An operation that is not defined on the whole interval gives an interval with a non-finite end, about which no
-    comparison is true.
+    An operation that is not defined on the whole interval gives NaN at both ends, about which no comparison is true.
+    Raises ValueError for ends that are not exact or in the wrong order: there is no empty interval.
     """
 
     low: arb
     high: arb
+
+    def __post_init__(self) -> None:
+        if self.low <= self.high and self.low.is_exact() and self.high.is_exact():
+            return
+        if not (self.low.is_nan() or self.high.is_nan()):
+            raise ValueError(f"interval: expected exact ends, the lower one first, got {self.low} and {self.high}")
+        object.__setattr__(self, "low", _NAN)
+        object.__setattr__(self, "high", _NAN)
 
     @classmethod
     def of(cls, value: Any) -> Interval:
@@ -42,7 +50,7 @@ class Interval:
         return Interval((self.low + other.low).lower(), (self.high + other.high).upper())
 
     def __neg__(self) -> Interval:
-        return Interval(-self.high, -self.low)
+        return Interval((-self.high).lower(), (-self.low).upper())
 
     def __sub__(self, other: Any) -> Interval:
         return self + -Interval.of(other)
@@ -63,9 +71,13 @@ class Interval:
         return UNDEFINED
 
     def __pow__(self, exponent: Any) -> Interval:
-        """An integer power, or any real power of a positive interval."""
+        """An integer power (x^0 = 1), or any real power, or one in an interval, of a positive interval."""
         if not isinstance(exponent, int):
             return Intervals.exp(Intervals.log(self) * exponent)
+        if exponent < 0:
+            return 1 / self**-exponent
+        if exponent == 0:
+            return UNDEFINED if self.low.is_nan() else Interval(_ONE, _ONE)
         if exponent % 2 or self.low >= 0:
             return Interval((self.low**exponent).lower(), (self.high**exponent).upper())
         if self.high <= 0:
@@ -98,19 +110,19 @@ class Interval:
         return float((self.high - self.low).upper()) if bounded else float("inf")
 
 
-UNDEFINED = Interval(arb("nan"), arb("nan"))
+UNDEFINED = Interval(_NAN, _NAN)
 
 
 def _least(values) -> arb:
     """The smallest of exact numbers; NaN if one of them is."""
     values = list(values)
-    return arb("nan") if any(value.is_nan() for value in values) else min(values)
+    return _NAN if any(value.is_nan() for value in values) else min(values)
 
 
 def _largest(values) -> arb:
     """The largest of exact numbers; NaN if one of them is."""
     values = list(values)
-    return arb("nan") if any(value.is_nan() for value in values) else max(values)
+    return _NAN if any(value.is_nan() for value in values) else max(values)
 
 
 class Intervals:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -27,6 +28,8 @@ class Certificate:
 
     value: the maximum, as the dual bound gives it. solution: the maximising variable, flattened.
     primal, dual: largest violation of the primal (dual) equations and cones. gap: primal minus dual objective.
+
+    Raises ArithmeticError if a figure is not finite: such an answer certifies nothing.
     """
 
     value: float
@@ -35,51 +38,109 @@ class Certificate:
     dual: float
     gap: float
 
+    def __post_init__(self) -> None:
+        figures = {"value": self.value, "primal": self.primal, "dual": self.dual, "gap": self.gap}
+        broken = [name for name, figure in figures.items() if not np.isfinite(figure)]
+        if not np.isfinite(self.solution).all():
+            broken.append("solution")
+        if broken:
+            raise ArithmeticError(f"the certificate is refused: {', '.join(broken)} not finite")
+
     @property
     def worst(self) -> float:
-        """The largest of the three figures; NaN if the solver failed, which no tolerance accepts."""
-        return float(np.max([self.primal, self.dual, abs(self.gap)]))
+        """The largest of the three figures."""
+        return max(self.primal, self.dual, abs(self.gap))
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the value is not to be believed; None where all figures are within TOLERANCE."""
+        reasons = {
+            "the solution violates its constraints": self.primal,
+            "the dual solution violates its constraints": self.dual,
+            "the duality gap": abs(self.gap),
+        }
+        found = [f"{reason} by {figure:.2g}" for reason, figure in reasons.items() if not figure <= TOLERANCE]
+        return f"the certificate is refused: {'; '.join(found)}" if found else None
+
+
+@dataclass(frozen=True)
+class ConeProgram:
+    """min linear'x + x' quadratic x / 2 with matrix x + s = constant and s in the cones of `dims`, as Clarabel has it.
+
+    offset: what the concave maximum is away from minus the minimum.
+    """
+
+    linear: np.ndarray
+    quadratic: sparse.csc_array
+    matrix: sparse.csc_array
+    constant: np.ndarray
+    dims: ConeDims
+    offset: float
+
+    def certificate(self, solution: np.ndarray, x: np.ndarray, slack: np.ndarray, dual: np.ndarray) -> Certificate:
+        """The certificate of a `solution` that a solver reached with the raw vectors x, s and z, trusting none."""
+        curvature = x @ self.quadratic @ x
+        primal_objective, dual_objective = self.linear @ x + curvature / 2, -self.constant @ dual - curvature / 2
+        equations = np.abs(self.matrix @ x + slack - self.constant).max()
+        dual_equations = np.abs(self.quadratic @ x + self.linear + self.matrix.T @ dual).max()
+        return Certificate(
+            value=-float(dual_objective + self.offset),  # the solver's program is cvxpy's up to sign and offset
+            solution=solution,
+            primal=float(np.max([equations, outside(self.dims, slack, dual=False)])),
+            dual=float(np.max([dual_equations, outside(self.dims, dual, dual=True)])),
+            gap=float(primal_objective - dual_objective),
+        )
 
 
 def certified_maximum(objective: cp.Expression, constraints: list[cp.Constraint], variable: cp.Variable) -> Certificate:
     """Maximise a concave `objective` under `constraints` with Clarabel and recompute its certificate.
 
-    Raises cvxpy's DCPError if the problem does not follow the rules by which cvxpy recognises convexity.
+    Raises cvxpy's DCPError if the problem does not follow the rules by which cvxpy recognises convexity, and
+    ArithmeticError if the solver's answer is not finite.
     """
+    program, raw, solution = solved(objective, constraints, variable)
+    return program.certificate(solution, *(np.asarray(vector) for vector in (raw.x, raw.s, raw.z)))
+
+
+def solved(
+    objective: cp.Expression, constraints: list[cp.Constraint], variable: cp.Variable
+) -> tuple[ConeProgram, Any, np.ndarray]:
+    """The program that Clarabel is given, its raw answer (x, s, z), and the maximising `variable`, flattened."""
     problem = cp.Problem(cp.Maximize(objective), constraints)
     options = {**dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), TOLERANCE / 1000), "accept_unknown": True}
     data, chain, inverse = problem.get_problem_data(cp.CLARABEL, solver_opts=options)
     raw = chain.solve_via_data(problem, data, solver_opts=options)
-    with warnings.catch_warnings(action="ignore"):  # a status of "may be inaccurate" is settled by the figures below
+    with warnings.catch_warnings(action="ignore"):  # a status of "may be inaccurate" is settled by the certificate
         problem.unpack_results(raw, chain, inverse)
-    linear, constant, matrix = data["c"], data["b"], data["A"]
-    quadratic = data.get("P", sparse.csc_array((len(linear), len(linear))))
-    x, slack, dual = (np.asarray(vector) for vector in (raw.x, raw.s, raw.z))
-    curvature = x @ quadratic @ x
-    primal_objective, dual_objective = linear @ x + curvature / 2, -constant @ dual - curvature / 2
-    return Certificate(
-        value=-float(dual_objective + inverse[-1]["offset"]),  # the solver's program is cvxpy's up to sign and offset
-        solution=np.asarray(variable.value).ravel(),
-        primal=max(np.abs(matrix @ x + slack - constant).max(), _outside(data["dims"], slack, dual=False)),
-        dual=max(np.abs(quadratic @ x + linear + matrix.T @ dual).max(), _outside(data["dims"], dual, dual=True)),
-        gap=float(primal_objective - dual_objective),
-    )
+    if variable.value is None:
+        raise ArithmeticError(f"the certificate is refused: the solver found no solution ({problem.status})")
+    quadratic = data.get("P", sparse.csc_array((len(data["c"]), len(data["c"]))))
+    program = ConeProgram(data["c"], quadratic, data["A"], data["b"], data["dims"], inverse[-1]["offset"])
+    return program, raw, np.asarray(variable.value).ravel()
 
 
-def _outside(dims: ConeDims, vector: np.ndarray, dual: bool) -> float:
-    """The largest violation of the cones K, or of their duals K*, by a slack or dual `vector` in Clarabel's order."""
-    violations = [0.0] if dual else list(np.abs(vector[: dims.zero]))
-    violations += list(-vector[dims.zero : dims.zero + dims.nonneg])
+def outside(dims: ConeDims, vector: np.ndarray, dual: bool) -> float:
+    """How far a slack, or a `dual` vector, lies outside the cones K (K*), in Clarabel's order; NaN if it holds one.
+
+    At most the distance in the largest component for the exponential cone, whose face has its own inequalities.
+    """
+    violations = [np.zeros(1)] if dual else [np.abs(vector[: dims.zero])]
+    violations.append(-vector[dims.zero : dims.zero + dims.nonneg])
     start = dims.zero + dims.nonneg
     for size in dims.soc:
-        violations.append(np.linalg.norm(vector[start + 1 : start + size]) - vector[start])
+        violations.append(np.atleast_1d(np.linalg.norm(vector[start + 1 : start + size]) - vector[start]))
         start += size
-    for x, y, z in vector[start:].reshape(dims.exp, 3):
-        if dual:  # -x exp(y / x) <= e z with x < 0
-            violations += [-x * np.exp(y / x - 1) - z, x]
-        else:  # y exp(x / y) <= z with y > 0
-            violations += [y * np.exp(x / y) - z, -y]
-    return float(max(violations))
+    x, y, z = vector[start:].reshape(dims.exp, 3).T
+    with np.errstate(all="ignore"):
+        if dual:  # -x exp(y / x) <= e z with x < 0, or x = 0 with y, z >= 0
+            face, inside, raised = np.maximum(-y, -z), x < 0, -x * np.exp(y / x - 1) - z
+            face = np.maximum(face, np.abs(x))
+        else:  # y exp(x / y) <= z with y > 0, or y = 0 with x <= 0, z >= 0
+            face, inside, raised = np.maximum(x, -z), y > 0, y * np.exp(x / y) - z
+            face = np.maximum(face, np.abs(y))
+        violations.append(np.where(inside, np.fmin(face, raised), face))
+    violations.append(np.where(np.isnan(vector), np.nan, 0.0))
+    return float(np.max(np.concatenate([np.zeros(1), *violations])))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,9 @@ from flint import arb
 
 from theory.provers.arithmetic import Interval
 
+Box = list[tuple[float, float]]
+"""A (low, high) pair per argument."""
+
 
 class Proof(NamedTuple):
     """Outcome of one subdivision.
@@ -17,60 +20,80 @@ class Proof(NamedTuple):
     boxes: evaluations made. undecided: boxes left without a decision. refuted: the claim is false on some box.
     lowest: the smallest certified lower bound of the function over all decided boxes (inf if none was decided), or an
         upper bound on the refuting box.
+    where: a box that was refuted or left open, None if there is none.
     """
 
     boxes: int
     undecided: int
     refuted: bool
     lowest: float
+    where: Box | None = None
 
     @property
     def holds(self) -> bool:
         return self.undecided == 0 and not self.refuted
 
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing was proved, with a box to look at; None for a proof."""
+        if self.holds:
+            return None
+        place = " x ".join(f"[{low:.6g}, {high:.6g}]" for low, high in self.where or ())
+        return f"refuted on {place}" if self.refuted else f"{self.undecided} boxes undecided, one of them {place}"
 
-def prove_positive(function: Callable[..., Interval], box: list[tuple[float, float]], max_boxes: int) -> Proof:
+
+def prove_positive(function: Callable[..., Interval], box: Box, max_boxes: int) -> Proof:
     """Prove `function(*intervals) > 0` on the closed `box`, a (low, high) pair per argument, by bisecting what is
     undecided.
 
     An undecided box is halved along each axis in turn and the halves with the tightest values are kept. Stops at the
     first box where the function is certainly negative, and after `max_boxes` evaluations with whatever is still open
     counted as undecided. The function must be continuous on the box; an undefined value (a division by zero, say)
-    counts as not decided.
+    counts as not decided. Raises ValueError for a box that is empty or not finite.
     """
+    if not box or not all(-math.inf < low <= high < math.inf for low, high in box):
+        raise ValueError(f"box: expected finite ends, the lower one first, on at least one axis, got {box}")
     lowest = math.inf
     pending = [(box, _evaluate(function, box))]
     boxes = 1
     while pending:
         piece, value = pending.pop()
+        splittable = [axis for axis, (low, high) in enumerate(piece) if low < (low + high) / 2 < high]
         if value > 0:
-            lowest = min(lowest, float(value.low))
-        elif value < 0:
-            return Proof(boxes, len(pending), True, float(value.high))
-        elif boxes >= max_boxes:
-            return Proof(boxes, 1 + sum(not value > 0 for _, value in pending), False, lowest)
+            lowest = min(lowest, _rounded_down(value.low))
+        elif value.high <= 0:
+            return Proof(boxes, len(pending), True, -_rounded_down(-value.high), piece)
+        elif boxes >= max_boxes or not splittable:
+            if any(other.high <= 0 for _, other in pending):
+                continue  # the claim is false there, whatever it is here
+            return Proof(boxes, 1 + sum(not other > 0 for _, other in pending), False, lowest, piece)
         else:
-            splits = []
-            for axis, (low, high) in enumerate(piece):
+            splits = {}
+            for axis in splittable:
+                low, high = piece[axis]
                 middle = (low + high) / 2
                 halves = [[*piece[:axis], half, *piece[axis + 1 :]] for half in ((low, middle), (middle, high))]
-                splits.append([(half, _evaluate(function, half)) for half in halves])
+                splits[axis] = [(half, _evaluate(function, half)) for half in halves]
                 boxes += 2
-            pending += min(enumerate(splits), key=lambda split: (_looseness(split[1]), -_width(box, piece, split[0])))[
-                1
-            ]
+            pending += splits[min(splits, key=lambda axis: (_looseness(splits[axis]), -_width(box, piece, axis)))]
     return Proof(boxes, 0, False, lowest)
 
 
-def _evaluate(function: Callable[..., Interval], box: list[tuple[float, float]]) -> Interval:
+def _rounded_down(number: arb) -> float:
+    """The largest float that is certainly not above an exact `number`."""
+    nearest = float(number)
+    return nearest if number >= nearest else math.nextafter(nearest, -math.inf)
+
+
+def _evaluate(function: Callable[..., Interval], box: Box) -> Interval:
     return function(*(Interval(arb(low), arb(high)) for low, high in box))
 
 
-def _looseness(halves: list[tuple[list[tuple[float, float]], Interval]]) -> float:
+def _looseness(halves: list[tuple[Box, Interval]]) -> float:
     """Total width of the values that are still undecided; inf if one is undefined."""
     return sum(0.0 if value > 0 else value.width for _, value in halves)
 
 
-def _width(box: list[tuple[float, float]], piece: list[tuple[float, float]], axis: int) -> float:
+def _width(box: Box, piece: Box, axis: int) -> float:
     """Width of `piece` along `axis`, relative to that of the whole box."""
     return (piece[axis][1] - piece[axis][0]) / (box[axis][1] - box[axis][0])

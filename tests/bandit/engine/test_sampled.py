@@ -132,14 +132,14 @@ def test_expected_grpo_is_the_mean_over_all_groups(on_policy):
 
 def test_mean_advantages_tend_to_the_population_s_and_survive_extreme_masses():
     policy, _, _ = policies(3)
-    correct, incorrect = expected_advantages(policy, 2_000, GRPO)
+    correct, incorrect = expected_advantages(policy.log_mass, policy.log_incorrect_mass, 2_000, GRPO)
     mass = policy.mass
     torch.testing.assert_close(correct, ((1 - mass) / mass).sqrt(), rtol=2e-3, atol=0)
     torch.testing.assert_close(incorrect, -(mass / (1 - mass)).sqrt(), rtol=2e-3, atol=0)
     sets = CorrectSet.from_mask(torch.tensor([[[True, False]]]))
     for logit in (-200.0, 200.0, -torch.inf):
         saturated = Policy(torch.tensor([[[logit, 0.0]]]), sets)
-        for values in expected_advantages(saturated, 8, GRPO):
+        for values in expected_advantages(saturated.log_mass, saturated.log_incorrect_mass, 8, GRPO):
             assert values.isfinite().all()
         assert expected_grpo_logit_gradient(saturated, saturated, 8, GRPO).isfinite().all()
 

@@ -9,12 +9,17 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bandit.finite_group.report import render_screen, write_tables
+from bandit.finite_group.report import PAPER_PASSES, caching_table, render_screen, write_tables
 from bandit.finite_group.score import final_table, read_results, slope_table
 from cokl.support.errors import InputError
 from figures import finite_group as figure
 
-ESTIMATES = [("exact", math.inf, 1), ("exact", math.inf, 4), *itertools.product(["fresh"], [1.0, 8.0], [1, 4])]
+ESTIMATES = [
+    ("exact", math.inf, 1),
+    ("exact", math.inf, 4),
+    *itertools.product(["fresh"], [1.0, 8.0], [1, 4]),
+    ("cached", 8.0, 1),
+]
 
 
 @pytest.fixture
@@ -35,6 +40,7 @@ def metrics() -> pd.DataFrame:
             "coverage_at_8_correct": rng.uniform(),
             "conditional_kl": rng.uniform(),
             "zero_correct_rate": math.nan if groups == "exact" else rng.uniform(),
+            "passes": step / 10 / epochs,
         }
         for seed, method, (groups, size, epochs), step in itertools.product(
             range(3), ["cokl", "reverse_kl"], ESTIMATES, [0, 50]
@@ -93,6 +99,32 @@ def test_final_table_holds_means_intervals_and_paired_differences(metrics):
                 differences.append(row[name] - exact[name])
             expected = mean_and_half_width(differences)
             assert (line[f"{name}_minus_exact"], line[f"{name}_minus_exact_interval"]) == pytest.approx(expected)
+
+
+def test_the_cost_of_caching_by_passes(metrics, tmp_path):
+    records = metrics[metrics["epochs"] == 1].to_dict("records")
+
+    def kl(method: str, groups: str, step: int, seed: int) -> float:
+        (value,) = [
+            row["conditional_kl"] for row in records
+            if (row["method"], row["groups"], row["step"], row["seed"]) == (method, groups, step, seed)
+            and row["group_size"] in (8, math.inf)
+        ]  # fmt: skip
+        return value
+
+    table = caching_table(metrics)
+    assert len(table) == 4
+    for line in table.to_dict("records"):
+        method, step = line["method"], line["step"]
+        assert line["passes"] == step / 10
+        for name, one, other in (("finite", "fresh", "exact"), ("cached", "cached", "fresh")):
+            differences = [kl(method, one, step, seed) - kl(method, other, step, seed) for seed in range(3)]
+            expected = mean_and_half_width(differences)
+            assert (line[name], line[f"{name}_interval"]) == pytest.approx(expected)
+    assert caching_table(metrics[metrics["groups"] != "cached"]).empty
+    assert PAPER_PASSES == 9.375
+    write_tables(metrics, metrics.iloc[:0], tmp_path)
+    assert "the paper makes 9.4" in (tmp_path / "results.md").read_text()
 
 
 @pytest.mark.parametrize("by", [["method", "epochs"], ["method", "epochs", "group_size"]])

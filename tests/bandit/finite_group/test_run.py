@@ -14,7 +14,8 @@ from bandit.finite_group.config import preset
 from bandit.finite_group.plan import planned_runs
 from bandit.finite_group.recovery import COLUMNS
 from bandit.finite_group.report import write_tables
-from bandit.finite_group.run import KEYS, finite_group
+from bandit.finite_group.run import finite_group
+from bandit.finite_group.train import IDENTITY
 from bandit.sweep.config import SweepConfig
 from cokl import regularizers
 from cokl.groups import SurrogateWeights, reference_weights, rollout_weights
@@ -40,12 +41,14 @@ def test_tables_have_a_row_per_run_and_step(finished, tiny):
     # none exact; CoKL exact and fresh for each mu, cached and unfiltered; replay exact and fresh.
     assert runs == 2 * (1 + 2 * (2 * (1 + 2) + 2 + 2) + 2 * (1 + 2))
     assert len(metrics) == runs * 3
-    assert list(metrics.columns[:7]) == KEYS
-    assert list(recovery.columns) == [*KEYS, *COLUMNS]
+    assert list(metrics.columns[:7]) == list(IDENTITY)
+    assert list(recovery.columns) == [*IDENTITY, *COLUMNS]
     measured = 2 * 2 * (2 * 2 + 2 + 2)  # seeds, betas; CoKL fresh for each mu, unfiltered; replay: each with two sizes
     assert len(recovery) == measured * len(tiny.recovery_steps) * tiny.environment.clusters
     assert metrics.drop(columns="zero_correct_rate").notna().all().all()
     assert (metrics["zero_correct_rate"].isna() == (metrics["groups"] == "exact")).all()
+    drawn = metrics["step"] / metrics["epochs"] * 16
+    assert metrics["passes"].tolist() == pytest.approx((drawn / tiny.environment.train_inputs).tolist())
     assert recovery.notna().all().all()
     assert sorted(recovery[recovery["epochs"] == 3]["step"].unique()) == [2, 11]
 
@@ -160,8 +163,8 @@ def test_a_bad_configuration_is_named(tiny, changes, says):
 def test_bad_input_gets_one_line_and_exit_code_2(tmp_path):
     command = [
         sys.executable,
-        "-c",
-        "from cokl_cli.app import main; main()",
+        "-m",
+        "cokl_cli",
         "bandit",
         "finite-group",
         "--group-sizes",

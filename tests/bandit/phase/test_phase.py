@@ -10,10 +10,11 @@ import pytest
 from scipy import stats
 
 from bandit.config import EnvironmentConfig
-from bandit.phase.config import EXPERIMENTS, KNOBS, VARIANTS, Diagram, default_diagrams, diagram
-from bandit.phase.report import render
+from bandit.phase.config import EXPERIMENTS, KNOBS, Diagram, default_diagrams, diagram
+from bandit.phase.report import render, tally
 from bandit.phase.run import run
 from bandit.phase.score import EXPLANATIONS, UNDECIDED, explain, summarize_cell
+from bandit.shift.claims import VARIANTS
 from bandit.shift.config import ShiftConfig
 from cokl import regularizers
 from cokl.support.errors import InputError
@@ -31,7 +32,7 @@ def test_a_cell_against_loops():
         chosen = {beta: sum(naive_scores(table, "selection", method, beta)) / 2 for beta in betas}
         best[method] = max(chosen.items(), key=lambda item: item[1])
     reported = {method: sum(naive_scores(table, "report", method, beta)) / 2 for method, (beta, _) in best.items()}
-    first, second = sorted(reported, key=lambda method: -reported[method])[:2]
+    first, second = sorted(best, key=lambda method: -best[method][1])[:2]
     assert (cell["winner"], cell["runner_up"]) == (first, second)
     assert cell["lead"] == pytest.approx(reported[first] - reported[second])
     rival = max((name for name in best if not name.startswith("cokl")), key=lambda name: best[name][1])
@@ -46,7 +47,7 @@ def test_a_cell_against_loops():
         last_value(table, seed, "base", 0.0, "prior_correct") - last_value(table, seed, "none", 0.0, "prior_correct")
         for seed in SEEDS["report"]
     ]
-    half_width = stats.t.ppf(0.975, 2) * np.std(lost, ddof=1) / np.sqrt(3)
+    half_width = stats.t.ppf(0.975, len(lost) - 1) * np.std(lost, ddof=1) / np.sqrt(len(lost))
     assert (cell["forgotten"], cell["forgotten_half_width"]) == pytest.approx((np.mean(lost), half_width))
 
 
@@ -66,8 +67,29 @@ def test_the_rival_is_chosen_without_the_reported_seeds():
     spoilt = table.copy()
     praised = (spoilt["role"] == "report") & (spoilt["method"] == "reverse_kl")
     spoilt.loc[praised & (spoilt["step"] > 0), "prior_correct"] += 0.3
-    assert summarize_cell(spoilt)["winner"] == "reverse_kl"
-    assert summarize_cell(spoilt)["rival"] == summarize_cell(table)["rival"]
+    for name in ("winner", "runner_up", "rival"):
+        assert summarize_cell(spoilt)[name] == summarize_cell(table)[name]
+
+
+def test_a_lead_that_luck_on_the_selection_seeds_made_shows_on_the_reported_ones():
+    """Reverse KL is best on the selection seeds only: it is named the winner, and its lead is negative."""
+    table = shift_table(batches=(16,))
+    praised = (table["role"] == "selection") & (table["method"] == "reverse_kl") & (table["step"] > 0)
+    table.loc[praised, "prior_correct"] += 0.3
+    cell = summarize_cell(table)
+    assert cell["winner"] == "reverse_kl"
+    assert cell["lead"] < -cell["lead_half_width"] < 0
+
+
+def test_cells_are_counted_after_the_correction_for_their_number():
+    """Two cells beyond doubt, one whose own interval excludes zero and that sixteen cells leave open."""
+    leads = [-9.0, 9.0, -1.05, *[0.1] * 13]
+    cells = pd.DataFrame({"cokl_lead": leads, "cokl_lead_half_width": [1.0] * 16, "seeds": 5})
+    assert "of 16 cells with a lead CoKL is ahead of its rival in 1, behind in 1, undecided in 14" in (
+        tally(cells).replace("Of", "of")
+    )
+    assert "behind in 1" in tally(cells.iloc[[2]])
+    assert tally(cells.assign(seeds=3)).startswith("No verdicts: 3 reported seeds")
 
 
 @pytest.mark.parametrize("end", [(BASE[0], NONE[1]), (NONE[0], BASE[1])])
@@ -145,7 +167,7 @@ def test_a_tiny_diagram_is_trained_resumed_and_drawn(tmp_path):
     again = run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
     pd.testing.assert_frame_equal(first, again)
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
-    assert "Won, of 4 cells" in (tmp_path / f"{diagram.name}.md").read_text()
+    assert "of 4 cells" in (tmp_path / f"{diagram.name}.md").read_text()
     picture.draw(diagram, first)
     with pytest.raises(InputError, match="another configuration"):
         run([dataclasses.replace(diagram, x_values=(0.2,))], tmp_path, jobs=1, progress=False)

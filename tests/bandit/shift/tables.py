@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-SEEDS = {"selection": (100, 101), "report": (0, 1, 2)}
+SEEDS = {"selection": (100, 101), "report": (0, 1, 2, 3, 4)}
 BASE, NONE = (0.8, 0.2), (0.3, 0.9)
 
 # method -> beta -> (final prior, final new, mass drift, correct drift)

@@ -67,7 +67,8 @@ def test_intervals_are_those_of_the_delta_method():
         forgotten.append(base - none)
         value = last_value(table, seed, "cokl", cokl["beta"], "prior_correct")
         residuals.append(value - none - cokl["retention"] / 100 * (base - none))
-    half_width = 100 * stats.t.ppf(0.975, 2) * np.std(residuals, ddof=1) / np.sqrt(3) / np.mean(forgotten)
+    count = len(residuals)
+    half_width = 100 * stats.t.ppf(0.975, count - 1) * np.std(residuals, ddof=1) / np.sqrt(count) / np.mean(forgotten)
     assert cokl["retention_half_width"] == pytest.approx(half_width)
     for method, (retention, adaptation) in {"base": (100, 0), "none": (0, 100)}.items():
         anchor = only(made, setting="best", method=method)
@@ -196,11 +197,15 @@ def test_a_table_without_anchors_or_selection_seeds_says_so():
         report.tables(table[table["role"] == "report"])
 
 
-def verdict(points: dict, statement: str, **options) -> str:
+def verdict(points: dict, statement: str, **options) -> str | None:
     """The verdict on the only claim whose statement holds these words."""
-    judged = claims.judge(score.score(shift_table(points, **options)))
-    (claim,) = [claim for claim in judged if statement in claim.statement]
-    return claim.verdict
+    return judged(shift_table(points, **options), statement).verdict
+
+
+def judged(table: pd.DataFrame, statement: str) -> claims.Claim:
+    """The only claim whose statement holds these words."""
+    (claim,) = [claim for claim in claims.judge(score.score(table)) if statement in claim.statement]
+    return claim
 
 
 def changed(method: str, **points: tuple) -> dict:
@@ -216,19 +221,32 @@ def swapped(one: str, other: str) -> dict:
     return {**POINTS, one: POINTS[other], other: POINTS[one]}
 
 
-STATEMENTS = ["replay", "term 1", "term 2", "floor", "Larger KL", "trades off", "Reverse", "drift within"]
+STATEMENTS = [
+    "higher Overall than every method",
+    "replay",
+    "less than half",
+    "no less than GRPO",
+    "term 2",
+    "floor",
+    "Larger KL",
+    "trades off",
+    "Reverse",
+    "drift within",
+]
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_claims_are_confirmed_on_data_that_supports_them(statement: str):
-    assert verdict(POINTS, statement) == "confirmed"
+def test_claims_are_held_on_data_that_supports_them(statement: str):
+    assert verdict(POINTS, statement) == "held"
 
 
 @pytest.mark.parametrize(
     ("points", "statement"),
     [
+        (swapped("cokl", "reverse_kl"), "higher Overall than every method"),
         (swapped("cokl", "correct_forward_kl"), "replay"),
-        (swapped("cokl", "cokl_without_term1"), "term 1"),
+        (swapped("cokl", "cokl_without_term1"), "less than half"),
+        (changed("cokl_without_term1", middle=(0.2, 0.86, 0.5, 1.3)), "no less than GRPO"),
         (swapped("cokl", "cokl_without_term2"), "term 2"),
         (changed("cokl_floor", middle=(0.78, 0.89, 0.1, 0.2), low=(0.78, 0.89, 0.1, 0.2)), "floor"),
         (changed("cokl", low=(0.75, 0.5, 0.1, 0.1), high=(0.5, 0.88, 0.3, 0.4)), "trades off"),
@@ -244,42 +262,99 @@ def test_claims_are_confirmed_on_data_that_supports_them(statement: str):
     ],
 )
 def test_a_verdict_turns_with_the_data(points: dict, statement: str):
-    assert verdict(points, statement) == "contradicted"
+    assert verdict(points, statement) == "not held"
 
 
 def test_the_batch_verdict_turns_with_the_data():
     table = shift_table()
     table["kl_prompts"] = table["kl_prompts"].replace({8: 32, 32: 8})
-    (claim,) = [claim for claim in claims.judge(score.score(table)) if "Larger KL" in claim.statement]
-    assert claim.verdict == "contradicted"
+    assert judged(table, "Larger KL").verdict == "not held"
+
+
+def test_the_primary_measurement_is_the_sampled_one_at_the_declared_place():
+    both = pd.concat([shift_table(), shift_table().assign(mode="sampled")], ignore_index=True)
+    found = {claim.statement: claim.primary for claim in claims.judge(score.score(both))}
+    assert len(found) == len(STATEMENTS)
+    places = [next(primary.where for statement, primary in found.items() if words in statement) for words in STATEMENTS]
+    assert places == [
+        "sampled, best",
+        *["sampled, beta 1"] * 5,
+        "sampled",
+        "sampled",
+        "sampled, best",
+        "sampled",
+    ]
+    assert "at step 20" in judged(both, "drift within").primary.what
+
+
+def test_the_rival_is_chosen_on_the_selection_seeds():
+    table = shift_table()
+    spoilt = table.copy()
+    praised = (spoilt["role"] == "report") & (spoilt["method"] == "reverse_kl") & (spoilt["step"] > 0)
+    spoilt.loc[praised, "prior_correct"] += 0.3
+    for judging in (table, spoilt):
+        assert "- Forward KL" in judged(judging, "every method").primary.what
 
 
 def test_noise_leaves_a_claim_undecided_and_modes_can_disagree():
-    assert verdict(POINTS, "floor", jitter=0.2) == "not decided"
+    assert verdict(POINTS, "floor", jitter=0.2) == "undecided"
     turned = shift_table(swapped("cokl", "cokl_without_term2")).assign(mode="sampled")
     both = pd.concat([shift_table(), turned], ignore_index=True)
-    (claim,) = [claim for claim in claims.judge(score.score(both)) if "term 2" in claim.statement]
+    claim = judged(both, "term 2")
     assert claim.verdict == "depends"
-    found = {measurement.where: measurement.verdict for measurement in claim.measurements}
-    assert (found["exact, best"], found["sampled, best"]) == ("confirmed", "contradicted")
+    found = {measurement.where: verdict for measurement, verdict in claim.verdicts}
+    assert (found["exact, best"], found["sampled, best"]) == ("held", "not held")
 
 
-def test_what_is_not_decided_is_no_disagreement():
-    yes, no = claims.Measurement("exact", "x", 5, 1, "points"), claims.Measurement("exact", "x", -5, 1, "points")
-    open_ = claims.Measurement("sampled", "x", 5, 6, "points")
-    for measured, expected in (
-        ((yes, open_), "confirmed"),
-        ((open_, no), "contradicted"),
-        ((open_,), "not decided"),
-        ((yes, open_, no), "depends"),
+def measured(mean: float, half_width: float, seeds: int = 5, negligible: float = 0.0) -> claims.Measurement:
+    return claims.Measurement("sampled", "x", mean, half_width, seeds, "points", negligible)
+
+
+def test_the_primary_measurement_decides_and_a_decided_opposite_makes_it_depend():
+    yes, no, open_ = measured(5, 1), measured(-5, 1), measured(5, 6)
+    for primary, secondary, expected in (
+        (yes, (), "held"),
+        (yes, (open_, yes), "held"),
+        (no, (open_,), "not held"),
+        (open_, (yes, yes), "undecided"),
+        (yes, (open_, no), "depends"),
+        (no, (yes,), "depends"),
     ):
-        assert claims.Claim("s", measured).verdict == expected
-    assert claims.Claim("s", (yes, open_, yes)).counts == "2 confirmed, 1 not decided"
+        assert claims.Claim("s", primary, secondary).verdict == expected
+    assert claims.Claim("s", yes, (open_, yes)).counts == "secondary: 1 held, 1 undecided"
+
+
+def test_secondary_measurements_are_corrected_for_their_number():
+    """An interval that just excludes zero decides alone, and no longer among others that do not decide."""
+    just = measured(-1.05, 1)
+    assert claims.Claim("s", measured(5, 1), (just,)).verdict == "depends"
+    assert claims.Claim("s", measured(5, 1), (just, measured(0.1, 1))).verdict == "held"
+    assert claims.Claim("s", just).verdict == "not held"
+
+
+def test_a_loss_that_is_negligible_does_not_speak_against_a_claim():
+    assert claims.Claim("s", measured(-0.5, 0.2, negligible=1)).verdict == "held"
+    assert claims.Claim("s", measured(-0.5, 0.7, negligible=1)).verdict == "undecided"
+    assert claims.Claim("s", measured(-1.5, 0.2, negligible=1)).verdict == "not held"
+
+
+def test_below_four_seeds_nothing_is_judged_and_the_screen_says_why(tmp_path):
+    table = shift_table()
+    few = table[~table["seed"].isin((3, 4))]
+    assert verdict(POINTS, "floor") == "held"
+    assert {claim.verdict for claim in claims.judge(score.score(few))} == {None}
+    report.write(few, tmp_path)
+    for text in (report.summary(few), (tmp_path / "results.md").read_text()):
+        assert "No verdicts: 3 reported seeds are for looking; a verdict takes 4." in text
+        assert "held" not in text.lower().replace("which held", "")
+    for text in (report.summary(table), (tmp_path / "results.md").read_text()):
+        assert "±" in text
+    assert "No verdicts" not in report.summary(table)
 
 
 def test_a_cokl_that_retains_nothing_cannot_show_a_collapse():
     points = {**POINTS, "cokl": {1.0: (0.3, 0.9, 0.5, 1.5)}, "cokl_without_term1": {1.0: (0.25, 0.9, 0.5, 1.5)}}
-    assert verdict(points, "term 1") != "confirmed"
+    assert verdict(points, "less than half") != "held"
 
 
 def test_a_sweep_at_a_coefficient_outside_the_grid_changes_no_other_table():
@@ -309,5 +384,6 @@ def test_anchors_that_noise_hides_are_said():
 
 @pytest.mark.parametrize("wrong", [{"methods": ("cokl", "forward_kl")}, {"methods": ("none",)}, {"selection_seeds": 0}])
 def test_what_could_not_be_scored_is_refused_before_training(wrong):
+    config = dataclasses.replace(SHIFT_PRESETS["quick"], **wrong)
     with pytest.raises(InputError, match=next(iter(wrong))):
-        report.require_scores(dataclasses.replace(SHIFT_PRESETS["quick"], **wrong))
+        report.require_scores(config.methods, config.selection_seeds)

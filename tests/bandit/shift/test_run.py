@@ -19,6 +19,7 @@ from bandit.shift.run import COLUMNS, shift, train_plans
 from cokl import methods, regularizers
 from cokl.groups import SurrogateWeights
 from cokl.support.errors import InputError
+from cokl.support.pieces import Origin
 from cokl_cli.app import _parse, main
 from tests.bandit.shift.conftest import TINY_SHIFT
 
@@ -64,7 +65,7 @@ def test_modes_share_their_start(finished):
 def test_prompts_per_update_follow_e3():
     config = SHIFT_PRESETS["paper"]
     names = ("none", "forward_kl", "reverse_kl", "correct_forward_kl", "cokl", "cokl_floor", "cokl_without_term1")
-    assert [kl_prompts(config, methods.get(name)) for name in names] == [0, 16, 16, 16, 8, 8, 16]
+    assert [kl_prompts(config.kl_groups, methods.get(name)) for name in names] == [0, 16, 16, 16, 8, 8, 16]
     assert (config.batch_size, config.group_size, config.reference_group_size, config.buffer_size) == (64, 8, 8, 512)
 
 
@@ -79,7 +80,8 @@ def test_more_seeds_change_no_seed_there_was(finished, tmp_path):
 def test_several_configurations_are_trained_at_once(finished, tmp_path):
     other = dataclasses.replace(TINY_SHIFT, cluster_overlap=1.0)
     runs = [run for run in planned_runs(TINY_SHIFT) if run.method.name == "cokl" and run.seed == 0]
-    tables = train_plans({"a": (TINY_SHIFT, runs), "b": (other, runs[:1])}, tmp_path, jobs=1, progress=False)
+    origin = Origin(tmp_path, "config", "code")
+    tables = train_plans({"a": (TINY_SHIFT, runs), "b": (other, runs[:1])}, origin, jobs=1, progress=False)
     before = pd.read_parquet(finished / "shift.parquet")
     before = before[before["method"].isin(["base", "cokl"]) & (before["seed"] == 0)].reset_index(drop=True)
     pd.testing.assert_frame_equal(tables["a"], before)
@@ -89,7 +91,7 @@ def test_several_configurations_are_trained_at_once(finished, tmp_path):
 
 SCRIPT = """
 import dataclasses
-from bandit.shift.runner import shift
+from bandit.shift.run import shift
 from tests.bandit.shift.conftest import TINY_SHIFT
 config = dataclasses.replace(TINY_SHIFT, steps=200, eval_interval=100, selection_seeds=0)
 shift(config, {folder!r}, jobs=1, progress=False)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import Split
 from bandit.shift.config import METHODS, ShiftConfig
 from bandit.shift.plan import ShiftRun, kl_prompts
@@ -127,7 +128,7 @@ def test_training_equals_a_plain_loop_with_autograd(name, mode, task, tiny_shift
     """Four steps, two on each batch of rollouts: every metric after each step, for two coefficients in one stack."""
     config = dataclasses.replace(tiny_shift, eval_interval=1)
     method = methods.get(name)
-    runs = [ShiftRun(0, mode, method, beta, kl_prompts(config, method)) for beta in (0.3, 3.0)]
+    runs = [ShiftRun(0, mode, method, beta, kl_prompts(config.kl_groups, method)) for beta in (0.3, 3.0)]
     with torch.no_grad():
         table = train(config, task, runs)
     for run in runs:
@@ -167,3 +168,19 @@ def test_drifts_add_up_to_the_full_kl(task, tiny_shift):
     total = sum(metrics[name][0] for name in ("mass_drift", "correct_drift", "incorrect_drift"))
     assert full > 1e-3
     assert total == pytest.approx(full, rel=1e-10)
+
+
+def test_scores_are_taken_at_the_evaluations_temperature_and_drifts_are_not(task, tiny_shift):
+    mlp = StackedMLP(layer_sizes(tiny_shift), task.parameters[None])
+    cool = dataclasses.replace(tiny_shift, evaluation_temperature=0.5)
+    found, usual = (evaluate(config, task, task.buffer, mlp) for config in (cool, tiny_shift))
+    for name, split in (("prior_correct", task.prior_test), ("new_correct", task.new_test)):
+        shares = []
+        for logits, right in zip(mlp.forward(split.inputs[None])[0], split.correct.mask, strict=True):
+            weights = [float(logit / 0.5 - logits.max() / 0.5) for logit in logits]
+            powers = [np.exp(weight) for weight in weights]
+            shares.append(sum(power for power, ok in zip(powers, right, strict=True) if ok) / sum(powers))
+        assert found[name] == pytest.approx([np.mean(shares)])
+        assert found[name] != pytest.approx(usual[name], abs=1e-3)
+    for name in METRICS[2:]:
+        assert found[name] == usual[name]

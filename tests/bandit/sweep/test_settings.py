@@ -28,6 +28,7 @@ from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.sweep.plan import planned_runs
 from cokl.support.errors import InputError
 from cokl.support.files import write_atomically
+from cokl.support.pieces import Origin
 from cokl.support.results_folder import open_folder
 from cokl.support.workers import Work, Workers
 from tests.bandit.conftest import TINY
@@ -281,14 +282,20 @@ def test_a_first_write_that_fails_leaves_nothing(tmp_path):
     assert list((tmp_path / "folder").iterdir()) == []
 
 
+def numbers(size):
+    return pd.DataFrame({"number": range(size)})
+
+
 def test_progress_starts_at_what_is_done_and_counts_sizes(tmp_path, capsys):
-    works = [Work(np.arange, (size,), tmp_path / f"{size}.npy", size) for size in (5, 2, 3)]
-    works[0].path.touch()
-    Workers("loky", 1).do(works, 10, "runs", progress=True)
+    origin = Origin(tmp_path, "config", "code")
+    works = [Work(numbers, (size,), tmp_path / f"{size}.parquet", str(size), size) for size in (5, 2, 3)]
+    origin.save(numbers(5), works[0].path, "5")
+    tables = Workers("loky", 1).do(works, origin, "runs", progress=True)
+    assert [len(table) for table in tables] == [5, 2, 3]
     shown = re.findall(r"(\d+)/(\d+) \[", capsys.readouterr().err)
     assert shown[0] == ("5", "10")
     assert shown[-1] == ("10", "10")
-    Workers("loky", 1).do(works, 10, "runs", progress=True)
+    Workers("loky", 1).do(works, origin, "runs", progress=True)
     assert capsys.readouterr().err == ""
 
 
@@ -303,33 +310,39 @@ def three_threads():
 
 def test_work_computes_with_one_thread_and_gives_the_callers_back(three_threads, tmp_path):
     def piece():
-        return np.array([torch.get_num_threads(), torch.is_grad_enabled()])
+        return pd.DataFrame({"threads": [torch.get_num_threads()], "autograd": [torch.is_grad_enabled()]})
 
-    Workers("loky", 1).do([Work(piece, (), tmp_path / "piece.npy")], 1, "pieces", progress=False)
-    assert np.load(tmp_path / "piece.npy").tolist() == [1, 0]
+    origin = Origin(tmp_path, "config", "code")
+    work = Work(piece, (), tmp_path / "piece.parquet", "piece")
+    (table,) = Workers("loky", 1).do([work], origin, "pieces", progress=False)
+    assert table.iloc[0].tolist() == [1, False]
     assert torch.get_num_threads() == 3
     assert torch.is_grad_enabled()
 
     def fails():
         raise ZeroDivisionError
 
+    failing = Work(fails, (), tmp_path / "failed.parquet", "failed")
     with pytest.raises(ZeroDivisionError):
-        Workers("loky", 1).do([Work(fails, (), tmp_path / "failed.npy")], 1, "pieces", progress=False)
+        Workers("loky", 1).do([failing], origin, "pieces", progress=False)
     assert torch.get_num_threads() == 3
 
 
 def test_going_on_in_another_environment_is_said_and_both_are_listed(tiny, tmp_path, capsys):
     config = {**tiny.as_dict(), "device": "cpu"}
     path = tmp_path / "environment.json"
-    open_folder(tmp_path, config)
+    with open_folder(tmp_path, config, {}):
+        pass
     (current,) = json.loads(path.read_text())
     assert capsys.readouterr().err == ""
     earlier = {**current, "git_commit": "0123abc"}
     path.write_text(json.dumps([earlier]))
-    open_folder(tmp_path, config)
+    with open_folder(tmp_path, config, {}):
+        pass
     note = capsys.readouterr().err
     assert note.startswith("note: going on with results made in another environment (git_commit: 0123abc there, ")
     assert json.loads(path.read_text()) == [earlier, current]
-    open_folder(tmp_path, config)
+    with open_folder(tmp_path, config, {}):
+        pass
     assert capsys.readouterr().err == ""
     assert json.loads(path.read_text()) == [earlier, current]

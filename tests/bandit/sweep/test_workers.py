@@ -11,6 +11,7 @@ import ray
 from bandit import run_sweep
 from cokl import regularizers
 from cokl.support.errors import InputError
+from cokl.support.pieces import Origin
 from cokl.support.workers import Work, Workers
 
 
@@ -76,17 +77,18 @@ def test_ray_saves_while_work_is_left(ray_cluster, tmp_path):
     def piece(index):
         if index == 10:
             raise ZeroDivisionError
-        return __import__("numpy").arange(index)
+        return __import__("pandas").DataFrame({"place": range(index)})
 
-    works = [Work(piece, (index,), tmp_path / f"{index}.npy") for index in range(12)]
+    works = [Work(piece, (index,), tmp_path / f"{index}.parquet", str(index)) for index in range(12)]
     with pytest.raises(ZeroDivisionError):
-        Workers("ray", 2).do(works, 12, "pieces", progress=False)
-    assert {path.stem for path in tmp_path.glob("*.npy")} == {str(index) for index in range(8)}
+        Workers("ray", 2).do(works, Origin(tmp_path, "config", "code"), "pieces", progress=False)
+    assert {path.stem for path in tmp_path.glob("*.parquet")} == {str(index) for index in range(8)}
 
 
 def test_workers_that_keep_dying_are_reported(tmp_path):
     def dies():
         os.kill(os.getpid(), signal.SIGKILL)
 
+    works = [Work(dies, (), tmp_path / f"{i}.parquet", str(i)) for i in range(2)]
     with pytest.raises(InputError, match="died 3 times in a row"):
-        Workers("loky", 2).do([Work(dies, (), tmp_path / f"{i}.npy") for i in range(2)], 2, "pieces", progress=False)
+        Workers("loky", 2).do(works, Origin(tmp_path, "config", "code"), "pieces", progress=False)

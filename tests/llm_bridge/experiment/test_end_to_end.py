@@ -128,6 +128,21 @@ def squeezed(text: str) -> str:
     return "".join(text.split())
 
 
+def test_a_run_of_one_seed_draws_the_same_responses_again(experiment, tmp_path):
+    """Of the math stage's first step, which starts from one model; later ones differ once rounding turns a draw."""
+    again = tmp_path / "again"
+    finish([*command(again)[:3], "llm", "prepare", *command(again)[5:]])
+    finish([*command(again)[:3], "llm", "train", "--stage", "math", *command(again)[5:]])
+    first, second = (
+        sorted((root / "rows" / "tiny-math" / "1.jsonl").read_text().splitlines()) for root in (experiment, again)
+    )
+    assert len(first) == len(second) == 8 * 8
+    drawn = [sorted((row["input"], row["output"]) for row in map(json.loads, rows)) for rows in (first, second)]
+    assert drawn[0] == drawn[1]
+    outputs = [output for _, output in drawn[0]]
+    assert len(set(outputs)) > 8  # a group's responses are not copies of one
+
+
 @pytest.mark.parametrize("job", ["math", "chat/grpo", "chat/reverse_kl", "chat/cokl"])
 def test_rollout_log_probabilities_agree_with_the_actors(experiment, job):
     steps = read_metrics(experiment / job / "metrics")

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from cokl.support.errors import InputError
 from cokl_cli.app import main
-from llm_bridge.paper.check import HALF_UNIT, Check, check_paper, normalized_interval
+from llm_bridge.paper.check import HALF_UNIT, Check, check_paper, normalized_interval, truncated
 from llm_bridge.paper.numbers import PAPER, paper_tables, read_paper
 from llm_bridge.report.tables import to_screen
 
 NOT_HELD = {
-    "Every olympiad score is a number of correct responses out of 5392",
+    "Every olympiad score is a correctly rounded share of 5392 responses",
     "CoKL's advantage in normalized Overall is the larger, the more GRPO w/o KL forgets",
     "All regularized methods converge at Qwen3-4B: their normalized Overall spreads least there",
     "Raw and normalized Math Avg. put the regularized methods in the same order",
@@ -53,14 +53,28 @@ def test_exactly_the_known_findings_do_not_hold():
 
 def test_findings_name_their_cells():
     found = checks()
-    olympiad = found["Every olympiad score is a number of correct responses out of 5392"].measured
+    olympiad = found["Every olympiad score is a correctly rounded share of 5392 responses"].measured
     assert "Reverse KL, olympiad: 26.92 printed, neighbours are 1451/5392 = 26.9102 and 26.9288" in olympiad
     assert (
         "Correct-only forward KL, olympiad: 35.21 printed, neighbours are 1898/5392 = 35.2003 and 35.2188" in olympiad
     )
+    assert olympiad.count("which truncation prints so") == 2
+    assert olympiad.endswith("truncation prints 8 of the other 19 otherwise")
     converge = found["All regularized methods converge at Qwen3-4B: their normalized Overall spreads least there"]
     assert converge.measured.startswith("Reverse KL has -130.93")
     assert "all: Qwen3-0.6B 18.72, Qwen3-1.7B 34.50, Qwen3-4B 205.83" in converge.measured
+
+
+def test_truncation_against_all_numbers_of_correct_responses():
+    """The naive way: print every count's percentage, cut off as text."""
+    for responses in (5392, 4000):
+        texts = set()
+        for correct in range(responses + 1):
+            whole, part = divmod(10_000 * correct // responses, 100)
+            texts.add(f"{whole}.{part:02d}")
+        for column in ("olympiad", "math500"):
+            for score in pd.read_csv(PAPER / "raw.csv", dtype=str)[column]:
+                assert truncated(float(score), responses) == (score in texts)
 
 
 def row(model: str, method: str) -> dict[str, str]:

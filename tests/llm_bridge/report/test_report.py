@@ -229,7 +229,7 @@ def test_figures_draw_the_results():
     _, _, overall = figures["llm_kl_batch"].axes
     assert points(overall)["CoKL"] == sweep(source, "kl_prompts")[["kl_prompts", "overall"]].to_numpy().tolist()
     raw = tables(source)["raw"].frame.set_index("method")
-    assert {y for _, y in points(overall)["Base (after math training)"]} == {raw.loc["base", "overall"]}
+    assert {y for _, y in points(overall)["Base"]} == {raw.loc["base", "overall"]}
     assert len(llm.draw(results())["llm_beta"].axes) == 6
 
 

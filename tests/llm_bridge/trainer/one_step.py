@@ -161,8 +161,8 @@ class Step:
     def run(self, *overrides: str, lose: int = 0) -> tuple[list[torch.Tensor], list[Row], dict[str, float]]:
         """The gradients of the optimizer steps, the rows that should have gone into them, and the trainer's metrics.
 
-        lose: cached responses whose rollouts fail, all to the prompt `lost`. `answered` then has the rows by their keys,
-        and `workers.keys` what each step was given.
+        lose: cached responses whose rollouts fail, all to the prompt `lost`. `answered` then has the rows by key, and
+        `workers.keys` what each step was given.
         """
         tq.kv_batch_get, tq.kv_batch_put = self.queue.get, self.queue.put
         self.queue.clear()

@@ -35,7 +35,7 @@ def values(batch, name):
     return [value.data for value in batch[name].unbind(0)] if not isinstance(batch[name], list) else list(batch[name])
 
 
-ADDED = [
+ADDED: list[dict] = [
     {"uid": "a", "raw_prompt": [{"role": "user", "content": "q"}], "agent_name": "cached_response",
      "__rollout_n__": 1, "cached_response": {"response_ids": [1, 2]}},
     {"uid": "b", "raw_prompt": [{"role": "user", "content": "r"}]},

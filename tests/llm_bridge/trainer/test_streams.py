@@ -80,7 +80,7 @@ def test_mini_batches_keep_prompts_together_and_share_rl_rows(step, count):
 )
 def test_verl_is_asked_for_cached_and_fresh_responses(streams, per_prompt, group_rows):
     groups = [cached_group(4), cached_group(9)]
-    rows, minibatch = requests(groups, streams, FRESH)
+    rows, minibatch = requests(groups, streams, FRESH, step=3)
     assert len(rows) == 2 * per_prompt == len(minibatch.places)
     assert minibatch.group_rows == group_rows
     for row in rows:

@@ -1,0 +1,112 @@
+"""The tables of the sequence lab as CSV, one page of Markdown, and a summary for the screen.
+
+Every interval is a 95% t-interval over the reported seeds; coefficients are chosen on the selection seeds alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from bandit.sequences.config import SequenceConfig
+from bandit.sequences.run import METRICS
+from bandit.sequences.score import BESIDE_ACCURACY, MEASURES, PREDICTORS, PRIMARY, leads, razor
+from bandit.shift import score as scores
+from bandit.shift.report import NORMALIZED, anchors, csv_text, readable
+from bandit.shift.score import RUN, label
+from cokl.support.files import write_text
+from cokl.support.statistics import markdown_table, with_spread
+from cokl.support.verdicts import no_verdict
+
+CAPTIONS = {
+    "normalized": "Dual-anchor scores of accuracy, Base 100 in retention and 0 in adaptation, GRPO w/o KL the reverse. "
+    "Setting best: the coefficient with the highest Overall on the selection seeds; matched: the one whose adaptation "
+    f"there is closest to {scores.MATCHED_ADAPTATION:g}. Note: edge, the coefficient is the smallest or largest of its "
+    f"grid; missed, adaptation is more than {scores.MATCH_TOLERANCE:g} points from the target.",
+    "raw": "Unnormalized: accuracy and pass@k, which depends on each prompt's accuracy only; D_KL(base+ || policy+) "
+    "and the entropy of the correct answers, in nats, on the prior task.",
+    "equal_adaptation": f"Where adaptation is {scores.MATCHED_ADAPTATION:g}, interpolated between two neighbouring "
+    "coefficients; methods that never pass it are left out.",
+    "leads": "CoKL less each other method there, paired by seed. Retention in points; pass@k as a probability; "
+    "conditional KL and entropy in nats, of which less and more are preserved better.",
+    "razor": "RL's Razor: R^2 of a parabola from each divergence to the prior correctness lost.",
+    "beta_search": "Every coefficient, on the selection seeds, which choose, and on the reported ones.",
+}
+
+
+def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Every table of the lab by file name, numbers with their NAME_half_width beside them.
+
+    Raises InputError if the table lacks the anchors or the selection seeds.
+    """
+    scored = scores.score(table)
+    compared = scores.settings(scored)
+    last = scores.final(compared)
+    by = ["mode", "setting", "method", "beta", "edge", "missed"]
+    raw = ["prior_correct", "new_correct", *BESIDE_ACCURACY]
+    equal = scores.at_equal_adaptation(scored, MEASURES)
+    return {
+        "normalized": scores.summarize(last, by, NORMALIZED),
+        "raw": scores.summarize(last, by, raw),
+        "equal_adaptation": scores.summarize(equal, ["mode", "method", "beta_below", "beta_above"], MEASURES),
+        "leads": leads(table),
+        "razor": razor(table),
+        "beta_search": scores.summarize(scores.final(scored), ["role", *RUN], [*NORMALIZED, *METRICS]),
+        "dynamics": scores.summarize(compared[compared["setting"] == "best"], [*RUN, "step"], list(METRICS)),
+    }
+
+
+def write(table: pd.DataFrame, config: SequenceConfig, folder: Path) -> None:
+    """Write each table as FOLDER/NAME.csv and all as FOLDER/results.md. Raises InputError as `tables` does."""
+    made = tables(table)
+    for name, frame in made.items():
+        write_text(csv_text(frame), folder / f"{name}.csv")
+    parts = ["# Sequence lab", _setting(table, config), anchors(table), primary(table)]
+    for name, caption in CAPTIONS.items():
+        shown = markdown_table(named(made[name])) if len(made[name]) else "No such runs.\n"
+        parts += [f"## {name}.csv", caption, shown]
+    parts.append("Over training: dynamics.csv.")
+    write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n", folder / "results.md")
+
+
+def summary(table: pd.DataFrame, config: SequenceConfig) -> str:
+    """What was trained, the tables of scores, leads and the Razor, and the primary comparison, for a terminal."""
+    made = tables(table)
+    parts = [_setting(table, config), anchors(table)]
+    for name in ("normalized", "leads", "razor"):
+        parts += [CAPTIONS[name], named(made[name]).to_string(index=False) if len(made[name]) else "No such runs."]
+    return "\n\n".join([*parts, primary(table)])
+
+
+def primary(table: pd.DataFrame) -> str:
+    """The one primary comparison in a sentence, with a verdict from four seeds on."""
+    mode, measure, rival = PRIMARY
+    rows = leads(table)
+    rows = rows[(rows["mode"] == mode) & (rows["method"] == rival)]
+    seeds = table.loc[table["role"] == "report", "seed"].nunique()
+    said = f"Primary comparison: CoKL's {measure} less that of {label(rival)} at equal adaptation ({mode})"
+    if rows.empty:
+        return f"{said}: not to be had, for one of them was not trained or never adapts as much."
+    mean, half_width = float(rows[measure].iloc[0]), float(rows[f"{measure}_half_width"].iloc[0])
+    verdict = "undecided" if abs(mean) <= half_width else "CoKL keeps more" if mean > 0 else "CoKL keeps less"
+    judged = no_verdict(seeds) or f"In this miniature: {verdict}."
+    return f"{said}: {with_spread(mean, half_width, 1)} points. {judged}"
+
+
+def _setting(table: pd.DataFrame, config: SequenceConfig) -> str:
+    counts = table.groupby("role")["seed"].nunique()
+    return (
+        f"Responses of {config.length} tokens over {config.symbols} symbols; k = {config.pass_draws}; the regularizer "
+        f"is a {config.token_reduction} over tokens. Reported seeds: {counts['report']} from {config.first_seed} on; "
+        f"selection seeds: {counts['selection']}. After a value, ± is the half-width of its 95% t-interval."
+    )
+
+
+def named(frame: pd.DataFrame) -> pd.DataFrame:
+    """With labels for methods and predictors, and intervals in one column."""
+    if "predictor" in frame:
+        shown = frame.assign(predictor=frame["predictor"].map(PREDICTORS))
+        pairs = zip(frame["r2"], frame["r2_half_width"], strict=True)
+        return shown.assign(r2=[with_spread(*pair, 2) for pair in pairs]).drop(columns="r2_half_width")
+    return readable(frame)

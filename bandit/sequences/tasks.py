@@ -1,0 +1,169 @@
+"""The two families of prompts, the network that answers them token by token, the base model's buffer.
+
+Each cluster of prompts has an automaton that decides which answers are correct, and next-token probabilities, by last
+token, that the base model is pretrained on.
+
+Axes: N or B prompts, S contexts, V symbols, T tokens, D input dimensions, P parameters.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bandit.engine.environment import Stream
+from bandit.engine.environment import random_generator as environment_generator
+from bandit.engine.networks import StackedMLP
+from bandit.engine.sampled import Responses
+from bandit.sequences.automata import Automata, without_forbidden_tokens
+from bandit.sequences.config import SequenceConfig
+from bandit.sequences.recursions import SequencePolicy, contexts
+from bandit.sequences.sampled import draw
+from bandit.shift.tasks import ShiftStream, random_generator
+from cokl.methods import Method
+from cokl.support.errors import InputError
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Inputs (N, D) and the automaton of each."""
+
+    inputs: Tensor
+    automata: Automata
+
+    def __getitem__(self, index: slice | Tensor) -> Prompts:
+        """Some of the prompts."""
+        return Prompts(self.inputs[index], self.automata[index])
+
+
+@dataclass(frozen=True)
+class Family:
+    """One task: prompts to train and to test on, and the next-token probabilities (N, S, V) to pretrain on."""
+
+    train: Prompts
+    test: Prompts
+    labels: Tensor
+
+
+def layer_sizes(config: SequenceConfig) -> tuple[int, ...]:
+    """Widths of the MLP's layers: in go the prompt, the position and the last token, out comes the next token."""
+    return (config.input_dim + config.length + config.symbols + 1, *config.hidden, config.symbols)
+
+
+def parameter_count(config: SequenceConfig) -> int:
+    """P, the parameters of one MLP."""
+    return sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(layer_sizes(config)))
+
+
+def network_inputs(config: SequenceConfig, inputs: Tensor) -> Tensor:
+    """(1, B * S, input width) from prompts (B, D): each prompt in every context, in one-hot codes."""
+    symbols = config.symbols
+    size = contexts(config.length, symbols)
+    codes = inputs.new_zeros(size, config.length + symbols + 1)
+    rows = torch.arange(size)
+    codes[rows, (rows + symbols - 1) // symbols] = 1
+    last = torch.where(rows == 0, symbols, (rows - 1) % symbols)
+    codes[rows, config.length + last] = 1
+    together = [inputs[:, None].expand(-1, size, -1), codes.expand(len(inputs), -1, -1)]
+    return torch.cat(together, dim=-1).flatten(0, 1)[None]
+
+
+def rows(config: SequenceConfig, mlp: StackedMLP, inputs: Tensor) -> Tensor:
+    """(R, B, S, V): the networks' logits in every context of prompts (B, D)."""
+    logits = mlp.forward(network_inputs(config, inputs))
+    return logits.view(len(logits), len(inputs), -1, config.symbols)
+
+
+def families(config: SequenceConfig, seed: int) -> tuple[Family, Family]:
+    """The prior and the new task of a seed."""
+    prior, new = (_family(config, 2 * seed + place) for place in (0, 1))
+    return prior, new
+
+
+def _family(config: SequenceConfig, seed: int) -> Family:
+    rng = environment_generator(seed, Stream.ENVIRONMENT)
+    centers = rng.normal(size=(config.clusters, config.input_dim))
+    automata = without_forbidden_tokens(config.clusters, config.states, config.symbols, config.forbidden, rng)
+    parameters = [config.concentration / config.symbols] * config.symbols
+    by_last_token = torch.from_numpy(rng.dirichlet(parameters, size=(config.clusters, config.symbols + 1)))
+    later = by_last_token[:, 1:].repeat(1, config.length - 1, 1)
+    table = _given_correct(torch.cat([by_last_token[:, :1], later], dim=1), automata)
+    rng = environment_generator(seed, Stream.INPUTS)
+
+    def drawn(count: int) -> tuple[Prompts, Tensor]:
+        clusters = rng.integers(config.clusters, size=count)
+        inputs = centers[clusters] + rng.normal(scale=config.noise, size=(count, config.input_dim))
+        chosen = torch.from_numpy(clusters)
+        return Prompts(torch.from_numpy(inputs).float(), automata[chosen]), chosen
+
+    train, clusters = drawn(config.train_inputs)
+    return Family(train, drawn(config.test_inputs)[0], table[clusters].float())
+
+
+def _given_correct(table: Tensor, automata: Automata) -> Tensor:
+    """(C, S, V): next-token probabilities `table` given that the response will be correct.
+
+    They depend on the automaton's state; a context has their mean over how often each state is there. A context that no
+    correct response visits keeps its own.
+    """
+    visits = SequencePolicy(table.log()[None], automata).correct.visits[:, :, 0].permute(2, 0, 1)
+    visited = visits.sum(-1, keepdim=True)
+    return torch.where(visited > 0, visits / visited, table)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Prior-task prompts, the base model's logits on them (N, S, V), and its cached responses, (1, N, G_ref)."""
+
+    prompts: Prompts
+    reference_rows: Tensor
+    responses: Responses
+
+    def __getitem__(self, index: Tensor) -> Buffer:
+        """Some of the prompts."""
+        return Buffer(self.prompts[index], self.reference_rows[index], self.responses[index])
+
+    def reference(self) -> SequencePolicy:
+        """The base model, as one run."""
+        return SequencePolicy(self.reference_rows[None], self.prompts.automata)
+
+    def used_by(self, method: Method) -> Buffer:
+        """Without the prompts that the method's filter leaves out (E.3). Raises InputError if no prompt remains."""
+        if not method.filtered:
+            return self
+        kept = self.responses.rewards[0].any(-1)
+        if not kept.any():
+            raise InputError(
+                f"{method.name}: no prompt of the buffer has a correct reference response; make the reference more "
+                "correct with --prior-steps or a smaller --forbidden, or enlarge --reference-group-size"
+            )
+        return self[kept]
+
+
+@dataclass(frozen=True)
+class SequenceTask:
+    """What the runs of one seed share: the base model's parameters (P,), the prompts, and the buffer."""
+
+    seed: int
+    parameters: Tensor
+    new_train: Prompts
+    prior_test: Prompts
+    new_test: Prompts
+    buffer: Buffer
+
+
+def sequence_task(config: SequenceConfig, seed: int, parameters: Tensor) -> SequenceTask:
+    """Rebuild a seed's task from the base model's parameters (P,)."""
+    prior, new = families(config, seed)
+    rng = random_generator(seed, ShiftStream.BUFFER)
+    chosen = torch.from_numpy(rng.choice(config.train_inputs, config.buffer_size, replace=False))
+    prompts = prior.train[chosen]
+    reference_rows = rows(config, StackedMLP(layer_sizes(config), parameters[None]), prompts.inputs)
+    reference = SequencePolicy(reference_rows, prompts.automata)
+    rng = random_generator(seed, ShiftStream.REFERENCE_RESPONSES)
+    uniforms = torch.from_numpy(rng.random((config.buffer_size, config.reference_group_size, config.length)))
+    buffer = Buffer(prompts, reference_rows[0].clone(), draw(reference, reference, uniforms))
+    return SequenceTask(seed, parameters, new.train, prior.test, new.test, buffer)

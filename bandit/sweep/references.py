@@ -1,0 +1,43 @@
+"""The frozen references of a finished sweep, and what its networks lack of the optima that they allow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from bandit.engine.reference import seed_task
+from bandit.engine.runs import parameters_of, reference_path
+from bandit.sweep.config import SweepConfig
+from bandit.sweep.score import final_rows
+from cokl import regularizers
+from cokl.support.pieces import read_piece
+
+
+def reference_masses(folder: Path) -> tuple[np.ndarray, float]:
+    """Correctness of a finished sweep's frozen references on their test inputs, and correct over all actions."""
+    config = SweepConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    masses = []
+    for seed in range(config.seeds):
+        parameters = parameters_of(read_piece(reference_path(folder, seed)))
+        masses.append(seed_task(config, seed, parameters).test.reference(slice(None)).mass.double().ravel())
+    return torch.cat(masses).numpy(), config.environment.correct_actions / config.environment.actions
+
+
+def lacking(table: pd.DataFrame, masses: np.ndarray, correct_fraction: float) -> pd.DataFrame:
+    """How far the networks stay below the unrestricted optimum, a row per method and coefficient.
+
+    masses: (N,), the reference's q on its test inputs, over which the optimum is averaged. Columns: method, beta,
+    p_correct, p_correct_std (over seeds), optimum. Methods without a closed form have no rows.
+    """
+    final = final_rows(table)
+    lines = []
+    for (method, beta), runs in final[final["method"] != "none"].groupby(["method", "beta"], sort=False):
+        optimum = regularizers.get(str(method)).optimal_mass(masses, float(str(beta)), correct_fraction)
+        if optimum is not None:
+            reached = {"p_correct": runs["p_correct"].mean(), "p_correct_std": runs["p_correct"].std()}
+            lines.append({"method": method, "beta": beta, **reached, "optimum": float(np.mean(optimum))})
+    return pd.DataFrame(lines, columns=["method", "beta", "p_correct", "p_correct_std", "optimum"])

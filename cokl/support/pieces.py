@@ -1,0 +1,147 @@
+"""Pieces of work in a results folder: Parquet files that say what they are, so that going on trusts no file blindly.
+
+A piece's footer holds, under "cokl", a JSON object: the format, digests of the configuration and of the code, the
+piece's key, its rows, its cells that are not finite, and the SHA-256 of the file with these 64 digits as zeros. The
+checksum is compared before anything parses the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cokl.support.errors import InputError
+from cokl.support.files import remedy, set_aside, write_bytes
+
+FORMAT = 1
+_FOOTER = "cokl"
+_ZEROS = "0" * 64
+_CHECKSUM = re.compile(rb'"sha256": "([0-9a-f]{64})"')
+
+
+class BadPiece(Exception):
+    """A file is not the piece that it should be; the message says how."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A results folder, and the digests of the configuration and the code that its pieces are made with.
+
+    keep_going: whether pieces of other code are taken as they are.
+    """
+
+    folder: Path
+    config: str
+    code: str
+    keep_going: bool = False
+
+    def load(self, path: Path, key: str) -> pd.DataFrame | None:
+        """The piece in `path`, or None if there is none; what is no such piece is renamed, and said on stderr.
+
+        Raises InputError for a piece of a newer version or of other code, and for a file that cannot be read.
+        """
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except IsADirectoryError:
+            self._refuse(path, "it is a folder")
+            return None
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {remedy(error)}") from error
+        try:
+            identity = _verified(content)
+            _require_same(identity, {"config": self.config, "key": key})
+            if identity["code"] != self.code and not self.keep_going:
+                raise InputError(
+                    f"{path} was made by other code than this; go on with --keep-going, or choose another --out"
+                )
+            table: pd.DataFrame = pd.read_parquet(io.BytesIO(content))
+            _require_same(identity, _counts(table))
+        except BadPiece as error:
+            self._refuse(path, str(error))
+            return None
+        return table
+
+    def save(self, table: pd.DataFrame, path: Path, key: str) -> None:
+        """Write the piece with this key atomically. Raises InputError if that fails."""
+        identity = {"format": FORMAT, "config": self.config, "code": self.code, "key": key, **_counts(table)}
+        write_bytes(_sealed(table, identity), path)
+
+    def _refuse(self, path: Path, reason: str) -> None:
+        kept = set_aside(path)
+        where = path.relative_to(self.folder)
+        print(f"note: {where} is not what was saved there ({reason}); kept as {kept.name}, done again", file=sys.stderr)
+
+
+def read_piece(path: Path) -> pd.DataFrame:
+    """A whole piece, whatever it was made from. Raises InputError for anything else."""
+    try:
+        content = path.read_bytes()
+        _verified(content)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except BadPiece as error:
+        raise InputError(f"{path} is damaged ({error}); run the command that made it again") from error
+    table: pd.DataFrame = pd.read_parquet(io.BytesIO(content))
+    return table
+
+
+def made_from(path: Path) -> str | None:
+    """The digest of the configuration that a piece was made from; None for what is no whole piece."""
+    try:
+        return str(_verified(path.read_bytes())["config"])
+    except (OSError, BadPiece, InputError):
+        return None
+
+
+def _counts(table: pd.DataFrame) -> dict[str, int]:
+    numbers = table.select_dtypes("number").to_numpy(dtype=np.float64, na_value=np.nan)
+    return {"rows": len(table), "not_finite": int((~np.isfinite(numbers)).sum())}
+
+
+def _sealed(table: pd.DataFrame, identity: dict[str, Any]) -> bytes:
+    """The table as Parquet, with its identity and checksum in the footer."""
+    arrow, buffer = pa.Table.from_pandas(table, preserve_index=False), io.BytesIO()
+    with pq.ParquetWriter(buffer, arrow.schema) as writer:
+        writer.write_table(arrow)
+        writer.add_key_value_metadata({_FOOTER: json.dumps({**identity, "sha256": _ZEROS})})
+    content = buffer.getvalue()
+    return _with_checksum(content, hashlib.sha256(content).hexdigest())
+
+
+def _with_checksum(content: bytes, checksum: str) -> bytes:
+    return _CHECKSUM.sub(f'"sha256": "{checksum}"'.encode(), content)
+
+
+def _verified(content: bytes) -> dict[str, Any]:
+    """The identity of a whole piece. Raises BadPiece, and InputError for a newer format."""
+    stored = _CHECKSUM.findall(content)
+    if len(stored) != 1:
+        raise BadPiece("no checksum is in it")
+    if hashlib.sha256(_with_checksum(content, _ZEROS)).hexdigest().encode() != stored[0]:
+        raise BadPiece("its checksum is wrong")
+    identity: dict[str, Any] = json.loads(pq.read_metadata(io.BytesIO(content)).metadata[_FOOTER.encode()])
+    if identity["format"] > FORMAT:
+        raise InputError(
+            f"this folder was written by a newer version of this code (format {identity['format']}, known: {FORMAT}); "
+            "use that version, or choose another --out"
+        )
+    return identity
+
+
+def _require_same(identity: dict[str, Any], expected: dict[str, Any]) -> None:
+    for name, value in expected.items():
+        if identity[name] != value:
+            raise BadPiece(f"another {name}: {identity[name]} instead of {value}")

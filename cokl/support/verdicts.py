@@ -1,0 +1,51 @@
+"""What may be said of a mean over seeds: its p-values, Holm's correction, and how many seeds a verdict takes.
+
+Assumption beyond the paper: a verdict takes four seeds or more. An interval over two or three is by luck very wide or
+very narrow: it is for looking.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from scipy import stats
+
+ALPHA = 0.05
+"""Two-sided: a verdict's interval is the 95% one, 2.5% on either side."""
+
+MINIMUM_SEEDS = 4
+
+Verdict = Literal["held", "not held", "undecided", "depends"]
+"""On a claim: "depends" where decided measurements disagree; a single measurement is never that."""
+
+
+def no_verdict(seeds: int) -> str:
+    """Why there are no verdicts, or "" where there are enough seeds."""
+    if seeds >= MINIMUM_SEEDS:
+        return ""
+    return f"No verdicts: {seeds} reported seed{'s' * (seeds != 1)} are for looking; a verdict takes {MINIMUM_SEEDS}."
+
+
+def p_value(mean: float, half_width: float, seeds: int, against: float = 0.0) -> float:
+    """Two-sided t-test's p that a mean over `seeds`, with a 95% interval of `half_width`, is `against`, in [0, 1].
+
+    1 where one seed leaves the interval unknown; 0 where all seeds agree on another number.
+    """
+    if seeds < 2 or not math.isfinite(half_width):
+        return 1.0
+    distance = abs(mean - against)
+    if half_width == 0:
+        return float(distance == 0)
+    return float(2 * stats.t.sf(distance / half_width * stats.t.ppf(1 - ALPHA / 2, seeds - 1), seeds - 1))
+
+
+def holm(p_values: Sequence[float], alpha: float = ALPHA) -> list[bool]:
+    """Which of several hypotheses Holm's step-down procedure rejects, with a family-wise error of at most `alpha`."""
+    rejected = [False] * len(p_values)
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
+        if not p_values[place] <= alpha / (len(p_values) - rank):
+            break
+        rejected[place] = True
+    return rejected

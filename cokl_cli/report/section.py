@@ -1,0 +1,141 @@
+"""What a section of the page is made of: HTML, plots, data for the page's script, and how methods look in both."""
+
+from __future__ import annotations
+
+import colorsys
+import html
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from matplotlib.colors import to_hex, to_rgb
+
+from figures.style import method_style
+
+DARK_PAGE = "#14171c"
+"""Background of the dark page, against which dark colours are lightened."""
+_SYMBOLS = {
+    "o": ("circle", "●"),
+    "s": ("square", "■"),
+    "D": ("diamond", "◆"),
+    "^": ("triangle-up", "▲"),
+    "v": ("triangle-down", "▼"),
+    "X": ("x", "✖"),
+    "*": ("star", "★"),
+    "P": ("cross", "✚"),
+    "d": ("diamond-tall", "♦"),
+    "<": ("triangle-left", "◀"),
+    ">": ("triangle-right", "▶"),
+    "p": ("pentagon", "⬟"),
+    "h": ("hexagon", "⬢"),
+    "H": ("hexagon2", "⬣"),
+    "8": ("octagon", "⯃"),
+    "4": ("y-right-open", "≻"),
+}
+"""matplotlib's marker -> plotly's and a character for the legend."""
+_LINE_WIDTH = 2.0
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page.
+
+    kind: its place in the table of contents. source: the folder that it shows, where there may be several. plots:
+    figures by the id of the element that they are drawn in. data: what the page's script needs besides.
+    """
+
+    kind: str
+    title: str
+    body: str
+    source: str = ""
+    plots: Mapping[str, go.Figure] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def text(value: object) -> str:
+    """Escaped for HTML."""
+    return html.escape(str(value))
+
+
+def table(frame: pd.DataFrame, caption: str = "") -> str:
+    """A table that scrolls sideways where it does not fit; numbers must be text already."""
+    head = "".join(f'<th scope="col">{text(name)}</th>' for name in frame.columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>"
+        for row in frame.itertuples(index=False, name=None)
+    )
+    said = f"<caption>{text(caption)}</caption>" if caption else ""
+    whole = f"<table>{said}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<div class="scroll" tabindex="0">{whole}</div>'
+
+
+def plot(name: str, caption: str, tall: bool = False) -> str:
+    """The place of a plot, with its caption; what is drawn there is told apart by `name`."""
+    size = " tall" if tall else ""
+    return (
+        f'<figure><div class="plot{size}" id="{name}" role="img" aria-label="{text(caption)}"></div>'
+        f"<figcaption>{text(caption)}</figcaption></figure>"
+    )
+
+
+def legend(methods: Iterable[str], label: Any) -> str:
+    """Buttons that name the methods; pressing one isolates it in every plot of its section."""
+    buttons = "".join(
+        f'<button type="button" class="chip" data-method="{text(method)}" aria-pressed="false">'
+        f'<span class="mark" style="--light:{color(method)};--dark:{darkened(color(method))}">'
+        f"{_SYMBOLS[method_style(method).marker][1]}</span>{text(label(method))}</button>"
+        for method in methods
+    )
+    return f'<div class="chips" role="group" aria-label="Methods: press one to isolate it">{buttons}</div>'
+
+
+def look(method: str) -> dict[str, Any]:
+    """Line and marker of a method for plotly."""
+    style = method_style(method)
+    dash = ",".join(f"{length * _LINE_WIDTH:g}px" for length in style.dashes) or "solid"
+    return {
+        "line": {"color": color(method), "width": _LINE_WIDTH, "dash": dash},
+        "marker": {"symbol": _SYMBOLS[style.marker][0], "color": color(method), "size": 8},
+    }
+
+
+def curve(method: str, label: str, x: Iterable[float], y: Iterable[float], **options: Any) -> go.Scatter:
+    """A line with markers that isolates with its method."""
+    return go.Scatter(
+        x=list(x), y=list(y), name=label, mode="lines+markers", meta={"method": method}, **(look(method) | options)
+    )
+
+
+def spread(half_widths: pd.Series, method: str) -> dict[str, Any]:
+    """Error bars of a method's colour; none where a single seed leaves them unknown."""
+    finite = half_widths.where(np.isfinite(half_widths), 0.0)
+    return {"type": "data", "array": finite.tolist(), "color": color(method), "thickness": 1, "width": 0}
+
+
+def color(method: str) -> str:
+    """A method's colour on the light page."""
+    return str(to_hex(method_style(method).color))
+
+
+def darkened(light: str) -> str:
+    """The colour for the dark page, lightened to stand out there as it does on white: black turns nearly white."""
+    hue, lightness, saturation = colorsys.rgb_to_hls(*to_rgb(light))
+    shade, wanted = light, min(max(_contrast(light, "#ffffff"), 4.5), 13.0)
+    while _contrast(shade, DARK_PAGE) < wanted:
+        lightness += 0.02
+        shade = str(to_hex(colorsys.hls_to_rgb(hue, lightness, saturation)))
+    return shade
+
+
+def _contrast(one: str, other: str) -> float:
+    """The contrast ratio of the Web Content Accessibility Guidelines, in [1, 21]."""
+    high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(shade: str) -> float:
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(shade)]
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))

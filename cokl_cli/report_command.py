@@ -1,0 +1,42 @@
+"""The command `cokl report`. Light: heavy imports are inside `run`."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cokl_cli.output import Output
+
+
+@dataclass(frozen=True)
+class HtmlReport(Output):
+    """Everything that was measured as one interactive HTML page, which opens from disk without a network."""
+
+    results: Path = Path("runs")
+    """Folder with finished experiments, searched with all its subfolders."""
+    out: Path | None = None
+    """The page; RESULTS/report.html if not given."""
+
+    def run(self) -> int:
+        """Write the page; say where it is and what it lacks."""
+        from cokl.support.errors import InputError
+
+        try:
+            from cokl_cli.report.page import write
+        except ModuleNotFoundError as error:
+            if error.name != "plotly":
+                raise
+            raise InputError("plotly is not installed; install it with pip install 'cokl[report]'") from error
+
+        path = self.out or self.results / "report.html"
+        missing = ", ".join(f"`{one.command}`" for one in write(self.results, path))
+        print(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB), a page for your browser")
+        if missing:
+            print(textwrap.fill(f"more would be in it after {missing}", 80, break_on_hyphens=False))
+        return 0
+
+    def found(self) -> dict[str, Any]:
+        """Where the page is."""
+        return {"report": self.out or self.results / "report.html"}

@@ -1,0 +1,89 @@
+"""What the site adds to docs/: pages that live beside the code, the pictures they show, and formulas as MathML.
+
+Pages keep their place in the repository, where links between them work too; here links are rewritten to the site's
+addresses, and a link to a file that is no page becomes its name.
+"""
+
+from __future__ import annotations
+
+import html
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {
+    "ARCHITECTURE.md": "architecture.md",
+    "ASSUMPTIONS.md": "assumptions.md",
+    "CHANGELOG.md": "changelog.md",
+    "CODE_OF_CONDUCT.md": "code-of-conduct.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "bandit/FINDINGS.md": "findings.md",
+    "llm_bridge/README.md": "llm-experiment.md",
+    "llm_bridge/paper/FINDINGS.md": "paper-findings.md",
+    "theory/FINDINGS.md": "theory-findings.md",
+    "theory/README.md": "theory.md",
+}
+_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+_FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+_NOTEBOOK_FORMULA = re.compile(r"(\$\$?)([^$<>]+?)\1")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages of PAGES, the rendered figures, and the notebooks."""
+    for source, page in PAGES.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+    for path in sorted((ROOT / "figures" / "rendered").glob("*.png")):
+        files.append(File.generated(config, f"figures/{path.name}", abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Rewrite links from places in the repository to places on the site."""
+    here = page.file.src_uri
+    source = next((path for path, name in PAGES.items() if name == here), f"docs/{here}")
+
+    def rewritten(match: re.Match[str]) -> str:
+        picture, text, target, anchor = match.groups()
+        if ":" in target:
+            return match[0]
+        address = _on_site(posixpath.normpath(posixpath.join(posixpath.dirname(source), target)))
+        if address is None:
+            return text
+        return f"{picture}[{text}]({posixpath.relpath(address, posixpath.dirname(here) or '.')}{anchor or ''})"
+
+    parts = re.split(r"(^```.*?^```|`[^`\n]*`)", markdown, flags=re.DOTALL | re.MULTILINE)
+    parts[::2] = [_LINK.sub(rewritten, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def on_page_content(content: str, page: Any, **_: Any) -> str:
+    """Formulas as MathML, which browsers draw themselves; links out of notebooks."""
+    if page.file.src_uri.endswith(".ipynb"):
+        content = re.sub(r"<script[^>]*(?:mathjax|require)[^>]*>.*?</script>", "", content, flags=re.DOTALL | re.I)
+        content = re.sub(r'href="\.\./docs/([^"]+)\.md"', r'href="../\1.html"', content)
+        content = re.sub(r'href="(\d\d_\w+)\.ipynb"', r'href="\1.html"', content)
+        cells = re.split(r"(<pre.*?</pre>|<script.*?</script>|<style.*?</style>)", content, flags=re.DOTALL)
+        cells[::2] = [_NOTEBOOK_FORMULA.sub(lambda m: _mathml(m[2], m[1] == "$$"), cell) for cell in cells[::2]]
+        return "".join(cells)
+    return _FORMULA.sub(lambda match: _mathml(match[2], match[1] == "div"), content)
+
+
+def _mathml(latex: str, block: bool) -> str:
+    return convert(html.unescape(latex).strip(), display="block" if block else "inline")
+
+
+def _on_site(path: str) -> str | None:
+    """The site's address of a file of the repository, None if it is not on the site."""
+    if path in PAGES:
+        return PAGES[path]
+    if path.startswith("figures/rendered/") and (ROOT / path).is_file():
+        return path.replace("figures/rendered/", "figures/")
+    if path.startswith("docs/") and (ROOT / path).is_file():
+        return path.removeprefix("docs/")
+    by_name = {f"docs/{name}": name for name in PAGES.values()}
+    return by_name.get(path)

@@ -1,0 +1,66 @@
+"""The digest of a result's code: everything that it depends on, and nothing that only reports it."""
+
+import sys
+
+import pytest
+
+from cokl import regularizers
+from cokl.support import code
+from cokl.support.code import code_of
+
+LABS = ["bandit.sweep.train", "bandit.shift.train", "bandit.finite_group.train"]
+
+
+@pytest.mark.parametrize("root", LABS)
+def test_what_results_depend_on_is_in_and_reports_are_out(root):
+    """Held against what Python really loads when it imports the root."""
+    import subprocess
+
+    listed = "print(*[m for m in sys.modules if m.split('.')[0] in ('cokl', 'bandit')])"
+    made = subprocess.run(
+        [sys.executable, "-c", f"import sys, {root}; {listed}"], capture_output=True, text=True, check=True
+    )
+    loaded = {name for name in made.stdout.split() if not name.startswith("cokl.support")}
+    known = {f"cokl.regularizers.{name}" for name in regularizers.names()}
+    digests = code_of(root, [])
+    assert loaded - known <= set(digests)
+    assert {"bandit.engine.fused", "bandit.engine.networks", "cokl.policy", "cokl.regularizers.base"} <= set(digests)
+    assert not {name for name in digests if name.endswith((".report", ".claims", ".score", ".run"))}
+    assert not {name for name in digests if name.startswith(("cokl.support", "figures", "theory"))}
+
+
+def test_changed_source_changes_its_digest_alone(monkeypatch, tmp_path):
+    before = code_of("bandit.sweep.train", [])
+    changed = tmp_path / "policy.py"
+    honest = code._file_of
+    changed.write_bytes(honest("cokl.policy").read_bytes() + b"\n# changed\n")
+    monkeypatch.setattr(code, "_file_of", lambda name: changed if name == "cokl.policy" else honest(name))
+    after = code_of("bandit.sweep.train", [])
+    assert {name for name in before if before[name] != after[name]} == {"cokl.policy"}
+
+
+def test_a_plug_ins_module_its_helpers_and_its_ancestors_count(monkeypatch, tmp_path):
+    (tmp_path / "plug_in").mkdir()
+    (tmp_path / "plug_in" / "__init__.py").write_text("")
+    (tmp_path / "plug_in" / "helper.py").write_text("factor = 2\n")
+    (tmp_path / "plug_in" / "own.py").write_text(
+        "from cokl.regularizers.forward_kl import ForwardKL\nfrom . import helper\n\nclass Own(ForwardKL):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    from plug_in.own import Own
+
+    before = code_of("bandit.shift.train", [Own])
+    assert {"plug_in.own", "plug_in.helper", "cokl.regularizers.forward_kl"} <= set(before)
+    (tmp_path / "plug_in" / "helper.py").write_text("factor = 3\n")
+    after = code_of("bandit.shift.train", [Own])
+    assert {name for name in before if before[name] != after[name]} == {"plug_in.helper"}
+
+
+def test_a_class_typed_into_an_interpreter_counts():
+    def typed(body):
+        space = {"__name__": "__main__"}
+        exec(f"class Own:\n    def value(self):\n        return {body}\n", space)
+        return code_of("bandit.sweep.train", [space["Own"]])
+
+    assert typed("1")["__main__.Own"] != typed("2")["__main__.Own"]
+    assert typed("1") == typed("1")

@@ -1,0 +1,156 @@
+"""Pieces of work: whatever happens to a saved file, it is never taken for what was saved."""
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from cokl.support.errors import InputError
+from cokl.support.files import read_result, write_result
+from cokl.support.pieces import Origin, read_piece
+from cokl.support.workers import Work, Workers
+
+TABLE = pd.DataFrame({"method": ["none", "cokl"] * 3, "step": range(6), "p_correct": np.linspace(0.1, 0.6, 6)})
+KEY = "cokl at beta 0.1, seed 0"
+
+
+@pytest.fixture
+def origin(tmp_path) -> Origin:
+    return Origin(tmp_path, "config", "code")
+
+
+def test_a_piece_comes_back_as_it_was_and_any_parquet_reader_opens_it(origin, tmp_path):
+    path = tmp_path / "runs" / "piece.parquet"
+    origin.save(TABLE, path, KEY)
+    loaded = origin.load(path, KEY)
+    pd.testing.assert_frame_equal(loaded, TABLE)
+    pd.testing.assert_frame_equal(pd.read_parquet(path), TABLE)
+    pd.testing.assert_frame_equal(read_piece(path), TABLE)
+    identity = json.loads(pq.read_metadata(path).metadata[b"cokl"])
+    assert (identity["config"], identity["code"], identity["key"], identity["rows"]) == ("config", "code", KEY, 6)
+    assert origin.load(tmp_path / "runs" / "other.parquet", KEY) is None
+
+
+def test_no_flipped_bit_is_taken_for_the_piece(origin, tmp_path, capsys):
+    """Every byte of a piece once, one random bit of it each time."""
+    path, draw = tmp_path / "piece.parquet", random.Random(0)
+    origin.save(TABLE, path, KEY)
+    content = path.read_bytes()
+    for place in range(len(content)):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << draw.randrange(8)
+        path.write_bytes(flipped)
+        assert origin.load(path, KEY) is None
+        (tmp_path / "piece.parquet.bad").unlink()
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(content)
+    assert all(line.startswith("note: piece.parquet is not what was saved there (") for line in lines)
+
+
+def edited(content: bytes, **changes) -> bytes:
+    """A piece whose footer says something else, with a checksum that is right again."""
+    import hashlib
+    import io
+
+    import pyarrow as pa
+
+    table = pq.read_table(io.BytesIO(content))
+    identity = {**json.loads(pq.read_metadata(io.BytesIO(content)).metadata[b"cokl"]), "sha256": "0" * 64, **changes}
+    buffer = io.BytesIO()
+    with pq.ParquetWriter(buffer, table.schema) as writer:
+        writer.write_table(pa.Table.from_pandas(table.to_pandas()[: changes.get("rows", 6) - 1 or None]))
+        writer.add_key_value_metadata({"cokl": json.dumps(identity)})
+    made = buffer.getvalue()
+    return made.replace(b"0" * 64, hashlib.sha256(made).hexdigest().encode())
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda path: path.write_bytes(b""), "no checksum is in it"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "no checksum is in it|its checksum is wrong"),
+        (lambda path: (path.unlink(), path.mkdir()), "it is a folder"),
+        (TABLE[:3].to_parquet, "no checksum is in it"),
+        (lambda path: path.write_bytes(edited(path.read_bytes())), "another rows: 6 instead of 5"),
+        (lambda path: Origin(path.parent, "config", "code").save(TABLE, path, "seed 1"), "another key"),
+        (lambda path: Origin(path.parent, "lr 1", "code").save(TABLE, path, KEY), "another config: lr 1"),
+        (
+            lambda path: shutil.copy(_with_nan(path), path),
+            "no checksum is in it",
+        ),
+    ],
+)
+def test_what_is_not_the_piece_is_kept_aside_and_said(damage, reason, origin, tmp_path, capsys):
+    path = tmp_path / "piece.parquet"
+    origin.save(TABLE, path, KEY)
+    damage(path)
+    assert origin.load(path, KEY) is None
+    assert not path.exists()
+    assert (tmp_path / "piece.parquet.bad").exists()
+    (line,) = capsys.readouterr().err.splitlines()
+    import re
+
+    assert re.search(reason, line), line
+    assert line.endswith("kept as piece.parquet.bad, done again")
+
+
+def _with_nan(path):
+    other = path.with_name("nan.parquet")
+    TABLE.assign(p_correct=np.nan).to_parquet(other)
+    return other
+
+
+def test_every_bad_file_is_kept(origin, tmp_path):
+    path = tmp_path / "piece.parquet"
+    for _ in range(3):
+        path.write_text("junk")
+        origin.load(path, KEY)
+    assert {kept.name for kept in tmp_path.iterdir()} == {f"piece.parquet.bad{suffix}" for suffix in ("", "-2", "-3")}
+
+
+def test_other_code_stops_unless_asked_to_keep_going(origin, tmp_path):
+    path = tmp_path / "piece.parquet"
+    Origin(tmp_path, "config", "older").save(TABLE, path, KEY)
+    with pytest.raises(InputError, match="made by other code than this; go on with --keep-going"):
+        origin.load(path, KEY)
+    assert path.exists()
+    loaded = Origin(tmp_path, "config", "code", keep_going=True).load(path, KEY)
+    pd.testing.assert_frame_equal(loaded, TABLE)
+
+
+def test_a_newer_format_is_refused(origin, tmp_path):
+    path = tmp_path / "piece.parquet"
+    origin.save(TABLE, path, KEY)
+    path.write_bytes(edited(path.read_bytes(), format=2))
+    with pytest.raises(InputError, match="written by a newer version"):
+        origin.load(path, KEY)
+    assert path.exists()
+
+
+def test_bad_pieces_are_done_again(origin, tmp_path):
+    works = [Work(lambda n: TABLE[:n], (n,), tmp_path / f"{n}.parquet", str(n)) for n in (1, 2, 3)]
+    for _ in range(2):
+        tables = Workers("loky", 1).do(works, origin, "pieces", progress=False)
+        assert [len(table) for table in tables] == [1, 2, 3]
+        works[1].path.write_text("junk")
+    assert (tmp_path / "2.parquet.bad").read_text() == "junk"
+
+
+def test_a_result_whose_bits_changed_is_refused(tmp_path):
+    path, draw = tmp_path / "sweep.parquet", random.Random(1)
+    write_result(TABLE, path)
+    pd.testing.assert_frame_equal(read_result(path), TABLE)
+    content = path.read_bytes()
+    for _ in range(200):
+        flipped = bytearray(content)
+        flipped[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        path.write_bytes(flipped)
+        with pytest.raises(InputError, match="is damaged"):
+            read_result(path)
+    path.write_bytes(content)
+    (tmp_path / "sweep.parquet.sha256").unlink()
+    pd.testing.assert_frame_equal(read_result(path), TABLE)

@@ -1,0 +1,172 @@
+"""Results folders: one process, one configuration and one code at a time, and advice that helps."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from cokl.support.errors import InputError
+from cokl.support.files import write_text
+from cokl.support.results_folder import open_folder
+
+CONFIG = {"seeds": 1, "steps": 20, "device": "cpu"}
+CODE = {"bandit.sweep.train": "aaaa", "cokl.policy": "bbbb"}
+PIECE = pd.DataFrame({"p_correct": [0.5]})
+
+
+def fill(folder: Path, config=CONFIG, code=CODE, keep_going=False) -> None:
+    """Open the folder and leave a piece in it."""
+    with open_folder(folder, config, code, keep_going) as origin:
+        origin.save(PIECE, folder / "runs" / "piece.parquet", "piece")
+
+
+def test_what_is_in_use_is_refused_by_name(tmp_path):
+    with open_folder(tmp_path, CONFIG, CODE):
+        said = f"in use by another run .process {os.getpid()} on "
+        with pytest.raises(InputError, match=said), open_folder(tmp_path, CONFIG, CODE):
+            pass
+        code = f"""
+from pathlib import Path
+from cokl.support.errors import InputError
+from cokl.support.results_folder import open_folder
+try:
+    with open_folder(Path({str(tmp_path)!r}), {CONFIG!r}, {CODE!r}):
+        print("taken")
+except InputError as error:
+    print(error)
+"""
+        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert f"process {os.getpid()}" in other.stdout
+    fill(tmp_path)
+
+
+def test_of_simultaneous_starts_with_different_configurations_one_is_accepted(tmp_path):
+    for attempt in range(30):
+        folder, start, accepted = tmp_path / str(attempt), threading.Barrier(4), []
+
+        def begin(steps, folder=folder, start=start, accepted=accepted):
+            start.wait()
+            try:
+                fill(folder, {**CONFIG, "steps": steps})
+            except InputError:
+                return
+            accepted.append(steps)
+
+        threads = [threading.Thread(target=begin, args=(steps,)) for steps in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (winner,) = accepted
+        assert json.loads((folder / "config.json").read_text())["steps"] == winner
+
+
+def test_a_dead_holder_leaves_no_lock(tmp_path):
+    code = f"""
+import time
+from pathlib import Path
+from cokl.support.results_folder import open_folder
+with open_folder(Path({str(tmp_path)!r}), {CONFIG!r}, {CODE!r}):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    with pytest.raises(InputError, match=f"process {holder.pid} "):
+        fill(tmp_path)
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    fill(tmp_path)
+
+
+def test_the_lock_follows_no_symbolic_link(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / ".lock").symlink_to(victim)
+    with pytest.raises(InputError, match="is a symbolic link"):
+        fill(tmp_path / "folder")
+    assert victim.read_text() == "precious"
+
+
+def test_another_configuration_is_refused_only_where_there_are_results(tmp_path):
+    with open_folder(tmp_path, CONFIG, CODE):
+        pass  # a command that failed at once
+    fill(tmp_path, {**CONFIG, "steps": 30})
+    with pytest.raises(InputError, match=r"another configuration \(steps: 30 there, 20 asked for\)"):
+        fill(tmp_path)
+
+
+def test_other_code_is_refused_and_named(tmp_path, capsys):
+    fill(tmp_path)
+    newer = {**CODE, "cokl.policy": "cccc"}
+    with pytest.raises(InputError, match=r"other code \(changed since: cokl.policy\); go on with --keep-going"):
+        fill(tmp_path, code=newer)
+    fill(tmp_path, code=newer, keep_going=True)
+    assert "going on with results of other code (changed since: cokl.policy)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "junk", "[]", '{"seeds": 1'])
+def test_a_damaged_configuration_is_kept_aside_and_written_again(content, tmp_path, capsys):
+    fill(tmp_path)
+    whole = (tmp_path / "config.json").read_text()
+    (tmp_path / "config.json").write_text(content)
+    fill(tmp_path)
+    assert "kept as config.json.bad" in capsys.readouterr().err
+    assert (tmp_path / "config.json").read_text() == whole
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(InputError, match=r"another configuration, whose config.json is lost"):
+        fill(tmp_path, {**CONFIG, "steps": 30})
+
+
+def test_older_and_newer_versions_are_refused(tmp_path):
+    fill(tmp_path)
+    path = tmp_path / "config.json"
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps({**stored, "format": 2}))
+    with pytest.raises(InputError, match="newer version"):
+        fill(tmp_path)
+    del stored["format"]
+    path.write_text(json.dumps(stored))
+    with pytest.raises(InputError, match="older version"):
+        fill(tmp_path)
+
+
+def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
+    fill(tmp_path)
+    leftover = tmp_path / "runs" / ".piece.parquet.123.tmp"
+    leftover.write_text("half")
+    fill(tmp_path)
+    assert not leftover.exists()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "file/folder"])
+def test_a_folder_that_cannot_be_is_named(name, tmp_path):
+    (tmp_path / "file").write_text("a file")
+    with pytest.raises(InputError, match=r"its name is too long|is no folder"):
+        fill(tmp_path / name)
+
+
+def test_a_full_disk_is_called_that_and_leaves_the_old_file(tmp_path):
+    """The limit on a file's size stands for the disk: the writer fails in the middle of a write."""
+    path = tmp_path / "table"
+    write_text("old", path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(InputError, match=r"cannot write to .*table: File too large"):
+            write_text("new" * 10_000, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,53 @@
+"""What is said of the estimators of the sampled reverse KL, by enumeration and autograd on a small softmax policy."""
+
+import itertools
+
+import torch
+
+from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
+from cokl.regularizers import get
+
+LOGITS = torch.tensor([0.3, -0.8, 1.1, 0.0], dtype=torch.float64)
+REFERENCE = torch.tensor([-0.2, 0.9, 0.1, -1.0], dtype=torch.float64).log_softmax(-1)
+
+
+def gradient(loss) -> torch.Tensor:
+    """Of a function of the policy's log-probabilities (A,), with respect to the logits."""
+    logits = LOGITS.clone().requires_grad_()
+    (found,) = torch.autograd.grad(loss(logits.log_softmax(-1)), logits)
+    return found
+
+
+REVERSE = gradient(lambda log_probs: (log_probs.exp() * (log_probs - REFERENCE)).sum())
+FORWARD = gradient(lambda log_probs: (REFERENCE.exp() * (REFERENCE - log_probs)).sum())
+
+
+def expected(loss_of_a_sample) -> torch.Tensor:
+    """Expected gradient of a loss of one sampled response's log-probability and its reference's."""
+    probs = LOGITS.softmax(-1)
+    return gradient(lambda log_probs: (probs * loss_of_a_sample(log_probs, REFERENCE)).sum())
+
+
+def test_k1_as_a_loss_has_no_expected_gradient():
+    torch.testing.assert_close(expected(lambda ours, theirs: ours - theirs), torch.zeros(4, dtype=torch.float64))
+
+
+def test_k3_as_a_loss_has_the_forward_kls_expected_gradient():
+    found = expected(lambda ours, theirs: (theirs - ours).exp() - 1 - (theirs - ours))
+    torch.testing.assert_close(found, FORWARD)
+    assert not torch.allclose(found, REVERSE, atol=1e-2)
+
+
+def test_ours_has_the_reverse_kls_expected_gradient():
+    """Over all groups of two, each weighed with its probability."""
+    log_probs = LOGITS.log_softmax(-1)
+    total = torch.zeros(4, dtype=torch.float64)
+    for pair in itertools.product(range(4), repeat=2):
+
+        def loss(ours: torch.Tensor, pair: tuple[int, ...] = pair) -> torch.Tensor:
+            drawn = list(pair)
+            group = ResponseGroups(ours[drawn][None], torch.zeros(1, 2), None, REFERENCE[drawn][None])
+            return surrogate_loss(get("reverse_kl").surrogate_weights(None, group, SurrogateConfig()), None, group)
+
+        total += log_probs[list(pair)].sum().exp() * gradient(loss)
+    torch.testing.assert_close(total, REVERSE)

@@ -1,0 +1,116 @@
+"""A results folder made by hand, the page made of it, and a real browser that opens it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from cokl_cli.report.page import write
+from tests.bandit.shift.tables import shift_table
+from tests.bandit.sweep.test_claims import GOOD, sweep_table
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE_MS = 120_000
+REFERENCE = (0.1, 0.8, 0.0)
+
+
+def controlled_experiment() -> pd.DataFrame:
+    """Five seeds, CoKL at three coefficients, with the frozen reference."""
+    cokl = {0.001: GOOD["cokl"][0.001], 0.01: (0.965, 0.40, 1.0), 0.1: GOOD["cokl"][0.1]}
+    points = {**GOOD, "cokl": cokl}
+    table = sweep_table(points, seeds=5)
+    reference = table[(table["method"] == "none") & (table["step"] == 0)].assign(method="reference", beta=0.0)
+    return pd.concat([reference, table], ignore_index=True)
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory) -> Path:
+    """A sweep, a lab, a checked claim and an LLM experiment, as their commands leave them."""
+    root = tmp_path_factory.mktemp("runs")
+    sweep, lab, theory, llm = (root / name for name in ("paper", "shift-quick", "theory", "llm-tiny/results"))
+    for folder in (sweep, lab, theory, llm):
+        folder.mkdir(parents=True)
+    controlled_experiment().to_parquet(sweep / "sweep.parquet")
+    environment = {"actions": 200, "correct_actions": 12}
+    (sweep / "config.json").write_text(json.dumps({"environment": environment}))
+    (sweep / "environment.json").write_text(json.dumps([{"versions": {"torch": "2.13.0"}, "git_commit": "abc"}]))
+    shift_table().to_parquet(lab / "shift.parquet")
+    evidence = {
+        "method": "symbolic",
+        "domain": "all q",
+        "error": 0.0,
+        "accepted": 0.0,
+        "detail": "",
+        "verdict": "holds",
+    }
+    claim = {"claim": "full-kl-gap", "statement": "the gap is <small>", "source": "Theorem 2", "holds": True}
+    (theory / "claims.json").write_text(json.dumps([{**claim, "evidence": [evidence]}]))
+    scores = pd.DataFrame(
+        [
+            {"model": "tiny", "method": method, "beta": beta, "kl_prompts": 8, "main": 1, "math_val": math_val,
+             "math500": 70, "olympiad": 60 - beta, "chat_val": chat}
+            for method, beta, math_val, chat in (("base", 0, 74, 48), ("grpo", 0, 33, 78), ("cokl", 1, 64, 72))
+        ]
+    )  # fmt: skip
+    scores.to_csv(llm / "scores.csv", index=False)
+    dynamics = scores[["model", "method", "beta", "kl_prompts", "math_val", "chat_val"]]
+    pd.concat([dynamics.assign(step=step) for step in (0, 25, 50)]).to_csv(llm / "dynamics.csv", index=False)
+    return root
+
+
+@pytest.fixture(scope="session")
+def report(results: Path) -> Path:
+    """The page of these results."""
+    path = results / "report.html"
+    write(results, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium. Fails where there is none: a page that nobody opened is not tested."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    executable = next((found for name in names if (found := shutil.which(name))), None)
+    if executable is None:
+        pytest.fail(f"no browser: none of {', '.join(names)} is installed (apt-get install chromium)")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=executable, args=FLAGS, timeout=PATIENCE_MS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens a page in a window of its own and waits for its first plot; `said` collects what its console says."""
+    contexts = []
+
+    def open_page(path: Path, said: list[str] | None = None, **window) -> Page:
+        context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **window})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        collected = [] if said is None else said
+        page.on("console", lambda message: collected.append(message.text))
+        page.on("pageerror", lambda error: collected.append(str(error)))
+        page.on("request", lambda request: collected.append(request.url) if request.url.startswith("http") else None)
+        page.goto(path.as_uri())
+        page.wait_for_selector("#paper-coverage .main-svg")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()

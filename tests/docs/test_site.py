@@ -1,0 +1,54 @@
+"""The documentation site: built without a warning, complete, and loading nothing from elsewhere."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    commands = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}", "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr[-3000:]
+    return folder
+
+
+def test_no_page_loads_anything_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        loaded = re.findall(r'<(?:script|img|iframe)[^>]* src="(https?:[^"]+)"', page.read_text())
+        loaded += re.findall(r'<link[^>]* rel="(?:stylesheet|preload)"[^>]* href="(https?:[^"]+)"', page.read_text())
+        assert loaded == [], page.name
+
+
+def test_every_link_leads_somewhere(site):
+    for page in site.rglob("*.html"):
+        targets = re.findall(r'(?:href|src)="([^"#:?]+?)(?:[#?][^"]*)?"', page.read_text())
+        missing = {t for t in targets if not t.startswith(("/", "mailto")) and not (page.parent / t).exists()}
+        assert missing == set(), page.name
+
+
+def test_formulas_are_drawn_by_the_browser(site):
+    for name in ("mathematics.html", "notebooks/01_tradeoff.html"):
+        page = (site / name).read_text()
+        assert "<math" in page
+        assert r"\mathrm" not in re.sub(r"<(annotation|script|pre).*?</\1>", "", page, flags=re.DOTALL)
+    assert "<mfrac>" in (site / "mathematics.html").read_text()
+
+
+def test_notebooks_keep_their_sliders(site):
+    assert (site / "notebooks/02_theorems.html").read_text().count('type="range"') == 2
+
+
+def test_the_reference_has_the_docstrings(site):
+    page = (site / "reference/groups.html").read_text()
+    assert "row_surrogate_loss" in page
+    assert "exact under any split" in page

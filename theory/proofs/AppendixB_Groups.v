@@ -1,0 +1,214 @@
+(* Appendix B, second half: finite groups of verified responses, expected over all A^G groups. *)
+From mathcomp Require Import all_ssreflect.
+Require Import Reals Lra Psatz.
+From Coquelicot Require Import Coquelicot.
+From CoKL Require Import FiniteSums Policies AppendixA AppendixB_Objective.
+Open Scope R_scope.
+
+(* The expectation of F over groups of G independent responses: the sum over all G-tuples of actions. *)
+Definition group_probability {A : finType} (p : A -> R) (group : seq A) : R := \big[Rmult/1]_(a <- group) p a.
+Definition expected {A : finType} (p : A -> R) (G : nat) (F : seq A -> R) : R :=
+  \sum_(group : G.-tuple A) (group_probability p group * F group).
+
+(* The weights alpha and delta of Eq. 11, zero in a group without a correct response; and the weighted score of a group. *)
+Definition correct_count {A : finType} (C : pred A) (group : seq A) : nat := count C group.
+Definition weight {A : finType} (C : pred A) (group : seq A) (a : A) : R :=
+  if (correct_count C group == 0)%nat then 0 else (if C a then 1 else 0) / INR (correct_count C group).
+Definition weighted_score {A : finType} (C : pred A) (score : A -> R) (group : seq A) : R :=
+  \big[Rplus/0]_(a <- group) (weight C group a * score a).
+
+Definition has_correct {A : finType} (C : pred A) (group : seq A) : R :=
+  if (correct_count C group == 0)%nat then 0 else 1.
+
+(* Means of the score under ref+ and pi+. *)
+Definition mean {A : finType} (p score : A -> R) : R := \sum_a (p a * score a).
+
+(* The per-prompt surrogate's gradient on a reference group and a rollout group, Eq. 12. *)
+Definition surrogate_gradient {A : finType} (C : pred A) (score : A -> R) (reference rollout : seq A) : R :=
+  - weighted_score C score reference + weighted_score C score rollout.
+
+(* Its expectation over both groups; `buffered` conditions the reference group on holding a correct response. *)
+Definition expected_gradient {A : finType} (C : pred A) (ref p score : A -> R) (G : nat) : R :=
+  expected ref G (fun reference => expected p G (fun rollout => surrogate_gradient C score reference rollout)).
+Definition buffered_gradient {A : finType} (C : pred A) (ref p score : A -> R) (G : nat) : R :=
+  expected ref G (fun reference => has_correct C reference *
+    expected p G (fun rollout => surrogate_gradient C score reference rollout)) / expected ref G (has_correct C).
+
+Section Groups.
+Context {A : finType}.
+Implicit Types (C : pred A) (p score : A -> R) (G : nat).
+
+(* A group of G + 1 responses is one response and a group of G. *)
+Lemma expected_none p F : expected p 0 F = F [::].
+Proof.
+  rewrite /expected (bigD1 [tuple]) //= big1; last by move=> g; rewrite tuple0.
+  by rewrite /group_probability big_nil; lra.
+Qed.
+
+Lemma expected_one_more p G F : expected p G.+1 F = \sum_a (p a * expected p G (fun group => F (a :: group))).
+Proof.
+  have -> : \sum_a (p a * expected p G (fun group => F (a :: group))) =
+            \sum_a \sum_(g : G.-tuple A) (group_probability p (a :: g) * F (a :: g)).
+    apply: sum_ext => a _; rewrite /expected -sum_scale; apply: sum_ext => g _.
+    by rewrite /group_probability big_cons; lra.
+  rewrite pair_big /expected.
+  rewrite (reindex (fun x : A * G.-tuple A => cons_tuple x.1 x.2)) //=.
+  exists (fun g : G.+1.-tuple A => (thead g, behead_tuple g)) => [[a g] _|g _] /=.
+  - by rewrite theadE; congr pair; apply: val_inj.
+  - by rewrite [RHS]tuple_eta; apply: val_inj.
+Qed.
+
+Lemma expected_ext p G F1 F2 : (forall group, F1 group = F2 group) -> expected p G F1 = expected p G F2.
+Proof. by move=> same; apply: sum_ext => g _; rewrite same. Qed.
+
+Lemma expected_plus p G F1 F2 : expected p G (fun g => F1 g + F2 g) = expected p G F1 + expected p G F2.
+Proof. by rewrite /expected -sum_plus; apply: sum_ext => g _; lra. Qed.
+
+Lemma expected_scale p G c F : expected p G (fun g => c * F g) = c * expected p G F.
+Proof. by rewrite /expected -sum_scale; apply: sum_ext => g _; lra. Qed.
+
+Lemma expected_constant p G c : policy p -> expected p G (fun=> c) = c.
+Proof.
+  move=> [_ total]; elim: G => [|G IH]; first by rewrite expected_none.
+  rewrite expected_one_more (sum_ext _ _ (fun a => c * p a)); last by move=> a _; rewrite IH; lra.
+  by rewrite sum_scale total; lra.
+Qed.
+
+(* Pr(K > 0) = 1 - (1 - Z)^G. *)
+Lemma none_correct C p G : policy p -> expected p G (fun g => 1 - has_correct C g) = (1 - mass C p) ^ G.
+Proof.
+  move=> pp; elim: G => [|G IH]; first by rewrite expected_none /has_correct /=; lra.
+  rewrite expected_one_more (sum_split C) (sum_ext C _ (fun=> 0)) ?sum_zero; last first.
+    move=> a Ca; rewrite (expected_ext _ _ _ (fun=> 0)) ?expected_constant //; first by lra.
+    by move=> g; rewrite /has_correct /correct_count /= Ca /=; lra.
+  rewrite (sum_ext _ _ (fun a => (1 - mass C p) ^ G * p a)); last first.
+    move=> a /negbTE Ca; rewrite -IH Rmult_comm; congr (_ * _); apply: expected_ext => g.
+    by rewrite /has_correct /correct_count /= Ca.
+  by rewrite sum_scale mass_complement //=; lra.
+Qed.
+
+Theorem positive_count_probability C p G : policy p -> expected p G (has_correct C) = 1 - (1 - mass C p) ^ G.
+Proof.
+  move=> pp; rewrite -(none_correct C p G pp).
+  have -> : 1 - expected p G (fun g => 1 - has_correct C g) =
+            expected p G (fun=> 1) + (-1) * expected p G (fun g => 1 - has_correct C g).
+    by rewrite expected_constant //; lra.
+  by rewrite -expected_scale -expected_plus; apply: expected_ext => g; lra.
+Qed.
+
+(* A sum of scores over the correct responses, weighted by any function of their number: its expectation is the mean
+   score times a factor that does not depend on the score. *)
+Lemma score_factor C p G (h : nat -> R) : exists factor, forall score,
+  expected p G (fun g => h (correct_count C g) * \big[Rplus/0]_(a <- g) (if C a then score a else 0)) =
+  factor * \sum_(a | C a) (p a * score a).
+Proof.
+  elim: G h => [|G IH] h.
+    by exists 0 => score; rewrite expected_none big_nil; lra.
+  have [same same_factor] := IH h; have [next next_factor] := IH (fun k => h k.+1).
+  exists (expected p G (fun g => h (correct_count C g).+1) + (\sum_(a | C a) p a) * next + (\sum_(a | ~~ C a) p a) * same).
+  move=> score; rewrite expected_one_more (sum_split C).
+  rewrite (sum_ext C _ (fun a => expected p G (fun g => h (correct_count C g).+1) * (p a * score a)
+      + next * (\sum_(b | C b) (p b * score b)) * p a)); last first.
+    move=> a Ca; rewrite -next_factor.
+    rewrite (expected_ext _ _ _ (fun g => score a * h (correct_count C g).+1 +
+        h (correct_count C g).+1 * \big[Rplus/0]_(b <- g) (if C b then score b else 0))).
+      by rewrite expected_plus expected_scale; ring.
+    by move=> g; rewrite big_cons /correct_count /= Ca add1n; ring.
+  rewrite (sum_ext (fun a => ~~ C a) _ (fun a => same * (\sum_(b | C b) (p b * score b)) * p a)); last first.
+    move=> a /negbTE Ca; rewrite -same_factor Rmult_comm; congr (_ * _).
+    by apply: expected_ext => g; rewrite big_cons /correct_count /= Ca add0n Rplus_0_l.
+  by rewrite sum_plus !sum_scale; ring.
+Qed.
+
+Lemma weighted_score_factored C score g :
+  weighted_score C score g =
+  (if (correct_count C g == 0)%nat then 0 else / INR (correct_count C g)) *
+  \big[Rplus/0]_(a <- g) (if C a then score a else 0).
+Proof.
+  rewrite big_distrr /weighted_score; apply: eq_bigr => a _; rewrite /weight /=.
+  by case: eqP => _; case: (C a); rewrite /Rdiv; lra.
+Qed.
+
+Lemma count_as_sum C (g : seq A) : \big[Rplus/0]_(a <- g) (if C a then 1 else 0) = INR (correct_count C g).
+Proof.
+  elim: g => [|a g IH]; first by rewrite big_nil.
+  rewrite big_cons IH /correct_count [count C (a :: g)]/=; case: (C a); rewrite ?add1n ?add0n ?S_INR; lra.
+Qed.
+
+Lemma weights_sum C g : weighted_score C (fun=> 1) g = has_correct C g.
+Proof.
+  rewrite weighted_score_factored count_as_sum /has_correct; case: eqP => [_|ne]; first by lra.
+  by field; apply: not_0_INR.
+Qed.
+
+Lemma mean_plus C p score : 0 < mass C p -> mean (plus C p) score = (\sum_(a | C a) (p a * score a)) / mass C p.
+Proof.
+  move=> pos; rewrite -sum_div -[RHS]sum_indicator; apply: sum_ext => a _.
+  by rewrite /plus; case: (C a); [field; lra | lra].
+Qed.
+
+(* Eq. appb-expected-current-score. *)
+Theorem expected_weighted_score C p score G : policy p -> 0 < mass C p ->
+  expected p G (weighted_score C score) = (1 - (1 - mass C p) ^ G) * mean (plus C p) score.
+Proof.
+  move=> pp pos; rewrite mean_plus // -positive_count_probability //.
+  have [factor factored] := score_factor C p G (fun k => if (k == 0)%nat then 0 else / INR k).
+  have main s : expected p G (weighted_score C s) = factor * \sum_(a | C a) (p a * s a).
+    by rewrite -factored; apply: expected_ext => g; rewrite weighted_score_factored.
+  rewrite main -(expected_ext _ _ (weighted_score C (fun=> 1))); last exact: weights_sum.
+  rewrite main (sum_ext _ (fun a => p a * 1) p); last by move=> *; lra.
+  by rewrite -/(mass C p); field; lra.
+Qed.
+
+(* Eq. appb-conditional-current-score, and appb-expected-reference-score: the mean given K > 0. *)
+Theorem conditional_weighted_score C p score G : policy p -> 0 < mass C p -> (0 < G)%nat ->
+  expected p G (fun g => has_correct C g * weighted_score C score g) / expected p G (has_correct C) =
+  mean (plus C p) score.
+Proof.
+  move=> pp pos size; rewrite (expected_ext _ _ _ (weighted_score C score)).
+    rewrite expected_weighted_score // positive_count_probability //.
+    have := mass_at_most_one C p pp => m1.
+    have : (1 - mass C p) ^ G < 1.
+      by case: G size => // G _ /=; have := pow_incr (1 - mass C p) 1 G ltac:(lra); rewrite pow1; nra.
+    by move=> less; field; lra.
+  move=> g; rewrite /has_correct weighted_score_factored; case: eqP => _; lra.
+Qed.
+
+(* Eq. appb-finite-gradient: a reference group conditioned on a correct response, as in the buffer D+. *)
+Theorem finite_group_gradient C ref p score G :
+  policy ref -> policy p -> 0 < mass C ref -> 0 < mass C p -> (0 < G)%nat ->
+  buffered_gradient C ref p score G =
+  - mean (plus C ref) score + (1 - (1 - mass C p) ^ G) * mean (plus C p) score.
+Proof.
+  move=> pr pp qr qp size; rewrite -(conditional_weighted_score C ref score G pr qr size) -expected_weighted_score //.
+  have nonzero : expected ref G (has_correct C) <> 0.
+    rewrite positive_count_probability //; have := mass_at_most_one C ref pr => m1.
+    by case: G size => // G _ /=; have := pow_incr (1 - mass C ref) 1 G ltac:(lra); rewrite pow1; nra.
+  rewrite /buffered_gradient (expected_ext _ _ _ (fun g =>
+      expected p G (weighted_score C score) * has_correct C g + (-1) * (has_correct C g * weighted_score C score g))).
+    by rewrite expected_plus !expected_scale; field.
+  move=> g; rewrite /surrogate_gradient expected_plus expected_constant //; ring.
+Qed.
+
+(* Without the filter (finding 11) ... *)
+Theorem unfiltered_gradient C ref p score G : policy ref -> policy p -> 0 < mass C ref -> 0 < mass C p ->
+  expected_gradient C ref p score G =
+  - (1 - (1 - mass C ref) ^ G) * mean (plus C ref) score + (1 - (1 - mass C p) ^ G) * mean (plus C p) score.
+Proof.
+  move=> pr pp qr qp; rewrite /expected_gradient (expected_ext _ _ _ (fun g =>
+      expected p G (weighted_score C score) + (-1) * weighted_score C score g)).
+    by rewrite expected_plus expected_constant // expected_scale !expected_weighted_score //; ring.
+  move=> g; rewrite /surrogate_gradient expected_plus expected_constant //; ring.
+Qed.
+
+(* ... at pi+ = ref+ what is left anchors the mass at q. *)
+Theorem unfiltered_gradient_anchors C ref p score G : policy ref -> policy p -> 0 < mass C ref -> 0 < mass C p ->
+  (forall a, plus C p a = plus C ref a) ->
+  expected_gradient C ref p score G = ((1 - mass C ref) ^ G - (1 - mass C p) ^ G) * mean (plus C p) score.
+Proof.
+  move=> pr pp qr qp same; rewrite unfiltered_gradient //.
+  have -> : mean (plus C ref) score = mean (plus C p) score by apply: sum_ext => a _; rewrite same.
+  ring.
+Qed.
+
+End Groups.
