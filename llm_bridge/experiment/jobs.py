@@ -40,6 +40,7 @@ OWNED = {
     "cokl.buffer": "--out",
     "cokl.epsilon_is": "--epsilon-is",
     "cokl.kl_prompts": "--kl-groups",
+    "cokl.length": "--length",
     "cokl.method": "--methods",
     "cokl.seed": "--seed",
     "trainer.default_local_dir": "--out",
@@ -139,6 +140,7 @@ def chat_job(
             f"+cokl.beta={config.beta(method_name) if beta is None else beta}",
             f"+cokl.kl_prompts={prompts}",
             f"+cokl.epsilon_is={config.epsilon_is}",
+            f"+cokl.length={config.length}",
             f"+cokl.seed={config.seed}",
             f"+cokl.buffer={quoted(root / 'buffer.parquet')}",
         ]

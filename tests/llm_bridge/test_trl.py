@@ -89,8 +89,7 @@ def test_the_added_gradient_is_that_of_the_correct_cached_responses(make):
     gradients = []
     for coefficient in (0.0, 0.7):
         trainer = make("correct_forward_kl", coefficient)
-        trainer.create_optimizer = lambda: None
-        seen = {}
+        seen: dict[str, list] = {}
         step = trainer.training_step
 
         def look(model, inputs, items, step=step, seen=seen, trainer=trainer):
@@ -99,7 +98,6 @@ def test_the_added_gradient_is_that_of_the_correct_cached_responses(make):
             raise StopIteration
 
         trainer.training_step = look
-        trainer.create_optimizer_and_scheduler = lambda num_training_steps: None
         torch.manual_seed(1)
         with pytest.raises(StopIteration):
             trainer.train()
