@@ -6,7 +6,7 @@ LLM_BIN := .venv-llm/bin
 LLM_SETUP := .venv-llm/.complete
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check docs proofs proofs-test browser-test wheel-test test-oldest test-newest llm-tiny llm-test llm-setup lock clean
+.PHONY: reproduce test check docs proofs proofs-test browser-test wheel-test test-oldest test-newest llm-tiny llm-test llm-setup llm-gpu lock clean
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
@@ -48,6 +48,12 @@ llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM; without either the
 	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge -n 2 --dist loadfile
 
 llm-setup: $(LLM_SETUP)
+
+llm-gpu:  ## VeRL and vLLM for GPUs, into .venv-llm; flash-attn comes second, since building it needs torch
+	$(call environment,.venv-llm)
+	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-llm-cuda.txt
+	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation flash-attn==2.8.3
+	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 
 $(SETUP): requirements.lock pyproject.toml
 	$(call environment,.venv)
