@@ -27,7 +27,8 @@ from bandit.sequences.config import SEQUENCE_PRESETS
 from bandit.shift.config import SHIFT_PRESETS
 from bandit.sweep.config import PRESETS
 from cokl.support.errors import InputError
-from cokl_cli import bandit, figures, llm, llm_report, report_command, reproduce, theory
+from cokl_cli import bandit, doctor, figures, llm, llm_report, report_command, reproduce, theory
+from cokl_cli.output import asked_for
 
 
 class Command(Protocol):
@@ -51,7 +52,12 @@ def main(argv: list[str] | None = None) -> None:
         for ending in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(ending, _terminated)
     try:
-        code = _parse(arguments).run()
+        if not arguments:
+            print(_WHAT_THERE_IS)
+            sys.exit(0)
+        command = _parse(arguments)
+        with asked_for(command):
+            code = command.run()
         sys.stdout.flush()
         sys.exit(code)
     except InputError as error:
@@ -59,8 +65,8 @@ def main(argv: list[str] | None = None) -> None:
     except MemoryError:
         _fail("not enough memory for this configuration; choose smaller settings or fewer --jobs")
     except KeyboardInterrupt as stopped:
-        command = shlex.join(["cokl", *arguments])
-        print(f"\ncokl: interrupted; finished work is saved, go on from there with: {command}", file=sys.stderr)
+        again = shlex.join(["cokl", *arguments])
+        print(f"\ncokl: interrupted; finished work is saved, go on from there with: {again}", file=sys.stderr)
         sys.exit(128 + (stopped.args[0] if isinstance(stopped, Terminated) else signal.SIGINT))
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         _silence_stdout()
@@ -131,6 +137,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     commands.command(name="figures")(figures.Figures)
     commands.command(name="report")(report_command.HtmlReport)
     commands.command(name="reproduce")(partial(reproduce.Reproduce, **sweeps))
+    commands.command(name="doctor")(doctor.Doctor)
     return commands
 
 
@@ -152,6 +159,17 @@ def _parse(arguments: list[str]) -> Command:
 
 
 _STYLE = (tyro.conf.OmitArgPrefixes,)
+_WHAT_THERE_IS = """\
+cokl: correctness-conditioned KL regularization, experiments and theorems
+  cokl reproduce --preset quick   controlled experiment and theory, made small
+  cokl bandit sweep|report        train every method; judge the paper's claims
+  cokl bandit shift|phase|...     the labs: forgetting, maps, groups, sequences
+  cokl figures, cokl report       draw a sweep; one page of all that was found
+  cokl theory check|optimum       the theorems; where a regularizer leads
+  cokl llm run --preset tiny      the LLM experiment on VeRL, end to end
+  cokl doctor                     what is installed and what works here
+Every command: --help; those that print results: --quiet, --json.
+Completion: cokl --tyro-print-completion bash|zsh|tcsh"""
 _DESCRIPTION = "Correctness-conditioned KL regularization: experiments, figures and checks."
 
 

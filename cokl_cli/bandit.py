@@ -17,6 +17,7 @@ from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
 from bandit.sweep.config import PRESETS, SweepConfig
 from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, separated
+from cokl_cli.output import Output, records
 
 if TYPE_CHECKING:
     from bandit.phase.config import Diagram
@@ -25,7 +26,7 @@ _Numbers = Annotated[tuple[float, ...], separated(float, "VALUE")]
 
 
 @dataclass(frozen=True)
-class LabOptions:
+class LabOptions(Output):
     """What every command that trains takes."""
 
     preset: Literal["paper", "quick"] = "paper"
@@ -74,9 +75,17 @@ class Sweep(SweepOptions):
             print(f"and as text: {path}")
         return 0
 
+    def found(self) -> dict[str, Any]:
+        """The table's place, and means over seeds at the last step."""
+        from bandit.sweep.score import final_rows, read_sweep
+
+        final = final_rows(read_sweep(self.folder)).drop(columns=["seed", "step"])
+        means = final.groupby(["method", "beta"], sort=False).mean().reset_index()
+        return {"table": self.folder / "sweep.parquet", "final": records(means)}
+
 
 @dataclass(frozen=True)
-class Report:
+class Report(Output):
     """Judge each claim of the paper on a finished sweep; print the verdicts and write them as Markdown."""
 
     results: Path = Path("runs/paper")
@@ -94,6 +103,14 @@ class Report:
         print(render_screen(table))
         print(f"written to {path}")
         return 0
+
+    def found(self) -> dict[str, Any]:
+        """Every claim with its verdict."""
+        from bandit.sweep.claims import judge
+        from bandit.sweep.score import read_sweep
+
+        claims = [dataclasses.asdict(claim) for claim in judge(read_sweep(self.results))]
+        return {"page": self.results / "claims.md", "claims": claims}
 
 
 @dataclass(frozen=True)
@@ -118,6 +135,18 @@ class Shift(LabOptions):
         style.save_all(figures.draw_all(table), self.folder / "figures")
         return 0
 
+    def found(self) -> dict[str, Any]:
+        """Where everything is, the normalized scores, and every claim with its verdict."""
+        from bandit.shift.claims import judge
+        from bandit.shift.report import tables
+        from bandit.shift.score import score
+        from cokl.support.files import read_parquet
+
+        table = read_parquet(self.folder / "shift.parquet")
+        claims = [{"statement": claim.statement, "verdict": claim.verdict} for claim in judge(score(table))]
+        scores = records(tables(table)["table1_normalized"])
+        return {"folder": self.folder, "page": self.folder / "results.md", "scores": scores, "claims": claims}
+
 
 @dataclass(frozen=True)
 class Sequences(LabOptions):
@@ -138,6 +167,10 @@ class Sequences(LabOptions):
         print(summary(table, self.config))
         print(f"\n{len(table)} rows: {self.folder / 'sequences.parquet'}; tables: {self.folder / 'results.md'}")
         return 0
+
+    def found(self) -> dict[str, Any]:
+        """Where everything is."""
+        return {"table": self.folder / "sequences.parquet", "page": self.folder / "results.md"}
 
 
 @dataclass(frozen=True)
@@ -194,6 +227,11 @@ class Phase(LabOptions):
             style.save_all({f"phase_{diagram.name}": phase.draw(diagram, cells)}, self.folder / "figures")
         return 0
 
+    def found(self) -> dict[str, Any]:
+        """Where each diagram's page and table are."""
+        names = [diagram.name for diagram in self.diagrams()]
+        return {name: {"page": self.folder / f"{name}.md", "table": self.folder / name} for name in names}
+
 
 @dataclass(frozen=True)
 class FiniteGroup(LabOptions):
@@ -220,3 +258,11 @@ class FiniteGroup(LabOptions):
             drawn["finite_group_recovery"] = figures.draw_recovery(recovery)
         style.save_all(drawn, self.folder / "figures")
         return 0
+
+    def found(self) -> dict[str, Any]:
+        """Where both tables are, and the metrics at the last step, a row per seed."""
+        from bandit.sweep.score import final_rows
+        from cokl.support.files import read_parquet
+
+        tables = {name: self.folder / f"{name}.parquet" for name in ("finite_group", "recovery")}
+        return {**tables, "final": records(final_rows(read_parquet(tables["finite_group"])))}

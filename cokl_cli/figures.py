@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from cokl_cli.output import Output
 
 
 @dataclass(frozen=True)
-class Figures:
+class Figures(Output):
     """Draw the paper's figures of the controlled experiment from a finished sweep, as PDF and PNG."""
 
     results: Path = Path("runs/paper")
@@ -29,3 +32,8 @@ class Figures:
         }
         style.save_all(drawn, folder)
         return 0
+
+    def found(self) -> dict[str, Any]:
+        """The figures' files."""
+        folder = self.out or self.results / "figures"
+        return {"figures": sorted(str(path) for path in folder.glob("figure*.p*"))}

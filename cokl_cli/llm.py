@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, require, separated
+from cokl_cli.output import Output
 from llm_bridge.experiment.config import (
     PAPER_METHODS,
     PRESETS,
@@ -27,7 +29,7 @@ Preset = Literal["tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
 
 
 @dataclass(frozen=True)
-class ExperimentOptions:
+class ExperimentOptions(Output):
     """What every command on an experiment takes."""
 
     overrides: tyro.conf.Positional[tuple[str, ...]] = ()
@@ -50,6 +52,11 @@ class ExperimentOptions:
         require(self.patience > 0, "patience", "a number > 0", self.patience)
         settings, overrides = configured(self.settings, self.overrides)
         return Experiment(settings, self.folder, overrides, self.data_dir, 60 * self.patience)
+
+    def found(self) -> dict[str, Any]:
+        """Where everything is, and the tables of what is finished by name."""
+        made = {path.stem: str(path) for path in sorted((self.folder / "report").glob("*.csv"))}
+        return {"folder": self.folder, "tables": made}
 
     @property
     def folder(self) -> Path:
@@ -160,13 +167,37 @@ class Train(ExperimentOptions):
 
 @dataclass(frozen=True)
 class BuildBuffer(ExperimentOptions):
-    """The reference-correct buffer of the math-stage model."""
+    """The reference-correct buffer: of the math-stage model, or brought from responses that were sampled elsewhere."""
+
+    prompts: Annotated[Path | None, tyro.conf.arg(metavar="PARQUET")] = None
+    """Prompts as VeRL trains on them; with it the buffer is brought from --responses and no experiment is needed."""
+    responses: Annotated[Path | None, tyro.conf.arg(metavar="PARQUET")] = None
+    """A row per response: prompt (row number), response_ids or response, reward, and perhaps log_probs."""
+    reference: str = ""
+    """The model that sampled them: a folder, or a name on the hub."""
+    reward_function: str = ""
+    """VeRL's reward function, FILE.py:NAME or pkg://MODULE:NAME, which gives verdicts in place of a column reward."""
 
     def run(self) -> int:
         """Fill it unless it is there and belongs to the model."""
+        if self.prompts or self.responses:
+            return self._bring()
         experiment = self.experiment()
         experiment.fill_buffer()
         print(f"buffer: {experiment.root / 'buffer.parquet'}")
+        return 0
+
+    def _bring(self) -> int:
+        from llm_bridge.bring_buffer import bring_buffer, load_judge
+
+        if self.prompts is None or self.responses is None or not self.reference:
+            raise InputError("--prompts, --responses and --reference: expected all three of them")
+        judge = load_judge(self.reward_function) if self.reward_function else None
+        buffer = bring_buffer(self.prompts, self.responses, self.reference, judge, self.settings.thinking)
+        path = self.folder / "buffer.parquet"
+        buffer.save(path)
+        solved = sum(group.rewards.any() for group in buffer.groups)
+        print(f"buffer: {path}, {len(buffer)} prompts of {buffer.group_size} responses, {solved} of them solved")
         return 0
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
 from cokl.support.options import Names
+from cokl_cli.output import Output, records
 from llm_bridge.experiment.config import MATH_SETS
 
 
 @dataclass(frozen=True)
-class Normalize:
+class Normalize(Output):
     """Dual-anchor normalization of anyone's scores (E.5): math is 100 at `base` and 0 at `grpo`, chat the reverse."""
 
     scores: tyro.conf.Positional[Path]
@@ -48,9 +50,17 @@ class Normalize:
             print(f"written to {out}")
         return 0
 
+    def found(self) -> list[dict[str, Any]]:
+        """The normalized table, every digit."""
+        from llm_bridge.report.csv_tables import read_csv
+        from llm_bridge.report.normalize import normalize
+
+        scores = read_csv(self.scores, ("model", "method"), (*self.math_columns, "chat_val"), ("model", "method"))
+        return records(normalize(scores, self.math_columns))
+
 
 @dataclass(frozen=True)
-class ValidateReward:
+class ValidateReward(Output):
     """How a reward agrees with independent ratings (F.2): correlations and pairwise agreement, with intervals."""
 
     ratings: tyro.conf.Positional[Path]
@@ -72,9 +82,17 @@ class ValidateReward:
         print(render(validate(ratings, self.resamples, self.seed)))
         return 0
 
+    def found(self) -> dict[str, Any]:
+        """Every statistic with its interval."""
+        from llm_bridge.report.csv_tables import read_csv
+        from llm_bridge.rewards.validation import validate
+
+        ratings = read_csv(self.ratings, ("prompt",), ("reward", "rating"), (), optional=("length",))
+        return asdict(validate(ratings, self.resamples, self.seed))
+
 
 @dataclass(frozen=True)
-class CheckPaper:
+class CheckPaper(Output):
     """Check the paper's LLM tables and the numbers that its text quotes against each other."""
 
     def run(self) -> int:
@@ -96,9 +114,16 @@ class CheckPaper:
         print(f"{sum(check.holds for check in checks)} of {len(checks)} held")
         return 0
 
+    def found(self) -> list[dict[str, Any]]:
+        """Every check: claim, source, what was measured, whether it holds."""
+        from llm_bridge.paper.check import check_paper
+        from llm_bridge.paper.numbers import read_paper
+
+        return [asdict(check) for check in check_paper(read_paper())]
+
 
 @dataclass(frozen=True)
-class Tables:
+class Tables(Output):
     """The LLM experiment's tables and figures from its results; the paper's own tables if no results are given."""
 
     results: tyro.conf.Positional[Path | None] = None
@@ -131,3 +156,13 @@ class Tables:
             print(f"tables: {folder}/tables.txt, .md, .tex and a CSV file each")
             style.save_all(figures, folder)
         return 0
+
+    def found(self) -> dict[str, list[dict[str, Any]]]:
+        """Every table's rows by its name."""
+        from llm_bridge.paper.numbers import paper_tables, read_paper
+        from llm_bridge.report.result_tables import result_tables
+        from llm_bridge.report.results import read_results
+
+        given = self.results
+        tables = paper_tables(read_paper()) if given is None else result_tables(read_results(given, self.math_columns))
+        return {table.name: records(table.frame) for table in tables}

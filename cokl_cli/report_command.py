@@ -5,10 +5,13 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from cokl_cli.output import Output
 
 
 @dataclass(frozen=True)
-class HtmlReport:
+class HtmlReport(Output):
     """Everything that was measured as one interactive HTML page, which opens from disk without a network."""
 
     results: Path = Path("runs")
@@ -33,3 +36,7 @@ class HtmlReport:
         if missing:
             print(textwrap.fill(f"more would be in it after {missing}", 80, break_on_hyphens=False))
         return 0
+
+    def found(self) -> dict[str, Any]:
+        """Where the page is."""
+        return {"report": self.out or self.results / "report.html"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from cokl.support.errors import InputError
 from cokl_cli.bandit import Report, Sweep, SweepOptions
@@ -34,3 +35,7 @@ class Reproduce(SweepOptions):
         except InputError as error:  # the numbers are there; what is missing is the plotting library
             print(f"no report.html: {error}")
         return 1 if failed else 0
+
+    def found(self) -> dict[str, Any]:
+        """The verdicts on the experiment's claims and the table of the theory's."""
+        return {**Report(self.folder).found(), "theory": Check(out=self.folder / "theory").found()}

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import builtins
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import tyro
+
+from cokl_cli.output import Output
 
 if TYPE_CHECKING:
     from theory.report import Checked
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Output):
     """Check every claim of the paper three independent ways; a line for each comes last. Exit code 1 if one fails."""
 
     list: bool = False
     """Print the claims with their sources and stop."""
     only: tuple[str, ...] = ()
     """Check these claims alone, separated by commas or spaces."""
-    json: Path | None = None
-    """Write the table as JSON to this file as well."""
     out: Path = Path("runs/theory")
     """Folder of claims.json and claims.md."""
 
@@ -41,7 +42,7 @@ class Check:
         print(to_text(results, every_evidence=bool(self.only)))
         return 0 if all(result.holds for result in results) else 1
 
-    def checked(self) -> Sequence[Checked]:
+    def checked(self) -> builtins.list[Checked]:
         """Check what is asked for and write the tables. Raises InputError for an unknown claim."""
         import torch
 
@@ -62,7 +63,7 @@ class Check:
             raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
         chosen = [claim for name, claim in claims.items() if not asked or name in asked]
         failures = prove([claim.name for claim in chosen], BUILD)
-        results: list[Checked] = []
+        results: builtins.list[Checked] = []
         with progress(len(chosen), "claims", "claim") as bar:
             for claim in chosen:
                 results += [
@@ -73,16 +74,24 @@ class Check:
         for path, text in (
             (self.out / "claims.json", to_json(results)),
             (self.out / "claims.md", to_markdown(results)),
-            *([(self.json, to_json(results))] if self.json else []),
         ):
             write_text(text, path)
         if not coq_is_installed():
             print(INSTALL)
         return results
 
+    def found(self) -> Any:
+        """The table of claims as in claims.json, or with --list their names, statements and sources."""
+        if self.list:
+            from theory.claim import registered_claims
+
+            claims = registered_claims().values()
+            return [{"claim": claim.name, "statement": claim.statement, "source": claim.source} for claim in claims]
+        return json.loads((self.out / "claims.json").read_text(encoding="utf-8"))
+
 
 @dataclass(frozen=True)
-class Optimum:
+class Optimum(Output):
     """The population optimum Z* of Z - beta D for a registered regularizer, and what certifies it."""
 
     method: tyro.conf.Positional[str]
@@ -95,18 +104,17 @@ class Optimum:
     """Significant digits."""
     correct_fraction: str | None = None
     """Correct actions over all actions, in (0, 1); for entropy."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print JSON."""
+
+    def found(self) -> dict[str, Any]:
+        """The optimum and its certificate."""
+        from theory.optima import population_optimum
+
+        return population_optimum(self.method, self.q, self.beta, self.digits, self.correct_fraction).as_dict()
 
     def run(self) -> int:
-        import json
-
         from theory.optima import population_optimum
 
         optimum = population_optimum(self.method, self.q, self.beta, self.digits, self.correct_fraction)
-        if self.json:
-            print(json.dumps(optimum.as_dict(), indent=1))
-            return 0
         print(f"{optimum.method} at q = {optimum.q}, beta = {optimum.beta}")
         print(f"Z*      {optimum.mass}")
         print(f"1 - Z*  {optimum.gap}")
@@ -116,7 +124,7 @@ class Optimum:
 
 
 @dataclass(frozen=True)
-class TheoryFigures:
+class TheoryFigures(Output):
     """Draw theory against practice and the off-policy bias, from a finished sweep, as PDF and PNG."""
 
     results: Path = Path("runs/paper")
@@ -145,3 +153,8 @@ class TheoryFigures:
         }
         style.save_all(drawn, folder)
         return 0
+
+    def found(self) -> dict[str, Any]:
+        """The figures' files."""
+        folder = self.out or self.results / "figures"
+        return {"figures": sorted(str(path) for path in folder.glob("theory_*.p*"))}

@@ -18,10 +18,11 @@ def draw(table: pd.DataFrame) -> Picture:
     with mpl.rc_context(RC):
         figure, (left, right) = new_figure(TEXT_WIDTH, 2.5, ncols=2, sharey=True)
         sizes, mismatches = (table[table["over"] == over] for over in ("size", "mismatch"))
-        for (epsilon, rows), (color, marker) in zip(
+        for (value, rows), (color, marker) in zip(
             sizes.groupby("epsilon_is", sort=False, dropna=False), _LOOKS, strict=True
         ):
-            clipped = not math.isnan(float(epsilon))
+            epsilon = float(str(value))
+            clipped = not math.isnan(epsilon)
             name = rf"$\epsilon_{{\mathrm{{IS}}}} = {epsilon:g}$" if clipped else "no clipping"
             left.plot(rows["size"], rows["bias"], color=color, marker=marker, label=name)
             if clipped:

@@ -54,8 +54,8 @@ def draw(
                 other = correct_fractions[OTHER_MASSES[-1]]
                 shares = rf"solid: $c = {correct_fractions[q]:g}$" + "\n" + rf"dashed: $c = {other:g}$"
                 panel.text(0.04, 0.06, shares, transform=panel.transAxes, fontsize=7)
-        for method, points in networks[networks["method"].isin(methods)].groupby("method", sort=False):
-            axes[-1].plot(points["beta"], points["optimum"] - points["p_correct"], **method_style(str(method)).line())
+        for name, points in networks[networks["method"].isin(methods)].groupby("method", sort=False):
+            axes[-1].plot(points["beta"], points["optimum"] - points["p_correct"], **method_style(str(name)).line())
         axes[-1].axhline(0, color="black", linewidth=0.6)
         axes[-1].set_title(r"What the networks lack: $Z^\star - P_{\mathrm{corr}}$")
         for panel in axes:
@@ -76,8 +76,8 @@ def _curves(axes: Axes, method: str, curves: pd.DataFrame) -> None:
     for place, (_, rows) in enumerate(curves.groupby("q", sort=False)):
         of_kind = {kind: part for kind, part in rows.groupby("kind", sort=False)}
         closed = of_kind["closed form"]
-        color, look = method_style(method).color, {"alpha": _SHADES[place], "dashes": _DASHES[place]}
-        axes.plot(closed["beta"], closed["mass"], color=color, **look)
+        look: Any = {"color": method_style(method).color, "alpha": _SHADES[place], "dashes": _DASHES[place]}
+        axes.plot(closed["beta"], closed["mass"], **look)
         ring: Any = {"color": "black", "markerfacecolor": "none", "markersize": 5.5, "markeredgewidth": 0.7}
         cross: Any = {"color": "black", "markersize": 3.2, "markeredgewidth": 0.7}
         for kind, marker, form in (("certified", "o", ring), ("tabular", "x", cross)):
@@ -88,12 +88,12 @@ def _curves(axes: Axes, method: str, curves: pd.DataFrame) -> None:
 
 def _caption(networks: pd.DataFrame, q: float) -> str:
     gaps = networks.assign(gap=networks["optimum"] - networks["p_correct"])
-    largest = gaps.loc[gaps["gap"].idxmax()]
+    largest = gaps.nlargest(1, "gap").iloc[0]
+    where = f"{method_label(str(largest['method']))} at β = {largest['beta']:g}"
     return (
         f"Population optimum Z* against the coefficient: closed forms for three q, certified convex programs and "
         f"trained tabular policies on them, and the networks, whose reference has q = {q:.3f}. Last panel: what "
-        f"the networks lack; most with {method_label(str(largest['method']))} at β = {largest['beta']:g}: "
-        f"{largest['gap']:.3f}."
+        f"the networks lack; most with {where}, {largest['gap']:.3f}."
     )
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,6 +33,7 @@ class CachedGroup:
     prompt: the messages, as VeRL's `prompt` column has them. data_source, ground_truth: what the verifier was given.
     prompt_ids: (P,) token ids after the chat template. response_ids: G arrays of token ids, the end token included.
     log_probs: G arrays, nats per token under the reference at temperature 1. rewards: (G,) verdicts, 0 or 1.
+    extra_info: what else the reward function is told of the prompt.
     """
 
     prompt: list[dict[str, str]]
@@ -41,6 +43,7 @@ class CachedGroup:
     response_ids: list[np.ndarray]
     log_probs: list[np.ndarray]
     rewards: np.ndarray
+    extra_info: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +84,7 @@ class Buffer:
 
     def save(self, path: Path) -> None:
         """Write it whole or not at all. Raises InputError if the folder cannot be written."""
-        names = [field.name for field in fields(CachedGroup)]
-        rows = [{name: getattr(group, name) for name in names} for group in self.groups]
+        rows = [{**vars(group), "extra_info": json.dumps(group.extra_info)} for group in self.groups]
         write_parquet(pd.DataFrame(rows).assign(model=self.fingerprint), path)
 
     @classmethod
@@ -94,7 +96,7 @@ class Buffer:
         if not path.is_file():
             raise InputError(f"no buffer at {path}; build it first (`cokl llm buffer`)")
         frame = read_parquet(path)
-        names = [field.name for field in fields(CachedGroup)]
+        names = [column.name for column in fields(CachedGroup) if column.name != "extra_info"]  # once not stored
         missing = [name for name in (*names, "model") if name not in frame]
         if missing:
             raise InputError(f"the buffer {path} lacks the column {missing[0]!r}; build it again (`cokl llm buffer`)")
@@ -116,6 +118,7 @@ class Buffer:
                     response_ids=[np.asarray(ids, dtype=np.int64) for ids in row["response_ids"]],
                     log_probs=[np.asarray(values, dtype=np.float32) for values in row["log_probs"]],
                     rewards=np.asarray(row["rewards"], dtype=np.int64),
+                    extra_info=json.loads(row.get("extra_info", "{}")),
                 )
                 for row in frame.to_dict("records")
             )
@@ -187,15 +190,30 @@ class DrawOrder:
         return np.random.default_rng([self.seed, epoch]).permutation(self.size)
 
 
-def model_fingerprint(folder: Path) -> str:
-    """Hex SHA-256 of the weights and the tokenizer of a Hugging Face model folder.
+def model_fingerprint(model: str | Path) -> str:
+    """Hex SHA-256 of the weights and the tokenizer of a Hugging Face model folder, or of a model on the hub.
 
-    Raises InputError if the folder holds no weights in safetensors.
+    Raises InputError if the folder holds no weights in safetensors, and where the hub's model cannot be had.
     """
+    folder = model_folder(model)
     files = sorted({path for pattern in FINGERPRINTED for path in folder.glob(pattern)})
     if not any(path.suffix == ".safetensors" for path in files):
         raise InputError(f"no weights (*.safetensors) in {folder}; expected a Hugging Face model folder")
     return _digest(files)
+
+
+def model_folder(model: str | Path) -> Path:
+    """The folder of a model that is a path, or a name on the hub, whose files are fetched unless they are here."""
+    folder = Path(model).expanduser()
+    if folder.exists() or Path(model).is_absolute():
+        return folder
+    try:
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(str(model), allow_patterns=[*FINGERPRINTED, "*.json", "*.jinja"]))
+    except (ImportError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{model}: expected a model folder or a model on the hub ({reason})") from error
 
 
 def _digest(files: Sequence[Path]) -> str:

@@ -100,6 +100,7 @@ def _replace_by_gradient(logits, batch, kind, betas, reference, correct_referenc
     bits = np.empty(width, np.int32)
     as_float = bits.view(np.float32)
     conditional = np.empty(correct, np.float32)
+    lifted = np.empty(correct, np.float32)
     zero, one, half = np.float32(0), np.float32(1), np.float32(0.5)
     for run in range(runs):
         beta = betas[run]
@@ -150,10 +151,14 @@ def _replace_by_gradient(logits, batch, kind, betas, reference, correct_referenc
                         conditional[k] /= correct_total
             if kind == _CORRECT_REVERSE_KL:
                 expected = zero
-                for k in range(correct):  # less the largest logit first, which loses no digits far from zero
-                    expected += conditional[k] * (row[chosen[k]] - largest - columns[k])
+                # Less the largest logit first, which loses no digits far from zero; in a loop of its own, since fast
+                # arithmetic may regroup sums within one.
                 for k in range(correct):
-                    conditional[k] *= row[chosen[k]] - largest - columns[k] - expected
+                    lifted[k] = row[chosen[k]] - largest
+                for k in range(correct):
+                    expected += conditional[k] * (lifted[k] - columns[k])
+                for k in range(correct):
+                    conditional[k] *= lifted[k] - columns[k] - expected
 
             # Dense part: pi * (Z + beta * (cost - E[cost])) for the entropy-like kinds, whose costs need no constants.
             if kind in (_ENTROPY, _REVERSE_KL, _JENSEN_SHANNON):

@@ -11,14 +11,15 @@ import pandas as pd
 
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.run import METRICS
-from bandit.sequences.score import BESIDE_ACCURACY, DECIDED_FROM, MEASURES, PREDICTORS, PRIMARY, leads, razor
+from bandit.sequences.score import BESIDE_ACCURACY, MEASURES, PREDICTORS, PRIMARY, leads, razor
 from bandit.shift import score as scores
 from bandit.shift.report import NORMALIZED, anchors, csv_text, readable
 from bandit.shift.score import RUN, label
 from cokl.support.files import write_text
 from cokl.support.statistics import markdown_table, with_spread
+from cokl.support.verdicts import no_verdict
 
-_CAPTIONS = {
+CAPTIONS = {
     "normalized": "Dual-anchor scores of accuracy, Base 100 in retention and 0 in adaptation, GRPO w/o KL the reverse. "
     "Setting best: the coefficient with the highest Overall on the selection seeds; matched: the one whose adaptation "
     f"there is closest to {scores.MATCHED_ADAPTATION:g}. Note: edge, the coefficient is the smallest or largest of its "
@@ -62,8 +63,8 @@ def write(table: pd.DataFrame, config: SequenceConfig, folder: Path) -> None:
     for name, frame in made.items():
         write_text(csv_text(frame), folder / f"{name}.csv")
     parts = ["# Sequence lab", _setting(table, config), anchors(table), primary(table)]
-    for name, caption in _CAPTIONS.items():
-        shown = markdown_table(_named(made[name])) if len(made[name]) else "No such runs.\n"
+    for name, caption in CAPTIONS.items():
+        shown = markdown_table(named(made[name])) if len(made[name]) else "No such runs.\n"
         parts += [f"## {name}.csv", caption, shown]
     parts.append("Over training: dynamics.csv.")
     write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n", folder / "results.md")
@@ -74,7 +75,7 @@ def summary(table: pd.DataFrame, config: SequenceConfig) -> str:
     made = tables(table)
     parts = [_setting(table, config), anchors(table)]
     for name in ("normalized", "leads", "razor"):
-        parts += [_CAPTIONS[name], _named(made[name]).to_string(index=False) if len(made[name]) else "No such runs."]
+        parts += [CAPTIONS[name], named(made[name]).to_string(index=False) if len(made[name]) else "No such runs."]
     return "\n\n".join([*parts, primary(table)])
 
 
@@ -88,11 +89,9 @@ def primary(table: pd.DataFrame) -> str:
     if rows.empty:
         return f"{said}: not to be had, for one of them was not trained or never adapts as much."
     mean, half_width = float(rows[measure].iloc[0]), float(rows[f"{measure}_half_width"].iloc[0])
-    if seeds < DECIDED_FROM:
-        verdict = f"no verdict, for there are {seeds} seeds and an interval needs {DECIDED_FROM}"
-    else:
-        verdict = "not decided" if abs(mean) <= half_width else "CoKL keeps more" if mean > 0 else "CoKL keeps less"
-    return f"{said}: {with_spread(mean, half_width, 1)} points, in this miniature ({verdict})."
+    verdict = "undecided" if abs(mean) <= half_width else "CoKL keeps more" if mean > 0 else "CoKL keeps less"
+    judged = no_verdict(seeds) or f"In this miniature: {verdict}."
+    return f"{said}: {with_spread(mean, half_width, 1)} points. {judged}"
 
 
 def _setting(table: pd.DataFrame, config: SequenceConfig) -> str:
@@ -104,7 +103,7 @@ def _setting(table: pd.DataFrame, config: SequenceConfig) -> str:
     )
 
 
-def _named(frame: pd.DataFrame) -> pd.DataFrame:
+def named(frame: pd.DataFrame) -> pd.DataFrame:
     """With labels for methods and predictors, and intervals in one column."""
     if "predictor" in frame:
         shown = frame.assign(predictor=frame["predictor"].map(PREDICTORS))

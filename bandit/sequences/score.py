@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from bandit.shift.score import at_equal_adaptation, final, score, summarize
+from bandit.shift.score import at_equal_adaptation, final, score, settled, summarize
 
 DRIFTS = ["mass_drift", "correct_drift", "incorrect_drift"]
 BESIDE_ACCURACY = ["prior_pass_at_k", "conditional_kl", "conditional_entropy"]
@@ -29,9 +29,6 @@ PREDICTORS = {
     "mass_drift": "D_KL of the correctness masses on the prior task",
 }
 """What may predict forgetting, and how it is called."""
-
-DECIDED_FROM = 4
-"""Seeds from which a comparison is called decided or not."""
 
 
 def leads(table: pd.DataFrame) -> pd.DataFrame:
@@ -55,6 +52,7 @@ def razor(table: pd.DataFrame) -> pd.DataFrame:
     KL ("GRPO over time"). Forgetting is the prior correctness lost since the base model. Columns: mode, over,
     predictor, r2 and its half-width; a seed in which nothing is forgotten has none.
     """
+    table = settled(table)
     reported = table[table["role"] == "report"].assign(prior_kl=table[DRIFTS].sum(axis=1))
     trained = final(reported[reported["method"] != "base"])
     chosen = {"all methods": trained, "GRPO over time": reported[reported["method"] == "none"]}

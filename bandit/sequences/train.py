@@ -157,7 +157,9 @@ def buffer_prompts(config: SequenceConfig, buffer: Buffer, seed: int, size: int)
 
 
 def train(config: SequenceConfig, task: SequenceTask, runs: list[ShiftRun]) -> pd.DataFrame:
-    """Train `runs`, which differ in beta only, on the new task; a row per run and evaluated step."""
+    """Train `runs`, which differ in beta only, on the new task; a row per run and evaluated step, up to where it
+    diverges.
+    """
     first = runs[0]
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
     trainer = Trainer(mlp, config, config.learning_rate)

@@ -36,7 +36,7 @@ def lacking(table: pd.DataFrame, masses: np.ndarray, correct_fraction: float) ->
     final = final_rows(table)
     lines = []
     for (method, beta), runs in final[final["method"] != "none"].groupby(["method", "beta"], sort=False):
-        optimum = regularizers.get(str(method)).optimal_mass(masses, float(beta), correct_fraction)
+        optimum = regularizers.get(str(method)).optimal_mass(masses, float(str(beta)), correct_fraction)
         if optimum is not None:
             reached = {"p_correct": runs["p_correct"].mean(), "p_correct_std": runs["p_correct"].std()}
             lines.append({"method": method, "beta": beta, **reached, "optimum": float(np.mean(optimum))})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from tqdm import tqdm
 
@@ -24,7 +25,7 @@ def progress(total: int, name: str, unit: str, done: int = 0, shown: bool = True
 
     shown: False keeps it silent.
     """
-    common = {"total": total, "initial": done, "unit": unit, "disable": not shown}
+    common: Any = {"total": total, "initial": done, "unit": unit, "disable": not shown}
     if sys.stderr.isatty():
         return tqdm(desc=name, **common)
     return _Lines(

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bandit.shift.claims import judge as judge_shift
-from bandit.shift.score import score
+from bandit.shift.score import score, settled
 from bandit.sweep.claims import judge as judge_sweep
 from bandit.sweep.score import read_sweep
-from cokl.support.files import read_json, read_parquet
+from cokl.support.files import read_json, read_result
 from cokl_cli.report.found import Found
 from cokl_cli.report.section import Section, text
 
@@ -90,13 +90,13 @@ def _entries(found: Found) -> Iterator[Entry]:
                 data=folder / "sweep.parquet",
             )
     for folder in found.shifts:
-        for shift_claim in judge_shift(score(read_parquet(folder / "shift.parquet"))):
+        for shift_claim in judge_shift(score(settled(read_result(folder / "shift.parquet")))):
             yield Entry(
                 f"task shift, {folder.name}",
                 shift_claim.statement,
                 "",
-                shift_claim.verdict,
-                tuple(map(str, shift_claim.measurements)),
+                shift_claim.verdict or "too few seeds",
+                tuple(shift_claim.lines()),
                 data=folder / "shift.parquet",
             )
     for folder in found.theory:

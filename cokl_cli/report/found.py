@@ -29,6 +29,8 @@ class Found:
     """With claims.json, the checked claims of the theory."""
     shifts: list[Path]
     """With shift.parquet."""
+    sequences: list[Path]
+    """With sequences.parquet."""
     phases: list[Path]
     """With phase.parquet: one folder for each diagram."""
     finite_groups: list[Path]
@@ -46,6 +48,7 @@ _FILES = {
     "sweeps": _beside("sweep.parquet"),
     "theory": _beside("claims.json"),
     "shifts": _beside("shift.parquet"),
+    "sequences": _beside("sequences.parquet"),
     "phases": _beside("phase.parquet"),
     "finite_groups": _beside("recovery.parquet"),
     "llm": _beside("scores.csv"),

@@ -72,11 +72,10 @@ def _correct_fraction(sweeps: list[Path]) -> float:
 
 def _networks(folder: Path) -> tuple[dict[str, Any], float]:
     """Mean final correctness of a sweep's networks by method and coefficient, and that of their references."""
-    table = read_sweep(folder)
-    means = final_rows(table).groupby(["method", "beta"], sort=False)["p_correct"].mean()
+    table = read_sweep(folder)  # whose diverged runs `final_rows` leaves out
+    final = final_rows(table)
     networks: dict[str, Any] = {}
-    for (method, beta), correctness in means.items():  # type: ignore[misc]
-        points = networks.setdefault(str(method), {"beta": [], "correctness": []})
-        points["beta"].append(float(beta))
-        points["correctness"].append(float(correctness))
+    for method, runs in final.groupby("method", sort=False):
+        means = runs.groupby("beta")["p_correct"].mean()
+        networks[str(method)] = {"beta": means.index.tolist(), "correctness": means.tolist()}
     return networks, float(table[table["method"] == "reference"]["p_correct"].mean())

@@ -295,4 +295,6 @@ for (const select of document.querySelectorAll("[data-choose]")) select.addEvent
 const watch = new IntersectionObserver(entries => {
   for (const entry of entries) if (entry.isIntersecting && !drawn.has(entry.target.id)) draw(entry.target.id);
 }, {rootMargin: "300px"});
-for (const plot of document.querySelectorAll(".plot")) watch.observe(plot);
+const plots = [...document.querySelectorAll(".plot")];
+draw(plots[0].id);  // at once, wherever it stands
+plots.forEach(plot => watch.observe(plot));

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import plotly.io
 from plotly.offline import get_plotlyjs
@@ -15,7 +16,7 @@ from plotly.offline import get_plotlyjs
 from cokl.support.errors import InputError
 from cokl.support.files import write_text
 from cokl_cli.assumptions import page as assumptions_page
-from cokl_cli.report import claims, environment, finite_group, llm, optima, phase, shift, tradeoff
+from cokl_cli.report import claims, environment, finite_group, llm, optima, phase, sequences, shift, tradeoff
 from cokl_cli.report.found import Found, find
 from cokl_cli.report.section import Section, color, darkened, text
 from figures.style import METHOD_STYLES
@@ -62,6 +63,7 @@ def _parts(found: Found, page: Path) -> list[Section | Missing]:
         *([] if found.theory else [Missing("Claims of the theory", "cokl theory check")]),
         optima.section(found.sweeps),
         *each(found.shifts, shift.section, "Forgetting under task shift", "cokl bandit shift"),
+        *each(found.sequences, sequences.section, "Answers of many tokens", "cokl bandit sequences"),
         *each(found.phases, phase.section, "Phase maps", "cokl bandit phase"),
         *each(found.finite_groups, finite_group.section, "Finite groups", "cokl bandit finite-group"),
         *each(found.llm, llm.section, "The LLM experiment", "cokl llm run"),
@@ -73,7 +75,7 @@ def _parts(found: Found, page: Path) -> list[Section | Missing]:
 
 def _html(sections: list[Section], missing: list[Missing]) -> str:
     data: dict[str, dict] = {"sweeps": {}}
-    plots = {}
+    plots: dict[str, Any] = {}
     for section in sections:
         plots |= {name: json.loads(plotly.io.to_json(figure)) for name, figure in section.plots.items()}
         for name, value in section.data.items():
@@ -103,8 +105,8 @@ def _html(sections: list[Section], missing: list[Missing]) -> str:
 <nav aria-label="Sections"><ul>{links}</ul></nav>
 </header>
 <main id="main">
-{not_here}
 {"".join(_group(kind, members) for kind, members in kinds)}
+{not_here}
 </main>
 <script>{get_plotlyjs()}</script>
 <script type="application/json" id="data">{embedded}</script>

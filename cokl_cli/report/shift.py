@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 
 from bandit.shift.report import CAPTIONS, readable, tables
 from bandit.shift.score import ANCHORS, label
-from cokl.support.files import read_parquet
+from cokl.support.files import read_result
 from cokl_cli.report.section import Section, curve, legend, plot, spread, text
 from cokl_cli.report.section import table as html_table
 
@@ -19,23 +19,23 @@ _SHOWN = ("table1_normalized", "equal_adaptation", "decomposition", "zero_correc
 
 def section(folder: Path) -> Section:
     """Figures and tables of one finished lab, for each of its modes."""
-    made = tables(read_parquet(folder / "shift.parquet"))
+    made = tables(read_result(folder / "shift.parquet"))
     name, search = folder.name, made["beta_search"]
     modes = [str(mode) for mode in search["mode"].unique()]
     methods = [str(method) for method in made["dynamics"]["method"].unique() if method != "base"]
     places, plots = [], {}
     for mode in modes:
         ours = {key: frame[frame["mode"] == mode] for key, frame in made.items()}
-        frontier, dynamics = f"{name}-{mode}-frontier", f"{name}-{mode}-dynamics"
-        plots[frontier] = _frontier(ours["beta_search"])
-        plots[dynamics] = _dynamics(ours["dynamics"])
+        first, second = f"{name}-{mode}-frontier", f"{name}-{mode}-dynamics"
+        plots[first] = frontier(ours["beta_search"])
+        plots[second] = _dynamics(ours["dynamics"])
         said = (
             f"Retention against adaptation ({mode}): a point is a coefficient, bars are 95% t-intervals; crosses mark "
             "Base (0, 100) and GRPO w/o KL (100, 0), a ring the coefficient chosen as best."
         )
         places += [
-            plot(frontier, said),
-            plot(dynamics, f"Correctness on both tasks at the best coefficients ({mode}).", tall=True),
+            plot(first, said),
+            plot(second, f"Correctness on both tasks at the best coefficients ({mode}).", tall=True),
         ]
     blocks = "".join(
         f"<details{' open' if key == _SHOWN[0] else ''}><summary>{text(key)}</summary>"
@@ -47,7 +47,8 @@ def section(folder: Path) -> Section:
     return Section("shift", "Forgetting under task shift", body, name, plots)
 
 
-def _frontier(search: pd.DataFrame) -> go.Figure:
+def frontier(search: pd.DataFrame) -> go.Figure:
+    """Retention against adaptation over the coefficients of a search; rings where `best` holds."""
     figure = go.Figure()
     reported = search[search["role"] == "report"]
     for method, points in reported[~reported["method"].isin(ANCHORS)].groupby("method", sort=False):

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from bandit.engine.tables import coverage_column, method_label
-from bandit.sweep.score import MATCHED_CORRECTNESS, read_sweep
-from cokl_cli.report.section import Section, legend, look, plot
+from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, read_sweep, settled
+from cokl_cli.report.section import Section, legend, look, plot, text
 
 _SEED_LINES = 4
 """With fewer seeds than this the dynamics show each seed."""
@@ -18,7 +18,8 @@ _SEED_LINES = 4
 
 def section(folder: Path) -> Section:
     """The interactive trade-off of a finished sweep."""
-    table = read_sweep(folder)
+    whole = read_sweep(folder)
+    table, note = settled(whole), diverged_note(whole)
     name, coverage = folder.name, coverage_column(table)
     steps = [int(step) for step in sorted(table["step"].unique())]
     methods = [str(method) for method in table["method"].unique()]
@@ -28,7 +29,8 @@ def section(folder: Path) -> Section:
     runs = len(table[table["method"].isin(trained)].groupby(["seed", "method", "beta"]))
     body = f"""
 <p>{runs} runs, {seeds} seeds. A point is a coefficient β, its place the mean
-over seeds, its bars one standard deviation. Hover for numbers; press a method, or click a point, to isolate it.</p>
+over seeds, its bars one standard deviation. Hover for numbers; press a method, or click a point, to isolate it.
+{text(note)}</p>
 {legend(methods, method_label)}
 <div class="controls">
 <label>Training step <output id="{name}-step-value"></output>
@@ -57,7 +59,7 @@ over seeds, its bars one standard deviation. Hover for numbers; press a method, 
         "coverage": shown,
         "target": MATCHED_CORRECTNESS,
         "settings": [
-            _setting(str(method), float(beta), rows, coverage, seeds < _SEED_LINES)
+            _setting(str(method), float(str(beta)), rows, coverage, seeds < _SEED_LINES)
             for (method, beta), rows in table.groupby(["method", "beta"], sort=False)
         ],
         "looks": {method: {"label": method_label(method), **look(method)} for method in methods},

@@ -268,7 +268,7 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
         f"trainer.default_local_dir={quoted(folder / 'checkpoints')}",
     ]
     return overrides + (
-        _cpu(tokens, rows or batch * config.group_size) if config.device == "cpu" else _cuda(config, tokens)
+        cpu_overrides(tokens, rows or batch * config.group_size) if config.device == "cpu" else _cuda(config, tokens)
     )
 
 
@@ -320,7 +320,7 @@ def _cuda(config: LLMConfig, tokens: int) -> list[str]:
     return overrides
 
 
-def _cpu(tokens: int, rows: int) -> list[str]:
+def cpu_overrides(tokens: int, rows: int) -> list[str]:
     """float32 throughout, no compilation, no GPU memory tricks, and logical resources for Ray."""
     single = ("actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.ref.fsdp_config")
     return [

@@ -50,9 +50,7 @@ class CoKLTrainer(PPOTrainerSync):
         super().__init__(config)
         self.settings = RegularizationSettings.read(config)
         self.method = self.settings.method
-        buffer = Buffer.load(
-            Path(self.settings.buffer), model_fingerprint(Path(config.actor_rollout_ref.model.path).expanduser())
-        )
+        buffer = Buffer.load(Path(self.settings.buffer), model_fingerprint(config.actor_rollout_ref.model.path))
         self.buffer = buffer.filtered() if self.method.filtered else buffer
         self.order = DrawOrder(len(self.buffer), self.settings.seed)
         check_settings(config, self.buffer.group_size)
@@ -137,22 +135,25 @@ class CoKLTrainer(PPOTrainerSync):
         data = tq.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["old_log_probs", "rm_scores", "loss_mask"]
         )
+        tokens = {key: tag["response_len"] for key, tag in zip(batch.keys, batch.tags, strict=True)}
         rewards = _row_sums(batch.keys, data["rm_scores"])
+        verdicts = {key: float(rewards[key] > self.settings.correct_above) for key in self.minibatch.added(batch.keys)}
         self.weighing = GroupWeights(
             self.method,
             self.settings.beta,
             self.settings.surrogate(),
+            self.settings.length,
             self.minibatch,
-            rewards,
+            tokens,
+            verdicts,
             _row_sums(batch.keys, data["old_log_probs"]),
             self.reference_log_probs,
         )
         weights: dict[str, float] = {}
         for part in self._mini_batches(batch):
             weights |= self.weighing.weights(part.keys)
-        lengths = {key: tag["response_len"] for key, tag in zip(batch.keys, batch.tags, strict=True)}
-        added = {key: (rewards[key], lengths[key]) for key in self.minibatch.added(batch.keys)}
-        metrics.update(self.minibatch.metrics(added) | {"cokl/kl_rows": float(len(weights))})
+        logged = self.minibatch.metrics({key: (verdicts[key], tokens[key]) for key in verdicts})
+        metrics.update(logged | {"cokl/kl_rows": float(len(weights))})
         flags = [self.minibatch.place(key) is not None for key in batch.keys]
         masks = [mask * (not flag) for mask, flag in zip(data["loss_mask"].unbind(), flags, strict=True)]
         columns = {

@@ -13,6 +13,7 @@ from cokl.groups import SurrogateConfig
 from cokl.methods import Method
 from cokl.support.errors import InputError
 from cokl.support.options import require, require_types
+from llm_bridge.trainer.weights import LENGTHS
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class RegularizationSettings:
     method: what to add to the RL loss; its options are `method`, a name that `cokl.methods.get` knows, and `options`,
     a list of the regularizer's "NAME.FIELD=VALUE". beta: its coefficient. buffer: the buffer's file. kl_prompts:
     prompts of a regularization minibatch. seed: of the order in which the buffer is gone through. epsilon_is: clipping
-    range of the sequence-level importance ratio (Eq. 15).
+    range of the sequence-level importance ratio (Eq. 15). correct_above: a reward above it counts as correct. length:
+    what of a response is weighted, one of `weights.LENGTHS`; ratios and costs are of whole sequences in any case.
     """
 
     method: Method
@@ -31,6 +33,8 @@ class RegularizationSettings:
     kl_prompts: int = 8
     seed: int = 0
     epsilon_is: float = SurrogateConfig.epsilon_is
+    correct_above: float = 0.5
+    length: str = "token-sum"
 
     @classmethod
     def read(cls, verl_config: DictConfig) -> RegularizationSettings:
@@ -43,7 +47,7 @@ class RegularizationSettings:
             require(name in known, f"cokl.{name}", f"one of {', '.join(known)}", "an unknown name")
         require("method" in node, "cokl.method", "a method's name", "nothing")
         node["method"] = methods.get(str(node["method"]), node.pop("options", ()))
-        for name in ("beta", "epsilon_is"):
+        for name in ("beta", "epsilon_is", "correct_above"):
             if isinstance(node.get(name), int):
                 node[name] = float(node[name])
         settings = cls(**node)
@@ -53,6 +57,7 @@ class RegularizationSettings:
         require(settings.beta >= 0, "cokl.beta", "a number >= 0", settings.beta)
         require(settings.kl_prompts > 0, "cokl.kl_prompts", "a number > 0", settings.kl_prompts)
         require(settings.seed >= 0, "cokl.seed", "a number >= 0", settings.seed)
+        require(settings.length in LENGTHS, "cokl.length", " or ".join(LENGTHS), settings.length)
         settings.surrogate()
         return settings
 

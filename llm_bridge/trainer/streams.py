@@ -95,7 +95,7 @@ def _rows(prompt: int, group: CachedGroup, streams: Sequence[Stream]) -> Iterato
         "raw_prompt": group.prompt,
         "data_source": group.data_source,
         "reward_model": {"ground_truth": group.ground_truth, "style": "rule"},
-        "extra_info": {"index": prompt},
+        "extra_info": {**group.extra_info, "index": prompt},
         "index": prompt,
         "tools_kwargs": {},
         "interaction_kwargs": {},

@@ -19,6 +19,9 @@ from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
 from cokl.methods import Method
 from llm_bridge.trainer.streams import Minibatch, uid_of
 
+LENGTHS = ("token-sum", "token-mean", "group-mean")
+"""Eq. 13's sum of a response's token log-probabilities, their mean, or the sum over the group's mean length."""
+
 
 @dataclass(frozen=True, eq=False)
 class RegularizationRows:
@@ -57,14 +60,17 @@ def row_weights(method: Method, beta: float, surrogate: SurrogateConfig, rows: R
 class GroupWeights:
     """The weights of a step's rows, by VeRL's keys, as often as the policy moves.
 
-    rewards, behavior_log_probs: of every added row, the sequence log-likelihoods being those at which the fresh ones
-    were sampled. reference_log_probs: of the fresh rows; empty where no method asks.
+    length: what a weight's log-likelihood is, `LENGTHS`. rewards, behavior_log_probs, tokens: of every added row, the
+    sequence log-likelihoods being those at which the fresh ones were sampled. reference_log_probs: of the fresh rows;
+    empty where no method asks.
     """
 
     method: Method
     beta: float
     surrogate: SurrogateConfig
+    length: str
     minibatch: Minibatch
+    tokens: Mapping[str, float]
     rewards: Mapping[str, float]
     behavior_log_probs: Mapping[str, float]
     reference_log_probs: Mapping[str, float]
@@ -91,8 +97,19 @@ class GroupWeights:
             behavior_log_probs=None if log_probs is None else column(self.behavior_log_probs),
             reference_log_probs=column(compared) if self.reference_log_probs else None,
         )
-        weights = row_weights(self.method, self.beta, self.surrogate, rows)
+        weights = row_weights(self.method, self.beta, self.surrogate, rows) / self._divisors(rows, column(self.tokens))
         return dict(zip(whole, weights.tolist(), strict=True))
+
+    def _divisors(self, rows: RegularizationRows, tokens: Tensor) -> Tensor:
+        """(R,): what a row's log-likelihood is divided by, in tokens."""
+        if self.length == "token-sum":
+            return torch.ones_like(tokens)
+        if self.length == "group-mean":
+            tokens = tokens.clone()
+            for stream in set(rows.streams):
+                for place in _places(rows, stream):
+                    tokens[place] = tokens[place].mean()
+        return tokens
 
 
 def _places(rows: RegularizationRows, stream: str) -> Tensor:

@@ -50,7 +50,7 @@ def test_few_seeds_are_lines_and_many_are_a_band():
         table = sweep_table(GOOD, seeds=seeds)
         left, _ = dynamics.draw(table).axes
         color = style.method_style("cokl").color
-        single = [line for line in left.lines if line.get_color() == color and line.get_label().startswith("_")]
+        single = [line for line in left.lines if line.get_color() == color and str(line.get_label()).startswith("_")]
         assert len(single) == thin
         assert bool(left.collections) == (thin == 0)
     runs = table[(table["method"] == "cokl") & (table["beta"] == 0.1)]
@@ -62,7 +62,7 @@ def test_the_correctness_axis_ends_where_the_data_end():
     table = sweep_table(GOOD)
     for axes in tradeoff.draw(table).axes:
         low, high = axes.get_xlim()
-        assert 0.98 < high < 0.981
+        assert 0.98 < high < 0.982
         assert all(low <= tick <= high for tick in axes.get_xticks())
 
 

@@ -20,6 +20,7 @@ def _group(index: int = 0, rewards: tuple[int, ...] = (1, 0, 1)) -> CachedGroup:
         response_ids=[np.arange(length) + index for length in lengths],
         log_probs=[np.full(length, -0.25 * length, np.float32) for length in lengths],
         rewards=np.array(rewards),
+        extra_info={"multiple": True, "tolerances": [0.5, index]},
     )
 
 
@@ -30,7 +31,8 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert len(loaded) == 2
     assert loaded.group_size == 3
     for old, new in zip(buffer.groups, loaded.groups, strict=True):
-        assert (old.prompt, old.data_source, old.ground_truth) == (new.prompt, new.data_source, new.ground_truth)
+        for name in ("prompt", "data_source", "ground_truth", "extra_info"):
+            assert getattr(old, name) == getattr(new, name)
         np.testing.assert_array_equal(old.prompt_ids, new.prompt_ids)
         np.testing.assert_array_equal(old.rewards, new.rewards)
         for field in ("response_ids", "log_probs"):

@@ -48,10 +48,10 @@ def test_a_lead_at_equal_adaptation_is_found():
 
 def test_the_primary_comparison_has_a_verdict_from_four_seeds_on():
     assert "5.0 ± 0.0 points" in report.primary(table())
-    assert "(CoKL keeps more)" in report.primary(table())
-    assert "no verdict, for there are 3 seeds" in report.primary(table(seeds=3))
+    assert "In this miniature: CoKL keeps more." in report.primary(table())
+    assert "No verdicts: 3 reported seeds" in report.primary(table(seeds=3))
     reversed_roles = table().replace({"method": {"cokl": "correct_forward_kl", "correct_forward_kl": "cokl"}})
-    assert "(CoKL keeps less)" in report.primary(reversed_roles)
+    assert "In this miniature: CoKL keeps less." in report.primary(reversed_roles)
     without = table()
     assert "not to be had" in report.primary(without[without["method"] != "correct_forward_kl"])
 

@@ -44,7 +44,8 @@ def test_a_terminal_gets_a_bar(monkeypatch):
 
 @pytest.mark.parametrize("stream", [io.StringIO, _Terminal])
 def test_nothing_is_said_when_it_is_not_wanted(stream, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", stream())
+    written = stream()
+    monkeypatch.setattr(sys, "stderr", written)
     with progress.progress(3, "runs", "run", shown=False) as bar:
         bar.update(3)
-    assert sys.stderr.getvalue() == ""
+    assert written.getvalue() == ""

@@ -107,8 +107,9 @@ def test_weights_average_over_the_whole_groups_only():
     keys = [f"{uid}_{member}_0" for uid in uids for member in range(2)]
     minibatch = Minibatch(uids, 4)
     log_probs = {key: -1.0 - place for place, key in enumerate(keys)}
+    tokens, rewards = {key: 1.0 + place for place, key in enumerate(keys)}, dict.fromkeys(keys, 1.0)
     weighing = GroupWeights(
-        methods.get("cokl"), 2.0, SurrogateConfig(), minibatch, dict.fromkeys(keys, 1.0), log_probs, {}
+        methods.get("cokl"), 2.0, SurrogateConfig(), "token-sum", minibatch, tokens, rewards, log_probs, {}
     )
     everything = weighing.weights(keys)
     # beta 2, two groups, two correct responses each: 2 / 2 / 2 of either sign.
@@ -118,12 +119,38 @@ def test_weights_average_over_the_whole_groups_only():
     assert weighing.weights(keys[:1]) == {}
 
 
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        ("token-sum", {"c_0_0": -0.5, "d_0_0": -0.5, "f_0_0": 0.5, "f_1_0": 0.5}),
+        ("token-mean", {"c_0_0": -0.5 / 2, "d_0_0": -0.5 / 6, "f_0_0": 0.5 / 1, "f_1_0": 0.5 / 9}),
+        ("group-mean", {"c_0_0": -0.5 / 4, "d_0_0": -0.5 / 4, "f_0_0": 0.5 / 5, "f_1_0": 0.5 / 5}),
+    ],
+)
+def test_lengths_divide_the_weights_of_their_own_row_or_group(length, expected):
+    uids = {"c": Place("reference", 0), "d": Place("reference", 0), "f": Place("rollout", 0)}
+    tokens = {"c_0_0": 2.0, "d_0_0": 6.0, "f_0_0": 1.0, "f_1_0": 9.0}
+    ones, log_probs = dict.fromkeys(tokens, 1.0), dict.fromkeys(tokens, -3.0)
+    weighing = GroupWeights(
+        methods.get("cokl"), 1.0, SurrogateConfig(), length, Minibatch(uids, 4), tokens, ones, log_probs, {}
+    )
+    assert weighing.weights(list(tokens)) == pytest.approx(expected, rel=1e-12)
+
+
 def test_weights_after_a_step_have_the_clipped_ratio():
     minibatch = Minibatch({"a": Place("rollout", 0)}, 2)
     sampled = {"a_0_0": -1.0, "a_1_0": -1.0}
     rewards = dict.fromkeys(sampled, 1.0)
     weighing = GroupWeights(
-        methods.get("cokl_without_term1"), 1.0, SurrogateConfig(0.2), minibatch, rewards, sampled, {}
+        methods.get("cokl_without_term1"),
+        1.0,
+        SurrogateConfig(0.2),
+        "token-sum",
+        minibatch,
+        rewards,
+        rewards,
+        sampled,
+        {},
     )
     moved = weighing.weights(list(sampled), {"a_0_0": -0.9, "a_1_0": -3.0})
     ratios = [np.exp(0.1), 0.8]

@@ -1,0 +1,47 @@
+"""What every command that prints results takes, `--quiet` and `--json`, and how they are obeyed."""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """A command whose results can be read by a person or by a program."""
+
+    quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print nothing but errors; the exit code says how it went."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print the results as JSON to standard output, and all else to standard error."""
+
+    def found(self) -> Any:
+        """What was found and where it is, as plain JSON values; asked for after a run that did not raise."""
+        raise NotImplementedError
+
+
+@contextlib.contextmanager
+def asked_for(command: object) -> Iterator[None]:
+    """Run a command inside: what it prints goes where its options say, and its results follow."""
+    quiet, as_json = getattr(command, "quiet", False), getattr(command, "json", False)
+    with contextlib.ExitStack() as stack:
+        if quiet:
+            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+            stack.enter_context(contextlib.redirect_stderr(nowhere))
+        elif as_json:
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
+    if as_json and isinstance(command, Output):
+        print(json.dumps(command.found(), indent=1, default=str))
+
+
+def records(frame: Any) -> list[dict[str, Any]]:
+    """The rows of a table as JSON values; what is missing or not finite is null."""
+    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
+    return rows

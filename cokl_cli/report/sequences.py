@@ -1,0 +1,37 @@
+"""The sequence lab: answers of many tokens, retention against adaptation, and CoKL's leads at equal adaptation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bandit.sequences.report import CAPTIONS, named, tables
+from bandit.shift.score import label
+from cokl.support.files import read_result
+from cokl_cli.report.section import Section, legend, plot, text
+from cokl_cli.report.section import table as html_table
+from cokl_cli.report.shift import frontier
+
+_SHOWN = ("normalized", "leads", "equal_adaptation", "razor", "raw")
+
+
+def section(folder: Path) -> Section:
+    """Figures and tables of one finished lab, for each of its modes."""
+    made = tables(read_result(folder / "sequences.parquet"))
+    name, search = folder.name, made["beta_search"].assign(best=False)
+    methods = [str(method) for method in made["dynamics"]["method"].unique() if method != "base"]
+    plots, places = {}, []
+    for mode, rows in search.groupby("mode", sort=False):
+        key = f"{name}-{mode}-frontier"
+        plots[key] = frontier(rows)
+        said = (
+            f"Retention against adaptation ({mode}): a point is a coefficient, bars are 95% t-intervals; crosses mark "
+        )
+        places.append(plot(key, f"{said}Base (0, 100) and GRPO w/o KL (100, 0)."))
+    blocks = "".join(
+        f"<details{' open' if key == _SHOWN[0] else ''}><summary>{text(key)}</summary>"
+        f"{html_table(named(made[key]), CAPTIONS[key])}</details>"
+        for key in _SHOWN
+        if len(made[key])
+    )
+    body = f"<p>Intervals are over the reported seeds.</p>{legend(methods, label)}{''.join(places)}{blocks}"
+    return Section("sequences", "Answers of many tokens", body, name, plots)

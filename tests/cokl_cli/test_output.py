@@ -1,0 +1,95 @@
+"""`--quiet` and `--json`, `cokl` alone, `cokl doctor` and completion, as a person and as a program meet them."""
+
+import json
+import subprocess
+
+import pytest
+
+from cokl_cli import doctor
+from cokl_cli.output import Output
+from tests.bandit.conftest import tiny_flags
+from tests.cokl_cli.test_app import cokl
+
+__all__ = ["tiny_flags"]
+
+
+def test_cokl_alone_says_in_ten_lines_what_there_is():
+    result = cokl()
+    assert result.returncode == 0
+    lines = result.stdout.splitlines()
+    assert len(lines) == 10
+    assert max(map(len, lines)) <= 80
+    for command in ("reproduce", "bandit sweep", "figures", "theory check", "llm run", "doctor"):
+        assert f"cokl {command}" in result.stdout
+
+
+def test_json_is_all_of_standard_output(tiny_flags, tmp_path):
+    flags = [*tiny_flags, "--methods", "none,cokl", "--betas", "0.1", "--seeds", "1", "--out", str(tmp_path)]
+    swept = cokl("bandit", "sweep", *flags, "--json")
+    assert swept.returncode == 0, swept.stderr
+    found = json.loads(swept.stdout)
+    assert [row["method"] for row in found["final"]] == ["none", "cokl"]
+    assert 0 < found["final"][0]["p_correct"] < 1
+    assert "sweep.parquet" in swept.stderr
+    judged = cokl("bandit", "report", "--results", str(tmp_path), "--json")
+    assert {"statement", "measured", "verdict"} <= json.loads(judged.stdout)["claims"][0].keys()
+
+
+def test_quiet_prints_nothing_but_errors(tiny_flags, tmp_path):
+    flags = [*tiny_flags, "--methods", "none", "--seeds", "1", "--out", str(tmp_path), "--quiet"]
+    result = cokl("bandit", "sweep", *flags)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert (tmp_path / "sweep.parquet").is_file()
+    refused = cokl("bandit", "report", "--results", str(tmp_path / "nowhere"), "--quiet")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("cokl: error: ")
+
+
+@pytest.mark.parametrize(
+    "command", [["theory", "optimum", "cokl", "--q", "0.1", "--beta", "1"], ["llm", "check-paper"]]
+)
+def test_other_commands_speak_json_too(command):
+    result = cokl(*command, "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)
+
+
+def test_every_command_that_prints_results_has_both_options():
+    from cokl_cli import bandit, figures, llm, llm_report, report_command, reproduce, theory
+
+    commands = [
+        value
+        for module in (bandit, doctor, figures, llm, llm_report, report_command, reproduce, theory)
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "run")
+    ]
+    assert len(commands) > 15
+    assert [command.__name__ for command in commands if not issubclass(command, Output)] == []
+    assert [command.__name__ for command in commands if command.found is Output.found] == []
+
+
+def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch, capsys):
+    real = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("cvxpy", "torch") else real(name))
+    assert doctor.Doctor().run() == 1  # nothing works without PyTorch
+    lines = capsys.readouterr().out.splitlines()
+    (core,) = [i for i, line in enumerate(lines) if line.split()[:2] == ["missing", "core"]]
+    assert lines[core + 2].split() == ["for", "torch"]
+    (theory,) = [i for i, line in enumerate(lines) if line.split()[:2] == ["missing", "theory"]]
+    assert 'pip install "cokl[theory]"' in lines[theory + 1]
+    assert lines[theory + 2].split() == ["for", "cvxpy"]
+
+
+def test_doctor_knows_every_extra():
+    from importlib.metadata import metadata
+
+    assert set(metadata("cokl").get_all("Provides-Extra")) == set(doctor.PARTS) - {""}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_is_a_script_of_the_shell(shell):
+    result = cokl("--tyro-print-completion", shell)
+    assert result.returncode == 0
+    assert "correct-mass" in result.stdout
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=result.stdout, text=True, check=True)

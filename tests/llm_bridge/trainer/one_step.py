@@ -1,0 +1,238 @@
+"""The trainer's own hooks on real rows, in this process: two optimizer steps of the joint loss, and their gradients.
+
+VeRL's trainer class, its advantages, its actor worker (FSDP2 on gloo) and our agent loop are the real ones. Of VeRL's
+surroundings there are stand-ins: a dictionary is the queue, which gives workers the fields that the trainer names and
+no others, random tokens are the rollouts, and instead of an optimizer step the gradient is kept and the parameters
+are moved by a known displacement.
+"""
+
+# ruff: noqa: I001
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+os.environ["VERL_ENGINE_DEVICE"] = "cuda"  # as which VeRL registers FSDP
+
+import llm_bridge.cpu  # noqa: F401  before anything of VeRL asks for a device
+
+import numpy as np
+import torch
+import transfer_queue as tq
+from hydra import compose, initialize_config_module
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.dataset.rl_dataset import collate_fn
+
+from benchmarks.actor import free_port, training_worker
+from llm_bridge.buffer import Buffer, CachedGroup, model_fingerprint
+from llm_bridge.trainer.agent_loop import CachedResponseLoop
+from llm_bridge.trainer.joint import CoKLTrainer
+from llm_bridge.trainer.loss import joint_loss
+from tests.llm_bridge.trainer.identity import make_model
+from tests.oracles.joint_step import Row
+
+VOCABULARY, LONGEST = 32, 3
+RL_PROMPTS, KL_PROMPTS, CACHED, FRESH, EPOCHS = 4, 3, 4, 4, 2
+BETA, EPSILON_IS, CLIP = 0.7, 0.2, 0.2
+DISPLACEMENT = 0.02
+
+
+class Queue(dict):
+    """VeRL's queue: rows by key."""
+
+    def put(self, keys, partition_id=None, fields=None, tags=None) -> KVBatchMeta:
+        columns = {name: list(fields[name].unbind()) for name in fields.keys()}  # noqa: SIM118  not a dictionary
+        for place, key in enumerate(keys):
+            self.setdefault(key, {}).update({name: column[place] for name, column in columns.items()})
+        return KVBatchMeta(list(keys), [{}] * len(keys), partition_id, sorted(self[keys[0]]))
+
+    def get(self, keys, partition_id=None, select_fields=None) -> TensorDict:
+        names = [name for name in select_fields if name in self[keys[0]]]
+        columns = {
+            name: np.array([self[key][name] for key in keys], dtype=object)
+            if isinstance(self[keys[0]][name], str)
+            else torch.nested.as_nested_tensor([self[key][name] for key in keys], layout=torch.jagged)
+            for name in names
+        }
+        return tu.get_tensordict(columns)
+
+
+class Workers:
+    """The worker group of one rank: the actor, whose gradients are kept."""
+
+    _dispatch_info = {"actor": [0]}  # noqa: RUF012  as VeRL has it
+
+    def __init__(self, folder: Path, queue: Queue) -> None:
+        port = free_port()
+        torch.distributed.init_process_group("cpu:gloo", f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
+        self.worker, self.queue = training_worker(folder, 0, 1, port), queue
+        self.worker.engine.optimizer_step = self._look
+        self.gradients: list[torch.Tensor] = []
+        self.start = [parameter.detach().clone() for parameter in self.worker.engine.module.parameters()]
+
+    def reset(self) -> None:
+        self.gradients = []
+        for parameter, start in zip(self.worker.engine.module.parameters(), self.start, strict=True):
+            parameter.data.copy_(start)
+
+    def _look(self) -> float:
+        parameters = list(self.worker.engine.module.parameters())
+        self.gradients.append(torch.cat([parameter.grad.full_tensor().flatten().clone() for parameter in parameters]))
+        for parameter in parameters:
+            parameter.data.mul_(1 + DISPLACEMENT)
+        return 0.0
+
+    def _rows(self, batch: KVBatchMeta) -> TensorDict:
+        rows = self.queue.get(batch.keys, select_fields=batch.fields or list(self.queue[batch.keys[0]]))
+        tu.assign_non_tensor(rows, **batch.extra_info, micro_batch_size_per_gpu=2)
+        return rows
+
+    def compute_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
+        output = self.worker.infer_batch(self._rows(batch))
+        self.queue.put(batch.keys, fields=output.select("log_probs", "entropy", strict=False))
+        return batch
+
+    def update_actor(self, batch: KVBatchMeta) -> TensorDict:
+        output = self.worker.train_mini_batch(self._rows(batch))
+        output["metrics"]["mfu"] = [0.0]
+        return output
+
+
+def make_buffer(folder: Path) -> Buffer:
+    """KL_PROMPTS prompts with CACHED responses each, of different lengths, two of them correct."""
+    random = np.random.default_rng(3)
+    groups = []
+    for prompt in range(KL_PROMPTS):
+        responses = [random.integers(VOCABULARY, size=length) for length in random.integers(1, LONGEST + 1, CACHED)]
+        groups.append(
+            CachedGroup(
+                prompt=[{"role": "user", "content": str(prompt)}],
+                data_source="math_train",
+                ground_truth=str(prompt),
+                prompt_ids=np.array([prompt + 10, prompt + 11]),
+                response_ids=responses,
+                log_probs=[np.full(len(ids), -1.0, dtype=np.float32) for ids in responses],
+                rewards=np.array([1, 0, 1, 0]),
+            )
+        )
+    buffer = Buffer(tuple(groups), model_fingerprint(folder))
+    buffer.save(folder / "buffer.parquet")
+    return buffer
+
+
+def configuration(folder: Path, *overrides: str) -> Any:
+    options = [
+        f"actor_rollout_ref.model.path={folder}", f"+cokl.buffer={folder}/buffer.parquet", "+cokl.method=cokl",
+        f"+cokl.beta={BETA}", f"+cokl.kl_prompts={KL_PROMPTS}", "algorithm.adv_estimator=grpo", "trainer.device=cpu",
+        f"data.train_batch_size={RL_PROMPTS}", f"actor_rollout_ref.rollout.n={FRESH}", "trainer.n_gpus_per_node=1",
+        f"actor_rollout_ref.actor.ppo_mini_batch_size={RL_PROMPTS}", "trainer.v1.trainer_mode=cokl",
+        "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean", "actor_rollout_ref.actor.strategy=fsdp2",
+        f"actor_rollout_ref.actor.ppo_epochs={EPOCHS}", "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", "actor_rollout_ref.rollout.calculate_log_probs=False",
+        *overrides,
+    ]  # fmt: skip
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("ppo_trainer", options)
+
+
+class Step:
+    """A trainer over `folder`'s model and buffer, and its one step."""
+
+    def __init__(self, folder: Path) -> None:
+        make_model(folder)
+        self.folder, self.buffer, self.queue = folder, make_buffer(folder), Queue()
+        self.workers = Workers(folder, self.queue)
+
+    def run(self, *overrides: str, lose: int = 0) -> tuple[list[torch.Tensor], list[Row], dict[str, float]]:
+        """The gradients of the optimizer steps, the rows that went into them, and the trainer's metrics.
+
+        lose: cached responses whose rollouts fail.
+        """
+        tq.kv_batch_get, tq.kv_batch_put = self.queue.get, self.queue.put
+        self.queue.clear()
+        self.workers.reset()
+        trainer = CoKLTrainer(configuration(self.folder, *overrides))
+        trainer.actor_rollout_wg, trainer.global_steps = self.workers, 1
+        trainer.tokenizer = SimpleNamespace(eos_token_id=0)
+        trainer.train_dataloader, trainer.train_dataloader_it = [self._prompts()], None
+        trainer.distillation_config = None
+        self.workers.worker.set_loss_fn(
+            partial(joint_loss, omega_conf_to_dataclass(trainer.config.actor_rollout_ref.actor))
+        )
+        batch, rows = self._roll_out(trainer._next_train_batch(), lose)
+        metrics: dict[str, float] = {}
+        batch = trainer._balance_batch(batch, metrics)
+        batch = trainer._compute_old_log_prob(batch, metrics)
+        batch = trainer._compute_advantage(batch, metrics)
+        trainer._update_actor(batch, metrics)
+        return self.workers.gradients, rows, metrics
+
+    def _prompts(self) -> dict[str, Any]:
+        rows = [
+            {"raw_prompt": [{"role": "user", "content": f"rl {row}"}], "index": row, "dummy_tensor": torch.zeros(1)}
+            for row in range(RL_PROMPTS)
+        ]
+        return collate_fn(rows)
+
+    def _roll_out(self, prompts: TensorDict, lose: int) -> tuple[KVBatchMeta, list[Row]]:
+        """Answers to every prompt, as VeRL's agent loops put them into the queue."""
+        random, keys, tags, seen = np.random.default_rng(5), [], [], []
+        for place in range(len(prompts)):
+            columns = {name: prompts[name][place] for name in ("uid", "agent_name", "__rollout_n__", "raw_prompt")}
+            cached = list(prompts["cached_response"])[place]
+            question = columns["raw_prompt"][0]["content"]
+            prompt = [int(question) + 10, int(question) + 11] if question.isdecimal() else [int(question[3:])]
+            for session in range(columns["__rollout_n__"]):
+                if columns["agent_name"] == "cached_response":
+                    if lose:
+                        lose -= 1
+                        continue
+                    answer = asyncio.run(
+                        CachedResponseLoop.run(None, {"logprobs": False}, cached_response=cached, global_steps=1)
+                    )
+                    prompt_ids, response, reward = answer.prompt_ids, answer.response_ids, answer.reward_score
+                else:
+                    prompt_ids, response = prompt, random.integers(VOCABULARY, size=random.integers(1, LONGEST + 1))
+                    reward = float(random.random() < 0.6)
+                key = f"{columns['uid']}_{session}_0"
+                keys.append(key)
+                tags.append({"seq_len": len(prompt_ids) + len(response), "response_len": len(response)})
+                stream = "rl" if not question.isdecimal() else "rollout"
+                if columns["agent_name"] != "cached_response":
+                    seen.append(Row(stream, question, tuple(prompt), tuple(map(int, response)), reward))
+                self.queue[key] = _fields(columns["uid"], prompt_ids, response, reward)
+        return KVBatchMeta(keys, tags, "train", None, {"temperature": 1.0}), seen + self._cached_rows()
+
+    def _cached_rows(self) -> list[Row]:
+        """What must have been taken from the buffer: everything, since a minibatch is as large as it is."""
+        return [
+            Row("reference", group.prompt[0]["content"], tuple(group.prompt_ids.tolist()), tuple(ids.tolist()), reward)
+            for group in self.buffer.groups
+            for ids, reward in zip(group.response_ids, map(float, group.rewards), strict=True)
+        ]
+
+
+def _fields(uid: str, prompt: list[int], response: Any, reward: float) -> dict[str, Any]:
+    tokens = torch.tensor([*prompt, *map(int, response)])
+    ones = torch.ones(len(response), dtype=torch.int64)
+    scores = torch.zeros(len(response))
+    scores[-1] = reward
+    return {
+        "uid": str(uid),
+        "prompts": tokens[: len(prompt)],
+        "responses": tokens[len(prompt) :],
+        "input_ids": tokens,
+        "position_ids": torch.arange(len(tokens)),
+        "response_mask": ones,
+        "loss_mask": ones.clone(),
+        "rm_scores": scores,
+    }

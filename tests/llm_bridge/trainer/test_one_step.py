@@ -1,0 +1,141 @@
+"""Two optimizer steps through the trainer's own hooks against an oracle that reads only rows; and planted bugs.
+
+Each bug that is planted here must move the gradient away from the oracle's: a test that cannot fail shows nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+
+pytest.importorskip("verl")
+
+from transformers import AutoModelForCausalLM
+
+from cokl.surrogate_config import SurrogateConfig
+from llm_bridge.trainer import joint, weights
+from llm_bridge.trainer.options import RegularizationSettings, batch_shape
+from tests.llm_bridge.trainer import one_step
+from tests.oracles import joint_step
+
+AGREES, DIFFERS = 1e-5, 1e-3
+"""Relative errors of a gradient: at most without a bug, and at least with one."""
+
+
+@pytest.fixture(scope="module")
+def step(tmp_path_factory):
+    yield one_step.Step(tmp_path_factory.mktemp("one-step"))
+    torch.distributed.destroy_process_group()
+
+
+def errors(step, gradients, rows, lengths="token-sum", token_mean=False) -> list[float]:
+    """Relative error of each optimizer step's gradient."""
+    sampled = AutoModelForCausalLM.from_pretrained(step.folder, dtype=torch.float32)
+    found = []
+    for number, gradient in enumerate(gradients):
+        model = copy.deepcopy(sampled)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_((1 + one_step.DISPLACEMENT) ** number)
+
+        def log_probs(row, model):
+            logits = model(torch.tensor([row.prompt + row.response])).logits[0, len(row.prompt) - 1 : -1]
+            return logits.log_softmax(-1).gather(-1, torch.tensor(row.response)[:, None])[:, 0].double()
+
+        loss = joint_step.loss(
+            rows,
+            lambda row, model=model: log_probs(row, model),
+            lambda row: log_probs(row, sampled).detach(),
+            one_step.BETA,
+            one_step.EPSILON_IS,
+            one_step.CLIP,
+            lengths,
+            token_mean,
+        )
+        expected = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))])
+        found.append(float((gradient - expected).norm() / expected.norm()))
+    return found
+
+
+@pytest.mark.parametrize("lengths", weights.LENGTHS)
+def test_both_steps_have_the_gradient_of_the_equations(step, lengths):
+    gradients, rows, metrics = step.run(f"+cokl.length={lengths}")
+    assert len(gradients) == one_step.EPOCHS
+    assert max(errors(step, gradients, rows, lengths)) < AGREES
+    assert metrics["cokl/kl_rows"] == one_step.KL_PROMPTS * (one_step.CACHED + one_step.FRESH)
+    assert metrics["actor/cokl/loss"] == pytest.approx(metrics["cokl/loss"], rel=1e-4)
+
+
+def wrong_sign(patch):
+    right = weights.row_weights
+    patch.setattr(weights, "row_weights", lambda *arguments: -right(*arguments))
+
+
+def wrong_beta(patch):
+    read = RegularizationSettings.read
+    patch.setattr(
+        joint.RegularizationSettings, "read", lambda config: dataclasses.replace(read(config), beta=2 * one_step.BETA)
+    )
+
+
+def wrong_epsilon_is(patch):
+    patch.setattr(RegularizationSettings, "surrogate", lambda self: SurrogateConfig(0.01))
+
+
+def delta_for_gamma(patch):
+    right = weights.GroupWeights.weights
+    patch.setattr(weights.GroupWeights, "weights", lambda self, keys, log_probs=None: right(self, keys))
+
+
+def forgotten_loss_mask(patch):
+    """The added rows go on counting among VeRL's tokens; a token mean is what divides by them."""
+    right = joint.TensorDict
+    patch.setattr(
+        joint,
+        "TensorDict",
+        lambda columns, **options: right({k: v for k, v in columns.items() if k != "loss_mask"}, **options),
+    )
+
+
+def wrong_rl_batch_size(patch):
+    def all_rows(*arguments):
+        shape = batch_shape(*arguments)
+        return type("Shape", (), {**dataclasses.asdict(shape), "added": shape.added, "mini_batch": shape.mini_batch,
+                                  "rl": shape.rl + shape.added})()  # fmt: skip
+
+    patch.setattr(joint, "batch_shape", all_rows)
+
+
+def fresh_for_cached(patch):
+    right = joint.requests
+
+    def forgetful(*arguments):
+        rows, minibatch = right(*arguments)
+        for row in rows:
+            row["agent_name"] = "single_turn_agent"
+        return rows, minibatch
+
+    patch.setattr(joint, "requests", forgetful)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [wrong_sign, wrong_beta, wrong_epsilon_is, delta_for_gamma, wrong_rl_batch_size, fresh_for_cached],
+    ids=lambda bug: bug.__name__,
+)
+def test_a_planted_bug_is_seen(step, monkeypatch, bug):
+    bug(monkeypatch)
+    gradients, rows, _ = step.run()
+    assert max(errors(step, gradients, rows)) > DIFFERS
+
+
+def test_added_rows_do_not_count_among_verls_tokens(step, monkeypatch):
+    token_mean = "actor_rollout_ref.actor.loss_agg_mode=token-mean"
+    gradients, rows, _ = step.run(token_mean)
+    assert max(errors(step, gradients, rows, token_mean=True)) < AGREES
+    forgotten_loss_mask(monkeypatch)
+    gradients, rows, _ = step.run(token_mean)
+    assert max(errors(step, gradients, rows, token_mean=True)) > DIFFERS

@@ -1,0 +1,74 @@
+"""The gradient of one joint optimizer step, written from the paper's equations over the rows themselves.
+
+Rows are plain tuples; nothing is shared with the trainer: no groups, no weights, no batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Row:
+    """A response: its stream ("rl", "reference" or "rollout"), its prompt's name, tokens, and reward or verdict."""
+
+    stream: str
+    group: str
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+    reward: float
+
+
+def loss(
+    rows: Sequence[Row],
+    now: Callable[[Row], Tensor],
+    sampled: Callable[[Row], Tensor],
+    beta: float,
+    epsilon_is: float,
+    clip: float,
+    lengths: str = "token-sum",
+    token_mean: bool = False,
+) -> Tensor:
+    """GRPO (Eq. 4) on the RL rows plus beta times CoKL's surrogate (Eqs. 11 to 17) on the others.
+
+    now, sampled: token log-probabilities of a row under the current policy and the one that sampled, (T,). token_mean:
+    whether the GRPO loss is a mean over tokens instead of one over responses of means over their tokens.
+    """
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.stream, row.group), []).append(row)
+    total = torch.zeros((), dtype=torch.float64)
+    rl_rows = sum(row.stream == "rl" for row in rows)
+    rl_tokens = sum(len(row.response) for row in rows if row.stream == "rl")
+    prompts = len({row.group for row in rows if row.stream != "rl"})
+    for (stream, _), members in groups.items():
+        if stream == "rl":
+            mean = sum(row.reward for row in members) / len(members)
+            spread = math.sqrt(sum((row.reward - mean) ** 2 for row in members) / (len(members) - 1))
+            for row in members:
+                advantage = (row.reward - mean) / (spread + 1e-6)
+                ratio = (now(row) - sampled(row)).exp()
+                clipped = torch.minimum(torch.maximum(ratio, torch.tensor(1 - clip)), torch.tensor(1 + clip))
+                gained = torch.minimum(ratio * advantage, clipped * advantage)
+                total = total - (gained.sum() / rl_tokens if token_mean else gained.mean() / rl_rows)
+            continue
+        correct = [row for row in members if row.reward == 1]
+        shares = []
+        for row in correct:
+            difference = float((now(row) - sampled(row)).detach().sum())
+            ratio = min(max(math.exp(difference), 1 - epsilon_is), 1 + epsilon_is)
+            shares.append(1.0 if stream == "reference" else ratio)
+        for row, share in zip(correct, shares, strict=True):
+            log_likelihood = now(row).sum()
+            if lengths == "token-mean":
+                log_likelihood = log_likelihood / len(row.response)
+            if lengths == "group-mean":
+                log_likelihood = log_likelihood * len(members) / sum(len(other.response) for other in members)
+            sign = -1 if stream == "reference" else 1
+            total = total + sign * beta * share / sum(shares) * log_likelihood / prompts
+    return total
