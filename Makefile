@@ -6,13 +6,16 @@ LLM_BIN := .venv-llm/bin
 LLM_SETUP := .venv-llm/.complete
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check docs proofs proofs-test browser-test wheel-test test-oldest test-newest llm-tiny llm-test llm-setup llm-gpu lock clean
+.PHONY: reproduce test check docs proofs proofs-test browser-test wheel-test test-oldest test-newest soak llm-tiny llm-test llm-setup llm-gpu lock clean
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
 
 test: check  ## all tests but those that need VeRL
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+soak: $(SETUP)  ## what holds over a night: 20 kills of a sweep, 2,000 sweeps in one process
+	$(BIN)/python -m pytest -m soak -n 0
 
 check: $(SETUP)
 	$(BIN)/ruff check .
