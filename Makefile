@@ -6,7 +6,7 @@ LLM_BIN := .venv-llm/bin
 LLM_SETUP := .venv-llm/.complete
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check docs proofs proofs-test browser-test wheel-test test-oldest test-newest soak llm-tiny llm-test llm-setup llm-gpu lock clean
+.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test wheel-test test-oldest test-newest soak llm-tiny llm-test llm-setup llm-gpu lock clean
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
@@ -26,6 +26,12 @@ check: $(SETUP)
 
 docs: $(SETUP)  ## the site, into build/site; warnings are errors
 	PATH=$(CURDIR)/$(BIN):$$PATH NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+docs-test: $(SETUP) docs  ## every command, code block and notebook of the docs, run
+	$(BIN)/python -m pytest tests/docs tests/notebooks -m docs -n 2
+
+browser-test: $(SETUP)  ## the report's page in a real Chromium, from /usr/bin/chromium
+	$(BIN)/python -m pytest tests/cokl_cli/report -m browser
 
 wheel-test: $(SETUP)  ## the wheel in an empty environment, used from an empty folder
 	PYTHON=$(PYTHON) bash tests/package/wheel.sh
