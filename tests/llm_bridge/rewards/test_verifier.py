@@ -272,7 +272,7 @@ def test_no_process_outlives_a_killed_parent(seconds):
 import threading, time
 from llm_bridge.rewards.verifier import Verifier
 verifier = Verifier()
-threading.Thread(target=verifier.verify, args=("1", "\\boxed{1}"), daemon=True).start()
+threading.Thread(target=verifier.verify, args=("1", r"\\boxed{1}"), daemon=True).start()
 while verifier._process is None:
     time.sleep(0.001)
 print(verifier._process.pid, flush=True)
