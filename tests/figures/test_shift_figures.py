@@ -98,7 +98,7 @@ def test_a_phase_diagram_names_winners_only_and_prints_leads():
 
 def test_few_seeds_are_drawn_one_by_one():
     table = shift_table()
-    assert table.loc[table["role"] == "report", "seed"].nunique() < style.SEED_LINES
+    table = table[(table["role"] == "selection") | (table["seed"] < style.SEED_LINES - 1)]
     drawn = shift.draw_all(table)
     rows = results.each_seed(table)["dynamics"].query("method == 'cokl'")
     axes = panels_of(drawn["shift_dynamics_exact"])["CoKL"]
