@@ -104,8 +104,8 @@ class LLMConfig:
     """Clipping range of the sequence-level importance ratio (Eq. 15)."""
     length: Literal["token-sum", "token-mean", "group-mean"] = assumption(
         "token-sum",
-        "Eq. 13 is a sum: over 7,000 tokens, beside a GRPO loss that is a mean over tokens and under a gradient clip "
-        "of 1, the chat signal may vanish; a mean makes the regularizer weaker by about the length of a response",
+        "Eq. 13 is a sum: over 7,000 tokens, beside a GRPO loss that is a token mean and under a gradient clip of "
+        "1, the chat signal may vanish; a mean makes the regularizer weaker by about the length of a response",
     )
     """What of a response the regularizer weights: its log-likelihood, per token, or over its group's mean length."""
     dual_clip: float = assumption(3.0, "without effect while every optimizer step is on-policy")
