@@ -60,7 +60,7 @@ def bring_buffer(
         messages = [{str(key): str(text) for key, text in message.items()} for message in row["prompt"]]
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **options)
         prompt_ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"])
-        responses_ids = [_tokens(response, tokenizer) for response in rows.to_dict("records")]
+        responses_ids = [_tokens(response, tokenizer) for response in rows.to_dict("records")]  # type: ignore[arg-type]
         groups.append(
             CachedGroup(
                 prompt=messages,
@@ -82,7 +82,7 @@ def load_judge(name: str) -> Judge:
 
     path, _, function = name.rpartition(":")
     try:
-        return load_extern_object(path, function)  # type: ignore[return-value]
+        return load_extern_object(path, function)
     except (ImportError, AttributeError, OSError, ValueError) as error:
         raise InputError(f"reward function {name!r}: expected FILE.py:NAME or pkg://MODULE:NAME ({error})") from error
 
@@ -127,6 +127,6 @@ def _verdicts(
             ground_truth=prompt["reward_model"]["ground_truth"],
             extra_info=prompt.get("extra_info") or {},
         )
-        given = asyncio.run(given) if inspect.isawaitable(given) else given
+        given = asyncio.run(given) if inspect.iscoroutine(given) else given
         rewards.append(float(given["score"] if isinstance(given, dict) else given))
     return (np.array(rewards) > CORRECT_ABOVE).astype(np.int64)

@@ -10,6 +10,8 @@ Axes: R runs, B inputs in a batch, N inputs in the split, A actions, K correct a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,9 +83,9 @@ _EXP2 = tuple(np.float32(math.log(2) ** n / math.factorial(n)) for n in range(8)
 _ATANH = tuple(np.float32(2 / n) for n in (1, 3, 5, 7, 9))
 
 
-def _compiled(function):
+def _compiled(function: Callable[..., None]) -> Any:
     """Compiled by Numba, whose code is kept for the next process where there is a folder to keep it in."""
-    options = {"fastmath": True, "error_model": "numpy", "nogil": True}
+    options: Any = {"fastmath": True, "error_model": "numpy", "nogil": True}
     try:
         return njit(cache=True, **options)(function)
     except RuntimeError:  # no folder that Numba may write to

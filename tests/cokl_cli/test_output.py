@@ -65,7 +65,7 @@ def test_every_command_that_prints_results_has_both_options():
     ]
     assert len(commands) > 15
     assert [command.__name__ for command in commands if not issubclass(command, Output)] == []
-    assert [command.__name__ for command in commands if command.found is Output.found] == []
+    assert [command.__name__ for command in commands if getattr(command, "found") is Output.found]  # noqa: B009 == []
 
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch, capsys):
@@ -83,7 +83,7 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch, capsys):
 def test_doctor_knows_every_extra():
     from importlib.metadata import metadata
 
-    assert set(metadata("cokl").get_all("Provides-Extra")) == set(doctor.PARTS) - {""}
+    assert set(metadata("cokl").get_all("Provides-Extra") or []) == set(doctor.PARTS) - {""}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

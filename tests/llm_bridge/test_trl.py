@@ -23,6 +23,8 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "trl_cokl.py"
 
 def example():
     specification = importlib.util.spec_from_file_location("trl_cokl", EXAMPLE)
+    assert specification is not None
+    assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module

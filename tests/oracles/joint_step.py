@@ -61,8 +61,8 @@ def loss(
         shares = []
         for row in correct:
             difference = float((now(row) - sampled(row)).detach().sum())
-            ratio = min(max(math.exp(difference), 1 - epsilon_is), 1 + epsilon_is)
-            shares.append(1.0 if stream == "reference" else ratio)
+            clipped_ratio = min(max(math.exp(difference), 1 - epsilon_is), 1 + epsilon_is)
+            shares.append(1.0 if stream == "reference" else clipped_ratio)
         for row, share in zip(correct, shares, strict=True):
             log_likelihood = now(row).sum()
             if lengths == "token-mean":

@@ -109,7 +109,7 @@ def test_expected_grpo_is_the_average_over_all_groups(steps, group_size):
     policy, _ = example.policies()
     gradients = by_context(example, exact.grpo_gradient(policy, group_size, GRPOConfig()))
     for run, prompt, table, _, machine in each_prompt(example):
-        expected = oracle.autograd(lambda logits, m=machine: oracle.expected_grpo(logits, m, group_size), table)
+        expected = oracle.autograd(lambda logits, m=machine: oracle.expected_grpo(logits, m, group_size), table)  # type: ignore[misc]
         torch.testing.assert_close(gradients[run, prompt], expected, rtol=0, atol=TOLERANCE)
 
 
@@ -165,7 +165,8 @@ def test_a_regularizer_that_knows_no_recursion_is_taken_over_all_responses():
         for run, prompt, table, reference_table, _ in each_prompt(example):
             target = torch.stack(oracle.probabilities(reference_table, 3, torch))
             expected = oracle.autograd(
-                lambda logits, q=target: (torch.stack(oracle.probabilities(logits, 3, torch)) - q).square().sum(), table
+                lambda logits, q=target: (torch.stack(oracle.probabilities(logits, 3, torch)) - q).square().sum(),  # type: ignore[misc]
+                table,
             )
             torch.testing.assert_close(gradients[run, prompt], expected, rtol=0, atol=TOLERANCE)
     finally:

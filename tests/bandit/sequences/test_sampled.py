@@ -91,7 +91,8 @@ def test_a_methods_gradient_is_that_of_its_surrogate_on_the_same_responses(name)
             for drawn, place in ((cached, 0), (rollout, run))
         ]
         expected = BETAS[run] * oracle.autograd(
-            lambda logits, t=tables, s=streams: surrogate(name, logits, t[1], *s), tables[0]
+            lambda logits, t=tables, s=streams: surrogate(name, logits, t[1], *s),  # type: ignore[misc]
+            tables[0],
         )
         seen += bool(expected.any())
         torch.testing.assert_close(example.table(found[:, :, run, prompt]), expected)

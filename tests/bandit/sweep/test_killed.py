@@ -67,7 +67,8 @@ def uninterrupted(tmp_path_factory) -> tuple[dict[str, bytes], float]:
 def kill_and_go_on(uninterrupted, folder: Path, kills: int, seed: int) -> None:
     """Start, kill with SIGKILL at a random moment, and so on `kills` times; then let it end."""
     expected, seconds = uninterrupted
-    draw, kept = random.Random(seed), {}
+    draw = random.Random(seed)
+    kept: dict[Path, int] = {}
     for number in range(kills):
         process = begin(folder, 1 + number % 2)
         time.sleep(draw.uniform(0.3, 1.0) * seconds)
@@ -132,7 +133,10 @@ def test_two_thousand_sweeps_in_one_process_leave_nothing_behind():
 
     def state() -> tuple[int, int, int]:
         """Threads, open files, temporary files."""
-        return tuple(len(os.listdir(of)) for of in ("/proc/self/task", "/proc/self/fd", tempfile.gettempdir()))
+        threads, files, temporary = (
+            len(os.listdir(of)) for of in ("/proc/self/task", "/proc/self/fd", tempfile.gettempdir())
+        )
+        return threads, files, temporary
 
     def resident() -> int:
         """MiB of memory."""

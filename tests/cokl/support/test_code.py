@@ -1,6 +1,7 @@
 """The digest of a result's code: everything that it depends on, and nothing that only reports it."""
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,9 @@ def test_changed_source_changes_its_digest_alone(monkeypatch, tmp_path):
     before = code_of("bandit.sweep.train", [])
     changed = tmp_path / "policy.py"
     honest = code._file_of
-    changed.write_bytes(honest("cokl.policy").read_bytes() + b"\n# changed\n")
+    source = honest("cokl.policy")
+    assert source is not None
+    changed.write_bytes(source.read_bytes() + b"\n# changed\n")
     monkeypatch.setattr(code, "_file_of", lambda name: changed if name == "cokl.policy" else honest(name))
     after = code_of("bandit.sweep.train", [])
     assert {name for name in before if before[name] != after[name]} == {"cokl.policy"}
@@ -47,7 +50,7 @@ def test_a_plug_ins_module_its_helpers_and_its_ancestors_count(monkeypatch, tmp_
         "from cokl.regularizers.forward_kl import ForwardKL\nfrom . import helper\n\nclass Own(ForwardKL):\n    pass\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    from plug_in.own import Own
+    from plug_in.own import Own  # type: ignore[import-not-found]
 
     before = code_of("bandit.shift.train", [Own])
     assert {"plug_in.own", "plug_in.helper", "cokl.regularizers.forward_kl"} <= set(before)
@@ -58,7 +61,7 @@ def test_a_plug_ins_module_its_helpers_and_its_ancestors_count(monkeypatch, tmp_
 
 def test_a_class_typed_into_an_interpreter_counts():
     def typed(body):
-        space = {"__name__": "__main__"}
+        space: dict[str, Any] = {"__name__": "__main__"}
         exec(f"class Own:\n    def value(self):\n        return {body}\n", space)
         return code_of("bandit.sweep.train", [space["Own"]])
 

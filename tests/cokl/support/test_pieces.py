@@ -27,6 +27,7 @@ def test_a_piece_comes_back_as_it_was_and_any_parquet_reader_opens_it(origin, tm
     path = tmp_path / "runs" / "piece.parquet"
     origin.save(TABLE, path, KEY)
     loaded = origin.load(path, KEY)
+    assert loaded is not None
     pd.testing.assert_frame_equal(loaded, TABLE)
     pd.testing.assert_frame_equal(pd.read_parquet(path), TABLE)
     pd.testing.assert_frame_equal(read_piece(path), TABLE)
@@ -119,6 +120,7 @@ def test_other_code_stops_unless_asked_to_keep_going(origin, tmp_path):
         origin.load(path, KEY)
     assert path.exists()
     loaded = Origin(tmp_path, "config", "code", keep_going=True).load(path, KEY)
+    assert loaded is not None
     pd.testing.assert_frame_equal(loaded, TABLE)
 
 

@@ -49,7 +49,8 @@ except InputError as error:
 
 def test_of_simultaneous_starts_with_different_configurations_one_is_accepted(tmp_path):
     for attempt in range(30):
-        folder, start, accepted = tmp_path / str(attempt), threading.Barrier(4), []
+        folder, start = tmp_path / str(attempt), threading.Barrier(4)
+        accepted: list[bool] = []
 
         def begin(steps, folder=folder, start=start, accepted=accepted):
             start.wait()

@@ -205,7 +205,7 @@ class Step:
                         lose, self.lost = lose - 1, question
                         continue
                     answer = asyncio.run(
-                        CachedResponseLoop.run(None, {"logprobs": False}, cached_response=cached, global_steps=1)
+                        CachedResponseLoop.run(None, {"logprobs": False}, cached_response=cached, global_steps=1)  # type: ignore[arg-type]
                     )
                     prompt_ids, response, reward = answer.prompt_ids, answer.response_ids, answer.reward_score
                 else:

@@ -48,7 +48,7 @@ def errors(step, gradients, rows, lengths="token-sum", token_mean=False) -> list
 
         loss = joint_step.loss(
             rows[number] if isinstance(rows[0], list) else rows,
-            lambda row, model=model: log_probs(row, model),
+            lambda row, model=model: log_probs(row, model),  # type: ignore[misc]
             lambda row: log_probs(row, sampled).detach(),
             one_step.BETA,
             one_step.EPSILON_IS,
