@@ -25,6 +25,8 @@ from llm_bridge.experiment.jobs import cpu_overrides, environment, math_job
 from llm_bridge.tiny.model import make_model
 from llm_bridge.tiny.tokenizer import make_tokenizer
 
+pytestmark = pytest.mark.usefixtures("only_cluster")
+
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "verl.md"
 LIMIT = 1500.0
 PROMPTS, CACHED, FRESH = 4, 3, 2

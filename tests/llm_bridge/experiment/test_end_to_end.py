@@ -24,6 +24,8 @@ pytest.importorskip("verl")
 from llm_bridge.buffer import Buffer, DrawOrder, model_fingerprint
 from llm_bridge.report.collect import read_metrics
 
+pytestmark = pytest.mark.usefixtures("only_cluster")
+
 LIMIT = 1500.0
 """Seconds that a command may take on a loaded machine before it counts as hung."""
 CHAT_STEPS = 4
