@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -64,7 +65,8 @@ def task():
 def test_each_context_enters_the_network_as_its_position_and_last_token():
     inputs = torch.tensor([[7.0, 8.0, 9.0, 6.0]])
     found = network_inputs(TINY, inputs)[0]
-    expected: list[tuple[int, int | None]] = [(0, None), *((place, token) for place in (1, 2) for token in range(3))]
+    later = [(position, last) for position in (1, 2) for last in range(3)]
+    expected: list[tuple[int, int | None]] = [(0, None), *later]
     assert len(found) == len(expected)
     for row, (position, last) in zip(found, expected, strict=True):
         codes = [float(place == position) for place in range(3)]
@@ -144,15 +146,17 @@ def test_the_exact_joint_loss_is_the_mean_over_either_tasks_prompts(task):
     expected = []
     logits = rows(TINY, mlp, new.inputs).double()[0].clone()
     for index, row in enumerate(logits):
-        slopes = oracle.autograd(lambda x, i=index: oracle.expected_grpo(x, machine(new, i), 2), table(row))  # type: ignore[misc]
+        slopes = oracle.autograd(partial(oracle.expected_grpo, machine=machine(new, index), size=2), table(row))
         expected.append(slopes / len(logits))
     logits = rows(TINY, mlp, buffer.prompts.inputs).double()[0].clone()
     for index, row in enumerate(logits):
         reference = table(buffer.reference_rows[index].double())
-        slopes = oracle.autograd(
-            lambda x, i=index, r=reference: oracle.value(definitions.cokl, x, r, machine(buffer.prompts, i), torch),  # type: ignore[misc]
-            table(row),
-        )
+        automaton = machine(buffer.prompts, index)
+
+        def divergence(x, reference=reference, automaton=automaton):
+            return oracle.value(definitions.cokl, x, reference, automaton, torch)
+
+        slopes = oracle.autograd(divergence, table(row))
         expected.append(beta * slopes / len(logits))
     contexts = len(found)
     for index, slopes in enumerate(expected):
