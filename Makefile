@@ -6,13 +6,16 @@ LLM_BIN := .venv-llm/bin
 LLM_SETUP := .venv-llm/.complete
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check docs proofs proofs-test browser-test wheel-test test-oldest test-newest llm-tiny llm-test llm-setup lock clean
+.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test wheel-test test-oldest test-newest soak llm-tiny llm-test llm-setup llm-gpu lock clean
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
 
 test: check  ## all tests but those that need VeRL
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+soak: $(SETUP)  ## what holds over a night: 20 kills of a sweep, 2,000 sweeps in one process
+	$(BIN)/python -m pytest -m soak -n 0
 
 check: $(SETUP)
 	$(BIN)/ruff check .
@@ -23,6 +26,12 @@ check: $(SETUP)
 
 docs: $(SETUP)  ## the site, into build/site; warnings are errors
 	PATH=$(CURDIR)/$(BIN):$$PATH NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+docs-test: $(SETUP) docs  ## every command, code block and notebook of the docs, run
+	$(BIN)/python -m pytest tests/docs tests/notebooks -m docs -n 2
+
+browser-test: $(SETUP)  ## the report's page in a real Chromium, from /usr/bin/chromium
+	$(BIN)/python -m pytest tests/cokl_cli/report -m browser
 
 wheel-test: $(SETUP)  ## the wheel in an empty environment, used from an empty folder
 	PYTHON=$(PYTHON) bash tests/package/wheel.sh
@@ -48,6 +57,12 @@ llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM; without either the
 	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge -n 2 --dist loadfile
 
 llm-setup: $(LLM_SETUP)
+
+llm-gpu:  ## VeRL and vLLM for GPUs, into .venv-llm; flash-attn comes second, since building it needs torch
+	$(call environment,.venv-llm)
+	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-llm-cuda.txt
+	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation flash-attn==2.8.3
+	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 
 $(SETUP): requirements.lock pyproject.toml
 	$(call environment,.venv)

@@ -12,6 +12,10 @@ from typing import Annotated, Any, Literal, Self
 from cokl.support.assumptions import assumption
 from cokl.support.options import Coefficients, Names, require, require_types, separated
 
+MOST_SEEDS = 100_000
+LARGEST = 10**9
+"""Beyond these a number is a slip of the keyboard, that would end in an overflow or fill the memory."""
+
 
 @dataclass(frozen=True)
 class EnvironmentConfig:
@@ -55,6 +59,8 @@ class EnvironmentConfig:
         require_types(self, "environment.")
         for name in ("clusters", "input_dim", "train_inputs", "test_inputs"):
             require(getattr(self, name) >= 1, f"environment.{name}", "at least 1", getattr(self, name))
+        for name in ("clusters", "input_dim", "train_inputs", "test_inputs", "actions"):
+            require(getattr(self, name) <= LARGEST, f"environment.{name}", f"at most {LARGEST}", getattr(self, name))
         require(self.actions >= 2, "environment.actions", "at least 2", self.actions)
         in_range = 1 <= self.correct_actions < self.actions
         require(in_range, "environment.correct_actions", f"1 to {self.actions - 1}", self.correct_actions)
@@ -120,6 +126,10 @@ class TrainingConfig:
         require(len(set(self.betas)) == len(self.betas), "betas", "different coefficients", self.betas)
         for name in ("seeds", "steps", "eval_interval", "batch_size", "pretrain_steps", "coverage_draws"):
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        require(self.seeds <= MOST_SEEDS, "seeds", f"at most {MOST_SEEDS}", self.seeds)
+        for name in ("steps", "eval_interval", "batch_size", "pretrain_steps", "coverage_draws"):
+            require(getattr(self, name) <= LARGEST, name, f"at most {LARGEST}", getattr(self, name))
+        require(all(width <= LARGEST for width in self.hidden), "hidden", f"widths of at most {LARGEST}", self.hidden)
         for name in ("learning_rate", "max_gradient_norm", "pretrain_learning_rate", "init_scale", "adam_epsilon"):
             require(getattr(self, name) > 0, name, "a finite number > 0", getattr(self, name))
         require(all(0 <= b < 1 for b in self.adam_betas), "adam_betas", "two numbers in [0, 1)", self.adam_betas)

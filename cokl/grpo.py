@@ -42,8 +42,13 @@ def group_advantages(rewards: Tensor, config: GRPOConfig | None = None) -> Tenso
     """(N, G): rewards (N, G) normalised within their group (Eq. 1), without gradient.
 
     A group of equal rewards, and a group of one response, has zero advantages.
+    Raises ValueError for rewards that are not floating-point or not finite: one NaN would spoil its whole group.
     """
     config = config or GRPOConfig()
+    if not rewards.is_floating_point():
+        raise ValueError(f"rewards: expected a floating-point tensor, got {rewards.dtype}; convert it with .float()")
+    if not bool(rewards.isfinite().all()):
+        raise ValueError("rewards: expected finite numbers, got NaN or an infinity")
     relative = rewards - rewards[..., :1]  # equal rewards become exact zeros, which a rounded mean would not give
     centred = relative - relative.mean(-1, keepdim=True)
     degrees = max(rewards.shape[-1] - int(config.unbiased_std), 1)

@@ -41,15 +41,16 @@ class Command(Protocol):
 def main(argv: list[str] | None = None) -> None:
     """Run one command.
 
-    Ends with exit code 0, 1 (a check failed), 2 (bad input, or what the system refuses), 130 (Ctrl-C), 141 (no reader)
-    or 143 (SIGTERM).
+    Ends with exit code 0, 1 (a check failed), 2 (bad input, or what the system refuses), 130 (Ctrl-C), 141 (no reader),
+    129 or 143 (SIGHUP, SIGTERM).
     """
     arguments = sys.argv[1:] if argv is None else argv
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ± is no reason to stop
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminated)
+        for ending in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(ending, _terminated)
     try:
         if not arguments:
             print(_WHAT_THERE_IS)
@@ -66,7 +67,7 @@ def main(argv: list[str] | None = None) -> None:
     except KeyboardInterrupt as stopped:
         again = shlex.join(["cokl", *arguments])
         print(f"\ncokl: interrupted; finished work is saved, go on from there with: {again}", file=sys.stderr)
-        sys.exit(128 + (signal.SIGTERM if isinstance(stopped, Terminated) else signal.SIGINT))
+        sys.exit(128 + (stopped.args[0] if isinstance(stopped, Terminated) else signal.SIGINT))
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         _silence_stdout()
         sys.exit(128 + signal.SIGPIPE)
@@ -77,11 +78,11 @@ def main(argv: list[str] | None = None) -> None:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: ends a command as Ctrl-C does."""
+    """SIGTERM or SIGHUP, its number: ends a command as Ctrl-C does."""
 
 
-def _terminated(*_: object) -> None:
-    raise Terminated
+def _terminated(number: int, _: object) -> None:
+    raise Terminated(number)
 
 
 def _fail(message: str) -> NoReturn:

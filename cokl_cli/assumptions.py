@@ -6,7 +6,6 @@ from bandit.config import EnvironmentConfig, TrainingConfig
 from bandit.engine import environment, networks, sampled
 from bandit.finite_group import config as finite_group_config
 from bandit.phase import config as phase_config
-from bandit.sequences import recursions
 from bandit.sequences.config import SequenceConfig
 from bandit.shift import score, tasks
 from bandit.shift.config import ShiftConfig

@@ -18,6 +18,7 @@ from llm_bridge.experiment.config import (
     REVERSE_FAMILY,
     SEARCHED_BETAS,
     SEARCHED_KL_PROMPTS,
+    UNSEARCHED,
     LLMConfig,
 )
 
@@ -121,10 +122,11 @@ class Run(ExperimentOptions):
         for method in self.methods:
             if methods.get(method).streams():
                 family = SEARCHED_BETAS["reverse" if method in REVERSE_FAMILY else "forward"]
-                betas = dict.fromkeys([*self.search_betas, *(family if self.paper_search else ())])
+                searched = family if self.paper_search and method not in UNSEARCHED else ()
+                betas = dict.fromkeys([*self.search_betas, *searched])
                 runs += [(method, beta, None) for beta in betas if beta != self.settings.beta(method)]
-        searched = [2 * prompts for prompts in SEARCHED_KL_PROMPTS] if self.paper_search else []
-        batches = dict.fromkeys([*self.search_kl_groups, *searched])
+        prompts = SEARCHED_KL_PROMPTS if self.paper_search else ()
+        batches = dict.fromkeys([*self.search_kl_groups, *(2 * number for number in prompts)])
         return runs + [("cokl", None, number) for number in batches if number != self.settings.kl_groups]
 
 

@@ -77,7 +77,7 @@ class Check(Output):
         ):
             write_text(text, path)
         if not coq_is_installed():
-            print(INSTALL)
+            print(f"{INSTALL}: no proof was compiled")
         return results
 
     def found(self) -> Any:

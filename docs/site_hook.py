@@ -65,7 +65,7 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
     """Formulas as MathML, which browsers draw themselves; links out of notebooks."""
     if page.file.src_uri.endswith(".ipynb"):
         content = re.sub(r"<script[^>]*(?:mathjax|require)[^>]*>.*?</script>", "", content, flags=re.DOTALL | re.I)
-        content = re.sub(r'href="\.\./docs/([^"]+)\.md"', r'href="../\1.html"', content)
+        content = re.sub(r'href="(\.\./[^":]+\.md)"', _from_notebook, content)
         content = re.sub(r'href="(\d\d_\w+)\.ipynb"', r'href="\1.html"', content)
         cells = re.split(r"(<pre.*?</pre>|<script.*?</script>|<style.*?</style>)", content, flags=re.DOTALL)
         cells[::2] = [_NOTEBOOK_FORMULA.sub(lambda m: _mathml(m[2], m[1] == "$$"), cell) for cell in cells[::2]]
@@ -85,5 +85,9 @@ def _on_site(path: str) -> str | None:
         return path.replace("figures/rendered/", "figures/")
     if path.startswith("docs/") and (ROOT / path).is_file():
         return path.removeprefix("docs/")
-    by_name = {f"docs/{name}": name for name in PAGES.values()}
-    return by_name.get(path)
+    return None
+
+
+def _from_notebook(match: re.Match[str]) -> str:
+    address = _on_site(posixpath.normpath(f"notebooks/{match[1]}"))
+    return match[0] if address is None else f'href="../{address.removesuffix(".md")}.html"'

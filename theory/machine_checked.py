@@ -36,7 +36,7 @@ FILES = (
 )
 """The proofs, each after the files that it imports."""
 PACKAGES = "coq libcoq-coquelicot libcoq-interval libcoq-mathcomp-ssreflect"
-INSTALL = f"coqc was not found: the proofs need Coq 8.16 or later (Debian, Ubuntu: apt-get install {PACKAGES})"
+INSTALL = f"Coq 8.16 with Coquelicot, Interval and MathComp was not found (Debian 12: apt-get install {PACKAGES})"
 BUILD = Path("runs/proofs")
 METHOD = "machine-checked"
 _FLAGS = ("-w", "-notation-overridden,-ambiguous-paths", "-R", ".", "CoKL")
@@ -69,22 +69,26 @@ def theorems() -> list[Proved]:
 
 
 def coq_is_installed() -> bool:
-    return shutil.which("coqc") is not None
+    """Whether coqc is there, with the libraries that the proofs import."""
+    if shutil.which("coqc") is None:
+        return False
+    where = subprocess.run(["coqc", "-where"], capture_output=True, text=True, check=True).stdout.strip()
+    return all((Path(where) / "user-contrib" / library).is_dir() for library in ("Coquelicot", "Interval", "mathcomp"))
 
 
-def imports(file: str, sources: Path = SOURCES) -> list[str]:
+def imports(file: str) -> list[str]:
     """All proofs that `file` rests on, itself last, in the order of compilation."""
     required = {file}
     for other in reversed(FILES):
         if other in required:
-            lines = re.findall(r"^From CoKL Require Import ([^.]*)\.", (sources / other).read_text(), re.MULTILINE)
+            lines = re.findall(r"^From CoKL Require Import ([^.]*)\.", (SOURCES / other).read_text(), re.MULTILINE)
             required.update(f"{name}.v" for line in lines for name in line.split())
     return [other for other in FILES if other in required]
 
 
-def digest(file: str, sources: Path = SOURCES) -> str:
+def digest(file: str) -> str:
     """SHA-256 of a proof and of all that it imports."""
-    return hashlib.sha256(b"".join((sources / other).read_bytes() for other in imports(file, sources))).hexdigest()
+    return hashlib.sha256(b"".join((SOURCES / other).read_bytes() for other in imports(file))).hexdigest()
 
 
 def is_compiled(file: str, build: Path) -> bool:

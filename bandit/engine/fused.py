@@ -81,7 +81,16 @@ _EXP2 = tuple(np.float32(math.log(2) ** n / math.factorial(n)) for n in range(8)
 _ATANH = tuple(np.float32(2 / n) for n in (1, 3, 5, 7, 9))
 
 
-@njit(cache=True, fastmath=True, error_model="numpy", nogil=True)
+def _compiled(function):
+    """Compiled by Numba, whose code is kept for the next process where there is a folder to keep it in."""
+    options = {"fastmath": True, "error_model": "numpy", "nogil": True}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder that Numba may write to
+        return njit(**options)(function)
+
+
+@_compiled
 def _replace_by_gradient(logits, batch, kind, betas, reference, correct_reference, actions):  # noqa: PLR0912, PLR0915
     runs, inputs, width = logits.shape
     correct = actions.shape[1]
@@ -91,6 +100,7 @@ def _replace_by_gradient(logits, batch, kind, betas, reference, correct_referenc
     bits = np.empty(width, np.int32)
     as_float = bits.view(np.float32)
     conditional = np.empty(correct, np.float32)
+    lifted = np.empty(correct, np.float32)
     zero, one, half = np.float32(0), np.float32(1), np.float32(0.5)
     for run in range(runs):
         beta = betas[run]
@@ -141,10 +151,14 @@ def _replace_by_gradient(logits, batch, kind, betas, reference, correct_referenc
                         conditional[k] /= correct_total
             if kind == _CORRECT_REVERSE_KL:
                 expected = zero
+                # Less the largest logit first, which loses no digits far from zero; in a loop of its own, since fast
+                # arithmetic may regroup sums within one.
                 for k in range(correct):
-                    expected += conditional[k] * (row[chosen[k]] - columns[k])
+                    lifted[k] = row[chosen[k]] - largest
                 for k in range(correct):
-                    conditional[k] *= row[chosen[k]] - columns[k] - expected
+                    expected += conditional[k] * (lifted[k] - columns[k])
+                for k in range(correct):
+                    conditional[k] *= lifted[k] - columns[k] - expected
 
             # Dense part: pi * (Z + beta * (cost - E[cost])) for the entropy-like kinds, whose costs need no constants.
             if kind in (_ENTROPY, _REVERSE_KL, _JENSEN_SHANNON):

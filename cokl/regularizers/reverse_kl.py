@@ -1,7 +1,9 @@
 """Full reverse KL, D_KL(pi || pi_ref), the penalty of Theorem 2.
 
-Logit gradient: pi * (log(pi / pi_ref) - D). Sampled: the score-function form with cost log(pi / pi_ref), which is the
-k1 estimator in the reward with a leave-one-out baseline.
+Logit gradient: pi * (log(pi / pi_ref) - D); where the reference lacks an action that the policy takes, D is inf and the
+gradient its limit, +inf on such actions and -inf on the policy's others.
+Sampled: the score-function form with cost log(pi / pi_ref), which is the k1 estimator in the reward with a
+leave-one-out baseline.
 Population optimum (Theorem 2): logit Z* = logit q + 1 / beta.
 
 Assumption beyond the paper: the sampled reverse KL is k1 in the reward, with a leave-one-out baseline: its expected
@@ -11,6 +13,7 @@ the expected gradient zero instead, and k3, pi_ref / pi - 1 - log(pi_ref / pi), 
 
 from __future__ import annotations
 
+import torch
 from scipy.special import expit, logit
 from torch import Tensor
 
@@ -37,7 +40,11 @@ class ReverseKL(Regularizer):
         return LogLinear("policy", policy=1, reference=-1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
-        return centred(policy.probs, policy.log_probs - reference.log_probs)
+        gradient = centred(policy.probs, policy.log_probs - reference.log_probs)
+        # Where the policy has mass that the reference lacks, D is infinite: its gradient's limit, instead of inf - inf.
+        outside = (policy.probs > 0) & reference.log_probs.isneginf()
+        limit = torch.where(outside, torch.inf, -torch.inf).to(gradient).masked_fill(policy.probs == 0, 0)
+        return torch.where(outside.any(-1, keepdim=True), limit, gradient)
 
     def surrogate_weights(
         self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig

@@ -11,16 +11,16 @@ SECONDS_BETWEEN_LINES = 20.0
 """In a log file; a line comes with the piece of work that ends after this long."""
 
 
-class _Lines(tqdm):
+class _Lines(tqdm):  # type: ignore[type-arg]  # a generic in its stubs only
     """A whole line each time, without the carriage returns that rewrite it on a terminal."""
 
-    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:  # type: ignore[override]
         self.fp.write(f"{self}\n")
         self.fp.flush()
         return False  # nothing on the screen that `close` would have to clear
 
 
-def progress(total: int, name: str, unit: str, done: int = 0, shown: bool = True) -> tqdm:
+def progress(total: int, name: str, unit: str, done: int = 0, shown: bool = True) -> tqdm[Any]:
     """Counts to `total` on standard error, starting at `done`; update it as pieces of work end, then close it.
 
     shown: False keeps it silent.

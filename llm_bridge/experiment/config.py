@@ -32,6 +32,8 @@ PAPER_METHODS = (
 REVERSE_FAMILY = ("reverse_kl", "correct_reverse_kl")
 SEARCHED_BETAS = {"reverse": (1e-3, 1e-2, 1.0), "forward": (0.1, 1.0, 10.0)}
 """The coefficients that E.3 searches for the two families; "forward" also holds CoKL's of Figure 4."""
+UNSEARCHED = ("cokl_without_term1", "cokl_without_term2", "cokl_floor")
+"""Methods that take CoKL's coefficient, so that the paper's search leaves them out."""
 SEARCHED_KL_PROMPTS = (8, 16, 32)
 """The KL batch sizes of the paper's KL batch analysis."""
 
@@ -100,6 +102,12 @@ class LLMConfig:
     """Passes over a step's rollouts, mu of Algorithm 1."""
     epsilon_is: float = assumption(SurrogateConfig.epsilon_is, "without effect while every optimizer step is on-policy")
     """Clipping range of the sequence-level importance ratio (Eq. 15)."""
+    length: Literal["token-sum", "token-mean", "group-mean"] = assumption(
+        "token-sum",
+        "Eq. 13 is a sum: over 7,000 tokens, beside a GRPO loss that is a token mean and under a gradient clip of "
+        "1, the chat signal may vanish; a mean makes the regularizer weaker by about the length of a response",
+    )
+    """What of a response the regularizer weights: its log-likelihood, per token, or over its group's mean length."""
     dual_clip: float = assumption(3.0, "without effect while every optimizer step is on-policy")
     """Where the GRPO loss of a negative advantage stops growing with the token ratio (VeRL's default); Eq. 3 never."""
     max_gradient_norm: float = assumption(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -21,6 +22,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "actor_rollout_ref.model.path": ("model",),
     "actor_rollout_ref.rollout.n": ("group_size",),
     "data.train_batch_size": ("math_batch", "chat_batch"),
+    "reward.reward_model.model_path": ("reward_model",),
     "trainer.n_gpus_per_node": ("accelerators",),
     "trainer.nnodes": ("nodes",),
     "trainer.total_training_steps": ("math_steps", "chat_steps"),
@@ -29,6 +31,8 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 """This package's agent loops, by the names that VeRL finds them under."""
 ROLLOUT_SHARE, REWARD_SHARE = 0.6, 0.5
 """Parts of a GPU's memory that vLLM takes for rollouts and for the reward model, one after the other."""
+REWARD_MARGIN = 2048
+"""Tokens by which a reward model's tokenizer may need more than the policy's."""
 HANDED_ON = ("HF_", "MLFLOW_", "NCCL_", "PYTHONPATH", "SWANLAB_", "TENSORBOARD_", "VERL_", "VLLM_", "WANDB_")
 """How the names of variables begin that workers on other machines need."""
 OWNED = {
@@ -36,6 +40,7 @@ OWNED = {
     "cokl.buffer": "--out",
     "cokl.epsilon_is": "--epsilon-is",
     "cokl.kl_prompts": "--kl-groups",
+    "cokl.length": "--length",
     "cokl.method": "--methods",
     "cokl.seed": "--seed",
     "trainer.default_local_dir": "--out",
@@ -88,7 +93,8 @@ def math_job(config: LLMConfig, root: Path, model: Path | str) -> Job:
 
 
 def buffer_job(config: LLMConfig, root: Path, reference: Path) -> Job:
-    """G_ref verified responses of the reference model to each prompt drawn for the buffer (E.3)."""
+    """G_ref verified responses of the reference model to each prompt drawn for the buffer (E.3): no reward model."""
+    config = replace(config, reward_model="")
     folder = root / "buffer"
     prompts = min(config.buffer_prompts, config.chat_batch)
     overrides = [
@@ -134,6 +140,7 @@ def chat_job(
             f"+cokl.beta={config.beta(method_name) if beta is None else beta}",
             f"+cokl.kl_prompts={prompts}",
             f"+cokl.epsilon_is={config.epsilon_is}",
+            f"+cokl.length={config.length}",
             f"+cokl.seed={config.seed}",
             f"+cokl.buffer={quoted(root / 'buffer.parquet')}",
         ]
@@ -224,6 +231,7 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
     batch: prompts. rows: of a micro-batch on a CPU, which must divide the rows of each stream.
     """
     tokens = config.max_prompt_length + config.max_response_length
+    name = next(parent.name for parent in folder.parents if parent.name not in ("chat", "evaluation"))
     overrides = [
         f"actor_rollout_ref.model.path={quoted(model)}",
         f"data.train_batch_size={batch}",
@@ -262,7 +270,7 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
         f"trainer.nnodes={config.nodes}",
         f"trainer.device={config.device}",
         "trainer.project_name=cokl",
-        f"trainer.experiment_name={quoted(f'{config.name}-{folder.name}')}",
+        f"trainer.experiment_name={quoted(f'{name}-{folder.name}')}",
         f"trainer.logger=[{','.join(config.loggers)}]",
         "trainer.critic_warmup=0",
         f"trainer.default_local_dir={quoted(folder / 'checkpoints')}",
@@ -314,6 +322,7 @@ def _cuda(config: LLMConfig, tokens: int) -> list[str]:
             "reward.reward_model.rollout.name=vllm",
             "reward.reward_model.rollout.tensor_model_parallel_size=1",
             f"reward.reward_model.rollout.prompt_length={tokens}",
+            f"reward.reward_model.rollout.max_model_len={tokens + REWARD_MARGIN}",  # else all that it was trained for
             "reward.reward_model.rollout.response_length=1",
             f"reward.reward_model.rollout.gpu_memory_utilization={REWARD_SHARE}",
         ]
@@ -367,6 +376,8 @@ def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # else a loaded machine starves the workers
         "HYDRA_FULL_ERROR": "1",
+        "WANDB_RUN_ID": hashlib.sha256(str(job.folder).encode()).hexdigest()[:16],
+        "WANDB_RESUME": "allow",
         "VERL_LOGGING_LEVEL": "INFO",  # with it comes the heartbeat by which a job counts as alive
         "VERL_USE_EXTERNAL_MODULES": "llm_bridge.plugin",
     }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cokl.support.errors import InputError
+from cokl.support.locks import hold
 
 
 def run_watched(command: list[str], environment: dict[str, str], log: Path, stall: float, lock: int) -> None:
@@ -118,19 +119,13 @@ def _reason(log: Path, begin: int) -> str:
 def one_job_at_a_time() -> Iterator[int]:
     """Hold this machine's lock: two local clusters would give their weight updates the same socket.
 
-    Raises InputError while another experiment holds it.
+    It lies in a folder of this user's alone. Raises InputError while another experiment holds it.
     """
-    path = Path(tempfile.gettempdir()) / f"cokl-verl-{os.getuid()}.lock"
-    with path.open("a+", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.seek(0)
-            raise InputError(
-                f"another experiment (process {lock.read().strip()}) is running VeRL on this machine, and two would "
-                "block each other; wait for it or end it"
-            ) from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        yield lock.fileno()
+    folder = Path(tempfile.gettempdir()) / f"cokl-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    owned = folder.lstat()
+    if not stat.S_ISDIR(owned.st_mode) or owned.st_uid != os.getuid() or owned.st_mode & 0o022:
+        raise InputError(f"{folder} is not this user's own folder, so no lock can lie there; remove it")
+    busy = "another experiment is running VeRL on this machine, and two would block each other"
+    with hold(folder / "verl.lock", busy) as lock:
+        yield lock

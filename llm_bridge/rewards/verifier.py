@@ -24,6 +24,7 @@ import struct
 import subprocess
 import sys
 import threading
+import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ START_SECONDS = 120.0
 """Wall time in which the process must have started."""
 STALL_SECONDS = 120.0
 """Wall time per answer; reached only if the process gets no CPU, since the kernel limits its CPU time."""
+_INHERITED = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|PYTHON\w+|VIRTUAL_ENV|LD_LIBRARY_PATH|OMP_NUM_THREADS")
+"""What the process gets of the environment: what Python needs to run, and no tokens."""
 _BOX = re.compile(r"\\boxed\s*\{")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -78,7 +81,8 @@ class Verifier:
     """Compares answers one at a time in a process of its own; safe to share between threads.
 
     seconds: CPU time per answer. memory_bytes: memory per answer beyond the idle process. `counts` holds how often each
-    reason was given, repeated answers included. The process starts at the first answer that needs it.
+    reason was given, repeated answers included. `killed` counts how often the process was killed from outside; the
+    answer is then judged again. The process starts at the first answer that needs it, in a child after a fork too.
     """
 
     def __init__(self, seconds: float = 2.0, memory_bytes: int = 256 << 20) -> None:
@@ -91,7 +95,10 @@ class Verifier:
         self._pending = b""
         self._cpu_before = 0.0
         self._number = 0
+        self.killed = 0
         atexit.register(self.close)
+        forgotten = weakref.WeakMethod(self._forget)
+        os.register_at_fork(after_in_child=lambda: (forget := forgotten()) and forget())
 
     def verify(self, gold: str, response: str, multiple: bool = False, tolerances: Sequence[float] = ()) -> Verdict:
         """Judge a whole response against a gold answer, both as LaTeX with or without dollar signs.
@@ -120,6 +127,15 @@ class Verifier:
         with self._lock:
             self._end()
 
+    def _forget(self) -> None:
+        """In a child after a fork: leave the parent its process, whose pipes two cannot share."""
+        process, self._process, self._lock = self._process, None, threading.Lock()
+        if process is not None:
+            process.returncode = 0  # not ours to wait for
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+
     def _settle(self, request: dict[str, Any]) -> Verdict:
         key = hashlib.blake2b(json.dumps(request).encode(), digest_size=16).digest()
         with self._lock:
@@ -135,8 +151,8 @@ class Verifier:
         return verdict
 
     def _try(self, request: dict[str, Any]) -> Verdict:
-        """Ask; once more of a new process if the old one was lost for a reason outside the answer."""
-        for _ in range(2):
+        """Ask; again if the process was lost, or its worker killed, for a reason outside the answer."""
+        for _ in range(3):
             self._number += 1
             try:
                 reply = self._ask(self._process or self._start(), {"number": self._number, **request})
@@ -145,16 +161,22 @@ class Verifier:
                 return Verdict("stalled")
             except (BrokenPipeError, EOFError):
                 self._end()
+                self.killed += 1
+                continue
+            if reply["reason"] == "killed":
+                self._cpu_before = 0.0
+                self.killed += 1
                 continue
             used, self._cpu_before = reply["cpu"] - self._cpu_before, 0.0 if reply["last"] else reply["cpu"]
             return Verdict(reply["reason"], max(used, 0.0), reply["peak"])
-        return Verdict("crash")
+        return Verdict("stalled")
 
     def _ask(self, process: subprocess.Popen[bytes], request: dict[str, Any]) -> dict[str, Any]:
         body = json.dumps(request).encode()
         assert process.stdin is not None
-        process.stdin.write(struct.pack("<I", len(body)) + body)
-        process.stdin.flush()
+        message = memoryview(struct.pack("<I", len(body)) + body)
+        while message:
+            message = message[os.write(process.stdin.fileno(), message) :]
         reply = self._reply(process, STALL_SECONDS)
         if reply["number"] != request["number"]:
             raise EOFError("a worker died between requests, perhaps with this one half read")
@@ -164,7 +186,9 @@ class Verifier:
         script = Path(__file__).with_name("verifier_process.py")
         self._pending, self._cpu_before = b"", 0.0
         process = subprocess.Popen(
-            [sys.executable, "-P", str(script), str(self.seconds), str(self.memory_bytes)],
+            [sys.executable, "-P", str(script), str(self.seconds), str(self.memory_bytes), str(os.getpid())],
+            env={name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)},
+            bufsize=0,  # a fork shares no half-written request
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

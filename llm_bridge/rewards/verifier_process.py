@@ -15,6 +15,8 @@ import resource
 import signal
 import struct
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,16 @@ WORKER_ANSWERS = 1000
 RETIRED = 3
 
 
-def main(seconds: float, memory_bytes: int) -> None:
-    """Answer requests until standard input ends. seconds: CPU time per answer. memory_bytes: over the idle process."""
+# How an answer can end its worker; any other signal came from outside.
+_CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGSYS, signal.SIGTRAP}
+
+
+def main(seconds: float, memory_bytes: int, parent: int) -> None:
+    """Answer requests until standard input ends or the process `parent` has died.
+
+    seconds: CPU time per answer. memory_bytes: over the idle process.
+    """
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     if judge("1", ["1"], False, []) != "correct":  # loads all that workers need
         raise RuntimeError("math-verify does not find 1 equal to 1")
     replies = os.dup(1)
@@ -44,7 +54,10 @@ def main(seconds: float, memory_bytes: int) -> None:
             return
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == RETIRED:
             continue
-        reason = "timeout" if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF else "crash"
+        ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        reason = "timeout" if ended_by == signal.SIGPROF else "crash"
+        if ended_by is not None and ended_by != signal.SIGPROF and ended_by not in _CRASHES:
+            reason = "killed"
         (number,) = struct.unpack("<Q", in_hand[:8])
         _say(
             replies,
@@ -54,6 +67,13 @@ def main(seconds: float, memory_bytes: int) -> None:
             peak=usage.ru_maxrss << 10,
             last=True,
         )
+
+
+def _end_with(parent: int) -> None:
+    """End this process and its worker, a session of their own, when `parent` has died, even by SIGKILL."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _work(replies: int, in_hand: mmap.mmap, seconds: float, memory_limit: int) -> None:
@@ -193,4 +213,4 @@ def _memory(field: str) -> int:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]), int(sys.argv[2]))
+    main(float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

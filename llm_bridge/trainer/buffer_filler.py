@@ -66,12 +66,12 @@ class BufferTrainer(RewardedTrainer):
             global_steps=self.global_steps, partition_id="train", batch_size=len(indices)
         )
         batch.extra_info["temperature"] = self.config.actor_rollout_ref.rollout.temperature
+        self.checkpoint_manager.sleep_replicas()  # log-probabilities need the memory
         if self.reward_loop_manager.reward_loop_worker_handles is None:
-            self.checkpoint_manager.sleep_replicas()
             batch = self._compute_reward_colocate(batch)
-            self.checkpoint_manager.update_weights(self.global_steps)
         batch = self._balance_batch(batch, metrics={})
         batch = self._compute_old_log_prob(batch, metrics={})
+        self.checkpoint_manager.update_weights(self.global_steps)
         groups = self._groups(batch, uids)
         tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
         return groups

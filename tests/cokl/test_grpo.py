@@ -140,3 +140,17 @@ def test_a_response_without_tokens_is_refused():
 def test_config_names_the_option_that_is_out_of_range(options: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
         GRPOConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "says"),
+    [
+        (torch.tensor([[0, 1]]), "expected a floating-point tensor, got torch.int64"),
+        (torch.tensor([[True, False]]), "expected a floating-point tensor, got torch.bool"),
+        (torch.tensor([[0.0, float("nan")]]), "expected finite numbers"),
+        (torch.tensor([[0.0, float("inf")]]), "expected finite numbers"),
+    ],
+)
+def test_rewards_that_are_no_numbers_are_refused(rewards, says):
+    with pytest.raises(ValueError, match=says):
+        group_advantages(rewards)

@@ -13,6 +13,8 @@ import pytest
 
 from tests.docs.pages import ROOT, RUN, Block, blocks, pages
 
+pytestmark = pytest.mark.docs
+
 RUNNABLE = [page for page in pages() if any(b.language in RUN and not b.reason for b in blocks(page.read_text()))]
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.docs.pages import ROOT
 
+pytestmark = pytest.mark.docs
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:

@@ -1,6 +1,6 @@
-"""The success probability of GRPO with a reverse-KL penalty (Mroueh, arXiv 2503.06639), in closed form, as Python floats.
+"""The success probability of GRPO with a reverse-KL penalty (Mroueh, arXiv 2503.06639), in closed form, as floats.
 
-Each round maximises E_{pi_old}[(pi / pi_old) * A] - beta * KL(pi || pi_ref) with whitened advantages of infinitely large
+Each round maximises E_{pi_old}[(pi / pi_old) * A] - beta * KL(pi || pi_ref) with whitened advantages of infinite
 groups: A = sqrt((1 - p) / p) for a correct response and -sqrt(p / (1 - p)) for an incorrect one.
 """
 

@@ -108,7 +108,7 @@ def test_grpos_gradient_is_that_of_its_token_mean():
 
         def loss(logits, responses=responses, rewards=rewards):
             tokens = [oracle.token_log_probs(logits, response) for response in responses]
-            behavior = [[float(token) for token in one] for one in tokens]
+            behavior = [[float(token.detach()) for token in one] for one in tokens]
             advantages = definitions.advantages(rewards, 1e-6, True)
             ratios = [
                 sum((now - before).exp() for now, before in zip(*pair, strict=True)) / STEPS

@@ -148,11 +148,14 @@ def test_overrides_that_other_numbers_follow_from_become_settings():
 
 
 def test_the_papers_searches_are_planned():
-    runs = Run(methods=("grpo", "cokl", "reverse_kl"), settings=configurations.preset("qwen3-0.6b"), paper_search=True)
+    methods = ("grpo", "cokl", "reverse_kl", "cokl_floor", "cokl_without_term2")
+    runs = Run(methods=methods, settings=configurations.preset("qwen3-0.6b"), paper_search=True)
     assert runs.chat_runs() == [
         ("grpo", None, None),
         ("cokl", None, None),
         ("reverse_kl", None, None),
+        ("cokl_floor", None, None),
+        ("cokl_without_term2", None, None),
         ("cokl", 0.1, None),
         ("cokl", 10.0, None),
         ("reverse_kl", 1e-2, None),
@@ -211,3 +214,66 @@ def test_coefficients_of_the_families():
         "reverse_kl": 1e-3,
         "correct_reverse_kl": 1e-3,
     }
+
+
+def test_the_papers_search_trains_what_e3_searches():
+    runs = Run(settings=configurations.preset("qwen3-0.6b"), paper_search=True).chat_runs()
+    assert len(runs) == 9 + 5 * 2 + 2  # the methods, two more coefficients of five, two more batches of CoKL
+
+
+def test_only_chat_and_evaluation_start_the_reward_model():
+    config = configurations.preset("qwen3-1.7b")
+    jobs = Experiment(config, ROOT).planned_jobs([("cokl", None, None)])
+    enabled = {job.name: resolve(compose(job))["reward.reward_model.enable"] for job in jobs}
+    assert enabled == {"math": "True", "buffer": "False", "chat/cokl": "True"}
+    chat = resolve(compose(jobs[-1]))
+    assert chat["reward.reward_model.rollout.max_model_len"] == str(2048 + 8192 + 2048)
+
+
+def test_one_option_moves_the_reward_model():
+    config, others = configured(configurations.preset("qwen3-0.6b"), ("reward.reward_model.model_path=my/reward",))
+    resolved = resolve(compose(chat_job(config, ROOT, MODEL, "cokl")))
+    assert others == ()
+    assert resolved["reward.reward_model.model_path"] == "my/reward"
+    assert resolved["reward.custom_reward_function.reward_kwargs.reward_model"] == "my/reward"
+
+
+def test_a_run_that_goes_on_is_the_same_run_in_weights_and_biases(tmp_path):
+    config = configurations.preset("qwen3-0.6b")
+    first, again, other = (
+        environment(config, chat_job(config, root, MODEL, "cokl"), root / "0.jsonl")["WANDB_RUN_ID"]
+        for root in (tmp_path, tmp_path, tmp_path / "other")
+    )
+    assert first == again != other
+    names = {resolve(compose(chat_job(config, Path(root), MODEL, "cokl")))["trainer.experiment_name"] for root in "ab"}
+    assert names == {"a-cokl", "b-cokl"}
+
+
+def test_a_polling_interval_of_a_fifth_of_a_second_is_for_cpus_only(monkeypatch):
+    from types import SimpleNamespace
+
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+    from llm_bridge.trainer.base import RewardedTrainer
+
+    monkeypatch.setattr(PPOTrainerSync, "_build_replay_buffer", lambda self: SimpleNamespace(poll_interval=2.0))
+    for device, interval in (("cpu", 0.2), ("cuda", 2.0)):
+        trainer = object.__new__(RewardedTrainer)
+        trainer.config = SimpleNamespace(trainer=SimpleNamespace(device=device))
+        assert trainer._build_replay_buffer().poll_interval == interval
+
+
+def test_the_requirements_for_gpus_are_those_that_verl_pins():
+    from importlib.metadata import requires
+
+    pinned = {line.split(";")[0].strip() for line in requires("verl") or [] if "==" in line and "extra" in line}
+    root = Path(__file__).parents[3]
+    lines = (root / "requirements-llm-cuda.txt").read_text().splitlines()
+    wanted = dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+    for name in ("torch", "vllm", "transformers"):
+        assert f"{name}=={wanted[name]}" in pinned
+    assert not any(line.startswith("flash-attn") for line in lines)
+    makefile = (root / "Makefile").read_text()
+    requirements = makefile.index("-r requirements-llm-cuda.txt")
+    flash = next(line for line in pinned if line.startswith("flash-attn"))
+    assert requirements < makefile.index(f"--no-build-isolation {flash}")

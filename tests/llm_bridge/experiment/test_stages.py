@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import os
 import sys
@@ -60,11 +59,25 @@ def test_a_job_that_prints_nothing_any_more_is_ended_with_its_children(tmp_path)
 def test_two_experiments_on_one_machine_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with one_job_at_a_time():
-        pass
-    with (tmp_path / f"cokl-verl-{os.getuid()}.lock").open("a+") as held:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with pytest.raises(InputError, match="another experiment"), one_job_at_a_time():
+        said = f"another experiment .*process {os.getpid()} on "
+        with pytest.raises(InputError, match=said), one_job_at_a_time():
             pass
+    with one_job_at_a_time():
+        pass
+
+
+def test_the_lock_lies_in_a_folder_of_ones_own(tmp_path, monkeypatch):
+    """Another user's link, or folder open to all, takes no lock and loses no file."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / f"cokl-{os.getuid()}"
+    folder.symlink_to(tmp_path)
+    with pytest.raises(InputError, match="is not this user's own folder"), one_job_at_a_time():
+        pass
+    folder.unlink()
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(InputError, match="is not this user's own folder"), one_job_at_a_time():
+        pass
 
 
 def test_a_folder_of_another_experiment_is_refused(tmp_path):

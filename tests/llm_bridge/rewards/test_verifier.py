@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -212,6 +214,80 @@ def test_a_worker_that_dies_at_work_is_a_crash():
         assert verdict.result(timeout=60).reason == "crash"
     assert slow.verify("2", boxed("2")).correct
     slow.close()
+
+
+def test_an_answer_whose_worker_is_killed_from_outside_is_judged_again():
+    """As the system does when memory is short: no verdict on the answer, so none is remembered."""
+    slow = Verifier(seconds=1)
+    assert slow.verify("1", boxed("1")).correct
+    assert slow._process is not None
+    (worker,) = _children(slow._process.pid)
+    with ThreadPoolExecutor(1) as pool:
+        verdict = pool.submit(slow.verify, "17", boxed("9^{9^{9^{9}}}"))
+        before = _cpu_ticks(worker)
+        while _cpu_ticks(worker) < before + 10:
+            time.sleep(0.02)
+        os.kill(int(worker), signal.SIGKILL)
+        assert verdict.result(timeout=120).reason == "timeout"  # its own, from the second try
+    assert slow.killed == 1
+    assert slow.verify("2", boxed("2")).correct
+    slow.close()
+
+
+def test_a_child_after_a_fork_has_a_process_of_its_own(verifier):
+    """Both judge on at once: neither reads the answers of the other, and the child ends nothing of its parent."""
+    assert verifier.verify("1001", boxed("1001")).correct
+    before = verifier._process.pid
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        judged = [verifier.verify(str(n), boxed(str(n + n % 2))).correct == (n % 2 == 0) for n in range(2000, 2050)]
+        own = verifier._process is not None and verifier._process.pid != before
+        verifier.close()
+        os.write(writer, b"good" if all(judged) and own else b"bad!")
+        os._exit(0)
+    judged = [verifier.verify(str(n), boxed(str(n + n % 2))).correct == (n % 2 == 0) for n in range(3000, 3050)]
+    assert all(judged)
+    os.waitpid(child, 0)
+    assert os.read(reader, 4) == b"good"
+    assert verifier._process.pid == before
+    assert verifier.verify("1002", boxed("1002")).correct
+
+
+def test_the_process_inherits_no_token(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    own = Verifier()
+    assert own.verify("1", boxed("1")).correct
+    assert own._process is not None
+    with open(f"/proc/{own._process.pid}/environ", "rb") as file:
+        assert b"secret" not in file.read()
+    own.close()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 3.0])
+def test_no_process_outlives_a_killed_parent(seconds):
+    """Killed while the verifier starts, and after."""
+    code = """
+import threading, time
+from llm_bridge.rewards.verifier import Verifier
+verifier = Verifier()
+threading.Thread(target=verifier.verify, args=("1", r"\\boxed{1}"), daemon=True).start()
+while verifier._process is None:
+    time.sleep(0.001)
+print(verifier._process.pid, flush=True)
+time.sleep(600)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    started = int(parent.stdout.readline())
+    time.sleep(seconds)
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 60
+    while os.path.exists(f"/proc/{started}"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def _cpu_ticks(pid: str) -> int:

@@ -41,7 +41,7 @@ from tests.llm_bridge.trainer.identity import make_model
 from tests.oracles.joint_step import Row
 
 VOCABULARY, LONGEST = 32, 3
-RL_PROMPTS, KL_PROMPTS, CACHED, FRESH, EPOCHS = 4, 3, 4, 4, 2
+RL_PROMPTS, KL_PROMPTS, CACHED, FRESH, EPOCHS = 4, 4, 4, 4, 2
 BETA, EPSILON_IS, CLIP = 0.7, 0.2, 0.2
 DISPLACEMENT = 0.02
 
@@ -50,13 +50,15 @@ class Queue(dict):
     """VeRL's queue: rows by key."""
 
     def put(self, keys, partition_id=None, fields=None, tags=None) -> KVBatchMeta:
-        columns = {name: list(fields[name].unbind()) for name in fields.keys()}  # noqa: SIM118  not a dictionary
+        columns = {name: list(fields.get(name).unbind(0)) for name in fields.keys()}  # noqa: SIM118  not a dictionary
         for place, key in enumerate(keys):
-            self.setdefault(key, {}).update({name: column[place] for name, column in columns.items()})
+            values = {name: column[place] for name, column in columns.items()}
+            plain = {name: value if isinstance(value, torch.Tensor) else value.data for name, value in values.items()}
+            self.setdefault(key, {}).update(plain)
         return KVBatchMeta(list(keys), [{}] * len(keys), partition_id, sorted(self[keys[0]]))
 
     def get(self, keys, partition_id=None, select_fields=None) -> TensorDict:
-        names = [name for name in select_fields if name in self[keys[0]]]
+        names = [name for name in select_fields or self[keys[0]] if name in self[keys[0]]]
         columns = {
             name: np.array([self[key][name] for key in keys], dtype=object)
             if isinstance(self[keys[0]][name], str)
@@ -77,10 +79,11 @@ class Workers:
         self.worker, self.queue = training_worker(folder, 0, 1, port), queue
         self.worker.engine.optimizer_step = self._look
         self.gradients: list[torch.Tensor] = []
+        self.keys: list[list[str]] = []
         self.start = [parameter.detach().clone() for parameter in self.worker.engine.module.parameters()]
 
     def reset(self) -> None:
-        self.gradients = []
+        self.gradients, self.keys = [], []
         for parameter, start in zip(self.worker.engine.module.parameters(), self.start, strict=True):
             parameter.data.copy_(start)
 
@@ -102,6 +105,7 @@ class Workers:
         return batch
 
     def update_actor(self, batch: KVBatchMeta) -> TensorDict:
+        self.keys.append(list(batch.keys))
         output = self.worker.train_mini_batch(self._rows(batch))
         output["metrics"]["mfu"] = [0.0]
         return output
@@ -151,11 +155,14 @@ class Step:
         make_model(folder)
         self.folder, self.buffer, self.queue = folder, make_buffer(folder), Queue()
         self.workers = Workers(folder, self.queue)
+        self.answered: dict[str, Row] = {}
+        self.lost = ""
 
     def run(self, *overrides: str, lose: int = 0) -> tuple[list[torch.Tensor], list[Row], dict[str, float]]:
-        """The gradients of the optimizer steps, the rows that went into them, and the trainer's metrics.
+        """The gradients of the optimizer steps, the rows that should have gone into them, and the trainer's metrics.
 
-        lose: cached responses whose rollouts fail.
+        lose: cached responses whose rollouts fail, all to the prompt `lost`. `answered` then has the rows by key, and
+        `workers.keys` what each step was given.
         """
         tq.kv_batch_get, tq.kv_batch_put = self.queue.get, self.queue.put
         self.queue.clear()
@@ -186,6 +193,7 @@ class Step:
     def _roll_out(self, prompts: TensorDict, lose: int) -> tuple[KVBatchMeta, list[Row]]:
         """Answers to every prompt, as VeRL's agent loops put them into the queue."""
         random, keys, tags, seen = np.random.default_rng(5), [], [], []
+        self.answered.clear()
         for place in range(len(prompts)):
             columns = {name: prompts[name][place] for name in ("uid", "agent_name", "__rollout_n__", "raw_prompt")}
             cached = list(prompts["cached_response"])[place]
@@ -194,7 +202,7 @@ class Step:
             for session in range(columns["__rollout_n__"]):
                 if columns["agent_name"] == "cached_response":
                     if lose:
-                        lose -= 1
+                        lose, self.lost = lose - 1, question
                         continue
                     answer = asyncio.run(
                         CachedResponseLoop.run(None, {"logprobs": False}, cached_response=cached, global_steps=1)
@@ -206,9 +214,11 @@ class Step:
                 key = f"{columns['uid']}_{session}_0"
                 keys.append(key)
                 tags.append({"seq_len": len(prompt_ids) + len(response), "response_len": len(response)})
-                stream = "rl" if not question.isdecimal() else "rollout"
-                if columns["agent_name"] != "cached_response":
-                    seen.append(Row(stream, question, tuple(prompt), tuple(map(int, response)), reward))
+                fresh = columns["agent_name"] != "cached_response"
+                stream = "rl" if not question.isdecimal() else "rollout" if fresh else "reference"
+                self.answered[key] = Row(stream, question, tuple(prompt), tuple(map(int, response)), reward)
+                if fresh:
+                    seen.append(self.answered[key])
                 self.queue[key] = _fields(columns["uid"], prompt_ids, response, reward)
         return KVBatchMeta(keys, tags, "train", None, {"temperature": 1.0}), seen + self._cached_rows()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import Counter
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ def step(tmp_path_factory):
 
 
 def errors(step, gradients, rows, lengths="token-sum", token_mean=False) -> list[float]:
-    """Relative error of each optimizer step's gradient."""
+    """Relative error of each optimizer step's gradient. rows: of every step, or a list of each step's."""
     sampled = AutoModelForCausalLM.from_pretrained(step.folder, dtype=torch.float32)
     found = []
     for number, gradient in enumerate(gradients):
@@ -46,7 +47,7 @@ def errors(step, gradients, rows, lengths="token-sum", token_mean=False) -> list
             return logits.log_softmax(-1).gather(-1, torch.tensor(row.response)[:, None])[:, 0].double()
 
         loss = joint_step.loss(
-            rows,
+            rows[number] if isinstance(rows[0], list) else rows,
             lambda row, model=model: log_probs(row, model),
             lambda row: log_probs(row, sampled).detach(),
             one_step.BETA,
@@ -67,6 +68,25 @@ def test_both_steps_have_the_gradient_of_the_equations(step, lengths):
     assert max(errors(step, gradients, rows, lengths)) < AGREES
     assert metrics["cokl/kl_rows"] == one_step.KL_PROMPTS * (one_step.CACHED + one_step.FRESH)
     assert metrics["actor/cokl/loss"] == pytest.approx(metrics["cokl/loss"], rel=1e-4)
+
+
+def test_every_mini_batch_is_a_step_of_its_own_groups(step):
+    gradients, _, _ = step.run("actor_rollout_ref.actor.ppo_mini_batch_size=2")
+    assert len(gradients) == 2 * one_step.EPOCHS
+    rows = [[step.answered[key] for key in keys] for keys in step.workers.keys]
+    assert [len(part) for part in rows] == [2 * one_step.FRESH + 2 * (one_step.CACHED + one_step.FRESH)] * len(rows)
+    for part in rows:
+        sizes = Counter(row.group for row in part if row.stream != "rl")
+        assert set(sizes.values()) == {one_step.CACHED + one_step.FRESH}
+    assert max(errors(step, gradients, rows)) < AGREES
+
+
+def test_a_prompt_that_lost_a_response_has_no_part(step):
+    gradients, rows, metrics = step.run(lose=1)
+    whole = [row for row in rows if row.group != step.lost]
+    assert max(errors(step, gradients, whole)) < AGREES
+    assert metrics["cokl/kl_rows"] == (one_step.KL_PROMPTS - 1) * (one_step.CACHED + one_step.FRESH)
+    assert max(errors(step, gradients, rows)) > DIFFERS
 
 
 def wrong_sign(patch):

@@ -1,0 +1,150 @@
+"""A sweep that is killed or interrupted at any moment goes on from there, and ends with the same bytes."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import dataclasses, sys
+from pathlib import Path
+from bandit.sweep.run import run_sweep
+from figures import dynamics, style, tradeoff
+from tests.bandit.conftest import TINY
+
+config = dataclasses.replace(TINY, steps=60, eval_interval=20, betas=(0.01, 0.02, 0.05, 0.1), seeds=3)
+table = run_sweep(config, sys.argv[1], jobs=int(sys.argv[2]), progress=False)
+style.save_all({"dynamics": dynamics.draw(table), "tradeoff": tradeoff.draw(table)}, Path(sys.argv[1]) / "figures")
+"""
+
+
+def begin(folder: Path, jobs: int) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(folder), str(jobs)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below a process, from the system's table."""
+    try:
+        children = [int(c) for path in Path(f"/proc/{pid}/task").glob("*/children") for c in path.read_text().split()]
+    except FileNotFoundError:  # ended in the meantime
+        return []
+    return children + [below for child in children for below in descendants(child)]
+
+
+def require_ended(pids: list[int]) -> None:
+    """Each of the processes ends by itself soon."""
+    deadline = time.monotonic() + 60
+    while alive := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline, f"still there: {alive}"
+        time.sleep(0.1)
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    """The table, the figures and every piece."""
+    kept = [folder / "sweep.parquet", *folder.glob("figures/*"), *folder.glob("r*/*.parquet")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> tuple[dict[str, bytes], float]:
+    """What the sweep leaves when nothing happens, and the seconds that it takes."""
+    folder, started = tmp_path_factory.mktemp("whole"), time.monotonic()
+    process = begin(folder, 1)
+    assert process.wait() == 0, process.stderr
+    return results(folder), time.monotonic() - started
+
+
+def kill_and_go_on(uninterrupted, folder: Path, kills: int, seed: int) -> None:
+    """Start, kill with SIGKILL at a random moment, and so on `kills` times; then let it end."""
+    expected, seconds = uninterrupted
+    draw, kept = random.Random(seed), {}
+    for number in range(kills):
+        process = begin(folder, 1 + number % 2)
+        time.sleep(draw.uniform(0.3, 1.0) * seconds)
+        children = descendants(process.pid)
+        process.kill()
+        process.communicate()
+        require_ended(children)
+        for path, times in kept.items():
+            assert path.stat().st_mtime_ns == times, "what was done has been done again"
+        kept = {path: path.stat().st_mtime_ns for path in folder.glob("r*/*.parquet")}
+    process = begin(folder, 1)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors.decode()
+    assert b"kept as" not in errors
+    assert results(folder) == expected
+    for path, times in kept.items():
+        assert path.stat().st_mtime_ns == times
+    assert list(folder.rglob("*.tmp")) == []
+
+
+def test_killed_three_times(uninterrupted, tmp_path):
+    kill_and_go_on(uninterrupted, tmp_path, 3, seed=1)
+
+
+@pytest.mark.soak
+def test_killed_twenty_times(uninterrupted, tmp_path):
+    kill_and_go_on(uninterrupted, tmp_path, 20, seed=2)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_says_how_to_go_on_and_leaves_no_process(ending, tiny_flags, tmp_path):
+    flags = [*tiny_flags, "--methods", "none,forward_kl,cokl", "--betas", "0.01,0.1", "--seeds", "9", "--steps", "2000"]
+    command = [sys.executable, "-m", "cokl_cli", "bandit", "sweep", *flags, "--jobs", "2", "--out", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    while not list((tmp_path / "runs").glob("*.parquet")) and process.poll() is None:
+        time.sleep(0.05)
+    children = descendants(process.pid)
+    assert len(children) >= 2
+    started = time.monotonic()
+    process.send_signal(ending)
+    _, errors = process.communicate(timeout=120)
+    print(f"ended after {time.monotonic() - started:.2f} s")
+    assert process.returncode == 128 + ending
+    *_, last = errors.decode().splitlines()
+    assert last.startswith("cokl: interrupted; finished work is saved, go on from there with: cokl bandit sweep")
+    assert last.endswith(f"--out {tmp_path}")
+    assert "Traceback" not in errors.decode()
+    require_ended(children)
+    assert list((tmp_path / "runs").glob("*.parquet"))
+
+
+@pytest.mark.soak
+def test_two_thousand_sweeps_in_one_process_leave_nothing_behind():
+    """Memory within 5% after the first 200, and no more threads, file handles or temporary files."""
+    import dataclasses
+    import tempfile
+
+    from bandit.sweep.run import run_sweep
+    from tests.bandit.conftest import TINY
+
+    config = dataclasses.replace(TINY, seeds=1, methods=("none", "cokl"), betas=(0.1,), steps=2, eval_interval=2)
+
+    def state() -> tuple[int, int, int]:
+        """Threads, open files, temporary files."""
+        return tuple(len(os.listdir(of)) for of in ("/proc/self/task", "/proc/self/fd", tempfile.gettempdir()))
+
+    def resident() -> int:
+        """MiB of memory."""
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGESIZE") >> 20
+
+    for _ in range(200):
+        run_sweep(config, jobs=1, progress=False)
+    before, memory = state(), resident()
+    for _ in range(1800):
+        run_sweep(config, jobs=1, progress=False)
+    print(f"{memory} MiB, then {resident()} MiB; {before}, then {state()}")
+    assert state()[:2] == before[:2]
+    assert state()[2] <= before[2] + 5  # other programs use that folder, too
+    assert resident() < 1.05 * memory
