@@ -136,8 +136,9 @@ function tradeoff(name, sweep) {
         xaxis: {title: {text: "Correctness (axis stretched towards 1)"}, range: xRange, tickvals: spaced.map(stretch), ticktext: spaced.map(String), tickangle: 0},
         yaxis: {title: {text: panels[metric]}, range: range(sweep.settings.flatMap(s => s[metric]).filter(value => value !== null), 0.05)},
         shapes: [{type: "line", xref: "x", yref: "paper", x0: stretch(state.target), x1: stretch(state.target), y0: 0, y1: 1,
-          line: {color: ink("link"), width: 3, dash: "dash"}, editable: true}],
+          line: {color: ink("link"), width: 3, dash: "dash"}}],
       },
+      config: {edits: {shapePosition: true}},
     };
   }
 

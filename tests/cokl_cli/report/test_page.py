@@ -1,0 +1,33 @@
+"""The page without a browser: its size, its library, and what it says of results that are not there."""
+
+from pathlib import Path
+
+import pytest
+from plotly.offline import get_plotlyjs_version
+
+from cokl.support.errors import InputError
+from cokl_cli.report import page
+
+
+def test_the_bundled_library_is_of_the_version_that_python_writes_for():
+    bundled = (Path(page.__file__).parent / page.LIBRARY).read_text(encoding="utf-8")
+    assert f"v{get_plotlyjs_version()}" in bundled[:200]
+
+
+def test_the_page_is_small_and_asks_for_nothing(report: Path):
+    text = report.read_text(encoding="utf-8")
+    assert len(text) < 10e6
+    assert 'src="http' not in text
+    assert '<link rel="stylesheet"' not in text
+
+
+def test_what_is_missing_is_named_with_its_command(results: Path, tmp_path: Path):
+    missing = {one.command for one in page.write(results, tmp_path / "page.html")}
+    assert missing == {"cokl bandit sequences", "cokl bandit phase", "cokl bandit finite-group"}
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert all(f"<code>{command}</code>" in text for command in missing)
+
+
+def test_a_folder_without_results_is_named(tmp_path: Path):
+    with pytest.raises(InputError, match="nothing is finished under"):
+        page.write(tmp_path, tmp_path / "page.html")
