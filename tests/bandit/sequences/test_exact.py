@@ -110,11 +110,7 @@ def test_expected_grpo_is_the_average_over_all_groups(steps, group_size):
     policy, _ = example.policies()
     gradients = by_context(example, exact.grpo_gradient(policy, group_size, GRPOConfig()))
     for run, prompt, table, _, machine in each_prompt(example):
-<<<<<<< HEAD
-        expected = oracle.autograd(lambda logits, m=machine: oracle.expected_grpo(logits, m, group_size), table)  # type: ignore[misc]
-=======
         expected = oracle.autograd(partial(oracle.expected_grpo, machine=machine, size=group_size), table)
->>>>>>> refs/heads/sequences
         torch.testing.assert_close(gradients[run, prompt], expected, rtol=0, atol=TOLERANCE)
 
 
@@ -169,18 +165,11 @@ def test_a_regularizer_that_knows_no_recursion_is_taken_over_all_responses():
         gradients = by_context(example, exact.regularizer_gradient(Squared(), policy, reference))
         for run, prompt, table, reference_table, _ in each_prompt(example):
             target = torch.stack(oracle.probabilities(reference_table, 3, torch))
-<<<<<<< HEAD
-            expected = oracle.autograd(
-                lambda logits, q=target: (torch.stack(oracle.probabilities(logits, 3, torch)) - q).square().sum(),  # type: ignore[misc]
-                table,
-            )
-=======
 
             def distance(logits, target=target):
                 return (torch.stack(oracle.probabilities(logits, 3, torch)) - target).square().sum()
 
             expected = oracle.autograd(distance, table)
->>>>>>> refs/heads/sequences
             torch.testing.assert_close(gradients[run, prompt], expected, rtol=0, atol=TOLERANCE)
     finally:
         regularizers._registry.pop("squared_distance")

@@ -90,18 +90,11 @@ def test_a_methods_gradient_is_that_of_its_surrogate_on_the_same_responses(name)
             (drawn.actions[place, prompt], drawn.rewards[place, prompt].tolist())
             for drawn, place in ((cached, 0), (rollout, run))
         ]
-<<<<<<< HEAD
-        expected = BETAS[run] * oracle.autograd(
-            lambda logits, t=tables, s=streams: surrogate(name, logits, t[1], *s),  # type: ignore[misc]
-            tables[0],
-        )
-=======
 
         def loss(logits, reference=tables[1], streams=streams):
             return surrogate(name, logits, reference, *streams)
 
         expected = BETAS[run] * oracle.autograd(loss, tables[0])
->>>>>>> refs/heads/sequences
         seen += bool(expected.any())
         torch.testing.assert_close(example.table(found[:, :, run, prompt]), expected)
     assert seen > 1
