@@ -9,10 +9,10 @@ from importlib import import_module
 import pytest
 import torch
 
-from cokl import regularizers
-from cokl.groups import SurrogateConfig
+from cokl import methods, regularizers
 from cokl.policy import CorrectSet, Policy, expectation
 from cokl.regularizers import Regularizer
+from cokl.support.errors import InputError
 
 
 @pytest.fixture
@@ -46,7 +46,9 @@ def test_a_value_alone_brings_a_gradient_and_says_that_the_other_faces_are_unkno
     distances = policy.log_probs + torch.tensor(3.0).double().log()
     by_hand = 2 / 3 * (distances - distances.sum() * policy.probs)
     torch.testing.assert_close(regularizer.logit_gradient(policy, reference), by_hand, rtol=0, atol=1e-14)
-    assert regularizer.surrogate_weights(None, None, SurrogateConfig()) is None
+    assert regularizer.streams == ()
+    with pytest.raises(InputError, match="no sampled surrogate"):
+        methods.get(temporary).streams()
     assert regularizer.optimal_mass(0.5, 1.0) is None
     assert not regularizer.conditional
 

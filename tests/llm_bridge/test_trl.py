@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("trl")
+pytest.importorskip("trl")  # in an environment of its own: with a current TRL beside it VeRL does not start
 
 import datasets
 from trl import GRPOConfig
@@ -17,6 +17,8 @@ from trl import GRPOConfig
 from llm_bridge.buffer import Buffer, CachedGroup
 from llm_bridge.tiny.model import make_model
 from llm_bridge.tiny.tokenizer import make_tokenizer
+
+pytestmark = pytest.mark.trl
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "trl_cokl.py"
 
