@@ -61,7 +61,7 @@ trl-test:  ## the example with TRL as the host, in an environment of its own: Ve
 	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-llm.lock
 	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0 --editable .
-	.venv-trl/bin/python -m pytest tests/llm_bridge/test_trl.py -m trl
+	.venv-trl/bin/python -m pytest tests/trl -m trl
 
 llm-setup: $(LLM_SETUP)
 

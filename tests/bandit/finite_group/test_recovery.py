@@ -144,7 +144,7 @@ def test_sampled_updates_converge_to_the_exact_one_as_groups_grow():
         draws = []
         for _ in range(30):
             objective.take(batch)
-            sampled = objective.regularization_gradient(policy)
+            sampled = objective.added_gradient(policy, task.train.reference(batch))
             draws.append(-((sampled - exact) * direction).sum(-1).mean())
         mean, error = torch.stack(draws).mean(), torch.stack(draws).std() / math.sqrt(len(draws))
         prediction = predicted_pressure(policy, policy, size).mean()
@@ -162,19 +162,19 @@ def test_groups_serve_until_the_next_minibatch_and_remember_who_drew_them():
     batch = torch.arange(16)
     objective.take(batch)
     start = Policy(task.train.reference(batch).logits, task.train.correct[batch][None])
-    objective.gradient(start.logits)
+    objective.gradient(start.logits, batch)
     drawn = objective.rollout
     assert drawn is not None
     later = Policy(start.logits + 0.3 * torch.arange(20), start.correct)
-    gradient = objective.gradient(later.logits)
+    gradient = objective.gradient(later.logits, batch)
     assert objective.rollout is drawn
     torch.testing.assert_close(drawn.behavior_log_probs, start.log_probs.gather(-1, drawn.actions))
     by_hand = method_logit_gradient(
-        run.regularization, later, objective.references, drawn, torch.ones(1).double(), CLIPPING
+        run.method, later, objective.references, drawn, torch.ones(1).double(), CLIPPING
     )
     torch.testing.assert_close(gradient, by_hand - later.mass_logit_gradient())
     objective.take(batch)
-    objective.gradient(later.logits)
+    objective.gradient(later.logits, batch)
     assert objective.rollout is not drawn
 
 
