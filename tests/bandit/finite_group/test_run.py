@@ -90,6 +90,7 @@ def test_a_new_regularizer_takes_part(tiny, tmp_path):
         name = "twin_of_cokl"
         label = "Twin"
         conditional = True
+        streams = ("reference", "rollout")
 
         def value(self, policy, reference):
             gaps = reference.conditional_log_probs - policy.conditional_log_probs
