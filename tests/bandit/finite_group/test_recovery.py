@@ -169,9 +169,7 @@ def test_groups_serve_until_the_next_minibatch_and_remember_who_drew_them():
     gradient = objective.gradient(later.logits, batch)
     assert objective.rollout is drawn
     torch.testing.assert_close(drawn.behavior_log_probs, start.log_probs.gather(-1, drawn.actions))
-    by_hand = method_logit_gradient(
-        run.method, later, objective.references, drawn, torch.ones(1).double(), CLIPPING
-    )
+    by_hand = method_logit_gradient(run.method, later, objective.references, drawn, torch.ones(1).double(), CLIPPING)
     torch.testing.assert_close(gradient, by_hand - later.mass_logit_gradient())
     objective.take(batch)
     objective.gradient(later.logits, batch)
