@@ -55,7 +55,7 @@ def test_few_seeds_are_lines_and_many_are_a_band(seeds: int):
     assert bool(left.collections) != few
     runs = table[(table["method"] == "cokl") & (table["beta"] == 0.1)].groupby("seed")
     expected = [run[["step", "coverage_at_64"]].to_numpy().tolist() for _, run in runs] if few else []
-    assert [line.get_xydata().tolist() for line in single] == expected
+    assert [line.get_xydata().tolist() for line in single] == expected  # type: ignore[union-attr]
 
 
 def test_the_correctness_axis_ends_where_the_data_end():
