@@ -6,7 +6,7 @@ LLM_BIN := .venv-llm/bin
 LLM_SETUP := .venv-llm/.complete
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test wheel-test test-oldest test-newest soak llm-tiny llm-test trl-test llm-setup llm-gpu lock clean
+.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test wheel-test test-oldest test-newest soak llm-tiny llm-test how-to-test trl-test llm-setup llm-gpu lock clean
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
@@ -55,6 +55,9 @@ llm-tiny: $(LLM_SETUP)  ## the LLM experiment end to end on a CPU; METHODS=cokl,
 llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM; without either they fail, where others leave them out
 	$(LLM_BIN)/python -c "import verl, vllm"
 	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge -n 2 --dist loadfile
+
+how-to-test: $(LLM_SETUP)  ## docs/how-to/verl.md followed to its end, with real VeRL
+	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge/test_how_to.py -m docs
 
 trl-test:  ## the example with TRL as the host, in an environment of its own: VeRL does not start beside a current TRL
 	$(call environment,.venv-trl)

@@ -25,7 +25,7 @@ from llm_bridge.experiment.jobs import cpu_overrides, environment, math_job
 from llm_bridge.tiny.model import make_model
 from llm_bridge.tiny.tokenizer import make_tokenizer
 
-pytestmark = pytest.mark.usefixtures("only_cluster")
+pytestmark = [pytest.mark.docs, pytest.mark.usefixtures("only_cluster")]
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "verl.md"
 LIMIT = 1500.0
