@@ -30,6 +30,13 @@ class Checked:
     def holds(self) -> bool:
         return all(evidence.holds for evidence in self.evidence)
 
+    @property
+    def called(self) -> str:
+        """A word for the short table; the star stands for evidence that is a search without a certificate."""
+        if not self.holds:
+            return "FAILS"
+        return "holds" if all(evidence.certified for evidence in self.evidence) else "holds*"
+
 
 def check_claims(claims: Iterable[Claim], formulas: Formulas, effort: Effort) -> Iterator[Checked]:
     """Check each claim in turn. A check that raises an arithmetic error or an assertion has not shown its claim."""
@@ -78,13 +85,14 @@ def to_text(results: list[Checked], every_evidence: bool = False) -> str:
     """A line per claim within 80 columns, under it the evidence of those that fail, or of all; the summary last."""
     lines = []
     for result in results:
-        called = "holds" if result.holds else "FAILS"
-        lines.append(f"{called:7}{result.claim.name:42}{result.claim.source}"[:WIDTH].rstrip())
+        lines.append(f"{result.called:7}{result.claim.name:42}{result.claim.source}"[:WIDTH].rstrip())
         if every_evidence or not result.holds:
             lines += _indented(result.claim.statement, 7)
             for evidence in result.evidence:
                 said = f"{evidence.method}, {evidence.domain}: {measured(evidence)} ({verdict(evidence)})"
                 lines += _indented(said, 9)
+    if any(result.called == "holds*" for result in results):
+        lines.append("* some of its evidence is a search: not certified")
     return "\n".join([*lines, summary(results)])
 
 

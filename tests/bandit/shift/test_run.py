@@ -148,6 +148,7 @@ def test_a_regularizer_of_ones_own_takes_part(tiny_shift):
             planned_runs(config)
         tables = [shift(dataclasses.replace(config, mode="exact"), jobs=1, progress=False)]
         setattr(Twin, "surrogate_weights", twin_weights)  # noqa: B010
+        Twin.streams = ("reference",)
         tables.append(shift(config, jobs=2, progress=False))
     finally:
         del regularizers._registry["twin_of_forward_kl"]

@@ -292,7 +292,7 @@ def test_progress_starts_at_what_is_done_and_counts_sizes(tmp_path, capsys):
     origin.save(numbers(5), works[0].path, "5")
     tables = Workers("loky", 1).do(works, origin, "runs", progress=True)
     assert [len(table) for table in tables] == [5, 2, 3]
-    shown = re.findall(r"(\d+)/(\d+) \[", capsys.readouterr().err)
+    shown = re.findall(r"runs: (\d+) of (\d+)", capsys.readouterr().err)
     assert shown[0] == ("5", "10")
     assert shown[-1] == ("10", "10")
     Workers("loky", 1).do(works, origin, "runs", progress=True)

@@ -120,7 +120,7 @@ def test_a_run_does_not_depend_on_its_neighbours(dtype, tolerance, float64_confi
     together = train(config, task, runs)
     for run in runs:
         alone = train(config, task, [run])
-        rows = together[(together["method"] == run.method) & (together["beta"] == run.beta)]
+        rows = together[(together["method"] == run.method.name) & (together["beta"] == run.beta)]
         pd.testing.assert_frame_equal(alone, rows.reset_index(drop=True), rtol=tolerance, atol=tolerance)
 
 

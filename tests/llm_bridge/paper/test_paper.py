@@ -48,7 +48,7 @@ def test_exactly_the_known_findings_do_not_hold():
     assert {claim for claim, check in checks().items() if not check.holds} == NOT_HELD
     total = len(check_paper(read_paper()))
     assert len(checks()) == total
-    assert f"{total - len(NOT_HELD)} of {total} checks hold" in (PAPER.parent / "FINDINGS.md").read_text()
+    assert f"{total - len(NOT_HELD)} of {total} checks hold" in (PAPER / "FINDINGS.md").read_text()
 
 
 def test_findings_name_their_cells():
@@ -197,7 +197,7 @@ def test_representable_scores_are_found_by_trying_every_count(tmp_path):
     printed = [round(20 + 3.37 * i + 0.01 * i, 2) for i in range(len(scores))]
     scores.assign(math500=printed, olympiad=printed).to_csv(tmp_path / "raw.csv", index=False)
     found = {check.claim.split()[1]: check.measured for check in check_paper(read_paper(tmp_path))
-             if "out of" in check.claim}  # fmt: skip
+             if "correctly rounded share" in check.claim}  # fmt: skip
     for column, responses in (("math500", 4000), ("olympiad", 5392)):
         possible = [
             any(abs(100 * k / responses - value) < 0.005 + 1e-9 for k in range(responses + 1)) for value in printed
