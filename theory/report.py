@@ -57,10 +57,10 @@ def verdict(evidence: Evidence) -> str:
 
 
 def measured(evidence: Evidence) -> str:
-    """The error beside what is accepted, with the details."""
+    """The error beside what is accepted, with the details; "proved" alone is the statement on its whole domain."""
     unit = f"{evidence.error:.2g} (accepted {evidence.accepted:.2g})"
     if evidence.method in ("interval proof", METHOD) and evidence.holds:
-        unit = "proved"
+        unit = "proved" if evidence.method == METHOD else "proved on these boxes"
     return f"{unit}; {evidence.detail}" if evidence.detail else unit
 
 
