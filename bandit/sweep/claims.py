@@ -177,7 +177,7 @@ def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, si
         "The other regularizers either sacrifice correctness or deviate more: none is as correct as CoKL with a "
         f"{better} {name}, whatever the coefficients",
         "Results, trade-off figure",
-        f"by means over seeds, {len(ours) - len(beaten)} of CoKL's {len(ours)} coefficients are not dominated{crossed}; CoKL dominates "
-        f"{worse} of the others' {len(theirs)} points",
+        f"by means, {len(ours) - len(beaten)} of CoKL's {len(ours)} coefficients are not dominated{crossed}; "
+        f"CoKL dominates {worse} of the others' {len(theirs)} points",
         "not held" if beaten else "held",
     )

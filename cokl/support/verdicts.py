@@ -41,6 +41,15 @@ def p_value(mean: float, half_width: float, seeds: int, against: float = 0.0) ->
     return float(2 * stats.t.sf(distance / half_width * stats.t.ppf(1 - ALPHA / 2, seeds - 1), seeds - 1))
 
 
+def verdict_on(mean: float, half_width: float, seeds: int) -> Verdict | None:
+    """Whether a mean over `seeds`, with a 95% interval of `half_width`, is positive; None below four seeds."""
+    if seeds < MINIMUM_SEEDS:
+        return None
+    if p_value(mean, half_width, seeds) > ALPHA:
+        return "undecided"
+    return "held" if mean > 0 else "not held"
+
+
 def holm(p_values: Sequence[float], alpha: float = ALPHA) -> list[bool]:
     """Which of several hypotheses Holm's step-down procedure rejects, with a family-wise error of at most `alpha`."""
     rejected = [False] * len(p_values)

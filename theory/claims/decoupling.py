@@ -156,8 +156,8 @@ def unique_maximizer(formulas: Formulas, effort: Effort) -> list[Evidence]:
 @claim(
     "conditional-penalties-decouple",
     "a penalty D(pi+) >= 0 that is 0 at ref+ alone has CoKL's maximizer over the simplex, Z = 1 and pi+ = ref+, also "
-    "with beta' log Z, beta' >= 0, added to the objective; the maximum is 1 less beta times what D has added to it as a "
-    "constant (0 in correct-only forward KL, -log q in correct-only reverse KL, H(ref+) in w/o term 2), and no softmax "
+    "with beta' log Z, beta' >= 0, added to the objective; the maximum is 1 less beta times what constant is added to "
+    "D (0 in correct-only forward KL, -log q in correct-only reverse KL, H(ref+) in w/o term 2), and no softmax "
     "policy attains it",
     BEYOND,
 )
