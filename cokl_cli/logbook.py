@@ -186,13 +186,14 @@ def _presets(name: str) -> Mapping[str, Any]:
     from bandit.shift.config import SHIFT_PRESETS
     from bandit.sweep.config import PRESETS
 
-    return {
+    presets: dict[str, Mapping[str, Any]] = {
         "sweep": PRESETS,
         "finite_group": FINITE_GROUP_PRESETS,
         "shift": SHIFT_PRESETS,
         "sequences": SEQUENCE_PRESETS,
         "phase": {preset: {"experiment": experiment} for preset, experiment in PHASE_PRESETS.items()},
-    }[name]
+    }
+    return presets[name]
 
 
 def _plain(config: Any) -> dict[str, Any]:
@@ -204,7 +205,7 @@ def _plain(config: Any) -> dict[str, Any]:
 
 def _differences(preset: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     """Fields of both whose values differ, by their innermost names, with the values of `config`."""
-    found = {}
+    found: dict[str, Any] = {}
     for field, value in preset.items():
         if isinstance(value, dict):
             found |= _differences(value, config.get(field, {}))
@@ -219,7 +220,7 @@ def _matched(folder: Path) -> dict[str, list[str]] | None:
 
     shown = matched_table(read_sweep(folder), digits=3)
     kl = matched_table(read_sweep(folder), digits=2)["conditional_kl"]
-    coverage = next(column for column in shown if column.startswith("coverage_at_"))
+    coverage = next(column for column in map(str, shown) if column.startswith("coverage_at_"))
     columns = {
         "at the coefficient whose correctness is closest to 0.96": shown["method"],
         "β": shown["beta"],
