@@ -23,6 +23,7 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
+from bandit.robustness.config import ROBUSTNESS_PRESETS
 from bandit.sequences.config import SEQUENCE_PRESETS
 from bandit.shift.config import SHIFT_PRESETS
 from bandit.sweep.config import PRESETS
@@ -105,6 +106,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     laboratory = SubcommandApp()
     laboratory.command(name="sweep")(partial(bandit.Sweep, **sweeps))
     laboratory.command(name="report")(bandit.Report)
+    laboratory.command(name="robustness")(partial(bandit.Robustness, preset=preset, config=ROBUSTNESS_PRESETS[preset]))
     laboratory.command(name="shift")(partial(bandit.Shift, preset=preset, config=SHIFT_PRESETS[preset]))
     laboratory.command(name="phase")(partial(bandit.Phase, preset=preset))
     laboratory.command(name="sequences")(partial(bandit.Sequences, preset=preset, config=SEQUENCE_PRESETS[preset]))
