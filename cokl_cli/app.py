@@ -23,11 +23,12 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
+from bandit.robustness.config import ROBUSTNESS_PRESETS
 from bandit.sequences.config import SEQUENCE_PRESETS
 from bandit.shift.config import SHIFT_PRESETS
 from bandit.sweep.config import PRESETS
 from cokl.support.errors import InputError
-from cokl_cli.commands import bandit, doctor, figures, llm, llm_report, report, reproduce, theory
+from cokl_cli.commands import bandit, doctor, figures, llm, llm_report, logbook, report, reproduce, theory
 from cokl_cli.output import asked_for
 
 
@@ -105,6 +106,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     laboratory = SubcommandApp()
     laboratory.command(name="sweep")(partial(bandit.Sweep, **sweeps))
     laboratory.command(name="report")(bandit.Report)
+    laboratory.command(name="robustness")(partial(bandit.Robustness, preset=preset, config=ROBUSTNESS_PRESETS[preset]))
     laboratory.command(name="shift")(partial(bandit.Shift, preset=preset, config=SHIFT_PRESETS[preset]))
     laboratory.command(name="phase")(partial(bandit.Phase, preset=preset))
     laboratory.command(name="sequences")(partial(bandit.Sequences, preset=preset, config=SEQUENCE_PRESETS[preset]))
@@ -136,6 +138,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     commands.command(bridge, name="llm", help="The LLM experiment on VeRL: tiny on a CPU, Qwen3 on GPUs.")
     commands.command(name="figures")(figures.Figures)
     commands.command(name="report")(report.HtmlReport)
+    commands.command(name="logbook")(logbook.Logbook)
     commands.command(name="reproduce")(partial(reproduce.Reproduce, **sweeps))
     commands.command(name="doctor")(doctor.Doctor)
     return commands
@@ -165,6 +168,7 @@ cokl: correctness-conditioned KL regularization, experiments and theorems
   cokl bandit sweep|report        train every method; judge the paper's claims
   cokl bandit shift|phase|...     the labs: forgetting, maps, groups, sequences
   cokl figures, cokl report       draw a sweep; one page of all that was found
+  cokl logbook runs               REPRODUCTION.md: each claim and its verdict
   cokl theory check|optimum       the theorems; where a regularizer leads
   cokl llm run --preset tiny      the LLM experiment on VeRL, end to end
   cokl doctor                     what is installed and what works here

@@ -22,6 +22,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "CONTRIBUTING.md": "contributing.md",
+    "REPRODUCTION.md": "reproduction.md",
     "bandit/FINDINGS.md": "findings.md",
     "llm_bridge/README.md": "llm-experiment.md",
     "llm_bridge/paper/FINDINGS.md": "paper-findings.md",

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
-from theory.claim import Claim, Effort, Evidence
+from theory.claim import Effort, Evidence, Statement
 from theory.formulas import Formulas
 from theory.proofs.machine_checked import METHOD
 
@@ -22,7 +22,7 @@ WIDTH = 80
 class Checked:
     """A claim with the evidence that its check returned, and how long that took."""
 
-    claim: Claim
+    claim: Statement
     evidence: list[Evidence]
     seconds: float
 
@@ -38,7 +38,7 @@ class Checked:
         return "holds" if all(evidence.certified for evidence in self.evidence) else "holds*"
 
 
-def check_claims(claims: Iterable[Claim], formulas: Formulas, effort: Effort) -> Iterator[Checked]:
+def check_claims(claims: Iterable[Statement], formulas: Formulas, effort: Effort) -> Iterator[Checked]:
     """Check each claim in turn. A check that raises an arithmetic error or an assertion has not shown its claim."""
     for claim in claims:
         start = time.perf_counter()
@@ -57,10 +57,10 @@ def verdict(evidence: Evidence) -> str:
 
 
 def measured(evidence: Evidence) -> str:
-    """The error beside what is accepted, with the details."""
+    """The error beside what is accepted, with the details; "proved" alone is the statement on its whole domain."""
     unit = f"{evidence.error:.2g} (accepted {evidence.accepted:.2g})"
     if evidence.method in ("interval proof", METHOD) and evidence.holds:
-        unit = "proved"
+        unit = "proved" if evidence.method == METHOD else "proved on these boxes"
     return f"{unit}; {evidence.detail}" if evidence.detail else unit
 
 

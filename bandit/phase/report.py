@@ -11,22 +11,37 @@ from bandit.phase.config import KNOBS, Diagram
 from bandit.phase.score import UNDECIDED, explain
 from bandit.shift.score import label
 from cokl.support.statistics import markdown_table, with_spread
-from cokl.support.verdicts import ALPHA, MINIMUM_SEEDS, holm, no_verdict, p_value
+from cokl.support.verdicts import ALPHA, MINIMUM_SEEDS, Verdict, holm, no_verdict, p_value
+
+
+def leads(cells: pd.DataFrame) -> tuple[int, int, int]:
+    """Cells with a lead, those in which CoKL is ahead of its rival, and those in which it is behind, by Holm's over the
+    cells."""
+    known = cells.dropna(subset=["cokl_lead"])
+    intervals = zip(known["cokl_lead"], known["cokl_lead_half_width"], known["seeds"], strict=True)
+    sure = pd.Series(holm([p_value(*interval) for interval in intervals]), index=known.index, dtype=bool)
+    ahead, behind = (int((sure & side).sum()) for side in (known["cokl_lead"] > 0, known["cokl_lead"] < 0))
+    return len(known), ahead, behind
+
+
+def verdict(cells: pd.DataFrame) -> Verdict | None:
+    """Whether CoKL is ahead of its rival over the map; None below four seeds or without a lead."""
+    number, ahead, behind = leads(cells)
+    if not number or no_verdict(int(cells.loc[cells["cokl_lead"].notna(), "seeds"].min())):
+        return None
+    return "depends" if ahead and behind else "held" if ahead else "not held" if behind else "undecided"
 
 
 def tally(cells: pd.DataFrame) -> str:
     """In how many cells CoKL leads or trails its rival beyond doubt, Holm-corrected over the cells; or why not said."""
-    known = cells.dropna(subset=["cokl_lead"])
-    if known.empty:
+    number, ahead, behind = leads(cells)
+    if not number:
         return "No cell has a lead."
-    if refused := no_verdict(int(known["seeds"].min())):
+    if refused := no_verdict(int(cells.loc[cells["cokl_lead"].notna(), "seeds"].min())):
         return refused
-    intervals = zip(known["cokl_lead"], known["cokl_lead_half_width"], known["seeds"], strict=True)
-    sure = pd.Series(holm([p_value(*interval) for interval in intervals]), index=known.index)
-    ahead, behind = (int((sure & side).sum()) for side in (known["cokl_lead"] > 0, known["cokl_lead"] < 0))
     return (
-        f"Of {len(known)} cells with a lead CoKL is ahead of its rival in {ahead}, behind in {behind}, undecided in "
-        f"{len(known) - ahead - behind} (5% over the map, Holm)."
+        f"Of {number} cells with a lead CoKL is ahead of its rival in {ahead}, behind in {behind}, undecided in "
+        f"{number - ahead - behind} (5% over the map, Holm)."
     )
 
 

@@ -11,13 +11,13 @@ import pandas as pd
 
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.run import METRICS
-from bandit.sequences.score import BESIDE_ACCURACY, MEASURES, PREDICTORS, PRIMARY, leads, razor
+from bandit.sequences.score import BESIDE_ACCURACY, MEASURES, PREDICTORS, PRIMARY, leads, primary_lead, razor
 from bandit.shift import score as scores
 from bandit.shift.report import NORMALIZED, anchors, csv_text, readable
 from bandit.shift.score import RUN, label
 from cokl.support.files import write_text
 from cokl.support.statistics import markdown_table, with_spread
-from cokl.support.verdicts import no_verdict
+from cokl.support.verdicts import no_verdict, verdict_on
 
 CAPTIONS = {
     "normalized": "Dual-anchor scores of accuracy, Base 100 in retention and 0 in adaptation, GRPO w/o KL the reverse. "
@@ -82,16 +82,15 @@ def summary(table: pd.DataFrame, config: SequenceConfig) -> str:
 def primary(table: pd.DataFrame) -> str:
     """The one primary comparison in a sentence, with a verdict from four seeds on."""
     mode, measure, rival = PRIMARY
-    rows = leads(table)
-    rows = rows[(rows["mode"] == mode) & (rows["method"] == rival)]
+    lead = primary_lead(table)
     seeds = table.loc[table["role"] == "report", "seed"].nunique()
     said = f"Primary comparison: CoKL's {measure} less that of {label(rival)} at equal adaptation ({mode})"
-    if rows.empty:
+    if lead is None:
         return f"{said}: not to be had, for one of them was not trained or never adapts as much."
-    mean, half_width = float(rows[measure].iloc[0]), float(rows[f"{measure}_half_width"].iloc[0])
-    verdict = "undecided" if abs(mean) <= half_width else "CoKL keeps more" if mean > 0 else "CoKL keeps less"
-    judged = no_verdict(seeds) or f"In this miniature: {verdict}."
-    return f"{said}: {with_spread(mean, half_width, 1)} points. {judged}"
+    called = {"held": "CoKL keeps more", "not held": "CoKL keeps less", "undecided": "undecided"}
+    verdict = verdict_on(*lead, seeds)
+    judged = f"In this miniature: {called[verdict]}." if verdict else no_verdict(seeds)
+    return f"{said}: {with_spread(*lead, 1)} points. {judged}"
 
 
 def _setting(table: pd.DataFrame, config: SequenceConfig) -> str:

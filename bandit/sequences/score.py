@@ -45,6 +45,14 @@ def leads(table: pd.DataFrame) -> pd.DataFrame:
     return summarize(rows, ["mode", "method"], MEASURES)
 
 
+def primary_lead(table: pd.DataFrame) -> tuple[float, float] | None:
+    """The primary comparison's mean and the half-width of its interval, in points; None where it cannot be made."""
+    mode, measure, rival = PRIMARY
+    rows = leads(table)
+    rows = rows[(rows["mode"] == mode) & (rows["method"] == rival)]
+    return None if rows.empty else (float(rows[measure].iloc[0]), float(rows[f"{measure}_half_width"].iloc[0]))
+
+
 def razor(table: pd.DataFrame) -> pd.DataFrame:
     """How much of the forgetting each of PREDICTORS explains: R^2 of a parabola, mean over reported seeds.
 

@@ -37,6 +37,37 @@ BEST, EQUAL, PAPER = "best", "equal adaptation", f"beta {PAPER_BETA:g}"
 """Where methods are compared: each at its best coefficient, where every one adapts as much, all at the paper's."""
 
 
+PAPER_CLAIMS = {
+    "overall": ("CoKL has a higher Overall than every method that is no variant of it", "Main Results, main table"),
+    "pattern": (
+        f"At {PAPER}, CoKL has a higher Overall than replay (correct-only forward KL), retaining as much and adapting "
+        "more",
+        "Main Results, main table",
+    ),
+    "collapse": ("Without term 1, CoKL retains less than half of what it retains", "Ablation of the loss structure"),
+    "level": (
+        f"Without term 1, CoKL at {PAPER} retains no less than GRPO without KL (0; the paper: 3.85)",
+        "Ablation of the loss structure, its table",
+    ),
+    "term 2": (
+        "Without term 2, CoKL adapts less (at equal adaptation: retains less)",
+        "Ablation of the loss structure",
+    ),
+    "floor": (
+        f"The correctness floor does not help CoKL: it gains less than {NEGLIGIBLE:g} point",
+        "Batch-level correctness floor",
+    ),
+    "batches": ("Larger KL batches retain more", "KL batch analysis"),
+    "beta": ("Beta trades off: a larger one retains more, a smaller one adapts more", "Sensitivity analysis"),
+    "reverse": ("Reverse KLs forget more than forward KLs", "Main Results"),
+    "drift": (
+        "Forgetting is more drift within the correct answers than drift of the correctness mass",
+        "Batch-level correctness floor",
+    ),
+}
+"""What is judged, and where the paper claims it, all of it of language models."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One mean: where it was taken, what it is, the half-width of its 95% interval, and over how many seeds.
@@ -77,10 +108,11 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A claim of the paper, its primary measurement, and what else was measured for it."""
+class JudgedClaim:
+    """A claim of the paper and where it stands there, its primary measurement, and what else was measured for it."""
 
     statement: str
+    where: str
     primary: Measurement
     secondary: tuple[Measurement, ...] = ()
 
@@ -121,29 +153,28 @@ class Claim:
         ]
 
 
-def judge(scored: pd.DataFrame) -> list[Claim]:
+def judge(scored: pd.DataFrame) -> list[JudgedClaim]:
     """Every claim that the methods, modes, coefficients and KL batches of a scored table allow to be judged.
 
     Measurements are written in the order of preference: the first that the table has is the primary one.
     """
     views = _Views(scored)
-    claims = {
-        "CoKL has a higher Overall than every method that is no variant of it": [
+    found = {
+        "overall": [
             *views.over_the_best_rival("sampled"),
             *views.over_the_best_rival("exact"),
         ],
-        f"At {PAPER}, CoKL has a higher Overall than replay (correct-only forward KL), retaining as much and adapting "
-        "more": views.in_modes(PAPER, "cokl", "correct_forward_kl", ("overall", "retention", "adaptation")),
-        "Without term 1, CoKL retains less than half of what it retains": [
+        "pattern": views.in_modes(PAPER, "cokl", "correct_forward_kl", ("overall", "retention", "adaptation")),
+        "collapse": [
             *views.collapse("sampled", PAPER),
             *(m for mode, setting in _OTHERS for m in views.collapse(mode, setting)),
         ],
-        f"Without term 1, CoKL at {PAPER} retains no less than GRPO without KL (0; the paper: 3.85)": [
+        "level": [
             measurement
             for mode in ("sampled", "exact")
             for measurement in views.level(mode, PAPER, "cokl_without_term1", "retention")
         ],
-        "Without term 2, CoKL adapts less (at equal adaptation: retains less)": [
+        "term 2": [
             *views.compare("sampled", PAPER, "cokl", "cokl_without_term2", "adaptation"),
             *(
                 measurement
@@ -153,7 +184,7 @@ def judge(scored: pd.DataFrame) -> list[Claim]:
                 )
             ),
         ],
-        f"The correctness floor does not help CoKL: it gains less than {NEGLIGIBLE:g} point": [
+        "floor": [
             *views.compare("sampled", PAPER, "cokl", "cokl_floor", "overall", NEGLIGIBLE),
             *(
                 measurement
@@ -163,23 +194,25 @@ def judge(scored: pd.DataFrame) -> list[Claim]:
                 )
             ),
         ],
-        "Larger KL batches retain more": [*_batches(scored, "sampled"), *_batches(scored, "exact")],
-        "Beta trades off: a larger one retains more, a smaller one adapts more": [
+        "batches": [*_batches(scored, "sampled"), *_batches(scored, "exact")],
+        "beta": [
             *_coefficients(scored, "sampled"),
             *_coefficients(scored, "exact"),
         ],
-        "Reverse KLs forget more than forward KLs": [
+        "reverse": [
             measurement
             for mode, setting in itertools.product(("sampled", "exact"), (BEST, EQUAL))
             for forward, reverse in (("forward_kl", "reverse_kl"), ("correct_forward_kl", "correct_reverse_kl"))
             for measurement in views.compare(mode, setting, forward, reverse, "retention")
         ],
-        "Forgetting is more drift within the correct answers than drift of the correctness mass": [
+        "drift": [
             *_drifts(scored, views, "sampled"),
             *_drifts(scored, views, "exact"),
         ],
     }
-    return [Claim(statement, found[0], tuple(found[1:])) for statement, found in claims.items() if found]
+    return [
+        JudgedClaim(*PAPER_CLAIMS[name], found[name][0], tuple(found[name][1:])) for name in PAPER_CLAIMS if found[name]
+    ]
 
 
 _OTHERS = (("sampled", BEST), ("sampled", EQUAL), ("exact", PAPER), ("exact", BEST), ("exact", EQUAL))

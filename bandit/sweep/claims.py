@@ -8,26 +8,15 @@ closest to 0.96; one coefficient per method, the same for all seeds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pandas as pd
 
 from bandit.engine.tables import coverage_column, method_label
 from bandit.sweep.score import final_rows, matched_rows, settled
 from cokl.support.statistics import mean_and_half_width, with_spread
-from cokl.support.verdicts import ALPHA, Verdict, holm, no_verdict, p_value
+from cokl.support.verdicts import ALPHA, Claim, Verdict, holm, no_verdict, p_value
 
 MATCHED_CORRECTNESS = 0.96
 COLLAPSED = {"correctness above": 0.95, "coverage below": 0.15}
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim of the paper, what was measured, and the verdict in this environment: held, not held, or undecided."""
-
-    statement: str
-    measured: str
-    verdict: Verdict
 
 
 def judge(table: pd.DataFrame) -> list[Claim]:
@@ -63,14 +52,18 @@ def _directions(table: pd.DataFrame) -> list[tuple[str, str, int]]:
 
 
 def _collapse(table: pd.DataFrame) -> Claim:
+    """The paper shows this in a figure; the thresholds are ours. Both have to be passed beyond their intervals."""
     final = final_rows(table)
-    means = final[final["method"] == "none"].mean(numeric_only=True)
-    correctness, coverage = means["p_correct"], means[coverage_column(table)]
+    unregularized = final[final["method"] == "none"]
+    correctness, coverage = unregularized["p_correct"], unregularized[coverage_column(table)]
+    passed = [correctness - COLLAPSED["correctness above"], COLLAPSED["coverage below"] - coverage]
+    shown = [with_spread(*mean_and_half_width(values), 4) for values in (correctness, coverage)]
     return Claim(
         "Unregularized RL becomes correct and collapses onto few correct actions "
         f"(correctness above {COLLAPSED['correctness above']}, coverage below {COLLAPSED['coverage below']})",
-        f"correctness {correctness:.4f}, coverage {coverage:.4f}",
-        _verdict(bool(correctness > COLLAPSED["correctness above"] and coverage < COLLAPSED["coverage below"])),
+        "Results, dynamics figure",
+        f"correctness {shown[0]}, coverage {shown[1]} (95% intervals)",
+        _verdict_on_all(passed)[0],
     )
 
 
@@ -85,6 +78,7 @@ def _matched(table: pd.DataFrame, others: list[str], column: str, name: str, sig
     better = "higher" if sign > 0 else "lower"
     return Claim(
         f"At matched correctness, CoKL's {name} is {better} than every other regularizer's",
+        "Results, dynamics figure at its last step",
         f"CoKL {final['cokl'].mean():.3f}; next {method_label(closest)} {final[closest].mean():.3f}; "
         f"{better} by {with_spread(mean, half_width, 3)}, in {(advantages[closest] > 0).sum()} of {len(final)} seeds; "
         f"correctness {correctness.min():.3f} to {correctness.max():.3f}",
@@ -117,6 +111,7 @@ def _during_training(table: pd.DataFrame, others: list[str], column: str, name: 
     ]
     return Claim(
         f"At matched correctness, CoKL's {name} is {'highest' if sign > 0 else 'lowest'} throughout training",
+        "Results, dynamics figure",
         f"ahead of every other{sure} at {count - len(behind) - len(open_)} of {count} evaluated steps"
         + "".join(f"; {words}" for words in described),
         verdict,
@@ -169,11 +164,8 @@ def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, si
     return Claim(
         "The other regularizers either sacrifice correctness or deviate more: none is as correct as CoKL with a "
         f"{better} {name}, whatever the coefficients",
-        f"{len(ours) - len(beaten)} of CoKL's {len(ours)} coefficients are not dominated{crossed}; CoKL dominates "
-        f"{worse} of the others' {len(theirs)} points",
-        _verdict(not beaten),
+        "Results, trade-off figure",
+        f"by means, {len(ours) - len(beaten)} of CoKL's {len(ours)} coefficients are not dominated{crossed}; "
+        f"CoKL dominates {worse} of the others' {len(theirs)} points",
+        "not held" if beaten else "held",
     )
-
-
-def _verdict(holds: bool) -> Verdict:
-    return "held" if holds else "not held"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -43,13 +44,28 @@ def run_sweep(
     if out is None:
         with tempfile.TemporaryDirectory() as temporary:
             return run_sweep(config, temporary, jobs, backend, progress, keep_going)
+    return train_planned(config, planned_runs(config), Path(out), jobs, backend, progress, keep_going)
+
+
+def train_planned(
+    config: SweepConfig,
+    runs: list[Run],
+    folder: Path,
+    jobs: int | None = None,
+    backend: Literal["loky", "ray"] = "loky",
+    progress: bool = True,
+    keep_going: bool = False,
+    chosen: Mapping[str, Any] | None = None,
+) -> pd.DataFrame:
+    """Train some of a sweep's runs, as `run_sweep` trains all.
+
+    chosen: JSON values that say which runs they are, where `config` alone does not; kept with it in config.json.
+    """
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: expected at least 1, got {jobs}")
     device = resolve_device(config.device)
-    runs = planned_runs(config)
-    folder = Path(out)
     code = code_behind("bandit.sweep.train", (run.method for run in runs))
-    with open_folder(folder, {**config.as_dict(), "device": device}, code, keep_going) as origin:
+    with open_folder(folder, {**config.as_dict(), **(chosen or {}), "device": device}, code, keep_going) as origin:
         workers = Workers(backend, 1 if device == "cuda" else jobs)
         parameters = references(config, origin, device, workers, progress)
         works = [

@@ -1,6 +1,7 @@
 """A results folder: written whole or not at all, resumable, tied to what made it, and in one process's hands.
 
-Layout: config.json, environment.json, .lock, reference/seed-N.parquet, runs/CHUNK.parquet, and at the end the tables.
+Layout: config.json, environment.json, seconds.json (of each process that ended by itself), .lock,
+reference/seed-N.parquet, runs/CHUNK.parquet, and at the end the tables.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -42,7 +44,11 @@ def open_folder(
         except OSError as error:
             raise InputError(f"cannot use {folder}: {remedy(error)}") from error
         _record_environment(folder / "environment.json", config["device"], origin.code)
+        started = time.monotonic()
         yield origin
+        spent = folder / "seconds.json"
+        before = read_json(spent, list) if spent.is_file() else []
+        write_text(json.dumps([*before, round(time.monotonic() - started, 1)]) + "\n", spent)
 
 
 def _bind(folder: Path, asked: dict[str, Any], origin: Origin) -> None:

@@ -1,4 +1,4 @@
-"""What may be said of a mean over seeds: its p-values, Holm's correction, and how many seeds a verdict takes.
+"""Claims and their verdicts: the p-values of means over seeds, Holm's correction, how many seeds a verdict takes.
 
 Assumption beyond the paper: a verdict takes four seeds or more. An interval over two or three is by luck very wide or
 very narrow: it is for looking.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from scipy import stats
@@ -19,6 +20,16 @@ MINIMUM_SEEDS = 4
 
 Verdict = Literal["held", "not held", "undecided", "depends"]
 """On a claim: "depends" where decided measurements disagree; a single measurement is never that."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper and where it stands there, what was measured, and the verdict in this environment."""
+
+    statement: str
+    where: str
+    measured: str
+    verdict: Verdict
 
 
 def no_verdict(seeds: int) -> str:
@@ -39,6 +50,15 @@ def p_value(mean: float, half_width: float, seeds: int, against: float = 0.0) ->
     if half_width == 0:
         return float(distance == 0)
     return float(2 * stats.t.sf(distance / half_width * stats.t.ppf(1 - ALPHA / 2, seeds - 1), seeds - 1))
+
+
+def verdict_on(mean: float, half_width: float, seeds: int) -> Verdict | None:
+    """Whether a mean over `seeds`, with a 95% interval of `half_width`, is positive; None below four seeds."""
+    if seeds < MINIMUM_SEEDS:
+        return None
+    if p_value(mean, half_width, seeds) > ALPHA:
+        return "undecided"
+    return "held" if mean > 0 else "not held"
 
 
 def holm(p_values: Sequence[float], alpha: float = ALPHA) -> list[bool]:

@@ -12,6 +12,7 @@ import tyro
 
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
 from bandit.finite_group.config import FiniteGroupConfig
+from bandit.robustness.config import ROBUSTNESS_PRESETS, RobustnessConfig
 from bandit.sequences.config import SEQUENCE_PRESETS, SequenceConfig
 from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
 from bandit.sweep.config import PRESETS, SweepConfig
@@ -111,6 +112,36 @@ class Report(Output):
 
         claims = [dataclasses.asdict(claim) for claim in judge(read_sweep(self.results))]
         return {"page": self.results / "claims.md", "claims": claims}
+
+
+@dataclass(frozen=True)
+class Robustness(LabOptions):
+    """Vary each assumption of the sweep, one at a time, and say of each verdict whether it stands. Resumes."""
+
+    folder_prefix = "robustness-"
+    config: Annotated[RobustnessConfig, tyro.conf.arg(name="experiment")] = ROBUSTNESS_PRESETS["paper"]
+
+    def run(self) -> int:
+        """Train what is missing, write results.md and robustness.csv, and print what stands."""
+        from bandit.robustness.report import compare, render_markdown, render_screen
+        from bandit.robustness.run import robustness
+        from bandit.shift.report import csv_text
+        from cokl.support.files import write_text
+
+        tables = robustness(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
+        compared, seeds = compare(tables), self.config.sweep.seeds
+        write_text(csv_text(compared), self.folder / "robustness.csv")
+        write_text(render_markdown(compared, seeds), self.folder / "results.md")
+        print(render_screen(compared, seeds))
+        print(f"\nwritten to {self.folder / 'results.md'}")
+        return 0
+
+    def found(self) -> dict[str, Any]:
+        """Where the page is, and every claim under every alternative."""
+        import pandas as pd
+
+        rows = pd.read_csv(self.folder / "robustness.csv")
+        return {"page": self.folder / "results.md", "claims": records(rows)}
 
 
 @dataclass(frozen=True)

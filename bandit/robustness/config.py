@@ -1,0 +1,83 @@
+"""What of the sweep is varied, one field at a time; no heavy imports here."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from bandit.config import EnvironmentConfig, TrainingConfig
+from bandit.sweep.config import PRESETS, SweepConfig
+from cokl.support.assumptions import assumptions_of
+from cokl.support.options import Names, require, require_types
+
+ALTERNATIVES: dict[str, tuple[Any, ...]] = {
+    "coverage_draws": (8, 256),
+    "pretrain_learning_rate": (6e-4, 2.4e-3),
+    "minibatch": ("epochs",),
+    "init_scale": (0.5, 2.0),
+    "adam_betas": ((0.9, 0.95), (0.9, 0.99)),
+    "adam_epsilon": (1e-6,),
+    "center_scale": (0.75, 1.5),
+    "balanced_clusters": (True,),
+    "shared_environment": (True,),
+}
+"""Other values of every field that is declared an assumption of the sweep, k of coverage@k among them."""
+
+LEFT_OUT: dict[str, str] = {}
+"""Assumptions that are not varied, and why."""
+
+
+@dataclass(frozen=True)
+class RobustnessConfig:
+    """The sweep whose verdicts are put to the test, and how."""
+
+    sweep: SweepConfig
+    """The sweep at its defaults, with all its coefficients."""
+    neighbours: int = 1
+    """Coefficients of the grid on either side of each method's matched one that are trained under an alternative."""
+    fields: Names = tuple(ALTERNATIVES)
+    """Which assumptions to vary."""
+
+    def __post_init__(self) -> None:
+        require_types(self, "")
+        require(self.neighbours >= 0, "neighbours", "at least 0", self.neighbours)
+        require(len(self.fields) > 0, "fields", "at least one name", "an empty list")
+        for name in self.fields:
+            require(name in ALTERNATIVES, "fields", f"some of {', '.join(ALTERNATIVES)}", name)
+        require("cokl" in self.sweep.methods, "methods", "cokl among them", ",".join(self.sweep.methods))
+
+    def alternatives(self) -> dict[str, SweepConfig]:
+        """Every alternative by its name, such as "init_scale-2.0"."""
+        return {
+            f"{field}-{'-'.join(map(str, value)) if isinstance(value, tuple) else value}": _with(
+                self.sweep, field, value
+            )
+            for field in self.fields
+            for value in ALTERNATIVES[field]
+        }
+
+
+def assumed() -> set[str]:
+    """The names of all fields of the sweep that are declared assumptions."""
+    return {field.name for config in (TrainingConfig, EnvironmentConfig) for field in assumptions_of(config)}
+
+
+def _with(config: SweepConfig, field: str, value: Any) -> SweepConfig:
+    if field in {known.name for known in dataclasses.fields(SweepConfig)}:
+        return dataclasses.replace(config, **{field: value})
+    return dataclasses.replace(config, environment=dataclasses.replace(config.environment, **{field: value}))
+
+
+ROBUSTNESS_PRESETS = {
+    "paper": RobustnessConfig(PRESETS["paper"]),
+    "quick": RobustnessConfig(
+        dataclasses.replace(
+            PRESETS["quick"],
+            methods=("none", "entropy", "cokl"),
+            betas=(0.01, 0.03, 0.1, 0.3),
+            steps=100,
+            pretrain_steps=200,
+        )
+    ),
+}

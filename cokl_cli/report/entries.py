@@ -1,0 +1,162 @@
+"""What results folders say of each claim, in one form and one vocabulary, whatever experiment it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cokl.support.files import read_json, read_result
+from cokl.support.verdicts import Verdict, no_verdict
+from cokl_cli.report.found import Found
+
+UNJUDGED = "no verdict"
+"""In a verdict's place where there are too few seeds for one, or nothing to judge."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A claim: where it belongs, what it says, where the paper says so, its verdict, and what was measured.
+
+    measured: the primary measurement first. derivation: an argument in words, if there is one. data: the file with the
+    numbers.
+    """
+
+    area: str
+    statement: str
+    source: str
+    verdict: str
+    measured: tuple[str, ...]
+    derivation: str = ""
+    data: Path | None = None
+
+
+def found_entries(found: Found) -> Iterator[Entry]:
+    """Every claim that the results under one root allow to be judged, and the checks of the paper's own tables."""
+    for folder in found.sweeps:
+        yield from sweep(folder)
+    for folder in found.shifts:
+        yield from shift(folder)
+    for folder in found.sequences:
+        yield from sequences(folder)
+    for folder in found.phases:
+        yield from phase(folder)
+    for folder in found.finite_groups:
+        yield from finite_group(folder)
+    for folder in found.theory:
+        yield from theory(folder)
+    yield from paper_tables()
+
+
+def sweep(folder: Path) -> Iterator[Entry]:
+    """The claims of the controlled experiment."""
+    from bandit.sweep.claims import judge
+    from bandit.sweep.score import read_sweep
+
+    table = read_sweep(folder)
+    refused = no_verdict(table["seed"].nunique())
+    for claim in judge(table):
+        verdict = UNJUDGED if refused else claim.verdict
+        area = f"controlled experiment, {folder.name}"
+        yield Entry(area, claim.statement, claim.where, verdict, (claim.measured,), data=folder / "sweep.parquet")
+
+
+def shift(folder: Path) -> Iterator[Entry]:
+    """What the paper claims of language models, in the task-shift lab."""
+    from bandit.shift.claims import judge
+    from bandit.shift.score import score, settled
+
+    path = folder / "shift.parquet"
+    for claim in judge(score(settled(read_result(path)))):
+        area = f"task shift, {folder.name}"
+        yield Entry(area, claim.statement, claim.where, _called(claim.verdict), tuple(claim.lines()), data=path)
+
+
+def sequences(folder: Path) -> Iterator[Entry]:
+    """The sequence lab's one primary comparison."""
+    from bandit.sequences.report import primary
+    from bandit.sequences.score import PRIMARY, primary_lead
+    from bandit.shift.score import label, settled
+    from cokl.support.verdicts import verdict_on
+
+    table = settled(read_result(folder / "sequences.parquet"))
+    lead, seeds = primary_lead(table), table.loc[table["role"] == "report", "seed"].nunique()
+    yield Entry(
+        f"sequences, {folder.name}",
+        f"At equal adaptation CoKL retains more than {label(PRIMARY[2])}",
+        "Main Results, main table",
+        _called(verdict_on(*lead, seeds) if lead else None),
+        (primary(table),),
+        data=folder / "sequences.parquet",
+    )
+
+
+def phase(folder: Path) -> Iterator[Entry]:
+    """One map's count of cells."""
+    from bandit.phase.report import tally, verdict
+    from bandit.phase.score import summarize
+
+    cells = summarize(read_result(folder / "phase.parquet"))
+    yield Entry(
+        f"map of {folder.name}",
+        "CoKL has a higher Overall than its best rival, over the map",
+        "Main Results, main table",
+        _called(verdict(cells)),
+        (tally(cells),),
+        data=folder / "phase.parquet",
+    )
+
+
+def finite_group(folder: Path) -> Iterator[Entry]:
+    """Appendix B's recovery."""
+    from bandit.finite_group.claims import judge
+    from bandit.finite_group.score import read_results
+
+    _, recovery = read_results(folder)
+    refused = no_verdict(recovery["seed"].nunique())
+    for claim in judge(recovery):
+        verdict = UNJUDGED if refused else claim.verdict
+        area = f"finite groups, {folder.name}"
+        yield Entry(area, claim.statement, claim.where, verdict, (claim.measured,), data=folder / "recovery.parquet")
+
+
+def theory(folder: Path) -> Iterator[Entry]:
+    """The claims of the theory, the paper's and those beyond it, as they were checked."""
+    import theory.claims  # noqa: F401  registers them
+    from theory.claim import registered_claims
+
+    path = folder / "claims.json"
+    known = registered_claims()
+    for row in read_json(path, list):
+        claim = known.get(row["claim"])
+        yield Entry(
+            "theory",
+            f"{row['claim']}: {row['statement']}",
+            row["source"],
+            "held" if row["holds"] else "not held",
+            tuple(_evidence(evidence) for evidence in row["evidence"]),
+            " ".join((claim.check.__doc__ or "").split()) if claim else "",
+            path,
+        )
+
+
+def _evidence(row: dict[str, Any]) -> str:
+    """One piece of evidence: how, where, how far off, and what else is said."""
+    error = "infinite" if row["error"] is None else f"{row['error']:.2g}"
+    said = f"{row['method']} ({row['verdict']}), {row['domain']}: {error}, accepted {row['accepted']:.2g}"
+    return f"{said}; {row['detail']}" if row["detail"] else said
+
+
+def paper_tables() -> Iterator[Entry]:
+    """The paper's LLM tables, held against each other."""
+    from llm_bridge.paper.check import check_paper
+    from llm_bridge.paper.numbers import PAPER, read_paper
+
+    for check in check_paper(read_paper()):
+        verdict = "held" if check.holds else "not held"
+        yield Entry("the paper's tables", check.claim, check.source, verdict, (check.measured,), data=PAPER / "raw.csv")
+
+
+def _called(verdict: Verdict | None) -> str:
+    return verdict or UNJUDGED

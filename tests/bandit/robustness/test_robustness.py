@@ -1,0 +1,119 @@
+"""A verdict that rests on an assumption is found, and no assumption of the sweep is forgotten."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bandit.robustness import config as settings
+from bandit.robustness.report import compare, render_markdown, render_screen
+from bandit.robustness.run import BASE, near_the_match, robustness
+from bandit.sweep.config import PRESETS
+from cokl.support.errors import InputError
+from cokl_cli.commands import bandit as commands
+
+
+def table(cokl_coverage: float, seeds: int = 5, k: int = 64) -> pd.DataFrame:
+    """A sweep in which entropy covers 0.4 and is as correct as CoKL, with a little noise over seeds."""
+    rows = []
+    for seed in range(seeds):
+        jitter = 1e-4 * np.sin(seed + 1)
+        for method, coverage, kl in (("none", 0.05, 5.0), ("entropy", 0.4, 2.0), ("cokl", cokl_coverage, 0.5)):
+            for step in (0, 100):
+                beta = 0.0 if method == "none" else 0.1
+                metrics = {f"coverage_at_{k}": coverage, f"coverage_at_{k}_correct": coverage, "conditional_kl": kl}
+                measured = {name: value * (1 + jitter * (method == "cokl")) for name, value in metrics.items()}
+                correctness = 0.97 if method == "none" else 0.96 + jitter
+                rows.append({"seed": seed, "method": method, "beta": beta, "step": step, "p_correct": correctness})
+                rows[-1] |= measured
+    return pd.DataFrame(rows)
+
+
+def test_a_fragile_verdict_is_found_and_only_that():
+    compared = compare({BASE: table(0.6), "init_scale-2.0": table(0.3), "coverage_draws-8": table(0.6, k=8)})
+    fallen = compared[~compared["stands"]]
+    assert set(fallen["alternative"]) == {"init_scale-2.0"}
+    assert len(fallen) == 4
+    assert all("coverage" in claim for claim in fallen["claim"])
+    assert set(fallen["verdict"]) == {"not held"}
+    page = render_markdown(compared, 5)
+    assert page.count("held: stands in 1 of 2 alternatives; not held with init_scale-2.0") == 4
+    assert page.count("held: stands in 2 of 2 alternatives") == 4
+    assert "higher by -0.100" in render_screen(compared, 5)
+
+
+def test_below_four_seeds_nothing_stands_or_falls():
+    compared = compare({BASE: table(0.6, seeds=2), "init_scale-2.0": table(0.3, seeds=2)})
+    assert compared["stands"].isna().all()
+    assert not compared["verdict"].any()
+    for said in (render_screen(compared, 2), render_markdown(compared, 2)):
+        assert "No verdicts: 2 reported seeds" in said
+        assert "stands in" not in said
+        assert "higher by -0.100" in said
+
+
+def test_every_assumption_of_the_sweep_is_varied_or_left_out_for_a_reason():
+    assert settings.assumed() == set(settings.ALTERNATIVES) | set(settings.LEFT_OUT)
+    assert all(settings.LEFT_OUT.values())
+
+
+def test_each_alternative_changes_one_assumption():
+    whole = settings.RobustnessConfig(PRESETS["paper"])
+    default = flat(PRESETS["paper"].as_dict())
+    for name, alternative in whole.alternatives().items():
+        changed = {field for field, value in flat(alternative.as_dict()).items() if value != default[field]}
+        assert changed == {name.split("-")[0]}, name
+
+
+def flat(values: dict) -> dict:
+    return {**{k: v for k, v in values.items() if not isinstance(v, dict)}, **values["environment"]}
+
+
+def test_the_coefficients_next_to_the_match_are_kept():
+    rows = [
+        {"seed": 0, "method": method, "beta": beta, "step": 1, "p_correct": 0.96 - abs(beta - best), "x": 0}
+        for method, best in (("cokl", 0.1), ("entropy", 0.3))
+        for beta in (0.01, 0.03, 0.1, 0.3)
+    ]
+    near = near_the_match(pd.DataFrame(rows), (0.3, 0.01, 0.1, 0.03), 1)
+    assert near == {"cokl": (0.03, 0.1, 0.3), "entropy": (0.1, 0.3)}
+
+
+def test_an_unknown_field_is_refused():
+    with pytest.raises(InputError, match="fields"):
+        settings.RobustnessConfig(PRESETS["quick"], fields=("colour",))
+
+
+def test_it_trains_resumes_and_writes(tmp_path, capsys):
+    environment = dataclasses.replace(PRESETS["quick"].environment, train_inputs=64, test_inputs=32, clusters=4)
+    few = {"methods": ("none", "entropy", "cokl"), "betas": (0.01, 0.1, 0.3), "seeds": 2, "steps": 3}
+    small: dict[str, Any] = {
+        **few,
+        "eval_interval": 3,
+        "pretrain_steps": 3,
+        "batch_size": 16,
+        "environment": environment,
+    }
+    config = settings.RobustnessConfig(
+        dataclasses.replace(PRESETS["quick"], **small), neighbours=0, fields=("coverage_draws", "balanced_clusters")
+    )
+    command = commands.Robustness(config=config, out=tmp_path, jobs=1)
+    assert command.run() == 0
+    said = capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {
+        BASE,
+        "coverage_draws-8",
+        "coverage_draws-256",
+        "balanced_clusters-True",
+    }
+    tables = robustness(config, tmp_path, jobs=1, progress=False)
+    assert "coverage_at_8" in tables["coverage_draws-8"]
+    runs = tables["balanced_clusters-True"].groupby("method")["beta"].unique()
+    assert all(len(betas) == 1 for betas in runs)
+    assert not tables["balanced_clusters-True"]["p_correct"].equals(tables[BASE]["p_correct"])
+    before = (tmp_path / "results.md").read_bytes()
+    assert command.run() == 0
+    assert capsys.readouterr().out == said
+    assert (tmp_path / "results.md").read_bytes() == before

@@ -1,0 +1,71 @@
+"""The logbook says what the results say, keeps what it is not given, and invents nothing."""
+
+import dataclasses
+import json
+
+import pytest
+
+from bandit import preset, run_sweep
+from cokl.support.errors import InputError
+from cokl_cli.app import main
+from cokl_cli.commands import logbook
+
+TINY = {"methods": ("none", "entropy", "cokl"), "betas": (0.1,), "steps": 4, "eval_interval": 2, "pretrain_steps": 4}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    environment = dataclasses.replace(preset("quick").environment, train_inputs=64, test_inputs=32, clusters=4)
+    config = preset("quick", seeds=4, batch_size=16, environment=environment, **TINY)
+    run_sweep(config, folder / "four", jobs=1, progress=False)
+    run_sweep(dataclasses.replace(config, seeds=2), folder / "two", jobs=1, progress=False)
+    return folder
+
+
+def made(folder, *results) -> tuple[str, dict]:
+    with pytest.raises(SystemExit) as ended:
+        main(["logbook", *map(str, results), "--out", str(folder)])
+    assert ended.value.code == 0
+    return (folder / logbook.PAGE).read_text(), json.loads((folder / logbook.RECORD).read_text())
+
+
+def test_a_sweep_enters_with_its_verdicts_scope_time_and_command(results, tmp_path):
+    page, book = made(tmp_path, results / "four")
+    sweep = book["sweep"]
+    assert len(sweep["claims"]) == 8
+    assert {claim["verdict"] for claim in sweep["claims"]} <= {"held", "not held", "undecided"}
+    assert sweep["scope"] == "4 seeds, 3 methods, 1 coefficients, 4 steps"
+    assert sweep["seconds"] == sum(json.loads((results / "four" / "seconds.json").read_text()))
+    assert "--methods none,entropy,cokl" in sweep["command"]
+    assert "--train-inputs 64" in sweep["command"]
+    for claim in sweep["claims"]:
+        assert f"| {claim['verdict']} | {claim['measured'][0]} |" in page
+
+
+def test_what_is_not_given_is_not_run_and_not_invented(results, tmp_path):
+    page, book = made(tmp_path, results / "four")
+    assert set(book) == {"sweep", "tables"}
+    for name in ("theory", "finite_group", "shift", "sequences", "phase", "llm"):
+        section = page.split(f"## {logbook.EXPERIMENTS[name].title}\n")[1].split("\n## ")[0]
+        assert section.strip().startswith("Not run here.")
+        assert "±" not in section
+        assert "held" not in section.replace("held against", "")
+
+
+def test_below_four_seeds_there_is_no_verdict(results, tmp_path):
+    _, book = made(tmp_path, results / "two")
+    assert {claim["verdict"] for claim in book["sweep"]["claims"]} == {"no verdict"}
+
+
+def test_an_experiment_stays_until_it_is_given_again(results, tmp_path):
+    _, first = made(tmp_path, results / "four")
+    _, kept = made(tmp_path)
+    assert kept == first
+    _, replaced = made(tmp_path, results / "two")
+    assert replaced["sweep"]["scope"].startswith("2 seeds")
+
+
+def test_a_folder_without_results_is_refused(tmp_path):
+    with pytest.raises(InputError, match="results: there are none in"):
+        logbook.records([tmp_path])

@@ -1,0 +1,65 @@
+"""The README's numbers are the logbook's, and the logbook is what its record says."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from cokl_cli.commands import logbook
+from cokl_cli.report import entries
+
+README, PAGE, RECORD = (Path(name).read_text(encoding="utf-8") for name in ("README.md", logbook.PAGE, logbook.RECORD))
+
+_MEASURED = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?|(?<=@)\d+|-?\d+ ± \d+")
+_NO_RESULTS = re.compile(r"```.*?```|\]\([^)]*\)|Python 3\.\d+(?: to 3\.\d+)?|Apache-2\.0", re.DOTALL)
+
+
+def unsupported(readme: str, page: str) -> list[str]:
+    """Decimal numbers of a README, code, links and versions left out, that the logbook's page does not have.
+
+    Target correctness and coefficients count as well; a mean's spread has to stand beside it there too.
+    """
+    known = {number for line in page.splitlines() for number in _MEASURED.findall(line)}
+    known |= {number.split(" ± ")[0] for number in known}
+    return [number for number in _MEASURED.findall(_NO_RESULTS.sub("", readme)) if number not in known]
+
+
+def rows(text: str) -> list[list[str]]:
+    """Table rows, without emphasis."""
+    lines = [line.replace("**", "").strip("| ") for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.split(" | ")] for line in lines]
+
+
+def missing_rows(readme: str) -> list[list[str]]:
+    """Rows of the README's table of the controlled experiment that are none of the record's."""
+    table = json.loads(RECORD)["sweep"]["table"]
+    recorded = [list(cells) for cells in zip(*table.values(), strict=True)]
+    shown = [row for row in rows(readme) if len(row) == len(table) and "±" in row[-1]]
+    assert len(shown) == len(recorded)
+    return [row for row in shown if row not in recorded]
+
+
+def test_every_number_of_the_readme_is_in_the_logbook():
+    assert unsupported(README, PAGE) == []
+    assert missing_rows(README) == []
+
+
+@pytest.mark.parametrize("number", ["0.512 ag", "next best 0.356", "0.971", "0.162", "0.086 ±", "5.75 ± 0.13", "@64 0"])
+def test_a_number_that_is_changed_is_found(number):
+    assert number in README
+    changed = re.sub(r"\d(?=\D*$)", lambda digit: str((int(digit[0]) + 5) % 10), number)
+    assert unsupported(README.replace(number, changed), PAGE) + missing_rows(README.replace(number, changed))
+
+
+def test_a_row_with_another_methods_number_is_found():
+    assert missing_rows(README.replace("| 0.238", "| 0.164").replace("| 0.237 ± 0.013", "| 0.164 ± 0.006"))
+
+
+def test_the_page_is_what_the_record_says():
+    assert logbook.render(json.loads(RECORD)) == PAGE
+
+
+def test_the_record_of_the_papers_tables_is_what_the_check_says_today():
+    kept = [(claim["statement"], claim["verdict"]) for claim in json.loads(RECORD)["tables"]["claims"]]
+    assert kept == [(entry.statement, entry.verdict) for entry in entries.paper_tables()]
