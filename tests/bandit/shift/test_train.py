@@ -25,6 +25,7 @@ from tests.oracles import shift as oracle
 METRICS = [
     "prior_correct",
     "new_correct",
+    "prior_pass_at_k",
     "conditional_kl",
     "mass_drift",
     "correct_drift",
