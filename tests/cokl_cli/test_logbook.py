@@ -7,8 +7,8 @@ import pytest
 
 from bandit import preset, run_sweep
 from cokl.support.errors import InputError
-from cokl_cli import logbook
 from cokl_cli.app import main
+from cokl_cli.commands import logbook
 
 TINY = {"methods": ("none", "entropy", "cokl"), "betas": (0.1,), "steps": 4, "eval_interval": 2, "pretrain_steps": 4}
 

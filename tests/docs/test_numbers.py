@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cokl_cli import entries, logbook
+from cokl_cli.commands import logbook
+from cokl_cli.report import entries
 
 README, PAGE, RECORD = (Path(name).read_text(encoding="utf-8") for name in ("README.md", logbook.PAGE, logbook.RECORD))
 

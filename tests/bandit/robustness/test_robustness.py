@@ -11,7 +11,7 @@ from bandit.robustness.report import compare, render_markdown, render_screen
 from bandit.robustness.run import BASE, near_the_match, robustness
 from bandit.sweep.config import PRESETS
 from cokl.support.errors import InputError
-from cokl_cli import bandit as commands
+from cokl_cli.commands import bandit as commands
 
 
 def table(cokl_coverage: float, seeds: int = 5, k: int = 64) -> pd.DataFrame:

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from cokl_cli.entries import Entry, found_entries
+from cokl_cli.report.entries import Entry, found_entries
 from cokl_cli.report.found import Found
 from cokl_cli.report.section import Section, text
 

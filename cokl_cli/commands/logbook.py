@@ -19,8 +19,8 @@ import tyro
 
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, write_text
-from cokl_cli.entries import Entry
 from cokl_cli.output import Output
+from cokl_cli.report.entries import Entry
 
 RECORD, PAGE = "REPRODUCTION.json", "REPRODUCTION.md"
 NOT_RUN = "not run here"
@@ -86,7 +86,7 @@ def records(roots: Iterable[Path]) -> dict[str, Record]:
     Of several results of one experiment the first of the first folder counts. Raises InputError for a folder without
     results.
     """
-    from cokl_cli import entries
+    from cokl_cli.report import entries
     from cokl_cli.report.found import find
 
     made: dict[str, Record] = {}
