@@ -32,6 +32,16 @@ def coverage(policy: Policy, k: int, conditional: bool = False) -> Tensor:
     return hit.sum(-1) / policy.correct.sizes
 
 
+def pass_at_k(policy: Policy, k: int) -> Tensor:
+    """Probability 1 - (1 - Z)^k for each context, (...), in [0, 1], that one of `k` independent draws is correct.
+
+    Exact. Raises ValueError for k < 1.
+    """
+    if k < 1:
+        raise ValueError(f"k: expected at least one draw, got {k}")
+    return -torch.expm1(k * policy.log_incorrect_mass)
+
+
 def conditional_kl(policy: Policy, reference: Policy) -> Tensor:
     """D_KL(pi_ref+ || pi+) for each context, (...), in nats (Eq. 8)."""
     return CoKL().value(policy, reference)

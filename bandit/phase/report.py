@@ -67,6 +67,8 @@ def render(diagram: Diagram, cells: pd.DataFrame, note: str = "") -> str:
             "lead": _intervals(cells, "lead"),
             "CoKL's lead": _intervals(cells, "cokl_lead"),
             "over": [label(name) if name else "" for name in cells["rival"]],
+            "in pass@k": _intervals(cells, "prior_pass_at_k_lead", 3),
+            "in conditional KL": _intervals(cells, "conditional_kl_lead", 3),
             "correct share of GRPO's drift": cells["correct_share"].map("{:.3f}".format),
         }
     )
@@ -77,7 +79,8 @@ def render(diagram: Diagram, cells: pd.DataFrame, note: str = "") -> str:
         f"# {KNOBS[diagram.x].label} against {KNOBS[diagram.y].label} ({mode})\n\n"
         f"{tally(cells)}\n\n"
         f"Best on the selection seeds, of {len(cells)} cells: {', '.join(won) or 'none'}. Leads are in points of "
-        "Overall on the reported seeds, paired by seed, with 95% t-intervals, each uncorrected."
+        "Overall on the reported seeds, paired by seed, with 95% t-intervals, each uncorrected; beside CoKL's, its "
+        "pass@k on the prior task, a probability, and conditional KL there, in nats, less its rival's."
         + (f" {note}." if note else "")
         + "\n\n"
         f"{markdown_table(shown)}\nOver the cells, CoKL's lead goes with (Spearman; drifts are GRPO's without KL):\n\n"
@@ -92,6 +95,6 @@ def _winner(cell: dict[Hashable, Any]) -> str:
     return label(cell["winner"]) + (" (edge)" if cell["winner"] in cell["edges"].split(",") else "")
 
 
-def _intervals(cells: pd.DataFrame, column: str) -> list[str]:
+def _intervals(cells: pd.DataFrame, column: str, digits: int = 1) -> list[str]:
     pairs = zip(cells[column], cells[f"{column}_half_width"], strict=True)
-    return ["" if pd.isna(value) else with_spread(value, half_width, 1) for value, half_width in pairs]
+    return ["" if pd.isna(value) else with_spread(value, half_width, digits) for value, half_width in pairs]

@@ -10,7 +10,7 @@ from scipy import stats
 
 from bandit.engine.divergence import diverged
 from bandit.shift.claims import VARIANTS
-from bandit.shift.report import DRIFTS
+from bandit.shift.report import BESIDE_ACCURACY, DRIFTS
 from bandit.shift.score import ANCHORS, at, best_coefficients, final, forgotten_and_learned, score, settled
 from cokl.support.statistics import mean_and_half_width
 
@@ -28,9 +28,10 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
     """One cell's winner on the selection seeds, CoKL's lead, and what GRPO's drift on the prior task is made of.
 
     table: a shift table of one mode. lead: the winner's Overall less the runner-up's on the reported seeds, paired by
-    seed, with the half-width of its 95% interval; it may be negative. edges: methods whose best coefficient is the
-    grid's smallest or largest. Names are "" and scores NaN where GRPO may forget or learn less than `MEANINGFUL` or
-    diverged, or CoKL is absent.
+    seed, with the half-width of its 95% interval; it may be negative. prior_pass_at_k_lead, conditional_kl_lead: CoKL's
+    less its rival's, likewise; less of the latter is better. edges: methods whose best coefficient is the grid's
+    smallest or largest. Names are "" and scores NaN where GRPO may forget or learn less than `MEANINGFUL` or diverged,
+    or CoKL is absent.
     """
     lost = bool(diverged(table, "prior_correct")["method"].isin(ANCHORS).any())
     table = table if lost else settled(table)
@@ -49,13 +50,15 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
         **dict.fromkeys(("winner", "runner_up", "rival", "edges"), ""),
         **dict.fromkeys(("winner_overall", "lead", "lead_half_width"), math.nan),
         **dict.fromkeys(("cokl_overall", "cokl_lead", "cokl_lead_half_width"), math.nan),
+        **{f"{name}_lead{end}": math.nan for name in BESIDE_ACCURACY for end in ("", "_half_width")},
     }
     if lost or (not min(forgotten[0] - forgotten[1], learned[0] - learned[1]) > MEANINGFUL and len(base) > 1):
         return cell
     scored = score(table)
     best = best_coefficients(scored[scored["method"] != "base"])
     chosen = final(best.merge(scored[scored["role"] == "selection"])).groupby("method")["overall"].mean()
-    overall = final(at(scored, best)).pivot(index="seed", columns="method", values="overall")
+    trained = final(at(scored, best))
+    overall = trained.pivot(index="seed", columns="method", values="overall")
     winner, runner_up = chosen.nlargest(2).index
     cell |= {"winner": winner, "winner_overall": overall[winner].mean(), "runner_up": runner_up}
     cell["edges"] = ",".join(best[best["edge"]]["method"])
@@ -65,6 +68,10 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
         rival = rivals.idxmax()
         cell["rival"], cell["cokl_overall"] = rival, overall["cokl"].mean()
         cell["cokl_lead"], cell["cokl_lead_half_width"] = mean_and_half_width(overall["cokl"] - overall[rival])
+        for name in BESIDE_ACCURACY:
+            values = trained.pivot(index="seed", columns="method", values=name)
+            lead = mean_and_half_width(values["cokl"] - values[rival])
+            cell[f"{name}_lead"], cell[f"{name}_lead_half_width"] = lead
     return cell
 
 

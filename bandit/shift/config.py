@@ -58,6 +58,8 @@ class ShiftConfig:
     """G, fresh rollouts per prompt of either task; in expectations, the size of GRPO's group."""
     reference_group_size: int = 8
     """G_ref, cached reference responses per prompt of the buffer."""
+    pass_draws: int = 8
+    """k of pass@k, the chance that one of k independent responses to a prior prompt is correct."""
     buffer_size: int = 512
     """Prior-task prompts in the buffer, before the filtered methods leave out those without a correct response."""
     kl_groups: int = 16
@@ -180,6 +182,7 @@ _COUNTS = (
     "eval_interval",
     "batch_size",
     "reference_group_size",
+    "pass_draws",
     "buffer_size",
     "kl_groups",
     "optimizer_steps",

@@ -21,6 +21,8 @@ from cokl.support.statistics import markdown_table, with_spread
 from cokl.support.verdicts import no_verdict
 
 RAW = ["prior_correct", "new_correct"]
+BESIDE_ACCURACY = ["prior_pass_at_k", "conditional_kl"]
+"""What sees of the prior task's answers more than how often the first one is correct."""
 NORMALIZED = ["retention", "adaptation", "overall"]
 DRIFTS = ["mass_drift", "correct_drift", "incorrect_drift"]
 
@@ -30,10 +32,11 @@ CAPTIONS = {
     "highest Overall on the selection seeds; matched: at the one whose adaptation there is closest to "
     f"{scores.MATCHED_ADAPTATION:g}. Note: edge, the coefficient is the smallest or largest of its grid, so a better "
     f"one may lie outside; missed, adaptation is more than {scores.MATCH_TOLERANCE:g} points from the target.",
-    "table1_raw": "The same unnormalized: probability of a correct answer on the prior and on the new task.",
-    "equal_adaptation": f"Retention where adaptation is {scores.MATCHED_ADAPTATION:g}, interpolated between two "
-    "neighbouring coefficients on the reported seeds; methods that never pass it are left out. The claims compare "
-    "these, which table1's nearest coefficients only approach.",
+    "table1_raw": "The same unnormalized: probability of a correct answer on the prior and on the new task; on the "
+    "prior one pass@k, exact, which depends on each prompt's accuracy only, and D_KL(base+ || policy+), in nats.",
+    "equal_adaptation": f"Retention, pass@k and conditional KL where adaptation is {scores.MATCHED_ADAPTATION:g}, "
+    "interpolated between two neighbouring coefficients on the reported seeds; methods that never pass it are left "
+    "out. The claims compare these retentions, which table1's nearest coefficients only approach.",
     "beta_search": "Beta search: every coefficient, on the selection seeds, which choose, and on the reported ones.",
     "kl_batch": "KL batch: prompts per update against scores on the reported seeds, at the coefficients that were "
     "trained with more than one batch size.",
@@ -67,11 +70,12 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     compared = scores.settings(scored)
     last = scores.final(compared)
     by = ["mode", "setting", "method", "beta", "kl_prompts", "edge", "missed"]
+    measures = ["retention", *BESIDE_ACCURACY]
     return {
         "table1_normalized": scores.summarize(last, by, NORMALIZED),
-        "table1_raw": scores.summarize(last, by, RAW),
+        "table1_raw": scores.summarize(last, by, RAW + BESIDE_ACCURACY),
         "equal_adaptation": scores.summarize(
-            scores.at_equal_adaptation(scored), ["mode", "method", "beta_below", "beta_above"], ["retention"]
+            scores.at_equal_adaptation(scored, measures), ["mode", "method", "beta_below", "beta_above"], measures
         ),
         "beta_search": _beta_search(scored),
         "kl_batch": _kl_batch(scored),
@@ -145,7 +149,8 @@ def anchors(table: pd.DataFrame) -> str:
 
 def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
     rows = scores.main_rows(scores.final(scored))
-    found = scores.summarize(rows, ["mode", "role", "method", "beta", "kl_prompts"], RAW + NORMALIZED)
+    by = ["mode", "role", "method", "beta", "kl_prompts"]
+    found = scores.summarize(rows, by, RAW + BESIDE_ACCURACY + NORMALIZED)
     for name, chosen in (
         ("best", scores.best_coefficients(scored)),
         ("matched", scores.matched_coefficients(scored)),

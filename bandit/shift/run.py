@@ -32,6 +32,7 @@ COLUMNS = (
     "step",
     "prior_correct",
     "new_correct",
+    "prior_pass_at_k",
     "conditional_kl",
     "mass_drift",
     "correct_drift",

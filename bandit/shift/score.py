@@ -1,9 +1,9 @@
 """Scores of the task-shift lab: dual-anchor normalization (E.5), and the coefficients at which methods are compared.
 
-A shift table has a row per evaluated step: seed, mode, method, beta, step, prior_correct, new_correct, conditional_kl,
-mass_drift, correct_drift, incorrect_drift, zero_correct_rate, role and kl_prompts. Method "base" is the policy before
-the shift (step 0), "none" is GRPO without KL; role is "report", or "selection" for the seeds that only choose
-coefficients.
+A shift table has a row per evaluated step: seed, mode, method, beta, step, prior_correct, new_correct, prior_pass_at_k,
+conditional_kl, mass_drift, correct_drift, incorrect_drift, zero_correct_rate, role and kl_prompts. Method "base" is the
+policy before the shift (step 0), "none" is GRPO without KL; role is "report", or "selection" for the seeds that only
+choose coefficients.
 
 Assumption beyond the paper: the anchors are means over seeds, and each seed's score is that of the linearised ratio, so
 that scores average to the ratio of means, intervals take in the spread of the anchors, and a seed that forgets little

@@ -47,7 +47,7 @@ from cokl.decomposition import decompose_kl
 from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig
 from cokl.methods import Method
-from cokl.metrics import conditional_kl, correctness, expected_zero_correct_rate
+from cokl.metrics import conditional_kl, correctness, expected_zero_correct_rate, pass_at_k
 from cokl.policy import Policy
 
 _GRPO = GRPOConfig()
@@ -224,13 +224,13 @@ def _identity(runs: list[ShiftRun]) -> dict[str, object]:
 def evaluate(config: ShiftConfig, task: ShiftTask, buffer: Buffer, mlp: StackedMLP) -> dict[str, list[float]]:
     """Each run's metrics: on the prior task's test inputs, the new one's, and the prompts of the buffer.
 
-    The correctness of either task is that of responses at the evaluation's temperature. The drifts are the summands of
-    D_KL(base || policy), Eq. 7, on the prior task. zero_correct_rate is the probability that G rollouts to a prompt of
-    the buffer hold no correct response.
+    The correctness of either task and pass@k of the prior one are those of responses at the evaluation's temperature.
+    The drifts are the summands of D_KL(base || policy), Eq. 7, on the prior task. zero_correct_rate is the probability
+    that G rollouts to a prompt of the buffer hold no correct response.
     """
     temperature = config.evaluation_temperature
-    prior = averages(mlp, task.prior_test, partial(_prior_metrics, temperature=temperature))
-    new = averages(mlp, task.new_test, lambda policy, _: {"new_correct": _scored(policy, temperature)})
+    prior = averages(mlp, task.prior_test, partial(_prior_metrics, temperature=temperature, draws=config.pass_draws))
+    new = averages(mlp, task.new_test, lambda policy, _: {"new_correct": correctness(_at(policy, temperature))})
     group_size = config.group_size
     zero = averages(
         mlp, buffer.prompts, lambda policy, _: {"zero_correct_rate": expected_zero_correct_rate(policy, group_size)}
@@ -238,15 +238,16 @@ def evaluate(config: ShiftConfig, task: ShiftTask, buffer: Buffer, mlp: StackedM
     return {"prior_correct": prior.pop("prior_correct"), **new, **prior, **zero}
 
 
-def _scored(policy: Policy, temperature: float) -> Tensor:
-    """(R, B): the correctness of responses drawn at a temperature."""
-    return correctness(Policy(policy.logits / temperature, policy.correct))
+def _at(policy: Policy, temperature: float) -> Policy:
+    """What responses are drawn from at a temperature."""
+    return Policy(policy.logits / temperature, policy.correct)
 
 
-def _prior_metrics(policy: Policy, reference: Policy, temperature: float) -> dict[str, Tensor]:
-    drift = decompose_kl(reference, policy)
+def _prior_metrics(policy: Policy, reference: Policy, temperature: float, draws: int) -> dict[str, Tensor]:
+    drift, scored = decompose_kl(reference, policy), _at(policy, temperature)
     return {
-        "prior_correct": _scored(policy, temperature),
+        "prior_correct": correctness(scored),
+        "prior_pass_at_k": pass_at_k(scored, draws),
         "conditional_kl": conditional_kl(policy, reference),
         "mass_drift": drift.mass,
         "correct_drift": drift.correct,

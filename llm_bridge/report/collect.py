@@ -10,7 +10,7 @@ import pandas as pd
 from cokl.support.errors import InputError
 from cokl.support.files import read_json
 from llm_bridge.experiment.config import BASE, PAPER_METHODS, LLMConfig
-from llm_bridge.experiment.logged import evaluation, final_scores, read_metrics
+from llm_bridge.experiment.logged import evaluation, final_repeated, final_scores, read_metrics
 from llm_bridge.report.results import Results
 
 
@@ -26,6 +26,7 @@ def collect(config: LLMConfig, root: Path) -> Results:
         raise InputError(f"nothing to report in {root}: the math stage is not done; run cokl llm run first")
     scores = [{"model": model, "method": BASE, "beta": 0.0, "kl_prompts": 0, "main": 1, **base_scores}]
     dynamics, zero_correct, costs = [], [], []
+    repeated = [{"model": model, "method": BASE, **final_repeated(config, root, BASE)}]
     for described in sorted((root / "chat").glob("*/run.json"), key=_as_in_the_paper):
         run = read_json(described, dict)
         name = described.parent.name
@@ -40,6 +41,8 @@ def collect(config: LLMConfig, root: Path) -> Results:
             for step, row in sorted(evaluated.items())
             if row
         ]
+        if final and run["main"]:
+            repeated.append({"model": model, "method": run["method"], **final_repeated(config, root, name)})
         if run["main"] and steps:
             rows = config.chat_batch * config.group_size
             costs.append({"model": model, "method": run["method"], **_first_step(steps.get(1, {}), rows)})
@@ -50,7 +53,12 @@ def collect(config: LLMConfig, root: Path) -> Results:
                     "zero_correct_groups": sum(rates) * run["kl_prompts"],
                 }
                 zero_correct.append({"model": model, "method": run["method"], **counted})
-    measured: dict[str, Any] = {"dynamics": dynamics, "zero_correct": zero_correct, "costs": costs}
+    measured: dict[str, Any] = {
+        "dynamics": dynamics,
+        "zero_correct": zero_correct,
+        "costs": costs,
+        "repeated": repeated,
+    }
     tables: dict[str, Any] = {name: pd.DataFrame(rows) for name, rows in measured.items() if rows}
     return Results(pd.DataFrame(scores), **tables)
 

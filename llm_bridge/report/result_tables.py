@@ -32,6 +32,7 @@ def result_tables(results: Results) -> list[Table]:
             zero_correct[["model", "method", "groups"]].assign(zero_correct=share, at_least_one=100 - share)
         ),
         cost_table(results.costs),
+        repeated_table(results.repeated),
         sweep_table(results, "beta"),
         sweep_table(results, "kl_prompts"),
     ]
@@ -99,6 +100,12 @@ def cost_table(frame: pd.DataFrame) -> Table:
     """frame: model, method, first_step_seconds, mean_length (F.1)."""
     title = "Wall-clock time of the first training step"
     return Table("cost", title, frame, notes=() if len(frame) else ("no step was timed",))
+
+
+def repeated_table(frame: pd.DataFrame) -> Table:
+    """frame: model, method, and of each mathematical set SET_pass_at_n and SET_majority in percent."""
+    title = "From the same responses: one of them correct (pass@n), and the most frequent answer correct (majority@n)"
+    return Table("repeated", title, frame, notes=() if len(frame) else ("no evaluation was logged",))
 
 
 def sweep_table(results: Results, parameter: str) -> Table:

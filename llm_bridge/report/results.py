@@ -17,6 +17,9 @@ GRPO = "grpo"
 """The method name of the chat stage without a regularizer."""
 
 
+REPEATED = tuple(f"{name}_{column}" for name in MATH_SETS for column in ("pass_at_n", "majority"))
+
+
 def _columns(*names: str) -> pd.DataFrame:
     return pd.DataFrame(columns=list(names))
 
@@ -49,6 +52,9 @@ class Results:
     )
     """A row per (model, method): wall-clock seconds of the first chat step, and the mean length in tokens of that
     step's responses, of both streams (F.1)."""
+    repeated: pd.DataFrame = field(default_factory=lambda: _columns("model", "method", *REPEATED))
+    """Of the final evaluation's responses, a row per (model, method) in its main setting, in percent: SET_pass_at_n,
+    prompts that one of the n responses solves, and SET_majority, prompts whose most frequent answer is correct."""
     math_columns: tuple[str, ...] = MATH_SETS
     """Which columns of `scores` are math benchmarks."""
 
@@ -76,12 +82,13 @@ _TABLES = {
     "dynamics": (("beta", "kl_prompts", "step", "math_val", "chat_val"), (*_SETTING, "step")),
     "zero_correct": (("groups", "zero_correct_groups"), ("model", "method")),
     "costs": (("first_step_seconds", "mean_length"), ("model", "method")),
+    "repeated": (REPEATED, ("model", "method")),
 }
 
 
 def read_results(folder: Path, math_columns: tuple[str, ...] = MATH_SETS) -> Results:
-    """The results saved in `folder`; of the files scores.csv, dynamics.csv, zero_correct.csv, costs.csv only the first
-    must be there. Raises InputError for a missing or defective file.
+    """The results saved in `folder`, of whose files scores.csv, dynamics.csv, zero_correct.csv, costs.csv and
+    repeated.csv only the first must be there. Raises InputError for a missing or defective file.
     """
     if not (folder / "scores.csv").exists():
         raise InputError(f"no results in {folder}: expected scores.csv, which `cokl llm evaluate` writes")

@@ -33,6 +33,12 @@ HEADERS = {
     "at_least_one": "At least one correct (%)",
     "first_step_seconds": "First step (s)",
     "mean_length": "Mean length (tokens)",
+    "math_val_pass_at_n": "MATH-Val pass@n",
+    "math_val_majority": "MATH-Val majority@n",
+    "math500_pass_at_n": "MATH500 pass@n",
+    "math500_majority": "MATH500 majority@n",
+    "olympiad_pass_at_n": "Olympiad pass@n",
+    "olympiad_majority": "Olympiad majority@n",
 }
 _FORMATS = {"beta": "g", "kl_prompts": "g", "groups": ",.0f", "first_step_seconds": ".1f", "mean_length": ",.0f"}
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from cokl.support.errors import InputError
 from llm_bridge.data.rows import CHAT_SOURCES, MATH_SOURCES, Message
-from llm_bridge.rewards.verifier import Verifier
+from llm_bridge.rewards.verifier import Verifier, final_answer
 
 REWARD_MODEL = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
 REFUSALS = 3
@@ -40,13 +40,13 @@ async def compute_score(
     reward_router_address: str | None = None,
     reward_model_tokenizer: Any = None,
 ) -> dict[str, Any]:
-    """The reward of one response: {"score": float, "verdict": str}.
+    """The reward of one response: {"score": float, "verdict": str, "answer": str}.
 
     Mathematics scores 1 or 0 and the verdict is the verifier's reason; chat scores the reward model's logit, or the
-    tiny config's programmatic reward in [0, 1], and the verdict is "scored". reward_model_seconds: wall time in which
-    the reward model must have answered. VeRL supplies `reward_router_address` and `reward_model_tokenizer` when it
-    runs a reward model. Raises InputError for an unknown data source, and if the reward model is absent or does not
-    answer.
+    tiny config's programmatic reward in [0, 1], and the verdict is "scored". answer: what stands in the last box, ""
+    for none and for chat. reward_model_seconds: wall time in which the reward model must have answered. VeRL supplies
+    `reward_router_address` and `reward_model_tokenizer` when it runs a reward model. Raises InputError for an unknown
+    data source, and if the reward model is absent or does not answer.
     """
     if data_source in MATH_SOURCES:
         judge = functools.partial(
@@ -57,7 +57,7 @@ async def compute_score(
             tolerances=[float(tolerance) for tolerance in extra_info.get("tolerances", ())],
         )
         verdict = await asyncio.to_thread(judge)
-        return {"score": float(verdict.correct), "verdict": verdict.reason}
+        return {"score": float(verdict.correct), "verdict": verdict.reason, "answer": final_answer(solution_str)}
     if data_source not in CHAT_SOURCES:
         raise InputError(f"data_source {data_source!r}: expected one of {', '.join(MATH_SOURCES + CHAT_SOURCES)}")
     conversation = [dict(message) for message in extra_info["conversation"]]
@@ -65,7 +65,7 @@ async def compute_score(
     if chat_reward == "programmatic":
         from llm_bridge.tiny.chat_reward import chat_reward as programmatic
 
-        return {"score": programmatic(conversation[-1]["content"], reply), "verdict": "scored"}
+        return {"score": programmatic(conversation[-1]["content"], reply), "verdict": "scored", "answer": ""}
     if reward_router_address is None or reward_model_tokenizer is None:
         raise InputError(
             "chat is scored by a reward model but VeRL runs none: set reward.reward_model.enable=True and "
@@ -73,7 +73,7 @@ async def compute_score(
         )
     text = _as_reward_model_reads(conversation, reply, reward_model_tokenizer)
     score = await _score(reward_router_address, reward_model, text, reward_model_seconds)
-    return {"score": score, "verdict": "scored"}
+    return {"score": score, "verdict": "scored", "answer": ""}
 
 
 def without_thinking(response: str) -> str:

@@ -233,6 +233,12 @@ class Verifier:
                     stream.close()
 
 
+def final_answer(response: str) -> str:
+    """What stands in the last box of a response as it is written; "" without a box that is closed."""
+    answers = _boxes(response)
+    return "" if isinstance(answers, str) else answers[-1]
+
+
 def _boxes(response: str) -> list[str] | Reason:
     """The contents of the last boxes in order, or why there is no answer."""
     starts = deque((box.end() for box in _BOX.finditer(response)), maxlen=MOST_BOXES)

@@ -7,8 +7,6 @@ are put in that order before anything is summed over them.
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 import torch
 import transfer_queue as tq
@@ -19,6 +17,8 @@ from verl.protocol import DataProto
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
+
+from llm_bridge.rewards.repeated import validation_metrics
 
 CPU_POLL_SECONDS = 0.2
 """How often the trainer looks whether a tiny model's rollouts are done, of whose step VeRL's 2 s would be the most."""
@@ -94,15 +94,10 @@ class RewardedTrainer(PPOTrainerSync):
     def _val_metrics_update(
         self, data_sources, sample_uids, reward_extra_infos_dict, sample_turns, expected_acc_counts=None
     ) -> dict[str, float]:
-        """ "val/SOURCE/mean@n": each prompt's mean reward over its n responses, averaged over prompts.
+        """What a prompt's responses say together, see `validation_metrics`.
 
-        VeRL's own metrics bootstrap every prompt, which takes minutes for the paper's evaluation sets.
+        VeRL's own metrics bootstrap every prompt, which takes minutes for the paper's evaluation sets, and whose draws
+        with replacement are no unbiased pass@k.
         """
-        rewards: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        for source, uid, reward in zip(data_sources, sample_uids, reward_extra_infos_dict["reward"], strict=True):
-            rewards[source][uid].append(float(reward))
-        averages = {}
-        for source, groups in sorted(rewards.items()):
-            size = max(len(group) for group in groups.values())
-            averages[f"val/{source}/mean@{size}"] = float(np.mean([np.mean(group) for group in groups.values()]))
-        return averages
+        rewards, answers = reward_extra_infos_dict["reward"], reward_extra_infos_dict.get("answer")
+        return validation_metrics(data_sources, sample_uids, rewards, answers)

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cokl import regularizers
-from cokl.metrics import conditional_kl, correctness, coverage, expected_zero_correct_rate, zero_correct_rate
+from cokl.metrics import (
+    conditional_kl,
+    correctness,
+    coverage,
+    expected_zero_correct_rate,
+    pass_at_k,
+    zero_correct_rate,
+)
 from cokl.policy import CorrectSet, Policy
 from tests.cokl.cases import Case, assert_close, cases, masks, moderate_cases
 from tests.oracles import exact
@@ -25,6 +32,21 @@ def test_coverage_equals_its_definition(case: Case, k: int, conditional: bool):
         drawn_from = exact.conditioned(policy, correct) if conditional else policy
         expected.append(float(exact.coverage(drawn_from, correct, k)))
     assert_close(coverage(case.policies()[0], k, conditional), expected, 1e-12)
+
+
+@given(case=cases(), k=st.sampled_from([1, 2, 8, 1000]))
+def test_pass_at_k_equals_its_definition(case: Case, k: int):
+    expected = []
+    for logits, _, correct in case.contexts():
+        wrong = sum(p for p, right in zip(exact.softmax(logits, exact.PRECISE), correct, strict=True) if not right)
+        expected.append(float(1 - wrong**k))
+    assert_close(pass_at_k(case.policies()[0], k), expected, 1e-12)
+
+
+def test_pass_at_k_needs_a_draw():
+    policy = Policy(torch.zeros(3), CorrectSet.from_mask(torch.tensor([True, False, False])))
+    with pytest.raises(ValueError, match="at least one draw"):
+        pass_at_k(policy, 0)
 
 
 @pytest.mark.parametrize("conditional", [False, True])

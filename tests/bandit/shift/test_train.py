@@ -25,6 +25,7 @@ from tests.oracles import shift as oracle
 METRICS = [
     "prior_correct",
     "new_correct",
+    "prior_pass_at_k",
     "conditional_kl",
     "mass_drift",
     "correct_drift",
@@ -68,7 +69,9 @@ def naive_metrics(config: ShiftConfig, task: ShiftTask, buffer: Split, mlp: torc
     prior = []
     for policy, reference, correct in policies(task.prior_test):
         drifts = exact.decomposed_kl(reference, policy, correct, exact.PRECISE)
-        prior.append([exact.mass(policy, correct), exact.cokl(policy, reference, correct, exact.PRECISE), *drifts])
+        solved = 1 - (1 - exact.mass(policy, correct)) ** config.pass_draws
+        kl = exact.cokl(policy, reference, correct, exact.PRECISE)
+        prior.append([exact.mass(policy, correct), solved, kl, *drifts])
     means = np.array(prior, dtype=float).mean(0).tolist()
     new = np.mean([exact.mass(policy, correct) for policy, _, correct in policies(task.new_test)])
     zero = np.mean([(1 - exact.mass(policy, correct)) ** config.group_size for policy, _, correct in policies(buffer)])
@@ -182,5 +185,6 @@ def test_scores_are_taken_at_the_evaluations_temperature_and_drifts_are_not(task
             shares.append(sum(power for power, ok in zip(powers, right, strict=True) if ok) / sum(powers))
         assert found[name] == pytest.approx([np.mean(shares)])
         assert found[name] != pytest.approx(usual[name], abs=1e-3)
-    for name in METRICS[2:]:
+    assert found["prior_pass_at_k"] != pytest.approx(usual["prior_pass_at_k"], abs=1e-3)
+    for name in METRICS[3:]:
         assert found[name] == usual[name]

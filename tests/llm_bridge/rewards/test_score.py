@@ -188,9 +188,10 @@ def test_what_the_user_would_see(response, visible):
 
 
 def test_lists_and_tolerances_reach_the_verifier():
-    assert ask("\\boxed{7, 5}", row=MATH) == {"score": 1.0, "verdict": "correct"}
-    assert ask("\\boxed{7.4, 4.6}", row=MATH) == {"score": 1.0, "verdict": "correct"}
-    assert ask("\\boxed{7.6, 5}", row=MATH) == {"score": 0.0, "verdict": "incorrect"}
+    assert ask("\\boxed{7, 5}", row=MATH) == {"score": 1.0, "verdict": "correct", "answer": "7, 5"}
+    assert ask("\\boxed{7.4, 4.6}", row=MATH)["score"] == 1
+    assert ask("\\boxed{7.6, 5}", row=MATH) == {"score": 0.0, "verdict": "incorrect", "answer": "7.6, 5"}
+    assert ask("7, 5", row=MATH) == {"score": 0.0, "verdict": "no_answer", "answer": ""}
 
 
 def test_a_server_that_stumbles_is_asked_again():
