@@ -18,7 +18,7 @@ from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 from cokl.support import verdicts, workers
 from cokl.support.assumptions import render
 from llm_bridge import buffer
-from llm_bridge.data.prepare import DataConfig
+from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment.config import LLMConfig
 from llm_bridge.report import tables
 from llm_bridge.rewards import score as reward_score

@@ -24,7 +24,7 @@ TINY = configurations.preset("tiny")
 
 def watched(tmp_path: Path, code: str, stall: float = 60) -> None:
     with (tmp_path / "lock").open("w") as lock:
-        run_watched([sys.executable, "-u", "-c", code], dict(os.environ), tmp_path / "log.txt", stall, lock.fileno())
+        run_watched([sys.executable, "-u", "-c", code], dict(os.environ), tmp_path / "log.txt", stall, [lock.fileno()])
 
 
 def test_a_job_that_succeeds_leaves_its_log(tmp_path):
