@@ -130,6 +130,11 @@ class Buffer:
         return cls(groups, fingerprint)
 
 
+def plain(value: Any) -> Any:
+    """A prompt's `extra_info` as JSON values, in which numpy's arrays and numbers are none."""
+    return json.loads(json.dumps(value, default=lambda array: array.tolist()))
+
+
 def _problem(group: CachedGroup, group_size: int) -> str | None:
     """Why a group cannot be used, or None."""
     sizes = {len(group.response_ids), len(group.log_probs), len(group.rewards), group_size}
