@@ -188,10 +188,12 @@ class Experiment:
         the joint loss would refuse, before any work.
         """
         planned = [(job, compose(job)) for job in self.planned_jobs(runs)]
+        from omegaconf import OmegaConf
+
         from llm_bridge.trainer.options import check_settings
 
         for job, composed in planned:
-            if "cokl" in composed and job.name.startswith("chat/"):
+            if OmegaConf.select(composed, "cokl.method") and job.name.startswith("chat/"):
                 try:
                     check_settings(composed, self.config.reference_group_size)
                 except InputError as error:

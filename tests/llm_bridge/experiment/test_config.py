@@ -245,10 +245,11 @@ def test_a_job_that_waits_for_rollouts_shows_verls_heartbeat(tmp_path, level):
     """By it a job counts as alive; VeRL gives it at INFO, every minute, and at WARN says nothing for an evaluation."""
     config = configurations.preset("qwen3-0.6b")
     given = environment(config, math_job(config, tmp_path, "model"), tmp_path / "metrics.jsonl")
+    del given["VERL_USE_EXTERNAL_MODULES"]
     given |= {"VERL_REPLAY_BUFFER_DEBUG_INTERVAL_SECONDS": "0"} | ({"VERL_LOGGING_LEVEL": level} if level else {})
     code = (
         "from verl.trainer.ppo.v1 import replay_buffer\n"
-        "buffer = replay_buffer.ReplayBuffer(poll_interval=0.01)\n"
+        "buffer = replay_buffer.ReplayBuffer('sync', None, None, 'drop', None, poll_interval=0.01)\n"
         "buffer._wait_for_next_poll('train', 0.0)\n"
     )
     waited = subprocess.run(

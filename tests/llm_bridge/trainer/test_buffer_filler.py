@@ -18,7 +18,11 @@ def test_vllm_sleeps_before_log_probabilities_are_taken_and_wakes_after(monkeypa
     batch = SimpleNamespace(extra_info={}, keys=[], partition_id="train")
 
     def noted(name, answer=None):
-        return lambda *arguments, **options: (calls.append(name), answer)[1]
+        def call(*arguments, **options):
+            calls.append(name)
+            return answer
+
+        return call
 
     trainer = object.__new__(BufferTrainer)
     trainer.config = SimpleNamespace(
