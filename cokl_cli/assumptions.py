@@ -24,7 +24,7 @@ from llm_bridge.report import tables
 from llm_bridge.rewards import score as reward_score
 from llm_bridge.rewards import validation, verifier
 from llm_bridge.tiny import language
-from llm_bridge.trainer import weights
+from llm_bridge.trainer import schedule, weights
 
 CONFIGS = [
     EnvironmentConfig,
@@ -39,7 +39,7 @@ CONFIGS = [
 ]
 METHOD = [policy, regularizers, reverse_kl, methods, floor, grpo, verdicts]
 SIMULATOR = [environment, networks, sweep_score, workers, sampled, tasks, score, phase_config, finite_group_config]
-BRIDGE = [buffer, weights, verifier, reward_score, language, tables, validation]
+BRIDGE = [buffer, weights, schedule, verifier, reward_score, language, tables, validation]
 
 
 def page() -> str:

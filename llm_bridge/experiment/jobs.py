@@ -326,6 +326,7 @@ def _cuda(tokens: int) -> list[str]:
 def _reward_function(config: LLMConfig) -> list[str]:
     place = "reward.custom_reward_function"
     path, _, name = (config.reward_function or "pkg://llm_bridge.rewards.score:compute_score").rpartition(":")
+    path = path if path.startswith("pkg://") else str(Path(path).expanduser().absolute())  # jobs run in their folders
     overrides = [f"{place}.path={quoted(path)}", f"{place}.name={name}"]
     if config.reward_function:
         return overrides

@@ -95,7 +95,7 @@ class Experiment:
         from llm_bridge.buffer import model_folder
 
         def folder(model: str, revision: str) -> str:
-            return str(model_folder(model, revision or REVISIONS.get(model, ""))) if model else ""
+            return str(model_folder(model, revision or REVISIONS.get(model, "")).absolute()) if model else ""
 
         return replace(
             self.config,

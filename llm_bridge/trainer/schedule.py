@@ -1,8 +1,8 @@
 """The regularizer's coefficient over training: constant, linear, or held to a target of the conditional KL.
 
-Assumptions beyond the paper, whose coefficient is constant: the target is approached as in Ziegler et al. (2019),
-arXiv:1909.08593, a step changing the coefficient by at most 2%; a group's probability of being correct is estimated
-with half an answer of either kind added, so that a group without a correct one has a finite logarithm.
+Assumption beyond the paper: its coefficient is constant; a target is approached as in Ziegler et al. (2019,
+arXiv:1909.08593), a step changing the coefficient by at most 2%, and a group's probability of being correct is
+estimated with half an answer of either kind added, so that a group without a correct one has a finite logarithm.
 """
 
 from __future__ import annotations
