@@ -44,7 +44,7 @@ test-newest: $(SETUP)  ## the tests with the newest versions that there are, PYT
 
 proofs:  ## the theorems' proofs, compiled by Coq, and the axioms they rest on; installs nothing
 	$(supported)
-	@$(PYTHON) -m theory.machine_checked
+	@$(PYTHON) -m theory.proofs.machine_checked
 
 proofs-test: proofs $(SETUP)  ## the proofs' definitions against the Python's numbers, and planted errors
 	$(BIN)/python -m pytest tests/theory/test_proofs.py -m proofs

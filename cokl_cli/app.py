@@ -27,7 +27,7 @@ from bandit.sequences.config import SEQUENCE_PRESETS
 from bandit.shift.config import SHIFT_PRESETS
 from bandit.sweep.config import PRESETS
 from cokl.support.errors import InputError
-from cokl_cli import bandit, doctor, figures, llm, llm_report, report_command, reproduce, theory
+from cokl_cli.commands import bandit, doctor, figures, llm, llm_report, report, reproduce, theory
 from cokl_cli.output import asked_for
 
 
@@ -136,7 +136,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     commands.command(checks, name="theory", help="Every claim of the paper checked, and any regularizer's optimum.")
     commands.command(bridge, name="llm", help="The LLM experiment on VeRL: tiny on a CPU, Qwen3 on GPUs.")
     commands.command(name="figures")(figures.Figures)
-    commands.command(name="report")(report_command.HtmlReport)
+    commands.command(name="report")(report.HtmlReport)
     commands.command(name="reproduce")(partial(reproduce.Reproduce, **sweeps))
     commands.command(name="doctor")(doctor.Doctor)
     return commands

@@ -36,19 +36,19 @@ def draw_metrics(metrics: pd.DataFrame) -> Picture:
         coverage: f"Coverage@{coverage.rsplit('_', 1)[1]}",
         "conditional_kl": r"$D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+}\,\Vert\,\pi_\theta^{+})$ [nats]",
     }
-    all_epochs = sorted(final["epochs"].unique())
+    steps = sorted(final["optimizer_steps"].unique())
     with mpl.rc_context(RC):
         figure, panels = new_figure(
-            TEXT_WIDTH, 0.7 + 1.9 * len(all_epochs), nrows=len(all_epochs), ncols=3, sharex=True, sharey="col"
+            TEXT_WIDTH, 0.7 + 1.9 * len(steps), nrows=len(steps), ncols=3, sharex=True, sharey="col"
         )
         for position, axes in enumerate(panels):
-            epochs, column = all_epochs[position // 3], list(columns)[position % 3]
-            _against_group_size(axes, final[final["epochs"] == epochs], column)
+            mu, column = steps[position // 3], list(columns)[position % 3]
+            _against_group_size(axes, final[final["optimizer_steps"] == mu], column)
             if position == 0:
                 _note_unregularized(axes, none)
             axes.set_ylabel(columns[column])
             if position % 3 == 1:
-                axes.set_title(rf"$\mu = {epochs}$ ({'on' if epochs == 1 else 'off'}-policy)")
+                axes.set_title(rf"$\mu = {mu}$ ({'on' if mu == 1 else 'off'}-policy)")
             if position >= len(panels) - 3:
                 axes.set_xlabel("Group size $G$")
         panel_letters(*panels)
@@ -115,10 +115,10 @@ def draw_recovery(recovery: pd.DataFrame, method: str = "cokl") -> Picture:
         recovery["method"] == (method if method in set(recovery["method"]) else recovery["method"].iloc[0])
     ]
     panels_of = []
-    for (groups, epochs), rows in shown.groupby(["groups", "epochs"], sort=False):
-        title = f"{groups} reference groups, $\\mu = {epochs}$"
+    for (groups, mu), rows in shown.groupby(["groups", "optimizer_steps"], sort=False):
+        title = f"{groups} reference groups, $\\mu = {mu}$"
         panels_of.append((title, rows, "predicted", r"predicted, $(1 - Z_\theta)^G\,|\nabla \log Z|^2$"))
-        if (rows["epochs"] > 1).all():
+        if (rows["optimizer_steps"] > 1).all():
             gate = r"predicted with the rollout policy's gate, $(1 - Z_{\mathrm{old}})^G\,|\nabla \log Z|^2$"
             panels_of.append((title, rows, "predicted_at_rollout", gate))
     with mpl.rc_context(RC):
@@ -135,9 +135,10 @@ def draw_recovery(recovery: pd.DataFrame, method: str = "cokl") -> Picture:
         panel_letters(*panels[: len(panels_of)])
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), markerscale=3)
-        slopes = slope_table(shown, ["groups", "epochs"]).to_dict("records")
+        slopes = slope_table(shown, ["groups", "optimizer_steps"]).to_dict("records")
         said = "; ".join(
-            f"{row['groups']} groups, mu = {row['epochs']}: {with_spread(row['slope'], row['slope_interval'], 3)}"
+            f"{row['groups']} groups, mu = {row['optimizer_steps']}: "
+            f"{with_spread(row['slope'], row['slope_interval'], 3)}"
             for row in slopes
         )
         figure.caption = (

@@ -13,8 +13,8 @@ _LOOKS = (("#000000", "o"), ("#0072B2", "s"), ("#D55E00", "^"))
 
 
 def draw(table: pd.DataFrame) -> Picture:
-    """table: `theory.off_policy.bias_table`'s. Left: over G at a fixed mismatch, with the limits G -> inf that clipping
-    leaves. Right: over the mismatch at a fixed G."""
+    """table: `theory.numeric.off_policy.bias_table`'s. Left: over G at a fixed mismatch, with the limits G -> inf that
+    clipping leaves. Right: over the mismatch at a fixed G."""
     with mpl.rc_context(RC):
         figure, (left, right) = new_figure(TEXT_WIDTH, 2.5, ncols=2, sharey=True)
         sizes, mismatches = (table[table["over"] == over] for over in ("size", "mismatch"))

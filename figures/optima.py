@@ -27,7 +27,7 @@ _SHADES = (0.4, 1.0, 0.7)
 def draw(
     curves: pd.DataFrame, networks: pd.DataFrame, q: float, correct_fractions: dict[float, float], note: str = ""
 ) -> Picture:
-    """curves: `theory.optimum_curves`'s table. networks: `bandit.sweep.references.lacking`'s. q: the bandit's.
+    """curves: `theory.numeric.optimum_curves`'s table. networks: `bandit.sweep.references.lacking`'s. q: the bandit's.
 
     correct_fractions: for each q of `curves`, in its order, the share of correct actions that entropy's curve is for.
     note: what is said below the panels.

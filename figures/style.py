@@ -21,8 +21,6 @@ from cokl.support.files import read_json, write_atomically, write_text
 
 TEXT_WIDTH = 7.0
 """Width of a two-column page's text, inches."""
-COLUMN_WIDTH = 3.33
-"""Width of one column, inches."""
 
 RC: Any = {
     "font.family": "sans-serif",

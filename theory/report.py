@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 from theory.claim import Claim, Effort, Evidence
 from theory.formulas import Formulas
-from theory.machine_checked import METHOD
+from theory.proofs.machine_checked import METHOD
 
 COLUMNS = ("claim", "source", "method", "domain", "worst error or certified bound", "verdict")
 WIDTH = 80

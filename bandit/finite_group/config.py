@@ -1,7 +1,7 @@
 """Configuration of the finite-group lab; no heavy imports here.
 
 Assumption beyond the paper: the reward enters exactly, so that a regularizer's groups are all that is sampled and the
-exact objective is the limit G -> inf. With mu epochs, a minibatch and its groups serve mu optimizer steps, in the exact
+exact objective is the limit G -> inf. With mu > 1, a minibatch and its groups serve mu optimizer steps, in the exact
 limit too.
 """
 
@@ -36,7 +36,7 @@ class FiniteGroupConfig(TrainingConfig):
     over its cache: 150 x 512 of 8000 inputs are 9.6."""
     group_sizes: Integers = (1, 2, 4, 8, 16, 64)
     """Responses per group, G, of the rollouts and of the reference."""
-    epochs: Integers = (1, 4)
+    optimizer_steps: Integers = (1, 4)
     """Optimizer steps on one minibatch and its groups, mu: 1 is on-policy, more is off-policy. Methods without
     rollouts, and reference groups that are not fresh, take the first alone."""
     reference_groups: Names = REFERENCE_GROUPS
@@ -52,16 +52,16 @@ class FiniteGroupConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("group_sizes", "epochs", "reference_groups"):
+        for name in ("group_sizes", "optimizer_steps", "reference_groups"):
             values = getattr(self, name)
             require(len(values) > 0, name, "at least one", "an empty list")
             require(len(set(values)) == len(values), name, "different values", ",".join(map(str, values)))
-        for name in ("group_sizes", "epochs"):
+        for name in ("group_sizes", "optimizer_steps"):
             require(min(getattr(self, name)) >= 1, name, "numbers of at least 1", min(getattr(self, name)))
         for kind in self.reference_groups:
             require(kind in REFERENCE_GROUPS, "reference_groups", f"some of {', '.join(REFERENCE_GROUPS)}", kind)
         for step in self.recovery_steps:
-            possible = 0 <= step < self.steps and all(step % epochs == 0 for epochs in self.epochs)
+            possible = 0 <= step < self.steps and all(step % mu == 0 for mu in self.optimizer_steps)
             require(possible, "recovery_steps", f"multiples of every mu below {self.steps}", step)
         require(0 < self.epsilon_is < 1, "epsilon_is", "a number in (0, 1)", self.epsilon_is)
         require(self.recovery_draws >= 1, "recovery_draws", "at least 1", self.recovery_draws)

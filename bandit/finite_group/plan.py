@@ -17,12 +17,12 @@ EXACT = "exact"
 class GroupRun(Run):
     """A run, and how its regularizer is estimated.
 
-    groups: "exact", with an infinite `group_size`, or one of the config's reference groups. epochs: mu.
+    groups: "exact", with an infinite `group_size`, or one of the config's reference groups. optimizer_steps: mu.
     """
 
     groups: str
     group_size: float
-    epochs: int
+    optimizer_steps: int
 
 
 def planned_runs(config: FiniteGroupConfig) -> list[GroupRun]:
@@ -36,14 +36,14 @@ def planned_runs(config: FiniteGroupConfig) -> list[GroupRun]:
         method = methods.get(name, config.regularizer_options)
         streams = method.streams()
         # Without rollouts there is no policy to be off.
-        all_epochs = config.epochs if "rollout" in streams else config.epochs[:1]
-        estimates = [(EXACT, math.inf, epochs) for epochs in all_epochs]
+        steps = config.optimizer_steps if "rollout" in streams else config.optimizer_steps[:1]
+        estimates = [(EXACT, math.inf, mu) for mu in steps]
         both = len(streams) == 2
-        epochs_of = {"fresh": all_epochs if streams else (), "cached": config.epochs[: int(both)]}
-        epochs_of["unfiltered"] = config.epochs[: int(both and method.filtered)]
+        steps_of = {"fresh": steps if streams else (), "cached": config.optimizer_steps[: int(both)]}
+        steps_of["unfiltered"] = config.optimizer_steps[: int(both and method.filtered)]
         for groups in config.reference_groups:
-            for epochs, size in itertools.product(epochs_of[groups], config.group_sizes):
-                estimates.append((groups, float(size), epochs))
+            for mu, size in itertools.product(steps_of[groups], config.group_sizes):
+                estimates.append((groups, float(size), mu))
         betas = sorted(config.betas) if method.regularizer is not None else [0.0]
         for estimate, beta in itertools.product(estimates, betas):
             runs.append(GroupRun(seed, method, beta, *estimate))

@@ -93,7 +93,7 @@ def measure(
     count = max(2, config.recovery_draws // size)
     filtered = run.method.filtered and run.groups != "unfiltered"
     surrogate = SurrogateConfig(config.epsilon_is)
-    behavior_mlp = mlp if run.epochs == 1 else StackedMLP(layer_sizes(config), behavior_parameters)
+    behavior_mlp = mlp if run.optimizer_steps == 1 else StackedMLP(layer_sizes(config), behavior_parameters)
     runs = behavior_parameters.shape[0]
     block = max(1, _DRAWS_PER_BLOCK // (runs * count * size))
     parts: dict[str, list[Tensor]] = {}

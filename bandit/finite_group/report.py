@@ -24,7 +24,7 @@ def caching_table(metrics: pd.DataFrame) -> pd.DataFrame:
     objective; cached: cached groups less fresh ones; nats, means of differences paired by seed, with NAME_interval.
     Empty without cached groups.
     """
-    first = metrics[metrics["epochs"] == metrics["epochs"].min()]
+    first = metrics[metrics["optimizer_steps"] == metrics["optimizer_steps"].min()]
     kl = first.set_index(["seed", "method", "beta", "group_size", "step"])["conditional_kl"]
     of = {groups: kl[(first["groups"] == groups).to_numpy()] for groups in (EXACT, "fresh", "cached")}
     exact = of[EXACT].droplevel("group_size")
@@ -41,7 +41,7 @@ def caching_table(metrics: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-POOLED = ["method", "beta", "groups", "epochs"]
+POOLED = ["method", "beta", "groups", "optimizer_steps"]
 
 
 def write_tables(metrics: pd.DataFrame, recovery: pd.DataFrame, folder: Path) -> list[Path]:
@@ -68,8 +68,8 @@ def write_tables(metrics: pd.DataFrame, recovery: pd.DataFrame, folder: Path) ->
 def render_screen(metrics: pd.DataFrame, recovery: pd.DataFrame) -> str:
     """The on-policy table with fresh groups, and the recovery over all G, for a terminal."""
     final = final_table(metrics)
-    final = final[final["groups"].isin([EXACT, "fresh"]) & (final["epochs"] == final["epochs"].min())]
-    shown = {f"At step {metrics['step'].max()}, mu = {final['epochs'].min()}": _final_cells(final, metrics)}
+    final = final[final["groups"].isin([EXACT, "fresh"]) & (final["optimizer_steps"] == final["optimizer_steps"].min())]
+    shown = {f"At step {metrics['step'].max()}, mu = {final['optimizer_steps'].min()}": _final_cells(final, metrics)}
     if len(recovery):
         shown[_RECOVERY] = _slope_cells(slope_table(recovery, POOLED))
     blocks = [f"\n{title}\n{cells.to_string(index=False)}" for title, cells in shown.items()]
@@ -126,7 +126,7 @@ def _identity(table: pd.DataFrame) -> dict[str, pd.Series]:
         "method": table["method"].map(method_label),
         "beta": table["beta"].map("{:g}".format),
         "groups": table["groups"],
-        "mu": table["epochs"],
+        "mu": table["optimizer_steps"],
     }
     return {**shown, "G": table["group_size"].map("{:g}".format)} if "group_size" in table else shown
 

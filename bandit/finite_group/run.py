@@ -35,7 +35,7 @@ def finite_group(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Train everything that `config` asks for; return the metrics and the measured recovery, also saved as tables.
 
-    Both have columns seed, method, beta, groups, group_size (infinite where groups is "exact"), epochs, step.
+    Both have columns seed, method, beta, groups, group_size (infinite where groups is "exact"), optimizer_steps, step.
     finite_group.parquet, a row per run and evaluated step: p_correct, coverage_at_K, coverage_at_K_correct,
     conditional_kl, zero_correct_rate; and passes, how often each training input has been drawn on average.
     recovery.parquet, a row per run, recovery step and cluster: the columns of `recovery.measure`.
@@ -68,7 +68,7 @@ def finite_group(
         table = pd.concat(workers.do(works, origin, "runs", progress), ignore_index=True)
         of_clusters = table["cluster"].notna()
         metrics = table[~of_clusters].drop(columns=[name for name in COLUMNS if name != "p_correct"])
-        drawn = metrics["step"] * config.batch_size / metrics["epochs"]
+        drawn = metrics["step"] * config.batch_size / metrics["optimizer_steps"]
         metrics["passes"] = drawn / config.environment.train_inputs
         recovery = table.loc[of_clusters, [*IDENTITY, *COLUMNS]].astype({"cluster": "int64"})
         metrics, recovery = metrics.reset_index(drop=True), recovery.reset_index(drop=True)
@@ -79,7 +79,7 @@ def finite_group(
 
 
 def _stacked_together(run: GroupRun) -> tuple:
-    return run.seed, run.method.name, run.groups, run.group_size, run.epochs
+    return run.seed, run.method.name, run.groups, run.group_size, run.optimizer_steps
 
 
 def _path(folder: Path, place: int, chunk: list[GroupRun]) -> Path:

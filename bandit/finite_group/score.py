@@ -14,10 +14,10 @@ from cokl.support.errors import InputError
 from cokl.support.files import read_result
 from cokl.support.statistics import mean_and_half_width
 
-ESTIMATE = ["method", "beta", "groups", "epochs", "group_size"]
+ESTIMATE = ["method", "beta", "groups", "optimizer_steps", "group_size"]
 """The columns that tell the runs of a seed apart."""
 
-_EXACT_OF = ["method", "beta", "epochs"]
+_EXACT_OF = ["method", "beta", "optimizer_steps"]
 
 
 def read_results(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -60,11 +60,11 @@ def final_table(metrics: pd.DataFrame) -> pd.DataFrame:
     """
     metrics = settled(metrics)
     final = metrics[metrics["step"] == metrics["step"].max()]
-    exact = final[final["groups"] == EXACT].set_index(["seed", "method", "beta", "epochs"])
+    exact = final[final["groups"] == EXACT].set_index(["seed", "method", "beta", "optimizer_steps"])
     lines = []
     for estimate, rows in final.groupby(ESTIMATE, sort=False):
         line = dict(zip(ESTIMATE, estimate, strict=True))
-        of_exact = exact.loc[pd.MultiIndex.from_frame(rows[["seed", "method", "beta", "epochs"]])]
+        of_exact = exact.loc[pd.MultiIndex.from_frame(rows[["seed", "method", "beta", "optimizer_steps"]])]
         for name in metric_columns(metrics):
             line[name], line[f"{name}_interval"] = mean_and_half_width(rows[name])
             if name != "zero_correct_rate":  # infinite groups have none

@@ -27,7 +27,7 @@ from cokl.groups import SurrogateConfig
 from cokl.metrics import expected_zero_correct_rate
 from cokl.policy import Policy
 
-IDENTITY = ("seed", "method", "beta", "groups", "group_size", "epochs", "step")
+IDENTITY = ("seed", "method", "beta", "groups", "group_size", "optimizer_steps", "step")
 """The columns that say which run and step a row belongs to."""
 
 
@@ -60,20 +60,20 @@ def train(config: FiniteGroupConfig, task: SeedTask, test_clusters: Tensor, runs
         places = [place for place in range(len(runs)) for _ in range(len(rows) // len(runs))]
         rows = rows.set_axis(places)
         beta = [runs[place].beta for place in places]
-        values = (shared.seed, shared.method.name, beta, shared.groups, shared.group_size, shared.epochs, step)
+        values = (shared.seed, shared.method.name, beta, shared.groups, shared.group_size, shared.optimizer_steps, step)
         identity = dict(zip(IDENTITY, values, strict=True))
         frames.append(pd.DataFrame({**identity, **{str(name): rows[name] for name in rows}}, index=rows.index))
 
     for done in range(config.steps):
         if done % config.eval_interval == 0:
             keep(_evaluated(config, task, mlp, metrics_of), done)
-        if done % shared.epochs == 0:
+        if done % shared.optimizer_steps == 0:
             batch = next(batches).to(betas.device)
             inputs = task.train.inputs[batch][None]
             if isinstance(objective, SampledObjective):
                 objective.take(batch)
             behavior = mlp.parameters() if done in measured else None
-        if behavior is not None and (done + 1) % shared.epochs == 0:
+        if behavior is not None and (done + 1) % shared.optimizer_steps == 0:
             keep(measure(config, shared, task.test, test_clusters, mlp, behavior, noise), done)
         trainer.step(inputs, partial(spare_samplers, partial(objective.gradient, batch=batch)))
     keep(_evaluated(config, task, mlp, metrics_of), config.steps)

@@ -1,13 +1,17 @@
-"""Files that are written whole or not at all, and read back with an error that says what to do."""
+"""Files that are written whole or not at all, read back with an error that says what to do, or held by one process."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import io
 import json
 import os
-from collections.abc import Callable
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +144,35 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
         keys = [*old, *(key for key in new if key not in old)]
         return [line for key in keys for line in differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))]
     return [] if old == new else [f"{path}: {old} there, {new} asked for"]
+
+
+@contextmanager
+def hold(path: Path, busy: str) -> Iterator[int]:
+    """Hold the lock file `path`, made if need be, and give its descriptor; the holder's name stands in it.
+
+    A child that inherits the descriptor holds the lock too. Raises InputError, `busy` with the holder's name, while
+    another process holds it; also for a symbolic link, and where no file can be made.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise InputError(f"{path} is a symbolic link, and a lock follows none; remove it") from error
+        raise InputError(f"cannot write to {path.parent}: {remedy(error)}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
+            raise InputError(f"{busy} ({holder}); wait for it or end it") from None
+        name = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, name.encode(), 0)
+        except OSError as error:
+            raise InputError(f"cannot write to {path}: {remedy(error)}") from error
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cokl.support.errors import InputError
-from cokl.support.files import differences, read_json, remedy, set_aside, write_text
-from cokl.support.locks import hold
+from cokl.support.files import differences, hold, read_json, remedy, set_aside, write_text
 from cokl.support.pieces import FORMAT, Origin, made_from
 
 

@@ -15,9 +15,19 @@ import plotly.io
 from cokl.support.errors import InputError
 from cokl.support.files import write_text
 from cokl_cli.assumptions import page as assumptions_page
-from cokl_cli.report import claims, environment, finite_group, llm, optima, phase, sequences, shift, tradeoff
 from cokl_cli.report.found import Found, find
 from cokl_cli.report.section import Section, color, darkened, text
+from cokl_cli.report.sections import (
+    claims,
+    environment,
+    finite_group,
+    llm,
+    optima,
+    phase,
+    sequences,
+    shift,
+    tradeoff,
+)
 from figures.style import METHOD_STYLES
 
 TITLE = "CoKL: what was measured"
@@ -87,7 +97,7 @@ def _html(sections: list[Section], missing: list[Missing]) -> str:
     links = "".join(f'<li><a href="#{kind}">{text(members[0].title)}</a></li>' for kind, members in kinds)
     absent = "".join(f"<li>{text(one.title)}: <code>{text(one.command)}</code></li>" for one in missing)
     not_here = f'<aside><p>Not here yet:</p><ul id="missing">{absent}</ul></aside>' if missing else ""
-    resources = files("cokl_cli.report")
+    resources = files("cokl_cli.report") / "assets"
     names = ("page.css", "page.js", LIBRARY)
     style, script, library = (resources.joinpath(name).read_text(encoding="utf-8") for name in names)
     return f"""<!doctype html>

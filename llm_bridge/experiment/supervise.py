@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cokl.support.errors import InputError
-from cokl.support.locks import hold
+from cokl.support.files import hold
 
 
 def run_watched(command: list[str], environment: dict[str, str], log: Path, stall: float, locks: Sequence[int]) -> None:

@@ -1,8 +1,8 @@
 """VeRL's synchronous trainer with rewards of our own function for every row, and averages as its validation metrics.
 
 What a step computes does not depend on the order in which its responses arrive: each request has a seed of its own
-(`llm_bridge.agent_loop`), prompts are numbered as they are drawn, where VeRL gives them random names, and rows are put
-in that order before anything is summed over them.
+(`llm_bridge.trainer.agent_loop`), prompts are numbered as they are drawn, where VeRL gives them random names, and rows
+are put in that order before anything is summed over them.
 """
 
 from __future__ import annotations

@@ -49,3 +49,9 @@ def test_parts_reports_every_part(tmp_path):
     parts = json.loads(path.read_text())
     assert {"matrix products (the floor)", "Adam", "whole step"} <= set(parts)
     assert all(microseconds > 0 for microseconds in parts.values())
+
+
+def test_startup_compares_with_a_bare_interpreter_and_with_itself():
+    said = benchmark("startup", "--rounds", "2", "--against", sys.executable)
+    assert "cokl --help: " in said
+    assert said.count("s above it; ratio to the other") == 4

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from cokl_cli import doctor
+from cokl_cli.commands import doctor
 from cokl_cli.output import Output
 from tests.bandit.conftest import tiny_flags
 from tests.cokl_cli.test_app import cokl
@@ -55,11 +55,11 @@ def test_other_commands_speak_json_too(command):
 
 
 def test_every_command_that_prints_results_has_both_options():
-    from cokl_cli import bandit, figures, llm, llm_report, report_command, reproduce, theory
+    from cokl_cli.commands import bandit, figures, llm, llm_report, report, reproduce, theory
 
     commands = [
         value
-        for module in (bandit, doctor, figures, llm, llm_report, report_command, reproduce, theory)
+        for module in (bandit, doctor, figures, llm, llm_report, report, reproduce, theory)
         for value in vars(module).values()
         if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "run")
     ]

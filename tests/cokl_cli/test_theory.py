@@ -7,7 +7,7 @@ import pytest
 
 import theory.formulas
 from cokl.support.errors import InputError
-from cokl_cli.theory import Check, Optimum
+from cokl_cli.commands.theory import Check, Optimum
 from theory.claim import Claim, Evidence, registered_claims
 
 

@@ -8,8 +8,8 @@ import pytest
 from bandit.sweep.references import lacking
 from cokl import regularizers
 from figures import off_policy_bias, optima
-from theory.off_policy import CURRENT, behavior_policy, bias, bias_table
-from theory.optimum_curves import ACTIONS, CORRECT, METHODS, optimum_curves
+from theory.numeric.off_policy import CURRENT, behavior_policy, bias, bias_table
+from theory.numeric.optimum_curves import ACTIONS, CORRECT, METHODS, optimum_curves
 
 MASSES = np.array([0.05, 0.1, 0.15])
 BETAS = [0.01, 0.3]

@@ -15,7 +15,7 @@ from theory.claims.finite_group import monte_carlo_agreement
 from theory.definitions import Problem
 from theory.finite_group import Bandit, expected_rollout_weights
 from theory.formulas import Formulas
-from theory.off_policy import behavior_policy, bias, clipped_limit
+from theory.numeric.off_policy import behavior_policy, bias, clipped_limit
 
 
 @pytest.mark.parametrize("epsilon", [None, 0.2])

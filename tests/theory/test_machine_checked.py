@@ -5,10 +5,10 @@ import re
 import pytest
 
 import theory.claims  # noqa: F401  registers them
-from theory import machine_checked
 from theory.claim import QUICK, Claim, Evidence, registered_claims
 from theory.formulas import Formulas
-from theory.machine_checked import FILES, SOURCES
+from theory.proofs import machine_checked
+from theory.proofs.machine_checked import FILES, SOURCES
 from theory.report import check_claims, to_text
 
 

@@ -19,14 +19,14 @@ from mpmath import mpf
 import theory.claims  # noqa: F401  registers them
 from cokl.groups import ResponseGroups
 from cokl.policy import CorrectSet, Policy
-from theory import machine_checked
 from theory.claim import registered_claims
 from theory.definitions import ExactPolicy
 from theory.definitions import kl as exact_kl
 from theory.divergences import F_DIVERGENCES
 from theory.finite_group import Bandit, expected_surrogate_gradient
 from theory.formulas import Formulas
-from theory.machine_checked import BUILD, FILES, SOURCES
+from theory.proofs import machine_checked
+from theory.proofs.machine_checked import BUILD, FILES, SOURCES
 
 pytestmark = pytest.mark.proofs
 POINTS = 20

@@ -11,11 +11,11 @@ from scipy.special import rel_entr
 
 from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved
 from theory.claims.decomposition import EXACT
+from theory.claims.symbolic import BETA, DECAY, SIGNS, Q, forms_of_an_optimum, forward_beta, identities, reverse_beta
 from theory.formulas import Formula, Formulas
 from theory.provers.arithmetic import Interval, Intervals
 from theory.provers.convex import TOLERANCE, maximise, random_references
 from theory.provers.intervals import Proof, prove_positive
-from theory.symbolic import BETA, DECAY, SIGNS, Q, forms_of_an_optimum, forward_beta, identities, reverse_beta
 
 LOGIT_Q = (-13.82, 13.82)  # holds q in [1e-6, 1 - 1e-6]
 LOG_BETA = (-6.91, 6.91)  # holds beta in [1e-3, 1e3]

@@ -15,14 +15,14 @@ from cokl.policy import CorrectSet, Policy
 from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved
 from theory.claims.decomposition import EXACT
 from theory.claims.gap import DOMAIN, LOGIT_Q, over_domain, parameter_grid, shares, stationary
+from theory.claims.symbolic import DECAY, Q, forms_of_an_optimum, identities
 from theory.definitions import Problem, random_problems
 from theory.divergences import F_DIVERGENCES
 from theory.formulas import Formulas
+from theory.numeric.tabular import tabular_reference, train_tabular
 from theory.provers.arithmetic import Interval, Intervals
 from theory.provers.convex import TOLERANCE, Reference, maximise, random_references
 from theory.provers.intervals import prove_positive
-from theory.symbolic import DECAY, Q, forms_of_an_optimum, identities
-from theory.tabular import tabular_reference, train_tabular
 
 
 def _certified(

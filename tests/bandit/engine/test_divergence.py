@@ -104,7 +104,7 @@ def test_sampled_runs_of_the_finite_group_lab_diverge_alone(tiny):
         **{**{f.name: getattr(tiny, f.name) for f in dataclasses.fields(tiny)}, "methods": ("cokl", "cokl_floor")},
         group_sizes=(4,),
         reference_groups=("fresh",),
-        epochs=(1,),
+        optimizer_steps=(1,),
         recovery_steps=(0, 8),
     )
     config = dataclasses.replace(config, betas=(0.01, 0.05, 0.1), seeds=1)
@@ -198,7 +198,7 @@ def test_shift_scores_leave_diverged_coefficients_out_and_need_grpo():
 def test_finite_group_means_leave_out_what_has_no_exact_counterpart():
     rows = [
         {"seed": s, "method": "cokl", "beta": b, "groups": g, "group_size": 4.0 if g == "fresh" else np.inf,
-         "epochs": 1, "step": 10, "p_correct": 0.5, "coverage_at_64": 0.5, "conditional_kl": 0.1}
+         "optimizer_steps": 1, "step": 10, "p_correct": 0.5, "coverage_at_64": 0.5, "conditional_kl": 0.1}
         for s in (0, 1) for b in (0.1, 0.3) for g in ("exact", "fresh")
     ]  # fmt: skip
     metrics = pd.DataFrame(rows)

@@ -15,7 +15,7 @@ TINY = FiniteGroupConfig(
     pretrain_steps=20,
     hidden=(8, 8),
     group_sizes=(1, 4),
-    epochs=(1, 3),
+    optimizer_steps=(1, 3),
     recovery_steps=(0, 9),
     recovery_draws=16,
     environment=TINY_ENVIRONMENT,
@@ -24,5 +24,5 @@ TINY = FiniteGroupConfig(
 
 @pytest.fixture
 def tiny() -> FiniteGroupConfig:
-    """Two seeds, three methods, two group sizes, on-policy and three epochs."""
+    """Two seeds, three methods, two group sizes, on-policy and three optimizer_steps."""
     return TINY

@@ -186,13 +186,13 @@ def test_cached_groups_stay_with_their_inputs_and_fresh_ones_do_not():
         assert (objective.references.rewards.sum(-1) > 0).all()
 
 
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_measured_means_over_clusters_lie_at_the_prediction(epochs):
+@pytest.mark.parametrize("optimizer_steps", [1, 3])
+def test_measured_means_over_clusters_lie_at_the_prediction(optimizer_steps):
     """Each cluster's z-score is a sum over many groups: their mean square is 1 up to its own 5-sigma interval."""
     config = FiniteGroupConfig(**{**vars(TINY), "dtype": "float64", "recovery_draws": 400})
     task = seed_task(config, 0, pretrain(config, 0, "cpu", torch.float64))
     clusters = Environment(config.environment, 0).test_clusters
-    run = GroupRun(0, methods.get("cokl"), 1.0, "fresh", 2.0, epochs)
+    run = GroupRun(0, methods.get("cokl"), 1.0, "fresh", 2.0, optimizer_steps)
     shifted = task.parameters.expand(2, -1) * torch.tensor([[1.0], [1.3]])
     mlp = StackedMLP(layer_sizes(config), shifted)
     rows = measure(config, run, task.test, clusters, mlp, shifted, np.random.default_rng(1))

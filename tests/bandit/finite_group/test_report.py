@@ -20,6 +20,8 @@ ESTIMATES = [
     *itertools.product(["fresh"], [1.0, 8.0], [1, 4]),
     ("cached", 8.0, 1),
 ]
+OF_LINE = ("method", "groups", "group_size", "optimizer_steps")
+OF_EXACT = ("seed", "method", "optimizer_steps")
 
 
 @pytest.fixture
@@ -33,16 +35,16 @@ def metrics() -> pd.DataFrame:
             "beta": 0.3,
             "groups": groups,
             "group_size": size,
-            "epochs": epochs,
+            "optimizer_steps": optimizer_steps,
             "step": step,
             "p_correct": rng.uniform(),
             "coverage_at_8": rng.uniform(),
             "coverage_at_8_correct": rng.uniform(),
             "conditional_kl": rng.uniform(),
             "zero_correct_rate": math.nan if groups == "exact" else rng.uniform(),
-            "passes": step / 10 / epochs,
+            "passes": step / 10 / optimizer_steps,
         }
-        for seed, method, (groups, size, epochs), step in itertools.product(
+        for seed, method, (groups, size, optimizer_steps), step in itertools.product(
             range(3), ["cokl", "reverse_kl"], ESTIMATES, [0, 50]
         )
     ]
@@ -60,16 +62,16 @@ def recovery() -> pd.DataFrame:
             "beta": 0.3,
             "groups": "fresh",
             "group_size": size,
-            "epochs": epochs,
+            "optimizer_steps": optimizer_steps,
             "step": step,
             "cluster": cluster,
             "measured": (predicted := rng.uniform()) + rng.normal(scale=0.1),
             "standard_error": 0.05,
             "predicted": predicted,
-            "predicted_at_rollout": predicted + 0.1 * (epochs > 1),
+            "predicted_at_rollout": predicted + 0.1 * (optimizer_steps > 1),
             "p_correct": 0.5,
         }
-        for seed, method, size, epochs, step, cluster in itertools.product(
+        for seed, method, size, optimizer_steps, step, cluster in itertools.product(
             range(3), ["cokl", "reverse_kl"], [1.0, 8.0], [1, 4], [0, 9], range(4)
         )
     ]
@@ -86,7 +88,11 @@ def test_final_table_holds_means_intervals_and_paired_differences(metrics):
     assert len(table) == 2 * len(ESTIMATES)
     records = metrics[metrics["step"] == 50].to_dict("records")
     for line in table.to_dict("records"):
-        mine = [r for r in records if all(r[key] == line[key] for key in ("method", "groups", "group_size", "epochs"))]
+        mine = [
+            r
+            for r in records
+            if all(r[key] == line[key] for key in ("method", "groups", "group_size", "optimizer_steps"))
+        ]
         for name in ("p_correct", "coverage_at_8", "conditional_kl"):
             expected = mean_and_half_width([row[name] for row in mine])
             assert (line[name], line[f"{name}_interval"]) == pytest.approx(expected)
@@ -94,7 +100,7 @@ def test_final_table_holds_means_intervals_and_paired_differences(metrics):
             for row in mine:
                 (exact,) = [
                     r for r in records
-                    if r["groups"] == "exact" and all(r[key] == row[key] for key in ("seed", "method", "epochs"))
+                    if r["groups"] == "exact" and all(r[key] == row[key] for key in OF_EXACT)
                 ]  # fmt: skip
                 differences.append(row[name] - exact[name])
             expected = mean_and_half_width(differences)
@@ -102,7 +108,7 @@ def test_final_table_holds_means_intervals_and_paired_differences(metrics):
 
 
 def test_the_cost_of_caching_by_passes(metrics, tmp_path):
-    records = metrics[metrics["epochs"] == 1].to_dict("records")
+    records = metrics[metrics["optimizer_steps"] == 1].to_dict("records")
 
     def kl(method: str, groups: str, step: int, seed: int) -> float:
         (value,) = [
@@ -127,7 +133,7 @@ def test_the_cost_of_caching_by_passes(metrics, tmp_path):
     assert "the paper makes 9.4" in (tmp_path / "results.md").read_text()
 
 
-@pytest.mark.parametrize("by", [["method", "epochs"], ["method", "epochs", "group_size"]])
+@pytest.mark.parametrize("by", [["method", "optimizer_steps"], ["method", "optimizer_steps", "group_size"]])
 def test_slopes_are_those_of_each_seed(recovery, by):
     table = slope_table(recovery, by)
     for line in table.to_dict("records"):
@@ -149,11 +155,11 @@ def test_the_page_and_the_screen_show_the_tables_numbers(metrics, recovery, tmp_
     page, screen = (tmp_path / "results.md").read_text(), render_screen(metrics, recovery)
     stored = pd.read_csv(tmp_path / "tables" / "final.csv")
     np.testing.assert_allclose(stored["p_correct"], final_table(metrics)["p_correct"])
-    line = final_table(metrics).query("method == 'cokl' and group_size == 8 and epochs == 1").iloc[0]
+    line = final_table(metrics).query("method == 'cokl' and group_size == 8 and optimizer_steps == 1").iloc[0]
     shown = f"{line['p_correct']:.4f} ± {line['p_correct_interval']:.4f}"
     assert shown in page
     assert shown in screen
-    slope = slope_table(recovery, ["method", "epochs"]).iloc[0]
+    slope = slope_table(recovery, ["method", "optimizer_steps"]).iloc[0]
     assert f"{slope['slope']:.4f} ± {slope['slope_interval']:.4f}" in screen
     assert "Seeds: 3; steps: 50." in page
 
@@ -161,12 +167,12 @@ def test_the_page_and_the_screen_show_the_tables_numbers(metrics, recovery, tmp_
 def test_figures_draw_the_tables_numbers(metrics, recovery):
     drawn = figure.draw_metrics(metrics)
     assert len(drawn.axes) == 6
-    expected = final_table(metrics).query("method == 'cokl' and groups == 'fresh' and epochs == 1")
+    expected = final_table(metrics).query("method == 'cokl' and groups == 'fresh' and optimizer_steps == 1")
     line = next(line for line in drawn.axes[0].lines if np.array_equal(np.asarray(line.get_xdata()), [1, 8]))
     np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), expected["p_correct"])
     scatter = figure.draw_recovery(recovery)
     points = [np.asarray(line.get_xydata()) for line in scatter.axes[0].lines if line.get_label() == "$G = 8$"]
-    rows = recovery.query("method == 'cokl' and group_size == 8 and epochs == 1")
+    rows = recovery.query("method == 'cokl' and group_size == 8 and optimizer_steps == 1")
     np.testing.assert_allclose(points[0], rows[["predicted", "measured"]])
     assert len(scatter.axes) == 3
 

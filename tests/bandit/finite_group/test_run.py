@@ -47,17 +47,17 @@ def test_tables_have_a_row_per_run_and_step(finished, tiny):
     assert len(recovery) == measured * len(tiny.recovery_steps) * tiny.environment.clusters
     assert metrics.drop(columns="zero_correct_rate").notna().all().all()
     assert (metrics["zero_correct_rate"].isna() == (metrics["groups"] == "exact")).all()
-    drawn = metrics["step"] / metrics["epochs"] * 16
+    drawn = metrics["step"] / metrics["optimizer_steps"] * 16
     assert metrics["passes"].tolist() == pytest.approx((drawn / tiny.environment.train_inputs).tolist())
     assert recovery.notna().all().all()
-    assert sorted(recovery[recovery["epochs"] == 3]["step"].unique()) == [2, 11]
+    assert sorted(recovery[recovery["optimizer_steps"] == 3]["step"].unique()) == [2, 11]
 
 
 def test_the_exact_limit_is_the_sweep(finished, tiny):
     shared = {field.name: getattr(tiny, field.name) for field in dataclasses.fields(SweepConfig)}
     table = run_sweep(SweepConfig(**shared), jobs=1, progress=False)
     metrics = pd.read_parquet(finished / TABLES[0])
-    exact = metrics[(metrics["groups"] == "exact") & (metrics["epochs"] == 1)]
+    exact = metrics[(metrics["groups"] == "exact") & (metrics["optimizer_steps"] == 1)]
     columns = ["seed", "method", "beta", "step", "p_correct", "coverage_at_64", "conditional_kl"]
     expected = table[table["method"] != "reference"][columns].reset_index(drop=True)
     pd.testing.assert_frame_equal(exact[columns].reset_index(drop=True), expected, rtol=1e-4, atol=1e-6)
@@ -147,9 +147,9 @@ def test_the_floor_takes_part(tiny):
     [
         ({"group_sizes": (0,)}, "group_sizes: expected numbers of at least 1, got 0"),
         ({"group_sizes": ()}, "group_sizes: expected at least one, got an empty list"),
-        ({"epochs": (2, 2)}, "epochs: expected different values, got 2,2"),
+        ({"optimizer_steps": (2, 2)}, "optimizer_steps: expected different values, got 2,2"),
         ({"reference_groups": ("stale",)}, "reference_groups: expected some of fresh, cached, unfiltered, got stale"),
-        ({"epochs": (1, 4)}, "recovery_steps: expected multiples of every mu below 12, got 9"),
+        ({"optimizer_steps": (1, 4)}, "recovery_steps: expected multiples of every mu below 12, got 9"),
         ({"recovery_steps": (12,)}, "recovery_steps: expected multiples of every mu below 12, got 12"),
         ({"recovery_draws": 0}, "recovery_draws: expected at least 1, got 0"),
         ({"epsilon_is": 1.0}, r"epsilon_is: expected a number in \(0, 1\), got 1.0"),
@@ -194,6 +194,6 @@ def test_the_command_leaves_tables_and_figures(capsys, tmp_path):
 def test_presets_hold_the_issues_group_sizes():
     config = preset("paper")
     assert config.group_sizes == (1, 2, 4, 8, 16, 64)
-    assert config.epochs == (1, 4)
+    assert config.optimizer_steps == (1, 4)
     with pytest.raises(InputError, match="expected one of paper, quick"):
         preset("slow")

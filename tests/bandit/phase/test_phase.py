@@ -18,7 +18,7 @@ from bandit.shift.claims import VARIANTS
 from bandit.shift.config import ShiftConfig
 from cokl import regularizers
 from cokl.support.errors import InputError
-from cokl_cli.bandit import Phase
+from cokl_cli.commands.bandit import Phase
 from figures import phase as picture
 from tests.bandit.shift.tables import BASE, NONE, POINTS, SEEDS, shift_table
 from tests.bandit.shift.test_report import last_value, naive_scores

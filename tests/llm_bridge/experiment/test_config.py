@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("verl")
 
 from cokl.support.errors import InputError
-from cokl_cli.llm import Run
+from cokl_cli.commands.llm import Run
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment.config import PAPER_METHODS
 from llm_bridge.experiment.dry_run import describe, resolve

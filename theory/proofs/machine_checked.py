@@ -1,7 +1,8 @@
 """The proofs in Coq: compiling them, what each theorem says, and which claims have one that compiled as it stands.
 
-Run as a script (`python -m theory.machine_checked`), with the standard library alone: compiles every file, compares the
-axioms of every theorem with the committed list, and exits with code 1 where something fails, 2 where Coq is missing.
+Run as a script (`python -m theory.proofs.machine_checked`), with the standard library alone: compiles every file,
+compares the axioms of every theorem with the committed list, and exits with code 1 where something fails, 2 where Coq
+is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from theory.claim import Evidence
 
-SOURCES = Path(__file__).parent / "proofs"
+SOURCES = Path(__file__).parent
 FILES = (
     "FiniteSums.v",
     "Policies.v",

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cokl.support.errors import InputError
-from cokl_cli.bandit import Report, Sweep, SweepOptions
-from cokl_cli.figures import Figures
-from cokl_cli.report_command import HtmlReport
-from cokl_cli.theory import Check, TheoryFigures
+from cokl_cli.commands.bandit import Report, Sweep, SweepOptions
+from cokl_cli.commands.figures import Figures
+from cokl_cli.commands.report import HtmlReport
+from cokl_cli.commands.theory import Check, TheoryFigures
 
 
 @dataclass(frozen=True)

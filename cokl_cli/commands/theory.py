@@ -52,7 +52,7 @@ class Check(Output):
         from cokl.support.progress import progress
         from theory.claim import Effort, registered_claims
         from theory.formulas import Formulas
-        from theory.machine_checked import BUILD, INSTALL, coq_is_installed, evidence, prove
+        from theory.proofs.machine_checked import BUILD, INSTALL, coq_is_installed, evidence, prove
         from theory.report import check_claims, to_json, to_markdown
 
         torch.set_num_threads(1)  # the tensors are small; threads would only wait for each other
@@ -137,8 +137,8 @@ class TheoryFigures(Output):
         from bandit.sweep.references import lacking, reference_masses
         from bandit.sweep.score import diverged_note, read_sweep
         from figures import off_policy_bias, optima, style
-        from theory.off_policy import bias_table
-        from theory.optimum_curves import ACTIONS, CORRECT, optimum_curves
+        from theory.numeric.off_policy import bias_table
+        from theory.numeric.optimum_curves import ACTIONS, CORRECT, optimum_curves
 
         table = read_sweep(self.results)
         folder = self.out or self.results / "figures"

@@ -26,10 +26,10 @@ def section(folder: Path) -> Section:
         "conditional_kl": "Conditional KL [nats]",
     }
     final = final[(final["method"] != "none") & (final["beta"] == final["beta"].max())]
-    final = final[final["epochs"] == final["epochs"].min()]
+    final = final[final["optimizer_steps"] == final["optimizer_steps"].min()]
     plots = {f"{name}-metrics": _metrics(final, columns)}
     methods = [str(method) for method in final["method"].unique()]
-    beta, optimizer_steps = final["beta"].max(), final["epochs"].min()
+    beta, optimizer_steps = final["beta"].max(), final["optimizer_steps"].min()
     at = f"β = {beta:g}, mu = {optimizer_steps}"
     said = f"Final metrics against group size at {at}; dashed lines are the exact objective."
     places = [plot(f"{name}-metrics", said, tall=True)]
@@ -89,7 +89,7 @@ def _recovery(slopes: pd.DataFrame) -> go.Figure:
             method_label(name),
             points["predicted"],
             points["measured"],
-            customdata=points[["group_size", "beta", "groups", "epochs"]].astype(str).to_numpy(),
+            customdata=points[["group_size", "beta", "groups", "optimizer_steps"]].astype(str).to_numpy(),
             hovertemplate=f"<b>{method_label(name)}</b>, β = %{{customdata[1]}}, %{{customdata[2]}} groups, mu = "
             "%{customdata[3]}<br>G = %{customdata[0]}<br>predicted %{x:.4g}, measured %{y:.4g}<extra></extra>",
         )
@@ -104,7 +104,7 @@ def _slopes(slopes: pd.DataFrame) -> pd.DataFrame:
             "method": slopes["method"].map(method_label),
             "β": slopes["beta"].map("{:g}".format),
             "groups": slopes["groups"],
-            "mu": slopes["epochs"],
+            "mu": slopes["optimizer_steps"],
             "G": slopes["group_size"].map("{:g}".format),
             "slope": [with_spread(*pair, 4) for pair in zip(slopes["slope"], slopes["slope_interval"], strict=True)],
         }

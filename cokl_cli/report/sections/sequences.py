@@ -9,7 +9,7 @@ from bandit.shift.score import label
 from cokl.support.files import read_result
 from cokl_cli.report.section import Section, legend, plot, text
 from cokl_cli.report.section import table as html_table
-from cokl_cli.report.shift import few_seeds, frontier
+from cokl_cli.report.sections.shift import few_seeds, frontier
 
 _SHOWN = ("normalized", "leads", "equal_adaptation", "razor", "raw")
 

@@ -9,8 +9,8 @@ import pandas as pd
 import torch
 
 from cokl import regularizers
+from theory.numeric.tabular import tabular_reference, train_tabular
 from theory.provers.convex import Reference, maximise
-from theory.tabular import tabular_reference, train_tabular
 
 METHODS = ("entropy", "forward_kl", "reverse_kl", "jensen_shannon", "cokl")
 BETAS = np.logspace(-3.4, 1, 200)

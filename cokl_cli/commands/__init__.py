@@ -1,0 +1,1 @@
+"""A module for each group of commands; each command is a dataclass."""

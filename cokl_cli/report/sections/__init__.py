@@ -1,0 +1,1 @@
+"""The sections of the page, a module for each kind of result."""

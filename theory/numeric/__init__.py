@@ -1,0 +1,1 @@
+"""Numbers beyond the closed forms: softmaxes that are trained, and groups that are drawn."""

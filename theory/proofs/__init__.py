@@ -1,0 +1,1 @@
+"""Theorems proved in Coq, and what makes Python believe them."""
