@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from cokl import methods
 from cokl.support.errors import InputError
-from cokl.support.files import differences, read_json, write_text
-from cokl.support.locks import hold
+from cokl.support.files import differences, hold, read_json, write_text
 from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment import disk
 from llm_bridge.experiment.config import BASE, REVISIONS, LLMConfig

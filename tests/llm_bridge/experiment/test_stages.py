@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cokl.support.errors import InputError
-from cokl.support.locks import hold
+from cokl.support.files import hold
 from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment import stages, versions
