@@ -17,10 +17,9 @@ from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.sweep.plan import planned_runs, stacks
 from bandit.sweep.score import RUN
 from bandit.sweep.train import train
-from cokl.support.errors import InputError
 from cokl.support.files import write_result
 from cokl.support.results_folder import open_folder
-from cokl.support.workers import Work, Workers, one_thread
+from cokl.support.workers import Work, Workers, one_thread, require_jobs
 
 
 def run_sweep(
@@ -43,8 +42,7 @@ def run_sweep(
     if out is None:
         with tempfile.TemporaryDirectory() as temporary:
             return run_sweep(config, temporary, jobs, backend, progress, keep_going)
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs: expected at least 1, got {jobs}")
+    require_jobs(jobs)
     device = resolve_device(config.device)
     runs = planned_runs(config)
     folder = Path(out)

@@ -21,12 +21,14 @@ import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from cokl.support.errors import InputError
+from cokl.support.options import require
 from cokl.support.orphans import end_with
 from cokl.support.pieces import Origin
 from cokl.support.progress import progress as counted
 
 # A backend that cannot stream hands its results back after so many pieces per process.
 _PIECES_PER_WAVE = 4
+MOST_JOBS = 10_000
 # A process that dies is replaced, unless so many die in a row without a piece of work being done.
 _DEATHS_IN_A_ROW = 3
 
@@ -102,6 +104,13 @@ class Workers:
             wave = _PIECES_PER_WAVE * (self.jobs or 1)
             for start in range(0, len(works), wave):
                 yield from parallel(joblib.delayed(_perform)(*work) for work in works[start : start + wave])
+
+
+def require_jobs(jobs: int | None) -> None:
+    """Raises InputError for a number of processes that no machine runs."""
+    if jobs is not None:
+        require(jobs >= 1, "jobs", "at least 1", jobs)
+        require(jobs <= MOST_JOBS, "jobs", f"at most {MOST_JOBS}", jobs)
 
 
 def usable_cores() -> int:

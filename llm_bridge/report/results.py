@@ -53,8 +53,8 @@ class Results:
     """Which columns of `scores` are math benchmarks."""
 
     def __post_init__(self) -> None:
-        """Makes every number a float. Raises InputError for a missing column, something that is no number, and two main
-        settings of a model's method."""
+        """Makes every number a float. Raises InputError for a missing column, something that is no number, more groups
+        without a correct response than groups, and two main settings of a model's method."""
         for name, (numbers, _) in _TABLES.items():
             table: pd.DataFrame = getattr(self, name)
             scored = (*self.math_columns, "chat_val") if name == "scores" else ()
@@ -65,6 +65,12 @@ class Results:
                 object.__setattr__(self, name, table.astype(dict.fromkeys((*numbers, *scored), float)))
             except (TypeError, ValueError) as error:
                 raise InputError(f"{name}: expected numbers in {', '.join((*numbers, *scored))}: {error}") from error
+        counts = self.zero_correct
+        for row in counts[~counts["zero_correct_groups"].between(0, counts["groups"])].itertuples():
+            raise InputError(
+                f"zero_correct: {row.model}, {row.method}: {row.zero_correct_groups:g} groups without a correct response "
+                f"of {row.groups:g}; expected 0 to {row.groups:g}"
+            )
         main = self.scores[self.scores["main"] == 1]
         for row in main[main.duplicated(["model", "method"])].itertuples():
             raise InputError(f"scores: {row.model} has more than one main setting of {row.method}; expected one")
