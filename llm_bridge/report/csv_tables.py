@@ -49,10 +49,9 @@ def read_csv(
             raise InputError(f"{path}: row {row + 1} has no {name}")
     for name in numbers:
         values = pd.to_numeric(frame[name], errors="coerce").astype(float)
-        for row in np.flatnonzero(~np.isfinite(values)):
-            raise InputError(f"{path}: row {row + 1}, {name}: expected a finite number, got {frame[name].iloc[row]!r}")
-        for row in np.flatnonzero(values.abs() > LARGEST):
-            raise InputError(f"{path}: row {row + 1}, {name}: expected at most {LARGEST:g}, got {values.iloc[row]:g}")
+        for row in np.flatnonzero(~(values.abs() <= LARGEST)):
+            expected = f"expected a finite number of at most {LARGEST:g}"
+            raise InputError(f"{path}: row {row + 1}, {name}: {expected}, got {frame[name].iloc[row]!r}")
         frame[name] = values
     for row in np.flatnonzero(frame.duplicated(key) if key else []):
         named = ", ".join(f"{name} {frame[name].iloc[row]}" for name in key)

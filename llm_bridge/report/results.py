@@ -68,8 +68,8 @@ class Results:
         counts = self.zero_correct
         for row in counts[~counts["zero_correct_groups"].between(0, counts["groups"])].itertuples():
             raise InputError(
-                f"zero_correct: {row.model}, {row.method}: {row.zero_correct_groups:g} groups without a correct response "
-                f"of {row.groups:g}; expected 0 to {row.groups:g}"
+                f"zero_correct: {row.model}, {row.method}: {row.zero_correct_groups:g} groups without a correct "
+                f"response of {row.groups:g}; expected 0 to {row.groups:g}"
             )
         main = self.scores[self.scores["main"] == 1]
         for row in main[main.duplicated(["model", "method"])].itertuples():

@@ -61,7 +61,10 @@ def refusal(capsys, *arguments: str) -> str:
         ("theory figures --results empty", "holds no trained run"),
         ("llm normalize table.csv --math-columns model", "column 'model' is asked for twice"),
         ("llm tables scores --math-columns main", "column 'main' is asked for twice"),
-        ("llm normalize anchors.csv --math-columns a", "row 1, a: expected at most 1e+100, got 1e+308"),
+        (
+            "llm normalize anchors.csv --math-columns a",
+            "row 1, a: expected a finite number of at most 1e+100, got '1e308'",
+        ),
         ("llm tables zeros --math-columns a", "30 groups without a correct response of 10; expected 0 to 10"),
         ("llm tables negative --math-columns a", "-3 groups without a correct response of 10; expected 0 to 10"),
     ],
