@@ -1,4 +1,4 @@
-"""`make fuzz`: generated contexts through the public functions against 60 digits, and mutated files through the parsers.
+"""`make fuzz`: generated contexts through the public functions against 60 digits, mutated files through the parsers.
 
 A case is one context and one function, or one mutated file. More or fewer: FUZZ_EXAMPLES, of which each holds 20
 contexts.

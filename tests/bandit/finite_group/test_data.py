@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bandit.engine.environment import Environment
-from bandit.engine.reference import pretrain, seed_task
+from bandit.engine.reference import SeedTask, pretrain, seed_task
 from bandit.finite_group import train as lab
 from bandit.finite_group.plan import GroupRun
 from cokl import methods
@@ -54,16 +54,21 @@ def seen(monkeypatch) -> dict[str, list]:
     return found
 
 
-def train(groups: str, epochs: int, size: float = 1.0) -> None:
-    task = seed_task(CONFIG, SEED, pretrain(CONFIG, SEED, "cpu", torch.float64))
+@pytest.fixture(scope="module")
+def task() -> SeedTask:
+    """Of the seed; made before anything is watched."""
+    return seed_task(CONFIG, SEED, pretrain(CONFIG, SEED, "cpu", torch.float64))
+
+
+def train(task: SeedTask, groups: str, epochs: int, size: float = 1.0) -> None:
     clusters = Environment(CONFIG.environment, SEED).test_clusters
     with torch.no_grad():
         lab.train(CONFIG, task, clusters, [GroupRun(SEED, methods.get("cokl"), 0.5, groups, size, epochs)])
 
 
 @pytest.mark.parametrize("groups", ["exact", "fresh", "cached", "unfiltered"])
-def test_it_trains_on_training_inputs_and_is_tested_on_the_others(groups, seen, where):
-    train(groups, 1, float("inf") if groups == "exact" else 1.0)
+def test_it_trains_on_training_inputs_and_is_tested_on_the_others(groups, task, seen, where):
+    train(task, groups, 1, float("inf") if groups == "exact" else 1.0)
     assert len(seen["steps"]) == CONFIG.steps
     assert all(where.kinds(inputs) == {("task", "train")} for inputs, _ in seen["steps"])
     tested = [*seen["evaluated"], *(split for _, split, *_ in seen["measured"])]
@@ -77,8 +82,8 @@ def test_it_trains_on_training_inputs_and_is_tested_on_the_others(groups, seen, 
 
 
 @pytest.mark.parametrize(("groups", "always"), [("fresh", True), ("cached", True), ("unfiltered", False)])
-def test_the_filtered_arms_hold_a_correct_response_and_the_unfiltered_one_need_not(groups, always, seen, where):
-    train(groups, 1)
+def test_the_filtered_arms_hold_a_correct_response_and_the_unfiltered_one_need_not(groups, always, task, seen, where):
+    train(task, groups, 1)
     only, right = where.worlds["task"], []
     for batch, references in seen["references"]:
         masks = only.correct[only.clusters["train"][batch.numpy()]]
@@ -90,8 +95,8 @@ def test_the_filtered_arms_hold_a_correct_response_and_the_unfiltered_one_need_n
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
-def test_recovery_is_measured_with_the_policy_that_drew(epochs, seen):
-    train("fresh", epochs)
+def test_recovery_is_measured_with_the_policy_that_drew(epochs, task, seen):
+    train(task, "fresh", epochs)
     measured = [at for at, *_ in seen["measured"]]
     assert measured == [0 + epochs - 1, 9 + epochs - 1]
     for at, _, _, policy, behavior in seen["measured"]:
@@ -101,12 +106,11 @@ def test_recovery_is_measured_with_the_policy_that_drew(epochs, seen):
         assert torch.equal(drew, now) == (epochs == 1)
 
 
-def test_off_policy_the_measured_effect_is_that_of_the_behaviour_policys_groups():
+def test_off_policy_the_measured_effect_is_that_of_the_behaviour_policys_groups(task):
     """Two policies that differ in the correctness mass alone: the measured mean lies at one prediction, not both."""
     from bandit.engine.networks import StackedMLP
     from bandit.engine.reference import layer_sizes
 
-    task = seed_task(CONFIG, SEED, pretrain(CONFIG, SEED, "cpu", torch.float64))
     only = world(CONFIG.environment, SEED)
     config = dataclasses.replace(CONFIG, recovery_draws=400)
     run = GroupRun(SEED, methods.get("cokl"), 1.0, "fresh", 1.0, 3)
