@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pandas as pd
 
 from bandit.finite_group.report import POOLED
 from bandit.finite_group.score import slope_table
 from cokl.support.statistics import with_spread
 from cokl.support.verdicts import Claim, Verdict
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim of the paper and where it stands there, what was measured, and the verdict in this environment."""
-
-    statement: str
-    where: str
-    measured: str
-    verdict: Verdict
-
 
 TOLERANCE = 0.05
 """How far from 1 a slope may be and still be the prediction's."""

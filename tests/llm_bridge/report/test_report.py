@@ -11,12 +11,15 @@ from cokl_cli.app import main
 from figures import llm
 from llm_bridge.experiment.config import MATH_SETS
 from llm_bridge.report.result_tables import main_scores, result_tables, sweep
-from llm_bridge.report.results import REPEATED, Results, read_results, save_results
+from llm_bridge.report.results import Results, read_results, save_results
 from llm_bridge.report.tables import Table, to_latex, to_markdown, to_screen, write_tables
 from tests.oracles import llm_tables
 
 SETTING = ["model", "method", "beta", "kl_prompts"]
 METHODS = ("cokl", "grpo", "forward_kl", "cokl_floor", "base", "cokl_without_term1", "cokl_without_term2")
+
+
+REPEATED = [f"{name}_{said}" for name in MATH_SETS for said in ("pass_at_n", "majority")]
 
 
 def results(models: tuple[str, ...] = ("tiny_1", "large")) -> Results:
