@@ -31,15 +31,15 @@ class Startup:
         if self.against is not None and not self.against.exists():
             raise InputError(f"against: no interpreter {self.against}")
         ours, theirs = sys.executable, self.against and str(self.against)
-        starts = {("bare", ()): [ours, "-c", "pass"]}
-        for interpreter in filter(None, (ours, theirs)):
+        starts: dict[tuple[str, tuple[str, ...]], list[str]] = {("bare", ()): [ours, "-c", "pass"]}
+        for interpreter in [ours, *([theirs] if theirs else [])]:
             for command in COMMANDS:
                 starts[interpreter, command] = [interpreter, str(Path(interpreter).parent / "cokl"), *command]
         seconds: dict[tuple[str, tuple[str, ...]], list[float]] = {key: [] for key in starts}
         for _ in tqdm(range(self.rounds), unit="round"):
-            for key, command in starts.items():
+            for key, start in starts.items():
                 began = time.perf_counter()
-                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+                subprocess.run(start, check=True, stdout=subprocess.DEVNULL)
                 seconds[key].append(time.perf_counter() - began)
         bare = seconds["bare", ()]
         print(f"bare interpreter: {statistics.median(bare):.3f} s (medians; {self.rounds} rounds)")

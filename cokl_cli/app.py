@@ -120,6 +120,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     bridge = SubcommandApp()
     for name, command in {
         "run": llm.Run,
+        "prefetch": llm.Prefetch,
         "prepare": llm.Prepare,
         "train": llm.Train,
         "buffer": llm.BuildBuffer,

@@ -18,13 +18,13 @@ from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 from cokl.support import verdicts, workers
 from cokl.support.assumptions import render
 from llm_bridge import buffer
-from llm_bridge.data.prepare import DataConfig
+from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment.config import LLMConfig
 from llm_bridge.report import tables
 from llm_bridge.rewards import repeated, validation, verifier
 from llm_bridge.rewards import score as reward_score
 from llm_bridge.tiny import language
-from llm_bridge.trainer import weights
+from llm_bridge.trainer import schedule, weights
 
 CONFIGS = [
     EnvironmentConfig,
@@ -39,7 +39,7 @@ CONFIGS = [
 ]
 METHOD = [policy, regularizers, reverse_kl, methods, floor, grpo, verdicts]
 SIMULATOR = [environment, networks, sweep_score, workers, sampled, tasks, score, phase_config, finite_group_config]
-BRIDGE = [buffer, weights, verifier, reward_score, repeated, language, tables, validation]
+BRIDGE = [buffer, weights, schedule, verifier, reward_score, repeated, language, tables, validation]
 
 
 def page() -> str:

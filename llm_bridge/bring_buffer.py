@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from cokl.support.errors import InputError
 from cokl.support.files import read_parquet
 from cokl.support.options import require
-from llm_bridge.buffer import Buffer, CachedGroup, model_fingerprint, model_folder
+from llm_bridge.buffer import Buffer, CachedGroup, model_fingerprint, model_folder, plain
 
 CORRECT_ABOVE = 0.5
 """Rewards above it are verdicts of correct."""
@@ -70,7 +69,7 @@ def bring_buffer(
                 response_ids=responses_ids,
                 log_probs=[score(prompt_ids, ids) for ids in responses_ids] if score else list(rows["log_probs"]),
                 rewards=_verdicts(rows, row, responses_ids, tokenizer, judge),
-                extra_info=json.loads(json.dumps(row.get("extra_info") or {}, default=lambda array: array.tolist())),
+                extra_info=plain(row.get("extra_info") or {}),
             )
         )
     return Buffer(tuple(groups), model_fingerprint(folder))

@@ -24,6 +24,8 @@ from cokl.support.files import read_json, read_parquet, write_parquet, write_tex
 
 FINGERPRINTED = ("*.safetensors", "tokenizer.json", "vocab.json", "merges.txt")
 """The files of a Hugging Face model folder that make two models the same: weights and tokenizer."""
+DOWNLOADED = [*FINGERPRINTED, "*.json", "*.jinja", "tokenizer.model"]
+"""The files of a model on the hub that are needed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +130,11 @@ class Buffer:
         return cls(groups, fingerprint)
 
 
+def plain(value: Any) -> Any:
+    """A prompt's `extra_info` as JSON values, in which numpy's arrays and numbers are none."""
+    return json.loads(json.dumps(value, default=lambda array: array.tolist()))
+
+
 def _problem(group: CachedGroup, group_size: int) -> str | None:
     """Why a group cannot be used, or None."""
     sizes = {len(group.response_ids), len(group.log_probs), len(group.rewards), group_size}
@@ -202,15 +209,18 @@ def model_fingerprint(model: str | Path) -> str:
     return _digest(files)
 
 
-def model_folder(model: str | Path) -> Path:
-    """The folder of a model that is a path, or a name on the hub, whose files are fetched unless they are here."""
+def model_folder(model: str | Path, revision: str = "") -> Path:
+    """The folder of a model that is a path, or a name on the hub, whose files are fetched unless they are here.
+
+    revision: a commit of the hub's repository; its newest if empty. Raises InputError where it cannot be had.
+    """
     folder = Path(model).expanduser()
     if folder.exists() or Path(model).is_absolute():
         return folder
     try:
         from huggingface_hub import snapshot_download
 
-        return Path(snapshot_download(str(model), allow_patterns=[*FINGERPRINTED, "*.json", "*.jinja"]))
+        return Path(snapshot_download(str(model), revision=revision or None, allow_patterns=DOWNLOADED))
     except (ImportError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
         raise InputError(f"{model}: expected a model folder or a model on the hub ({reason})") from error

@@ -56,7 +56,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Claim:
+class Statement:
     """A statement under test.
 
     name: identifier, unique. source: the paper's label, or "beyond the paper". check: takes the formulas under test
@@ -69,7 +69,7 @@ class Claim:
     check: Callable[[Formulas, Effort], list[Evidence]]
 
 
-_claims: dict[str, Claim] = {}
+_claims: dict[str, Statement] = {}
 
 
 def claim(name: str, statement: str, source: str) -> Callable:
@@ -79,13 +79,13 @@ def claim(name: str, statement: str, source: str) -> Callable:
     def register(check: Callable[[Formulas, Effort], list[Evidence]]) -> Callable[[Formulas, Effort], list[Evidence]]:
         if name in _claims:
             raise ValueError(f"name: there is already a claim called {name!r}")
-        _claims[name] = Claim(name, statement, source, mpmath.workdps(WORKING_DIGITS)(check))
+        _claims[name] = Statement(name, statement, source, mpmath.workdps(WORKING_DIGITS)(check))
         return check
 
     return register
 
 
-def registered_claims() -> dict[str, Claim]:
+def registered_claims() -> dict[str, Statement]:
     """All claims registered so far, by name, in the order of the paper."""
     return dict(_claims)
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
-from theory.claim import Claim, Effort, Evidence
+from theory.claim import Effort, Evidence, Statement
 from theory.formulas import Formulas
 from theory.proofs.machine_checked import METHOD
 
@@ -22,7 +22,7 @@ WIDTH = 80
 class Checked:
     """A claim with the evidence that its check returned, and how long that took."""
 
-    claim: Claim
+    claim: Statement
     evidence: list[Evidence]
     seconds: float
 
@@ -38,7 +38,7 @@ class Checked:
         return "holds" if all(evidence.certified for evidence in self.evidence) else "holds*"
 
 
-def check_claims(claims: Iterable[Claim], formulas: Formulas, effort: Effort) -> Iterator[Checked]:
+def check_claims(claims: Iterable[Statement], formulas: Formulas, effort: Effort) -> Iterator[Checked]:
     """Check each claim in turn. A check that raises an arithmetic error or an assertion has not shown its claim."""
     for claim in claims:
         start = time.perf_counter()

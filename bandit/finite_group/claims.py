@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pandas as pd
 
 from bandit.finite_group.report import POOLED
 from bandit.finite_group.score import slope_table
 from cokl.support.statistics import with_spread
-from cokl.support.verdicts import Verdict
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim of the paper and where it stands there, what was measured, and the verdict in this environment."""
-
-    statement: str
-    where: str
-    measured: str
-    verdict: Verdict
-
+from cokl.support.verdicts import Claim, Verdict
 
 TOLERANCE = 0.05
 """How far from 1 a slope may be and still be the prediction's."""
@@ -33,7 +20,7 @@ def judge(recovery: pd.DataFrame) -> list[Claim]:
     """
     slopes = slope_table(recovery, POOLED)
     slopes = slopes[(slopes["method"] == "cokl") & (slopes["groups"] == "fresh")]
-    slopes = slopes[slopes["epochs"] == slopes["epochs"].min()]
+    slopes = slopes[slopes["optimizer_steps"] == slopes["optimizer_steps"].min()]
     claims = []
     for row in slopes.to_dict("records"):
         slope = with_spread(row["slope"], row["slope_interval"], 4)

@@ -108,7 +108,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Claim:
+class JudgedClaim:
     """A claim of the paper and where it stands there, its primary measurement, and what else was measured for it."""
 
     statement: str
@@ -153,7 +153,7 @@ class Claim:
         ]
 
 
-def judge(scored: pd.DataFrame) -> list[Claim]:
+def judge(scored: pd.DataFrame) -> list[JudgedClaim]:
     """Every claim that the methods, modes, coefficients and KL batches of a scored table allow to be judged.
 
     Measurements are written in the order of preference: the first that the table has is the primary one.
@@ -210,7 +210,9 @@ def judge(scored: pd.DataFrame) -> list[Claim]:
             *_drifts(scored, views, "exact"),
         ],
     }
-    return [Claim(*PAPER_CLAIMS[name], found[name][0], tuple(found[name][1:])) for name in PAPER_CLAIMS if found[name]]
+    return [
+        JudgedClaim(*PAPER_CLAIMS[name], found[name][0], tuple(found[name][1:])) for name in PAPER_CLAIMS if found[name]
+    ]
 
 
 _OTHERS = (("sampled", BEST), ("sampled", EQUAL), ("exact", PAPER), ("exact", BEST), ("exact", EQUAL))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from bandit.shift import score as scores
-from bandit.shift.claims import Claim, judge
+from bandit.shift.claims import JudgedClaim, judge
 from bandit.shift.score import RUN
 from cokl import methods
 from cokl.support.files import write_text
@@ -99,7 +99,7 @@ def each_seed(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
-def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
+def write(table: pd.DataFrame, folder: Path) -> list[JudgedClaim]:
     """Write each table as FOLDER/NAME.csv and all with the verdicts as FOLDER/results.md; returns the claims.
 
     Raises InputError if the shift table lacks the anchors or the selection seeds.
@@ -201,7 +201,7 @@ def _note(edge: bool, missed: bool) -> str:
     return ", ".join(word for word, holds in (("edge", edge), ("missed", missed)) if holds)
 
 
-def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim]) -> str:
+def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[JudgedClaim]) -> str:
     counts = table.groupby("role")["seed"].nunique()
     parts = [
         "# Task-shift lab",

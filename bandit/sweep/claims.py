@@ -8,27 +8,15 @@ closest to 0.96; one coefficient per method, the same for all seeds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pandas as pd
 
 from bandit.engine.tables import coverage_column, method_label
 from bandit.sweep.score import final_rows, matched_rows, settled
 from cokl.support.statistics import mean_and_half_width, with_spread
-from cokl.support.verdicts import ALPHA, Verdict, holm, no_verdict, p_value
+from cokl.support.verdicts import ALPHA, Claim, Verdict, holm, no_verdict, p_value
 
 MATCHED_CORRECTNESS = 0.96
 COLLAPSED = {"correctness above": 0.95, "coverage below": 0.15}
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim of the paper and where it stands there, what was measured, and the verdict in this environment."""
-
-    statement: str
-    where: str
-    measured: str
-    verdict: Verdict
 
 
 def judge(table: pd.DataFrame) -> list[Claim]:

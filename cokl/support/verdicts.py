@@ -1,4 +1,4 @@
-"""What may be said of a mean over seeds: its p-values, Holm's correction, and how many seeds a verdict takes.
+"""Claims and their verdicts: the p-values of means over seeds, Holm's correction, how many seeds a verdict takes.
 
 Assumption beyond the paper: a verdict takes four seeds or more. An interval over two or three is by luck very wide or
 very narrow: it is for looking.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from scipy import stats
@@ -19,6 +20,16 @@ MINIMUM_SEEDS = 4
 
 Verdict = Literal["held", "not held", "undecided", "depends"]
 """On a claim: "depends" where decided measurements disagree; a single measurement is never that."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper and where it stands there, what was measured, and the verdict in this environment."""
+
+    statement: str
+    where: str
+    measured: str
+    verdict: Verdict
 
 
 def no_verdict(seeds: int) -> str:

@@ -12,6 +12,7 @@ import tyro
 from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, require, separated
 from cokl_cli.output import Output
+from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment.config import (
     PAPER_METHODS,
     PRESETS,
@@ -43,7 +44,13 @@ class ExperimentOptions(Output):
     """Local copies of the data sets, for machines without internet."""
     patience: float = 60.0
     """Minutes without a line of output after which a job is ended as hung."""
+    keep: Literal["model", "checkpoint", "all"] = "model"
+    """What is left on disk of a run that is finished and evaluated: its model in bfloat16, its last checkpoint too, or
+    all checkpoints."""
+    push: Annotated[str, tyro.conf.arg(metavar="NAMESPACE")] = ""
+    """The user or organization on the hub that final models are uploaded to, into private repositories."""
     settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = PRESETS["tiny"]
+    data: DataConfig = DataConfig()
 
     def plan(self) -> Experiment:
         """The experiment, not yet opened. Raises InputError for a wrong override."""
@@ -52,7 +59,9 @@ class ExperimentOptions(Output):
 
         require(self.patience > 0, "patience", "a number > 0", self.patience)
         settings, overrides = configured(self.settings, self.overrides)
-        return Experiment(settings, self.folder, overrides, self.data_dir, 60 * self.patience)
+        return Experiment(
+            settings, self.folder, overrides, self.data_dir, 60 * self.patience, self.data, self.keep, self.push
+        )
 
     def found(self) -> dict[str, Any]:
         """Where everything is, and the tables of what is finished by name."""
@@ -68,12 +77,17 @@ class ExperimentOptions(Output):
         """The experiment, opened. Raises InputError for another experiment's folder, wrong versions, no GPU, and
         options that VeRL or the joint loss would refuse in the math stage or in these chat runs.
         """
+        from llm_bridge.experiment.disk import require_room
+        from llm_bridge.experiment.dry_run import parameters
         from llm_bridge.experiment.versions import require_accelerator, require_versions
 
         require_versions(self.settings.device)
         require_accelerator(self.settings.device)
         experiment = self.plan()
-        experiment.check(runs)
+        planned = [job for job, _ in experiment.check(runs)]
+        size = parameters(experiment.config)
+        if size:
+            require_room(experiment.root, planned, size, self.keep)
         experiment.open()
         return experiment
 
@@ -101,7 +115,7 @@ class Run(ExperimentOptions):
             from llm_bridge.experiment.dry_run import describe
 
             plan = self.plan()
-            print(describe(plan.config, plan.check(runs)))
+            print(describe(plan.config, plan.check(runs), self.keep))
             return 0
         experiment = self.experiment(runs)
         for run in runs:
@@ -140,6 +154,22 @@ class Prepare(ExperimentOptions):
         experiment.open()
         experiment.prepare()
         print(f"data: {experiment.root / 'data'}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Prefetch(ExperimentOptions):
+    """Models and data into the hub's cache, at pinned commits, for nodes without internet (set HF_HUB_OFFLINE=1)."""
+
+    def run(self) -> int:
+        """Fetch what is not there."""
+        from llm_bridge.data.prepare import download
+
+        experiment = self.plan()
+        config = experiment.fetched()
+        print("\n".join(f"model: {folder}" for folder in (config.model, config.reward_model) if folder))
+        if config.model and not config.own_data and self.data_dir is None:
+            print("\n".join(f"data: {path}" for path in download(self.data)))
         return 0
 
 

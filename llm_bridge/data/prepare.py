@@ -5,20 +5,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cokl.support.assumptions import assumption
 from cokl.support.errors import InputError
-from cokl.support.files import differences, read_json, write_text
-from cokl.support.options import require
+from cokl.support.files import differences, read_json, read_parquet, write_text
 from llm_bridge.data import sources
-from llm_bridge.data.rows import DataSource, chat_row, math_row, write_rows
+from llm_bridge.data.config import DataConfig
+from llm_bridge.data.rows import chat_row, math_row, write_rows
 
-TABLE_E2: dict[DataSource, int] = {
+TABLE_E2: dict[str, int] = {
     "math_train": 50_000,
     "math_val": 1_000,
     "math500": 500,
@@ -27,21 +26,6 @@ TABLE_E2: dict[DataSource, int] = {
     "chat_val": 250,
 }
 """Rows of each set (Table E.2)."""
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """What decides which prompts are in the six sets."""
-
-    seed: int = assumption(0, "which problems are drawn, and which of them are for validation")
-    """Seed of the draw of the mathematical training and validation problems."""
-    budgets: tuple[str, ...] = assumption(("low",), "medium and high add harder problems; all three are about 200 GB")
-    """Reasoning budgets (splits of Nemotron-Math-v2) whose problems are drawn from: low, medium, high."""
-
-    def __post_init__(self) -> None:
-        known = tuple(sources.NEMOTRON_FILES)
-        ok = bool(self.budgets) and set(self.budgets) <= set(known)
-        require(ok, "budgets", f"some of {', '.join(known)}", ", ".join(self.budgets) or "none")
 
 
 def prepare(out: Path, data_dir: Path | None = None, config: DataConfig | None = None) -> dict[str, Any]:
@@ -80,6 +64,31 @@ def prepare(out: Path, data_dir: Path | None = None, config: DataConfig | None =
     return manifest
 
 
+def download(config: DataConfig) -> list[Path]:
+    """Fetch every file that `prepare` reads, at its pinned revision, into the cache that it reads them from."""
+    names = [(sources.NEMOTRON, name) for budget in config.budgets for name in sources.NEMOTRON_FILES[budget]]
+    names += [(sources.WILDCHAT, name) for name in sources.WILDCHAT_FILES.values()]
+    names += [(sources.MATH500, sources.MATH500_FILE), (sources.OLYMPIAD, sources.OLYMPIAD_FILE)]
+    return [source.file(name, None) for source, name in names]
+
+
+def check_own(folder: Path, names: Sequence[str]) -> None:
+    """Raises InputError unless `folder` holds NAME.parquet for every name, with the columns that VeRL reads, and an
+    evaluation set's rows have its name as their data source, by which VeRL's log calls it.
+    """
+    for name in names:
+        path = folder / f"{name}.parquet"
+        if not path.is_file():
+            raise InputError(f"{path} is missing; expected {', '.join(names)}.parquet in {folder}")
+        rows = read_parquet(path)
+        missing = [column for column in ("prompt", "data_source", "reward_model", "extra_info") if column not in rows]
+        if missing:
+            raise InputError(f"{path} lacks the column {missing[0]!r}; it has {', '.join(map(str, rows.columns))}")
+        found = sorted(set(rows["data_source"]))
+        if not name.endswith("_train") and found != [name]:
+            raise InputError(f"{path}: expected the data source {name!r} in every row, got {', '.join(found)}")
+
+
 class _Reader:
     """Finds files and remembers what they were."""
 
@@ -94,7 +103,7 @@ class _Reader:
         return path
 
 
-def _sets(reader: _Reader, config: DataConfig) -> dict[DataSource, list[dict[str, Any]]]:
+def _sets(reader: _Reader, config: DataConfig) -> dict[str, list[dict[str, Any]]]:
     chat = {
         split: sources.read_wildchat(reader.file(sources.WILDCHAT, name))
         for split, name in sources.WILDCHAT_FILES.items()
@@ -103,7 +112,7 @@ def _sets(reader: _Reader, config: DataConfig) -> dict[DataSource, list[dict[str
     math500 = sources.read_math500(reader.file(sources.MATH500, sources.MATH500_FILE))
     names = [name for budget in config.budgets for name in sources.NEMOTRON_FILES[budget]]
     pool = sources.read_nemotron([reader.file(sources.NEMOTRON, name) for name in names])
-    order = np.random.default_rng(config.seed).permutation(len(pool))
+    order = np.random.default_rng(config.draw_seed).permutation(len(pool))
     split = TABLE_E2["math_train"], TABLE_E2["math_train"] + TABLE_E2["math_val"]
     return {
         "math_train": _math("math_train", [pool[place] for place in order[: split[0]]]),
@@ -115,11 +124,11 @@ def _sets(reader: _Reader, config: DataConfig) -> dict[DataSource, list[dict[str
     }
 
 
-def _math(name: DataSource, questions: list[sources.Question]) -> list[dict[str, Any]]:
+def _math(name: str, questions: list[sources.Question]) -> list[dict[str, Any]]:
     return [math_row(name, index, **vars(question)) for index, question in enumerate(questions)]
 
 
-def _chat(name: DataSource, conversations: list[tuple[str, list[dict[str, str]]]]) -> list[dict[str, Any]]:
+def _chat(name: str, conversations: list[tuple[str, list[dict[str, str]]]]) -> list[dict[str, Any]]:
     return [chat_row(name, index, *conversation) for index, conversation in enumerate(conversations)]
 
 

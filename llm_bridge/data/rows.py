@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cokl.support.files import write_atomically
-
-DataSource = Literal["math_train", "math_val", "math500", "olympiad", "chat_train", "chat_val"]
-MATH_SOURCES: tuple[DataSource, ...] = ("math_train", "math_val", "math500", "olympiad")
-CHAT_SOURCES: tuple[DataSource, ...] = ("chat_train", "chat_val")
-DATA_SOURCES = MATH_SOURCES + CHAT_SOURCES
 
 MATH_INSTRUCTION = (
     "Solve the following math problem. Please reason step by step, and put your final answer within \\boxed{}."
@@ -49,7 +44,7 @@ SCHEMA = pa.schema(
 
 
 def math_row(
-    source: DataSource,
+    source: str,
     index: int,
     source_id: str,
     problem: str,
@@ -78,7 +73,7 @@ def math_row(
     }
 
 
-def chat_row(source: DataSource, index: int, source_id: str, conversation: list[Message]) -> dict[str, Any]:
+def chat_row(source: str, index: int, source_id: str, conversation: list[Message]) -> dict[str, Any]:
     """A conversation as it is (Appendix H). It is in `extra_info` too, since VeRL hands a reward function no prompt."""
     return {
         "data_source": source,

@@ -67,7 +67,7 @@ class Source:
 
 NEMOTRON = Source("nvidia/Nemotron-Math-v2", "ca84fab62560f5bf4407ff15775d2d4ea0bceeed")
 MATH500 = Source("HuggingFaceH4/MATH-500", "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be")
-OLYMPIAD = Source("Hothan/OlympiadBench", "03e8f8bb9ff58274eafcd9e3658fab35dd41d764")
+OLYMPIAD = Source("Hothan/OlympiadBench", "91184b52131e7fc9455fef848035173aea8cc01a")
 WILDCHAT = Source("princeton-pli/RLMT", "2cde311b9dad4b71a9d49eacf8f921c0026a5a95", "raw.githubusercontent.com")
 
 NEMOTRON_FILES = {
@@ -76,7 +76,7 @@ NEMOTRON_FILES = {
     "high": ("data/high.part_00.jsonl", "data/high.part_01.jsonl", "data/high.part_02.jsonl"),
 }
 MATH500_FILE = "test.jsonl"
-OLYMPIAD_FILE = "OE_TO_maths_en_COMP/train/0000.parquet"
+OLYMPIAD_FILE = "OlympiadBench/OE_TO_maths_en_COMP/OE_TO_maths_en_COMP.parquet"
 WILDCHAT_FILES = {split: f"training/ppo_grpo/data/wildchat-if_{split}.parquet" for split in ("train", "val")}
 
 

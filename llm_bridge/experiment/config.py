@@ -38,8 +38,14 @@ SEARCHED_KL_PROMPTS = (8, 16, 32)
 """The KL batch sizes of the paper's KL batch analysis."""
 
 MATH_SETS = ("math_val", "math500", "olympiad")
-"""The evaluation sets of mathematics, which are also the columns of score tables."""
-EVALUATION_SETS = (*MATH_SETS, "chat_val")
+"""The paper's evaluation sets of mathematics, which are also the columns of score tables."""
+REVISIONS = {
+    "Qwen/Qwen3-0.6B": "c1899de289a04d12100db370d81485cdf75e47ca",
+    "Qwen/Qwen3-1.7B": "70d244cc86ccca08cf5af4e1e306ecf908b1ad5e",
+    "Qwen/Qwen3-4B": "1cfa9a7208912126459214e8b04321603b3df60c",
+    "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": "d4117fbfd81b72f41b96341238baa1e3e90a4ce1",
+}
+"""Commits of the hub's main branches that the paper's models are pinned to."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,8 @@ class LLMConfig:
     """Steps of the math stage."""
     chat_steps: int
     """Steps of the chat stage."""
+    model_revision: str = ""
+    """Commit of `model` on the hub; if empty, the pinned one of the paper's models and the newest of any other."""
     nodes: int = 1
     """Nodes of the Ray cluster."""
     chat_batch: int = 64
@@ -115,7 +123,15 @@ class LLMConfig:
     )
     """The norm that the joint loss's gradient is clipped to before AdamW sees it (VeRL's default)."""
     reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
-    """The chat reward; empty for the tiny experiment's programmatic one."""
+    """The chat reward, on the hub or in a folder; empty for the tiny experiment's programmatic one."""
+    reward_model_revision: str = ""
+    """Commit of `reward_model`, as `model_revision` is of `model`."""
+    reward_function: str = ""
+    """FILE.py:NAME or pkg://MODULE:NAME, VeRL's reward function for every row; if empty, verifier and chat reward."""
+    own_data: str = ""
+    """Folder of prompts as VeRL reads them: math_train, chat_train, chat_val and `math_sets`; the paper's if empty."""
+    math_sets: Names = MATH_SETS
+    """Evaluation sets of the task to be kept, in percent correct; the first is drawn over the steps."""
     loggers: Names = ("console", "file", "tensorboard")
     """VeRL's loggers: console, file, tensorboard, wandb; "file" is what the report is made from."""
     pretraining_steps: int = 0
@@ -133,11 +149,17 @@ class LLMConfig:
                 require(value > 0, field.name, "a number > 0", value)
         require(self.dual_clip > 1, "dual_clip", "a number > 1", self.dual_clip)
         require(self.kl_groups % 2 == 0, "kl_groups", "an even number, for CoKL weights two streams", self.kl_groups)
+        require(len(self.math_sets) > 0, "math_sets", "at least one set", "none")
         require("file" in self.loggers, "loggers", '"file" among them, which the report reads', ",".join(self.loggers))
 
     def beta(self, method_name: str) -> float:
         """The coefficient that E.3 settles on for a method."""
         return 1e-3 if method_name in REVERSE_FAMILY else 1.0
+
+    @property
+    def evaluation_sets(self) -> tuple[str, ...]:
+        """Names of all sets that are evaluated on: files of prompts, and the data source of their rows."""
+        return (*self.math_sets, "chat_val")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

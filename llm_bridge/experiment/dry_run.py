@@ -5,10 +5,14 @@ Estimates are upper bounds: every prompt and every response is counted at its fu
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from llm_bridge.experiment import disk
 from llm_bridge.experiment.config import LLMConfig
 from llm_bridge.experiment.jobs import REWARD_SHARE, ROLLOUT_SHARE, Job
 
@@ -34,9 +38,25 @@ ARCHITECTURES = {
 }
 REWARD_MODELS = {"Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": 7.5e9}
 """Parameters; the classification head takes the place of the vocabulary's."""
+TINY = 204_480
+"""Parameters of the tiny experiment's model."""
 
 
-def describe(config: LLMConfig, planned: Sequence[tuple[Job, DictConfig]]) -> str:
+def parameters(config: LLMConfig) -> float | None:
+    """Of the policy: a known model's, or counted in a folder's weights; None for another name on the hub."""
+    if not config.model:
+        return TINY
+    if config.model in ARCHITECTURES:
+        return ARCHITECTURES[config.model].parameters
+    counted = 0
+    for path in Path(config.model).expanduser().glob("*.safetensors"):
+        with path.open("rb") as file:
+            tensors = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        counted += sum(math.prod(entry["shape"]) for name, entry in tensors.items() if name != "__metadata__")
+    return float(counted) or None
+
+
+def describe(config: LLMConfig, planned: Sequence[tuple[Job, DictConfig]], keep: disk.Keep = "model") -> str:
     """The whole plan as text; the first job's configuration in full, then what each next one changes."""
     lines = [f"{config.name}: {len(planned)} jobs on {config.nodes} x {config.accelerators} {config.device}", ""]
     tokens = config.max_prompt_length + config.max_response_length
@@ -51,7 +71,9 @@ def describe(config: LLMConfig, planned: Sequence[tuple[Job, DictConfig]]) -> st
             + (" each" if job.steps else "")
         )
     lines.append("VeRL's ppo_mini_batch_size below counts RL prompts; the trainer adds the KL groups to it.")
-    lines += ["", *_memory(config, tokens), ""]
+    size = parameters(config)
+    room = disk.describe([job for job, _ in planned], size, keep) if size else ["disk: unknown model"]
+    lines += ["", *_memory(config, tokens), *room, ""]
     before: dict[str, str] = {}
     for job, composed in planned:
         resolved = resolve(composed)
@@ -93,8 +115,15 @@ def _memory(config: LLMConfig, tokens: int) -> list[str]:
         f"vLLM's weights (all of its memory: {ROLLOUT_SHARE:.0%} of the accelerator's)": 2 * size.parameters,
         f"KV cache of {sequences:.0f} full-length responses": sequences * tokens * per_token,
     }
+    host: list[str] = []
     if config.reward_model in REWARD_MODELS:
         weights = 2 * REWARD_MODELS[config.reward_model]
         parts[f"the reward model's weights, while it scores (all of its memory: {REWARD_SHARE:.0%})"] = weights
+        asleep = weights * config.accelerators / gib
+        host = [f"host memory: {asleep:.0f} GiB a node for the reward model's replicas, which sleep there"]
     width = max(map(len, parts))
-    return ["memory per accelerator, GiB:", *(f"  {part:<{width}}  {size / gib:6.1f}" for part, size in parts.items())]
+    return [
+        "memory per accelerator, GiB:",
+        *(f"  {part:<{width}}  {size / gib:6.1f}" for part, size in parts.items()),
+        *host,
+    ]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cokl.support.errors import InputError
-from llm_bridge.experiment.config import EVALUATION_SETS, LLMConfig
+from llm_bridge.experiment.config import LLMConfig
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -28,11 +28,18 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "trainer.total_training_steps": ("math_steps", "chat_steps"),
 }
 """Options of VeRL that other numbers follow from, and the settings that stand for them."""
-"""This package's agent loops, by the names that VeRL finds them under."""
 ROLLOUT_SHARE, REWARD_SHARE = 0.6, 0.5
 """Parts of a GPU's memory that vLLM takes for rollouts and for the reward model, one after the other."""
 REWARD_MARGIN = 2048
 """Tokens by which a reward model's tokenizer may need more than the policy's."""
+CPU_ENGINE = (
+    "dtype=float32",
+    "free_cache_engine=False",
+    "enable_sleep_mode=False",
+    "enable_prefix_caching=False",
+    "engine_kwargs.vllm.worker_extension_cls=llm_bridge.cpu.vllm_extension.CPUWorkerExtension",
+)
+"""What each of VeRL's vLLM engines needs on a CPU."""
 HANDED_ON = ("HF_", "MLFLOW_", "NCCL_", "PYTHONPATH", "SWANLAB_", "TENSORBOARD_", "VERL_", "VLLM_", "WANDB_")
 """How the names of variables begin that workers on other machines need."""
 OWNED = {
@@ -153,13 +160,18 @@ def evaluation_job(config: LLMConfig, root: Path, name: str, model: Path) -> Job
     overrides = [
         *_common(config, folder, model, config.chat_batch),
         *_evaluation(config, root),
-        f"data.train_files={quoted(root / 'data' / 'chat_train.parquet')}",
+        f"data.train_files={quoted(prompts_file(config, root, 'chat_train'))}",
         "trainer.v1.trainer_mode=rewarded",
         "trainer.resume_mode=disable",
         "trainer.val_before_train=True",
         "trainer.val_only=True",
     ]
     return Job(f"evaluation/{name}", folder, tuple(overrides), 0, {})
+
+
+def prompts_file(config: LLMConfig, root: Path, name: str) -> Path:
+    """The prompts of a set, the user's own or those that the experiment has prepared."""
+    return (Path(config.own_data).expanduser().resolve() if config.own_data else root / "data") / f"{name}.parquet"
 
 
 def kl_prompts(config: LLMConfig, method_name: str, kl_groups: int | None = None) -> int:
@@ -257,15 +269,7 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
         f"actor_rollout_ref.rollout.max_model_len={tokens}",
         f"actor_rollout_ref.rollout.seed={config.seed}",
         "actor_rollout_ref.rollout.agent.default_agent_loop=seeded",
-        "reward.custom_reward_function.path=pkg://llm_bridge.rewards.score",
-        "reward.custom_reward_function.name=compute_score",
-        "+reward.custom_reward_function.reward_kwargs.chat_reward="
-        + ("reward_model" if config.reward_model else "programmatic"),
-        *(
-            [f"+reward.custom_reward_function.reward_kwargs.reward_model={config.reward_model}"]
-            if config.reward_model
-            else []
-        ),
+        *_reward_function(config),
         f"trainer.n_gpus_per_node={config.accelerators}",
         f"trainer.nnodes={config.nodes}",
         f"trainer.device={config.device}",
@@ -275,15 +279,17 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
         "trainer.critic_warmup=0",
         f"trainer.default_local_dir={quoted(folder / 'checkpoints')}",
     ]
+    if config.reward_model:
+        overrides += _reward_model(config, tokens)
     return overrides + (
-        cpu_overrides(tokens, rows or batch * config.group_size) if config.device == "cpu" else _cuda(config, tokens)
+        cpu_overrides(tokens, rows or batch * config.group_size) if config.device == "cpu" else _cuda(tokens)
     )
 
 
 def _training(config: LLMConfig, root: Path, data: str, steps: int, learning_rate: float) -> list[str]:
     return [
         *_evaluation(config, root),
-        f"data.train_files={quoted(root / 'data' / f'{data}.parquet')}",
+        f"data.train_files={quoted(prompts_file(config, root, data))}",
         f"actor_rollout_ref.actor.optim.lr={learning_rate}",
         "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]",
         "actor_rollout_ref.actor.checkpoint.load_contents=[model,optimizer,extra]",
@@ -297,7 +303,7 @@ def _training(config: LLMConfig, root: Path, data: str, steps: int, learning_rat
 
 
 def _evaluation(config: LLMConfig, root: Path) -> list[str]:
-    files = ",".join(quoted(root / "data" / f"{name}.parquet") for name in EVALUATION_SETS)
+    files = ",".join(quoted(prompts_file(config, root, name)) for name in config.evaluation_sets)
     return [
         f"data.val_files=[{files}]",
         f"actor_rollout_ref.rollout.val_kwargs.n={config.eval_samples}",
@@ -308,25 +314,40 @@ def _evaluation(config: LLMConfig, root: Path) -> list[str]:
     ]
 
 
-def _cuda(config: LLMConfig, tokens: int) -> list[str]:
-    overrides = [
+def _cuda(tokens: int) -> list[str]:
+    return [
         "actor_rollout_ref.actor.use_dynamic_bsz=True",
         f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={2 * tokens}",
         "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
         f"actor_rollout_ref.rollout.gpu_memory_utilization={ROLLOUT_SHARE}",
     ]
-    if config.reward_model:
-        overrides += [
-            "reward.reward_model.enable=True",
-            f"reward.reward_model.model_path={config.reward_model}",
-            "reward.reward_model.rollout.name=vllm",
-            "reward.reward_model.rollout.tensor_model_parallel_size=1",
-            f"reward.reward_model.rollout.prompt_length={tokens}",
-            f"reward.reward_model.rollout.max_model_len={tokens + REWARD_MARGIN}",  # else all that it was trained for
-            "reward.reward_model.rollout.response_length=1",
-            f"reward.reward_model.rollout.gpu_memory_utilization={REWARD_SHARE}",
-        ]
-    return overrides
+
+
+def _reward_function(config: LLMConfig) -> list[str]:
+    place = "reward.custom_reward_function"
+    path, _, name = (config.reward_function or "pkg://llm_bridge.rewards.score:compute_score").rpartition(":")
+    path = path if path.startswith("pkg://") else str(Path(path).expanduser().absolute())  # jobs run in their folders
+    overrides = [f"{place}.path={quoted(path)}", f"{place}.name={name}"]
+    if config.reward_function:
+        return overrides
+    overrides += [f"+{place}.reward_kwargs.chat_reward={'reward_model' if config.reward_model else 'programmatic'}"]
+    served = f"+{place}.reward_kwargs.reward_model={quoted(config.reward_model)}"
+    return overrides + ([served] if config.reward_model else [])
+
+
+def _reward_model(config: LLMConfig, tokens: int) -> list[str]:
+    place = "reward.reward_model.rollout"
+    overrides = [
+        "reward.reward_model.enable=True",
+        f"reward.reward_model.model_path={quoted(config.reward_model)}",
+        f"{place}.name=vllm",
+        f"{place}.tensor_model_parallel_size=1",
+        f"{place}.prompt_length={tokens}",
+        f"{place}.max_model_len={tokens + REWARD_MARGIN}",  # else all that it was trained for
+        f"{place}.response_length=1",
+        f"{place}.gpu_memory_utilization={REWARD_SHARE}",
+    ]
+    return overrides + ([f"++{place}.{option}" for option in CPU_ENGINE] if config.device == "cpu" else [])
 
 
 def cpu_overrides(tokens: int, rows: int) -> list[str]:
@@ -354,16 +375,11 @@ def cpu_overrides(tokens: int, rows: int) -> list[str]:
         *(f"+{place}.mixed_precision={{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}}" for place in single),
         "actor_rollout_ref.rollout.agent.num_workers=1",
         "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
-        "actor_rollout_ref.rollout.dtype=float32",
         "actor_rollout_ref.rollout.load_format=auto",
         "actor_rollout_ref.rollout.enforce_eager=True",
-        "actor_rollout_ref.rollout.free_cache_engine=False",
-        "+actor_rollout_ref.rollout.enable_sleep_mode=False",
-        "actor_rollout_ref.rollout.enable_prefix_caching=False",
         f"actor_rollout_ref.rollout.max_num_batched_tokens={max(2048, 8 * tokens)}",
         "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=16",
-        "+actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls="
-        "llm_bridge.cpu.vllm_extension.CPUWorkerExtension",
+        *(f"++actor_rollout_ref.rollout.{option}" for option in CPU_ENGINE),
     ]
 
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from llm_bridge.experiment.config import BASE, EVALUATION_SETS, MATH_SETS, LLMConfig
+from llm_bridge.experiment.config import BASE, MATH_SETS, LLMConfig
 
 
 def read_metrics(folder: Path) -> dict[int, dict[str, Any]]:
@@ -59,5 +59,5 @@ def evaluation(config: LLMConfig, metrics: dict[str, Any]) -> dict[str, float]:
     found = {key.split("/")[1]: value for key, value in metrics.items() if re.match("val/[^/]+/mean@", key)}
     if not found:
         return {}
-    percent = MATH_SETS if config.reward_model else EVALUATION_SETS
-    return {name: found[name] * (100 if name in percent else 1) for name in EVALUATION_SETS}
+    percent = config.math_sets if config.reward_model else config.evaluation_sets
+    return {name: found[name] * (100 if name in percent else 1) for name in config.evaluation_sets}

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 from cokl import methods
 from cokl.support.errors import InputError
-from cokl.support.files import differences, read_json, write_text
-from llm_bridge.experiment.config import BASE, LLMConfig
+from cokl.support.files import differences, hold, read_json, write_text
+from llm_bridge.data.config import DataConfig
+from llm_bridge.experiment import disk
+from llm_bridge.experiment.config import BASE, REVISIONS, LLMConfig
 from llm_bridge.experiment.jobs import (
     Job,
     buffer_job,
@@ -28,6 +30,7 @@ from llm_bridge.experiment.jobs import (
     evaluation_job,
     kl_prompts,
     math_job,
+    prompts_file,
 )
 from llm_bridge.experiment.logged import final_scores
 from llm_bridge.experiment.supervise import one_job_at_a_time, run_watched
@@ -44,6 +47,9 @@ EXECUTION = (
 )
 """Overrides that change how a run is shown and saved, not what it computes."""
 
+_ELSEWHERE = ("loggers", "accelerators", "nodes")
+"""Settings in which two commands on one experiment may differ."""
+
 ChatRun = tuple[str, float | None, int | None]
 """A method's name, and the coefficient and the response groups per update where they are not the configuration's."""
 
@@ -53,7 +59,8 @@ class Experiment:
     """An experiment in a folder of its own.
 
     overrides: VeRL options in Hydra's syntax, for every job, after ours. stall: seconds without a line of output after
-    which a job is ended as hung.
+    which a job is ended as hung. keep: what is left on disk of a run that is finished and evaluated. push: the user or
+    organization on the hub that final models are uploaded to; none if empty.
     """
 
     config: LLMConfig
@@ -61,12 +68,15 @@ class Experiment:
     overrides: tuple[str, ...] = ()
     data_dir: Path | None = None
     stall: float = 3600.0
+    data: DataConfig = DataConfig()
+    keep: disk.Keep = "model"
+    push: str = ""
 
     def open(self) -> None:
         """Tie the folder to the configuration. Raises InputError if it holds another experiment."""
         stored = self.root / "config.json"
         kept = [override for override in self.overrides if override.lstrip("+~").split("=")[0] not in EXECUTION]
-        config = {**self.config.as_dict(), "loggers": None, "overrides": kept}
+        config = {**self.config.as_dict(), **dict.fromkeys(_ELSEWHERE), "overrides": kept}
         config = json.loads(json.dumps(config))
         if stored.is_file():
             changed = differences(read_json(stored, dict), config)
@@ -77,10 +87,20 @@ class Experiment:
         else:
             write_text(json.dumps(config, indent=2) + "\n", stored)
 
-    @property
-    def starting_model(self) -> Path | str:
-        """Where the math stage starts."""
-        return self.config.model or self.root / "data" / "model"
+    def fetched(self) -> LLMConfig:
+        """The configuration with folders in place of the hub's models, which are fetched at their pinned commits unless
+        they are in the cache. Raises InputError where one cannot be had.
+        """
+        from llm_bridge.buffer import model_folder
+
+        def folder(model: str, revision: str) -> str:
+            return str(model_folder(model, revision or REVISIONS.get(model, "")).absolute()) if model else ""
+
+        return replace(
+            self.config,
+            model=folder(self.config.model, self.config.model_revision),
+            reward_model=folder(self.config.reward_model, self.config.reward_model_revision),
+        )
 
     @property
     def reference(self) -> Path:
@@ -88,16 +108,21 @@ class Experiment:
         return math_job(self.config, self.root, "").model
 
     def prepare(self) -> None:
-        """The data sets, and for the tiny experiment the starting model."""
-        data = self.root / "data"
-        if (data / ("manifest.json" if self.config.model else "model/tokenizer_config.json")).is_file():
-            return
-        _say("data" if self.config.model else "data, tokenizer and starting model")
-        if self.config.model:
-            from llm_bridge.data.prepare import prepare
+        """The data sets, unless they are the user's own, and for the tiny experiment the starting model."""
+        from llm_bridge.data.prepare import check_own, prepare
 
-            prepare(data, self.data_dir)
-        else:
+        data = self.root / "data"
+        if self.config.own_data:
+            names = ("math_train", "chat_train", *self.config.evaluation_sets)
+            check_own(prompts_file(self.config, self.root, "").parent, names)
+            if self.config.model:
+                return
+        made = (data / ("manifest.json" if self.config.model else "model/tokenizer_config.json")).is_file()
+        if not made:
+            _say("data" if self.config.model else "data, tokenizer and starting model")
+        if self.config.model:
+            prepare(data, self.data_dir, self.data)  # which leaves what is there and of this configuration
+        elif not made:
             from llm_bridge.tiny.make import make_tiny
 
             make_tiny(data, self.config.pretraining_steps, self.config.seed)
@@ -105,7 +130,8 @@ class Experiment:
     def train_math(self) -> None:
         """The math stage, from the starting model."""
         self.prepare()
-        self._train(math_job(self.config, self.root, self.starting_model), BASE)
+        config = self.fetched()
+        self._train(math_job(config, self.root, config.model or self.root / "data" / "model"), BASE)
 
     def fill_buffer(self) -> None:
         """The reference-correct buffer, from the math-stage model. An older model's buffer is refused."""
@@ -127,7 +153,7 @@ class Experiment:
         regularized = bool(methods.get(method_name).streams())
         if regularized:
             self.fill_buffer()
-        job = chat_job(self.config, self.root, self.reference, method_name, beta, kl_groups)
+        job = chat_job(self.fetched(), self.root, self.reference, method_name, beta, kl_groups)
         self._require_same_reference(job)
         description = {
             "method": method_name,
@@ -145,11 +171,12 @@ class Experiment:
             job = Job(f"chat/{name}", self.root / "chat" / name, (), self.config.chat_steps, {})
         if not job.done:
             raise InputError(f"{name}: there is no trained model in {job.folder}; train it first")
-        self._run(evaluation_job(self.config, self.root, name, job.model))
+        model = job.model if job.model.is_dir() and any(job.model.iterdir()) else self.exported(name)
+        self._run(evaluation_job(self.fetched(), self.root, name, model))
 
     def planned_jobs(self, runs: Sequence[ChatRun]) -> list[Job]:
         """The math stage and what the chat runs need, in order, whether or not it is done; nothing is started."""
-        jobs = [math_job(self.config, self.root, self.starting_model)]
+        jobs = [math_job(self.config, self.root, self.config.model or self.root / "data" / "model")]
         if any(methods.get(method_name).streams() for method_name, _, _ in runs):
             jobs.append(buffer_job(self.config, self.root, self.reference))
         jobs += [chat_job(self.config, self.root, self.reference, *run) for run in runs]
@@ -160,21 +187,36 @@ class Experiment:
         the joint loss would refuse, before any work.
         """
         planned = [(job, compose(job)) for job in self.planned_jobs(runs)]
+        from omegaconf import OmegaConf
+
         from llm_bridge.trainer.options import check_settings
 
         for job, composed in planned:
-            if "cokl" in composed and job.name.startswith("chat/"):
+            if OmegaConf.select(composed, "cokl.method") and job.name.startswith("chat/"):
                 try:
                     check_settings(composed, self.config.reference_group_size)
                 except InputError as error:
                     raise InputError(f"{job.name}: {error}") from error
         return planned
 
+    def exported(self, name: str) -> Path:
+        """The folder of a final model, "base" or a chat run's, in bfloat16."""
+        return self.root / "models" / name
+
     def _train(self, job: Job, name: str) -> None:
-        """Train, and evaluate what a run that died after its last checkpoint has left unevaluated."""
+        """Train, evaluate what a run that died after its last checkpoint has left unevaluated, and keep the model."""
         self._run(job)
         if not final_scores(self.config, self.root, name):
             self.evaluate(name)
+        model = self.exported(name)
+        if not model.is_dir():
+            disk.export(job, model)
+        disk.prune(job, self.keep)
+        pushed = model.with_name(f"{name}.pushed")
+        if self.push and not pushed.is_file():
+            repository = f"{self.push}/{self.root.name}-{name}"
+            disk.push(model, repository)
+            write_text(f"{repository}\n", pushed)
 
     def _require_same_reference(self, job: Job) -> None:
         """Refuse to go on with a chat run that started from another math-stage model."""
@@ -186,13 +228,24 @@ class Experiment:
         elif stored.read_text(encoding="utf-8").strip() != current:
             raise InputError(f"{job.folder} started from another math-stage model; remove that folder to train again")
 
+    def _require_same_ranks(self, job: Job) -> None:
+        """Refuse to go on with a checkpoint on another number of accelerators, whose shards FSDP could not load."""
+        ranks = self.config.nodes * self.config.accelerators
+        actor = job.folder / "checkpoints" / f"global_step_{job.last_step}" / "actor"
+        saved = {path.name.split("_")[3] for path in actor.glob("model_world_size_*_rank_0.pt")}
+        if saved and str(ranks) not in saved:
+            raise InputError(
+                f"{job.name}: its checkpoint was saved by {saved.pop()} accelerators and this command has {ranks}, "
+                f"which its shards do not fit; go on with as many, or remove {job.folder} to train again from the start"
+            )
+
     def _draw_buffer_prompts(self) -> None:
         """Buffer prompts: a seeded draw from the math training set (E.3)."""
         import pandas as pd
 
         from cokl.support.files import write_parquet
 
-        rows = pd.read_parquet(self.root / "data" / "math_train.parquet")
+        rows = pd.read_parquet(prompts_file(self.config, self.root, "math_train"))
         count = min(self.config.buffer_prompts, len(rows))
         drawn = rows.sample(n=count, random_state=self.config.seed).reset_index(drop=True)
         write_parquet(drawn, self.root / "buffer" / "prompts.parquet")
@@ -201,19 +254,22 @@ class Experiment:
         """Run a job unless it is done. Raises InputError, with the end of its log, if it fails or hangs."""
         if job.done:
             return
+        self._require_same_ranks(job)
         job = replace(job, overrides=(*job.overrides, *self.overrides))
         job.folder.mkdir(parents=True, exist_ok=True)
         attempt = len(list((job.folder / "metrics").glob("*.jsonl"))) if (job.folder / "metrics").is_dir() else 0
         metrics = job.folder / "metrics" / f"{attempt:03d}.jsonl"
         metrics.parent.mkdir(exist_ok=True)
         _say(job.name + (f", from step {job.last_step} of {job.steps}" if job.last_step else ""))
-        with one_job_at_a_time() as lock:
+        busy = f"{job.name} is being run by another process"
+        with hold(job.folder / "running.lock", busy) as own, one_job_at_a_time() as cluster:
+            disk.remove_unfinished(job)
             run_watched(
                 [sys.executable, *command_line(job.overrides)],
                 environment(self.config, job, metrics),
                 job.folder / "log.txt",
                 self.stall,
-                lock,
+                (own, cluster),
             )
         if job.steps and not job.done:
             raise InputError(

@@ -14,18 +14,18 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cokl.support.errors import InputError
 from cokl.support.files import hold
 
 
-def run_watched(command: list[str], environment: dict[str, str], log: Path, stall: float, lock: int) -> None:
+def run_watched(command: list[str], environment: dict[str, str], log: Path, stall: float, locks: Sequence[int]) -> None:
     """Run a command in a session of its own, its output appended to `log`; show VeRL's progress on one line.
 
     Raises InputError if it fails, or prints nothing for `stall` seconds and is ended. An interrupt ends it too.
-    lock: a file descriptor that the job keeps open, so that its lock outlives a killed parent.
+    locks: file descriptors that the job keeps open, so that its locks outlive a killed parent.
     """
     started = time.time()
     with log.open("ab") as output:
@@ -34,7 +34,7 @@ def run_watched(command: list[str], environment: dict[str, str], log: Path, stal
         begin = output.tell()
         process = subprocess.Popen(
             command, env=environment, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            start_new_session=True, cwd=log.parent, pass_fds=(lock,),
+            start_new_session=True, cwd=log.parent, pass_fds=locks,
             preexec_fn=_end_with_parent,  # noqa: PLW1509  this process has one thread
         )  # fmt: skip
         try:
@@ -117,10 +117,22 @@ def _reason(log: Path, begin: int) -> str:
 
 @contextlib.contextmanager
 def one_job_at_a_time() -> Iterator[int]:
-    """Hold this machine's lock: two local clusters would give their weight updates the same socket.
+    """Hold the lock of the Ray cluster that the job will use. Raises InputError while another experiment holds it.
 
-    It lies in a folder of this user's alone. Raises InputError while another experiment holds it.
+    VeRL's queue has one name per cluster, so that two jobs would mix their rows. The lock of the cluster at RAY_ADDRESS
+    lies in the user's home, which its nodes share; without one a job starts a cluster of its own, of which a machine
+    can hold one, since two would give their weight updates the same socket: its lock lies in a folder of this user's.
     """
+    address = os.environ.get("RAY_ADDRESS", "")
+    if address == "auto":
+        current = Path(tempfile.gettempdir()) / "ray" / "ray_current_cluster"
+        address = current.read_text(encoding="utf-8").strip() if current.is_file() else address
+    if address:
+        name = re.sub(r"[^\w.]+", "-", address.removeprefix("ray://"))
+        busy = f"another experiment is running VeRL on the Ray cluster at {address}, and two would mix their rows"
+        with hold(Path.home() / ".cache" / "cokl" / f"verl-{name}.lock", busy) as lock:
+            yield lock
+        return
     folder = Path(tempfile.gettempdir()) / f"cokl-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     owned = folder.lstat()

@@ -37,7 +37,7 @@ def collect(config: LLMConfig, root: Path) -> Results:
             scores.append({**identity, "main": int(run["main"]), **final})
         evaluated = {0: base_scores, **{step: evaluation(config, row) for step, row in steps.items()}}
         dynamics += [
-            {**identity, "step": step, "math_val": row["math_val"], "chat_val": row["chat_val"]}
+            {**identity, "step": step, "math_val": row[config.math_sets[0]], "chat_val": row["chat_val"]}
             for step, row in sorted(evaluated.items())
             if row
         ]
@@ -60,7 +60,7 @@ def collect(config: LLMConfig, root: Path) -> Results:
         "repeated": repeated,
     }
     tables: dict[str, Any] = {name: pd.DataFrame(rows) for name, rows in measured.items() if rows}
-    return Results(pd.DataFrame(scores), **tables)
+    return Results(pd.DataFrame(scores), **tables, math_columns=config.math_sets)
 
 
 def _as_in_the_paper(described: Path) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -40,8 +41,8 @@ class Results:
     dynamics: pd.DataFrame = field(
         default_factory=lambda: _columns("model", "method", "beta", "kl_prompts", "step", "math_val", "chat_val")
     )
-    """Validation during the chat stage, a row per (model, method, beta, kl_prompts, step): `math_val` in percent,
-    `chat_val` the mean reward. Step 0 is before the first update."""
+    """Validation during the chat stage, a row per (model, method, beta, kl_prompts, step): `math_val`, the first of the
+    math columns, in percent, `chat_val` the mean reward. Step 0 is before the first update."""
     zero_correct: pd.DataFrame = field(
         default_factory=lambda: _columns("model", "method", "groups", "zero_correct_groups")
     )
@@ -86,12 +87,17 @@ _TABLES = {
 }
 
 
-def read_results(folder: Path, math_columns: tuple[str, ...] = MATH_SETS) -> Results:
+def read_results(folder: Path, math_columns: tuple[str, ...] = ()) -> Results:
     """The results saved in `folder`, of whose files scores.csv, dynamics.csv, zero_correct.csv, costs.csv and
-    repeated.csv only the first must be there. Raises InputError for a missing or defective file.
+    repeated.csv only the first must be there. math_columns: of scores.csv; if none, all that are nothing else. Raises
+    InputError for a missing or defective file.
     """
     if not (folder / "scores.csv").exists():
         raise InputError(f"no results in {folder}: expected scores.csv, which `cokl llm evaluate` writes")
+    if not math_columns:
+        others = {"model", "method", *_TABLES["scores"][0], "chat_val"}
+        with (folder / "scores.csv").open(encoding="utf-8-sig", errors="replace") as file:
+            math_columns = tuple(name for name in next(csv.reader(file), []) if name not in others)
     tables = {}
     for name, (numbers, key) in _TABLES.items():
         path = folder / f"{name}.csv"

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from cokl.support.errors import InputError
-from llm_bridge.data.rows import CHAT_SOURCES, MATH_SOURCES, Message
+from llm_bridge.data.rows import Message
 from llm_bridge.rewards.verifier import Verifier, final_answer
 
 REWARD_MODEL = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
@@ -42,13 +42,15 @@ async def compute_score(
 ) -> dict[str, Any]:
     """The reward of one response: {"score": float, "verdict": str, "answer": str}.
 
+    A row with a `conversation` in its `extra_info` is chat, any other is mathematics, whatever its data source is.
     Mathematics scores 1 or 0 and the verdict is the verifier's reason; chat scores the reward model's logit, or the
     tiny config's programmatic reward in [0, 1], and the verdict is "scored". answer: what stands in the last box, ""
     for none and for chat. reward_model_seconds: wall time in which the reward model must have answered. VeRL supplies
-    `reward_router_address` and `reward_model_tokenizer` when it runs a reward model. Raises InputError for an unknown
-    data source, and if the reward model is absent or does not answer.
+    `reward_router_address` and `reward_model_tokenizer` when it runs a reward model. Raises InputError if the reward
+    model is absent or does not answer.
     """
-    if data_source in MATH_SOURCES:
+    conversation = [dict(message) for message in extra_info.get("conversation", ())]
+    if not conversation:
         judge = functools.partial(
             _verifier().verify,
             ground_truth,
@@ -58,9 +60,6 @@ async def compute_score(
         )
         verdict = await asyncio.to_thread(judge)
         return {"score": float(verdict.correct), "verdict": verdict.reason, "answer": final_answer(solution_str)}
-    if data_source not in CHAT_SOURCES:
-        raise InputError(f"data_source {data_source!r}: expected one of {', '.join(MATH_SOURCES + CHAT_SOURCES)}")
-    conversation = [dict(message) for message in extra_info["conversation"]]
     reply = without_thinking(solution_str)
     if chat_reward == "programmatic":
         from llm_bridge.tiny.chat_reward import chat_reward as programmatic

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from cokl.support.errors import InputError
-from llm_bridge.data.rows import DataSource, chat_row, math_row, write_rows
+from llm_bridge.data.rows import chat_row, math_row, write_rows
 from llm_bridge.tiny import language
 from llm_bridge.tiny.model import make_model, pretrain
 from llm_bridge.tiny.tokenizer import make_tokenizer
 
-SIZES: dict[DataSource, int] = {
+SIZES: dict[str, int] = {
     "math_train": 2000,
     "math_val": 128,
     "math500": 64,
@@ -64,7 +64,7 @@ def write_tiny_data(out: Path, seed: int) -> None:
         mixed = [problem for kind, number in counts.items() for problem in take(kind, number)]
         return [mixed[place] for place in random.permutation(len(mixed))]
 
-    math: dict[DataSource, list[language.Problem]] = {
+    math: dict[str, list[language.Problem]] = {
         "math_train": mixture(SIZES["math_train"]),
         "math_val": mixture(SIZES["math_val"]),
         "math500": take("double", SIZES["math500"]),
@@ -77,7 +77,7 @@ def write_tiny_data(out: Path, seed: int) -> None:
         ]
         write_rows(rows, out / f"{source}.parquet")
     prompts = random.permutation(language.small_talk())
-    chat: dict[DataSource, np.ndarray] = {
+    chat: dict[str, np.ndarray] = {
         "chat_train": prompts[: SIZES["chat_train"]],
         "chat_val": prompts[SIZES["chat_train"] :][: SIZES["chat_val"]],
     }

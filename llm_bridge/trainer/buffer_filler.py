@@ -16,10 +16,11 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from cokl.support.errors import InputError
-from llm_bridge.buffer import Buffer, CachedGroup, model_fingerprint
+from llm_bridge.buffer import Buffer, CachedGroup, model_fingerprint, plain
 from llm_bridge.trainer.base import RewardedTrainer
 
-_FIELDS = ["uid", "prompts", "responses", "old_log_probs", "rm_scores", "raw_prompt", "data_source", "reward_model"]
+_TENSORS = ["prompts", "responses", "old_log_probs", "rm_scores"]
+_VALUES = ["uid", "raw_prompt", "data_source", "reward_model", "extra_info"]
 
 
 @register_trainer("cokl_buffer")
@@ -77,9 +78,9 @@ class BufferTrainer(RewardedTrainer):
         return groups
 
     def _groups(self, batch: KVBatchMeta, uids: list[str]) -> list[CachedGroup]:
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
-        columns = {name: list(data[name].unbind()) for name in ("prompts", "responses", "old_log_probs", "rm_scores")}
-        columns |= {name: list(data[name]) for name in ("uid", "raw_prompt", "data_source", "reward_model")}
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[*_TENSORS, *_VALUES])
+        columns = {name: list(data[name].unbind()) for name in _TENSORS}
+        columns |= {name: list(data[name]) for name in _VALUES}
         members: dict[str, list[int]] = {uid: [] for uid in uids}
         for row, (uid, tag) in enumerate(zip(columns["uid"], batch.tags, strict=True)):
             if not tag.get("is_padding", False):
@@ -99,6 +100,7 @@ class BufferTrainer(RewardedTrainer):
                     response_ids=[columns["responses"][row].numpy() for row in found],
                     log_probs=[columns["old_log_probs"][row].numpy() for row in found],
                     rewards=np.array([int(columns["rm_scores"][row].sum() > 0.5) for row in found]),
+                    extra_info=plain(columns["extra_info"][first]),
                 )
             )
         return groups

@@ -12,12 +12,14 @@ optimizer step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transfer_queue as tq
 from omegaconf import DictConfig, open_dict
@@ -33,8 +35,9 @@ from verl.workers.utils.padding import response_from_nested
 from llm_bridge.buffer import Buffer, DrawOrder, model_fingerprint
 from llm_bridge.trainer.base import RewardedTrainer
 from llm_bridge.trainer.join import join
-from llm_bridge.trainer.loss import ADDED, RL_BATCH_SIZE, WEIGHT, joint_loss
+from llm_bridge.trainer.loss import ADDED, RL_BATCH_SIZE, SQUARED_GRADIENTS, WEIGHT, joint_loss
 from llm_bridge.trainer.options import RegularizationSettings, batch_shape, check_settings
+from llm_bridge.trainer.schedule import BetaSchedule, conditional_kl
 from llm_bridge.trainer.streams import Minibatch, requests
 from llm_bridge.trainer.weights import GroupWeights
 
@@ -55,6 +58,8 @@ class CoKLTrainer(PPOTrainerSync):
         self.order = DrawOrder(len(self.buffer), self.settings.seed)
         check_settings(config, self.buffer.group_size)
         self.shape = batch_shape(config, self.buffer.group_size)
+        settings = self.settings
+        self.schedule = BetaSchedule(settings.schedule, settings.beta, settings.beta_end, settings.kl_target)
         self.minibatch = Minibatch({}, 0)
         self.reference_log_probs: dict[str, float] = {}  # sequence log-likelihoods of the fresh added rows, by key
         self.use_reference_policy = self.method.compares_with_reference
@@ -140,7 +145,7 @@ class CoKLTrainer(PPOTrainerSync):
         verdicts = {key: float(rewards[key] > self.settings.correct_above) for key in self.minibatch.added(batch.keys)}
         self.weighing = GroupWeights(
             self.method,
-            self.settings.beta,
+            self.schedule.begin(self.global_steps, self.total_training_steps),
             self.settings.surrogate(),
             self.settings.length,
             self.minibatch,
@@ -153,7 +158,11 @@ class CoKLTrainer(PPOTrainerSync):
         for part in self._mini_batches(batch):
             weights |= self.weighing.weights(part.keys)
         logged = self.minibatch.metrics({key: (verdicts[key], tokens[key]) for key in verdicts})
-        metrics.update(logged | {"cokl/kl_rows": float(len(weights))})
+        metrics.update(logged | {"cokl/kl_rows": float(len(weights)), "cokl/beta": self.schedule.beta})
+        if len(self.method.streams()) == 2:
+            kl = conditional_kl(self.minibatch, batch.keys, self.weighing.behavior_log_probs, verdicts)
+            metrics["cokl/conditional_kl"] = kl
+            self.schedule.observe(kl)
         flags = [self.minibatch.place(key) is not None for key in batch.keys]
         masks = [mask * (not flag) for mask, flag in zip(data["loss_mask"].unbind(), flags, strict=True)]
         columns = {
@@ -207,6 +216,7 @@ class CoKLTrainer(PPOTrainerSync):
         for part in self._mini_batches(batch) * self.epochs:
             steps.append({"cokl/loss": self._reweigh(part) if steps else self._first_loss(part)})
             super()._update_actor(part, steps[-1])
+            steps[-1] |= _gradient_norms(steps[-1])
         metrics.update(reduce_metrics({name: [step[name] for step in steps] for name in steps[0]}))
         return batch
 
@@ -228,7 +238,9 @@ class CoKLTrainer(PPOTrainerSync):
 
     def _save_checkpoint(self) -> None:
         """VeRL's checkpoint with the buffer's place in it, which is there before VeRL calls the checkpoint complete."""
-        self.order.save(Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}")
+        folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+        self.order.save(folder)
+        self.schedule.save(folder)
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:
@@ -236,13 +248,22 @@ class CoKLTrainer(PPOTrainerSync):
         super()._load_checkpoint()
         if self.global_steps:
             folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
-            given = self.config.trainer.resume_from_path
-            self.order.resume(Path(given) if self.config.trainer.resume_mode == "resume_path" else folder)
+            if self.config.trainer.resume_mode == "resume_path":
+                folder = Path(self.config.trainer.resume_from_path)
+            self.order.resume(folder)
+            self.schedule.resume(folder)
 
 
 @register_trainer("cokl_rewarded")
 class RewardedCoKLTrainer(CoKLTrainer, RewardedTrainer):
     """The trainer of the experiment's chat stage: CoKL's, with our rewards and validation metrics."""
+
+
+def _gradient_norms(metrics: dict[str, Any]) -> dict[str, float]:
+    """Of both streams' parts of the loss, and the regularizer's share, 0 to 1, of the squared norm of their sum."""
+    rl, added = (float(np.mean(metrics.pop(f"actor/{name}", 0.0))) for name in SQUARED_GRADIENTS)
+    share = added / (rl + added) if rl + added else math.nan
+    return {"cokl/gradient_rl": rl**0.5, "cokl/gradient_kl": added**0.5, "cokl/gradient_share": share}
 
 
 def _column(weights: Mapping[str, float], keys: list[str]) -> torch.Tensor:

@@ -22,6 +22,8 @@ WEIGHT = "cokl_weight"
 """(R, 1): a row's weight; 0 on RL rows."""
 ADDED = "cokl_added"
 """(R, 1): 1 on regularization rows, 0 on RL rows."""
+SQUARED_GRADIENTS = ("cokl/squared_gradient_rl", "cokl/squared_gradient_kl")
+"""Metrics: squared norms of the gradient of either part of the loss with respect to the tokens' log-probabilities."""
 RL_BATCH_SIZE = "cokl_rl_batch_size"
 """RL rows of a mini-batch over all ranks, which VeRL's seq-mean modes divide by."""
 
@@ -34,7 +36,8 @@ def joint_loss(
     The engine adds micro-batches up and averages ranks, so the regularization sum is multiplied by the number of
     ranks. VeRL's part is computed on a copy in which regularization rows have no response tokens and do not count;
     `loss_mask`, whose total is its token count, must be zero on them already. VeRL's averages over a micro-batch are
-    weighted by its share of RL tokens, so that the logged ones are averages over all RL tokens.
+    weighted by its share of RL tokens, so that the logged ones are averages over all RL tokens. Squared gradients add
+    up over tokens, and so over micro-batches and ranks; a rank's are larger by the number of ranks.
     """
     added = _column(data, ADDED).bool()
     response_mask = _padded(data["response_mask"]).bool()
@@ -53,7 +56,18 @@ def joint_loss(
     log_likelihoods = (log_probs * response_mask).sum(-1)
     surrogate = row_surrogate_loss(_column(data, WEIGHT) * added, log_likelihoods) * data["dp_size"]
     metrics["cokl/loss"] = Metric(AggregationType.SUM, surrogate)
+    for name, part in zip(SQUARED_GRADIENTS, (loss, surrogate), strict=True):
+        squared = _squared_gradient(part, model_output["log_probs"]) / data["dp_size"]
+        metrics[name] = Metric(AggregationType.SUM, squared)
     return loss + surrogate, metrics
+
+
+def _squared_gradient(loss: Tensor, log_probs: Tensor) -> float:
+    """Squared norm of a loss's gradient with respect to log-probabilities; 0 without one."""
+    if not loss.requires_grad:
+        return 0.0
+    (gradient,) = torch.autograd.grad(loss, log_probs, retain_graph=True, materialize_grads=True)
+    return float((gradient.values() if gradient.is_nested else gradient).square().sum())
 
 
 def _column(data: TensorDict, name: str) -> Tensor:

@@ -13,6 +13,7 @@ from cokl.groups import SurrogateConfig
 from cokl.methods import Method
 from cokl.support.errors import InputError
 from cokl.support.options import require, require_types
+from llm_bridge.trainer.schedule import SCHEDULES
 from llm_bridge.trainer.weights import LENGTHS
 
 
@@ -25,6 +26,8 @@ class RegularizationSettings:
     prompts of a regularization minibatch. seed: of the order in which the buffer is gone through. epsilon_is: clipping
     range of the sequence-level importance ratio (Eq. 15). correct_above: a reward above it counts as correct. length:
     what of a response is weighted, one of `weights.LENGTHS`; ratios and costs are of whole sequences in any case.
+    schedule: of the coefficient, one of `schedule.SCHEDULES`, from beta to beta_end, or held to kl_target, nats of the
+    conditional KL.
     """
 
     method: Method
@@ -35,6 +38,9 @@ class RegularizationSettings:
     epsilon_is: float = SurrogateConfig.epsilon_is
     correct_above: float = 0.5
     length: str = "token-sum"
+    schedule: str = "constant"
+    beta_end: float = 0.0
+    kl_target: float = 0.0
 
     @classmethod
     def read(cls, verl_config: DictConfig) -> RegularizationSettings:
@@ -47,7 +53,7 @@ class RegularizationSettings:
             require(name in known, f"cokl.{name}", f"one of {', '.join(known)}", "an unknown name")
         require("method" in node, "cokl.method", "a method's name", "nothing")
         node["method"] = methods.get(str(node["method"]), node.pop("options", ()))
-        for name in ("beta", "epsilon_is", "correct_above"):
+        for name in ("beta", "epsilon_is", "correct_above", "beta_end", "kl_target"):
             if isinstance(node.get(name), int):
                 node[name] = float(node[name])
         settings = cls(**node)
@@ -58,6 +64,12 @@ class RegularizationSettings:
         require(settings.kl_prompts > 0, "cokl.kl_prompts", "a number > 0", settings.kl_prompts)
         require(settings.seed >= 0, "cokl.seed", "a number >= 0", settings.seed)
         require(settings.length in LENGTHS, "cokl.length", " or ".join(LENGTHS), settings.length)
+        require(settings.schedule in SCHEDULES, "cokl.schedule", " or ".join(SCHEDULES), settings.schedule)
+        require(settings.beta_end >= 0, "cokl.beta_end", "a number >= 0", settings.beta_end)
+        if settings.schedule == "target":
+            require(settings.kl_target > 0, "cokl.kl_target", "a number > 0, of nats", settings.kl_target)
+            both = len(settings.method.streams()) == 2
+            require(both, "cokl.schedule", "constant or linear for a method without both streams", "target")
         settings.surrogate()
         return settings
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,14 +26,22 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Minibatch:
-    """places: of the added prompts, by uid. group_rows: rows of one prompt in all its streams, if none is lost."""
+    """places: of the added prompts, by uid. group_rows: rows of one prompt in all its streams, if none is lost.
+
+    cached: sequence log-likelihoods of the cached responses under the reference, by uid.
+    """
 
     places: Mapping[str, Place]
     group_rows: int
+    cached: Mapping[str, float] = field(default_factory=dict)
 
     def place(self, key: str) -> Place | None:
         """Of a row; None for one of the RL batch."""
         return self.places.get(uid_of(key))
+
+    def reference_log_prob(self, key: str) -> float:
+        """Of a cached row: its sequence log-likelihood under the reference."""
+        return self.cached[uid_of(key)]
 
     def added(self, keys: Iterable[str], stream: Stream | None = None) -> list[str]:
         """The added rows, in order; those of one stream if it is named."""
@@ -80,14 +88,17 @@ def requests(
     """
     rows: list[dict] = []
     places: dict[str, Place] = {}
+    log_probs: dict[str, float] = {}
     for prompt, group in enumerate(groups):
         for row in _rows(prompt, group, streams):
             stream: Stream = "reference" if "cached_response" in row else "rollout"
             uid = f"cokl-{step}-{len(rows):06d}"  # VeRL wants no "_"; the order of names is the order of rows
             places[uid] = Place(stream, prompt)
+            if stream == "reference":
+                log_probs[uid] = float(sum(row["cached_response"]["log_probs"]))
             rows.append({**row, "uid": uid})
     cached = len(groups[0].response_ids) if "reference" in streams else 0
-    return rows, Minibatch(places, cached + size * ("rollout" in streams))
+    return rows, Minibatch(places, cached + size * ("rollout" in streams), log_probs)
 
 
 def _rows(prompt: int, group: CachedGroup, streams: Sequence[Stream]) -> Iterator[dict[str, Any]]:

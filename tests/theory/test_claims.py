@@ -5,7 +5,7 @@ import json
 import pytest
 
 import theory.claims  # noqa: F401  registers them
-from theory.claim import BEYOND, QUICK, Claim, Evidence, claim, registered_claims
+from theory.claim import BEYOND, QUICK, Evidence, Statement, claim, registered_claims
 from theory.formulas import Formulas
 from theory.report import check_claims, to_json, to_markdown, to_text
 
@@ -87,7 +87,7 @@ def test_a_check_that_raises_has_not_shown_its_claim():
     def broken(formulas, effort):
         raise ZeroDivisionError
 
-    (result,) = check_claims([Claim("broken", "it works", "nowhere", broken)], Formulas(), QUICK)
+    (result,) = check_claims([Statement("broken", "it works", "nowhere", broken)], Formulas(), QUICK)
     assert not result.holds
     assert "ZeroDivisionError" in to_text([result])
 

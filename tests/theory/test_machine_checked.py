@@ -5,7 +5,7 @@ import re
 import pytest
 
 import theory.claims  # noqa: F401  registers them
-from theory.claim import QUICK, Claim, Evidence, registered_claims
+from theory.claim import QUICK, Evidence, Statement, registered_claims
 from theory.formulas import Formulas
 from theory.proofs import machine_checked
 from theory.proofs.machine_checked import FILES, SOURCES
@@ -56,5 +56,5 @@ def test_a_proof_that_fails_fails_its_claims(tmp_path):
 
 def test_the_table_calls_it_proved():
     piece = Evidence("machine-checked", "all", 0, 0, "AppendixC.v: cokl_maximum")
-    (result,) = check_claims([Claim("one", "1 = 1", "here", lambda formulas, effort: [piece])], Formulas(), QUICK)
+    (result,) = check_claims([Statement("one", "1 = 1", "here", lambda formulas, effort: [piece])], Formulas(), QUICK)
     assert "proved" in to_text([result], every_evidence=True)

@@ -88,8 +88,14 @@ def test_an_unknown_field_is_refused():
 
 def test_it_trains_resumes_and_writes(tmp_path, capsys):
     environment = dataclasses.replace(PRESETS["quick"].environment, train_inputs=64, test_inputs=32, clusters=4)
-    small: dict[str, Any] = {"methods": ("none", "entropy", "cokl"), "betas": (0.01, 0.1, 0.3), "seeds": 2, "steps": 3}
-    small |= {"eval_interval": 3, "pretrain_steps": 3, "batch_size": 16, "environment": environment}
+    few = {"methods": ("none", "entropy", "cokl"), "betas": (0.01, 0.1, 0.3), "seeds": 2, "steps": 3}
+    small: dict[str, Any] = {
+        **few,
+        "eval_interval": 3,
+        "pretrain_steps": 3,
+        "batch_size": 16,
+        "environment": environment,
+    }
     config = settings.RobustnessConfig(
         dataclasses.replace(PRESETS["quick"], **small), neighbours=0, fields=("coverage_draws", "balanced_clusters")
     )

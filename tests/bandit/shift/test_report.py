@@ -202,7 +202,7 @@ def verdict(points: dict, statement: str, **options) -> str | None:
     return judged(shift_table(points, **options), statement).verdict
 
 
-def judged(table: pd.DataFrame, statement: str) -> claims.Claim:
+def judged(table: pd.DataFrame, statement: str) -> claims.JudgedClaim:
     """The only claim whose statement holds these words."""
     (claim,) = [claim for claim in claims.judge(score.score(table)) if statement in claim.statement]
     return claim
@@ -320,22 +320,22 @@ def test_the_primary_measurement_decides_and_a_decided_opposite_makes_it_depend(
         (yes, (open_, no), "depends"),
         (no, (yes,), "depends"),
     ):
-        assert claims.Claim("s", "", primary, secondary).verdict == expected
-    assert claims.Claim("s", "", yes, (open_, yes)).counts == "secondary: 1 held, 1 undecided"
+        assert claims.JudgedClaim("s", "", primary, secondary).verdict == expected
+    assert claims.JudgedClaim("s", "", yes, (open_, yes)).counts == "secondary: 1 held, 1 undecided"
 
 
 def test_secondary_measurements_are_corrected_for_their_number():
     """An interval that just excludes zero decides alone, and no longer among others that do not decide."""
     just = measured(-1.05, 1)
-    assert claims.Claim("s", "", measured(5, 1), (just,)).verdict == "depends"
-    assert claims.Claim("s", "", measured(5, 1), (just, measured(0.1, 1))).verdict == "held"
-    assert claims.Claim("s", "", just).verdict == "not held"
+    assert claims.JudgedClaim("s", "", measured(5, 1), (just,)).verdict == "depends"
+    assert claims.JudgedClaim("s", "", measured(5, 1), (just, measured(0.1, 1))).verdict == "held"
+    assert claims.JudgedClaim("s", "", just).verdict == "not held"
 
 
 def test_a_loss_that_is_negligible_does_not_speak_against_a_claim():
-    assert claims.Claim("s", "", measured(-0.5, 0.2, negligible=1)).verdict == "held"
-    assert claims.Claim("s", "", measured(-0.5, 0.7, negligible=1)).verdict == "undecided"
-    assert claims.Claim("s", "", measured(-1.5, 0.2, negligible=1)).verdict == "not held"
+    assert claims.JudgedClaim("s", "", measured(-0.5, 0.2, negligible=1)).verdict == "held"
+    assert claims.JudgedClaim("s", "", measured(-0.5, 0.7, negligible=1)).verdict == "undecided"
+    assert claims.JudgedClaim("s", "", measured(-1.5, 0.2, negligible=1)).verdict == "not held"
 
 
 def test_below_four_seeds_nothing_is_judged_and_the_screen_says_why(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from cokl.support.errors import InputError
 from llm_bridge.data import sources
 from llm_bridge.data.prepare import TABLE_E2, DataConfig, prepare
-from llm_bridge.data.rows import DATA_SOURCES, SCHEMA, read_rows
+from llm_bridge.data.rows import SCHEMA, read_rows
 
 INSTRUCTION = (
     "Solve the following math problem. Please reason step by step, and put your final answer within \\boxed{}.\n\n"
@@ -128,7 +128,6 @@ def replace(path, write, rows):
 
 def test_all_sets_have_table_e2s_counts_and_one_schema(prepared):
     out, manifest = prepared
-    assert set(TABLE_E2) == set(DATA_SOURCES)
     for name, count in TABLE_E2.items():
         path = out / f"{name}.parquet"
         assert pq.read_metadata(path).num_rows == count == manifest["sets"][name]["rows"]
@@ -190,7 +189,7 @@ def test_the_draw_depends_on_the_seed_alone(prepared, data_dir, broken, tmp_path
     backwards = low.read_text().splitlines(keepends=True)[::-1]
     low.unlink()
     low.write_text("".join(backwards))
-    again, other = prepare(tmp_path / "a", broken), prepare(tmp_path / "b", data_dir, DataConfig(seed=1))
+    again, other = prepare(tmp_path / "a", broken), prepare(tmp_path / "b", data_dir, DataConfig(draw_seed=1))
     assert again["sets"] == manifest["sets"]
     differing = {name for name in TABLE_E2 if other["sets"][name] != manifest["sets"][name]}
     assert differing == {"math_train", "math_val"}
@@ -200,8 +199,8 @@ def test_what_is_there_is_not_made_again_unless_it_changed(prepared, tmp_path):
     out, manifest = prepared
     nowhere = tmp_path / "nowhere"
     assert prepare(out, nowhere) == manifest
-    with pytest.raises(InputError, match=r"holds other data \(seed: 0 there, 3 asked for\)"):
-        prepare(out, nowhere, DataConfig(seed=3))
+    with pytest.raises(InputError, match=r"holds other data \(draw_seed: 0 there, 3 asked for\)"):
+        prepare(out, nowhere, DataConfig(draw_seed=3))
     path = out / "math500.parquet"
     content = path.read_bytes()
     path.write_bytes(content[:-1])

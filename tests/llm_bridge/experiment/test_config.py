@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -236,6 +238,45 @@ def test_one_option_moves_the_reward_model():
     assert others == ()
     assert resolved["reward.reward_model.model_path"] == "my/reward"
     assert resolved["reward.custom_reward_function.reward_kwargs.reward_model"] == "my/reward"
+
+
+@pytest.mark.parametrize("level", ["", "WARN"])
+def test_a_job_that_waits_for_rollouts_shows_verls_heartbeat(tmp_path, level):
+    """By it a job counts as alive; VeRL gives it at INFO, every minute, and at WARN says nothing for an evaluation."""
+    config = configurations.preset("qwen3-0.6b")
+    given = environment(config, math_job(config, tmp_path, "model"), tmp_path / "metrics.jsonl")
+    del given["VERL_USE_EXTERNAL_MODULES"]
+    given |= {"VERL_REPLAY_BUFFER_DEBUG_INTERVAL_SECONDS": "0"} | ({"VERL_LOGGING_LEVEL": level} if level else {})
+    code = (
+        "from verl.trainer.ppo.v1 import replay_buffer\n"
+        "buffer = replay_buffer.ReplayBuffer('sync', None, None, 'drop', None, poll_interval=0.01)\n"
+        "buffer._wait_for_next_poll('train', 0.0)\n"
+    )
+    waited = subprocess.run(
+        [sys.executable, "-c", code], env=given, capture_output=True, text=True, timeout=600, check=True
+    )
+    assert ("pending: 0, running: 0, finished: 0, failure: 0" in waited.stdout + waited.stderr) == (not level)
+
+
+def test_ones_own_reward_function_gets_no_arguments_of_ours():
+    config = dataclasses.replace(configurations.preset("qwen3-0.6b"), reward_function="/my/reward.py:score")
+    resolved = resolve(compose(chat_job(config, ROOT, MODEL, "cokl")))
+    place = "reward.custom_reward_function"
+    assert {name: value for name, value in resolved.items() if name.startswith(place)} == {
+        f"{place}.path": "/my/reward.py",
+        f"{place}.name": "score",
+    }
+
+
+def test_the_dry_run_says_what_disk_and_host_memory_it_takes():
+    config = configurations.preset("qwen3-4b")
+    planned = Experiment(config, ROOT).check([("grpo", None, None), ("cokl", None, None)])
+    said = {keep: describe(config, planned, keep) for keep in ("model", "all")}
+    assert "disk: 64.4 GB a checkpoint, 2 of them while a run trains, 8.0 GB of each run" in said["model"]
+    # The math stage's model twice and grpo's, then cokl's two checkpoints and its model: 6 + 2 + 34 bytes a parameter.
+    assert "up to 168.9 GB in all" in said["model"]
+    assert "up to 410.2 GB in all" in said["all"]  # 3 * 34
+    assert "host memory: 112 GiB a node for the reward model's replicas" in said["model"]
 
 
 def test_a_run_that_goes_on_is_the_same_run_in_weights_and_biases(tmp_path):

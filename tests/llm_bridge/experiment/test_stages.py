@@ -12,19 +12,23 @@ from pathlib import Path
 import pytest
 
 from cokl.support.errors import InputError
+from cokl.support.files import hold
+from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment import stages, versions
 from llm_bridge.experiment.jobs import math_job
 from llm_bridge.experiment.stages import Experiment
 from llm_bridge.experiment.supervise import one_job_at_a_time, run_watched
 from llm_bridge.report.collect import collect, read_metrics
+from llm_bridge.report.result_tables import result_tables
+from llm_bridge.report.results import read_results, save_results
 
 TINY = configurations.preset("tiny")
 
 
 def watched(tmp_path: Path, code: str, stall: float = 60) -> None:
     with (tmp_path / "lock").open("w") as lock:
-        run_watched([sys.executable, "-u", "-c", code], dict(os.environ), tmp_path / "log.txt", stall, lock.fileno())
+        run_watched([sys.executable, "-u", "-c", code], dict(os.environ), tmp_path / "log.txt", stall, [lock.fileno()])
 
 
 def test_a_job_that_succeeds_leaves_its_log(tmp_path):
@@ -105,10 +109,115 @@ def test_a_run_that_died_in_its_last_evaluation_is_evaluated(tmp_path, monkeypat
     write_metrics(job.folder / "metrics", [{TINY.math_steps: evaluation(0.5, 0.5) if evaluated else {}}])
     (tmp_path / "data" / "model").mkdir(parents=True)
     (tmp_path / "data" / "model" / "tokenizer_config.json").write_text("{}")
+    (tmp_path / "models" / "base").mkdir(parents=True)
     started = []
     monkeypatch.setattr(Experiment, "_run", lambda self, job: started.append(job.name))
     Experiment(TINY, tmp_path).train_math()
     assert started == ["math", *([] if evaluated else ["evaluation/base"])]
+
+
+@pytest.mark.parametrize(("there", "asked"), [("10.0.0.1:6379", "10.0.0.1:6379"), ("ray://a:1", "a:1")])
+def test_a_clusters_lock_holds_on_all_its_machines_and_for_no_other_cluster(tmp_path, monkeypatch, there, asked):
+    monkeypatch.setenv("HOME", str(tmp_path))  # shared
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a"))
+    monkeypatch.setenv("RAY_ADDRESS", there)
+    with one_job_at_a_time():
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "b"))  # another machine
+        monkeypatch.setenv("RAY_ADDRESS", asked)
+        with pytest.raises(InputError, match=f"on the Ray cluster at {asked}.*mix their rows"), one_job_at_a_time():
+            pass
+        monkeypatch.setenv("RAY_ADDRESS", "10.0.0.2:6379")
+        with one_job_at_a_time():
+            pass
+
+
+def test_one_job_is_not_run_by_two_clusters(tmp_path, monkeypatch):
+    job = math_job(TINY, tmp_path, "model")
+    monkeypatch.setattr(stages, "run_watched", lambda *arguments: pytest.fail("started"))
+    with hold(job.folder / "running.lock", "busy"), pytest.raises(InputError, match="math is being run by another"):
+        Experiment(TINY, tmp_path)._run(job)
+
+
+def checkpoint(job, step: int, ranks: int = 1) -> Path:
+    """The files of VeRL's checkpoint that matter here, the last one to be complete."""
+    actor = job.folder / "checkpoints" / f"global_step_{step}" / "actor"
+    actor.mkdir(parents=True)
+    for rank in range(ranks):
+        (actor / f"model_world_size_{ranks}_rank_{rank}.pt").touch()
+    (actor.parents[1] / "latest_checkpointed_iteration.txt").write_text(str(step))
+    return actor
+
+
+def test_another_number_of_accelerators_starts_new_runs_and_goes_on_with_none(tmp_path, monkeypatch):
+    Experiment(TINY, tmp_path).open()
+    more = Experiment(dataclasses.replace(TINY, accelerators=2), tmp_path)
+    more.open()
+    checkpoint(math_job(TINY, tmp_path, "model"), 10, ranks=4)
+    with pytest.raises(InputError, match=r"math: its checkpoint was saved by 4 accelerators and this command has 2"):
+        more._run(math_job(TINY, tmp_path, "model"))
+    started = []
+    monkeypatch.setattr(stages, "run_watched", lambda *arguments: started.append(arguments))
+    with pytest.raises(InputError, match="ended at step 10"):
+        Experiment(dataclasses.replace(TINY, accelerators=4), tmp_path)._run(math_job(TINY, tmp_path, "model"))
+    assert len(started) == 1
+
+
+def test_of_a_run_that_goes_on_only_the_last_complete_checkpoint_is_left(tmp_path, monkeypatch):
+    """After a restart VeRL does not know the older ones, and would never remove them."""
+    job = math_job(TINY, tmp_path, "model")
+    for step in (10, 30, 20):  # the third was being written
+        checkpoint(job, step)
+    monkeypatch.setattr(stages, "run_watched", lambda *arguments: None)
+    with pytest.raises(InputError, match="ended at step 20"):
+        Experiment(TINY, tmp_path)._run(job)
+    assert [path.name for path in (job.folder / "checkpoints").glob("global*")] == ["global_step_20"]
+
+
+def test_models_come_from_the_commits_they_are_pinned_to(tmp_path, monkeypatch):
+    asked = []
+
+    def snapshot_download(name, revision, allow_patterns):
+        asked.append((name, revision))
+        return str(tmp_path / name)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    config = configurations.preset("qwen3-0.6b")
+    fetched = Experiment(config, tmp_path).fetched()
+    assert asked == [(name, configurations.REVISIONS[name]) for name in (config.model, config.reward_model)]
+    assert fetched.reward_model == str(tmp_path / config.reward_model)
+    other = dataclasses.replace(config, model="some/model", reward_model="", model_revision="f" * 40)
+    Experiment(other, tmp_path).fetched()
+    Experiment(dataclasses.replace(other, model_revision=""), tmp_path).fetched()
+    assert asked[2:] == [("some/model", "f" * 40), ("some/model", None)]
+
+
+def test_ones_own_data_are_checked_and_used(tmp_path):
+    own = tmp_path / "own"
+    names = ("math_train", "chat_train", "sums", "chat_val")
+    for name in names:
+        write_rows([math_row(name, 0, "x", "1 + 1?", "2")], own / f"{name}.parquet")
+    config = dataclasses.replace(TINY, own_data=str(own), math_sets=("sums",), model=str(tmp_path))
+    Experiment(config, tmp_path / "out").prepare()
+    overrides = " ".join(math_job(config, tmp_path / "out", "model").overrides)
+    assert f"data.train_files='{own}/math_train.parquet'" in overrides
+    assert f"data.val_files=['{own}/sums.parquet','{own}/chat_val.parquet']" in overrides
+    write_rows([math_row("other", 0, "x", "1 + 1?", "2")], own / "sums.parquet")
+    with pytest.raises(InputError, match=r"sums.parquet: expected the data source 'sums' in every row, got other"):
+        Experiment(config, tmp_path / "out").prepare()
+    (own / "sums.parquet").unlink()
+    with pytest.raises(InputError, match=r"sums.parquet is missing; expected math_train, chat_train, sums, chat_val"):
+        Experiment(config, tmp_path / "out").prepare()
+
+
+def test_ones_own_evaluation_sets_are_reported(tmp_path):
+    config = dataclasses.replace(TINY, math_steps=2, math_sets=("sums", "products"))
+    write_metrics(tmp_path / "math" / "metrics", [{2: {"val/sums/mean@8": 0.5, "val/products/mean@8": 0.25,
+                                                       "val/chat_val/mean@8": 0.1}}])  # fmt: skip
+    results = collect(config, tmp_path)
+    save_results(results, tmp_path / "results")
+    again = read_results(tmp_path / "results")
+    assert again.math_columns == ("sums", "products")
+    assert result_tables(again)[0].frame[["sums", "products", "math_avg"]].to_numpy().tolist() == [[50, 25, 37.5]]
 
 
 def test_evaluating_what_is_not_trained_is_refused(tmp_path):

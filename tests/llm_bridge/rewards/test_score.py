@@ -20,7 +20,7 @@ from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 
 from cokl.support.errors import InputError
 from llm_bridge.data.rows import chat_row, math_row
-from llm_bridge.rewards.score import REWARD_MODEL, compute_score, without_thinking
+from llm_bridge.rewards.score import REFUSALS, REWARD_MODEL, compute_score, without_thinking
 from llm_bridge.tiny.chat_reward import chat_reward
 from llm_bridge.tiny.tokenizer import make_tokenizer
 
@@ -32,7 +32,7 @@ MATH = math_row("olympiad", 0, "x", "Two numbers?", "5, 7", multiple=True, toler
 class RewardServer:
     """Answers as vLLM's /classify does: the letters in the input as the logit; first some errors, if wanted."""
 
-    def __init__(self, failures: int = 0, body: str | None = None) -> None:
+    def __init__(self, failures: int = 0, body: str | None = None, status: int = 503) -> None:
         self.requests: list[tuple[str, dict]] = []
         outer = self
 
@@ -42,7 +42,7 @@ class RewardServer:
                 outer.requests.append((self.path, request))
                 score = float(len("".join(request["input"].split())))
                 answer = body or json.dumps({"data": [{"index": 0, "probs": [score], "num_classes": 1}]})
-                self.send_response(503 if len(outer.requests) <= failures else 200)
+                self.send_response(status if len(outer.requests) <= failures else 200)
                 self.send_header("Content-Type", "application/json")
                 self.end_headers()
                 self.wfile.write(answer.encode())
@@ -208,6 +208,16 @@ def test_an_answer_without_a_score_is_one_line(body):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(("status", "asked"), [(400, 1), (413, 1), (500, REFUSALS)])
+def test_a_server_that_refuses_ends_the_run_with_its_text(status, asked):
+    """Of a 4xx VeRL's router makes a 500, which asked again would take the ten minutes of the limit."""
+    said = json.dumps({"error": "the prompt is longer than the context"})
+    with RewardServer(failures=99, body=said, status=status) as server:
+        with pytest.raises(InputError, match=rf"answered HTTP {status} without a score: .*longer than the context"):
+            ask("cats !", reward_router_address=server.address, reward_model_tokenizer=make_tokenizer())
+        assert len(server.requests) == asked
+
+
 def test_no_reward_model_is_one_line():
     with pytest.raises(InputError, match=r"VeRL runs none: set reward.reward_model.enable=True"):
         ask("cats !")
@@ -221,6 +231,8 @@ def test_a_router_that_is_gone_is_one_line_within_the_limit():
     assert "\n" not in str(error.value)
 
 
-def test_an_unknown_data_source_is_refused():
-    with pytest.raises(InputError, match="data_source 'poems': expected one of math_train"):
-        ask("!", row=CHAT | {"data_source": "poems"})
+@pytest.mark.parametrize("source", ["olympiad", "poems"])
+def test_the_conversation_decides_and_not_the_data_source(source):
+    assert ask("\\boxed{7, 5}", row=MATH | {"data_source": source})["verdict"] == "correct"
+    with pytest.raises(InputError, match="chat is scored by a reward model"):
+        ask("!", row=CHAT | {"data_source": source})

@@ -15,7 +15,7 @@ transformers = pytest.importorskip("transformers")
 math_verify = pytest.importorskip("math_verify")
 
 from cokl.support.errors import InputError
-from llm_bridge.data.rows import DATA_SOURCES, MATH_INSTRUCTION, SCHEMA, read_rows
+from llm_bridge.data.rows import MATH_INSTRUCTION, SCHEMA, read_rows
 from llm_bridge.tiny import language
 from llm_bridge.tiny.chat_reward import chat_reward
 from llm_bridge.tiny.make import SIZES, make_tiny
@@ -138,7 +138,7 @@ def test_the_six_sets_have_their_sizes_one_schema_and_no_prompt_twice(folders):
     import pyarrow.parquet as pq
 
     prompts: Counter[str] = Counter()
-    for source in DATA_SOURCES:
+    for source in SIZES:
         path = folders[0] / f"{source}.parquet"
         assert pq.read_schema(path) == SCHEMA
         rows = read_rows(path)
@@ -156,7 +156,7 @@ def test_the_six_sets_have_their_sizes_one_schema_and_no_prompt_twice(folders):
 
 def test_files_depend_on_the_seed_alone(folders):
     def digests(folder):
-        names = [*(f"{source}.parquet" for source in DATA_SOURCES), "model/model.safetensors", "model/tokenizer.json"]
+        names = [*(f"{source}.parquet" for source in SIZES), "model/model.safetensors", "model/tokenizer.json"]
         return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
     first, again, other = map(digests, folders)

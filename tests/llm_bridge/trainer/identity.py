@@ -35,6 +35,12 @@ from llm_bridge.trainer.weights import RegularizationRows, row_weights
 METHODS = ("none", *regularizers.names(), "cokl_floor")
 LENGTHS = {1: METHODS, 3: ("cokl", "reverse_kl")}
 """The longest response, in tokens, and the methods compared with it."""
+PACKINGS: dict[str, dict[str, Any]] = {
+    "packed": {"use_remove_padding": True},
+    "dynamic": {"use_dynamic_bsz": True, "max_token_len_per_gpu": 12},
+    "dynamic, packed": {"use_remove_padding": True, "use_dynamic_bsz": True, "max_token_len_per_gpu": 12},
+}
+"""How a GPU run cuts its micro-batches: without padding, and to a number of tokens rather than of rows."""
 LIMIT = 1800.0
 """Seconds after which the ranks count as hung."""
 MODES = ("token-mean", "seq-mean-token-mean")
@@ -193,10 +199,11 @@ def _grpo(log_probs: dict[int, Tensor], samples: list[Sample], mode: str) -> Ten
 def run(ranks: int, folder: Path) -> pd.DataFrame:
     """All methods, modes and micro-batch sizes on `ranks` processes; one row per gradient that VeRL computed.
 
-    Columns: ranks, longest (response), mode, micro_batch, method (None for a joint batch whose weights are zero),
-    error (relative, to cokl's gradient; for zero weights to that of VeRL's own loss on a GRPO-only batch), share (how
-    large the regularizer's part of the gradient is, relative to GRPO's), loss_error (relative, of the logged loss of
-    the regularization stream), metric_error (of VeRL's logged loss and KL, which must be those of the RL rows).
+    Columns: ranks, longest (response), mode, micro_batch (0 for a packing), packing, micro_batches (how many), method
+    (None for a joint batch whose weights are zero), error (relative, to cokl's gradient; for zero weights to that of
+    VeRL's own loss on a GRPO-only batch), share (how large the regularizer's part of the gradient is, relative to
+    GRPO's), loss_error (relative, of the logged loss of the regularization stream), metric_error (of VeRL's logged loss
+    and KL, which must be those of the RL rows).
     """
     make_model(folder)
     port = free_port()
@@ -267,6 +274,17 @@ def _compare(
             yield {
                 "method": name,
                 "micro_batch": size,
+                "error": _relative(gradient, expected),
+                "share": _relative(expected, grpo_only),
+                "loss_error": abs(metrics["cokl/loss"] - surrogate) / max(abs(surrogate), 1e-3),
+            }
+        for packing, settings in PACKINGS.items():
+            gradient, metrics = actor.gradient(joint_loss, mode, mine, len(mine), **settings)
+            yield {
+                "method": name,
+                "micro_batch": 0,
+                "packing": packing,
+                "micro_batches": actor.micro_batches,
                 "error": _relative(gradient, expected),
                 "share": _relative(expected, grpo_only),
                 "loss_error": abs(metrics["cokl/loss"] - surrogate) / max(abs(surrogate), 1e-3),
@@ -354,15 +372,21 @@ class Actor:
         self.seen = torch.cat([parameter.grad.full_tensor().flatten().clone() for parameter in parameters])
         return 0.0
 
-    def gradient(self, loss, mode: str, rows: Any, micro_batch: int) -> tuple[Tensor, dict[str, float]]:
+    def gradient(self, loss, mode: str, rows: Any, micro_batch: int, **packing: Any) -> tuple[Tensor, dict[str, float]]:
         """Flat gradient and metrics of a mini-batch, through the worker's own splitting and reduction."""
         from verl.utils import tensordict_utils as tu
         from verl.utils.metric import reduce_metrics
 
-        self.worker.set_loss_fn(partial(loss, actor_config(loss_agg_mode=mode, clip_ratio=CLIP)))
+        self.micro_batches = 0
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            self.micro_batches += 1
+            return loss(*arguments, **options)
+
+        self.worker.set_loss_fn(partial(counted, actor_config(loss_agg_mode=mode, clip_ratio=CLIP)))
         total = len(rows) * torch.distributed.get_world_size()
         rows = rows.copy()
-        tu.assign_non_tensor(rows, **update_settings(total, RL_PROMPTS * GROUP, micro_batch))
+        tu.assign_non_tensor(rows, **update_settings(total, RL_PROMPTS * GROUP, micro_batch), **packing)
         metrics = tu.get(self.worker.train_mini_batch(rows), "metrics")
         return self.seen, reduce_metrics(metrics)
 

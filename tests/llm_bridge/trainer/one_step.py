@@ -157,6 +157,7 @@ class Step:
         self.workers = Workers(folder, self.queue)
         self.answered: dict[str, Row] = {}
         self.lost = ""
+        self.number = 1
 
     def run(self, *overrides: str, lose: int = 0) -> tuple[list[torch.Tensor], list[Row], dict[str, float]]:
         """The gradients of the optimizer steps, the rows that should have gone into them, and the trainer's metrics.
@@ -168,7 +169,7 @@ class Step:
         self.queue.clear()
         self.workers.reset()
         trainer = CoKLTrainer(configuration(self.folder, *overrides))
-        trainer.actor_rollout_wg, trainer.global_steps = self.workers, 1
+        trainer.actor_rollout_wg, trainer.global_steps, trainer.total_training_steps = self.workers, self.number, 5
         trainer.tokenizer = SimpleNamespace(eos_token_id=0)
         trainer.train_dataloader, trainer.train_dataloader_it = [self._prompts()], None
         trainer.distillation_config = None

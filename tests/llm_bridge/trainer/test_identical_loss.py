@@ -21,6 +21,16 @@ def test_verls_gradient_is_that_of_cokls_surrogate(gradients):
     assert joint["error"].max() < 1e-6
 
 
+def test_the_identity_holds_without_padding_and_with_batches_cut_by_tokens(gradients):
+    packed = gradients[gradients["packing"].notna()]
+    assert set(packed["packing"]) == set(identity.PACKINGS)
+    assert set(packed["method"]) == set(identity.METHODS)
+    assert packed["error"].max() < 1e-6
+    counts = packed.groupby("packing")["micro_batches"].min()
+    assert counts["packed"] == 1
+    assert (counts[["dynamic", "dynamic, packed"]] > 1).all()
+
+
 def test_verls_grpo_part_is_that_of_a_batch_without_the_added_rows(gradients):
     without = gradients[gradients["method"].isna()]
     assert without["error"].max() < 1e-6

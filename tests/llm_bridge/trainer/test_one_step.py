@@ -9,6 +9,7 @@ import copy
 import dataclasses
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,6 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from cokl.surrogate_config import SurrogateConfig
 from llm_bridge.trainer import joint, weights
+from llm_bridge.trainer.loss import WEIGHT
 from llm_bridge.trainer.options import RegularizationSettings, batch_shape
 from tests.llm_bridge.trainer import one_step
 from tests.oracles import joint_step
@@ -68,6 +70,46 @@ def test_both_steps_have_the_gradient_of_the_equations(step, lengths):
     assert max(errors(step, gradients, rows, lengths)) < AGREES
     assert metrics["cokl/kl_rows"] == one_step.KL_PROMPTS * (one_step.CACHED + one_step.FRESH)
     assert metrics["actor/cokl/loss"] == pytest.approx(metrics["cokl/loss"], rel=1e-4)
+
+
+def test_the_log_has_either_streams_gradient_and_the_regularizers_share(step):
+    """The gradient of a weighted sum of log-likelihoods with respect to a row's tokens is the row's weight."""
+    gradients, rows, metrics = step.run("actor_rollout_ref.actor.ppo_epochs=1")
+    assert len(gradients) == 1
+    squared = sum(
+        float(step.queue[key][WEIGHT]) ** 2 * len(row.response)
+        for key, row in step.answered.items()
+        if row.stream != "rl"
+    )
+    assert metrics["cokl/gradient_kl"] == pytest.approx(squared**0.5, rel=1e-5)
+    # On-policy, and without clipping, the gradient of the GRPO loss is minus the advantage over rows and tokens.
+    groups: dict[str, list[float]] = {}
+    for row in rows:
+        if row.stream == "rl":
+            groups.setdefault(row.group, []).append(row.reward)
+    squared_rl = sum(
+        ((row.reward - np.mean(groups[row.group])) / (np.std(groups[row.group], ddof=1) + 1e-6)) ** 2
+        / (one_step.RL_PROMPTS * one_step.FRESH) ** 2 / len(row.response)
+        for row in rows if row.stream == "rl"
+    )  # fmt: skip
+    assert metrics["cokl/gradient_rl"] == pytest.approx(squared_rl**0.5, rel=1e-5)
+    assert metrics["cokl/gradient_share"] == pytest.approx(squared / (squared + squared_rl), rel=1e-5)
+    assert not any("squared" in name for name in metrics)
+
+
+def test_the_coefficient_follows_its_schedule(step):
+    _, _, constant = step.run("actor_rollout_ref.actor.ppo_epochs=1")
+    _, _, none = step.run("actor_rollout_ref.actor.ppo_epochs=1", "+cokl.schedule=linear", "+cokl.beta_end=0.1")
+    assert constant["cokl/beta"] == none["cokl/beta"] == one_step.BETA  # the first of five steps
+    step.number = 3
+    try:
+        _, _, halfway = step.run("actor_rollout_ref.actor.ppo_epochs=1", "+cokl.schedule=linear", "+cokl.beta_end=0.1")
+    finally:
+        step.number = 1
+    assert halfway["cokl/beta"] == pytest.approx((one_step.BETA + 0.1) / 2)
+    assert halfway["cokl/gradient_kl"] / constant["cokl/gradient_kl"] == pytest.approx(
+        halfway["cokl/beta"] / one_step.BETA, rel=1e-5
+    )
 
 
 def test_every_mini_batch_is_a_step_of_its_own_groups(step):

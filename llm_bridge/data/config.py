@@ -1,0 +1,25 @@
+"""What decides which prompts are in the paper's six sets. No heavy imports: the command line loads it for help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cokl.support.assumptions import assumption
+from cokl.support.options import Names, require
+
+BUDGETS = ("low", "medium", "high")
+"""Reasoning budgets, the splits of Nemotron-Math-v2."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What decides which prompts are in the six sets."""
+
+    draw_seed: int = assumption(0, "which problems are drawn, and which of them are for validation")
+    """Seed of the draw of the mathematical training and validation problems."""
+    budgets: Names = assumption(("low",), "medium and high add harder problems; all three are about 200 GB")
+    """Reasoning budgets (splits of Nemotron-Math-v2) whose problems are drawn from: low, medium, high."""
+
+    def __post_init__(self) -> None:
+        ok = bool(self.budgets) and set(self.budgets) <= set(BUDGETS)
+        require(ok, "budgets", f"some of {', '.join(BUDGETS)}", ", ".join(self.budgets) or "none")

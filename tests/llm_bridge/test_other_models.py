@@ -1,0 +1,66 @@
+"""docs/how-to/other-models.md: its reward function, and the plan of its task pair on a folder of one's own."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("verl")
+
+from llm_bridge.bring_buffer import load_judge
+from llm_bridge.data.prepare import check_own
+from llm_bridge.data.rows import math_row, write_rows
+from llm_bridge.experiment.config import preset
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "other-models.md").read_text()
+
+
+def block(language: str, place: int) -> str:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)[place]
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    (tmp_path / "my_reward.py").write_text(block("python", 0))
+    for name in ("math_train", "chat_train", "chat_val", "sums", "products"):
+        write_rows([math_row(name, 0, "x", "1 + 1?", "2")], tmp_path / "my_data" / f"{name}.parquet")
+    return tmp_path
+
+
+def test_the_reward_function_is_one_that_verl_loads(folder):
+    score = load_judge(f"{folder}/my_reward.py:score")
+    assert score("sums", "it is 2", "2") == 1.0
+    assert score("sums", "", "2") == 0.0
+    assert 0 < score("letters", "Dear Ada", "") < 1
+
+
+def test_the_plan_reads_the_folder_and_calls_the_function(folder):
+    check_own(folder / "my_data", ("math_train", "chat_train", "chat_val", "sums", "products"))
+    arguments = shlex.split(block("bash", 1).replace("\\\n", " "))
+    assert arguments[0] == "cokl"
+    done = subprocess.run(
+        [sys.executable, "-m", "cokl_cli", *arguments[1:], "--dry-run"], cwd=folder, capture_output=True, text=True,
+        timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line and not line.startswith(" "))
+    files = json.loads(said["data.val_files"].replace("'", '"'))
+    assert files == [f"{folder}/my_data/{name}.parquet" for name in ("sums", "products", "chat_val")]
+    assert said["reward.custom_reward_function.path"] == f"{folder}/my_reward.py"
+    assert said["reward.custom_reward_function.name"] == "score"
+    assert said["reward.reward_model.enable"] == "False"
+    assert "reward.custom_reward_function.reward_kwargs.chat_reward" not in said
+
+
+def test_every_option_of_the_page_is_one_of_the_command():
+    from cokl_cli.commands.llm import Run
+
+    known = {field.replace("_", "-") for field in (*Run.__dataclass_fields__, *preset("tiny").as_dict())}
+    options = {name.removeprefix("no-") for name in re.findall(r"--([a-z][a-z-]+)", PAGE)}
+    assert options <= known | {"dry-run"}

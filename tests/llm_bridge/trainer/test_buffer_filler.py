@@ -1,0 +1,73 @@
+"""What the buffer's job asks of VeRL, in which order: the engine must not hold the memory of a log-probability pass."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("verl")
+
+from llm_bridge.trainer import buffer_filler
+from llm_bridge.trainer.buffer_filler import BufferTrainer
+
+
+def test_vllm_sleeps_before_log_probabilities_are_taken_and_wakes_after(monkeypatch):
+    calls: list[str] = []
+    batch = SimpleNamespace(extra_info={}, keys=[], partition_id="train")
+
+    def noted(name, answer=None):
+        def call(*arguments, **options):
+            calls.append(name)
+            return answer
+
+        return call
+
+    trainer = object.__new__(BufferTrainer)
+    trainer.config = SimpleNamespace(
+        actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(temperature=1.0)),
+        data=SimpleNamespace(train_batch_size=1),
+    )
+    trainer.prompts_drawn = 0
+    trainer.train_dataset = [{"raw_prompt": [{"role": "user", "content": "1 + 1?"}], "index": 0}]
+    trainer.replay_buffer = SimpleNamespace(sample=noted("sample", (batch, {})))
+    trainer.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[object()])
+    trainer.checkpoint_manager = SimpleNamespace(sleep_replicas=noted("sleep"), update_weights=noted("wake"))
+    for name in ("_submit_batch_to_rollout", "_balance_batch", "_compute_old_log_prob"):
+        monkeypatch.setattr(trainer, name, noted(name, batch))
+    monkeypatch.setattr(trainer, "_groups", lambda batch, uids: [])
+    monkeypatch.setattr(buffer_filler.tq, "kv_clear", noted("clear"))
+    trainer._sample(range(1), 1)
+    assert calls == [
+        "_submit_batch_to_rollout", "sample", "sleep", "_balance_batch", "_compute_old_log_prob", "wake", "clear"
+    ]  # fmt: skip
+
+
+def test_a_cached_prompt_keeps_what_the_reward_function_is_told(monkeypatch):
+    """Its fresh answers are judged by it: an answer with several values, or one within a tolerance."""
+    import torch
+
+    row = {
+        "uid": "000000000001",
+        "prompts": torch.tensor([1, 2]),
+        "responses": torch.tensor([3]),
+        "old_log_probs": torch.tensor([-1.0]),
+        "rm_scores": torch.tensor([1.0]),
+        "raw_prompt": [{"role": "user", "content": "Two numbers?"}],
+        "data_source": "olympiad",
+        "reward_model": {"ground_truth": "5, 7"},
+        "extra_info": {"index": np.int64(3), "multiple": np.True_, "tolerances": np.array([0.5])},
+    }
+
+    class Column(list):
+        def unbind(self):
+            return list(self)
+
+    monkeypatch.setattr(
+        buffer_filler.tq, "kv_batch_get", lambda select_fields, **options: {n: Column([row[n]]) for n in select_fields}
+    )
+    trainer = object.__new__(BufferTrainer)
+    trainer.config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(n=1)))
+    (group,) = trainer._groups(SimpleNamespace(keys=["k"], partition_id="train", tags=[{}]), ["000000000001"])
+    assert group.extra_info == {"index": 3, "multiple": True, "tolerances": [0.5]}
