@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from llm_bridge.experiment.config import BASE, MATH_SETS, LLMConfig
+from llm_bridge.experiment.config import BASE, LLMConfig
 
 
 def read_metrics(folder: Path) -> dict[int, dict[str, Any]]:
@@ -37,7 +37,7 @@ def final_repeated(config: LLMConfig, root: Path, name: str) -> dict[str, float]
     n, nan = config.eval_samples, float("nan")
     return {
         f"{source}_{column}": 100 * metrics.get(f"val/{source}/{logged}@{n}", nan)
-        for source in MATH_SETS
+        for source in config.math_sets
         for column, logged in (("pass_at_n", "pass"), ("majority", "majority"))
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,9 @@ GRPO = "grpo"
 """The method name of the chat stage without a regularizer."""
 
 
-REPEATED = tuple(f"{name}_{column}" for name in MATH_SETS for column in ("pass_at_n", "majority"))
+def repeated_columns(math_columns: Sequence[str]) -> tuple[str, ...]:
+    """SET_pass_at_n and SET_majority of each benchmark."""
+    return tuple(f"{name}_{column}" for name in math_columns for column in ("pass_at_n", "majority"))
 
 
 def _columns(*names: str) -> pd.DataFrame:
@@ -53,7 +56,7 @@ class Results:
     )
     """A row per (model, method): wall-clock seconds of the first chat step, and the mean length in tokens of that
     step's responses, of both streams (F.1)."""
-    repeated: pd.DataFrame = field(default_factory=lambda: _columns("model", "method", *REPEATED))
+    repeated: pd.DataFrame = field(default_factory=lambda: _columns("model", "method"))
     """Of the final evaluation's responses, a row per (model, method) in its main setting, in percent: SET_pass_at_n,
     prompts that one of the n responses solves, and SET_majority, prompts whose most frequent answer is correct."""
     math_columns: tuple[str, ...] = MATH_SETS
@@ -62,9 +65,11 @@ class Results:
     def __post_init__(self) -> None:
         """Makes every number a float. Raises InputError for a missing column, something that is no number, and two main
         settings of a model's method."""
+        if self.repeated.empty:
+            object.__setattr__(self, "repeated", _columns("model", "method", *repeated_columns(self.math_columns)))
         for name, (numbers, _) in _TABLES.items():
             table: pd.DataFrame = getattr(self, name)
-            scored = (*self.math_columns, "chat_val") if name == "scores" else ()
+            scored = _of_sets(name, self.math_columns)
             missing = {"model", "method", *numbers, *scored}.difference(table.columns)
             if missing:
                 raise InputError(f"{name}: no column {min(missing)!r}")
@@ -77,13 +82,18 @@ class Results:
             raise InputError(f"scores: {row.model} has more than one main setting of {row.method}; expected one")
 
 
+def _of_sets(name: str, math_columns: tuple[str, ...]) -> tuple[str, ...]:
+    """The number columns of a table that depend on the benchmarks."""
+    return {"scores": (*math_columns, "chat_val"), "repeated": repeated_columns(math_columns)}.get(name, ())
+
+
 _SETTING = ("model", "method", "beta", "kl_prompts")
 _TABLES = {
     "scores": (("beta", "kl_prompts", "main"), _SETTING),
     "dynamics": (("beta", "kl_prompts", "step", "math_val", "chat_val"), (*_SETTING, "step")),
     "zero_correct": (("groups", "zero_correct_groups"), ("model", "method")),
     "costs": (("first_step_seconds", "mean_length"), ("model", "method")),
-    "repeated": (REPEATED, ("model", "method")),
+    "repeated": ((), ("model", "method")),
 }
 
 
@@ -102,7 +112,7 @@ def read_results(folder: Path, math_columns: tuple[str, ...] = ()) -> Results:
     for name, (numbers, key) in _TABLES.items():
         path = folder / f"{name}.csv"
         if path.exists():
-            scored = (*math_columns, "chat_val") if name == "scores" else ()
+            scored = _of_sets(name, math_columns)
             tables[name] = read_csv(path, ("model", "method"), (*numbers, *scored), key)
     return Results(**tables, math_columns=math_columns)
 

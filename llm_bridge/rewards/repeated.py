@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from llm_bridge.data.rows import MATH_SOURCES
+CHAT = "chat_val"
+"""The one evaluation set whose rewards are no verdicts."""
 
 
 def pass_at_k(correct: Sequence[bool], k: int) -> float:
@@ -54,7 +55,7 @@ def validation_metrics(
         found[f"val/{source}/mean@{size}"] = float(
             np.mean([np.mean([row[0] for row in rows]) for rows in prompts.values()])
         )
-        if source not in MATH_SOURCES:
+        if source == CHAT:
             continue
         whole = [
             ([row[0] == 1 for row in rows], [row[1] for row in rows]) for rows in prompts.values() if len(rows) == size

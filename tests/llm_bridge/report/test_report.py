@@ -11,7 +11,7 @@ from cokl_cli.app import main
 from figures import llm
 from llm_bridge.experiment.config import MATH_SETS
 from llm_bridge.report.result_tables import main_scores, result_tables, sweep
-from llm_bridge.report.results import REPEATED, Results, read_results, save_results
+from llm_bridge.report.results import Results, read_results, repeated_columns, save_results
 from llm_bridge.report.tables import Table, to_latex, to_markdown, to_screen, write_tables
 from tests.oracles import llm_tables
 
@@ -37,13 +37,13 @@ def results(models: tuple[str, ...] = ("tiny_1", "large")) -> Results:
             ]
             groups.append([model, method, 64, rng.integers(0, 64)])
             costs.append([model, method, 100 * rng.random(), 2000 * rng.random()])
-            repeated.append([model, method, *rng.integers(0, 99, len(REPEATED)) / 8])
+            repeated.append([model, method, *rng.integers(0, 99, len(repeated_columns(MATH_SETS))) / 8])
     return Results(
         pd.DataFrame(scores, columns=[*SETTING, "main", *MATH_SETS, "chat_val"]),
         pd.DataFrame(dynamics, columns=[*SETTING, "step", "math_val", "chat_val"]).drop_duplicates([*SETTING, "step"]),
         pd.DataFrame(groups, columns=["model", "method", "groups", "zero_correct_groups"]),
         pd.DataFrame(costs, columns=["model", "method", "first_step_seconds", "mean_length"]),
-        pd.DataFrame(repeated, columns=["model", "method", *REPEATED]),
+        pd.DataFrame(repeated, columns=["model", "method", *repeated_columns(MATH_SETS)]),
     )
 
 
