@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,13 @@ from cokl.support.errors import InputError
 from cokl_cli.app import main
 from cokl_cli.commands import logbook
 
-TINY = {"methods": ("none", "entropy", "cokl"), "betas": (0.1,), "steps": 4, "eval_interval": 2, "pretrain_steps": 4}
+TINY: dict[str, Any] = {
+    "methods": ("none", "entropy", "cokl"),
+    "betas": (0.1,),
+    "steps": 4,
+    "eval_interval": 2,
+    "pretrain_steps": 4,
+}
 
 
 @pytest.fixture(scope="module")
