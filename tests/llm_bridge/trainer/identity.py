@@ -197,7 +197,9 @@ def _grpo(log_probs: dict[int, Tensor], samples: list[Sample], mode: str) -> Ten
 
 
 def run(ranks: int, folder: Path) -> pd.DataFrame:
-    """All methods, modes and micro-batch sizes on `ranks` processes; one row per gradient that VeRL computed.
+    """All methods and modes on `ranks` processes; one row per gradient that VeRL computed.
+
+    Packings and weights of zero are compared with the first method of each combination of streams.
 
     Columns: ranks, longest (response), mode, micro_batch (0 for a packing), packing, micro_batches (how many), method
     (None for a joint batch whose weights are zero), error (relative, to cokl's gradient; for zero weights to that of
@@ -268,7 +270,7 @@ def _compare(
         expected = cokl_gradient(model, log_probs, method, rows, mode)
         surrogate = float(weights @ log_likelihoods)
         mine = _share(rows, weights, rank, ranks)
-        sizes = [size for size in range(1, len(mine) + 1) if len(mine) % size == 0]
+        sizes = (1, len(mine) // 2, len(mine))
         for size in sizes:
             gradient, metrics = actor.gradient(joint_loss, mode, mine, size)
             yield {
@@ -278,6 +280,9 @@ def _compare(
                 "share": _relative(expected, grpo_only),
                 "loss_error": abs(metrics["cokl/loss"] - surrogate) / max(abs(surrogate), 1e-3),
             }
+        if method.streams() in compared:
+            continue
+        compared.add(method.streams())
         for packing, settings in PACKINGS.items():
             gradient, metrics = actor.gradient(joint_loss, mode, mine, len(mine), **settings)
             yield {
@@ -289,9 +294,6 @@ def _compare(
                 "share": _relative(expected, grpo_only),
                 "loss_error": abs(metrics["cokl/loss"] - surrogate) / max(abs(surrogate), 1e-3),
             }
-        if method.streams() in compared:
-            continue
-        compared.add(method.streams())
         mine = _share(rows, torch.zeros(len(rows)), rank, ranks)
         for size in sizes:
             gradient, metrics = actor.gradient(joint_loss, mode, mine, size)
