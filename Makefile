@@ -6,7 +6,7 @@ LLM_BIN := .venv-llm/bin
 LLM_SETUP := .venv-llm/.complete
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test wheel-test test-oldest test-newest soak llm-tiny llm-test how-to-test trl-test llm-setup llm-gpu lock clean
+.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test how-to-test trl-test llm-setup llm-gpu lock clean
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
@@ -16,6 +16,9 @@ test: check  ## all tests but those that need VeRL
 
 soak: $(SETUP)  ## what holds over a night: 20 kills of a sweep, 2,000 sweeps in one process
 	$(BIN)/python -m pytest -m soak -n 0
+
+fuzz: $(SETUP)  ## at least 100,000 generated cases against 60 digits; FUZZ_EXAMPLES=4000 for ten times as many
+	$(BIN)/python -m pytest tests/cokl/test_fuzz.py -m fuzz -n 0 -s
 
 check: $(SETUP)
 	$(BIN)/ruff check .

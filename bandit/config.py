@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
 from cokl.support.assumptions import assumption
-from cokl.support.options import Coefficients, Names, require, require_types, separated
+from cokl.support.options import Coefficients, Names, from_json, require, require_types, separated
 
 MOST_SEEDS = 100_000
 LARGEST = 10**9
@@ -138,13 +138,7 @@ class TrainingConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """The configuration that `as_dict` and JSON made `values` of; other keys are left out."""
-
-        def fields_of(config_class: type, stored: dict[str, Any]) -> dict[str, Any]:
-            known = {field.name for field in dataclasses.fields(config_class)}
-            return {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items() if k in known}
-
-        environment = EnvironmentConfig(**fields_of(EnvironmentConfig, values["environment"]))
-        return cls(**{**fields_of(cls, values), "environment": environment})
+        return from_json(cls, values)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, nested as the dataclasses are."""

@@ -73,9 +73,15 @@ def dual_anchor(
     """100 (score - zero) / (hundred - zero), elementwise, exact at the anchors, which broadcast against the scores.
 
     Retention: zero is GRPO w/o KL, hundred is the base model. Adaptation: zero is the base, hundred is GRPO w/o KL.
-    Raises InputError, naming `name`, where the anchors coincide: nothing was forgotten (or learned) to compare with.
+    Raises InputError, naming `name`, where the anchors coincide: nothing was forgotten (or learned) to compare with;
+    and where the quotient is beyond what float64 can hold.
     """
     scores, zero, hundred = (np.asarray(value, dtype=np.float64) for value in (scores, zero, hundred))
     if np.any(zero == hundred):
         raise InputError(f"{name}: the anchors base and grpo score the same, so there is nothing to normalize by")
-    return 100 * ((scores - zero) / (hundred - zero))
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = hundred - zero
+        normalized: npt.NDArray[np.float64] = 100 * ((scores - zero) / apart)
+    if not (np.isfinite(normalized).all() and np.isfinite(apart).all()):
+        raise InputError(f"{name}: a score or an anchor is too large, or the anchors too close, to normalize by")
+    return normalized

@@ -6,6 +6,7 @@ that help appears at once.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import itertools
@@ -28,7 +29,7 @@ from bandit.sequences.config import SEQUENCE_PRESETS
 from bandit.shift.config import SHIFT_PRESETS
 from bandit.sweep.config import PRESETS
 from cokl.support.errors import InputError
-from cokl_cli.commands import bandit, doctor, figures, llm, llm_report, logbook, report, reproduce, theory
+from cokl_cli.commands import bandit, doctor, figures, llm, llm_report, logbook, report, reproduce, rerun, theory
 from cokl_cli.output import asked_for
 
 
@@ -68,7 +69,10 @@ def main(argv: list[str] | None = None) -> None:
     except KeyboardInterrupt as stopped:
         again = shlex.join(["cokl", *arguments])
         print(f"\ncokl: interrupted; finished work is saved, go on from there with: {again}", file=sys.stderr)
-        sys.exit(128 + (stopped.args[0] if isinstance(stopped, Terminated) else signal.SIGINT))
+        code = 128 + (stopped.args[0] if isinstance(stopped, Terminated) else signal.SIGINT)
+        if argv is None:
+            _end_now(code)
+        sys.exit(code)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         _silence_stdout()
         sys.exit(128 + signal.SIGPIPE)
@@ -84,6 +88,17 @@ class Terminated(KeyboardInterrupt):
 
 def _terminated(number: int, _: object) -> None:
     raise Terminated(number)
+
+
+def _end_now(code: int) -> NoReturn:
+    """End this process with what is registered for its end, without the seconds in which libraries are taken down."""
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    atexit._run_exitfuncs()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _fail(message: str) -> NoReturn:
@@ -140,6 +155,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     commands.command(name="figures")(figures.Figures)
     commands.command(name="report")(report.HtmlReport)
     commands.command(name="logbook")(logbook.Logbook)
+    commands.command(name="rerun")(rerun.Rerun)
     commands.command(name="reproduce")(partial(reproduce.Reproduce, **sweeps))
     commands.command(name="doctor")(doctor.Doctor)
     return commands

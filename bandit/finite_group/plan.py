@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from bandit.engine.runs import Run
 from bandit.finite_group.config import FiniteGroupConfig
 from cokl import methods
+from cokl.support.errors import InputError
 
 EXACT = "exact"
 
@@ -47,4 +48,6 @@ def planned_runs(config: FiniteGroupConfig) -> list[GroupRun]:
         betas = sorted(config.betas) if method.regularizer is not None else [0.0]
         for estimate, beta in itertools.product(estimates, betas):
             runs.append(GroupRun(seed, method, beta, *estimate))
+    if all(run.groups == EXACT for run in runs):
+        raise InputError("methods: expected one that the reference groups can estimate; nothing else is compared here")
     return runs

@@ -19,10 +19,9 @@ from bandit.finite_group.plan import GroupRun, planned_runs
 from bandit.finite_group.recovery import COLUMNS
 from bandit.finite_group.score import ESTIMATE
 from bandit.finite_group.train import IDENTITY, train
-from cokl.support.errors import InputError
 from cokl.support.files import write_result
 from cokl.support.results_folder import open_folder
-from cokl.support.workers import Work, Workers
+from cokl.support.workers import Work, Workers, require_jobs
 
 
 def finite_group(
@@ -45,8 +44,7 @@ def finite_group(
     if out is None:
         with tempfile.TemporaryDirectory() as temporary:
             return finite_group(config, temporary, jobs, backend, progress, keep_going)
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs: expected at least 1, got {jobs}")
+    require_jobs(jobs)
     device = resolve_device(config.device)
     runs = planned_runs(config)
     folder = Path(out)

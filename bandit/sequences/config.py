@@ -9,6 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from bandit.config import LARGEST
 from bandit.shift.config import FIRST_SELECTION_SEED, METHODS, Mode
 from cokl.support.assumptions import assumption
 from cokl.support.options import Coefficients, Names, require, require_types, separated
@@ -109,6 +110,7 @@ class SequenceConfig:
             require(beta > 0, "betas", "finite coefficients > 0", beta)
         for name in _COUNTS:
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+            require(getattr(self, name) <= LARGEST, name, f"at most {LARGEST}", getattr(self, name))
         for name in ("selection_seeds", "prior_steps", "first_seed"):
             require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
         require(self.group_size >= 2, "group_size", "at least 2, for GRPO compares responses", self.group_size)

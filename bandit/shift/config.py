@@ -9,7 +9,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from bandit.config import EnvironmentConfig
+from bandit.config import LARGEST, EnvironmentConfig
 from cokl.support.assumptions import assumption
 from cokl.support.options import Coefficients, Integers, Names, require, require_types, separated
 from cokl.surrogate_config import SurrogateConfig
@@ -134,6 +134,7 @@ class ShiftConfig:
         require(self.kl_sweep_beta > 0, "kl_sweep_beta", "a finite coefficient > 0", self.kl_sweep_beta)
         for name in _COUNTS:
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+            require(getattr(self, name) <= LARGEST, name, f"at most {LARGEST}", getattr(self, name))
         for name in ("selection_seeds", "prior_steps"):
             require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
         require(self.seeds <= FIRST_SELECTION_SEED, "seeds", f"at most {FIRST_SELECTION_SEED}", self.seeds)

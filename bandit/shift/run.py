@@ -18,11 +18,10 @@ from bandit.shift.plan import ShiftRun, planned_runs, stacks
 from bandit.shift.score import RUN
 from bandit.shift.tasks import shift_task
 from bandit.shift.train import base_parameters, base_rows, train
-from cokl.support.errors import InputError
 from cokl.support.files import write_result
 from cokl.support.pieces import Origin
 from cokl.support.results_folder import open_folder
-from cokl.support.workers import Work, Workers, one_thread
+from cokl.support.workers import Work, Workers, one_thread, require_jobs
 
 COLUMNS = (
     "seed",
@@ -103,8 +102,7 @@ def train_plans(
     origin: the folder where results are kept, as `open_folder` gives it. lab: the task-shift lab if not given.
     """
     lab = lab or SHIFT
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs: expected at least 1, got {jobs}")
+    require_jobs(jobs)
     workers = Workers(backend, jobs)
     bases = [(name, seed) for name, (_, runs) in plans.items() for seed in dict.fromkeys(run.seed for run in runs)]
     works = [

@@ -18,10 +18,9 @@ from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.sweep.plan import planned_runs, stacks
 from bandit.sweep.score import RUN
 from bandit.sweep.train import train
-from cokl.support.errors import InputError
 from cokl.support.files import write_result
 from cokl.support.results_folder import open_folder
-from cokl.support.workers import Work, Workers, one_thread
+from cokl.support.workers import Work, Workers, one_thread, require_jobs
 
 
 def run_sweep(
@@ -61,8 +60,7 @@ def train_planned(
 
     chosen: JSON values that say which runs they are, where `config` alone does not; kept with it in config.json.
     """
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs: expected at least 1, got {jobs}")
+    require_jobs(jobs)
     device = resolve_device(config.device)
     code = code_behind("bandit.sweep.train", (run.method for run in runs))
     with open_folder(folder, {**config.as_dict(), **(chosen or {}), "device": device}, code, keep_going) as origin:

@@ -5,13 +5,16 @@ Light: no heavy imports, since the command line loads it for help.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typeguard
 import tyro
 
 from cokl.support.errors import InputError
+
+_C = TypeVar("_C")
 
 
 def separated(parse: type, metavar: str) -> Any:
@@ -36,6 +39,20 @@ def require_types(config: Any, prefix: str) -> None:
             require(False, f"{prefix}{name}", kind, repr(value))
         for number in value if isinstance(value, tuple) else (value,):
             require(not isinstance(number, float) or math.isfinite(number), f"{prefix}{name}", "finite numbers", number)
+
+
+def from_json(config_class: type[_C], values: dict[str, Any]) -> _C:
+    """The dataclass that `dataclasses.asdict` and JSON made `values` of, nested ones too; other keys are left out.
+
+    Raises InputError for a value that the class does not take.
+    """
+    hints = get_type_hints(config_class)
+    fields = {}
+    for name in (field.name for field in dataclasses.fields(config_class) if field.name in values):  # type: ignore[arg-type]
+        value, hint = values[name], hints[name]
+        nested = dataclasses.is_dataclass(hint) and isinstance(hint, type) and isinstance(value, dict)
+        fields[name] = from_json(hint, value) if nested else tuple(value) if isinstance(value, list) else value
+    return config_class(**fields)
 
 
 def require(holds: bool, name: str, expected: str, got: Any) -> None:

@@ -35,7 +35,7 @@ def open_folder(
     results of another configuration or, unless `keep_going`, of other code.
     """
     config = json.loads(json.dumps(config))
-    origin = Origin(folder, _digest(config), _digest(code), keep_going)
+    origin = Origin(folder, digest(config), digest(code), keep_going)
     with hold(folder / ".lock", f"{folder} is in use by another run"):
         try:
             for leftover in folder.rglob(".*.tmp"):
@@ -43,7 +43,7 @@ def open_folder(
             _bind(folder, {**config, "format": FORMAT, "code": code}, origin)
         except OSError as error:
             raise InputError(f"cannot use {folder}: {remedy(error)}") from error
-        _record_environment(folder / "environment.json", config["device"], origin.code)
+        record_environment(folder / "environment.json", config["device"], origin.code)
         started = time.monotonic()
         yield origin
         spent = folder / "seconds.json"
@@ -100,11 +100,12 @@ def _stored_config(path: Path, pieces: list[Path], origin: Origin) -> dict[str, 
     return None
 
 
-def _digest(value: Any) -> str:
+def digest(value: Any) -> str:
+    """16 digits that stand for a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _record_environment(path: Path, device: str, code: str) -> None:
+def record_environment(path: Path, device: str, code: str) -> None:
     """Write what the results are made with; when a sweep goes on in another environment, say so and list both."""
     current = {**describe_environment(device), "code": code}
     history = []

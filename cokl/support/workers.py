@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import joblib
 import pandas as pd
@@ -21,12 +22,15 @@ import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from cokl.support.errors import InputError
+from cokl.support.options import require
 from cokl.support.orphans import end_with
 from cokl.support.pieces import Origin
 from cokl.support.progress import progress as counted
 
+_T = TypeVar("_T")
 # A backend that cannot stream hands its results back after so many pieces per process.
 _PIECES_PER_WAVE = 4
+MOST_JOBS = 10_000
 # A process that dies is replaced, unless so many die in a row without a piece of work being done.
 _DEATHS_IN_A_ROW = 3
 
@@ -72,12 +76,13 @@ class Workers:
         with counted(total, unit, unit[:-1], done, bool(left) and progress) as bar:
             while left:
                 try:
-                    for index, result in self._results(list(left.items())):
-                        work = left.pop(index)
-                        origin.save(result, work.path, work.key)
-                        tables[index] = result
-                        bar.update(work.size)
-                        deaths = 0
+                    with _given_up_quietly(self._results(list(left.items()))) as results:
+                        for index, result in results:
+                            work = left.pop(index)
+                            origin.save(result, work.path, work.key)
+                            tables[index] = result
+                            bar.update(work.size)
+                            deaths = 0
                 except TerminatedWorkerError as error:
                     deaths += 1
                     if deaths == _DEATHS_IN_A_ROW:
@@ -88,7 +93,7 @@ class Workers:
                     print("note: a worker process died; its work is done again", file=sys.stderr)
         return [tables[index] for index in range(len(works))]
 
-    def _results(self, works: list[tuple[int, Work]]) -> Iterator[tuple[int, Any]]:
+    def _results(self, works: list[tuple[int, Work]]) -> Generator[tuple[int, Any], None, None]:
         """Results as they end, in any order, each with its work's index."""
         if self.jobs == 1 and self.backend == "loky":
             yield from (_perform(index, work) for index, work in works)
@@ -102,6 +107,24 @@ class Workers:
             wave = _PIECES_PER_WAVE * (self.jobs or 1)
             for start in range(0, len(works), wave):
                 yield from parallel(joblib.delayed(_perform)(*work) for work in works[start : start + wave])
+
+
+@contextmanager
+def _given_up_quietly(results: Generator[_T, None, None]) -> Iterator[Generator[_T, None, None]]:
+    """The results; those that nobody waits for any more are dropped, without joblib's warning that they are."""
+    try:
+        yield results
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            results.close()
+
+
+def require_jobs(jobs: int | None) -> None:
+    """Raises InputError for a number of processes that no machine runs."""
+    if jobs is not None:
+        require(jobs >= 1, "jobs", "at least 1", jobs)
+        require(jobs <= MOST_JOBS, "jobs", f"at most {MOST_JOBS}", jobs)
 
 
 def usable_cores() -> int:

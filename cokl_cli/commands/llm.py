@@ -152,7 +152,10 @@ class Prepare(ExperimentOptions):
         """Write ROOT/data unless it is there."""
         experiment = self.plan()
         experiment.open()
-        experiment.prepare()
+        try:
+            experiment.prepare()
+        except ModuleNotFoundError as error:
+            raise InputError(f"{error.name} is not installed; set the bridge up with `make llm-setup`") from error
         print(f"data: {experiment.root / 'data'}")
         return 0
 

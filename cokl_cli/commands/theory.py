@@ -47,9 +47,11 @@ class Check(Output):
         import torch
 
         import theory.claims  # noqa: F401  registers them
+        from cokl.support.code import code_of
         from cokl.support.errors import InputError
         from cokl.support.files import write_text
         from cokl.support.progress import progress
+        from cokl.support.results_folder import digest, record_environment
         from theory.claim import Effort, registered_claims
         from theory.formulas import Formulas
         from theory.proofs.machine_checked import BUILD, INSTALL, coq_is_installed, evidence, prove
@@ -71,6 +73,7 @@ class Check(Output):
                     for checked in check_claims([claim], Formulas(), Effort())
                 ]
                 bar.update()
+        record_environment(self.out / "environment.json", "cpu", digest(code_of("theory.claims", ())))
         for path, text in (
             (self.out / "claims.json", to_json(results)),
             (self.out / "claims.md", to_markdown(results)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,10 +17,8 @@ from llm_bridge.report.csv_tables import read_csv
 GRPO = "grpo"
 """The method name of the chat stage without a regularizer."""
 
-
-def repeated_columns(math_columns: Sequence[str]) -> tuple[str, ...]:
-    """SET_pass_at_n and SET_majority of each benchmark."""
-    return tuple(f"{name}_{column}" for name in math_columns for column in ("pass_at_n", "majority"))
+REPEATED = ("pass_at_n", "majority")
+"""What is said of the n responses to a prompt, for each math benchmark."""
 
 
 def _columns(*names: str) -> pd.DataFrame:
@@ -57,19 +54,18 @@ class Results:
     """A row per (model, method): wall-clock seconds of the first chat step, and the mean length in tokens of that
     step's responses, of both streams (F.1)."""
     repeated: pd.DataFrame = field(default_factory=lambda: _columns("model", "method"))
-    """Of the final evaluation's responses, a row per (model, method) in its main setting, in percent: SET_pass_at_n,
-    prompts that one of the n responses solves, and SET_majority, prompts whose most frequent answer is correct."""
+    """Of the final evaluation's responses, a row per (model, method) in its main setting, in percent:
+    SET_pass_at_n, prompts that one of the n responses solves, and SET_majority, prompts whose most frequent answer is
+    correct."""
     math_columns: tuple[str, ...] = MATH_SETS
     """Which columns of `scores` are math benchmarks."""
 
     def __post_init__(self) -> None:
-        """Makes every number a float. Raises InputError for a missing column, something that is no number, and two main
-        settings of a model's method."""
-        if self.repeated.empty:
-            object.__setattr__(self, "repeated", _columns("model", "method", *repeated_columns(self.math_columns)))
+        """Makes every number a float. Raises InputError for a missing column, something that is no number, more groups
+        without a correct response than groups, and two main settings of a model's method."""
         for name, (numbers, _) in _TABLES.items():
             table: pd.DataFrame = getattr(self, name)
-            scored = _of_sets(name, self.math_columns)
+            scored = _scored(name, self.math_columns) if name == "scores" or len(table) else ()
             missing = {"model", "method", *numbers, *scored}.difference(table.columns)
             if missing:
                 raise InputError(f"{name}: no column {min(missing)!r}")
@@ -77,14 +73,15 @@ class Results:
                 object.__setattr__(self, name, table.astype(dict.fromkeys((*numbers, *scored), float)))
             except (TypeError, ValueError) as error:
                 raise InputError(f"{name}: expected numbers in {', '.join((*numbers, *scored))}: {error}") from error
+        counts = self.zero_correct
+        for row in counts[~counts["zero_correct_groups"].between(0, counts["groups"])].itertuples():
+            raise InputError(
+                f"zero_correct: {row.model}, {row.method}: {row.zero_correct_groups:g} groups without a correct "
+                f"response of {row.groups:g}; expected 0 to {row.groups:g}"
+            )
         main = self.scores[self.scores["main"] == 1]
         for row in main[main.duplicated(["model", "method"])].itertuples():
             raise InputError(f"scores: {row.model} has more than one main setting of {row.method}; expected one")
-
-
-def _of_sets(name: str, math_columns: tuple[str, ...]) -> tuple[str, ...]:
-    """The number columns of a table that depend on the benchmarks."""
-    return {"scores": (*math_columns, "chat_val"), "repeated": repeated_columns(math_columns)}.get(name, ())
 
 
 _SETTING = ("model", "method", "beta", "kl_prompts")
@@ -95,6 +92,13 @@ _TABLES = {
     "costs": (("first_step_seconds", "mean_length"), ("model", "method")),
     "repeated": ((), ("model", "method")),
 }
+
+
+def _scored(table: str, math_columns: tuple[str, ...]) -> tuple[str, ...]:
+    """The table's columns of numbers that are named after the math benchmarks, and the chat set's."""
+    if table == "scores":
+        return (*math_columns, "chat_val")
+    return tuple(f"{name}_{said}" for name in math_columns for said in REPEATED) if table == "repeated" else ()
 
 
 def read_results(folder: Path, math_columns: tuple[str, ...] = ()) -> Results:
@@ -112,7 +116,7 @@ def read_results(folder: Path, math_columns: tuple[str, ...] = ()) -> Results:
     for name, (numbers, key) in _TABLES.items():
         path = folder / f"{name}.csv"
         if path.exists():
-            scored = _of_sets(name, math_columns)
+            scored = _scored(name, math_columns)
             tables[name] = read_csv(path, ("model", "method"), (*numbers, *scored), key)
     return Results(**tables, math_columns=math_columns)
 

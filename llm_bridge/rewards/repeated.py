@@ -12,9 +12,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-CHAT = "chat_val"
-"""The one evaluation set whose rewards are no verdicts."""
-
 
 def pass_at_k(correct: Sequence[bool], k: int) -> float:
     """Probability that k of these responses, drawn without replacement, hold a correct one, in [0, 1].
@@ -43,8 +40,9 @@ def validation_metrics(
 ) -> dict[str, float]:
     """Averages over prompts, of rows in any order; rows of one uid are responses to one prompt.
 
-    "val/SOURCE/mean@n", and of mathematics "val/SOURCE/pass@k" for k = 2, 4, ... up to n and, where answers are known,
-    "val/SOURCE/majority@n". n: the most responses of a prompt; prompts with fewer are left out of the latter two.
+    "val/SOURCE/mean@n", and of sources whose rewards are all 0 or 1 "val/SOURCE/pass@k" for k = 2, 4, ... up to n and,
+    where answers are known, "val/SOURCE/majority@n". n: the most responses of a prompt; prompts with fewer are left out
+    of the latter two.
     """
     groups: dict[str, dict[str, list[tuple[float, str]]]] = defaultdict(lambda: defaultdict(list))
     for source, uid, reward, answer in zip(sources, uids, rewards, answers or [None] * len(rewards), strict=True):
@@ -55,7 +53,7 @@ def validation_metrics(
         found[f"val/{source}/mean@{size}"] = float(
             np.mean([np.mean([row[0] for row in rows]) for rows in prompts.values()])
         )
-        if source == CHAT:
+        if any(row[0] not in (0, 1) for rows in prompts.values() for row in rows):
             continue
         whole = [
             ([row[0] == 1 for row in rows], [row[1] for row in rows]) for rows in prompts.values() if len(rows) == size

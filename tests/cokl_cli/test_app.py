@@ -85,6 +85,31 @@ def test_a_reader_that_leaves_early_is_no_error():
     assert (result.returncode, result.stderr) == (128 + signal.SIGPIPE, b"")
 
 
+def test_an_interrupted_command_does_not_take_its_libraries_down():
+    """Which takes seconds; what is registered for the end of the process is done all the same."""
+    script = """
+import atexit, sys
+from cokl_cli import app
+from cokl_cli.commands import doctor
+
+class Library:
+    def __del__(self):
+        print("taken down")
+
+def interrupted(self):
+    raise KeyboardInterrupt
+
+atexit.register(print, "registered")
+app.library = Library()
+doctor.Doctor.run = interrupted
+sys.argv = ["cokl", "doctor"]
+app.main()
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (130, "registered\n")
+    assert result.stderr.endswith("go on from there with: cokl doctor\n")
+
+
 def test_another_configurations_folder_is_refused(tiny_flags, tmp_path):
     flags = ["--out", str(tmp_path), "--methods", "none", "--seeds", "1"]
     assert cokl("bandit", "sweep", *tiny_flags, *flags).returncode == 0

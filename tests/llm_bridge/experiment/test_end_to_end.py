@@ -136,7 +136,8 @@ def test_a_run_of_one_seed_draws_the_same_responses_again(experiment, tmp_path):
     finish([*command(again)[:3], "llm", "prepare", *command(again)[5:]])
     finish([*command(again)[:3], "llm", "train", "--stage", "math", *command(again)[5:]])
     first, second = (
-        sorted((root / "rows" / "tiny-math" / "1.jsonl").read_text().splitlines()) for root in (experiment, again)
+        sorted((root / "rows" / f"{root.name}-math" / "1.jsonl").read_text().splitlines())
+        for root in (experiment, again)
     )
     assert len(first) == len(second) == 8 * 8
     drawn = [sorted((row["input"], row["output"]) for row in map(json.loads, rows)) for rows in (first, second)]

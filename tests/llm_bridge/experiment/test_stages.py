@@ -292,7 +292,7 @@ def test_results_are_collected_from_all_attempts(tmp_path):
     assert scores.loc["base", "math500"] == 50
     assert [scores.loc["cokl", name] for name in ("math_val", "chat_val")] == [25, 70]
     repeated = results.repeated.set_index("method")
-    assert [repeated.loc["cokl", name] for name in ("math500_pass_at_n", "math500_majority")] == [75, 62.5]
+    assert [repeated.loc["cokl", f"math500_{said}"] for said in ("pass_at_n", "majority")] == [75, 62.5]
     assert repeated["olympiad_majority"].isna().all()
     assert results.zero_correct[["groups", "zero_correct_groups"]].to_numpy().tolist() == [[24, 6]]
     assert results.costs["mean_length"].tolist() == [15]  # 128 rows of either stream

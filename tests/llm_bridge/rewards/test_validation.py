@@ -143,8 +143,16 @@ def test_command_prints_the_statistics_and_warns_of_few_prompts(capsys, tmp_path
     ("text", "options", "says"),
     [
         ("prompt,reward\na,1\n", [], "no column 'rating'"),
-        ("prompt,reward,rating\na,1,good\n", [], "row 1, rating: expected a finite number, got 'good'"),
-        ("prompt,reward,rating,length\na,1,2,\n", [], "row 1, length: expected a finite number, got ''"),
+        (
+            "prompt,reward,rating\na,1,good\n",
+            [],
+            "row 1, rating: expected a finite number of at most 1e+100, got 'good'",
+        ),
+        (
+            "prompt,reward,rating,length\na,1,2,\n",
+            [],
+            "row 1, length: expected a finite number of at most 1e+100, got ''",
+        ),
         ("prompt,reward,rating\na,1,2\na,2,3\n", [], "prompt: expected at least 2 different prompts"),
         ("prompt,reward,rating\na,1,2\nb,2,3\n", ["--resamples", "1"], "resamples: expected at least 100, got 1"),
         ("prompt,reward,rating\na,1,2\nb,2,3\n", ["--seed", "-1"], "seed: expected at least 0, got -1"),

@@ -1,0 +1,142 @@
+"""What once ended in a traceback, in a silent wrong number or never: one line and exit code 2."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from cokl_cli.app import main
+from tests.bandit.conftest import tiny_flags
+
+__all__ = ["tiny_flags"]
+
+HUGE = str(10**30)
+SWEEP_COLUMNS = ("seed", "method", "beta", "step", "p_correct", "coverage_at_K", "coverage_at_K_correct")
+SCORES = "model,method,beta,kl_prompts,main,a,chat_val\nm,base,0,0,1,1,0\nm,grpo,0,0,1,0,1\n"
+ANCHORS = "model,method,a,chat_val\nm,base,1e308,0\nm,grpo,-1e308,1\nm,cokl,0,0.5\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """The current folder, with a sweep without rows, and tables whose numbers cannot be."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "zeros", "negative", "scores"):
+        Path(name).mkdir()
+        Path(name, "scores.csv").write_text(SCORES)
+    pd.DataFrame(columns=[*SWEEP_COLUMNS, "conditional_kl"]).to_parquet("empty/sweep.parquet")
+    counts = "model,method,groups,zero_correct_groups\nm,cokl,10,"
+    Path("zeros/zero_correct.csv").write_text(counts + "30\n")
+    Path("negative/zero_correct.csv").write_text(counts + "-3\n")
+    Path("anchors.csv").write_text(ANCHORS)
+    Path("table.csv").write_text(ANCHORS.replace("e308", ""))
+    return tmp_path
+
+
+def refusal(capsys, *arguments: str) -> str:
+    """The one line that a command ends with; exit code 2, and nothing that it has printed."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    printed, errors = capsys.readouterr()
+    assert (ended.value.code, printed) == (2, "")
+    (line,) = errors.splitlines()
+    assert line.startswith("cokl: error: ")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("bandit sweep --jobs " + HUGE, "jobs: expected at most 10000"),
+        ("bandit sweep --seeds " + HUGE, "seeds: expected at most"),
+        ("bandit shift --seeds " + HUGE, "seeds: expected at most"),
+        ("bandit shift --steps " + HUGE, "steps: expected at most"),
+        ("bandit sequences --steps " + HUGE, "steps: expected at most"),
+        ("bandit finite-group --methods none", "methods: expected one that the reference groups can estimate"),
+        ("bandit sweep --out " + "a" * 300, "its name is too long"),
+        ("bandit report --results empty", "holds no trained run"),
+        ("figures --results empty", "holds no trained run"),
+        ("theory figures --results empty", "holds no trained run"),
+        ("llm normalize table.csv --math-columns model", "column 'model' is asked for twice"),
+        ("llm tables scores --math-columns main", "column 'main' is asked for twice"),
+        (
+            "llm normalize anchors.csv --math-columns a",
+            "row 1, a: expected a finite number of at most 1e+100, got '1e308'",
+        ),
+        ("llm tables zeros --math-columns a", "30 groups without a correct response of 10; expected 0 to 10"),
+        ("llm tables negative --math-columns a", "-3 groups without a correct response of 10; expected 0 to 10"),
+    ],
+)
+def test_one_line(arguments, says, folder, capsys):
+    assert says in refusal(capsys, *arguments.split())
+
+
+@pytest.mark.parametrize("value", ["(" * 5000, "-" * 100_000 + "1", "{[]:1}", "{{1}}", "9" * 5000, "9**9**9", "\0"])
+def test_a_value_that_python_cannot_read_is_a_text(value, capsys):
+    option = f"correct_reverse_kl.form={value}"
+    command = ["bandit", "sweep", "--methods", "correct_reverse_kl", "--regularizer-options", option]
+    assert "form: expected one of conditional, restricted" in refusal(capsys, *command)
+
+
+def test_without_the_bridges_libraries_its_data_are_refused_with_the_remedy(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "transformers", None)  # an import of it fails
+    with pytest.raises(SystemExit) as ended:
+        main(["llm", "prepare", "--out", str(tmp_path)])
+    assert ended.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "cokl: error: transformers is not installed; set the bridge up with `make llm-setup`"
+
+
+@pytest.mark.parametrize("command", ["bandit report --results private/x", "llm tables private/x"])
+def test_a_folder_that_may_not_be_entered(command, tmp_path):
+    private = tmp_path / "private"
+    private.mkdir()
+    private.chmod(0)
+    # The superuser enters every folder, unless that capability is dropped.
+    dropped = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    line = [*dropped, sys.executable, "-m", "cokl_cli", *command.split()]
+    result = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    (said,) = result.stderr.splitlines()
+    assert "ermission denied" in said
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_full_disk_behind_standard_output(options):
+    command = [sys.executable, "-m", "cokl_cli", "llm", "check-paper", *options]
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith("cokl: error: No space left on device")
+
+
+def test_a_terminal_that_knows_ascii_alone():
+    command = [sys.executable, "-m", "cokl_cli", "llm", "check-paper"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "up to ?1.43" in result.stdout
+
+
+def test_no_folder_for_compiled_kernels_is_no_obstacle():
+    """As where Numba may write neither beside the source nor below HOME."""
+    script = """
+import numba.core.caching as caching
+caching.CacheImpl._locator_classes = []  # what Numba finds where it may write nowhere
+import torch
+from bandit.engine import fused
+print(fused._replace_by_gradient.signatures)
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
+
+
+def test_anchors_beyond_float64_are_refused_not_nan():
+    from cokl.metrics import dual_anchor
+    from cokl.support.errors import InputError
+
+    with pytest.raises(InputError, match="too large"):
+        dual_anchor([0.0], -1e308, 1e308)
+    assert dual_anchor([0.0], -1e150, 1e150) == [50.0]

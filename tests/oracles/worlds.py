@@ -1,0 +1,100 @@
+"""The bandit's data from the words of Appendix E.1 and E.3, in NumPy alone: a task's inputs, clusters and correct sets.
+
+Random numbers are drawn as the simulator documents: a generator for each seed and purpose, in the order written here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+ENVIRONMENT, INPUTS, OVERLAP = 0, 1, 100
+
+
+@dataclass
+class World:
+    """One task. centers (C, D); correct (C, A) bool; oracle (C, A); inputs and clusters by split."""
+
+    centers: np.ndarray
+    correct: np.ndarray
+    oracle: np.ndarray
+    inputs: dict[str, np.ndarray]
+    clusters: dict[str, np.ndarray]
+
+
+def world(config: Any, seed: int) -> World:
+    """The single task of a seed; config: fields as in E.1, independent environments, inputs of random clusters."""
+    rng = np.random.default_rng([seed, ENVIRONMENT])
+    shape = (config.clusters, config.actions)
+    centers = rng.normal(scale=config.center_scale, size=(config.clusters, config.input_dim))
+    correct, oracle = np.zeros(shape, bool), np.zeros(shape)
+    first, last = config.zipf_exponents
+    for cluster in range(config.clusters):
+        exponent = first + (last - first) * cluster / (config.clusters - 1)
+        zipf = np.array([rank**-exponent for rank in range(1, config.correct_actions + 1)])
+        chosen = rng.choice(config.actions, config.correct_actions, replace=False)
+        shares = rng.dirichlet(config.concentration * zipf / zipf.sum())
+        correct[cluster, chosen] = True
+        oracle[cluster] = (1 - config.correct_mass) / (config.actions - config.correct_actions)
+        oracle[cluster, chosen] = config.correct_mass * shares
+    rng = np.random.default_rng([seed, INPUTS])
+    inputs, clusters = {}, {}
+    for split, count in (("train", config.train_inputs), ("test", config.test_inputs)):
+        clusters[split] = rng.integers(config.clusters, size=count)
+        noise = rng.normal(scale=config.noise, size=(count, config.input_dim))
+        inputs[split] = centers[clusters[split]] + noise
+    return World(centers, correct, oracle, inputs, clusters)
+
+
+def two_worlds(config: Any, seed: int, cluster_overlap: float, shared: int) -> dict[str, World]:
+    """The prior and the new task of a seed: partners' centres overlap, and share `shared` correct actions."""
+    prior, new = world(config, 2 * seed), world(config, 2 * seed + 1)
+    moved = cluster_overlap * prior.centers + (1 - cluster_overlap**2) ** 0.5 * new.centers
+    for split, inputs in new.inputs.items():
+        new.inputs[split] = inputs + (moved - new.centers)[new.clusters[split]]
+    new.centers = moved
+    rng = np.random.default_rng([seed, OVERLAP])
+    correct, oracle = np.zeros_like(new.correct), np.zeros_like(new.oracle)
+    for cluster in range(config.clusters):
+        partners, own = np.flatnonzero(prior.correct[cluster]), np.flatnonzero(new.correct[cluster])
+        kept = rng.choice(partners, shared, replace=False)
+        others = [action for action in range(config.actions) if action not in partners]
+        chosen = rng.permutation([*kept, *rng.choice(others, len(own) - shared, replace=False)]).astype(int)
+        correct[cluster, chosen] = True
+        oracle[cluster] = (1 - config.correct_mass) / (config.actions - len(own))
+        oracle[cluster, chosen] = new.oracle[cluster, own]
+    new.correct, new.oracle = correct, oracle
+    return {"prior": prior, "new": new}
+
+
+class Whereabouts:
+    """Tells from an input alone which task and split it belongs to, and what is right there."""
+
+    def __init__(self, worlds: dict[str, World]) -> None:
+        self.worlds = worlds
+        self.places = {
+            row.round(6).tobytes(): (task, split, place)
+            for task, one in worlds.items()
+            for split, inputs in one.inputs.items()
+            for place, row in enumerate(inputs + 0.0)
+        }
+
+    def of(self, inputs: Any) -> list[tuple[str, str, int]]:
+        """(task, split, place) of each input (N, D). Raises KeyError for one that no task has."""
+        return [self.places[np.asarray(row, np.float64).round(6).tobytes()] for row in inputs]
+
+    def kinds(self, inputs: Any) -> set[tuple[str, str]]:
+        """Which tasks and splits the inputs (N, D) are of."""
+        return {(task, split) for task, split, _ in self.of(inputs)}
+
+    def correct(self, inputs: Any) -> np.ndarray:
+        """(N, A): what is right for each input, in its own task."""
+        rows = [self.worlds[task].correct[self.worlds[task].clusters[split][n]] for task, split, n in self.of(inputs)]
+        return np.array(rows)
+
+    def oracle(self, inputs: Any) -> np.ndarray:
+        """(N, A): the soft label of each input, in its own task."""
+        rows = [self.worlds[task].oracle[self.worlds[task].clusters[split][n]] for task, split, n in self.of(inputs)]
+        return np.array(rows)
