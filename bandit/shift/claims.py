@@ -85,21 +85,13 @@ class Measurement:
 
     @property
     def leaning(self) -> Literal["held", "not held"]:
-        """What the measurement says if it is decided: held above -negligible, not held below zero."""
-        return "held" if self.mean > -self.negligible and self._p_held <= self._p_not_held else "not held"
+        """What the measurement says if it is decided: held above -negligible, not held below."""
+        return "held" if self.mean > -self.negligible else "not held"
 
     @property
     def p_value(self) -> float:
-        """Two-sided, of the side it leans to."""
-        return self._p_held if self.leaning == "held" else self._p_not_held
-
-    @property
-    def _p_held(self) -> float:
-        return p_value(self.mean, self.half_width, self.seeds, -self.negligible) if self.mean > -self.negligible else 1
-
-    @property
-    def _p_not_held(self) -> float:
-        return p_value(self.mean, self.half_width, self.seeds) if self.mean < 0 else 1
+        """Two-sided, that the mean is -negligible."""
+        return p_value(self.mean, self.half_width, self.seeds, -self.negligible)
 
     def __str__(self) -> str:
         digits = 1 if self.unit == "points" else 3

@@ -335,7 +335,16 @@ def test_secondary_measurements_are_corrected_for_their_number():
 def test_a_loss_that_is_negligible_does_not_speak_against_a_claim():
     assert claims.JudgedClaim("s", "", measured(-0.5, 0.2, negligible=1)).verdict == "held"
     assert claims.JudgedClaim("s", "", measured(-0.5, 0.7, negligible=1)).verdict == "undecided"
-    assert claims.JudgedClaim("s", "", measured(-1.5, 0.2, negligible=1)).verdict == "not held"
+    assert claims.JudgedClaim("s", "", measured(-0.98, 0.01, negligible=1)).verdict == "held"
+    assert claims.JudgedClaim("s", "", measured(-1.02, 0.01, negligible=1)).verdict == "not held"
+
+
+@pytest.mark.parametrize(("prior", "expected"), [(0.49, "held"), (0.51, "not held")])
+def test_less_than_half_is_of_what_cokl_retains(prior: float, expected: str):
+    """CoKL retains 0.4 of 0.5 at beta 1: half of that is a prior correctness of 0.5."""
+    points = changed("cokl_without_term1", middle=(prior, 0.86, 0.5, 1.3))
+    primary = judged(shift_table(points), "less than half").primary
+    assert (primary.leaning, primary.p_value < 0.05) == (expected, True)
 
 
 def test_below_four_seeds_nothing_is_judged_and_the_screen_says_why(tmp_path):
