@@ -40,7 +40,7 @@ def results(models: tuple[str, ...] = ("tiny_1", "large")) -> Results:
             ]
             groups.append([model, method, 64, rng.integers(0, 64)])
             costs.append([model, method, 100 * rng.random(), 2000 * rng.random()])
-            repeated.append([model, method, *rng.integers(0, 99, len(REPEATED)) / 8])
+            repeated.append([model, method, *np.arange(len(REPEATED)) / 8])
     return Results(
         pd.DataFrame(scores, columns=[*SETTING, "main", *MATH_SETS, "chat_val"]),
         pd.DataFrame(dynamics, columns=[*SETTING, "step", "math_val", "chat_val"]).drop_duplicates([*SETTING, "step"]),
