@@ -39,13 +39,16 @@ class Checked:
 
 
 def check_claims(claims: Iterable[Statement], formulas: Formulas, effort: Effort) -> Iterator[Checked]:
-    """Check each claim in turn. A check that raises an arithmetic error or an assertion has not shown its claim."""
+    """Check each claim in turn. A check that raises an arithmetic error or an assertion, or that
+    measures nothing, has not shown its claim."""
     for claim in claims:
         start = time.perf_counter()
         try:
             evidence = claim.check(formulas, effort)
         except (ArithmeticError, AssertionError, ValueError, TypeError) as error:
             evidence = [Evidence("none", "", math.inf, 0, f"{type(error).__name__}: {error}")]
+        if not evidence:
+            evidence = [Evidence("none", "", math.inf, 0, "the check measured nothing")]
         yield Checked(claim, evidence, time.perf_counter() - start)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import builtins
 import json
-from dataclasses import dataclass, replace
+import shutil
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,19 +44,24 @@ class Check(Output):
         return 0 if all(result.holds for result in results) else 1
 
     def checked(self) -> builtins.list[Checked]:
-        """Check what is asked for and write the tables. Raises InputError for an unknown claim."""
+        """Check what is asked for and write the tables. Raises InputError for an unknown claim.
+
+        Until the tables are written, OUT/pieces keeps what is checked; the same code goes on from there.
+        """
+        import pandas as pd
         import torch
 
         import theory.claims  # noqa: F401  registers them
         from cokl.support.code import code_of
         from cokl.support.errors import InputError
         from cokl.support.files import write_text
+        from cokl.support.pieces import Origin
         from cokl.support.progress import progress
         from cokl.support.results_folder import digest, record_environment
-        from theory.claim import Effort, registered_claims
+        from theory.claim import Effort, Evidence, registered_claims
         from theory.formulas import Formulas
         from theory.proofs.machine_checked import BUILD, INSTALL, coq_is_installed, evidence, prove
-        from theory.report import check_claims, to_json, to_markdown
+        from theory.report import Checked, check_claims, to_json, to_markdown
 
         torch.set_num_threads(1)  # the tensors are small; threads would only wait for each other
         claims = registered_claims()
@@ -64,21 +70,29 @@ class Check(Output):
         if unknown:
             raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
         chosen = [claim for name, claim in claims.items() if not asked or name in asked]
+        code = digest(code_of("theory.claims", ()))
+        origin, pieces = Origin(self.out, "claims", code), self.out / "pieces" / code
         failures = prove([claim.name for claim in chosen], BUILD)
         results: builtins.list[Checked] = []
         with progress(len(chosen), "claims", "claim") as bar:
             for claim in chosen:
-                results += [
-                    replace(checked, evidence=checked.evidence + evidence(claim.name, BUILD, failures))
-                    for checked in check_claims([claim], Formulas(), Effort())
-                ]
+                piece = pieces / f"{claim.name}.parquet"
+                rows = origin.load(piece, claim.name)
+                if rows is None:
+                    (checked,) = check_claims([claim], Formulas(), Effort())
+                    rows = pd.DataFrame(map(asdict, checked.evidence)).assign(seconds=checked.seconds)
+                    origin.save(rows, piece, claim.name)
+                seconds = float(rows.pop("seconds").iloc[0])
+                found = [Evidence(*row) for row in rows.itertuples(index=False, name=None)]
+                results.append(Checked(claim, found + evidence(claim.name, BUILD, failures), seconds))
                 bar.update()
-        record_environment(self.out / "environment.json", "cpu", digest(code_of("theory.claims", ())))
+        record_environment(self.out / "environment.json", "cpu", code)
         for path, text in (
             (self.out / "claims.json", to_json(results)),
             (self.out / "claims.md", to_markdown(results)),
         ):
             write_text(text, path)
+        shutil.rmtree(self.out / "pieces")
         if not coq_is_installed():
             print(f"{INSTALL}: no proof was compiled")
         return results

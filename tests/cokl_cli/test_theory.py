@@ -2,7 +2,11 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
+import time
 
+import pandas as pd
 import pytest
 
 import theory.formulas
@@ -37,6 +41,28 @@ def test_a_failing_claim_ends_with_exit_code_1(tmp_path, monkeypatch, capsys):
     assert "FAILS" in capsys.readouterr().out
 
 
+def test_a_killed_check_goes_on_where_it_was(tmp_path):
+    """SIGKILL after the first claim: what it measured is read, not measured again; the rest is as if uninterrupted."""
+    names = ["cokl-definition", "cokl-gradient", "full-kl-strict-concavity"]
+    command = [sys.executable, "-m", "cokl_cli", "theory", "check", "--only", ",".join(names), "--out"]
+    process = subprocess.Popen([*command, str(tmp_path / "killed")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while not (saved := sorted((tmp_path / "killed" / "pieces").glob("*/cokl-definition.parquet"))):
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    seconds = pd.read_parquet(saved[0])["seconds"].iloc[0]
+    tables = {}
+    for folder in ("killed", "whole"):
+        subprocess.run([*command, str(tmp_path / folder)], check=True, capture_output=True)
+        tables[folder] = json.loads((tmp_path / folder / "claims.json").read_text())
+        assert not (tmp_path / folder / "pieces").exists()
+    assert tables["killed"][0]["seconds"] == round(seconds, 3)
+    for row in [*tables["killed"], *tables["whole"]]:
+        del row["seconds"]
+    assert tables["killed"] == tables["whole"]
+
+
 def test_unknown_claim_is_named(tmp_path):
     with pytest.raises(InputError, match="only: unknown claim 'no-such'"):
         Check(only=("no-such",), out=tmp_path).run()
@@ -44,7 +70,7 @@ def test_unknown_claim_is_named(tmp_path):
 
 def test_unwritable_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot write"):
+    with pytest.raises(InputError, match="a part of its path is no folder; choose another"):
         Check(only=("cokl-definition",), out=tmp_path / "file").run()
 
 

@@ -92,6 +92,13 @@ def test_a_check_that_raises_has_not_shown_its_claim():
     assert "ZeroDivisionError" in to_text([result])
 
 
+def test_a_check_without_evidence_has_not_shown_its_claim():
+    (result,) = check_claims(
+        [Statement("empty", "it works", "nowhere", lambda formulas, effort: [])], Formulas(), QUICK
+    )
+    assert not result.holds
+
+
 def test_reports_say_the_same(monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")  # the text is wrapped to the terminal, and a word of it must not be
     results = list(check_claims([CLAIMS["cokl-definition"], CLAIMS["cokl-maximum"]], Formulas(), QUICK))
