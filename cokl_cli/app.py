@@ -184,8 +184,7 @@ cokl: correctness-conditioned KL regularization, experiments and theorems
   cokl reproduce --preset quick   controlled experiment and theory, made small
   cokl bandit sweep|report        train every method; judge the paper's claims
   cokl bandit shift|phase|...     the labs: forgetting, maps, groups, sequences
-  cokl figures, cokl report       draw a sweep; one page of all that was found
-  cokl logbook runs               REPRODUCTION.md: each claim and its verdict
+  cokl figures|report|logbook     pictures; one page of all; every verdict
   cokl theory check|optimum       the theorems; where a regularizer leads
   cokl llm run --preset tiny      the LLM experiment on VeRL, end to end
   cokl doctor                     what is installed and what works here
