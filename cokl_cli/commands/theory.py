@@ -7,7 +7,7 @@ import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -27,6 +27,8 @@ class Check(Output):
     """Check these claims alone, separated by commas or spaces."""
     out: Path = Path("runs/theory")
     """Folder of claims.json and claims.md."""
+    effort: Literal["full", "quick"] = "full"
+    """Quick takes fewer samples, programs and boxes: for looking."""
 
     def run(self) -> int:
         if self.list:
@@ -58,7 +60,7 @@ class Check(Output):
         from cokl.support.pieces import Origin
         from cokl.support.progress import progress
         from cokl.support.results_folder import digest, record_environment
-        from theory.claim import Effort, Evidence, registered_claims
+        from theory.claim import QUICK, Effort, Evidence, registered_claims
         from theory.formulas import Formulas
         from theory.proofs.machine_checked import BUILD, INSTALL, coq_is_installed, evidence, prove
         from theory.report import Checked, check_claims, to_json, to_markdown
@@ -71,7 +73,7 @@ class Check(Output):
             raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
         chosen = [claim for name, claim in claims.items() if not asked or name in asked]
         code = digest(code_of("theory.claims", ()))
-        origin, pieces = Origin(self.out, "claims", code), self.out / "pieces" / code
+        origin, pieces = Origin(self.out, self.effort, code), self.out / "pieces" / code
         failures = prove([claim.name for claim in chosen], BUILD)
         results: builtins.list[Checked] = []
         with progress(len(chosen), "claims", "claim") as bar:
@@ -79,7 +81,7 @@ class Check(Output):
                 piece = pieces / f"{claim.name}.parquet"
                 rows = origin.load(piece, claim.name)
                 if rows is None:
-                    (checked,) = check_claims([claim], Formulas(), Effort())
+                    (checked,) = check_claims([claim], Formulas(), QUICK if self.effort == "quick" else Effort())
                     rows = pd.DataFrame(map(asdict, checked.evidence)).assign(seconds=checked.seconds)
                     origin.save(rows, piece, claim.name)
                 seconds = float(rows.pop("seconds").iloc[0])

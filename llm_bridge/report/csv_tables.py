@@ -15,14 +15,20 @@ LARGEST = 1e100
 
 
 def read_csv(
-    path: Path, texts: Iterable[str], numbers: Iterable[str], key: Iterable[str], optional: Iterable[str] = ()
+    path: Path,
+    texts: Iterable[str],
+    numbers: Iterable[str],
+    key: Iterable[str],
+    optional: Iterable[str] = (),
+    gaps: Iterable[str] = (),
 ) -> pd.DataFrame:
     """The columns `texts`, `numbers` and those of the numeric `optional` that are there, in this order, and no others.
 
-    key: columns that together name a row. Raises InputError for an unreadable file, a missing column, an empty text, a
-    number beyond ±LARGEST, two rows with the same key, no rows, and a column asked for twice.
+    key: columns that together name a row. gaps: those of the numbers whose cells may be empty, NaN then. Raises
+    InputError for an unreadable file, a missing column, an empty text, a number beyond ±LARGEST, two rows with the same
+    key, no rows, and a column asked for twice.
     """
-    texts, numbers, key = list(texts), list(numbers), list(key)
+    texts, numbers, key, gaps = list(texts), list(numbers), list(key), list(gaps)
     for place, name in enumerate(asked := [*texts, *numbers]):
         if name in asked[:place]:
             raise InputError(f"{path}: column {name!r} is asked for twice; expected different columns")
@@ -49,7 +55,8 @@ def read_csv(
             raise InputError(f"{path}: row {row + 1} has no {name}")
     for name in numbers:
         values = pd.to_numeric(frame[name], errors="coerce").astype(float)
-        for row in np.flatnonzero(~(values.abs() <= LARGEST)):
+        there = (frame[name] != "") | (name not in gaps)
+        for row in np.flatnonzero(~(values.abs() <= LARGEST) & there):
             expected = f"expected a finite number of at most {LARGEST:g}"
             raise InputError(f"{path}: row {row + 1}, {name}: {expected}, got {frame[name].iloc[row]!r}")
         frame[name] = values

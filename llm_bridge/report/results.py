@@ -117,7 +117,8 @@ def read_results(folder: Path, math_columns: tuple[str, ...] = ()) -> Results:
         path = folder / f"{name}.csv"
         if path.exists():
             scored = _scored(name, math_columns)
-            tables[name] = read_csv(path, ("model", "method"), (*numbers, *scored), key)
+            gaps = scored if name == "repeated" else ()
+            tables[name] = read_csv(path, ("model", "method"), (*numbers, *scored), key, gaps=gaps)
     return Results(**tables, math_columns=math_columns)
 
 

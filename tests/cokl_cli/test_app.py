@@ -122,7 +122,7 @@ def test_another_configurations_folder_is_refused(tiny_flags, tmp_path):
 def test_reproduce_leaves_table_figures_and_verdicts(tiny_flags, tmp_path):
     folder = tmp_path / "results"
     betas = ["--betas", "0.01,0.1", "--methods", "none", "forward_kl", "cokl", "--seeds", "2"]
-    result = cokl("reproduce", *tiny_flags, *betas, "--out", str(folder))
+    result = cokl("reproduce", "--preset", "quick", *tiny_flags, *betas, "--out", str(folder))
     assert result.returncode == 0, result.stderr
     assert "Claims of the paper:" in result.stdout
     assert "| claim" in (folder / "claims.md").read_text()

@@ -9,7 +9,7 @@ import pytest
 from bandit import preset, run_sweep
 from cokl.support.errors import InputError
 from cokl_cli.app import main
-from cokl_cli.commands import logbook
+from cokl_cli.report import logbook
 
 TINY: dict[str, Any] = {
     "methods": ("none", "entropy", "cokl"),

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cokl_cli.commands import logbook
-from cokl_cli.report import entries
+from cokl_cli.report import entries, logbook
 
 README, PAGE, RECORD = (Path(name).read_text(encoding="utf-8") for name in ("README.md", logbook.PAGE, logbook.RECORD))
 

@@ -10,7 +10,7 @@ from cokl_cli.report import page
 
 
 def test_the_bundled_library_is_of_the_version_that_python_writes_for():
-    bundled = (Path(page.__file__).parent / page.LIBRARY).read_text(encoding="utf-8")
+    bundled = (Path(page.__file__).parent / "assets" / page.LIBRARY).read_text(encoding="utf-8")
     assert f"v{get_plotlyjs_version()}" in bundled[:200]
 
 
