@@ -85,7 +85,7 @@ def sequences(folder: Path) -> Iterator[Entry]:
     yield Entry(
         f"sequences, {folder.name}",
         f"At equal adaptation CoKL retains more than {label(PRIMARY[2])}",
-        "Main Results, main table",
+        "beyond the paper, whose main table has retention both ways",
         _called(verdict_on(*lead, seeds) if lead else None),
         (primary(table),),
         data=folder / "sequences.parquet",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from cokl.support.errors import InputError
+from cokl.support.files import read_json
 
 
 def _beside(pattern: str) -> Callable[[Path], list[Path]]:
@@ -14,9 +15,15 @@ def _beside(pattern: str) -> Callable[[Path], list[Path]]:
 
     def find(root: Path) -> list[Path]:
         folders = {path.parent for path in root.rglob(pattern)}
-        return sorted(folders, key=lambda folder: ("quick" in folder.name, len(folder.parts), str(folder)))
+        return sorted(folders, key=lambda folder: ("quick" in str(folder), len(folder.parts), str(folder)))
 
     return find
+
+
+def _whole_sweeps(root: Path) -> list[Path]:
+    """Without the parts of a sweep that a robustness run trains, at chosen coefficients alone."""
+    folders = _beside("sweep.parquet")(root)
+    return [folder for folder in folders if "coefficients" not in read_json(folder / "config.json", dict)]
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ class Found:
 
 
 _FILES = {
-    "sweeps": _beside("sweep.parquet"),
+    "sweeps": _whole_sweeps,
     "theory": _beside("claims.json"),
     "shifts": _beside("shift.parquet"),
     "sequences": _beside("sequences.parquet"),

@@ -92,7 +92,10 @@ def _record(name: str, folders: list[Path], read: Callable[[Path], Iterator[Entr
     record: Record = {"command": EXPERIMENTS[name].command, "scope": "", "hardware": "", "commit": None, "table": None}
     if name == "theory":
         rows = read_json(folders[0] / "claims.json", list)
-        record |= {"scope": f"{len(rows)} statements", "seconds": round(sum(row["seconds"] for row in rows), 1)}
+        record |= {
+            "scope": f"{len(rows)} statements, of the paper and beyond it",
+            "seconds": round(sum(row["seconds"] for row in rows), 1),
+        }
     else:
         config = read_json(folders[0] / "config.json", dict)
         environment = read_json(folders[0] / "environment.json", list)[-1]

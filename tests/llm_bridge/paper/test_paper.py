@@ -18,6 +18,7 @@ from llm_bridge.report.tables import to_screen
 NOT_HELD = {
     "Every olympiad score is a correctly rounded share of 5392 responses",
     "CoKL's advantage in normalized Overall is the larger, the more GRPO w/o KL forgets",
+    "All regularized methods converge at Qwen3-4B: their raw Overall spreads least there",
     "All regularized methods converge at Qwen3-4B: their normalized Overall spreads least there",
     "Raw and normalized Math Avg. put the regularized methods in the same order",
     "Raw and normalized Overall put the regularized methods in the same order",
@@ -146,6 +147,7 @@ def test_findings_go_away_with_the_numbers_that_cause_them(tmp_path):
         ("normalized", row(M4, "correct_forward_kl"), "overall", 73.51),
         ("normalized", row(M4, "correct_reverse_kl"), "math_avg", 3.96),
         ("normalized", row(M4, "forward_kl"), "math_avg", 45.78),
+        ("raw", row(M4, "reverse_kl"), "overall", 49.96),
     )
     left = {claim for claim in NOT_HELD if not repaired[claim].holds}
     assert left == {"Raw and normalized Overall put the regularized methods in the same order"}
