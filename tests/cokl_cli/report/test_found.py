@@ -1,0 +1,19 @@
+"""Which folders count as finished experiments, and in which order."""
+
+import json
+
+from cokl_cli.report.found import find
+
+
+def test_parts_of_a_robustness_run_are_no_sweeps_and_quick_ones_come_last(tmp_path):
+    configs = {
+        "paper": {},
+        "quick": {},
+        "robustness-quick/base": {},
+        "robustness-paper/learning_rate": {"coefficients": {}},
+    }
+    for name, config in configs.items():
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "sweep.parquet").touch()
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+    assert find(tmp_path).sweeps == [tmp_path / name for name in ("paper", "quick", "robustness-quick/base")]
