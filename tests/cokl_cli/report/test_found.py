@@ -6,7 +6,7 @@ from cokl_cli.report.found import find
 
 
 def test_parts_of_a_robustness_run_are_no_sweeps_and_quick_ones_come_last(tmp_path):
-    configs = {
+    configs: dict[str, dict[str, dict[str, float]]] = {
         "paper": {},
         "quick": {},
         "robustness-quick/base": {},
