@@ -26,6 +26,13 @@ from llm_bridge.report.results import read_results, save_results
 TINY = configurations.preset("tiny")
 
 
+@pytest.fixture(autouse=True)
+def own_lock(tmp_path_factory, monkeypatch):
+    """No other test's VeRL run on this machine is in the way."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("locks")))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
 def watched(tmp_path: Path, code: str, stall: float = 60) -> None:
     with (tmp_path / "lock").open("w") as lock:
         run_watched([sys.executable, "-u", "-c", code], dict(os.environ), tmp_path / "log.txt", stall, [lock.fileno()])

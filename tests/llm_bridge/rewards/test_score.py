@@ -125,7 +125,7 @@ def test_verls_worker_scores_mathematics_and_chat_in_one_batch_with_the_same_key
         "scored",
         "no_answer",
     ]
-    assert {tuple(result["reward_extra_info"]) for result in found} == {("score", "verdict")}
+    assert {tuple(result["reward_extra_info"]) for result in found} == {("score", "verdict", "answer")}
 
 
 def test_verls_worker_asks_the_reward_model_as_verl_itself_would(tokenizer_folder):
