@@ -62,7 +62,10 @@ def test_several_nodes_share_a_cluster_of_their_own(tmp_path):
     done, calls = submit(tmp_path, 2, "--methods", "cokl")
     assert done.returncode == 0, done.stderr
     assert "3 jobs on 2 x 8 cuda" in done.stdout
-    head, worker = (line for line in calls.splitlines() if "ray start" in line)
+    started = [
+        line for line in calls.splitlines() if "ray start" in line
+    ]  # in either order: both run in the background
+    head, worker = sorted(started, key=lambda line: "--head" not in line)
     assert "--nodelist=a" in head
     assert "--head --node-ip-address=10.0.0.1 --port=20007 --num-gpus=8 --block" in head
     assert "--nodes=1 --ntasks=1 --exclude=a" in worker
