@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
@@ -19,6 +19,8 @@ from cokl_cli.output import Output
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_C = TypeVar("_C")
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,14 @@ class Rerun(Output):
 
         require(0 <= self.tolerance < math.inf, "tolerance", "a finite number >= 0", self.tolerance)
         folder = self.results.resolve()
-        kind = next((name for name in _KINDS if (folder / name).is_file()), None)
+        kinds = _kinds()
+        kind = next((name for name in kinds if (folder / name).is_file()), None)
         if kind is None:
-            raise InputError(f"{self.results} holds no finished result; expected one of {', '.join(_KINDS)} in it")
+            raise InputError(f"{self.results} holds no finished result; expected one of {', '.join(kinds)} in it")
         again = folder.with_name(f"{folder.name}.rerun")
         if (again / "rerun.json").exists():  # of an earlier rerun, which ended and differed
             shutil.rmtree(again)
-        compute, tables = _KINDS[kind]
+        compute, tables = kinds[kind]
         made = compute(folder, again, self.jobs)
         compared = [_compare(folder / name, made / name, self.tolerance) for name in tables]
         text = json.dumps([asdict(one) for one in compared], indent=1) + "\n"
@@ -129,51 +132,28 @@ def _table(path: Path) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"error": float})
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    """What a results folder says that it was made from, and on which device."""
+def _anew(run: Callable[..., Any], config_class: type) -> Callable[[Path, Path, int | None], Path]:
+    """Computes what a results folder's config.json asks for with `run`, into another folder."""
+
+    def compute(folder: Path, again: Path, jobs: int | None) -> Path:
+        run(_config(config_class, folder), again, jobs)
+        return again
+
+    return compute
+
+
+def _config(config_class: type[_C], folder: Path) -> _C:
+    """What a results folder says that it was made from."""
     from cokl.support.files import read_json
 
-    stored: dict[str, Any] = read_json(folder / "config.json", dict)
-    return stored
-
-
-def _sweep(folder: Path, again: Path, jobs: int | None) -> Path:
-    from bandit.sweep.config import SweepConfig
-    from bandit.sweep.run import run_sweep
-
-    run_sweep(from_json(SweepConfig, _config(folder)), again, jobs)
-    return again
-
-
-def _shift(folder: Path, again: Path, jobs: int | None) -> Path:
-    from bandit.shift.config import ShiftConfig
-    from bandit.shift.run import shift
-
-    shift(from_json(ShiftConfig, _config(folder)), again, jobs)
-    return again
-
-
-def _sequences(folder: Path, again: Path, jobs: int | None) -> Path:
-    from bandit.sequences.config import SequenceConfig
-    from bandit.sequences.run import sequences
-
-    sequences(from_json(SequenceConfig, _config(folder)), again, jobs)
-    return again
-
-
-def _finite_group(folder: Path, again: Path, jobs: int | None) -> Path:
-    from bandit.finite_group.config import FiniteGroupConfig
-    from bandit.finite_group.run import finite_group
-
-    finite_group(from_json(FiniteGroupConfig, _config(folder)), again, jobs)
-    return again
+    return from_json(config_class, read_json(folder / "config.json", dict))
 
 
 def _phase(folder: Path, again: Path, jobs: int | None) -> Path:
     from bandit.phase.config import Diagram
     from bandit.phase.run import run
 
-    diagram = from_json(Diagram, _config(folder))
+    diagram = _config(Diagram, folder)
     run([diagram], again, jobs)
     return again / diagram.name
 
@@ -183,16 +163,28 @@ def _theory(folder: Path, again: Path, jobs: int | None) -> Path:
     from cokl_cli.commands.theory import Check
 
     claims = [claim["claim"] for claim in read_json(folder / "claims.json", list)]
-    Check(only=tuple(claims), out=again).checked()
+    config = folder / "config.json"
+    stored = read_json(config, dict) if config.is_file() else {}
+    Check(only=tuple(claims), out=again, effort=stored.get("effort", "full")).checked()
     return again
 
 
-_KINDS: dict[str, tuple[Callable[[Path, Path, int | None], Path], tuple[str, ...]]] = {
-    "sweep.parquet": (_sweep, ("sweep.parquet",)),
-    "shift.parquet": (_shift, ("shift.parquet",)),
-    "phase.parquet": (_phase, ("phase.parquet",)),
-    "finite_group.parquet": (_finite_group, ("finite_group.parquet", "recovery.parquet")),
-    "sequences.parquet": (_sequences, ("sequences.parquet",)),
-    "claims.json": (_theory, ("claims.json",)),
-}
-"""By the table that says what a folder holds: how it is computed again, and which tables are compared."""
+def _kinds() -> dict[str, tuple[Callable[[Path, Path, int | None], Path], tuple[str, ...]]]:
+    """By the table that says what a folder holds: how it is computed again, and which tables are compared."""
+    from bandit.finite_group.config import FiniteGroupConfig
+    from bandit.finite_group.run import finite_group
+    from bandit.sequences.config import SequenceConfig
+    from bandit.sequences.run import sequences
+    from bandit.shift.config import ShiftConfig
+    from bandit.shift.run import shift
+    from bandit.sweep.config import SweepConfig
+    from bandit.sweep.run import run_sweep
+
+    return {
+        "sweep.parquet": (_anew(run_sweep, SweepConfig), ("sweep.parquet",)),
+        "shift.parquet": (_anew(shift, ShiftConfig), ("shift.parquet",)),
+        "phase.parquet": (_phase, ("phase.parquet",)),
+        "finite_group.parquet": (_anew(finite_group, FiniteGroupConfig), ("finite_group.parquet", "recovery.parquet")),
+        "sequences.parquet": (_anew(sequences, SequenceConfig), ("sequences.parquet",)),
+        "claims.json": (_theory, ("claims.json",)),
+    }

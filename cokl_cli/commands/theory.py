@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import json
-import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +26,7 @@ class Check(Output):
     only: tuple[str, ...] = ()
     """Check these claims alone, separated by commas or spaces."""
     out: Path = Path("runs/theory")
-    """Folder of claims.json and claims.md."""
+    """Folder of claims.json, claims.md, and config.json, which says what was checked."""
     effort: Literal["full", "quick"] = "full"
     """Quick takes fewer samples, programs and boxes: for looking."""
 
@@ -73,7 +73,7 @@ class Check(Output):
             raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
         chosen = [claim for name, claim in claims.items() if not asked or name in asked]
         code = digest(code_of("theory.claims", ()))
-        origin, pieces = Origin(self.out, self.effort, code), self.out / "pieces" / code
+        origin, pieces = Origin(self.out, self.effort, code), self.out / "pieces" / f"{self.effort}-{code}"
         failures = prove([claim.name for claim in chosen], BUILD)
         results: builtins.list[Checked] = []
         with progress(len(chosen), "claims", "claim") as bar:
@@ -89,12 +89,18 @@ class Check(Output):
                 results.append(Checked(claim, found + evidence(claim.name, BUILD, failures), seconds))
                 bar.update()
         record_environment(self.out / "environment.json", "cpu", code)
+        config = {"effort": self.effort, "only": [claim.name for claim in chosen]}
         for path, text in (
             (self.out / "claims.json", to_json(results)),
             (self.out / "claims.md", to_markdown(results)),
+            (self.out / "config.json", json.dumps(config, indent=1) + "\n"),
         ):
             write_text(text, path)
-        shutil.rmtree(self.out / "pieces")
+        for claim in chosen:
+            (pieces / f"{claim.name}.parquet").unlink()
+        with contextlib.suppress(OSError):  # what a check of other claims has left there stays
+            pieces.rmdir()
+            pieces.parent.rmdir()
         if not coq_is_installed():
             print(f"{INSTALL}: no proof was compiled")
         return results

@@ -63,6 +63,23 @@ def test_a_killed_check_goes_on_where_it_was(tmp_path):
     assert tables["killed"] == tables["whole"]
 
 
+def test_a_check_of_other_claims_leaves_what_an_interrupted_one_has_done(tmp_path, monkeypatch):
+    def interrupted(formulas, effort):
+        raise KeyboardInterrupt
+
+    known = registered_claims()
+    stopping = dataclasses.replace(known["cokl-gradient"], check=interrupted)
+    monkeypatch.setattr("theory.claim._claims", {**known, "cokl-gradient": stopping})
+    with pytest.raises(KeyboardInterrupt):
+        Check(only=("cokl-definition", "cokl-gradient"), out=tmp_path).checked()
+    Check(only=("full-kl-strict-concavity",), out=tmp_path, effort="quick").checked()
+    assert json.loads((tmp_path / "config.json").read_text()) == {
+        "effort": "quick",
+        "only": ["full-kl-strict-concavity"],
+    }
+    assert [path.stem for path in (tmp_path / "pieces").glob("*/*.parquet")] == ["cokl-definition"]
+
+
 def test_unknown_claim_is_named(tmp_path):
     with pytest.raises(InputError, match="only: unknown claim 'no-such'"):
         Check(only=("no-such",), out=tmp_path).run()

@@ -6,6 +6,7 @@ import pytest
 from plotly.offline import get_plotlyjs_version
 
 from cokl.support.errors import InputError
+from cokl_cli.commands.theory import Check
 from cokl_cli.report import page
 
 
@@ -31,3 +32,10 @@ def test_what_is_missing_is_named_with_its_command(results: Path, tmp_path: Path
 def test_a_folder_without_results_is_named(tmp_path: Path):
     with pytest.raises(InputError, match="nothing is finished under"):
         page.write(tmp_path, tmp_path / "page.html")
+
+
+def test_a_finished_theory_check_says_what_made_it(tmp_path: Path):
+    Check(only=("cokl-definition",), out=tmp_path / "theory", effort="quick").checked()
+    page.write(tmp_path, tmp_path / "page.html")
+    said = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "&quot;effort&quot;: &quot;quick&quot;" in said
