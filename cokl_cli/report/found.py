@@ -15,15 +15,20 @@ def _beside(pattern: str) -> Callable[[Path], list[Path]]:
 
     def find(root: Path) -> list[Path]:
         folders = {path.parent for path in root.rglob(pattern)}
-        return sorted(folders, key=lambda folder: ("quick" in str(folder), len(folder.parts), str(folder)))
+        return sorted(
+            folders, key=lambda folder: ("quick" in str(folder.relative_to(root)), len(folder.parts), str(folder))
+        )
 
     return find
 
 
 def _whole_sweeps(root: Path) -> list[Path]:
     """Without the parts of a sweep that a robustness run trains, at chosen coefficients alone."""
-    folders = _beside("sweep.parquet")(root)
-    return [folder for folder in folders if "coefficients" not in read_json(folder / "config.json", dict)]
+    return [folder for folder in _beside("sweep.parquet")(root) if not _is_part(folder / "config.json")]
+
+
+def _is_part(config: Path) -> bool:
+    return config.is_file() and "coefficients" in read_json(config, dict)
 
 
 @dataclass(frozen=True)

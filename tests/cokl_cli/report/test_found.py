@@ -16,4 +16,5 @@ def test_parts_of_a_robustness_run_are_no_sweeps_and_quick_ones_come_last(tmp_pa
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "sweep.parquet").touch()
         (tmp_path / name / "config.json").write_text(json.dumps(config))
+    (tmp_path / "quick" / "config.json").unlink()
     assert find(tmp_path).sweeps == [tmp_path / name for name in ("paper", "quick", "robustness-quick/base")]
