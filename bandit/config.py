@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from cokl.support.assumptions import assumption
-from cokl.support.options import Coefficients, Names, from_json, require, require_types, separated
+from cokl.support.options import Coefficients, Names, require, require_types, separated
 
 MOST_SEEDS = 100_000
 LARGEST = 10**9
@@ -134,11 +134,6 @@ class TrainingConfig:
             require(getattr(self, name) > 0, name, "a finite number > 0", getattr(self, name))
         require(all(0 <= b < 1 for b in self.adam_betas), "adam_betas", "two numbers in [0, 1)", self.adam_betas)
         require(all(width >= 1 for width in self.hidden), "hidden", "widths of at least 1", self.hidden)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The configuration that `as_dict` and JSON made `values` of; other keys are left out."""
-        return from_json(cls, values)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, nested as the dataclasses are."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -32,7 +34,14 @@ def coverage(policy: Policy, k: int, conditional: bool = False) -> Tensor:
     return hit.sum(-1) / policy.correct.sizes
 
 
-def pass_at_k(policy: Policy, k: int) -> Tensor:
+class HasMass(Protocol):
+    """A policy that knows log(1 - Z) of each context, over actions or over sequences."""
+
+    @property
+    def log_incorrect_mass(self) -> Tensor: ...
+
+
+def pass_at_k(policy: HasMass, k: int) -> Tensor:
     """Probability 1 - (1 - Z)^k for each context, (...), in [0, 1], that one of `k` independent draws is correct.
 
     Exact. Raises ValueError for k < 1.

@@ -24,9 +24,6 @@ ALTERNATIVES: dict[str, tuple[Any, ...]] = {
 }
 """Other values of every field that is declared an assumption of the sweep, k of coverage@k among them."""
 
-LEFT_OUT: dict[str, str] = {}
-"""Assumptions that are not varied, and why."""
-
 
 @dataclass(frozen=True)
 class RobustnessConfig:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from bandit.robustness.config import LEFT_OUT
 from bandit.robustness.run import BASE
 from bandit.sweep.claims import judge
 from cokl.support.statistics import markdown_table
@@ -45,7 +44,7 @@ def render_screen(compared: pd.DataFrame, seeds: int) -> str:
     """A paragraph per claim: whether its verdict stands, and the figures of the base and of where it does not."""
     lines = [textwrap.fill(_legend(seeds), 80)]
     for claim, rows in compared.groupby("claim", sort=False):
-        lines += ["", textwrap.fill(str(claim), 80), *([_standing(rows)] if _standing(rows) else [])]
+        lines += ["", textwrap.fill(str(claim), 80), *filter(None, [_standing(rows)])]
         shown = rows if rows["stands"].isna().all() else rows[(rows["alternative"] == BASE) | ~rows["stands"]]
         for row in shown.to_dict("records"):
             called = f"{row['alternative']}: " + (f"{row['verdict']}; " if row["verdict"] else "")
@@ -70,10 +69,8 @@ def _standing(rows: pd.DataFrame) -> str:
 
 
 def _legend(seeds: int) -> str:
-    left_out = "; ".join(f"{name}: {reason}" for name, reason in LEFT_OUT.items())
     return (
         f"Seeds: {seeds}. Each alternative changes one assumption of the sweep and trains every method at the "
         "coefficients next to the sweep's own match; the base is judged on the same coefficients."
-        + (f" Not varied: {left_out}." if left_out else "")
         + (f" {refused}" if (refused := no_verdict(seeds)) else "")
     )

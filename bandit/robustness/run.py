@@ -35,10 +35,10 @@ def robustness(
     kept = [_is_near(method, beta, near) for method, beta in zip(base["method"], base["beta"], strict=True)]
     tables = {BASE: base[kept]}
     betas = tuple(sorted({beta for betas in near.values() for beta in betas}))
+    chosen = {"coefficients": {method: list(betas) for method, betas in near.items()}}
     for name, alternative in config.alternatives().items():
         narrowed = dataclasses.replace(alternative, betas=betas or alternative.betas)
         runs = [run for run in planned_runs(narrowed) if _is_near(run.method.name, run.beta, near)]
-        chosen = {"coefficients": {method: list(betas) for method, betas in near.items()}}
         tables[name] = train_planned(narrowed, runs, folder / name, jobs, backend, progress, keep_going, chosen)
     return tables
 

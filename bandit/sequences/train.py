@@ -34,6 +34,7 @@ from bandit.shift.plan import ShiftRun
 from bandit.shift.tasks import ShiftStream, random_generator
 from cokl.grpo import GRPOConfig
 from cokl.methods import Method
+from cokl.metrics import pass_at_k
 from cokl.regularizers import get
 
 _GRPO = GRPOConfig()
@@ -196,20 +197,15 @@ def evaluate(config: SequenceConfig, task: SequenceTask, buffer: Buffer, mlp: St
     means = partial(_averages, config, mlp, base)
     prior = means(task.prior_test, partial(_prior_metrics, config.pass_draws))
     new = means(task.new_test, partial(_new_metrics, config.pass_draws))
-    zero = means(buffer.prompts, lambda policy, _: {"zero_correct_rate": 1 - pass_at(policy, config.group_size)})
+    zero = means(buffer.prompts, lambda policy, _: {"zero_correct_rate": 1 - pass_at_k(policy, config.group_size)})
     return {"prior_correct": prior.pop("prior_correct"), **new, **prior, **zero}
-
-
-def pass_at(policy: SequencePolicy, draws: int) -> Tensor:
-    """(R, B): the chance 1 - (1 - Z)^k that one of k independent responses is correct, exactly."""
-    return -torch.expm1(draws * policy.log_incorrect_mass)
 
 
 def _prior_metrics(draws: int, policy: SequencePolicy, reference: SequencePolicy) -> dict[str, Tensor]:
     drift = exact.drifts(reference, policy)
     return {
         "prior_correct": policy.mass,
-        "prior_pass_at_k": pass_at(policy, draws),
+        "prior_pass_at_k": pass_at_k(policy, draws),
         "conditional_kl": exact.regularizer_value(get("cokl"), policy, reference),
         "conditional_entropy": policy.conditional_entropy(),
         "entropy": policy.entropy(),
@@ -221,7 +217,7 @@ def _prior_metrics(draws: int, policy: SequencePolicy, reference: SequencePolicy
 
 def _new_metrics(draws: int, policy: SequencePolicy, reference: SequencePolicy) -> dict[str, Tensor]:
     new_kl = exact.regularizer_value(get("forward_kl"), policy, reference)
-    return {"new_correct": policy.mass, "new_pass_at_k": pass_at(policy, draws), "new_kl": new_kl}
+    return {"new_correct": policy.mass, "new_pass_at_k": pass_at_k(policy, draws), "new_kl": new_kl}
 
 
 def _averages(

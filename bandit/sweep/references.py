@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +13,14 @@ from bandit.engine.runs import parameters_of, reference_path
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.score import final_rows
 from cokl import regularizers
+from cokl.support.files import read_json
+from cokl.support.options import from_json
 from cokl.support.pieces import read_piece
 
 
 def reference_masses(folder: Path) -> tuple[np.ndarray, float]:
     """Correctness of a finished sweep's frozen references on their test inputs, and correct over all actions."""
-    config = SweepConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    config = from_json(SweepConfig, read_json(folder / "config.json", dict))
     masses = []
     for seed in range(config.seeds):
         parameters = parameters_of(read_piece(reference_path(folder, seed)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cokl.support.files import read_json, read_result
-from cokl.support.verdicts import Verdict, no_verdict
+from cokl.support.verdicts import Claim, Verdict, no_verdict
 from cokl_cli.report.found import Found
 
 UNJUDGED = "no verdict"
@@ -32,34 +32,14 @@ class Entry:
     data: Path | None = None
 
 
-def found_entries(found: Found) -> Iterator[Entry]:
-    """Every claim that the results under one root allow to be judged, and the checks of the paper's own tables."""
-    for folder in found.sweeps:
-        yield from sweep(folder)
-    for folder in found.shifts:
-        yield from shift(folder)
-    for folder in found.sequences:
-        yield from sequences(folder)
-    for folder in found.phases:
-        yield from phase(folder)
-    for folder in found.finite_groups:
-        yield from finite_group(folder)
-    for folder in found.theory:
-        yield from theory(folder)
-    yield from paper_tables()
-
-
 def sweep(folder: Path) -> Iterator[Entry]:
     """The claims of the controlled experiment."""
     from bandit.sweep.claims import judge
     from bandit.sweep.score import read_sweep
 
     table = read_sweep(folder)
-    refused = no_verdict(table["seed"].nunique())
-    for claim in judge(table):
-        verdict = UNJUDGED if refused else claim.verdict
-        area = f"controlled experiment, {folder.name}"
-        yield Entry(area, claim.statement, claim.where, verdict, (claim.measured,), data=folder / "sweep.parquet")
+    area = f"controlled experiment, {folder.name}"
+    yield from _judged(area, judge(table), table["seed"].nunique(), folder / "sweep.parquet")
 
 
 def shift(folder: Path) -> Iterator[Entry]:
@@ -114,11 +94,8 @@ def finite_group(folder: Path) -> Iterator[Entry]:
     from bandit.finite_group.score import read_results
 
     _, recovery = read_results(folder)
-    refused = no_verdict(recovery["seed"].nunique())
-    for claim in judge(recovery):
-        verdict = UNJUDGED if refused else claim.verdict
-        area = f"finite groups, {folder.name}"
-        yield Entry(area, claim.statement, claim.where, verdict, (claim.measured,), data=folder / "recovery.parquet")
+    area = f"finite groups, {folder.name}"
+    yield from _judged(area, judge(recovery), recovery["seed"].nunique(), folder / "recovery.parquet")
 
 
 def theory(folder: Path) -> Iterator[Entry]:
@@ -160,3 +137,29 @@ def paper_tables() -> Iterator[Entry]:
 
 def _called(verdict: Verdict | None) -> str:
     return verdict or UNJUDGED
+
+
+def _judged(area: str, claims: Iterable[Claim], seeds: int, data: Path) -> Iterator[Entry]:
+    """Claims of one table, without their verdicts where its seeds are too few."""
+    for claim in claims:
+        verdict = UNJUDGED if no_verdict(seeds) else claim.verdict
+        yield Entry(area, claim.statement, claim.where, verdict, (claim.measured,), data=data)
+
+
+READERS: dict[str, Callable[[Path], Iterator[Entry]]] = {
+    "sweeps": sweep,
+    "shifts": shift,
+    "sequences": sequences,
+    "phases": phase,
+    "finite_groups": finite_group,
+    "theory": theory,
+}
+"""What a folder's entries are, by the field of `Found` that it is in."""
+
+
+def found_entries(found: Found) -> Iterator[Entry]:
+    """Every claim that the results under one root allow to be judged, and the checks of the paper's own tables."""
+    for name, read in READERS.items():
+        for folder in getattr(found, name):
+            yield from read(folder)
+    yield from paper_tables()

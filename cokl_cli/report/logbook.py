@@ -49,6 +49,17 @@ EXPERIMENTS = {
 }
 
 
+_FOUND_IN = {
+    "theory": "theory",
+    "sweep": "sweeps",
+    "finite_group": "finite_groups",
+    "shift": "shifts",
+    "sequences": "sequences",
+    "phase": "phases",
+}
+"""The field of `Found` with an experiment's results; of the maps all are taken, of others the first."""
+
+
 def records(roots: Iterable[Path]) -> dict[str, Record]:
     """What the folders hold, by the name of the experiment, and the check of the paper's tables, which needs none.
 
@@ -62,16 +73,10 @@ def records(roots: Iterable[Path]) -> dict[str, Record]:
         found = find(root)
         if not found.folders:
             raise InputError(f"results: there are none in {root}")
-        for name, folders, read in (
-            ("theory", found.theory[:1], entries.theory),
-            ("sweep", found.sweeps[:1], entries.sweep),
-            ("finite_group", found.finite_groups[:1], entries.finite_group),
-            ("shift", found.shifts[:1], entries.shift),
-            ("sequences", found.sequences[:1], entries.sequences),
-            ("phase", found.phases, entries.phase),
-        ):
+        for name, field in _FOUND_IN.items():
+            folders = getattr(found, field)
             if folders and name not in made:
-                made[name] = _record(name, folders, read)
+                made[name] = _record(name, folders if name == "phase" else folders[:1], entries.READERS[field])
     made["tables"] = {
         "command": EXPERIMENTS["tables"].command,
         "scope": "the printed numbers",
@@ -189,8 +194,8 @@ def _matched(folder: Path) -> dict[str, list[str]] | None:
     """The controlled experiment at matched correctness, as the README shows it."""
     from bandit.sweep.score import matched_table, read_sweep
 
-    shown = matched_table(read_sweep(folder), digits=3)
-    kl = matched_table(read_sweep(folder), digits=2)["conditional_kl"]
+    table = read_sweep(folder)
+    shown, kl = matched_table(table, digits=3), matched_table(table, digits=2)["conditional_kl"]
     coverage = next(column for column in map(str, shown) if column.startswith("coverage_at_"))
     columns = {
         "at the coefficient whose correctness is closest to 0.96": shown["method"],

@@ -7,9 +7,8 @@ from pathlib import Path
 from bandit.sequences.report import CAPTIONS, named, tables
 from bandit.shift.score import label
 from cokl.support.files import read_result
-from cokl_cli.report.section import Section, legend, plot, text
-from cokl_cli.report.section import table as html_table
-from cokl_cli.report.sections.shift import few_seeds, frontier
+from cokl_cli.report.section import Section, legend, plot
+from cokl_cli.report.sections.shift import few_seeds, folded, frontier
 
 _SHOWN = ("normalized", "leads", "equal_adaptation", "razor", "raw")
 
@@ -28,11 +27,6 @@ def section(folder: Path) -> Section:
             f"Retention against adaptation ({mode}): a point is a coefficient, bars are 95% t-intervals; crosses mark "
         )
         places.append(plot(key, f"{said}Base (0, 100) and GRPO w/o KL (100, 0)."))
-    blocks = "".join(
-        f"<details{' open' if key == _SHOWN[0] else ''}><summary>{text(key)}</summary>"
-        f"{html_table(named(made[key]), CAPTIONS[key])}</details>"
-        for key in _SHOWN
-        if len(made[key])
-    )
+    blocks = folded({key: made[key] for key in _SHOWN}, named, CAPTIONS)
     body = f"<p>Intervals are over the reported seeds.</p>{legend(methods, label)}{''.join(places)}{blocks}"
     return Section("sequences", "Answers of many tokens", body, name, plots)

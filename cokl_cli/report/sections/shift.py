@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -40,14 +41,22 @@ def section(folder: Path) -> Section:
             plot(first, said),
             plot(second, f"Correctness on both tasks at the best coefficients ({mode}).", tall=True),
         ]
-    blocks = "".join(
-        f"<details{' open' if key == _SHOWN[0] else ''}><summary>{text(key)}</summary>"
-        f"{html_table(readable(made[key]), CAPTIONS[key])}</details>"
-        for key in _SHOWN
-        if len(made[key])
-    )
+    blocks = folded({key: made[key] for key in _SHOWN}, readable, CAPTIONS)
     body = f"<p>Intervals are over the reported seeds.</p>{legend(methods, label)}{''.join(places)}{blocks}"
     return Section("shift", "Forgetting under task shift", body, name, plots)
+
+
+def folded(
+    made: Mapping[str, pd.DataFrame], shown: Callable[[pd.DataFrame], pd.DataFrame], captions: Mapping[str, str]
+) -> str:
+    """A block for each table that has rows, the first of all open. shown: a table as people read it."""
+    first = next(iter(made))
+    return "".join(
+        f"<details{' open' if key == first else ''}><summary>{text(key)}</summary>"
+        f"{html_table(shown(table), captions[key])}</details>"
+        for key, table in made.items()
+        if len(table)
+    )
 
 
 def few_seeds(lab: pd.DataFrame) -> bool:

@@ -200,18 +200,23 @@ def test_a_worker_that_dies_idle_shifts_no_verdict(verifier):
     assert verifier.verify("314", boxed("314")).correct
 
 
-def test_a_worker_that_dies_at_work_is_a_crash():
-    slow = Verifier(seconds=60)
+def killed_at_work(slow: Verifier, ending: signal.Signals, ticks: int, patience: float) -> str:
+    """The reason of a verdict whose worker was ended by a signal after so many ticks of work on it."""
     assert slow.verify("1", boxed("1")).correct
     assert slow._process is not None
     (worker,) = _children(slow._process.pid)
     with ThreadPoolExecutor(1) as pool:
         verdict = pool.submit(slow.verify, "17", boxed("9^{9^{9^{9}}}"))
         before = _cpu_ticks(worker)
-        while _cpu_ticks(worker) < before + 20:
+        while _cpu_ticks(worker) < before + ticks:
             time.sleep(0.02)
-        os.kill(int(worker), signal.SIGSEGV)
-        assert verdict.result(timeout=60).reason == "crash"
+        os.kill(int(worker), ending)
+        return verdict.result(timeout=patience).reason
+
+
+def test_a_worker_that_dies_at_work_is_a_crash():
+    slow = Verifier(seconds=60)
+    assert killed_at_work(slow, signal.SIGSEGV, ticks=20, patience=60) == "crash"
     assert slow.verify("2", boxed("2")).correct
     slow.close()
 
@@ -219,16 +224,8 @@ def test_a_worker_that_dies_at_work_is_a_crash():
 def test_an_answer_whose_worker_is_killed_from_outside_is_judged_again():
     """As the system does when memory is short: no verdict on the answer, so none is remembered."""
     slow = Verifier(seconds=1)
-    assert slow.verify("1", boxed("1")).correct
-    assert slow._process is not None
-    (worker,) = _children(slow._process.pid)
-    with ThreadPoolExecutor(1) as pool:
-        verdict = pool.submit(slow.verify, "17", boxed("9^{9^{9^{9}}}"))
-        before = _cpu_ticks(worker)
-        while _cpu_ticks(worker) < before + 10:
-            time.sleep(0.02)
-        os.kill(int(worker), signal.SIGKILL)
-        assert verdict.result(timeout=120).reason == "timeout"  # its own, from the second try
+    # Its own timeout, from the second try.
+    assert killed_at_work(slow, signal.SIGKILL, ticks=10, patience=120) == "timeout"
     assert slow.killed == 1
     assert slow.verify("2", boxed("2")).correct
     slow.close()
