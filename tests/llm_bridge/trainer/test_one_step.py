@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 from collections import Counter
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -30,8 +32,9 @@ AGREES, DIFFERS = 1e-5, 1e-3
 
 @pytest.fixture(scope="module")
 def step(tmp_path_factory):
-    yield one_step.Step(tmp_path_factory.mktemp("one-step"))
-    torch.distributed.destroy_process_group()
+    with patch.dict(os.environ):  # the worker's rank and address, which jobs of later tests would inherit
+        yield one_step.Step(tmp_path_factory.mktemp("one-step"))
+        torch.distributed.destroy_process_group()
 
 
 def errors(step, gradients, rows, lengths="token-sum", token_mean=False) -> list[float]:
