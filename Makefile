@@ -6,7 +6,7 @@ LLM_BIN := .venv-llm/bin
 LLM_SETUP := .venv-llm/.complete
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test how-to-test trl-test llm-setup llm-gpu lock clean
+.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test how-to-test trl-test llm-setup llm-gpu lock clean
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
@@ -35,6 +35,12 @@ docs-test: $(SETUP) docs  ## every command, code block and notebook of the docs,
 
 browser-test: $(SETUP)  ## the report's page in a real Chromium, from /usr/bin/chromium
 	$(BIN)/python -m pytest tests/cokl_cli/report -m browser
+
+audit:  ## the locked versions against the advisories on PyPI; needs the internet
+	$(call environment,.venv-audit)
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
+	.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements.lock
+	.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements-llm.lock
 
 wheel-test: $(SETUP)  ## the wheel in an empty environment, used from an empty folder
 	PYTHON=$(PYTHON) bash tests/package/wheel.sh
@@ -104,4 +110,4 @@ define environment
 endef
 
 clean:  ## remove the environments and caches, keep results
-	rm -rf .venv .venv-llm .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv .venv-*/ .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
