@@ -8,6 +8,7 @@ Assumptions beyond the paper are fields of `SurrogateConfig`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -59,6 +60,13 @@ class SurrogateWeights(NamedTuple):
 
     reference: Tensor | None
     rollout: Tensor | None
+
+    @classmethod
+    def total(cls, parts: Iterable[tuple[float | Tensor, SurrogateWeights]]) -> SurrogateWeights:
+        """The sum of coefficient times weights; a stream that no part uses stays None."""
+        scaled = [[None if weight is None else scale * weight for weight in weights] for scale, weights in parts]
+        present = [[weight for weight in stream if weight is not None] for stream in zip(*scaled, strict=True)]
+        return cls(*(torch.stack(stream).sum(0) if stream else None for stream in present))
 
 
 def self_normalised(weights: Tensor) -> Tensor:

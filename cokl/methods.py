@@ -20,6 +20,7 @@ from cokl import regularizers
 from cokl.floor import floor_logit_gradient, sampled_floor_weights
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, required
 from cokl.policy import Policy
+from cokl.regularizers import mixture
 from cokl.regularizers.base import Regularizer, Stream
 from cokl.support.errors import InputError
 
@@ -81,12 +82,11 @@ class Method:
         if self.regularizer is None:
             return SurrogateWeights(None, None)
         self.streams()  # raises where there is no surrogate
-        weights = self.regularizer.surrogate_weights(reference, rollout, config)
-        summands = [SurrogateWeights(*(None if weight is None else beta * weight for weight in weights))]
+        summands = [(beta, self.regularizer.surrogate_weights(reference, rollout, config))]
         if self.floor:
             pull = sampled_floor_weights(required(reference, "reference"), required(rollout, "rollout"))
-            summands.append(SurrogateWeights(*(None if weight is None else self.floor * weight for weight in pull)))
-        return SurrogateWeights(*(_sum(stream) for stream in zip(*summands, strict=True)))
+            summands.append((self.floor, pull))
+        return SurrogateWeights.total(summands)
 
     def logit_gradient(self, policy: Policy, reference: Policy, beta: float | Tensor) -> Tensor:
         """Each context's gradient of what is added to the loss with respect to its logits, (..., B, A).
@@ -102,9 +102,13 @@ class Method:
 
 
 def get(name: str, options: Iterable[str] = ()) -> Method:
-    """The method called `name`: "none" (or "grpo"), a regularizer's name, or that name with "_floor" appended.
+    """The method called `name`.
 
-    options: "NAME.FIELD=VALUE", as `regularizers.with_options` takes them. Raises InputError listing what is known.
+    name: "none" (or "grpo"), a regularizer's name, that name with "_floor" appended, or a weighted sum of regularizers
+    such as "0.3cokl+0.7correct_forward_kl".
+
+    options: "NAME.FIELD=VALUE", as `regularizers.with_options` takes them.
+    Raises InputError listing what is known.
     """
     if name in UNREGULARIZED:
         return Method(name, "GRPO w/o KL", None)
@@ -115,8 +119,11 @@ def get(name: str, options: Iterable[str] = ()) -> Method:
     if base != name and base in regularizers.names():
         regularizer = regularizers.with_options(base, options)
         return Method(name, f"{regularizer.label} + floor", regularizer, floor=1.0)
+    if parts := mixture.parse(name):
+        mixed = mixture.Mixture((weight, regularizers.with_options(part, options)) for weight, part in parts)
+        return Method(name, mixed.label, mixed)
     known = ", ".join(("none", *regularizers.names(), "cokl_floor"))
-    raise InputError(f"unknown method {name!r}; known: {known}")
+    raise InputError(f"unknown method {name!r}; known: {known}, and sums such as 0.3cokl+0.7correct_forward_kl")
 
 
 def label(name: str, own: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -130,8 +137,3 @@ def label(name: str, own: Mapping[str, str] = MappingProxyType({})) -> str:
         return get(name).label
     except InputError:
         return name
-
-
-def _sum(weights: Iterable[Tensor | None]) -> Tensor | None:
-    present = [weight for weight in weights if weight is not None]
-    return torch.stack(present).sum(0) if present else None

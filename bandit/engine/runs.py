@@ -67,7 +67,8 @@ def resolve_device(device: str) -> str:
 
 def code_behind(training_module: str, methods: Iterable[Method]) -> dict[str, str]:
     """Digests of all source that runs of these methods depend on: their training module's, and the regularizers'."""
-    return code_of(training_module, [type(method.regularizer) for method in methods if method.regularizer is not None])
+    regularizers = [method.regularizer for method in methods if method.regularizer is not None]
+    return code_of(training_module, [used for regularizer in regularizers for used in regularizer.made_of()])
 
 
 def _make_reference(config: TrainingConfig, seed: int, device: str) -> pd.DataFrame:

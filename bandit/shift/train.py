@@ -193,7 +193,7 @@ def train(config: ShiftConfig, task: ShiftTask, runs: list[ShiftRun]) -> pd.Data
     """
     first = runs[0]
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
-    trainer = Trainer(mlp, config, config.learning_rate)
+    trainer = Trainer(mlp, config, config.new_learning_rate or config.learning_rate)
     betas = torch.tensor([run.beta for run in runs], dtype=task.parameters.dtype)
     objective = OBJECTIVES[first.mode](config, first.method, betas)
     buffer = task.buffer.used_by(first.method)

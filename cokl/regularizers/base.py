@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +33,15 @@ class Regularizer:
     compares_with_reference: its surrogate needs the rollouts' log-likelihoods under the reference.
     """
 
-    name: ClassVar[str]
-    label: ClassVar[str]
-    conditional: ClassVar[bool] = False
-    streams: ClassVar[tuple[Stream, ...]] = ()
-    compares_with_reference: ClassVar[bool] = False
+    name: str
+    label: str
+    conditional: bool = False
+    streams: tuple[Stream, ...] = ()
+    compares_with_reference: bool = False
+
+    def made_of(self) -> tuple[type[Regularizer], ...]:
+        """The classes whose code its faces are."""
+        return (type(self),)
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         """Exact value in nats for each context, shape (...): summed over the action axis, not over contexts."""

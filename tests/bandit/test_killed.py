@@ -1,4 +1,4 @@
-"""A sweep that is killed or interrupted at any moment goes on from there, and ends with the same bytes."""
+"""An experiment that is killed or interrupted at any moment goes on from there, and ends with the same bytes."""
 
 import os
 import random
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = """
+SWEEP = """
 import dataclasses, sys
 from pathlib import Path
 from bandit.sweep.run import run_sweep
@@ -21,11 +21,36 @@ config = dataclasses.replace(TINY, steps=60, eval_interval=20, betas=(0.01, 0.02
 table = run_sweep(config, sys.argv[1], jobs=int(sys.argv[2]), progress=False)
 style.save_all({"dynamics": dynamics.draw(table), "tradeoff": tradeoff.draw(table)}, Path(sys.argv[1]) / "figures")
 """
+LAB = """
+import dataclasses, sys
+from bandit.{lab}.run import {lab}
+from tests.bandit.{lab}.{module} import {tiny}
+
+config = dataclasses.replace({tiny}, seeds=2, steps=40)
+{lab}(config, sys.argv[1], jobs=int(sys.argv[2]), progress=False)
+"""
+PHASE = """
+import dataclasses, sys
+from pathlib import Path
+from bandit.phase.config import Diagram
+from bandit.phase.run import run
+from tests.bandit.phase.test_phase import TINY
+
+config = dataclasses.replace(TINY, steps=24)
+run([Diagram("width", "correct_modes", (8, 12), (2, 3), config)], Path(sys.argv[1]), int(sys.argv[2]), progress=False)
+"""
+SCRIPTS = {
+    "sweep": SWEEP,
+    "shift": LAB.format(lab="shift", module="conftest", tiny="TINY_SHIFT"),
+    "finite_group": LAB.format(lab="finite_group", module="conftest", tiny="TINY"),
+    "sequences": LAB.format(lab="sequences", module="test_train", tiny="TINY"),
+    "phase": PHASE,
+}
 
 
-def begin(folder: Path, jobs: int) -> subprocess.Popen:
+def begin(experiment: str, folder: Path, jobs: int) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(folder), str(jobs)],
+        [sys.executable, "-c", SCRIPTS[experiment], str(folder), str(jobs)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -49,28 +74,36 @@ def require_ended(pids: list[int]) -> None:
         time.sleep(0.1)
 
 
+def pieces(folder: Path) -> list[Path]:
+    """What a run has saved of its work, before the tables that come at the end."""
+    return [path for path in folder.rglob("*.parquet") if path.parent.name in ("reference", "runs")]
+
+
 def results(folder: Path) -> dict[str, bytes]:
-    """The table, the figures and every piece."""
-    kept = [folder / "sweep.parquet", *folder.glob("figures/*"), *folder.glob("r*/*.parquet")]
+    """The tables, the figures and every piece."""
+    kept = [*folder.rglob("*.parquet"), *folder.glob("figures/*")]
     return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory) -> tuple[dict[str, bytes], float]:
-    """What the sweep leaves when nothing happens, and the seconds that it takes."""
+@pytest.fixture(
+    scope="module", params=["sweep", *(pytest.param(name, marks=pytest.mark.soak) for name in [*SCRIPTS][1:])]
+)
+def uninterrupted(request, tmp_path_factory) -> tuple[str, dict[str, bytes], float]:
+    """An experiment, what it leaves when nothing happens, and the seconds that it takes."""
     folder, started = tmp_path_factory.mktemp("whole"), time.monotonic()
-    process = begin(folder, 1)
-    assert process.wait() == 0, process.stderr
-    return results(folder), time.monotonic() - started
+    process = begin(request.param, folder, 1)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return request.param, results(folder), time.monotonic() - started
 
 
 def kill_and_go_on(uninterrupted, folder: Path, kills: int, seed: int) -> None:
     """Start, kill with SIGKILL at a random moment, and so on `kills` times; then let it end."""
-    expected, seconds = uninterrupted
+    experiment, expected, seconds = uninterrupted
     draw = random.Random(seed)
     kept: dict[Path, int] = {}
     for number in range(kills):
-        process = begin(folder, 1 + number % 2)
+        process = begin(experiment, folder, 1 + number % 2)
         time.sleep(draw.uniform(0.3, 1.0) * seconds)
         children = descendants(process.pid)
         process.kill()
@@ -78,8 +111,9 @@ def kill_and_go_on(uninterrupted, folder: Path, kills: int, seed: int) -> None:
         require_ended(children)
         for path, times in kept.items():
             assert path.stat().st_mtime_ns == times, "what was done has been done again"
-        kept = {path: path.stat().st_mtime_ns for path in folder.glob("r*/*.parquet")}
-    process = begin(folder, 1)
+        kept = {path: path.stat().st_mtime_ns for path in pieces(folder)}
+    assert kept, "no kill came after the first piece"
+    process = begin(experiment, folder, 1)
     _, errors = process.communicate()
     assert process.returncode == 0, errors.decode()
     assert b"kept as" not in errors

@@ -98,3 +98,44 @@ def test_dual_anchors_are_0_and_100():
     np.testing.assert_allclose(dual_anchor(3.0, zero=5.0, hundred=1.0), 50)
     with pytest.raises(InputError, match="math500: the anchors"):
         dual_anchor(3.0, zero=5.0, hundred=5.0, name="math500")
+
+
+def test_a_mixtures_weights_are_the_sum_of_its_parts():
+    reference, rollout = groups(5), groups(6)
+    replay, cokl = (
+        methods.get(name).weights(reference, rollout, 1.0, CONFIG) for name in ("correct_forward_kl", "cokl")
+    )
+    mixed = methods.get("0.25cokl+.75correct_forward_kl").weights(reference, rollout, 2.0, CONFIG)
+    assert replay.rollout is None
+    for found, expected in ((mixed.reference, replay.reference), (mixed.rollout, 0.25 * cokl.rollout)):
+        torch.testing.assert_close(found, 2 * expected)
+
+
+def test_a_mixture_needs_what_its_parts_need():
+    mixed = methods.get("1entropy+2correct_reverse_kl", ["correct_reverse_kl.form=restricted"])
+    assert mixed.filtered
+    assert mixed.compares_with_reference
+    assert mixed.streams() == ("rollout",)
+    assert mixed.label == "1 Entropy + 2 Correct-only reverse KL"
+    part = mixed.regularizer.parts[1][1]
+    assert part.form == "restricted"
+    assert {type(part), regularizers.get("entropy").__class__} < set(mixed.regularizer.made_of())
+    assert methods.get("1cokl+1jensen_shannon").streams() == ("reference", "rollout")
+    assert methods.get("2entropy").compares_with_reference is False
+
+
+def test_a_mixtures_log_linear_form_is_known_where_its_parts_average_alike():
+    form = methods.get("0.3cokl+0.7correct_forward_kl").regularizer.log_linear()
+    assert (form.measure, form.policy, form.reference) == ("reference_given_correct", -1, 1)
+    assert (form.log_mass, form.log_reference_mass) == (0.3, -1)
+    assert methods.get("2cokl_without_term1+1correct_forward_kl").regularizer.log_linear().log_mass == 2
+    assert methods.get("1cokl+1forward_kl").regularizer.log_linear() is None
+    assert methods.get("1cokl+1jensen_shannon").regularizer.log_linear() is None
+
+
+@pytest.mark.parametrize(
+    "name", ["0.3cokl+nonsense", "0.3cokl+0.7nonsense", "cokl+1cokl", "-1cokl", "1 cokl", "1cokl+"]
+)
+def test_what_is_called_like_no_mixture_is_unknown(name):
+    with pytest.raises(InputError, match="unknown"):
+        methods.get(name)
