@@ -23,6 +23,7 @@ from typing import Any, NoReturn, Protocol
 import tyro
 from tyro.extras import SubcommandApp
 
+from bandit.calibration.config import CALIBRATION_PRESETS
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
 from bandit.robustness.config import ROBUSTNESS_PRESETS
 from bandit.sequences.config import SEQUENCE_PRESETS
@@ -123,6 +124,9 @@ def application(arguments: list[str]) -> SubcommandApp:
     laboratory.command(name="report")(bandit.Report)
     laboratory.command(name="robustness")(partial(bandit.Robustness, preset=preset, config=ROBUSTNESS_PRESETS[preset]))
     laboratory.command(name="shift")(partial(bandit.Shift, preset=preset, config=SHIFT_PRESETS[preset]))
+    laboratory.command(name="calibration")(
+        partial(bandit.Calibration, preset=preset, config=CALIBRATION_PRESETS[preset])
+    )
     laboratory.command(name="phase")(partial(bandit.Phase, preset=preset))
     laboratory.command(name="sequences")(partial(bandit.Sequences, preset=preset, config=SEQUENCE_PRESETS[preset]))
     laboratory.command(name="finite-group")(partial(bandit.FiniteGroup, **finite_groups))

@@ -4,12 +4,14 @@ Annotations are evaluated here, since the parser reads those of subclasses in ot
 """
 
 import dataclasses
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
+from bandit.calibration.config import CALIBRATION_PRESETS, CalibrationConfig
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.robustness.config import ROBUSTNESS_PRESETS, RobustnessConfig
@@ -262,6 +264,39 @@ class Phase(LabOptions):
         """Where each diagram's page and table are."""
         names = [diagram.name for diagram in self.diagrams()]
         return {name: {"page": self.folder / f"{name}.md", "table": self.folder / name} for name in names}
+
+
+@dataclass(frozen=True)
+class Calibration(LabOptions):
+    """Search the task-shift lab for the paper's pattern: how much of term 2, and does it pay? Resumes."""
+
+    folder_prefix = "calibration-"
+    config: Annotated[CalibrationConfig, tyro.conf.arg(name="experiment")] = CALIBRATION_PRESETS["paper"]
+
+    def run(self) -> int:
+        """Train what is missing, write results.md and calibration.csv, and print the answer."""
+        from bandit.calibration.report import answer, render
+        from bandit.calibration.run import calibration
+        from bandit.calibration.score import summarize
+        from bandit.shift.report import csv_text
+        from cokl.support.files import write_text
+
+        rows = calibration(self.config, self.folder, self.jobs, self.backend, keep_going=self.keep_going)
+        found = summarize(rows, self.config)
+        write_text(csv_text(found), self.folder / "calibration.csv")
+        write_text(render(found, self.config.seeds), self.folder / "results.md")
+        print(textwrap.fill(answer(found, self.config.seeds), 80))
+        print(f"\nwritten to {self.folder / 'results.md'}")
+        return 0
+
+    def found(self) -> dict[str, Any]:
+        """Where the page is, and every setting and share."""
+        import pandas as pd
+
+        return {
+            "page": self.folder / "results.md",
+            "settings": records(pd.read_csv(self.folder / "calibration.csv")),
+        }
 
 
 @dataclass(frozen=True)

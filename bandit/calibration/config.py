@@ -1,0 +1,106 @@
+"""Which settings of the task-shift lab are searched for the paper's pattern, and with how much of term 2.
+
+CoKL with a share s of its second term is s CoKL + (1 - s) replay: all of Eq. 9 at s = 1, correct-only forward KL at
+s = 0. CoKL w/o term 1 with a share s is log Z at the coefficient s beta. No heavy imports here.
+
+Assumptions beyond the paper: which settings to search, one or two of them changed at a time; samples, as the paper
+trains; GRPO's loss sets the scale of beta, so the share stands for whatever makes the second term weaker against it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from bandit.shift.config import ShiftConfig
+from cokl.support.options import Coefficients, Names, require, require_types
+
+REPLAY = "correct_forward_kl"
+WITHOUT_TERM_1 = "cokl_without_term1"
+PAPER_BETA = 1.0
+
+_FORGETTING: dict[str, dict[str, Any]] = {
+    "slow": {"new_learning_rate": 3e-4},
+    "even": {},
+    "fast": {"new_learning_rate": 3e-3},
+}
+_CONFLICTS: dict[str, dict[str, Any]] = {
+    "apart": {},
+    "same": {"cluster_overlap": 1.0},
+    "same-narrow": {"cluster_overlap": 1.0, "hidden": (16, 16)},
+}
+CELLS: dict[str, dict[str, Any]] = {
+    f"{speed}-{conflict}": {**_FORGETTING[speed], **_CONFLICTS[conflict]}
+    for conflict in _CONFLICTS
+    for speed in _FORGETTING
+} | {
+    "temperature-0.7": {"evaluation_temperature": 0.7},
+    "few-prior-steps": {"prior_steps": 20},
+    "buffer-64": {"buffer_size": 64},
+    "buffer-2000": {"buffer_size": 2000},
+}
+"""What each setting changes of the lab: the learning rate of the new task, the same inputs for both tasks with disjoint
+correct sets and a narrow network, the temperature of evaluation, the reference, and the passes over the buffer."""
+
+
+def method_name(share: float) -> str:
+    """CoKL with this share of its second term, in [0, 1]."""
+    if share in (0, 1):
+        return "cokl" if share else REPLAY
+    return f"{share:g}cokl+{1 - share:g}{REPLAY}"
+
+
+@dataclass(frozen=True)
+class CalibrationConfig:
+    """Settings, shares and seeds."""
+
+    cells: Names = tuple(CELLS)
+    """Settings of the lab."""
+    shares: Coefficients = (0.01, 0.03, 0.1, 0.3, 1.0)
+    """Shares of the second term, in (0, 1]; replay, which has none of it, is what they are compared with."""
+    betas: Coefficients = (0.1, 0.3, 1.0, 3.0, 10.0)
+    """Coefficients of all methods, the paper's 1 among them."""
+    seeds: int = 5
+    """Reported seeds of a setting."""
+    selection_seeds: int = 2
+    """Further seeds, on which the neighbours of equal adaptation are chosen."""
+    steps: int = 300
+    """Optimizer steps on the new task."""
+
+    def __post_init__(self) -> None:
+        require_types(self, "")
+        for name in self.cells:
+            require(name in CELLS, "cells", f"some of {', '.join(CELLS)}", name)
+        require(len(self.cells) > 0, "cells", "at least one name", "an empty list")
+        require(len(self.shares) > 0, "shares", "at least one", "an empty list")
+        for share in self.shares:
+            require(0 < share <= 1, "shares", "numbers in (0, 1]", share)
+        require(PAPER_BETA in self.betas, "betas", f"{PAPER_BETA:g} among them", self.betas)
+        for name in ("seeds", "selection_seeds", "steps"):
+            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+
+    def experiment(self, cell: str) -> ShiftConfig:
+        """The lab in one setting, with replay, every share, and all coefficients that w/o term 1 is looked at."""
+        return dataclasses.replace(
+            ShiftConfig(
+                mode="sampled",
+                methods=("none", REPLAY, *map(method_name, self.shares), WITHOUT_TERM_1),
+                betas=tuple(sorted({*self.betas, *(PAPER_BETA * share for share in self.shares)})),
+                seeds=self.seeds,
+                selection_seeds=self.selection_seeds,
+                steps=self.steps,
+                eval_interval=self.steps,
+                kl_sweep_methods=(),
+            ),
+            **CELLS[cell],
+        )
+
+
+CALIBRATION_PRESETS = {
+    "paper": CalibrationConfig(),
+    "quick": CalibrationConfig(
+        cells=("even-apart", "even-same"), shares=(0.1, 1.0), betas=(0.3, 1.0, 3.0), seeds=3,
+        selection_seeds=1, steps=150,
+    ),
+}  # fmt: skip
