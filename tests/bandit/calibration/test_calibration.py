@@ -1,0 +1,167 @@
+"""The search for the paper's pattern: its judgements on tables made here, and a miniature from training to page."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from bandit.calibration import config as settings
+from bandit.calibration.config import CalibrationConfig, method_name
+from bandit.calibration.report import answer, render
+from bandit.calibration.score import summarize
+from bandit.shift.config import ShiftConfig
+from cokl import methods
+from cokl.support.errors import InputError
+from cokl_cli.commands.bandit import Calibration
+from tests.bandit.shift.conftest import TINY_SHIFT
+
+CELL = "even-apart"
+CONFIG = CalibrationConfig(cells=(CELL,), shares=(0.1, 1.0), betas=(0.1, 1.0, 10.0))
+FRONTIER = {0.1: (40.0, 98.0), 1.0: (70.0, 92.0), 10.0: (90.0, 80.0)}
+"""Replay's retention and adaptation."""
+
+
+def table(gain: float, lost_by_cokl: float, without: dict[float, float], forgotten: float = 0.6) -> pd.DataFrame:
+    """Ends of all runs: a tenth of term 2 gains retention at every coefficient, all of it loses some.
+
+    without: retention of CoKL w/o term 1 by coefficient. Seeds differ by a hundredth of a point.
+    """
+    scores = {("base", 0.0): (100.0, 0.0), ("none", 0.0): (0.0, 100.0)}
+    for beta, (retention, adaptation) in FRONTIER.items():
+        scores["correct_forward_kl", beta] = retention, adaptation
+        scores[method_name(0.1), beta] = retention + gain, adaptation
+        scores["cokl", beta] = retention - lost_by_cokl, adaptation
+    scores |= {("cokl_without_term1", beta): (retention, 100.0) for beta, retention in without.items()}
+    seeds = {**dict.fromkeys(range(5), "report"), **dict.fromkeys((1000, 1001), "selection")}
+    return pd.DataFrame(
+        [
+            {
+                "cell": CELL, "seed": seed, "role": role, "mode": "sampled", "method": method, "beta": beta,
+                "kl_prompts": 0, "step": 0 if method == "base" else 300,
+                "prior_correct": 0.2 + forgotten * (retention + 0.01 * (seed % 5) * (beta > 0)) / 100,
+                "new_correct": 0.2 + 0.6 * adaptation / 100,
+                "prior_pass_at_k": retention / 200, "conditional_kl": 1 - retention / 100,
+                **dict.fromkeys(("mass_drift", "correct_drift", "incorrect_drift", "zero_correct_rate"), 0.1),
+            }
+            for seed, role in seeds.items()
+            for (method, beta), (retention, adaptation) in scores.items()
+        ]
+    )  # fmt: skip
+
+
+def judged(*arguments, **options) -> pd.DataFrame:
+    return summarize(table(*arguments, **options), CONFIG).set_index("share")
+
+
+def test_measurements_are_those_of_the_table():
+    found = judged(3, 30, {0.1: 4, 1.0: -20})
+    assert found["lost"].tolist() == pytest.approx([75, 75])
+    assert found["base_correct"].tolist() == pytest.approx([0.8, 0.8])
+    assert found["without_term1"].tolist() == pytest.approx([4, -20], abs=0.03)
+    assert found["kept"].tolist() == pytest.approx([3, -30])
+    assert found["adapted"].tolist() == pytest.approx([0, 0])
+    assert found["gain"].tolist() == pytest.approx([3, -30])
+    assert found["pass_gain"].tolist() == pytest.approx([0.015, -0.15])
+    assert found["kl_gain"].tolist() == pytest.approx([-0.03, 0.3])
+    assert found["better"].tolist() == ["held", "not held"]
+
+
+@pytest.mark.parametrize(
+    ("gain", "without", "grpo", "replay"),
+    [
+        (4.9, 9.9, True, True),
+        (-4.9, -9.9, True, True),
+        (5.1, 10.1, False, False),
+        (-5.1, -10.1, False, False),
+        (3.0, 12.0, False, True),
+    ],
+)
+def test_both_sides_of_every_tolerance(gain, without, grpo, replay):
+    one = judged(gain, 30, {0.1: without, 1.0: -20}).loc[0.1]
+    assert (one["near_grpo"], one["near_replay"]) == (grpo, replay)
+
+
+def test_an_interval_across_a_tolerance_is_neither():
+    rows = table(4.9, 30, {0.1: 4, 1.0: -20})
+    moved = (rows["method"] == method_name(0.1)) & (rows["seed"] == 0)
+    rows.loc[moved, "prior_correct"] += 0.05
+    assert summarize(rows, CONFIG).set_index("share")["near_replay"][0.1] is None
+
+
+def test_the_answer_counts_settings_and_names_the_largest_gain():
+    found = judged(3, 30, {0.1: 4, 1.0: -20}).reset_index()
+    said = answer(found, 5)
+    assert "appears in 1 of 2 settings and shares, with shares of 0.1." in said
+    assert "keeps more than replay in 1 of 2, less in 1" in said
+    assert "the largest gain is 3.0 ± 0.0 points (even-apart, share 0.1)" in said
+    assert "No verdicts" in answer(found, 3)
+    assert "| yes " in render(found, 5)
+    assert "appears in 0 of 2" in answer(judged(3, 30, {0.1: 40, 1.0: -20}).reset_index(), 5)
+
+
+def test_where_next_to_nothing_is_forgotten_nothing_is_said():
+    found = judged(3, 30, {0.1: 4, 1.0: -20}, forgotten=0.03)
+    assert found["gain"].isna().all()
+    assert "appears in 0 of 0" in answer(found.reset_index(), 5)
+
+
+def test_a_share_is_that_part_of_the_second_term():
+    assert [method_name(share) for share in (0, 1)] == ["correct_forward_kl", "cokl"]
+    form = methods.get(method_name(0.3)).regularizer.log_linear()
+    whole, replay = (methods.get(name).regularizer.log_linear() for name in ("cokl", "correct_forward_kl"))
+    assert form.log_mass == pytest.approx(0.3 * whole.log_mass + 0.7 * replay.log_mass)
+    assert (form.policy, form.measure) == (whole.policy, whole.measure)
+
+
+def test_each_setting_changes_only_what_it_says():
+    whole = CalibrationConfig()
+    base = whole.experiment("even-apart")
+    for cell, changes in settings.CELLS.items():
+        other = whole.experiment(cell)
+        differing = {name for name in ShiftConfig.__dataclass_fields__ if getattr(base, name) != getattr(other, name)}
+        assert differing == set(changes)
+    assert set(base.betas) == {0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cells": ("moon",)}, "cells: expected some of"),
+        ({"shares": (1.5,)}, "shares: expected numbers in"),
+        ({"betas": (0.1,)}, "betas: expected 1 among them"),
+    ],
+)
+def test_bad_settings_are_named(options, message):
+    with pytest.raises(InputError, match=message):
+        CalibrationConfig(**options)
+
+
+def test_a_miniature_is_trained_resumed_and_written(tmp_path, monkeypatch, capsys):
+    sizes = (
+        "batch_size",
+        "buffer_size",
+        "hidden",
+        "pretrain_steps",
+        "pretrain_batch_size",
+        "prior_steps",
+        "environment",
+    )
+    tiny = {name: getattr(TINY_SHIFT, name) for name in sizes}
+    monkeypatch.setitem(settings.CELLS, CELL, tiny)
+    config = CalibrationConfig(cells=(CELL,), shares=(0.1, 1.0), betas=(0.3, 1.0), seeds=2, selection_seeds=1, steps=3)
+    command = Calibration(config=config, out=tmp_path, jobs=1)
+    assert command.run() == 0
+    rows = pd.read_parquet(tmp_path / "calibration.parquet")
+    counts = rows[rows["seed"] == 0].groupby("method").size().to_dict()
+    trained = {"correct_forward_kl": 2, method_name(0.1): 2, "cokl": 2, "cokl_without_term1": 3}
+    assert counts == trained | {"base": 1, "none": 1}
+    assert set(rows["mode"]) == {"sampled"}
+    pieces = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("runs/*.parquet")}
+    assert pieces
+    assert command.run() == 0
+    assert pieces == {path: path.stat().st_mtime_ns for path in pieces}
+    assert "2 reported seeds are for looking" in capsys.readouterr().out
+    found = command.found()
+    assert len(found["settings"]) == 2
+    assert found["page"].is_file()
+    assert math.isfinite(found["settings"][0]["base_correct"])
