@@ -171,6 +171,8 @@ def _theory(folder: Path, again: Path, jobs: int | None) -> Path:
 
 def _kinds() -> dict[str, tuple[Callable[[Path, Path, int | None], Path], tuple[str, ...]]]:
     """By the table that says what a folder holds: how it is computed again, and which tables are compared."""
+    from bandit.calibration.config import CalibrationConfig
+    from bandit.calibration.run import calibration
     from bandit.finite_group.config import FiniteGroupConfig
     from bandit.finite_group.run import finite_group
     from bandit.sequences.config import SequenceConfig
@@ -186,5 +188,6 @@ def _kinds() -> dict[str, tuple[Callable[[Path, Path, int | None], Path], tuple[
         "phase.parquet": (_phase, ("phase.parquet",)),
         "finite_group.parquet": (_anew(finite_group, FiniteGroupConfig), ("finite_group.parquet", "recovery.parquet")),
         "sequences.parquet": (_anew(sequences, SequenceConfig), ("sequences.parquet",)),
+        "calibration.parquet": (_anew(calibration, CalibrationConfig), ("calibration.parquet",)),
         "claims.json": (_theory, ("claims.json",)),
     }

@@ -13,6 +13,7 @@ from bandit.shift.config import ShiftConfig
 from cokl import methods
 from cokl.support.errors import InputError
 from cokl_cli.commands.bandit import Calibration
+from cokl_cli.commands.rerun import Rerun
 from tests.bandit.shift.conftest import TINY_SHIFT
 
 CELL = "even-apart"
@@ -136,7 +137,7 @@ def test_bad_settings_are_named(options, message):
         CalibrationConfig(**options)
 
 
-def test_a_miniature_is_trained_resumed_and_written(tmp_path, monkeypatch, capsys):
+def test_a_miniature_is_trained_resumed_written_and_made_again(tmp_path, monkeypatch, capsys):
     sizes = (
         "batch_size",
         "buffer_size",
@@ -149,14 +150,15 @@ def test_a_miniature_is_trained_resumed_and_written(tmp_path, monkeypatch, capsy
     tiny = {name: getattr(TINY_SHIFT, name) for name in sizes}
     monkeypatch.setitem(settings.CELLS, CELL, tiny)
     config = CalibrationConfig(cells=(CELL,), shares=(0.1, 1.0), betas=(0.3, 1.0), seeds=2, selection_seeds=1, steps=3)
-    command = Calibration(config=config, out=tmp_path, jobs=1)
+    folder = tmp_path / "result"
+    command = Calibration(config=config, out=folder, jobs=1)
     assert command.run() == 0
-    rows = pd.read_parquet(tmp_path / "calibration.parquet")
+    rows = pd.read_parquet(folder / "calibration.parquet")
     counts = rows[rows["seed"] == 0].groupby("method").size().to_dict()
     trained = {"correct_forward_kl": 2, method_name(0.1): 2, "cokl": 2, "cokl_without_term1": 3}
     assert counts == trained | {"base": 1, "none": 1}
     assert set(rows["mode"]) == {"sampled"}
-    pieces = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("runs/*.parquet")}
+    pieces = {path: path.stat().st_mtime_ns for path in folder.rglob("runs/*.parquet")}
     assert pieces
     assert command.run() == 0
     assert pieces == {path: path.stat().st_mtime_ns for path in pieces}
@@ -165,3 +167,5 @@ def test_a_miniature_is_trained_resumed_and_written(tmp_path, monkeypatch, capsy
     assert len(found["settings"]) == 2
     assert found["page"].is_file()
     assert math.isfinite(found["settings"][0]["base_correct"])
+    assert Rerun(folder, jobs=1).run() == 0
+    assert "identical" in capsys.readouterr().out
