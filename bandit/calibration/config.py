@@ -80,6 +80,10 @@ class CalibrationConfig:
         for name in ("seeds", "selection_seeds", "steps"):
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return dataclasses.asdict(self)
+
     def experiment(self, cell: str) -> ShiftConfig:
         """The lab in one setting, with replay, every share, and all coefficients that w/o term 1 is looked at."""
         return dataclasses.replace(

@@ -6,7 +6,7 @@ import pandas as pd
 
 from bandit.calibration.score import NEAR_GRPO, NEAR_REPLAY
 from cokl.support.statistics import markdown_table, with_spread
-from cokl.support.verdicts import no_verdict
+from cokl.support.verdicts import Claim, no_verdict
 
 _COLUMNS = {
     "without_term1": "w/o term 1: retention",
@@ -19,27 +19,48 @@ _COLUMNS = {
 
 
 def answer(found: pd.DataFrame, seeds: int) -> str:
-    """Where the paper's pattern appears, and whether more of term 2 improves the frontier anywhere."""
-    if refused := no_verdict(seeds):
-        return refused
+    """Where the paper's pattern appears, and whether term 2 improves the trade-off anywhere."""
+    said = [f"{claim.statement}: {claim.verdict}. {claim.measured}." for claim in judge(found)]
+    return no_verdict(seeds) or " ".join(said)
+
+
+def judge(found: pd.DataFrame) -> list[Claim]:
+    """Two claims: the paper's rows with all of term 2, and that term's worth.
+
+    held where some setting shows it, not held where each is decided the other way, else undecided.
+    """
     known = found.dropna(subset=["kept"])
-    pattern = known[(known["near_grpo"] == True) & (known["near_replay"] == True)]  # noqa: E712  None is neither
-    shares = sorted(pattern["share"].unique())
-    measured = known.dropna(subset=["gain"])
-    counts = measured["better"].value_counts()
-    said = [
-        f"The paper's pattern (w/o term 1 within {NEAR_GRPO:g} points of GRPO's retention, CoKL within {NEAR_REPLAY:g} "
-        f"of replay's, intervals and all) appears in {len(pattern)} of {len(known)} settings and shares"
-        + (f", with shares of {', '.join(f'{share:g}' for share in shares)}." if shares else "."),
-    ]
+    pattern = [_pattern(*pair) for pair in zip(known["near_grpo"], known["near_replay"], strict=True)]
+    return [_rows_of_the_paper(known.assign(pattern=pattern)), _worth(known.dropna(subset=["gain"]))]
+
+
+def _rows_of_the_paper(known: pd.DataFrame) -> Claim:
+    whole, parts = known[known["share"] == 1]["pattern"], known[known["share"] < 1]
+    shown = parts[parts["pattern"] == "yes"]
+    shares = ", ".join(f"{share:g}" for share in sorted(shown["share"].unique()))
+    return Claim(
+        "With all of term 2 some setting shows the paper's rows, w/o term 1 at GRPO's retention and CoKL at replay's",
+        "main and ablation tables, beta 1",
+        f"in {(whole == 'yes').sum()} of {len(whole)} settings, {(whole == 'undecided').sum()} undecided (within "
+        f"{NEAR_GRPO:g} and {NEAR_REPLAY:g} points); with a part of term 2 in {len(shown)} of {len(parts)}"
+        + (f", at shares of {shares}" if shares else ""),
+        "held" if (whole == "yes").any() else "not held" if len(whole) and (whole == "no").all() else "undecided",
+    )
+
+
+def _worth(measured: pd.DataFrame) -> Claim:
+    better, worse = (int((measured["better"] == verdict).sum()) for verdict in ("held", "not held"))
+    said = f"more in {better} of {len(measured)} settings and shares, less in {worse} (5% over all, Holm)"
     if len(measured):
-        best = measured.loc[measured["gain"].idxmax()]
-        said.append(
-            f"At equal adaptation term 2 keeps more than replay in {counts.get('held', 0)} of {len(measured)}, less in "
-            f"{counts.get('not held', 0)} (5% over all, Holm); the largest gain is "
-            f"{with_spread(best['gain'], best['gain_half_width'], 1)} points ({best['cell']}, share {best['share']:g})."
-        )
-    return " ".join(said)
+        best = measured.sort_values("gain").iloc[-1]
+        interval = with_spread(best["gain"], best["gain_half_width"], 1)
+        said += f"; the most {interval} points ({best['cell']}, share {best['share']:g})"
+    return Claim(
+        "Some share of term 2 keeps more of the prior task than replay at equal adaptation",
+        "Main Results: a better balance",
+        said,
+        "held" if better else "not held" if len(measured) and worse == len(measured) else "undecided",
+    )
 
 
 def render(found: pd.DataFrame, seeds: int) -> str:

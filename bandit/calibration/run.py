@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Literal
 
@@ -38,7 +37,7 @@ def calibration(
     }
     methods = {run.method.name: run.method for _, runs in plans.values() for run in runs}
     code = code_behind("bandit.shift.train", methods.values())
-    with open_folder(folder, {**dataclasses.asdict(config), "device": "cpu"}, code, keep_going) as origin:
+    with open_folder(folder, {**config.as_dict(), "device": "cpu"}, code, keep_going) as origin:
         tables = train_plans(plans, origin, jobs, backend, progress)
         rows = pd.concat([final(table).assign(cell=cell) for cell, table in tables.items()], ignore_index=True)
         write_result(rows, folder / "calibration.parquet")

@@ -98,6 +98,19 @@ def finite_group(folder: Path) -> Iterator[Entry]:
     yield from _judged(area, judge(recovery), recovery["seed"].nunique(), folder / "recovery.parquet")
 
 
+def calibration(folder: Path) -> Iterator[Entry]:
+    """With how much of term 2 the paper's rows appear, and what that term is worth."""
+    from bandit.calibration.config import CalibrationConfig
+    from bandit.calibration.report import judge
+    from bandit.calibration.score import summarize
+    from cokl.support.options import from_json
+
+    config = from_json(CalibrationConfig, read_json(folder / "config.json", dict))
+    found = summarize(read_result(folder / "calibration.parquet"), config)
+    area = f"calibration, {folder.name}"
+    yield from _judged(area, judge(found), config.seeds, folder / "calibration.parquet")
+
+
 def theory(folder: Path) -> Iterator[Entry]:
     """The claims of the theory, the paper's and those beyond it, as they were checked."""
     import theory.claims  # noqa: F401  registers them
@@ -152,6 +165,7 @@ READERS: dict[str, Callable[[Path], Iterator[Entry]]] = {
     "sequences": sequences,
     "phases": phase,
     "finite_groups": finite_group,
+    "calibrations": calibration,
     "theory": theory,
 }
 """What a folder's entries are, by the field of `Found` that it is in."""

@@ -47,6 +47,8 @@ class Found:
     """With phase.parquet: one folder for each diagram."""
     finite_groups: list[Path]
     """With finite_group.parquet and recovery.parquet."""
+    calibrations: list[Path]
+    """With calibration.parquet."""
     llm: list[Path]
     """With scores.csv."""
 
@@ -63,6 +65,7 @@ _FILES = {
     "sequences": _beside("sequences.parquet"),
     "phases": _beside("phase.parquet"),
     "finite_groups": _beside("recovery.parquet"),
+    "calibrations": _beside("calibration.parquet"),
     "llm": _beside("scores.csv"),
 }
 

@@ -43,6 +43,9 @@ EXPERIMENTS = {
     "finite_group": Experiment("Finite groups", "cokl bandit finite-group", "about 10 minutes on two idle cores"),
     "shift": Experiment("Task shift, in miniature", "cokl bandit shift", "about 7 minutes on two idle cores"),
     "sequences": Experiment("Task shift with answers of many tokens", "cokl bandit sequences", "an hour on two cores"),
+    "calibration": Experiment(
+        "The paper's pattern, searched for", "cokl bandit calibration", "about 12 minutes on two idle cores, estimated"
+    ),
     "phase": Experiment("Maps of the task shift", "cokl bandit phase", "about 15 minutes on two idle cores"),
     "tables": Experiment("The paper's LLM tables, held against each other", "cokl llm check-paper", "a second"),
     "llm": Experiment("LLM experiment", "cokl llm run --preset qwen3-1.7b", "8 GPUs"),
@@ -55,6 +58,7 @@ _FOUND_IN = {
     "finite_group": "finite_groups",
     "shift": "shifts",
     "sequences": "sequences",
+    "calibration": "calibrations",
     "phase": "phases",
 }
 """The field of `Found` with an experiment's results; of the maps all are taken, of others the first."""
@@ -128,14 +132,12 @@ def _claim(entry: Entry) -> dict[str, Any]:
 
 
 def _scope(config: Mapping[str, Any]) -> str:
-    """In a few words: how many seeds, steps, methods and coefficients."""
+    """In a few words: how many seeds, steps and what else was varied."""
     config = config.get("experiment", config)
-    counts = {name: len(config[name]) for name in ("methods", "betas")}
+    called = {"cells": "settings", "shares": "shares", "methods": "methods", "betas": "coefficients"}
+    counts = ", ".join(f"{len(config[name])} {label}" for name, label in called.items() if name in config)
     selection = f" and {config['selection_seeds']} for selection" if "selection_seeds" in config else ""
-    return (
-        f"{config['seeds']} seeds{selection}, {counts['methods']} methods, {counts['betas']} coefficients, "
-        f"{config['steps']} steps"
-    )
+    return f"{config['seeds']} seeds{selection}, {counts}, {config['steps']} steps"
 
 
 def _command(name: str, config: dict[str, Any]) -> str:
@@ -156,6 +158,7 @@ _SPACED = ("hidden", "adam_betas", "zipf_exponents")
 
 
 def _presets(name: str) -> Mapping[str, Any]:
+    from bandit.calibration.config import CALIBRATION_PRESETS
     from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
     from bandit.phase.config import EXPERIMENTS as PHASE_PRESETS
     from bandit.sequences.config import SEQUENCE_PRESETS
@@ -167,6 +170,7 @@ def _presets(name: str) -> Mapping[str, Any]:
         "finite_group": FINITE_GROUP_PRESETS,
         "shift": SHIFT_PRESETS,
         "sequences": SEQUENCE_PRESETS,
+        "calibration": CALIBRATION_PRESETS,
         "phase": {preset: {"experiment": experiment} for preset, experiment in PHASE_PRESETS.items()},
     }
     return presets[name]
@@ -174,7 +178,9 @@ def _presets(name: str) -> Mapping[str, Any]:
 
 def _plain(config: Any) -> dict[str, Any]:
     values: dict[str, Any] = json.loads(
-        json.dumps(config, default=lambda value: value.as_dict() if hasattr(value, "as_dict") else value)
+        json.dumps(
+            config, default=lambda value: value.as_dict() if hasattr(value, "as_dict") else dataclasses.asdict(value)
+        )
     )
     return values
 

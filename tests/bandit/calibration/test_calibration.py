@@ -7,7 +7,7 @@ import pytest
 
 from bandit.calibration import config as settings
 from bandit.calibration.config import CalibrationConfig, method_name
-from bandit.calibration.report import answer, render
+from bandit.calibration.report import answer, judge, render
 from bandit.calibration.score import summarize
 from bandit.shift.config import ShiftConfig
 from cokl import methods
@@ -91,27 +91,45 @@ def test_an_interval_across_a_tolerance_is_neither():
 
 def test_the_answer_counts_settings_and_names_the_largest_gain():
     found = judged(3, 30, {0.1: 4, 1.0: -20}).reset_index()
-    said = answer(found, 5)
-    assert "appears in 1 of 2 settings and shares, with shares of 0.1." in said
-    assert "keeps more than replay in 1 of 2, less in 1" in said
-    assert "the largest gain is 3.0 ± 0.0 points (even-apart, share 0.1)" in said
+    pattern, worth = judge(found)
+    assert (pattern.verdict, worth.verdict) == ("not held", "held")
+    assert pattern.measured.startswith("in 0 of 1 settings, 0 undecided")
+    assert pattern.measured.endswith("with a part of term 2 in 1 of 1, at shares of 0.1")
+    assert worth.measured.startswith("more in 1 of 2 settings and shares, less in 1")
+    assert worth.measured.endswith("the most 3.0 ± 0.0 points (even-apart, share 0.1)")
+    assert worth.measured in answer(found, 5)
     assert "No verdicts" in answer(found, 3)
     assert "| yes " in render(found, 5)
-    assert "appears in 0 of 2" in answer(judged(3, 30, {0.1: 40, 1.0: -20}).reset_index(), 5)
+
+
+def test_a_claim_is_held_by_one_setting_and_lost_by_all():
+    pattern, worth = judge(judged(-3, 2, {0.1: 40, 1.0: 3}).reset_index())
+    assert (pattern.verdict, worth.verdict) == ("held", "not held")
+    found = judged(0, 2, {0.1: 40, 1.0: 9.98}).reset_index()
+    pattern, worth = judge(found)
+    assert found["better"].tolist() == ["undecided", "not held"]
+    assert (pattern.verdict, worth.verdict) == ("undecided", "undecided")
 
 
 def test_where_next_to_nothing_is_forgotten_nothing_is_said():
     found = judged(3, 30, {0.1: 4, 1.0: -20}, forgotten=0.03)
     assert found["gain"].isna().all()
-    assert "appears in 0 of 0" in answer(found.reset_index(), 5)
+    assert [claim.verdict for claim in judge(found.reset_index())] == ["undecided", "undecided"]
 
 
 def test_a_share_is_that_part_of_the_second_term():
     assert [method_name(share) for share in (0, 1)] == ["correct_forward_kl", "cokl"]
-    form = methods.get(method_name(0.3)).regularizer.log_linear()
-    whole, replay = (methods.get(name).regularizer.log_linear() for name in ("cokl", "correct_forward_kl"))
-    assert form.log_mass == pytest.approx(0.3 * whole.log_mass + 0.7 * replay.log_mass)
-    assert (form.policy, form.measure) == (whole.policy, whole.measure)
+    forms = []
+    for share in (0.3, 1, 0):
+        regularizer = methods.get(method_name(share)).regularizer
+        assert regularizer is not None
+        forms.append(regularizer.log_linear())
+    part, whole, none = forms
+    assert part is not None
+    assert whole is not None
+    assert none is not None
+    assert part.log_mass == pytest.approx(0.3 * whole.log_mass + 0.7 * none.log_mass)
+    assert (part.policy, part.measure) == (whole.policy, whole.measure)
 
 
 def test_each_setting_changes_only_what_it_says():
