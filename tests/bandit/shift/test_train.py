@@ -81,7 +81,8 @@ def naive_metrics(config: ShiftConfig, task: ShiftTask, buffer: Split, mlp: torc
 def naive_run(config: ShiftConfig, task: ShiftTask, run: ShiftRun) -> pd.DataFrame:
     """One run on the same minibatches and random numbers: modules, autograd, PyTorch's clipping and Adam."""
     mlp = network(config, task.parameters)
-    adam = torch.optim.Adam(mlp.parameters(), lr=config.learning_rate, betas=config.adam_betas, eps=config.adam_epsilon)
+    rate = config.learning_rate if config.new_learning_rate is None else config.new_learning_rate
+    adam = torch.optim.Adam(mlp.parameters(), lr=rate, betas=config.adam_betas, eps=config.adam_epsilon)
     buffer = task.buffer
     if run.method.filtered:
         kept = torch.tensor([any(group) for group in buffer.responses.rewards[0].tolist()])
@@ -139,6 +140,15 @@ def test_training_equals_a_plain_loop_with_autograd(name, mode, task, tiny_shift
         assert got["step"].tolist() == [0, 1, 2, 3, 4]
         pd.testing.assert_frame_equal(got[METRICS], naive_run(config, task, run), rtol=1e-8, atol=1e-10)
         assert np.abs(np.diff(got["new_correct"].to_numpy())).max() > 1e-3
+
+
+def test_the_new_task_can_have_a_learning_rate_of_its_own(task, tiny_shift):
+    """The base model stays the one of `learning_rate`."""
+    config = dataclasses.replace(tiny_shift, eval_interval=1, new_learning_rate=0.02)
+    run = ShiftRun(0, "sampled", methods.get("cokl"), 0.3, 4)
+    got = train(config, task, [run])
+    pd.testing.assert_frame_equal(got[METRICS], naive_run(config, task, run), rtol=1e-8, atol=1e-10)
+    assert torch.equal(base_parameters(config, 0), base_parameters(tiny_shift, 0))
 
 
 @pytest.mark.parametrize("mode", ["exact", "sampled"])
