@@ -1,0 +1,191 @@
+"""Mutation testing of one package with mutmut: `python tests/mutation/mutate.py PACKAGE`, which `make mutation` calls.
+
+It works in build/mutation/PACKAGE, goes on where it was stopped, and writes what came out into result.json: figures, and
+every mutant that no test notices, with its verdict. A verdict stays with its mutant from one run to the next; mutants of
+a function whose source has changed are tried again, and with --again those that survived without a verdict.
+
+Not mutated: what stands outside functions (constants, class attributes), and functions compiled by Numba.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+# mutmut reads its settings from the current folder when it is imported, so functions import it, after `prepare`.
+ROOT = Path(__file__).resolve().parents[2]
+RESULT = Path(__file__).resolve().with_name("result.json")
+TESTS = {
+    "cokl": ["tests/cokl"],
+    "theory": ["tests/theory", "tests/cokl/test_optimal_mass.py"],
+    "bandit": ["tests/bandit"],
+}
+PACKAGES = ("cokl", "bandit", "theory", "llm_bridge", "figures", "cokl_cli", "benchmarks")
+TRANSPARENT = {"property", "cached_property", "contextmanager", "cache", "claim"}
+"""Decorators whose functions are mutated beneath them; mutmut alone passes over every decorated function."""
+
+UNJUDGED = "not yet judged"
+
+
+def decorators_stay_outside() -> None:
+    """Make mutmut mutate functions under TRANSPARENT decorators: these stay on the function that picks the mutant."""
+    import libcst as cst
+    from mutmut.mutation import file_mutation
+
+    skips = file_mutation.MutationVisitor._skip_node_and_children
+    arrange = file_mutation.function_trampoline_arrangement
+
+    def is_transparent(function: cst.FunctionDef) -> bool:
+        names = [d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator for d in function.decorators]
+        ends = [name.attr.value if isinstance(name, cst.Attribute) else name.value for name in names]  # type: ignore[attr-defined]
+        return set(ends) <= TRANSPARENT
+
+    def skip(visitor: Any, node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.FunctionDef) and is_transparent(node):
+            node = node.with_changes(decorators=[])
+        return skips(visitor, node)
+
+    def arrangement(function: cst.FunctionDef, mutants: Any, class_name: str | None) -> Any:
+        if not is_transparent(function):
+            return arrange(function, mutants, class_name)
+        declared, nodes, assigned, names = arrange(function.with_changes(decorators=[]), mutants, class_name)
+        chooser = nodes[0].with_changes(decorators=[*function.decorators, *nodes[0].decorators])
+        return declared, [chooser, *nodes[1:]], assigned, names
+
+    file_mutation.MutationVisitor._skip_node_and_children = skip
+    file_mutation.function_trampoline_arrangement = arrangement
+
+
+def quick_tests_first() -> None:
+    """Make mutmut try a mutant's tests from the quickest on: most mutants fall to the first."""
+    from mutmut.runners.harness import PytestRunner
+    from mutmut.state import state
+
+    arguments = PytestRunner._pytest_args_regular_run
+
+    def sorted_arguments(runner: PytestRunner, tests: Iterable[str]) -> list[str]:
+        return arguments(runner, sorted(tests, key=lambda test: (state().duration_by_test.get(test, 0.0), test)))
+
+    PytestRunner._pytest_args_regular_run = sorted_arguments  # type: ignore[method-assign]
+
+
+def prepare(package: str) -> Path:
+    """The folder that mutmut works in: links to the packages and tests, and its settings."""
+    folder = ROOT / "build" / "mutation" / package
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (*PACKAGES, "tests", "pyproject.toml"):
+        if not (folder / name).exists():
+            (folder / name).symlink_to(ROOT / name)
+    settings = {
+        "source_paths": package,
+        "also_copy": "\n    ".join(name for name in PACKAGES if name != package),
+        "pytest_add_cli_args_test_selection": "\n    ".join(TESTS[package]),
+        "pytest_add_cli_args": "\n    ".join(["--hypothesis-profile=mutation", "-pno:cacheprovider", "-pno:xdist"]),
+        "process_isolation": "forkserver",
+        "on_dependency_change": "ignore",
+        "timeout_multiplier": 4.0,
+        "timeout_constant": 5.0,
+    }
+    lines = [f"{name} =\n    {value}" if "\n" in str(value) else f"{name} = {value}" for name, value in settings.items()]
+    (folder / "setup.cfg").write_text("[mutmut]\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def identity(mutant: str, path: Path) -> tuple[str, str]:
+    """Where a mutant is and what it changes, in words that stay when other lines of its function move."""
+    from mutmut.mutation.diff_apply import get_diff_for_mutant
+
+    changed = [line for line in get_diff_for_mutant(mutant, path=path).splitlines()[2:] if line[:1] in "+-"]
+    words = " ".join(f"{line[0]} {' '.join(line[1:].split())}" for line in changed if "__mutmut_" not in line)
+    return mutant.partition("__mutmut_")[0].replace("x_", "").replace("xǁ", "").replace("ǁ", "."), words
+
+
+def verdicts_of(record: dict[str, Any]) -> dict[tuple[str, str], str]:
+    survivors = [survivor for entry in record.values() for survivor in entry["survivors"]]
+    return {(survivor["function"], survivor["change"]): survivor["verdict"] for survivor in survivors}
+
+
+def outcomes() -> Iterator[tuple[Path, Any]]:
+    """Every mutated file, with what mutmut knows about its mutants."""
+    from mutmut.mutation.data import SourceFileMutationData
+    from mutmut.utils.file_utils import walk_mutatable_files
+
+    for path in walk_mutatable_files():
+        data = SourceFileMutationData(path=path)
+        data.load()
+        yield path, data
+
+
+def status_of(code: int | None) -> str:
+    from mutmut.stats import status_by_exit_code
+
+    return status_by_exit_code[code]
+
+
+def forget_unjudged(known: dict[tuple[str, str], str]) -> None:
+    """Let those that survived be tried once more, unless a verdict says why they do."""
+    for path, data in outcomes():
+        for mutant, code in data.exit_code_by_key.items():
+            if code is not None and status_of(code) != "killed":
+                if known.get(identity(mutant, path), UNJUDGED) == UNJUDGED:
+                    data.exit_code_by_key[mutant] = None
+        data.save()
+
+
+def summarise(known: dict[tuple[str, str], str]) -> dict[str, Any]:
+    """Figures and survivors of the run so far; a mutant that never ends is noticed too, and counts as killed."""
+    counts: Counter[str] = Counter()
+    survivors = []
+    for path, data in outcomes():
+        for mutant, code in data.exit_code_by_key.items():
+            status = status_of(code)
+            counts[status] += 1
+            if status not in ("killed", "timeout", "not checked"):
+                function, change = identity(mutant, path)
+                verdict = known.get((function, change), UNJUDGED)
+                survivors.append({"function": function, "change": change, "status": status, "verdict": verdict})
+    tried = counts.total() - counts["not checked"]
+    return {
+        "mutmut": version("mutmut"),
+        "mutants": counts.total(),
+        **dict(sorted(counts.items())),
+        "share_killed": round((counts["killed"] + counts["timeout"]) / max(tried, 1), 4),
+        "verdicts": dict(Counter(survivor["verdict"].partition(":")[0] for survivor in survivors)),
+        "survivors": sorted(survivors, key=lambda survivor: (survivor["function"], survivor["change"])),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("package", choices=TESTS)
+    parser.add_argument("--again", action="store_true", help="try those without a verdict that survived once more")
+    parser.add_argument("--summarise", action="store_true", help="run nothing, write what is known so far")
+    options = parser.parse_args()
+    record = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    known = verdicts_of(record)
+    folder = prepare(options.package)
+    os.chdir(folder)
+    decorators_stay_outside()
+    quick_tests_first()
+    os.environ["PYTHONPATH"] = str(folder / "mutants")  # commands that tests start see the mutants, too
+    if options.again:
+        forget_unjudged(known)
+    try:
+        if not options.summarise:
+            from mutmut.__main__ import _run
+
+            _run((), 1)
+    finally:
+        record[options.package] = summarise(known)
+        text = json.dumps(dict(sorted(record.items())), indent=1, ensure_ascii=False)
+        RESULT.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
