@@ -1,8 +1,8 @@
-"""Mutation testing of one package with mutmut: `python tests/mutation/mutate.py PACKAGE`, which `make mutation` calls.
+"""Mutation testing with mutmut, a part at a time: `python tests/mutation/mutate.py PART`, which `make mutation` calls.
 
-It works in build/mutation/PACKAGE, goes on where it was stopped, and writes what came out into result.json: figures, and
-every mutant that no test notices, with its verdict. A verdict stays with its mutant from one run to the next; mutants of
-a function whose source has changed are tried again, and with --again those that survived without a verdict.
+It works in build/mutation/PART, goes on where it was stopped, and writes what came out into result.json: figures, and
+every mutant that no test notices, with its verdict, which stays with it from one run to the next. Mutants of a function
+whose source has changed are tried again; with --again, so are those that survived without a verdict.
 
 Not mutated: what stands outside functions (constants, class attributes), and functions compiled by Numba.
 """
@@ -16,17 +16,40 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 # mutmut reads its settings from the current folder when it is imported, so functions import it, after `prepare`.
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = Path(__file__).resolve().with_name("result.json")
-TESTS = {
-    "cokl": ["tests/cokl"],
-    "theory": ["tests/theory", "tests/cokl/test_optimal_mass.py"],
-    "bandit": ["tests/bandit"],
-}
 PACKAGES = ("cokl", "bandit", "theory", "llm_bridge", "figures", "cokl_cli", "benchmarks")
+
+
+class Part(NamedTuple):
+    """What is mutated together: the files of a package, less some, and the tests that concern them."""
+
+    package: str
+    files: str
+    left_out: str
+    tests: tuple[str, ...]
+
+
+PARTS = {
+    "cokl": Part("cokl", "cokl/*", "cokl/support/*", ("tests/cokl", "--ignore=tests/cokl/support")),
+    "support": Part(
+        "cokl",
+        "cokl/support/*",
+        "",
+        (
+            "tests/cokl/support",
+            "tests/cokl_cli/test_assumptions.py::test_every_assumption_is_one_row_of_four_cells",
+            "tests/cokl_cli/test_assumptions.py::test_fields_that_are_no_assumptions_are_left_out",
+            "tests/bandit/sweep/test_workers.py::test_workers_that_keep_dying_are_reported",
+            "tests/bandit/sweep/test_settings.py::test_going_on_in_another_environment_is_said_and_both_are_listed",
+        ),
+    ),
+    "theory": Part("theory", "theory/*", "", ("tests/theory", "tests/cokl/test_optimal_mass.py")),
+    "bandit": Part("bandit", "bandit/*", "", ("tests/bandit",)),
+}
 TRANSPARENT = {"property", "cached_property", "contextmanager", "cache", "claim"}
 """Decorators whose functions are mutated beneath them; mutmut alone passes over every decorated function."""
 
@@ -75,26 +98,45 @@ def quick_tests_first() -> None:
     PytestRunner._pytest_args_regular_run = sorted_arguments  # type: ignore[method-assign]
 
 
-def prepare(package: str) -> Path:
+def prepare(name: str) -> Path:
     """The folder that mutmut works in: links to the packages and tests, and its settings."""
-    folder = ROOT / "build" / "mutation" / package
+    part, folder = PARTS[name], ROOT / "build" / "mutation" / name
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (*PACKAGES, "tests", "pyproject.toml"):
-        if not (folder / name).exists():
-            (folder / name).symlink_to(ROOT / name)
+    for linked in (*PACKAGES, "tests", "pyproject.toml"):
+        if not (folder / linked).exists():
+            (folder / linked).symlink_to(ROOT / linked)
     settings = {
-        "source_paths": package,
-        "also_copy": "\n    ".join(name for name in PACKAGES if name != package),
-        "pytest_add_cli_args_test_selection": "\n    ".join(TESTS[package]),
+        "source_paths": part.package,
+        "only_mutate": part.files,
+        "do_not_mutate": part.left_out,
+        "also_copy": "\n    ".join(package for package in PACKAGES if package != part.package),
+        "pytest_add_cli_args_test_selection": "\n    ".join(part.tests),
         "pytest_add_cli_args": "\n    ".join(["--hypothesis-profile=mutation", "-pno:cacheprovider", "-pno:xdist"]),
         "process_isolation": "forkserver",
         "on_dependency_change": "ignore",
         "timeout_multiplier": 4.0,
         "timeout_constant": 5.0,
     }
-    lines = [f"{name} =\n    {value}" if "\n" in str(value) else f"{name} = {value}" for name, value in settings.items()]
+    lines = [
+        f"{key} =\n    {value}" if "\n" in str(value) else f"{key} = {value}"
+        for key, value in settings.items()
+        if value
+    ]
     (folder / "setup.cfg").write_text("[mutmut]\n" + "\n".join(lines) + "\n", encoding="utf-8")
     return folder
+
+
+def drop_half_written() -> None:
+    """Let mutmut make anew what it was writing when it was killed: it would take half a file for a whole one."""
+    from mutmut.utils.file_utils import walk_mutatable_files
+
+    for mutated in (Path("mutants") / path for path in walk_mutatable_files()):
+        known = mutated.with_name(f"{mutated.name}.meta")
+        try:
+            json.loads(known.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            known.unlink(missing_ok=True)
+            mutated.unlink(missing_ok=True)
 
 
 def identity(mutant: str, path: Path) -> tuple[str, str]:
@@ -132,9 +174,9 @@ def forget_unjudged(known: dict[tuple[str, str], str]) -> None:
     """Let those that survived be tried once more, unless a verdict says why they do."""
     for path, data in outcomes():
         for mutant, code in data.exit_code_by_key.items():
-            if code is not None and status_of(code) != "killed":
-                if known.get(identity(mutant, path), UNJUDGED) == UNJUDGED:
-                    data.exit_code_by_key[mutant] = None
+            survived = status_of(code) not in ("killed", "timeout", "not checked")
+            if survived and known.get(identity(mutant, path), UNJUDGED) == UNJUDGED:
+                data.exit_code_by_key[mutant] = None
         data.save()
 
 
@@ -163,14 +205,15 @@ def summarise(known: dict[tuple[str, str], str]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("package", choices=TESTS)
+    parser.add_argument("part", choices=PARTS)
     parser.add_argument("--again", action="store_true", help="try those without a verdict that survived once more")
     parser.add_argument("--summarise", action="store_true", help="run nothing, write what is known so far")
     options = parser.parse_args()
     record = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
     known = verdicts_of(record)
-    folder = prepare(options.package)
+    folder = prepare(options.part)
     os.chdir(folder)
+    drop_half_written()
     decorators_stay_outside()
     quick_tests_first()
     os.environ["PYTHONPATH"] = str(folder / "mutants")  # commands that tests start see the mutants, too
@@ -182,7 +225,7 @@ def main() -> None:
 
             _run((), 1)
     finally:
-        record[options.package] = summarise(known)
+        record[options.part] = summarise(known)
         text = json.dumps(dict(sorted(record.items())), indent=1, ensure_ascii=False)
         RESULT.write_text(text + "\n", encoding="utf-8")
 

@@ -64,9 +64,10 @@ def test_what_is_written_is_read_back_and_folders_are_made_on_the_way(tmp_path):
 
 
 def test_text_is_utf_8_in_a_plain_locale_too(tmp_path):
-    code = f"from pathlib import Path; from cokl.support.files import write_text; write_text(chr(177), Path({str(tmp_path / 'text')!r}))"
+    writes = "import sys; from pathlib import Path; from cokl.support.files import write_text; "
+    code = writes + "write_text(chr(177), Path(sys.argv[1]))"
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    subprocess.run([sys.executable, "-c", code], env=plain, check=True)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "text")], env=plain, check=True)
     assert (tmp_path / "text").read_bytes() == "±".encode()
 
 
@@ -95,7 +96,9 @@ def test_a_results_checksum_is_one_that_sha256sum_accepts(tmp_path):
     other = io.BytesIO()
     TABLE[:1].to_parquet(other)
     (tmp_path / "sweep.parquet").write_bytes(other.getvalue())
-    with pytest.raises(InputError, match=r"sweep.parquet is damaged \(its checksum is not the one in sweep.parquet.sha256\)"):
+    with pytest.raises(
+        InputError, match=r"sweep.parquet is damaged \(its checksum is not the one in sweep.parquet.sha256\)"
+    ):
         read_result(tmp_path / "sweep.parquet")
     digest = hashlib.sha256(other.getvalue()).hexdigest()
     (tmp_path / "sweep.parquet.sha256").write_text(f"{digest} *sweep.parquet\n")
@@ -250,10 +253,12 @@ def test_a_child_that_inherits_the_descriptor_holds_the_lock_too(tmp_path):
 def test_a_lock_in_no_folder_or_through_a_link_is_refused(tmp_path):
     (tmp_path / "file").write_text("precious")
     (tmp_path / "link").symlink_to(tmp_path / "file")
-    with pytest.raises(InputError, match=r"^cannot write to .*file: a part of its path is no folder"):
-        with hold(tmp_path / "file" / ".lock", "busy"):
-            pass
-    with pytest.raises(InputError, match=r"link is a symbolic link, and a lock follows none; remove it$"):
-        with hold(tmp_path / "link", "busy"):
-            pass
+    no_folder, link = tmp_path / "file" / ".lock", tmp_path / "link"
+    with pytest.raises(InputError, match=r"^cannot write to .*file: a part of its path is no fo"), hold(no_folder, ""):
+        pass
+    with (
+        pytest.raises(InputError, match=r"link is a symbolic link, and a lock follows none; remove it$"),
+        hold(link, ""),
+    ):
+        pass
     assert (tmp_path / "file").read_text() == "precious"

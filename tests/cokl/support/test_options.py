@@ -59,7 +59,14 @@ def test_help_shows_the_syntax_and_the_default_as_it_would_be_typed():
     with contextlib.redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit):
         tyro.cli(Outer, args=["--help"])
     shown = " ".join(said.getvalue().replace("│", " ").split())
-    for part in ("NAME[,NAME...]", "BETA[,BETA...]", "N[,N...]", "(default: a,b)", "(default: 0.1,1.0)", "(default: 1,2)"):
+    for part in (
+        "NAME[,NAME...]",
+        "BETA[,BETA...]",
+        "N[,N...]",
+        "(default: a,b)",
+        "(default: 0.1,1.0)",
+        "(default: 1,2)",
+    ):
         assert part in shown
 
 

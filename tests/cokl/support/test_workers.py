@@ -28,7 +28,12 @@ def test_two_processes_give_tables_in_order_and_save_each(origin):
 
         time.sleep(0.5 if number == 1 else 0)
         return pd.DataFrame(
-            {"n": [number], "process": [os.getpid()], "threads": [torch.get_num_threads()], "grad": [torch.is_grad_enabled()]}
+            {
+                "n": [number],
+                "process": [os.getpid()],
+                "threads": [torch.get_num_threads()],
+                "grad": [torch.is_grad_enabled()],
+            }
         )
 
     tables = Workers("loky", 2).do(works(origin, piece, 4), origin, "pieces", progress=False)
@@ -92,7 +97,9 @@ def test_numbers_of_processes_that_a_machine_may_run(jobs):
     require_jobs(jobs)
 
 
-@pytest.mark.parametrize(("jobs", "expected"), [(0, "at least 1"), (-3, "at least 1"), (MOST_JOBS + 1, "at most 10000")])
+@pytest.mark.parametrize(
+    ("jobs", "expected"), [(0, "at least 1"), (-3, "at least 1"), (MOST_JOBS + 1, "at most 10000")]
+)
 def test_numbers_of_processes_that_no_machine_runs_are_refused(jobs, expected):
     with pytest.raises(InputError, match=f"^jobs: expected {expected}, got {jobs}$"):
         require_jobs(jobs)
