@@ -78,11 +78,37 @@ def decorators_stay_outside() -> None:
         if not is_transparent(function):
             return arrange(function, mutants, class_name)
         declared, nodes, assigned, names = arrange(function.with_changes(decorators=[]), mutants, class_name)
-        chooser = nodes[0].with_changes(decorators=[*function.decorators, *nodes[0].decorators])
-        return declared, [chooser, *nodes[1:]], assigned, names
+        nodes = [nodes[0].with_changes(decorators=[*function.decorators, *nodes[0].decorators]), *nodes[1:]]
+        if class_name:  # the list of mutants is whole before a decorator of the class makes an object of it
+            own = "".join(line.replace(f"= {class_name}.", "= ") for line in cst.Module(assigned).code.splitlines(True))
+            nodes, assigned = [*nodes, *cst.parse_module(own).body], []
+        return declared, nodes, assigned, names
 
     file_mutation.MutationVisitor._skip_node_and_children = skip
     file_mutation.function_trampoline_arrangement = arrangement
+
+
+def without_crashes() -> None:
+    """Leave out None for a value or an argument, and a missing one that is needed: any test that gets there fails.
+
+    They are two mutants of three, cost as much as the others and would flatter the share. Keywords and last arguments
+    are still taken away, since those may have defaults.
+    """
+    import libcst as cst
+    from mutmut.mutation import mutators
+
+    remove = mutators.operator_arg_removal
+
+    def defaults(call: cst.Call) -> Iterator[cst.Call]:
+        for place, mutated in enumerate(made for made in remove(call) if len(made.args) < len(call.args)):
+            if call.args[place].keyword or place == len(call.args) - 1:
+                yield mutated
+
+    mutators.mutation_operators[:] = [
+        (kind, defaults if operator is remove else operator)
+        for kind, operator in mutators.mutation_operators
+        if operator is not mutators.operator_assignment
+    ]
 
 
 def quick_tests_first() -> None:
@@ -215,6 +241,7 @@ def main() -> None:
     os.chdir(folder)
     drop_half_written()
     decorators_stay_outside()
+    without_crashes()
     quick_tests_first()
     os.environ["PYTHONPATH"] = str(folder / "mutants")  # commands that tests start see the mutants, too
     if options.again:
