@@ -4,9 +4,10 @@ BIN := .venv/bin
 SETUP := .venv/.complete
 LLM_BIN := .venv-llm/bin
 LLM_SETUP := .venv-llm/.complete
+PART ?= cokl
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test how-to-test trl-test llm-setup llm-gpu lock clean
+.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test how-to-test trl-test mutation llm-setup llm-gpu lock clean
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
@@ -74,6 +75,14 @@ trl-test:  ## the example with TRL as the host, in an environment of its own: Ve
 	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-llm.lock
 	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0 --editable .
 	.venv-trl/bin/python -m pytest tests/trl -m trl
+
+mutation:  ## do the tests notice changed code? PART=cokl, support, theory or bandit; goes on where it was stopped
+	$(call environment,.venv-mutation)
+	.venv-mutation/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	.venv-mutation/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	.venv-mutation/bin/python -m pip install --quiet --disable-pip-version-check --no-deps coverage==7.17.3 libcst==1.9.0 \
+		linkify-it-py==2.2.0 mutmut==3.8.1 setproctitle==1.3.8 textual==8.2.8
+	OMP_NUM_THREADS=1 .venv-mutation/bin/python tests/mutation/mutate.py $(PART) $(if $(AGAIN),--again)
 
 llm-setup: $(LLM_SETUP)
 

@@ -3,9 +3,12 @@
 import signal
 
 import torch
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 settings.register_profile("suite", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile(
+    "mutation", settings.get_profile("suite"), max_examples=8, phases=(Phase.explicit, Phase.generate)
+)
 settings.load_profile("suite")
 torch.set_num_threads(1)
 

@@ -93,8 +93,9 @@ def read_parquet(path: Path) -> pd.DataFrame:
 
 def read_json(path: Path, kind: type) -> Any:
     """A JSON file of ours holding a `kind`. Raises InputError if it is damaged or cannot be read."""
+    content = _read(path)
     try:
-        value = json.loads(_read(path).decode("utf-8"))
+        value = json.loads(content.decode("utf-8"))
         if not isinstance(value, kind):
             raise ValueError(f"expected a {kind.__name__}")
     except (ValueError, RecursionError) as error:

@@ -33,7 +33,7 @@ def require_types(config: Any, prefix: str) -> None:
     for name, hint in get_type_hints(type(config)).items():
         value = getattr(config, name)
         try:
-            typeguard.check_type(value, hint)
+            typeguard.check_type(value, hint, collection_check_strategy=typeguard.CollectionCheckStrategy.ALL_ITEMS)
         except typeguard.TypeCheckError:
             kind = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
             require(False, f"{prefix}{name}", kind, repr(value))

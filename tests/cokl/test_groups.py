@@ -104,3 +104,34 @@ def test_groups_refuse_bad_input(overrides: dict[str, torch.Tensor], message: st
 def test_config_refuses_an_empty_clipping_range(epsilon_is: float):
     with pytest.raises(ValueError, match="epsilon_is: expected a number in"):
         SurrogateConfig(epsilon_is)
+
+
+@pytest.mark.parametrize("name", ["log_probs", "behavior_log_probs", "reference_log_probs"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_groups_refuse_log_likelihoods_that_no_sampled_response_has(name: str, value: float):
+    tensors = {"log_probs": torch.zeros(2, 3), "rewards": torch.ones(2, 3)}
+    tensors[name] = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, value, -3.0]])
+    with pytest.raises(ValueError, match=f"^{name}: expected finite log-likelihoods"):
+        ResponseGroups(**tensors)
+
+
+def test_log_ratios_are_those_of_the_two_likelihoods_without_gradient():
+    log_probs = torch.tensor([[-1.0, -2.0]], requires_grad=True)
+    groups = ResponseGroups(log_probs, torch.ones(1, 2), None, torch.tensor([[-4.0, -1.5]]))
+    ratios = groups.reference_log_ratios()
+    assert ratios.tolist() == [[3.0, -0.5]]
+    assert not ratios.requires_grad
+    with pytest.raises(ValueError, match=r"^reference_log_probs: this regularizer needs the rollouts'"):
+        ResponseGroups(log_probs, torch.ones(1, 2)).reference_log_ratios()
+
+
+def test_ratios_without_a_behaviour_policy_are_ones():
+    groups = ResponseGroups(torch.tensor([[-1.0, -2.0, -3.0]], requires_grad=True), torch.ones(1, 3))
+    ratios = importance_ratios(groups, 0.2)
+    assert ratios.tolist() == [[1.0, 1.0, 1.0]]
+    assert not ratios.requires_grad
+
+
+def test_a_group_of_one_has_no_baseline_and_its_whole_cost_for_a_weight():
+    groups = ResponseGroups(torch.tensor([[-1.0]]), torch.ones(1, 1))
+    assert score_function_weights(groups, torch.tensor([[3.0]]), 0.2).tolist() == [[3.0]]

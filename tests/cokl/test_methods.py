@@ -146,3 +146,80 @@ def test_a_mixtures_log_linear_form_is_known_where_its_parts_average_alike():
 def test_what_is_called_like_no_mixture_is_unknown(name):
     with pytest.raises(InputError, match="unknown"):
         methods.get(name)
+
+
+@pytest.mark.parametrize("name", regularizers.names())
+def test_a_missing_stream_is_named(name):
+    regularizer = regularizers.get(name)
+    given = {"reference": groups(5), "rollout": groups(6)}
+    for stream in regularizer.streams:
+        with pytest.raises(ValueError, match=f"^{stream}: this regularizer needs {stream} groups$"):
+            regularizer.surrogate_weights(
+                *(None if other == stream else given[other] for other in ("reference", "rollout")), CONFIG
+            )
+
+
+def test_a_floor_needs_both_streams_whatever_its_regularizer_does():
+    for name, missing, given in (
+        ("forward_kl_floor", "rollout", (groups(7), None)),
+        ("reverse_kl_floor", "reference", (None, groups(8))),
+    ):
+        with pytest.raises(ValueError, match=f"^{missing}: this regularizer needs {missing} groups$"):
+            methods.get(name).weights(*given, 0.5, CONFIG)
+        assert methods.get(name).streams() == ("reference", "rollout")
+        assert methods.get(name).filtered
+
+
+def test_labels():
+    assert methods.get("none").label == methods.get("grpo").label == "GRPO w/o KL"
+    assert (methods.get("grpo").name, methods.get("cokl_floor").name) == ("grpo", "cokl_floor")
+    assert methods.get("cokl_floor").label == "CoKL + floor"
+    assert methods.label("cokl") == methods.get("cokl").label == "CoKL"
+    assert methods.label("cokl_floor") == "CoKL + floor"
+    assert methods.label("somebody_elses") == "somebody_elses"
+    assert methods.label("base", {"base": "Qwen"}) == "Qwen"
+    assert methods.label("cokl", {"base": "Qwen"}) == "CoKL"
+
+
+def test_options_reach_the_regularizer_with_and_without_a_floor():
+    options = ["correct_reverse_kl.form=restricted"]
+    for name in ("correct_reverse_kl", "correct_reverse_kl_floor"):
+        method = methods.get(name, options)
+        assert getattr(method.regularizer, "form") == "restricted"  # noqa: B009  a field of this one regularizer
+        assert method.floor == (1.0 if name.endswith("floor") else 0.0)
+        assert getattr(methods.get(name).regularizer, "form") == "conditional"  # noqa: B009
+    assert methods.get("cokl", options).regularizer == regularizers.get("cokl")
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["correct_reverse_kl.form", "form=restricted", "correct_reverse_kl.nope=1", "cokl.form=restricted", ".form=1"],
+)
+def test_options_that_name_nothing_are_refused(option):
+    with pytest.raises(InputError, match=r"expected NAME.FIELD=VALUE|unknown regularizer"):
+        methods.get("cokl", [option])
+
+
+def test_a_coefficient_may_differ_between_groups():
+    reference, rollout = groups(9), groups(10)
+    betas = torch.tensor([[0.0], [0.1], [0.2], [0.3], [0.4]], dtype=torch.float64)
+    whole = methods.get("cokl").weights(reference, rollout, 1.0, CONFIG)
+    scaled = methods.get("cokl").weights(reference, rollout, betas, CONFIG)
+    for one, other in zip(whole, scaled, strict=True):
+        assert one is not None
+        torch.testing.assert_close(other, betas * one)
+    assert methods.get("none").weights(reference, rollout, 1.0, CONFIG) == (None, None)
+
+
+def test_anchors_and_scores_beyond_float64_are_refused():
+    with pytest.raises(InputError, match=r"^scores: a score or an anchor is too large"):
+        dual_anchor(1e308, zero=0.0, hundred=1e-300)
+    with pytest.raises(InputError, match=r"^math: a score or an anchor is too large"):
+        dual_anchor(0.0, zero=-1e308, hundred=1e308, name="math")
+    with pytest.raises(InputError, match=r"^scores: a score or an anchor is too large"):
+        dual_anchor(np.inf, zero=0.0, hundred=1.0)
+    with pytest.raises(InputError, match=r"^scores: a score or an anchor is too large"):
+        dual_anchor(np.inf, zero=np.inf, hundred=1.0)
+    assert dual_anchor(np.float32(0.1), zero=0.0, hundred=np.float32(1)) == 100 * float(np.float32(0.1))
+    with pytest.raises(InputError, match=r"^scores: the anchors base and grpo score the same"):
+        dual_anchor([1.0, 2.0], zero=[0.0, 3.0], hundred=[1.0, 3.0])

@@ -137,3 +137,16 @@ def test_coverage_grows_with_draws_and_is_larger_under_the_conditional_policy(ma
     )
     assert bool((coverage(policy, k + 1) >= coverage(policy, k)).all())
     assert bool((coverage(policy, k, conditional=True) >= coverage(policy, k) - 1e-15).all())
+
+
+def test_rates_of_a_single_group_and_of_a_draw():
+    assert zero_correct_rate(torch.tensor([[0, 0]])) == 1
+    assert zero_correct_rate(torch.tensor([[0, 1]])) == 0
+    assert zero_correct_rate(torch.zeros(3, 2)).dtype == torch.float64
+
+
+def test_correctness_never_exceeds_one_where_the_sum_is_rounded_up():
+    correct = CorrectSet.from_mask(torch.ones(400, 7, dtype=torch.bool))
+    policy = Policy(torch.from_numpy(np.random.default_rng(1).normal(size=(400, 7))).float(), correct)
+    assert policy.mass.max() > 1
+    assert correctness(policy).max() == 1

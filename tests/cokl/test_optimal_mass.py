@@ -171,3 +171,12 @@ def test_arrays_broadcast(variant: str):
     assert masses is not None
     expected = [[optimum(variant, q, beta) for beta in (0.5, 1.0, 3.0)] for q in (0.2, 0.7)]
     assert_close(torch.from_numpy(masses), expected, 1e-15)
+
+
+@pytest.mark.parametrize("variant", sorted(REDUCED_PENALTIES))
+def test_single_precision_is_widened_before_anything_is_computed(variant: str):
+    single = [np.float32(0.3), np.float32(0.7), np.float32(0.06)]
+    masses = VARIANTS[variant].optimal_mass(*single)
+    assert masses is not None
+    assert masses.dtype == np.float64
+    assert masses == VARIANTS[variant].optimal_mass(*(float(number) for number in single))

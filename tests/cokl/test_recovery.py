@@ -56,3 +56,10 @@ def test_edges_are_finite_and_arrays_broadcast():
 def test_bad_input_is_named(function, mass, size, word):
     with pytest.raises(InputError, match=f"^{word}:"):
         function(mass, size)
+
+
+@pytest.mark.parametrize("function", [recovery, recovery_derivative, zero_correct_probability])
+def test_single_precision_is_widened_before_anything_is_computed(function):
+    mass, size = np.float32(0.3), np.float32(7)
+    assert function(mass, size) == function(float(mass), 7)
+    assert function(mass, size).dtype == np.float64

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cokl.support.statistics import mean_and_half_width
-from cokl.support.verdicts import holm, no_verdict, p_value
+from cokl.support.verdicts import holm, no_verdict, p_value, verdict_on
 
 
 @given(st.lists(st.floats(-10, 10), min_size=2, max_size=8, unique=True), st.floats(-3, 3))
@@ -44,5 +44,32 @@ def test_holm_keeps_the_family_wise_error():
 
 def test_few_seeds_are_said():
     assert no_verdict(4) == ""
-    assert "1 reported seed is" not in no_verdict(3)
     assert no_verdict(3).startswith("No verdicts: 3 reported seeds")
+
+
+@pytest.mark.parametrize(
+    ("mean", "half_width", "seeds", "verdict"),
+    [
+        (1.0, 0.9, 4, "held"),
+        (-1.0, 0.9, 4, "not held"),
+        (1.0, 1.1, 4, "undecided"),
+        (-1.0, 1.1, 10, "undecided"),
+        (0.0, 0.0, 5, "undecided"),
+        (1e-9, 0.0, 5, "held"),
+        (1.0, 0.01, 3, None),
+        (1.0, float("inf"), 4, "undecided"),
+    ],
+)
+def test_a_verdict_takes_four_seeds_and_an_interval_on_one_side_of_zero(mean, half_width, seeds, verdict):
+    assert verdict_on(mean, half_width, seeds) == verdict
+
+
+def test_one_seed_is_said_in_the_singular():
+    assert no_verdict(1) == "No verdicts: 1 reported seed is for looking; a verdict takes 4."
+    assert no_verdict(5) == ""
+
+
+def test_holm_takes_its_error_and_rejects_at_the_bound():
+    assert holm([0.05]) == [True]
+    assert holm([0.025, 0.05]) == [True, True]
+    assert holm([0.02, 0.5], alpha=0.01) == [False, False]

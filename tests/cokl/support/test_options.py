@@ -1,0 +1,111 @@
+"""Fields held to their types, lists on the command line, and configurations that come back from JSON."""
+
+import contextlib
+import io
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import pytest
+import tyro
+
+from cokl.support.errors import InputError
+from cokl.support.options import Coefficients, Integers, Names, from_json, require, require_types
+
+
+@dataclass(frozen=True)
+class Inner:
+    """What lies inside."""
+
+    rate: float = 0.5
+    sizes: tuple[int, ...] = (1, 2)
+
+
+@dataclass(frozen=True)
+class Outer:
+    """A configuration."""
+
+    names: Names = ("a", "b")
+    """Names."""
+    betas: Coefficients = (0.1, 1.0)
+    """Coefficients."""
+    steps: Integers = (1, 2)
+    """Steps."""
+    mode: Literal["exact", "sampled"] = "exact"
+    """A mode."""
+    count: int = 3
+    """A count."""
+    scale: float = 1.0
+    """A scale."""
+    inner: Inner = Inner()
+    """Inner."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        ("--names x,y z", "names", ("x", "y", "z")),
+        ("--names x,,y,", "names", ("x", "y")),
+        ("--betas 1e-3,2 3", "betas", (0.001, 2.0, 3.0)),
+        ("--steps 4,8", "steps", (4, 8)),
+        ("--steps", "steps", ()),
+    ],
+)
+def test_lists_are_separated_by_commas_or_spaces(arguments, field, value):
+    assert getattr(tyro.cli(Outer, args=arguments.split()), field) == value
+
+
+def test_help_shows_the_syntax_and_the_default_as_it_would_be_typed():
+    with contextlib.redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit):
+        tyro.cli(Outer, args=["--help"])
+    shown = " ".join(said.getvalue().replace("│", " ").split())
+    for part in (
+        "NAME[,NAME...]",
+        "BETA[,BETA...]",
+        "N[,N...]",
+        "(default: a,b)",
+        "(default: 0.1,1.0)",
+        "(default: 1,2)",
+    ):
+        assert part in shown
+
+
+def test_what_has_its_types_passes():
+    require_types(Outer(), "outer.")
+    require_types(Outer(betas=(), scale=-1e308), "outer.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"count": "three"}, "lab.count: expected int, got 'three'"),
+        ({"count": 1.5}, "lab.count: expected int, got 1.5"),
+        ({"scale": None}, "lab.scale: expected float, got None"),
+        ({"betas": (0.1, "b")}, "lab.betas: expected tuple[float, ...], got (0.1, 'b')"),
+        ({"names": ["a"]}, "lab.names: expected tuple[str, ...], got ['a']"),
+        ({"mode": "fast"}, "lab.mode: expected Literal['exact', 'sampled'], got 'fast'"),
+        ({"inner": 1}, "lab.inner: expected Inner, got 1"),
+        ({"scale": float("nan")}, "lab.scale: expected finite numbers, got nan"),
+        ({"betas": (0.1, float("-inf"))}, "lab.betas: expected finite numbers, got -inf"),
+    ],
+)
+def test_a_field_of_another_type_is_named(changes, message):
+    with pytest.raises(InputError) as refused:
+        require_types(Outer(**changes), "lab.")
+    assert str(refused.value) == message
+
+
+def test_a_configuration_comes_back_from_its_json():
+    config = Outer(names=("x",), betas=(0.25,), inner=Inner(rate=2.0, sizes=()))
+    values = json.loads(json.dumps(asdict(config)))
+    assert from_json(Outer, values) == config
+    assert from_json(Outer, {**values, "format": 1, "code": {}}) == config
+    assert from_json(Outer, {"count": 5}) == Outer(count=5)
+    assert from_json(Outer, {"inner": {"rate": 3.0, "unknown": 1}}) == Outer(inner=Inner(rate=3.0))
+
+
+def test_a_requirement_names_what_was_expected_and_what_came():
+    require(True, "jobs", "at least 1", 0)
+    with pytest.raises(InputError) as refused:
+        require(False, "jobs", "at least 1", 0)
+    assert str(refused.value) == "jobs: expected at least 1, got 0"
