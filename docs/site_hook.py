@@ -75,7 +75,8 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
 
 
 def _mathml(latex: str, block: bool) -> str:
-    return convert(html.unescape(latex).strip(), display="block" if block else "inline")
+    formula = convert(html.unescape(latex).strip(), display="block" if block else "inline")
+    return f'<div class="md-typeset__scrollwrap">{formula}</div>' if block else formula
 
 
 def _on_site(path: str) -> str | None:

@@ -154,7 +154,7 @@ def _join_ray() -> int:
         import ray
         from ray.util.joblib import register_ray
     except ImportError as error:
-        raise InputError("backend: ray is not installed; install it with pip install 'cokl[cluster]'") from error
+        raise InputError("backend: ray is not installed; in the checkout, pip install '.[cluster]'") from error
     register_ray()
     if not ray.is_initialized():
         address = os.environ.get("RAY_ADDRESS") or "local"

@@ -5,7 +5,7 @@ Annotations are evaluated here, since the parser reads those of subclasses in ot
 
 import dataclasses
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -87,12 +87,19 @@ class Sweep(SweepOptions):
         return {"table": self.folder / "sweep.parquet", "final": records(means)}
 
 
+def finished_sweep() -> Path:
+    """What is read where nothing else is asked for: runs/paper, or runs/quick where only that sweep is finished."""
+    paper, quick = (Path("runs") / name for name in PRESETS)
+    only_quick = (quick / "sweep.parquet").is_file() and not (paper / "sweep.parquet").is_file()
+    return quick if only_quick else paper
+
+
 @dataclass(frozen=True)
 class Report(Output):
     """Judge each claim of the paper on a finished sweep; print the verdicts and write them as Markdown."""
 
-    results: Path = Path("runs/paper")
-    """Folder of a finished sweep."""
+    results: Path = field(default_factory=finished_sweep)
+    """Folder of a finished sweep: runs/paper, or runs/quick where only that one is."""
 
     def run(self) -> int:
         """Print the verdicts and write RESULTS/claims.md."""

@@ -89,5 +89,5 @@ def _works(extra: str) -> bool:
 
 def _install(extra: str) -> str:
     if extra == "llm-cpu" and sys.version_info[:2] == (3, 11):
-        return "make llm-setup"
-    return f'pip install "cokl[{extra}]"' if extra else "pip install cokl"
+        return "in the checkout: make llm-setup"
+    return f'in the checkout: pip install ".[{extra}]"' if extra else "in the checkout: pip install ."

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cokl_cli.commands.bandit import finished_sweep
 from cokl_cli.output import Output
 
 
@@ -13,8 +14,8 @@ from cokl_cli.output import Output
 class Figures(Output):
     """Draw the paper's figures of the controlled experiment from a finished sweep, as PDF and PNG."""
 
-    results: Path = Path("runs/paper")
-    """Folder of a finished sweep."""
+    results: Path = field(default_factory=finished_sweep)
+    """Folder of a finished sweep: runs/paper, or runs/quick where only that one is."""
     out: Path | None = None
     """Folder for the figures (default: RESULTS/figures)."""
 

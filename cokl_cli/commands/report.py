@@ -28,7 +28,7 @@ class HtmlReport(Output):
         except ModuleNotFoundError as error:
             if error.name != "plotly":
                 raise
-            raise InputError("plotly is not installed; install it with pip install 'cokl[report]'") from error
+            raise InputError("plotly is not installed; in the checkout, pip install '.[report]'") from error
 
         path = self.out or self.results / "report.html"
         missing = ", ".join(f"`{one.command}`" for one in write(self.results, path))

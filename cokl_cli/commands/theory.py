@@ -5,12 +5,13 @@ from __future__ import annotations
 import builtins
 import contextlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
+from cokl_cli.commands.bandit import finished_sweep
 from cokl_cli.output import Output
 
 if TYPE_CHECKING:
@@ -152,8 +153,8 @@ class Optimum(Output):
 class TheoryFigures(Output):
     """Draw theory against practice and the off-policy bias, from a finished sweep, as PDF and PNG."""
 
-    results: Path = Path("runs/paper")
-    """Folder of a finished sweep, whose networks are compared with the population optima."""
+    results: Path = field(default_factory=finished_sweep)
+    """Folder of a finished sweep, whose networks are compared with the population optima; as of `cokl figures`."""
     out: Path | None = None
     """Folder for the figures (default: RESULTS/figures)."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from cokl_cli.app import _parse
 from tests.bandit.conftest import tiny_flags
 
 __all__ = ["tiny_flags"]
@@ -130,6 +131,19 @@ def test_reproduce_leaves_table_figures_and_verdicts(tiny_flags, tmp_path):
         assert (folder / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert "run/s" in result.stderr or "s/run" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("finished", "read"),
+    [([], "paper"), (["quick"], "quick"), (["paper"], "paper"), (["quick", "paper"], "paper")],
+)
+def test_without_results_the_only_finished_sweep_is_read(finished, read, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in finished:
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "sweep.parquet").touch()
+    for arguments in (["figures"], ["bandit", "report"], ["theory", "figures"]):
+        assert _parse(arguments).results == Path("runs") / read
 
 
 def test_csv_holds_the_same_table(tiny_flags, tmp_path):

@@ -76,7 +76,7 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch, capsys):
     (core,) = [i for i, line in enumerate(lines) if line.split()[:2] == ["missing", "core"]]
     assert lines[core + 2].split() == ["for", "torch"]
     (theory,) = [i for i, line in enumerate(lines) if line.split()[:2] == ["missing", "theory"]]
-    assert 'pip install "cokl[theory]"' in lines[theory + 1]
+    assert 'pip install ".[theory]"' in lines[theory + 1]
     assert lines[theory + 2].split() == ["for", "cvxpy"]
 
 

@@ -16,7 +16,7 @@ def test_every_picture_is_in_it():
     pictures = {path.stem for path in gallery.RENDERED.glob("*.png")}
     assert pictures <= {entry.name for entry in gallery.ENTRIES}
     text = gallery.page()
-    assert all(f"![{name}](../figures/rendered/{name}.png)" in text for name in pictures)
+    assert all(f"](../figures/rendered/{name}.png)" in text for name in pictures)
 
 
 @pytest.mark.parametrize("command", sorted({entry.command for entry in gallery.ENTRIES}))

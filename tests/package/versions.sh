@@ -15,7 +15,7 @@ version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     --python-version "$version" --no-header --no-annotate --quiet > "$folder.txt"
 "$python" -m venv --clear "$folder"
 "$folder/bin/pip" install --quiet --disable-pip-version-check -r "$folder.txt"
-"$folder/bin/pip" install --quiet --disable-pip-version-check hypothesis pytest pytest-xdist
+"$folder/bin/pip" install --quiet --disable-pip-version-check hypothesis playwright pytest pytest-xdist
 "$folder/bin/pip" install --quiet --disable-pip-version-check --no-deps --editable .
 "$folder/bin/python" -m pytest -n 2 --dist worksteal tests/cokl tests/bandit tests/theory tests/figures tests/cokl_cli
 "$folder/bin/python" -c 'import sys, torch; print("tested with Python", sys.version.split()[0], "and torch", torch.__version__)'

@@ -16,11 +16,11 @@ pip check
 mkdir "$folder/empty"
 cd "$folder/empty"
 cokl bandit sweep --preset quick
-cokl figures --results runs/quick
-cokl bandit report --results runs/quick
+cokl figures
+cokl bandit report
 cokl theory check
 cokl llm check-paper || test $? -eq 1  # some of the paper's numbers do not follow from each other
-cokl report --results runs
+cokl report
 
 for made in runs/quick/sweep.parquet runs/quick/figures/figure2_tradeoff.png runs/quick/claims.md runs/theory/claims.md; do
     test -s "$made" || { echo "wheel: $made was not made"; exit 1; }

@@ -30,7 +30,7 @@ def section(sweeps: list[Path]) -> Section:
     networks, q = _networks(sweeps[0]) if sweeps else ({}, 0.1)
     nearest = int(np.abs(REFERENCE_CORRECTNESS - q).argmin())
     said = (
-        f"Filled markers are the final correctness of the networks of {sweeps[0].name}, means over seeds; they show "
+        f"Filled markers are the final correctness of the networks in {sweeps[0].name}, means over seeds; they show "
         f"where q is their reference's, {q:.3f}. "
         if networks
         else ""

@@ -21,7 +21,7 @@ def section(folder: Path) -> Section:
     name, coverage = folder.name, coverage_column(table)
     steps = [int(step) for step in sorted(table["step"].unique())]
     methods = [str(method) for method in table["method"].unique()]
-    shown = f"coverage@{coverage.rsplit('_', 1)[1]}"
+    shown = f"Coverage@{coverage.rsplit('_', 1)[1]}"
     seeds = table["seed"].nunique()
     trained = [method for method in methods if method != "reference"]
     runs = len(table[table["method"].isin(trained)].groupby(["seed", "method", "beta"]))
@@ -38,14 +38,14 @@ over seeds, its bars one standard deviation. Hover for numbers; press a method, 
 <button type="button" id="{name}-reset">Paper's: last step, {MATCHED_CORRECTNESS}</button>
 </div>
 <div class="pair">
-{plot(f"{name}-coverage", f"Correctness against {shown}; the vertical line is the matched correctness: drag it.")}
+{plot(f"{name}-coverage", f"Correctness against {shown.lower()}; the vertical line is the matched correctness: drag it.")}
 {plot(f"{name}-kl", "Correctness against conditional KL, KL(ref+ || pi+); lower is better.")}
 </div>
 <h3>At the matched correctness</h3>
 <p id="{name}-matched-said" aria-live="polite"></p>
 <div class="scroll" tabindex="0"><table id="{name}-matched"></table></div>
 <div class="pair">
-{plot(f"{name}-coverage-dynamics", f"{shown.capitalize()} during training at the coefficients of the table.")}
+{plot(f"{name}-coverage-dynamics", f"{shown} during training at the coefficients of the table.")}
 {plot(f"{name}-kl-dynamics", "Conditional KL during training at the coefficients of the table.")}
 </div>
 <details><summary>Every point as a table</summary>

@@ -65,7 +65,7 @@ def check_hover(page: Page) -> None:
     text = page.locator("#paper-coverage .hoverlayer .hovertext").first.text_content() or ""
     assert "CoKL" in text
     assert "β = 0.01" in text
-    assert "coverage@64 0.4002 ± 0.0002" in text
+    assert "Coverage@64 0.4002 ± 0.0002" in text
 
 
 def check_isolate(page: Page) -> None:
