@@ -153,19 +153,18 @@ def test_a_missing_stream_is_named(name):
     regularizer = regularizers.get(name)
     given = {"reference": groups(5), "rollout": groups(6)}
     for stream in regularizer.streams:
+        reference, rollout = (None if other == stream else given[other] for other in ("reference", "rollout"))
         with pytest.raises(ValueError, match=f"^{stream}: this regularizer needs {stream} groups$"):
-            regularizer.surrogate_weights(
-                *(None if other == stream else given[other] for other in ("reference", "rollout")), CONFIG
-            )
+            regularizer.surrogate_weights(reference, rollout, CONFIG)
 
 
 def test_a_floor_needs_both_streams_whatever_its_regularizer_does():
-    for name, missing, given in (
-        ("forward_kl_floor", "rollout", (groups(7), None)),
-        ("reverse_kl_floor", "reference", (None, groups(8))),
+    for name, missing, reference, rollout in (
+        ("forward_kl_floor", "rollout", groups(7), None),
+        ("reverse_kl_floor", "reference", None, groups(8)),
     ):
         with pytest.raises(ValueError, match=f"^{missing}: this regularizer needs {missing} groups$"):
-            methods.get(name).weights(*given, 0.5, CONFIG)
+            methods.get(name).weights(reference, rollout, 0.5, CONFIG)
         assert methods.get(name).streams() == ("reference", "rollout")
         assert methods.get(name).filtered
 

@@ -175,7 +175,7 @@ def test_arrays_broadcast(variant: str):
 
 @pytest.mark.parametrize("variant", sorted(REDUCED_PENALTIES))
 def test_single_precision_is_widened_before_anything_is_computed(variant: str):
-    single = [np.float32(0.3), np.float32(0.7), np.float32(0.06)]
+    single: list[Any] = [np.float32(0.3), np.float32(0.7), np.float32(0.06)]
     masses = VARIANTS[variant].optimal_mass(*single)
     assert masses is not None
     assert masses.dtype == np.float64

@@ -143,7 +143,7 @@ def test_without_results_the_only_finished_sweep_is_read(finished, read, tmp_pat
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "sweep.parquet").touch()
     for arguments in (["figures"], ["bandit", "report"], ["theory", "figures"]):
-        assert _parse(arguments).results == Path("runs") / read
+        assert vars(_parse(arguments))["results"] == Path("runs") / read
 
 
 def test_csv_holds_the_same_table(tiny_flags, tmp_path):

@@ -66,7 +66,7 @@ def decorators_stay_outside() -> None:
 
     def is_transparent(function: cst.FunctionDef) -> bool:
         names = [d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator for d in function.decorators]
-        ends = [name.attr.value if isinstance(name, cst.Attribute) else name.value for name in names]  # type: ignore[attr-defined]
+        ends = [name.attr.value if isinstance(name, cst.Attribute) else name.value for name in names]
         return set(ends) <= TRANSPARENT
 
     def skip(visitor: Any, node: cst.CSTNode) -> bool:
@@ -121,7 +121,7 @@ def quick_tests_first() -> None:
     def sorted_arguments(runner: PytestRunner, tests: Iterable[str]) -> list[str]:
         return arguments(runner, sorted(tests, key=lambda test: (state().duration_by_test.get(test, 0.0), test)))
 
-    PytestRunner._pytest_args_regular_run = sorted_arguments  # type: ignore[method-assign]
+    PytestRunner._pytest_args_regular_run = sorted_arguments
 
 
 def prepare(name: str) -> Path:

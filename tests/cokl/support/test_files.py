@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -74,7 +75,12 @@ def test_text_is_utf_8_in_a_plain_locale_too(tmp_path):
 def test_the_temporary_file_lies_beside_its_place_under_a_name_that_a_folder_clears(tmp_path):
     path = tmp_path / "table.parquet"
     seen = []
-    write_atomically(path, lambda temporary: (seen.append(temporary), temporary.write_text("new")))
+
+    def write(temporary: Path) -> None:
+        seen.append(temporary)
+        temporary.write_text("new")
+
+    write_atomically(path, write)
     (temporary,) = seen
     assert temporary.parent == tmp_path
     assert temporary.match(".*.tmp")
