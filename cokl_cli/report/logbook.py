@@ -135,7 +135,11 @@ def _scope(config: Mapping[str, Any]) -> str:
     """In a few words: how many seeds, steps and what else was varied."""
     config = config.get("experiment", config)
     called = {"cells": "settings", "shares": "shares", "methods": "methods", "betas": "coefficients"}
-    counts = ", ".join(f"{len(config[name])} {label}" for name, label in called.items() if name in config)
+    counts = ", ".join(
+        f"{len(config[name])} {label if len(config[name]) != 1 else label[:-1]}"
+        for name, label in called.items()
+        if name in config
+    )
     selection = f" and {config['selection_seeds']} for selection" if "selection_seeds" in config else ""
     return f"{config['seeds']} seeds{selection}, {counts}, {config['steps']} steps"
 
@@ -247,7 +251,7 @@ A verdict is that of the primary measurement and speaks of the environment in it
 *undecided*, or *depends*, where other measurements are decided the other way. Of the theory, *held* says that each
 check of the statement came out, on the domain that is given; "machine-checked" alone is the statement itself on its
 whole domain. Unless said otherwise, after ± is half the width of a 95% t-interval over seeds. Below four seeds there is
-*no verdict*."""
+*no verdict*. Times are those of the clock, on a machine that other work may have shared."""
 
 
 def _glance(book: Mapping[str, Record]) -> Iterator[list[str]]:

@@ -42,7 +42,7 @@ def test_a_sweep_enters_with_its_verdicts_scope_time_and_command(results, tmp_pa
     sweep = book["sweep"]
     assert len(sweep["claims"]) == 8
     assert {claim["verdict"] for claim in sweep["claims"]} <= {"held", "not held", "undecided"}
-    assert sweep["scope"] == "4 seeds, 3 methods, 1 coefficients, 4 steps"
+    assert sweep["scope"] == "4 seeds, 3 methods, 1 coefficient, 4 steps"
     assert sweep["seconds"] == sum(json.loads((results / "four" / "seconds.json").read_text()))
     assert "--methods none,entropy,cokl" in sweep["command"]
     assert "--train-inputs 64" in sweep["command"]
