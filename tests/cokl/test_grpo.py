@@ -35,6 +35,8 @@ def test_advantages_of_verifier_verdicts_by_hand():
     assert_close(group_advantages(rewards, config), [[3 * third, -third, -third, -third], [1, 1, -1, -1]], 1e-12)
     unbiased = group_advantages(rewards, GRPOConfig(advantage_epsilon=1e-15))
     assert_close(unbiased, group_advantages(rewards, config) * math.sqrt(3 / 4), 1e-12)
+    pair = group_advantages(torch.tensor([[1.0, 0.0]], dtype=torch.float64), GRPOConfig(advantage_epsilon=1e-15))
+    assert_close(pair, [[math.sqrt(1 / 2), -math.sqrt(1 / 2)]], 1e-12)
 
 
 @given(reward=st.floats(-1e3, 1e3, width=32), size=st.integers(1, 9))
