@@ -31,7 +31,7 @@ check: $(SETUP)
 docs: $(SETUP)  ## the site, into build/site; warnings are errors
 	PATH=$(CURDIR)/$(BIN):$$PATH NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-docs-test: $(SETUP) docs  ## every command, code block and notebook of the docs, run
+docs-test: $(SETUP)  ## the site, warnings as errors, and every command, code block and notebook of the docs, run
 	$(BIN)/python -m pytest tests/docs tests/notebooks -m docs -n 2
 
 browser-test: $(SETUP)  ## the report's page in a real Chromium, from /usr/bin/chromium

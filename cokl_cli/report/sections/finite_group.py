@@ -12,7 +12,7 @@ from bandit.engine.tables import coverage_column, method_label
 from bandit.finite_group.plan import EXACT
 from bandit.finite_group.score import ESTIMATE, final_table, read_results, slope_table
 from cokl.support.statistics import with_spread
-from cokl_cli.report.section import Section, color, curve, legend, plot, spread
+from cokl_cli.report.section import Section, color, curve, legend, look, plot, spread
 from cokl_cli.report.section import table as html_table
 
 
@@ -22,7 +22,7 @@ def section(folder: Path) -> Section:
     final, name = final_table(metrics), folder.name
     columns = {
         "p_correct": "Correctness",
-        coverage_column(metrics): coverage_column(metrics).replace("_at_", "@"),
+        coverage_column(metrics): coverage_column(metrics).replace("_at_", "@").capitalize(),
         "conditional_kl": "Conditional KL [nats]",
     }
     final = final[(final["method"] != "none") & (final["beta"] == final["beta"].max())]
@@ -31,7 +31,10 @@ def section(folder: Path) -> Section:
     methods = [str(method) for method in final["method"].unique()]
     beta, optimizer_steps = final["beta"].max(), final["optimizer_steps"].min()
     at = f"β = {beta:g}, mu = {optimizer_steps}"
-    said = f"Final metrics against group size at {at}; dashed lines are the exact objective."
+    said = (
+        f"Final metrics against group size at {at}. Open markers: cached groups, dotted: unfiltered ones; lines "
+        "without markers: the exact objective."
+    )
     places = [plot(f"{name}-metrics", said, tall=True)]
     if len(recovery):
         slopes = slope_table(recovery, ESTIMATE)
@@ -58,6 +61,11 @@ def _metrics(final: pd.DataFrame, columns: dict[str, str]) -> go.Figure:
                 )  # fmt: skip
             else:
                 named = f"<b>{method_label(name)}</b>, {groups} groups"
+                style = look(name)
+                if groups != "fresh":
+                    style["marker"]["symbol"] = style["marker"]["symbol"].removesuffix("-open") + "-open"
+                if groups == "unfiltered":
+                    style["line"]["dash"] = "1px,3px"
                 line = curve(
                     name,
                     f"{method_label(name)}, {groups}",
@@ -65,6 +73,7 @@ def _metrics(final: pd.DataFrame, columns: dict[str, str]) -> go.Figure:
                     points[column],
                     error_y=spread(points[f"{column}_interval"], name),
                     hovertemplate=f"{named}<br>G = %{{x:~g}}: %{{y:.4f}}<extra></extra>",
+                    **style,
                 )
             figure.add_trace(line, row=row, col=1)
         figure.update_yaxes(title_text=title, row=row, col=1)

@@ -38,7 +38,7 @@ over seeds, its bars one standard deviation. Hover for numbers; press a method, 
 <button type="button" id="{name}-reset">Paper's: last step, {MATCHED_CORRECTNESS}</button>
 </div>
 <div class="pair">
-{plot(f"{name}-coverage", f"Correctness against {shown.lower()}; the vertical line is the match: drag it.")}
+{plot(f"{name}-coverage", f"Correctness against {shown.lower()}; drag the line of the matched correctness.")}
 {plot(f"{name}-kl", "Correctness against conditional KL, KL(ref+ || pi+); lower is better.")}
 </div>
 <h3>At the matched correctness</h3>
