@@ -14,7 +14,7 @@ from cokl import regularizers
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, surrogate_loss
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
-from tests.cokl.cases import VARIANTS, assert_close, every_regularizer
+from tests.cokl.cases import MIXTURE, VARIANTS, assert_close, every_regularizer
 
 CONFIG = SurrogateConfig(epsilon_is=0.2)
 
@@ -193,6 +193,7 @@ FINITE_GROUP_EXPECTATIONS = {
     "cokl": cokl_expectation,
     "cokl_without_term1": shrunk_by_groups_with(1),
     "correct_reverse_kl": shrunk_by_groups_with(2),
+    MIXTURE: lambda space, gradient: gradient + 0.3 * (cokl_expectation(space, gradient) - gradient),
 }
 
 
