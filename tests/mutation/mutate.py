@@ -174,6 +174,12 @@ def identity(mutant: str, path: Path) -> tuple[str, str]:
     return mutant.partition("__mutmut_")[0].replace("x_", "").replace("xǁ", "").replace("ǁ", "."), words
 
 
+def recorded() -> dict[str, Any]:
+    """What result.json says so far, by part."""
+    found: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    return found
+
+
 def verdicts_of(record: dict[str, Any]) -> dict[tuple[str, str], str]:
     survivors = [survivor for entry in record.values() for survivor in entry["survivors"]]
     return {(survivor["function"], survivor["change"]): survivor["verdict"] for survivor in survivors}
@@ -235,8 +241,6 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="try those without a verdict that survived once more")
     parser.add_argument("--summarise", action="store_true", help="run nothing, write what is known so far")
     options = parser.parse_args()
-    record = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
-    known = verdicts_of(record)
     folder = prepare(options.part)
     os.chdir(folder)
     drop_half_written()
@@ -245,14 +249,15 @@ def main() -> None:
     quick_tests_first()
     os.environ["PYTHONPATH"] = str(folder / "mutants")  # commands that tests start see the mutants, too
     if options.again:
-        forget_unjudged(known)
+        forget_unjudged(verdicts_of(recorded()))
     try:
         if not options.summarise:
             from mutmut.__main__ import _run
 
             _run((), 1)
     finally:
-        record[options.part] = summarise(known)
+        record = recorded()  # only now: verdicts may have been written while this ran
+        record[options.part] = summarise(verdicts_of(record))
         text = json.dumps(dict(sorted(record.items())), indent=1, ensure_ascii=False)
         RESULT.write_text(text + "\n", encoding="utf-8")
 
