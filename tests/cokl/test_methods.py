@@ -219,7 +219,7 @@ def test_anchors_and_scores_beyond_float64_are_refused():
         dual_anchor(np.inf, zero=0.0, hundred=1.0)
     with pytest.raises(InputError, match=r"^scores: a score or an anchor is too large"):
         dual_anchor(np.inf, zero=np.inf, hundred=1.0)
-    single = [np.float32(number) for number in (0.1, 0.3, 1.0)]
-    assert dual_anchor(*single) == dual_anchor(*(float(number) for number in single))
+    score, zero, hundred = (np.float32(number) for number in (0.1, 0.3, 1.0))
+    assert dual_anchor(score, zero, hundred) == dual_anchor(float(score), float(zero), float(hundred))
     with pytest.raises(InputError, match=r"^scores: the anchors base and grpo score the same"):
         dual_anchor([1.0, 2.0], zero=[0.0, 3.0], hundred=[1.0, 3.0])
