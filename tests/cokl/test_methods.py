@@ -12,6 +12,7 @@ import torch
 from cokl import methods, regularizers
 from cokl.floor import floor_logit_gradient, sampled_floor_weights
 from cokl.groups import ResponseGroups, SurrogateConfig
+from cokl.log_linear import LogLinear
 from cokl.metrics import dual_anchor
 from cokl.policy import CorrectSet, Policy
 from cokl.support.errors import InputError
@@ -124,6 +125,7 @@ def test_a_mixture_needs_what_its_parts_need():
     assert mixed.compares_with_reference
     assert mixed.streams() == ("rollout",)
     assert mixed.label == "1 Entropy + 2 Correct-only reverse KL"
+    assert mixed.name == regularizer_of(mixed.name).name == "1entropy+2correct_reverse_kl"
     both = regularizer_of("1entropy+2correct_reverse_kl", ["correct_reverse_kl.form=restricted"])
     assert both.parts[1][1].form == "restricted"
     assert {type(part) for _, part in both.parts} < set(both.made_of())
@@ -138,10 +140,13 @@ def test_a_mixtures_log_linear_form_is_known_where_its_parts_average_alike():
     assert regularizer_of("2cokl_without_term1+1correct_forward_kl").log_linear().log_mass == 2
     assert regularizer_of("1cokl+1forward_kl").log_linear() is None
     assert regularizer_of("1cokl+1jensen_shannon").log_linear() is None
+    assert regularizer_of("1cokl_without_term2+1forward_kl").log_linear() is None
+    assert regularizer_of("1cokl_without_term1+2cokl_without_term1").log_linear() == LogLinear("policy", log_mass=3)
 
 
 @pytest.mark.parametrize(
-    "name", ["0.3cokl+nonsense", "0.3cokl+0.7nonsense", "cokl+1cokl", "-1cokl", "1 cokl", "1cokl+"]
+    "name",
+    ["0.3cokl+nonsense", "0.3cokl+0.7nonsense", "0cokl", "1cokl+0entropy", "cokl+1cokl", "-1cokl", "1 cokl", "1cokl+"],
 )
 def test_what_is_called_like_no_mixture_is_unknown(name):
     with pytest.raises(InputError, match="unknown"):
