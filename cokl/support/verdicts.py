@@ -36,7 +36,8 @@ def no_verdict(seeds: int) -> str:
     """Why there are no verdicts, or "" where there are enough seeds."""
     if seeds >= MINIMUM_SEEDS:
         return ""
-    return f"No verdicts: {seeds} reported seed{'s' * (seeds != 1)} are for looking; a verdict takes {MINIMUM_SEEDS}."
+    reported = "1 reported seed is" if seeds == 1 else f"{seeds} reported seeds are"
+    return f"No verdicts: {reported} for looking; a verdict takes {MINIMUM_SEEDS}."
 
 
 def p_value(mean: float, half_width: float, seeds: int, against: float = 0.0) -> float:
