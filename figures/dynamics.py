@@ -5,7 +5,7 @@ from __future__ import annotations
 import matplotlib as mpl
 import pandas as pd
 
-from bandit.engine.tables import coverage_column, method_label
+from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, matched_rows, settled
 from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged, panel_letters
 
@@ -33,7 +33,7 @@ def draw(table: pd.DataFrame) -> Picture:
                 else:
                     low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
                     axes.fill_between(curve.index, low, high, color=style.color, alpha=0.15, linewidth=0)
-        left.set_ylabel(f"Coverage@{coverage.rsplit('_', 1)[1]}")
+        left.set_ylabel(coverage_label(coverage))
         right.set_ylabel(r"$D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+}\,\Vert\,\pi_\theta^{+})$ [nats]")
         for axes in (left, right):
             axes.set_xlabel("Training step")

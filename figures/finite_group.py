@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from bandit.engine.tables import coverage_column, method_label
+from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.finite_group.plan import EXACT
 from bandit.finite_group.score import diverged_note, final_table, slope_table
 from cokl.support.statistics import with_spread
@@ -33,7 +33,7 @@ def draw_metrics(metrics: pd.DataFrame) -> Picture:
     coverage = coverage_column(metrics)
     columns = {
         "p_correct": r"Correctness $P_{\mathrm{corr}}$",
-        coverage: f"Coverage@{coverage.rsplit('_', 1)[1]}",
+        coverage: coverage_label(coverage),
         "conditional_kl": r"$D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+}\,\Vert\,\pi_\theta^{+})$ [nats]",
     }
     steps = sorted(final["optimizer_steps"].unique())

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bandit.engine.tables import coverage_column, method_label
+from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.sweep.score import diverged_note, final_rows
 from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged, panel_letters
 
@@ -19,7 +19,7 @@ def draw(table: pd.DataFrame) -> Picture:
         figure, (left, right) = new_figure(TEXT_WIDTH, 2.75, ncols=2)
         _panel(left, table, coverage)
         _panel(right, table, "conditional_kl")
-        left.set_ylabel(f"Coverage@{coverage.rsplit('_', 1)[1]}")
+        left.set_ylabel(coverage_label(coverage))
         right.set_ylabel(r"$D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+}\,\Vert\,\pi_\theta^{+})$ [nats]")
         for axes in (left, right):
             axes.set_xlabel(r"Correctness $P_{\mathrm{corr}}$ (axis stretched towards 1)")

@@ -13,12 +13,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from bandit.shift.config import ShiftConfig
+from bandit.shift.config import PAPER_BETA, ShiftConfig
 from cokl.support.options import Coefficients, Names, require, require_types
 
 REPLAY = "correct_forward_kl"
 WITHOUT_TERM_1 = "cokl_without_term1"
-PAPER_BETA = 1.0
 
 _FORGETTING: dict[str, dict[str, Any]] = {
     "slow": {"new_learning_rate": 3e-4},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from bandit.calibration.score import NEAR_GRPO, NEAR_REPLAY
-from cokl.support.statistics import markdown_table, with_spread
+from cokl.support.statistics import markdown_table, spread_column, with_spread
 from cokl.support.verdicts import Claim, no_verdict
 
 _COLUMNS = {
@@ -20,7 +20,7 @@ _COLUMNS = {
 
 def answer(found: pd.DataFrame, seeds: int) -> str:
     """Where the paper's pattern appears, and whether term 2 improves the trade-off anywhere."""
-    said = [f"{claim.statement}: {claim.verdict}. {claim.measured}." for claim in judge(found)]
+    said = [f"{claim.statement}: {claim.verdict}, {claim.measured}." for claim in judge(found)]
     return no_verdict(seeds) or " ".join(said)
 
 
@@ -69,9 +69,9 @@ def render(found: pd.DataFrame, seeds: int) -> str:
         {
             "setting": found["cell"],
             "base correctness": found["base_correct"].map("{:.2f}".format),
-            "GRPO loses, %": _intervals(found, "lost", 0),
+            "GRPO loses, %": spread_column(found, "lost", 0),
             "share of term 2": found["share"].map("{:g}".format),
-            **{title: _intervals(found, name, 1 if name in ("without_term1", "kept", "adapted", "gain") else 3)
+            **{title: spread_column(found, name, 1 if name in ("without_term1", "kept", "adapted", "gain") else 3)
                for name, title in _COLUMNS.items()},
             "pattern": [_pattern(*pair) for pair in zip(found["near_grpo"], found["near_replay"], strict=True)],
             "keeps more": found["better"].where(found["gain"].notna(), ""),
@@ -90,8 +90,3 @@ def _pattern(near_grpo: bool | None, near_replay: bool | None) -> str:
     if near_grpo is False or near_replay is False:
         return "no"
     return "yes" if near_grpo and near_replay else "undecided"
-
-
-def _intervals(found: pd.DataFrame, name: str, digits: int) -> list[str]:
-    pairs = zip(found[name], found[f"{name}_half_width"], strict=True)
-    return ["" if pd.isna(mean) else with_spread(mean, half_width, digits) for mean, half_width in pairs]

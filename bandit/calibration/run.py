@@ -8,13 +8,8 @@ from typing import Literal
 import pandas as pd
 
 from bandit.calibration.config import WITHOUT_TERM_1, CalibrationConfig
-from bandit.engine.divergence import warn_of_diverged
-from bandit.engine.runs import code_behind
+from bandit.phase.run import train_cells
 from bandit.shift.plan import ShiftRun, planned_runs
-from bandit.shift.run import train_plans
-from bandit.shift.score import RUN, final
-from cokl.support.files import write_result
-from cokl.support.results_folder import open_folder
 
 
 def calibration(
@@ -35,14 +30,9 @@ def calibration(
         cell: (experiment, [run for run in planned_runs(experiment) if _is_looked_at(config, run)])
         for cell, experiment in experiments.items()
     }
-    methods = {run.method.name: run.method for _, runs in plans.values() for run in runs}
-    code = code_behind("bandit.shift.train", methods.values())
-    with open_folder(folder, {**config.as_dict(), "device": "cpu"}, code, keep_going) as origin:
-        tables = train_plans(plans, origin, jobs, backend, progress)
-        rows = pd.concat([final(table).assign(cell=cell) for cell, table in tables.items()], ignore_index=True)
-        write_result(rows, folder / "calibration.parquet")
-    warn_of_diverged(rows, "prior_correct", ["cell", *RUN])
-    return rows
+    places = {cell: {"cell": cell} for cell in config.cells}
+    path = folder / "calibration.parquet"
+    return train_cells(plans, places, path, config.as_dict(), jobs, backend, progress, keep_going)
 
 
 def _is_looked_at(config: CalibrationConfig, run: ShiftRun) -> bool:

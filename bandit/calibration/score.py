@@ -6,10 +6,10 @@ import math
 
 import pandas as pd
 
-from bandit.calibration.config import PAPER_BETA, REPLAY, WITHOUT_TERM_1, CalibrationConfig, method_name
-from bandit.engine.divergence import diverged
-from bandit.phase.score import MEANINGFUL
-from bandit.shift.score import ANCHORS, at_equal_adaptation, final, forgotten_and_learned, score
+from bandit.calibration.config import REPLAY, WITHOUT_TERM_1, CalibrationConfig, method_name
+from bandit.phase.score import is_meaningful
+from bandit.shift.config import PAPER_BETA
+from bandit.shift.score import anchors_diverged, at_equal_adaptation, final, forgotten_and_learned, score
 from cokl.support.statistics import mean_and_half_width
 from cokl.support.verdicts import holm, p_value
 
@@ -53,7 +53,7 @@ def summarize(rows: pd.DataFrame, config: CalibrationConfig) -> pd.DataFrame:
 def _of_cell(table: pd.DataFrame, config: CalibrationConfig) -> dict[float, dict[str, object]]:
     unknown: dict[str, object] = dict.fromkeys((*MEASURED, *(f"{name}_half_width" for name in MEASURED)), math.nan)
     unknown |= {"near_grpo": None, "near_replay": None}
-    if diverged(table, "prior_correct")["method"].isin(ANCHORS).any():
+    if anchors_diverged(table):
         lost: dict[str, object] = {"base_correct": math.nan, "lost": math.nan, "lost_half_width": math.nan}
         return {share: lost | unknown for share in config.shares}
     ends = final(table[table["role"] == "report"])
@@ -64,7 +64,7 @@ def _of_cell(table: pd.DataFrame, config: CalibrationConfig) -> dict[float, dict
         "lost": 100 * forgotten[0] / correct,
         "lost_half_width": 100 * forgotten[1] / correct,
     }
-    if not min(forgotten[0] - forgotten[1], learned[0] - learned[1]) > MEANINGFUL:
+    if not is_meaningful(forgotten, learned):
         return {share: lost | unknown for share in config.shares}
     scored = score(table)
     reported = scored[scored["role"] == "report"]

@@ -15,3 +15,8 @@ method_label = partial(methods.label, own={"none": "No regularizer", "reference"
 def coverage_column(table: pd.DataFrame) -> str:
     """The name of the coverage column under pi, such as "coverage_at_64"."""
     return next(name for name in table.columns if name.startswith("coverage_at_") and not name.endswith("_correct"))
+
+
+def coverage_label(column: str) -> str:
+    """How pictures call that column: "Coverage@64"."""
+    return f"Coverage@{column.rsplit('_', 1)[1]}"

@@ -10,7 +10,7 @@ import pandas as pd
 from bandit.phase.config import KNOBS, Diagram
 from bandit.phase.score import UNDECIDED, explain
 from bandit.shift.score import label
-from cokl.support.statistics import markdown_table, with_spread
+from cokl.support.statistics import markdown_table, spread_column
 from cokl.support.verdicts import ALPHA, MINIMUM_SEEDS, Verdict, holm, no_verdict, p_value
 
 
@@ -64,11 +64,11 @@ def render(diagram: Diagram, cells: pd.DataFrame, note: str = "") -> str:
             diagram.y: cells["y"].map("{:g}".format),
             "base correctness": cells["base_correct"].map("{:.3f}".format),
             "winner": [_winner(cell) for cell in cells.to_dict("records")],
-            "lead": _intervals(cells, "lead"),
-            "CoKL's lead": _intervals(cells, "cokl_lead"),
+            "lead": spread_column(cells, "lead"),
+            "CoKL's lead": spread_column(cells, "cokl_lead"),
             "over": [label(name) if name else "" for name in cells["rival"]],
-            "in pass@k": _intervals(cells, "prior_pass_at_k_lead", 3),
-            "in conditional KL": _intervals(cells, "conditional_kl_lead", 3),
+            "in pass@k": spread_column(cells, "prior_pass_at_k_lead", 3),
+            "in conditional KL": spread_column(cells, "conditional_kl_lead", 3),
             "correct share of GRPO's drift": cells["correct_share"].map("{:.3f}".format),
         }
     )
@@ -93,8 +93,3 @@ def _winner(cell: dict[Hashable, Any]) -> str:
     if not cell["winner"]:
         return UNDECIDED
     return label(cell["winner"]) + (" (edge)" if cell["winner"] in cell["edges"].split(",") else "")
-
-
-def _intervals(cells: pd.DataFrame, column: str, digits: int = 1) -> list[str]:
-    pairs = zip(cells[column], cells[f"{column}_half_width"], strict=True)
-    return ["" if pd.isna(value) else with_spread(value, half_width, digits) for value, half_width in pairs]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -13,7 +14,8 @@ from bandit.engine.runs import code_behind
 from bandit.phase.config import Diagram
 from bandit.phase.report import render
 from bandit.phase.score import summarize
-from bandit.shift.plan import planned_runs
+from bandit.shift.config import ShiftConfig
+from bandit.shift.plan import ShiftRun, planned_runs
 from bandit.shift.report import csv_text
 from bandit.shift.run import train_plans
 from bandit.shift.score import RUN, final
@@ -38,17 +40,9 @@ def run(
     found = {}
     for diagram in diagrams:
         plans = {f"{x:g}-{y:g}": (config, planned_runs(config)) for x, y, config in diagram.cells()}
-        home, (_, some_runs) = folder / diagram.name, next(iter(plans.values()))
-        code = code_behind("bandit.shift.train", (run.method for run in some_runs))
-        with open_folder(home, {**dataclasses.asdict(diagram), "device": "cpu"}, code, keep_going) as origin:
-            tables = train_plans(plans, origin, jobs, backend, progress)
-            places = {f"{x:g}-{y:g}": (x, y) for x, y, _ in diagram.cells()}
-            rows = pd.concat(
-                [final(table).assign(x=places[name][0], y=places[name][1]) for name, table in tables.items()],
-                ignore_index=True,
-            )
-            write_result(rows, home / "phase.parquet")
-        warn_of_diverged(rows, "prior_correct", ["x", "y", *RUN])
+        places = {f"{x:g}-{y:g}": {"x": x, "y": y} for x, y, _ in diagram.cells()}
+        table, settings = folder / diagram.name / "phase.parquet", dataclasses.asdict(diagram)
+        rows = train_cells(plans, places, table, settings, jobs, backend, progress, keep_going)
         cells = summarize(rows)
         write_text(csv_text(cells), folder / f"{diagram.name}.csv")
         write_text(
@@ -57,3 +51,29 @@ def run(
         )
         found[diagram.name] = cells
     return found
+
+
+def train_cells(
+    plans: Mapping[str, tuple[ShiftConfig, list[ShiftRun]]],
+    places: Mapping[str, Mapping[str, float | str]],
+    path: Path,
+    settings: dict[str, Any],
+    jobs: int | None,
+    backend: Literal["loky", "ray"],
+    progress: bool,
+    keep_going: bool,
+) -> pd.DataFrame:
+    """Train what is missing of several experiments and return the last rows of all their runs, also written to `path`.
+
+    plans: as `train_plans` takes them, all of the same methods. places: by the same names, columns that tell an
+    experiment's rows from the others'. settings: what its folder is bound to. Warns of runs that diverged.
+    """
+    _, some_runs = next(iter(plans.values()))
+    code = code_behind("bandit.shift.train", (run.method for run in some_runs))
+    with open_folder(path.parent, {**settings, "device": "cpu"}, code, keep_going) as origin:
+        tables = train_plans(plans, origin, jobs, backend, progress)
+        ends = [final(table).assign(**places[name]) for name, table in tables.items()]
+        rows = pd.concat(ends, ignore_index=True)
+        write_result(rows, path)
+    warn_of_diverged(rows, "prior_correct", [*next(iter(places.values())), *RUN])
+    return rows

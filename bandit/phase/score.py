@@ -8,20 +8,23 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from bandit.engine.divergence import diverged
 from bandit.shift.claims import VARIANTS
 from bandit.shift.report import BESIDE_ACCURACY, DRIFTS
-from bandit.shift.score import ANCHORS, at, best_coefficients, final, forgotten_and_learned, score, settled
+from bandit.shift.score import anchors_diverged, at, best_coefficients, final, forgotten_and_learned, score, settled
 from cokl.support.statistics import mean_and_half_width
 
 MEANINGFUL = 0.05
 """Correctness that GRPO without KL has to forget and to learn, interval and all: scores are divided by it."""
 
-
 _UNKNOWN = math.nan, math.nan
 
 UNDECIDED = "too little forgotten or learned"
 """What a cell without a winner says."""
+
+
+def is_meaningful(forgotten: tuple[float, float], learned: tuple[float, float]) -> bool:
+    """Whether GRPO forgets and learns enough for scores; means and half-widths of their intervals."""
+    return min(forgotten[0] - forgotten[1], learned[0] - learned[1]) > MEANINGFUL
 
 
 def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
@@ -33,7 +36,7 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
     smallest or largest. Names are "" and scores NaN where GRPO may forget or learn less than `MEANINGFUL` or diverged,
     or CoKL is absent.
     """
-    lost = bool(diverged(table, "prior_correct")["method"].isin(ANCHORS).any())
+    lost = anchors_diverged(table)
     table = table if lost else settled(table)
     ends = final(table[table["role"] == "report"]).set_index("seed")
     base, grpo = ends[ends["method"] == "base"], ends[ends["method"] == "none"]
@@ -52,7 +55,7 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
         **dict.fromkeys(("cokl_overall", "cokl_lead", "cokl_lead_half_width"), math.nan),
         **{f"{name}_lead{end}": math.nan for name in BESIDE_ACCURACY for end in ("", "_half_width")},
     }
-    if lost or (not min(forgotten[0] - forgotten[1], learned[0] - learned[1]) > MEANINGFUL and len(base) > 1):
+    if lost or (not is_meaningful(forgotten, learned) and len(base) > 1):
         return cell
     scored = score(table)
     best = best_coefficients(scored[scored["method"] != "base"])

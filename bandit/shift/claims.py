@@ -20,15 +20,13 @@ from typing import Literal
 
 import pandas as pd
 
+from bandit.shift.config import PAPER_BETA
 from bandit.shift.score import at, at_equal_adaptation, best_coefficients, final, label, main_rows
 from cokl.support.statistics import mean_and_half_width
 from cokl.support.verdicts import ALPHA, MINIMUM_SEEDS, Verdict, holm, p_value
 
 NEGLIGIBLE = 1.0
 """Points of Overall; a gain whose interval ends below this is none. The paper's smallest lead is 1.40 points."""
-
-PAPER_BETA = 1.0
-"""The coefficient of CoKL, of its ablations and of the forward KLs in the paper's tables (E.3)."""
 
 VARIANTS = ("cokl", "cokl_floor", "cokl_without_term1", "cokl_without_term2")
 """What is no rival of CoKL's."""

@@ -19,6 +19,9 @@ Mode = Literal["exact", "sampled"]
 # Seeds that choose coefficients are numbered from here, apart from the reported ones however many those are.
 FIRST_SELECTION_SEED = 1000
 
+PAPER_BETA = 1.0
+"""The coefficient of CoKL, of its ablations and of the forward KLs in the paper's tables (E.3)."""
+
 METHODS = (
     "none",
     "reverse_kl",

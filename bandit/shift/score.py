@@ -68,10 +68,14 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
 
 def settled(table: pd.DataFrame) -> pd.DataFrame:
     """The table without the coefficients of which some seed diverged. Raises InputError if GRPO w/o KL is one."""
-    anchors = diverged(table, "prior_correct")["method"].isin(ANCHORS)
-    if anchors.any():
+    if anchors_diverged(table):
         raise InputError(f"GRPO w/o KL, which all scores relate to, diverged: {diverged_note(table)}")
     return without_diverged(table, "prior_correct", RUN)
+
+
+def anchors_diverged(table: pd.DataFrame) -> bool:
+    """Whether the base model or GRPO w/o KL, which all scores relate to, diverged for some seed."""
+    return bool(diverged(table, "prior_correct")["method"].isin(ANCHORS).any())
 
 
 def diverged_note(table: pd.DataFrame) -> str:

@@ -20,6 +20,12 @@ def mean_and_half_width(values: pd.Series) -> tuple[float, float]:
     return float(values.mean()), float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
 
 
+def spread_column(frame: pd.DataFrame, name: str, digits: int = 1) -> list[str]:
+    """A column of means with their NAME_half_width, as written; "" where there is no mean."""
+    pairs = zip(frame[name], frame[f"{name}_half_width"], strict=True)
+    return ["" if pd.isna(mean) else with_spread(mean, half_width, digits) for mean, half_width in pairs]
+
+
 def markdown_table(frame: pd.DataFrame) -> str:
     """A Markdown table with padded columns."""
     rows = [list(frame.columns), *frame.astype(str).to_numpy().tolist()]

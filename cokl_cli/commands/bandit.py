@@ -89,7 +89,7 @@ class Sweep(SweepOptions):
 
 def finished_sweep() -> Path:
     """What is read where nothing else is asked for: runs/paper, or runs/quick where only that sweep is finished."""
-    paper, quick = (Path("runs") / name for name in PRESETS)
+    paper, quick = Path("runs/paper"), Path("runs/quick")
     only_quick = (quick / "sweep.parquet").is_file() and not (paper / "sweep.parquet").is_file()
     return quick if only_quick else paper
 

@@ -8,11 +8,18 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
+from bandit.calibration.config import CalibrationConfig
+from bandit.finite_group.config import FiniteGroupConfig
+from bandit.sequences.config import SequenceConfig
+from bandit.shift.config import ShiftConfig
+from bandit.sweep.config import SweepConfig
 from cokl.support.errors import InputError
 from cokl.support.options import from_json, require
 from cokl_cli.output import Output
@@ -51,14 +58,13 @@ class Rerun(Output):
 
         require(0 <= self.tolerance < math.inf, "tolerance", "a finite number >= 0", self.tolerance)
         folder = self.results.resolve()
-        kinds = _kinds()
-        kind = next((name for name in kinds if (folder / name).is_file()), None)
+        kind = next((name for name in _KINDS if (folder / name).is_file()), None)
         if kind is None:
-            raise InputError(f"{self.results} holds no finished result; expected one of {', '.join(kinds)} in it")
+            raise InputError(f"{self.results} holds no finished result; expected one of {', '.join(_KINDS)} in it")
         again = folder.with_name(f"{folder.name}.rerun")
         if (again / "rerun.json").exists():  # of an earlier rerun, which ended and differed
             shutil.rmtree(again)
-        compute, tables = kinds[kind]
+        compute, tables = _KINDS[kind]
         made = compute(folder, again, self.jobs)
         compared = [_compare(folder / name, made / name, self.tolerance) for name in tables]
         text = json.dumps([asdict(one) for one in compared], indent=1) + "\n"
@@ -132,14 +138,10 @@ def _table(path: Path) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"error": float})
 
 
-def _anew(run: Callable[..., Any], config_class: type) -> Callable[[Path, Path, int | None], Path]:
-    """Computes what a results folder's config.json asks for with `run`, into another folder."""
-
-    def compute(folder: Path, again: Path, jobs: int | None) -> Path:
-        run(_config(config_class, folder), again, jobs)
-        return again
-
-    return compute
+def _anew(experiment: str, config_class: type, folder: Path, again: Path, jobs: int | None) -> Path:
+    """Compute what a results folder's config.json asks for into another one. experiment: "MODULE:FUNCTION", heavy."""
+    resolve_name(experiment)(_config(config_class, folder), again, jobs)
+    return again
 
 
 def _config(config_class: type[_C], folder: Path) -> _C:
@@ -169,25 +171,19 @@ def _theory(folder: Path, again: Path, jobs: int | None) -> Path:
     return again
 
 
-def _kinds() -> dict[str, tuple[Callable[[Path, Path, int | None], Path], tuple[str, ...]]]:
-    """By the table that says what a folder holds: how it is computed again, and which tables are compared."""
-    from bandit.calibration.config import CalibrationConfig
-    from bandit.calibration.run import calibration
-    from bandit.finite_group.config import FiniteGroupConfig
-    from bandit.finite_group.run import finite_group
-    from bandit.sequences.config import SequenceConfig
-    from bandit.sequences.run import sequences
-    from bandit.shift.config import ShiftConfig
-    from bandit.shift.run import shift
-    from bandit.sweep.config import SweepConfig
-    from bandit.sweep.run import run_sweep
-
-    return {
-        "sweep.parquet": (_anew(run_sweep, SweepConfig), ("sweep.parquet",)),
-        "shift.parquet": (_anew(shift, ShiftConfig), ("shift.parquet",)),
-        "phase.parquet": (_phase, ("phase.parquet",)),
-        "finite_group.parquet": (_anew(finite_group, FiniteGroupConfig), ("finite_group.parquet", "recovery.parquet")),
-        "sequences.parquet": (_anew(sequences, SequenceConfig), ("sequences.parquet",)),
-        "calibration.parquet": (_anew(calibration, CalibrationConfig), ("calibration.parquet",)),
-        "claims.json": (_theory, ("claims.json",)),
-    }
+_KINDS: dict[str, tuple[Callable[[Path, Path, int | None], Path], tuple[str, ...]]] = {
+    "sweep.parquet": (partial(_anew, "bandit.sweep.run:run_sweep", SweepConfig), ("sweep.parquet",)),
+    "shift.parquet": (partial(_anew, "bandit.shift.run:shift", ShiftConfig), ("shift.parquet",)),
+    "phase.parquet": (_phase, ("phase.parquet",)),
+    "finite_group.parquet": (
+        partial(_anew, "bandit.finite_group.run:finite_group", FiniteGroupConfig),
+        ("finite_group.parquet", "recovery.parquet"),
+    ),
+    "sequences.parquet": (partial(_anew, "bandit.sequences.run:sequences", SequenceConfig), ("sequences.parquet",)),
+    "calibration.parquet": (
+        partial(_anew, "bandit.calibration.run:calibration", CalibrationConfig),
+        ("calibration.parquet",),
+    ),
+    "claims.json": (_theory, ("claims.json",)),
+}
+"""By the table that says what a folder holds: how it is computed again, and which tables are compared."""

@@ -181,11 +181,7 @@ def _presets(name: str) -> Mapping[str, Any]:
 
 
 def _plain(config: Any) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(
-        json.dumps(
-            config, default=lambda value: value.as_dict() if hasattr(value, "as_dict") else dataclasses.asdict(value)
-        )
-    )
+    values: dict[str, Any] = json.loads(json.dumps(config, default=lambda value: value.as_dict()))
     return values
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from bandit.engine.tables import coverage_column, method_label
+from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.finite_group.plan import EXACT
 from bandit.finite_group.score import ESTIMATE, final_table, read_results, slope_table
 from cokl.support.statistics import with_spread
@@ -19,10 +19,10 @@ from cokl_cli.report.section import table as html_table
 def section(folder: Path) -> Section:
     """Metrics and recovery of one finished lab."""
     metrics, recovery = read_results(folder)
-    final, name = final_table(metrics), folder.name
+    final, name, coverage = final_table(metrics), folder.name, coverage_column(metrics)
     columns = {
         "p_correct": "Correctness",
-        coverage_column(metrics): coverage_column(metrics).replace("_at_", "@").capitalize(),
+        coverage: coverage_label(coverage),
         "conditional_kl": "Conditional KL [nats]",
     }
     final = final[(final["method"] != "none") & (final["beta"] == final["beta"].max())]

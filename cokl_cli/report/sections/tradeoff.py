@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from bandit.engine.tables import coverage_column, method_label
+from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, read_sweep, settled
 from cokl_cli.report.section import Section, legend, look, plot, text
 from figures.style import SEED_LINES
@@ -21,7 +21,7 @@ def section(folder: Path) -> Section:
     name, coverage = folder.name, coverage_column(table)
     steps = [int(step) for step in sorted(table["step"].unique())]
     methods = [str(method) for method in table["method"].unique()]
-    shown = f"Coverage@{coverage.rsplit('_', 1)[1]}"
+    shown = coverage_label(coverage)
     seeds = table["seed"].nunique()
     trained = [method for method in methods if method != "reference"]
     runs = len(table[table["method"].isin(trained)].groupby(["seed", "method", "beta"]))
