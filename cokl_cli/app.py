@@ -9,28 +9,19 @@ from __future__ import annotations
 import atexit
 import contextlib
 import io
-import itertools
 import os
+import pkgutil
 import re
 import shlex
 import signal
 import sys
 import threading
-from collections.abc import Collection
-from functools import partial
 from typing import Any, NoReturn, Protocol
 
 import tyro
 from tyro.extras import SubcommandApp
 
-from bandit.calibration.config import CALIBRATION_PRESETS
-from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
-from bandit.robustness.config import ROBUSTNESS_PRESETS
-from bandit.sequences.config import SEQUENCE_PRESETS
-from bandit.shift.config import SHIFT_PRESETS
-from bandit.sweep.config import PRESETS
 from cokl.support.errors import InputError
-from cokl_cli.commands import bandit, doctor, figures, llm, llm_report, logbook, report, reproduce, rerun, theory
 from cokl_cli.output import asked_for
 
 
@@ -113,56 +104,28 @@ def _silence_stdout() -> None:
 
 
 def application(arguments: list[str]) -> SubcommandApp:
-    """All commands. The preset or configuration named in `arguments` is where their other defaults come from."""
-    preset = _asked(arguments, "--preset", PRESETS, "paper")
-    sweeps = {"preset": preset, "config": PRESETS[preset]}
-    finite_groups = {"preset": preset, "config": FINITE_GROUP_PRESETS[preset]}
-    experiment = llm.DEFAULTS[_asked(arguments, "--preset", llm.DEFAULTS, "tiny")]
+    """All commands; of those that `arguments` cannot ask for, the name and the help alone.
 
-    laboratory = SubcommandApp()
-    laboratory.command(name="sweep")(partial(bandit.Sweep, **sweeps))
-    laboratory.command(name="report")(bandit.Report)
-    laboratory.command(name="robustness")(partial(bandit.Robustness, preset=preset, config=ROBUSTNESS_PRESETS[preset]))
-    laboratory.command(name="shift")(partial(bandit.Shift, preset=preset, config=SHIFT_PRESETS[preset]))
-    laboratory.command(name="calibration")(
-        partial(bandit.Calibration, preset=preset, config=CALIBRATION_PRESETS[preset])
-    )
-    laboratory.command(name="phase")(partial(bandit.Phase, preset=preset))
-    laboratory.command(name="sequences")(partial(bandit.Sequences, preset=preset, config=SEQUENCE_PRESETS[preset]))
-    laboratory.command(name="finite-group")(partial(bandit.FiniteGroup, **finite_groups))
-
-    checks = SubcommandApp()
-    checks.command(name="check")(theory.Check)
-    checks.command(name="optimum")(theory.Optimum)
-    checks.command(name="figures")(theory.TheoryFigures)
-
-    bridge = SubcommandApp()
-    for name, command in {
-        "run": llm.Run,
-        "prefetch": llm.Prefetch,
-        "prepare": llm.Prepare,
-        "train": llm.Train,
-        "buffer": llm.BuildBuffer,
-        "evaluate": llm.Evaluate,
-        "report": llm.Report,
-    }.items():
-        bridge.command(name=name)(partial(command, **experiment))
-    bridge.command(name="tables")(llm_report.Tables)
-    bridge.command(name="normalize")(llm_report.Normalize)
-    bridge.command(name="validate-reward")(llm_report.ValidateReward)
-    bridge.command(name="check-paper")(llm_report.CheckPaper)
-
+    So a command starts without the imports of the others, and `cokl --help` without any.
+    """
+    first = arguments[0] if arguments else ""
+    decided = first in _COMMANDS or first in ("-h", "--help")
     commands = SubcommandApp()
-    commands.command(laboratory, name="bandit", help="The controlled experiment, the labs and the phase diagrams.")
-    commands.command(checks, name="theory", help="Every claim of the paper checked, and any regularizer's optimum.")
-    commands.command(bridge, name="llm", help="The LLM experiment on VeRL: tiny on a CPU, Qwen3 on GPUs.")
-    commands.command(name="figures")(figures.Figures)
-    commands.command(name="report")(report.HtmlReport)
-    commands.command(name="logbook")(logbook.Logbook)
-    commands.command(name="rerun")(rerun.Rerun)
-    commands.command(name="reproduce")(partial(reproduce.Reproduce, **sweeps))
-    commands.command(name="doctor")(doctor.Doctor)
+    for name, (where, summary) in _COMMANDS.items():
+        command = _elsewhere if decided and name != first else _resolved(where, arguments)
+        own_words = name == first and not isinstance(command, SubcommandApp)
+        commands.command(command, name=name, help=None if own_words else summary)
     return commands
+
+
+def _resolved(where: str, arguments: list[str]) -> Any:
+    """The command's dataclass, or what the function there makes of the arguments."""
+    found = pkgutil.resolve_name(f"cokl_cli.commands.{where}")
+    return found if isinstance(found, type) else found(arguments)
+
+
+def _elsewhere() -> None:
+    """Holds the place of a command that is not asked for."""
 
 
 def _parse(arguments: list[str]) -> Command:
@@ -182,6 +145,17 @@ def _parse(arguments: list[str]) -> Command:
     return command
 
 
+_COMMANDS = {
+    "bandit": ("bandit:laboratory", "The controlled experiment, the labs and the phase diagrams."),
+    "theory": ("theory:checks", "Every claim of the paper checked, and any regularizer's optimum."),
+    "llm": ("llm:bridge", "The LLM experiment on VeRL: tiny on a CPU, Qwen3 on GPUs."),
+    "figures": ("figures:Figures", "The paper's figures, drawn from a finished sweep."),
+    "report": ("report:HtmlReport", "Everything that was measured, as one interactive HTML page."),
+    "logbook": ("logbook:Logbook", "REPRODUCTION.md: each claim of the paper with its verdict."),
+    "rerun": ("rerun:Rerun", "A finished result computed anew and compared."),
+    "reproduce": ("reproduce:reproduce", "The controlled experiment and the theory, from nothing to verdicts."),
+    "doctor": ("doctor:Doctor", "What is installed, which parts work here, what the rest needs."),
+}
 _STYLE = (tyro.conf.OmitArgPrefixes,)
 _WHAT_THERE_IS = """\
 cokl: correctness-conditioned KL regularization, experiments and theorems
@@ -195,16 +169,6 @@ cokl: correctness-conditioned KL regularization, experiments and theorems
 Every command: --help; those that print results: --quiet, --json.
 Completion: cokl --tyro-print-completion bash|zsh|tcsh"""
 _DESCRIPTION = "Correctness-conditioned KL regularization: experiments, figures and checks."
-
-
-def _asked(arguments: list[str], option: str, known: Collection[str], default: str) -> Any:
-    """What `option` names among the arguments: it decides the defaults of all other options, so it is needed first."""
-    for argument, following in itertools.pairwise([*arguments, ""]):
-        name, equals, value = argument.partition("=")
-        if name == option:
-            asked = value if equals else following
-            return asked if asked in known else default
-    return default
 
 
 def _overrides_first(arguments: list[str]) -> list[str]:

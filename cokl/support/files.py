@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -77,13 +77,23 @@ def write_result(frame: pd.DataFrame, path: Path) -> None:
     write_bytes(content, path)
 
 
-def read_result(path: Path) -> pd.DataFrame:
-    """A table that `write_result` has written, or one without a checksum beside it. Raises InputError if damaged."""
+def read_result(path: Path, columns: Collection[str] = ()) -> pd.DataFrame:
+    """A table that `write_result` has written, or one without a checksum beside it.
+
+    columns: that it must have, others being free. Raises InputError if it is damaged or another version wrote it.
+    """
     content = _read(path)
     checksum = _checksum_of(path)
     if checksum.is_file() and _read(checksum).split()[:1] != [hashlib.sha256(content).hexdigest().encode()]:
         raise _damaged(path, f"its checksum is not the one in {checksum.name}")
-    return _parse_parquet(content, path)
+    table = _parse_parquet(content, path)
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        raise InputError(
+            f"{path} lacks {', '.join(missing)}: another version of cokl wrote it; compute it anew in another folder, "
+            "with the settings in its config.json"
+        )
+    return table
 
 
 def read_parquet(path: Path) -> pd.DataFrame:

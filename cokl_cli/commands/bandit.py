@@ -6,10 +6,12 @@ Annotations are evaluated here, since the parser reads those of subclasses in ot
 import dataclasses
 import textwrap
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
+from tyro.extras import SubcommandApp
 
 from bandit.calibration.config import CALIBRATION_PRESETS, CalibrationConfig
 from bandit.finite_group.config import PRESETS as FINITE_GROUP_PRESETS
@@ -21,6 +23,7 @@ from bandit.sweep.config import PRESETS, SweepConfig
 from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, separated
 from cokl_cli.output import Output, records
+from cokl_cli.presets import preset_among
 
 if TYPE_CHECKING:
     from bandit.phase.config import Diagram
@@ -339,3 +342,18 @@ class FiniteGroup(LabOptions):
 
         tables = {name: self.folder / f"{name}.parquet" for name in ("finite_group", "recovery")}
         return {**tables, "final": records(final_rows(read_parquet(tables["finite_group"])))}
+
+
+def laboratory(arguments: list[str]) -> SubcommandApp:
+    """The commands, with the defaults of the preset named in `arguments`."""
+    preset = preset_among(arguments, PRESETS, "paper")
+    commands = SubcommandApp()
+    commands.command(name="sweep")(partial(Sweep, preset=preset, config=PRESETS[preset]))
+    commands.command(name="report")(Report)
+    commands.command(name="robustness")(partial(Robustness, preset=preset, config=ROBUSTNESS_PRESETS[preset]))
+    commands.command(name="shift")(partial(Shift, preset=preset, config=SHIFT_PRESETS[preset]))
+    commands.command(name="calibration")(partial(Calibration, preset=preset, config=CALIBRATION_PRESETS[preset]))
+    commands.command(name="phase")(partial(Phase, preset=preset))
+    commands.command(name="sequences")(partial(Sequences, preset=preset, config=SEQUENCE_PRESETS[preset]))
+    commands.command(name="finite-group")(partial(FiniteGroup, preset=preset, config=FINITE_GROUP_PRESETS[preset]))
+    return commands

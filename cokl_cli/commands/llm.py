@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
+from tyro.extras import SubcommandApp
 
 from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, require, separated
+from cokl_cli.commands import llm_report
 from cokl_cli.output import Output
+from cokl_cli.presets import preset_among
 from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment.config import (
     PAPER_METHODS,
@@ -298,5 +302,22 @@ def _require_methods(names: tuple[str, ...]) -> None:
         methods.get(name).streams()
 
 
-DEFAULTS = {name: {"preset": name, "settings": config} for name, config in PRESETS.items()}
-"""What the choice of a preset decides on the command line."""
+def bridge(arguments: list[str]) -> SubcommandApp:
+    """The commands, with the defaults of the configuration named in `arguments`."""
+    preset = preset_among(arguments, PRESETS, "tiny")
+    commands = SubcommandApp()
+    for name, command in {
+        "run": Run,
+        "prefetch": Prefetch,
+        "prepare": Prepare,
+        "train": Train,
+        "buffer": BuildBuffer,
+        "evaluate": Evaluate,
+        "report": Report,
+    }.items():
+        commands.command(name=name)(partial(command, preset=preset, settings=PRESETS[preset]))
+    commands.command(name="tables")(llm_report.Tables)
+    commands.command(name="normalize")(llm_report.Normalize)
+    commands.command(name="validate-reward")(llm_report.ValidateReward)
+    commands.command(name="check-paper")(llm_report.CheckPaper)
+    return commands

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
+from bandit.sweep.config import PRESETS
 from cokl.support.errors import InputError
 from cokl_cli.commands.bandit import Report, Sweep, SweepOptions
 from cokl_cli.commands.figures import Figures
 from cokl_cli.commands.report import HtmlReport
 from cokl_cli.commands.theory import Check, TheoryFigures
+from cokl_cli.presets import preset_among
 
 
 @dataclass(frozen=True)
@@ -43,3 +46,9 @@ class Reproduce(SweepOptions):
     def found(self) -> dict[str, Any]:
         """The verdicts on the experiment's claims and the table of the theory's."""
         return {**Report(self.folder).found(), "theory": Check(out=self.folder / "theory").found()}
+
+
+def reproduce(arguments: list[str]) -> partial[Reproduce]:
+    """The command, with the defaults of the preset named in `arguments`."""
+    preset = preset_among(arguments, PRESETS, "paper")
+    return partial(Reproduce, preset=preset, config=PRESETS[preset])

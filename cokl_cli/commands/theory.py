@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
+from tyro.extras import SubcommandApp
 
 from cokl_cli.commands.bandit import finished_sweep
 from cokl_cli.output import Output
@@ -184,3 +185,12 @@ class TheoryFigures(Output):
         """The figures' files."""
         folder = self.out or self.results / "figures"
         return {"figures": sorted(str(path) for path in folder.glob("theory_*.p*"))}
+
+
+def checks(_: list[str]) -> SubcommandApp:
+    """The commands."""
+    commands = SubcommandApp()
+    commands.command(name="check")(Check)
+    commands.command(name="optimum")(Optimum)
+    commands.command(name="figures")(TheoryFigures)
+    return commands

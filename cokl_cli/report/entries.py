@@ -45,10 +45,11 @@ def sweep(folder: Path) -> Iterator[Entry]:
 def shift(folder: Path) -> Iterator[Entry]:
     """What the paper claims of language models, in the task-shift lab."""
     from bandit.shift.claims import judge
+    from bandit.shift.run import COLUMNS
     from bandit.shift.score import score, settled
 
     path = folder / "shift.parquet"
-    for claim in judge(score(settled(read_result(path)))):
+    for claim in judge(score(settled(read_result(path, COLUMNS)))):
         area = f"task shift, {folder.name}"
         yield Entry(area, claim.statement, claim.where, _called(claim.verdict), tuple(claim.lines()), data=path)
 
@@ -56,11 +57,12 @@ def shift(folder: Path) -> Iterator[Entry]:
 def sequences(folder: Path) -> Iterator[Entry]:
     """The sequence lab's one primary comparison."""
     from bandit.sequences.report import primary
+    from bandit.sequences.run import SEQUENCES
     from bandit.sequences.score import PRIMARY, primary_lead
     from bandit.shift.score import label, settled
     from cokl.support.verdicts import verdict_on
 
-    table = settled(read_result(folder / "sequences.parquet"))
+    table = settled(read_result(folder / "sequences.parquet", SEQUENCES.columns))
     lead, seeds = primary_lead(table), table.loc[table["role"] == "report", "seed"].nunique()
     yield Entry(
         f"sequences, {folder.name}",
@@ -76,8 +78,9 @@ def phase(folder: Path) -> Iterator[Entry]:
     """One map's count of cells."""
     from bandit.phase.report import tally, verdict
     from bandit.phase.score import summarize
+    from bandit.shift.run import COLUMNS
 
-    cells = summarize(read_result(folder / "phase.parquet"))
+    cells = summarize(read_result(folder / "phase.parquet", (*COLUMNS, "x", "y")))
     yield Entry(
         f"map of {folder.name}",
         "CoKL has a higher Overall than its best rival, over the map",
@@ -103,10 +106,11 @@ def calibration(folder: Path) -> Iterator[Entry]:
     from bandit.calibration.config import CalibrationConfig
     from bandit.calibration.report import judge
     from bandit.calibration.score import summarize
+    from bandit.shift.run import COLUMNS
     from cokl.support.options import from_json
 
     config = from_json(CalibrationConfig, read_json(folder / "config.json", dict))
-    found = summarize(read_result(folder / "calibration.parquet"), config)
+    found = summarize(read_result(folder / "calibration.parquet", (*COLUMNS, "cell")), config)
     area = f"calibration, {folder.name}"
     yield from _judged(area, judge(found), config.seeds, folder / "calibration.parquet")
 

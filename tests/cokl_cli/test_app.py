@@ -153,6 +153,37 @@ def test_csv_holds_the_same_table(tiny_flags, tmp_path):
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "sweep.csv"), pd.read_parquet(tmp_path / "sweep.parquet"))
 
 
+@pytest.mark.parametrize("first", ["bandit", "theory", "llm", "figures", "reproduce", "--help"])
+def test_a_command_starts_without_the_others(first):
+    """Which is most of the time until help is on the screen."""
+    script = f"""
+import sys
+from cokl_cli.app import application
+application([{first!r}])
+print(*(name for name in sys.modules if name.startswith("cokl_cli.commands.")))
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = {name.rpartition(".")[2] for name in result.stdout.split()}
+    needed = {
+        "llm": {"llm", "llm_report"},
+        "reproduce": {"reproduce", "bandit", "figures", "report", "theory"},
+        "--help": set(),
+    }
+    assert loaded == needed.get(first, {first}) | ({"bandit"} if first in ("theory", "figures") else set())
+
+
+def test_all_commands_are_in_the_help_and_in_the_completion():
+    listed = cokl("--help").stdout
+    for name, options in {
+        "bandit": "--backend",
+        "theory": "--effort",
+        "llm": "--paper-search",
+        "rerun": "--tolerance",
+    }.items():
+        assert f"• {name} " in listed
+        assert options in cokl("--tyro-print-completion", "bash").stdout
+
+
 @pytest.mark.parametrize(
     "code", ["import cokl", "from cokl_cli.app import _parse; _parse(['llm', 'tables'])", "import bandit"]
 )

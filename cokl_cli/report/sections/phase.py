@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from bandit.phase.config import KNOBS
 from bandit.phase.score import UNDECIDED, summarize
+from bandit.shift.run import COLUMNS
 from bandit.shift.score import label
 from cokl.support.files import read_json, read_result
 from cokl.support.statistics import with_spread
@@ -21,7 +22,7 @@ def section(folder: Path) -> Section:
     """The maps of one diagram."""
     config = read_json(folder / "config.json", dict)
     x, y = KNOBS[config["x"]].label, KNOBS[config["y"]].label
-    cells = summarize(read_result(folder / "phase.parquet"))
+    cells = summarize(read_result(folder / "phase.parquet", (*COLUMNS, "x", "y")))
     name = f"{folder.parent.name}-{folder.name}"
     plots = {f"{name}-winner": _winners(cells, x, y), f"{name}-lead": _leads(cells, x, y)}
     body = f"""

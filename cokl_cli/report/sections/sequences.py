@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bandit.sequences.report import CAPTIONS, named, tables
+from bandit.sequences.run import SEQUENCES
 from bandit.shift.score import label
 from cokl.support.files import read_result
 from cokl_cli.report.section import Section, legend, plot
@@ -15,7 +16,7 @@ _SHOWN = ("normalized", "leads", "equal_adaptation", "razor", "raw")
 
 def section(folder: Path) -> Section:
     """Figures and tables of one finished lab, for each of its modes."""
-    lab = read_result(folder / "sequences.parquet")
+    lab = read_result(folder / "sequences.parquet", SEQUENCES.columns)
     made = tables(lab)
     name, search = folder.name, made["beta_search"].assign(best=False)
     methods = [str(method) for method in made["dynamics"]["method"].unique() if method != "base"]

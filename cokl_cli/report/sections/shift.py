@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from bandit.shift.report import CAPTIONS, readable, tables
+from bandit.shift.run import COLUMNS
 from bandit.shift.score import ANCHORS, label
 from cokl.support.files import read_result
 from cokl_cli.report.section import Section, curve, legend, plot, spread, text
@@ -21,7 +22,7 @@ _SHOWN = ("table1_normalized", "equal_adaptation", "decomposition", "zero_correc
 
 def section(folder: Path) -> Section:
     """Figures and tables of one finished lab, for each of its modes."""
-    lab = read_result(folder / "shift.parquet")
+    lab = read_result(folder / "shift.parquet", COLUMNS)
     made, few = tables(lab), few_seeds(lab)
     name, search = folder.name, made["beta_search"]
     modes = [str(mode) for mode in search["mode"].unique()]

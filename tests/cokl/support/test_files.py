@@ -114,6 +114,14 @@ def test_a_results_checksum_is_one_that_sha256sum_accepts(tmp_path):
         read_result(tmp_path / "sweep.parquet")
 
 
+def test_a_table_of_another_version_is_named_with_what_it_lacks(tmp_path):
+    path = tmp_path / "sweep.parquet"
+    write_result(pd.DataFrame({"seed": [0], "retired": [1.0]}), path)
+    assert len(read_result(path, ("seed",))) == 1
+    with pytest.raises(InputError, match=r"^\S+ lacks beta, step: another version of cokl wrote it; compute it anew"):
+        read_result(path, ("seed", "beta", "step"))
+
+
 def test_tables_that_are_none_are_refused_in_one_line(tmp_path):
     path = tmp_path / "table.parquet"
     path.write_bytes(b"PAR1 and then\n nothing of use")

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from plotly.offline import get_plotlyjs_version
 
 from cokl.support.errors import InputError
 from cokl_cli.commands.theory import Check
 from cokl_cli.report import page
+from tests.bandit.shift.tables import shift_table
 
 
 def test_the_bundled_library_is_of_the_version_that_python_writes_for():
@@ -31,6 +33,22 @@ def test_what_is_missing_is_named_with_its_command(results: Path, tmp_path: Path
 
 def test_a_folder_without_results_is_named(tmp_path: Path):
     with pytest.raises(InputError, match="nothing is finished under"):
+        page.write(tmp_path, tmp_path / "page.html")
+
+
+@pytest.mark.parametrize(
+    ("name", "of_an_older_version", "lacks"),
+    [
+        ("shift.parquet", shift_table().drop(columns="prior_pass_at_k"), "prior_pass_at_k"),
+        ("sequences.parquet", shift_table(), "new_pass_at_k, conditional_entropy, entropy, new_kl"),
+        ("phase.parquet", shift_table(), "x, y"),
+    ],
+)
+def test_a_table_of_an_older_version_is_one_line(
+    name: str, of_an_older_version: pd.DataFrame, lacks: str, tmp_path: Path
+):
+    of_an_older_version.to_parquet(tmp_path / name)
+    with pytest.raises(InputError, match=rf"/{name} lacks {lacks}: another version of cokl wrote it"):
         page.write(tmp_path, tmp_path / "page.html")
 
 
