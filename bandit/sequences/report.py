@@ -28,8 +28,9 @@ CAPTIONS = {
     "and the entropy of the correct answers, in nats, on the prior task.",
     "equal_adaptation": f"Where adaptation is {scores.MATCHED_ADAPTATION:g}, interpolated between two neighbouring "
     "coefficients; methods that never pass it are left out.",
-    "leads": "CoKL less each other method there, paired by seed. Retention in points; pass@k as a probability; "
-    "conditional KL and entropy in nats, of which less and more are preserved better.",
+    "leads": "CoKL less each other method there, paired by seed. Accuracy (prior_correct) and pass@k as "
+    "probabilities; retention in points of GRPO's loss; conditional KL and entropy in nats, of which less and more are "
+    "preserved better.",
     "razor": "RL's Razor: R^2 of a parabola from each divergence to the prior correctness lost.",
     "beta_search": "Every coefficient, on the selection seeds, which choose, and on the reported ones.",
 }
@@ -81,16 +82,16 @@ def summary(table: pd.DataFrame, config: SequenceConfig) -> str:
 
 def primary(table: pd.DataFrame) -> str:
     """The one primary comparison in a sentence, with a verdict from four seeds on."""
-    mode, measure, rival = PRIMARY
+    mode, _, rival = PRIMARY
     lead = primary_lead(table)
     seeds = table.loc[table["role"] == "report", "seed"].nunique()
-    said = f"Primary comparison: CoKL's {measure} less that of {label(rival)} at equal adaptation ({mode})"
+    said = f"Primary comparison: CoKL's accuracy on the prior task less {label(rival)}'s at equal adaptation ({mode})"
     if lead is None:
         return f"{said}: not to be had, for one of them was not trained or never adapts as much."
     called = {"held": "CoKL keeps more", "not held": "CoKL keeps less", "undecided": "undecided"}
     verdict = verdict_on(*lead, seeds)
     judged = f"In this miniature: {called[verdict]}." if verdict else no_verdict(seeds)
-    return f"{said}: {with_spread(*lead, 1)} points. {judged}"
+    return f"{said}: {with_spread(100 * lead[0], 100 * lead[1], 1)} points. {judged}"
 
 
 def _setting(table: pd.DataFrame, config: SequenceConfig) -> str:

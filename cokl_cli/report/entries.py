@@ -66,7 +66,7 @@ def sequences(folder: Path) -> Iterator[Entry]:
     lead, seeds = primary_lead(table), table.loc[table["role"] == "report", "seed"].nunique()
     yield Entry(
         f"sequences, {folder.name}",
-        f"At equal adaptation CoKL retains more than {label(PRIMARY[2])}",
+        f"At equal adaptation CoKL keeps more of the prior task's accuracy than {label(PRIMARY[2])}",
         "beyond the paper, whose main table has retention both ways",
         _called(verdict_on(*lead, seeds) if lead else None),
         (primary(table),),

@@ -43,11 +43,12 @@ def test_a_lead_at_equal_adaptation_is_found():
     found = leads(table()).set_index("method")
     # 0.02 of the 0.4 that GRPO forgets
     assert found.loc["correct_forward_kl", "retention"] == pytest.approx(100 * 0.02 / 0.4)
+    assert found.loc["correct_forward_kl", "prior_correct"] == pytest.approx(0.02)
     assert found.loc["correct_forward_kl", "prior_pass_at_k"] == pytest.approx(0.02)
 
 
 def test_the_primary_comparison_has_a_verdict_from_four_seeds_on():
-    assert "5.0 ± 0.0 points" in report.primary(table())
+    assert "2.0 ± 0.0 points" in report.primary(table())
     assert "In this miniature: CoKL keeps more." in report.primary(table())
     assert "No verdicts: 3 reported seeds" in report.primary(table(seeds=3))
     reversed_roles = table().replace({"method": {"cokl": "correct_forward_kl", "correct_forward_kl": "cokl"}})
