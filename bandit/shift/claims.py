@@ -2,11 +2,12 @@
 
 Every measurement is a mean over the reported seeds with its 95% t-interval, a difference paired by seed but for what a
 score already compares with GRPO's, and is written so that the paper expects it to be positive. Each claim has one
-primary measurement, chosen here before any table is seen, and secondary ones, which Holm's procedure corrects for their
-number within the claim. Primary are, as the paper's experiments are, sampled groups: for the main table each method at
-its own best coefficient, which the paper searches for its baselines; for the ablations and analyses the coefficient at
-which the paper runs them, 1. Secondary are expectations, other coefficients, and "equal adaptation", interpolated
-between neighbouring coefficients. A table of one mode alone has that mode's measurement as its primary one.
+primary measurement, chosen here before the on-policy tables were made, and secondary ones, which Holm's procedure
+corrects for their number within the claim. Primary are, as the paper's experiments are, sampled groups: for the main
+table each method at its own best coefficient, which the paper searches for its baselines; for the ablations and
+analyses the coefficient at which the paper runs them, 1. Secondary are expectations, other coefficients, and "equal
+adaptation", interpolated between neighbouring coefficients. A table of one mode alone has that mode's measurement as
+its primary one.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ PAPER_CLAIMS = {
         "more",
         "Main Results, main table",
     ),
-    "collapse": ("Without term 1, CoKL retains less than half of what it retains", "Ablation of the loss structure"),
+    "collapse": ("CoKL without term 1 retains less than half of what CoKL does", "Ablation of the loss structure"),
     "level": (
         f"Without term 1, CoKL at {PAPER} retains no less than GRPO without KL (0; the paper: 3.85)",
         "Ablation of the loss structure, its table",

@@ -164,7 +164,7 @@ def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, si
     return Claim(
         "The other regularizers either sacrifice correctness or deviate more: none is as correct as CoKL with a "
         f"{better} {name}, whatever the coefficients",
-        "Results, trade-off figure",
+        "Results, trade-off figure; whatever the coefficients is our stronger form",
         f"by means, {len(ours) - len(beaten)} of CoKL's {len(ours)} coefficients are not dominated{crossed}; "
         f"CoKL dominates {worse} of the others' {len(theirs)} points",
         "not held" if beaten else "held",

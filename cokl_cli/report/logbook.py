@@ -61,7 +61,10 @@ _FOUND_IN = {
     "calibration": "calibrations",
     "phase": "phases",
 }
-"""The field of `Found` with an experiment's results; of the maps all are taken, of others the first."""
+"""The field of `Found` with an experiment's results."""
+
+_REPEATED = ("sequences", "phase")
+"""Of these all results are taken, of others the first: maps differ in their knobs, sequences are run on other seeds."""
 
 
 def records(roots: Iterable[Path]) -> dict[str, Record]:
@@ -80,7 +83,7 @@ def records(roots: Iterable[Path]) -> dict[str, Record]:
         for name, field in _FOUND_IN.items():
             folders = getattr(found, field)
             if folders and name not in made:
-                made[name] = _record(name, folders if name == "phase" else folders[:1], entries.READERS[field])
+                made[name] = _record(name, folders if name in _REPEATED else folders[:1], entries.READERS[field])
     made["tables"] = {
         "command": EXPERIMENTS["tables"].command,
         "scope": "the printed numbers",
@@ -96,7 +99,7 @@ def records(roots: Iterable[Path]) -> dict[str, Record]:
 def _record(name: str, folders: list[Path], read: Callable[[Path], Iterator[Entry]]) -> Record:
     """Of one experiment, whose results are in these folders."""
     found = list(chain.from_iterable(read(folder) for folder in folders))
-    if name == "phase":
+    if name in _REPEATED:
         found = [dataclasses.replace(entry, statement=f"{entry.statement} ({entry.area})") for entry in found]
     record: Record = {"command": EXPERIMENTS[name].command, "scope": "", "hardware": "", "commit": None, "table": None}
     if name == "theory":
@@ -257,7 +260,11 @@ def _glance(book: Mapping[str, Record]) -> Iterator[list[str]]:
             continue
         record = book[name]
         counts = Counter(claim["verdict"] for claim in record["claims"])
-        outcome = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
+        beyond = Counter(claim["verdict"] for claim in record["claims"] if "beyond" in claim["where"])
+        outcome = ", ".join(
+            f"{number} {verdict}" + (f" ({beyond[verdict]} of them beyond the paper)" if beyond[verdict] else "")
+            for verdict, number in counts.items()
+        )
         yield [experiment.title, record["scope"], record["hardware"], _time(record) or "not recorded", outcome]
 
 

@@ -121,11 +121,24 @@ def test_another_configurations_folder_is_refused(tiny_flags, tmp_path):
 
 
 def test_reproduce_leaves_table_figures_and_verdicts(tiny_flags, tmp_path):
+    """With three claims of the theory; all of them are checked one by one in tests/theory/test_claims.py."""
     folder = tmp_path / "results"
+    script = """
+import itertools, sys
+import theory.claim, theory.claims
+from cokl_cli.app import main
+
+three = dict(itertools.islice(theory.claim.registered_claims().items(), 3))
+theory.claim.registered_claims = lambda: three
+main(sys.argv[1:])
+"""
     betas = ["--betas", "0.01,0.1", "--methods", "none", "forward_kl", "cokl", "--seeds", "2"]
-    result = cokl("reproduce", "--preset", "quick", *tiny_flags, *betas, "--out", str(folder))
+    flags = ["reproduce", "--preset", "quick", *tiny_flags, *betas, "--out", str(folder)]
+    result = subprocess.run([sys.executable, "-c", script, *flags], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert "Claims of the paper:" in result.stdout
+    assert f"theory: 3 claims hold; {folder}/theory/claims.md" in result.stdout
+    assert (folder / "report.html").is_file()
     assert "| claim" in (folder / "claims.md").read_text()
     for name in ("figure1_constraint_scopes", "figure2_tradeoff", "figure3_dynamics"):
         assert (folder / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")

@@ -462,8 +462,8 @@ def gap_threshold(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 @claim(
     "regularizers-with-a-gap",
-    "forward KL, reverse KL, JS and entropy have Z* < 1 for every q and beta; CoKL, correct-only KLs, w/o term 2 "
-    "never; the toolkit's closed forms say the same",
+    "forward KL, reverse KL, JS and entropy have Z* < 1 for every q and beta; CoKL, correct-only KLs (the reverse "
+    "one read as KL(pi+ || ref)), w/o term 2 never; the toolkit's closed forms say the same",
     BEYOND,
 )
 def with_a_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
@@ -486,7 +486,8 @@ def with_a_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 @claim(
     "tabular-training-reaches-the-optimum",
-    "a tabular softmax policy trained by gradient on each exact objective converges to Z* and its conditionals",
+    "a tabular softmax policy trained by gradient on each exact objective but w/o term 1's, which has no optimum, "
+    "converges to Z*, and with CoKL and the forward KLs to its correct conditional as well",
     BEYOND,
 )
 def tabular_training(formulas: Formulas, effort: Effort) -> list[Evidence]:
@@ -551,7 +552,7 @@ def no_reward(formulas: Formulas, effort: Effort) -> list[Evidence]:
 @claim(
     "full-kl-optima-keep-the-conditional",
     "at the population optimum forward KL, reverse KL and JS have KL(ref+ || pi+) = 0 for every beta > 0, and as beta "
-    "-> 0 they share CoKL's maximizer: differences in coverage are no property of the population optimum",
+    "-> 0 they share CoKL's maximizer: coverage under pi+ is the same at all these optima",
     BEYOND,
 )
 def keep_the_conditional(formulas: Formulas, effort: Effort) -> list[Evidence]:
