@@ -8,12 +8,13 @@ import textwrap
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from theory.claim import Effort, Evidence, Statement
 from theory.formulas import Formulas
 from theory.proofs.machine_checked import METHOD
 
-COLUMNS = ("claim", "source", "method", "domain", "worst error or certified bound", "verdict")
+COLUMNS = ("claim", "source", "method", "domain", "worst error or certified bound", "outcome")
 WIDTH = 80
 """Columns of a terminal."""
 
@@ -28,14 +29,15 @@ class Checked:
 
     @property
     def holds(self) -> bool:
+        """Whether all of its evidence does."""
         return all(evidence.holds for evidence in self.evidence)
 
     @property
     def called(self) -> str:
         """A word for the short table; the star stands for evidence that is a search without a certificate."""
         if not self.holds:
-            return "FAILS"
-        return "holds" if all(evidence.certified for evidence in self.evidence) else "holds*"
+            return "not held"
+        return "held" if all(evidence.certified for evidence in self.evidence) else "held*"
 
 
 def check_claims(claims: Iterable[Statement], formulas: Formulas, effort: Effort) -> Iterator[Checked]:
@@ -52,11 +54,18 @@ def check_claims(claims: Iterable[Statement], formulas: Formulas, effort: Effort
         yield Checked(claim, evidence, time.perf_counter() - start)
 
 
-def verdict(evidence: Evidence) -> str:
-    """How the table calls one piece of evidence."""
+def stored_evidence(row: dict[str, Any]) -> Evidence:
+    """The evidence that `to_json` wrote; files of earlier versions, which called the outcome otherwise, as well."""
+    fields = {name: row[name] for name in ("method", "domain", "accepted", "detail", "certified")}
+    return Evidence(**fields, error=math.inf if row["error"] is None else row["error"])
+
+
+def outcome(evidence: Evidence) -> str:
+    """How the table calls one piece of evidence: "held", "not held", or "not certified" for a search that found
+    nothing against the claim."""
     if not evidence.holds:
-        return "FAILS"
-    return "holds" if evidence.certified else "not certified"
+        return "not held"
+    return "held" if evidence.certified else "not certified"
 
 
 def measured(evidence: Evidence) -> str:
@@ -72,7 +81,7 @@ def _rows(checked: Checked) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for index, evidence in enumerate(checked.evidence):
         head = (f"{checked.claim.name}: {checked.claim.statement}", checked.claim.source) if index == 0 else ("", "")
-        rows.append((*head, evidence.method, evidence.domain, measured(evidence), verdict(evidence)))
+        rows.append((*head, evidence.method, evidence.domain, measured(evidence), outcome(evidence)))
     return rows
 
 
@@ -85,16 +94,16 @@ def summary(results: list[Checked]) -> str:
 
 
 def to_text(results: list[Checked], every_evidence: bool = False) -> str:
-    """A line per claim within 80 columns, under it the evidence of those that fail, or of all; the summary last."""
+    """A line per claim within 80 columns, under it the evidence of those not held, or of all; the summary last."""
     lines = []
     for result in results:
-        lines.append(f"{result.called:7}{result.claim.name:42}{result.claim.source}"[:WIDTH].rstrip())
+        lines.append(f"{result.called:10}{result.claim.name:42}{result.claim.source}"[:WIDTH].rstrip())
         if every_evidence or not result.holds:
-            lines += _indented(result.claim.statement, 7)
+            lines += _indented(result.claim.statement, 10)
             for evidence in result.evidence:
-                said = f"{evidence.method}, {evidence.domain}: {measured(evidence)} ({verdict(evidence)})"
-                lines += _indented(said, 9)
-    if any(result.called == "holds*" for result in results):
+                said = f"{evidence.method}, {evidence.domain}: {measured(evidence)} ({outcome(evidence)})"
+                lines += _indented(said, 12)
+    if any(result.called == "held*" for result in results):
         lines.append("* some of its evidence is a search: not certified")
     return "\n".join([*lines, summary(results)])
 
@@ -127,7 +136,7 @@ def to_json(results: list[Checked]) -> str:
                     {
                         **asdict(evidence),
                         "error": evidence.error if math.isfinite(evidence.error) else None,
-                        "verdict": verdict(evidence),
+                        "outcome": outcome(evidence),
                     }
                     for evidence in result.evidence
                 ],

@@ -104,7 +104,7 @@ class CheckPaper(Output):
 
         checks = check_paper(read_paper())
         for check in checks:
-            verdict = "held" if check.holds else "NOT HELD"
+            verdict = "held" if check.holds else "not held"
             print(
                 textwrap.fill(
                     f"{check.claim} ({check.source})", 110, initial_indent=f"{verdict:10}", subsequent_indent=" " * 10

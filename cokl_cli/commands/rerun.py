@@ -35,7 +35,7 @@ class Compared:
     """A table and its rerun. deviation: the largest absolute one of a number, at `where`; None if rows do not match."""
 
     table: str
-    verdict: str
+    outcome: str
     deviation: float | None
     where: str
 
@@ -71,8 +71,8 @@ class Rerun(Output):
         write_text(text, folder / "rerun.json")
         for one in compared:
             at = "" if one.deviation == 0 else f" ({one.where}{_by(one.deviation)})"
-            print(f"{one.verdict:10}{folder / one.table}{at}")
-        if all(one.verdict != _DIFFERENT for one in compared):
+            print(f"{one.outcome:10}{folder / one.table}{at}")
+        if all(one.outcome != _DIFFERENT for one in compared):
             shutil.rmtree(again)
             return 0
         write_text(text, again / "rerun.json")
@@ -80,7 +80,7 @@ class Rerun(Output):
         return 1
 
     def found(self) -> Any:
-        """Each table with its verdict and its largest deviation."""
+        """Each table with its outcome and its largest deviation."""
         return json.loads((self.results / "rerun.json").read_text(encoding="utf-8"))
 
 
@@ -130,10 +130,12 @@ def _table(path: Path) -> pd.DataFrame:
 
     if path.suffix == ".parquet":
         return read_parquet(path)
+    from theory.report import stored_evidence
+
     rows = [
-        {"claim": claim["claim"], "statement": claim["statement"], "source": claim["source"], **evidence}
-        for claim in read_json(path, list)
-        for evidence in claim["evidence"]
+        {"claim": row["claim"], "statement": row["statement"], "source": row["source"], **asdict(stored_evidence(piece))}
+        for row in read_json(path, list)
+        for piece in row["evidence"]
     ]
     return pd.DataFrame(rows).astype({"error": float})
 

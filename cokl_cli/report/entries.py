@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,9 +138,12 @@ def theory(folder: Path) -> Iterator[Entry]:
 
 def _evidence(row: dict[str, Any]) -> str:
     """One piece of evidence: how, where, how far off, and what else is said."""
-    error = "infinite" if row["error"] is None else f"{row['error']:.2g}"
-    said = f"{row['method']} ({row['verdict']}), {row['domain']}: {error}, accepted {row['accepted']:.2g}"
-    return f"{said}; {row['detail']}" if row["detail"] else said
+    from theory.report import outcome, stored_evidence
+
+    evidence = stored_evidence(row)
+    error = "infinite" if math.isinf(evidence.error) else f"{evidence.error:.2g}"
+    said = f"{evidence.method} ({outcome(evidence)}), {evidence.domain}: {error}, accepted {evidence.accepted:.2g}"
+    return f"{said}; {evidence.detail}" if evidence.detail else said
 
 
 def paper_tables() -> Iterator[Entry]:

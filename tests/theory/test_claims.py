@@ -105,7 +105,7 @@ def test_reports_say_the_same(monkeypatch):
     table = json.loads(to_json(results))
     assert [row["claim"] for row in table] == ["cokl-definition", "cokl-maximum"]
     assert all(row["holds"] for row in table)
-    assert [piece["verdict"] for piece in table[1]["evidence"]] == ["holds", "not certified"]
+    assert [piece["outcome"] for piece in table[1]["evidence"]] == ["held", "not certified"]
     for text in (to_text(results), to_markdown(results)):
         assert "2 of 2 claims hold" in text
         assert "not certified" in text

@@ -55,7 +55,8 @@ def results(tmp_path_factory) -> Path:
         "error": 0.0,
         "accepted": 0.0,
         "detail": "",
-        "verdict": "holds",
+        "certified": True,
+        "outcome": "held",
     }
     claim = {"claim": "full-kl-gap", "statement": "the gap is <small>", "source": "Theorem 2", "holds": True}
     (theory / "claims.json").write_text(json.dumps([{**claim, "evidence": [evidence]}]))
