@@ -108,7 +108,7 @@ class TrainingConfig:
     minibatch: Literal["with_replacement", "epochs"] = assumption("with_replacement", "noise of the minibatches only")
     """Whether minibatches are independent draws or walk through shuffled epochs; all methods of a seed share them."""
     init_scale: float = assumption(1.0, "how far pretraining gets in its steps")
-    """Initial weights and biases are uniform in +-init_scale / sqrt(fan_in); PyTorch's default is 1."""
+    """Initial weights and biases are uniform in ±init_scale / sqrt(fan_in); PyTorch's default is 1."""
     adam_betas: tuple[float, float] = assumption((0.9, 0.999), "speed and smoothness of every run alike")
     """Decay rates of Adam's moments."""
     adam_epsilon: float = assumption(1e-8, "matters only where gradients vanish, at saturated policies")

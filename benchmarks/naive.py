@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from bandit.engine.environment import Environment, Stream
+from bandit.engine.environment import Environment, RandomStream
 from bandit.engine.reference import layer_sizes, minibatches
 from bandit.sweep.config import SweepConfig
 
@@ -69,7 +69,7 @@ def train(config: SweepConfig, environment: Environment, method: str, beta: floa
     with torch.no_grad():
         reference = policy(inputs).log_softmax(-1)
     optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate)
-    batches = minibatches(config, 0, Stream.RL_BATCHES)
+    batches = minibatches(config, 0, RandomStream.RL_BATCHES)
     for step in range(steps):
         if step % config.eval_interval == 0:
             with torch.no_grad():

@@ -42,13 +42,13 @@ def draw_metrics(metrics: pd.DataFrame) -> Picture:
             TEXT_WIDTH, 0.7 + 1.9 * len(steps), nrows=len(steps), ncols=3, sharex=True, sharey="col"
         )
         for position, axes in enumerate(panels):
-            mu, column = steps[position // 3], list(columns)[position % 3]
-            _against_group_size(axes, final[final["optimizer_steps"] == mu], column)
+            optimizer_steps, column = steps[position // 3], list(columns)[position % 3]
+            _against_group_size(axes, final[final["optimizer_steps"] == optimizer_steps], column)
             if position == 0:
                 _note_unregularized(axes, none)
             axes.set_ylabel(columns[column])
             if position % 3 == 1:
-                axes.set_title(rf"$\mu = {mu}$ ({'on' if mu == 1 else 'off'}-policy)")
+                axes.set_title(rf"$\mu = {optimizer_steps}$ ({'on' if optimizer_steps == 1 else 'off'}-policy)")
             if position >= len(panels) - 3:
                 axes.set_xlabel("Group size $G$")
         panel_letters(*panels)
@@ -115,8 +115,8 @@ def draw_recovery(recovery: pd.DataFrame, method: str = "cokl") -> Picture:
         recovery["method"] == (method if method in set(recovery["method"]) else recovery["method"].iloc[0])
     ]
     panels_of = []
-    for (groups, mu), rows in shown.groupby(["groups", "optimizer_steps"], sort=False):
-        title = f"{groups} reference groups, $\\mu = {mu}$"
+    for (groups, optimizer_steps), rows in shown.groupby(["groups", "optimizer_steps"], sort=False):
+        title = f"{groups} reference groups, $\\mu = {optimizer_steps}$"
         panels_of.append((title, rows, "predicted", r"predicted, $(1 - Z_\theta)^G\,|\nabla \log Z|^2$"))
         if (rows["optimizer_steps"] > 1).all():
             gate = r"predicted with the rollout policy's gate, $(1 - Z_{\mathrm{old}})^G\,|\nabla \log Z|^2$"

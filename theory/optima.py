@@ -205,7 +205,7 @@ def _digits_at(
 ) -> tuple[str, str, str] | None:
     """The digits at the current precision, None if it does not certify them all.
 
-    The unknown is the smaller of Z* - anchor and 1 - Z*. Its enclosure, widened by a factor 1 +- 2^-margin, is the
+    The unknown is the smaller of Z* - anchor and 1 - Z*. Its enclosure, widened by a factor 1 ± 2^-margin, is the
     bracket at whose ends the slope's signs are evaluated.
     """
     a, p, b = (_interval(x) for x in (anchor, 1 - anchor, beta))

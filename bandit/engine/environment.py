@@ -18,7 +18,7 @@ from bandit.config import EnvironmentConfig
 from cokl.policy import CorrectSet
 
 
-class Stream(IntEnum):
+class RandomStream(IntEnum):
     """Independent random streams of a seed."""
 
     ENVIRONMENT = 0
@@ -31,7 +31,7 @@ class Stream(IntEnum):
     RECOVERY_GROUPS = 22
 
 
-def random_generator(seed: int, stream: Stream) -> np.random.Generator:
+def random_generator(seed: int, stream: RandomStream) -> np.random.Generator:
     """The generator of one purpose of one seed; no purpose disturbs another."""
     return np.random.default_rng([seed, stream])
 
@@ -46,7 +46,7 @@ class Environment:
 
     def __init__(self, config: EnvironmentConfig, seed: int) -> None:
         self.config = config
-        rng = random_generator(0 if config.shared_environment else seed, Stream.ENVIRONMENT)
+        rng = random_generator(0 if config.shared_environment else seed, RandomStream.ENVIRONMENT)
         self.centers = torch.from_numpy(rng.normal(scale=config.center_scale, size=(config.clusters, config.input_dim)))
         mask = np.zeros((config.clusters, config.actions), dtype=bool)
         incorrect = (1 - config.correct_mass) / (config.actions - config.correct_actions)
@@ -61,7 +61,7 @@ class Environment:
             oracle[cluster, chosen] = config.correct_mass * conditional
         self.correct = CorrectSet.from_mask(torch.from_numpy(mask))
         self.oracle = torch.from_numpy(oracle)
-        rng = random_generator(seed, Stream.INPUTS)
+        rng = random_generator(seed, RandomStream.INPUTS)
         self.train_inputs, self.train_clusters = self.draw_inputs(config.train_inputs, rng)
         self.test_inputs, self.test_clusters = self.draw_inputs(config.test_inputs, rng)
 

@@ -76,7 +76,6 @@ class FusedObjective:
 _LOG2_E = np.float32(math.log2(math.e))
 _LN_2 = np.float32(math.log(2))
 _SQRT_HALF_BITS = np.int32(0x3F3504F3)
-_ONE_BITS = np.int32(0x3F800000)
 # Taylor coefficients of 2^f on |f| <= 1/2, degree 7: relative error below 2e-9, under float32's 6e-8.
 _EXP2 = tuple(np.float32(math.log(2) ** n / math.factorial(n)) for n in range(8))
 # log((1 + s) / (1 - s)) = 2 (s + s^3 / 3 + ...) for |s| <= 0.172, to s^9: absolute error below 4e-10.

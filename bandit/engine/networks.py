@@ -35,7 +35,7 @@ class AdamConfig(Protocol):
 
 
 def initial_parameters(sizes: Sequence[int], scale: float, rng: np.random.Generator) -> Tensor:
-    """(P,) float64: weights and biases of one run, uniform in +-scale / sqrt(fan_in)."""
+    """(P,) float64: weights and biases of one run, uniform in ±scale / sqrt(fan_in)."""
     blocks = [
         rng.uniform(-scale, scale, size=(fan_in + 1) * fan_out) / np.sqrt(fan_in)
         for fan_in, fan_out in itertools.pairwise(sizes)

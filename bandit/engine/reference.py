@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bandit.config import TrainingConfig
-from bandit.engine.environment import Environment, Stream, random_generator
+from bandit.engine.environment import Environment, RandomStream, random_generator
 from bandit.engine.networks import StackedMLP, Trainer, initial_parameters
 from cokl.policy import CorrectSet, Policy
 
@@ -24,7 +24,7 @@ def layer_sizes(config: TrainingConfig) -> tuple[int, ...]:
     return (config.environment.input_dim, *config.hidden, config.environment.actions)
 
 
-def minibatches(config: TrainingConfig, seed: int, stream: Stream) -> Iterator[Tensor]:
+def minibatches(config: TrainingConfig, seed: int, stream: RandomStream) -> Iterator[Tensor]:
     """Endless minibatches of training-input indices, (batch_size,) int64; the same for all methods of a seed."""
     rng = random_generator(seed, stream)
     inputs = config.environment.train_inputs
@@ -47,13 +47,13 @@ def cross_entropy_gradient(logits: Tensor, labels: Tensor) -> Tensor:
 def pretrain(config: TrainingConfig, seed: int, device: str, dtype: torch.dtype) -> Tensor:
     """(P,): parameters of the reference, fitted to the oracle with soft-label cross-entropy on training inputs."""
     environment = Environment(config.environment, seed)
-    rng = random_generator(seed, Stream.INITIALISATION)
+    rng = random_generator(seed, RandomStream.INITIALISATION)
     start = initial_parameters(layer_sizes(config), config.init_scale, rng)
     mlp = StackedMLP(layer_sizes(config), start.to(device, dtype)[None])
     trainer = Trainer(mlp, config, config.pretrain_learning_rate)
     inputs, clusters = environment.train_inputs.to(device, dtype), environment.train_clusters.to(device)
     oracle = environment.oracle.to(device, dtype)
-    batches = minibatches(config, seed, Stream.PRETRAINING_BATCHES)
+    batches = minibatches(config, seed, RandomStream.PRETRAINING_BATCHES)
     for _ in range(config.pretrain_steps):
         batch = next(batches).to(device)
         labels = oracle[clusters[batch]]

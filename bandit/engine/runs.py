@@ -72,8 +72,6 @@ def code_behind(training_module: str, methods: Iterable[Method]) -> dict[str, st
 
 
 def _make_reference(config: TrainingConfig, seed: int, device: str) -> pd.DataFrame:
-    return parameters_table(pretrain(config, seed, device, _dtype(config)), f"the reference of seed {seed}")
-
-
-def _dtype(config: TrainingConfig) -> torch.dtype:
-    return {"float32": torch.float32, "float64": torch.float64}[config.dtype]
+    return parameters_table(
+        pretrain(config, seed, device, getattr(torch, config.dtype)), f"the reference of seed {seed}"
+    )

@@ -7,18 +7,13 @@ limit too.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Annotated, Any
 
 from bandit.config import TrainingConfig
-from cokl.support.errors import InputError
-from cokl.support.options import Coefficients, Names, require, separated
+from cokl.support.options import Coefficients, Integers, Names, require
 from cokl.surrogate_config import SurrogateConfig
 
 REFERENCE_GROUPS = ("fresh", "cached", "unfiltered")
-
-Integers = Annotated[tuple[int, ...], separated(int, "N")]
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,7 @@ class FiniteGroupConfig(TrainingConfig):
     epsilon_is: float = SurrogateConfig.epsilon_is
     """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15); without effect on-policy."""
     recovery_steps: Integers = (0, 16, 48, 96, 192)
-    """Steps, each a multiple of every mu, whose rollout the recovery is measured for, in its last epoch."""
+    """Steps, multiples of all --optimizer-steps, whose rollout the recovery is measured for, in its last epoch."""
     recovery_draws: int = 128
     """Responses per test input behind each measurement, from each policy: N // G groups of them, and at least two."""
 
@@ -61,9 +56,9 @@ class FiniteGroupConfig(TrainingConfig):
         for kind in self.reference_groups:
             require(kind in REFERENCE_GROUPS, "reference_groups", f"some of {', '.join(REFERENCE_GROUPS)}", kind)
         for step in self.recovery_steps:
-            possible = 0 <= step < self.steps and all(step % mu == 0 for mu in self.optimizer_steps)
-            require(possible, "recovery_steps", f"multiples of every mu below {self.steps}", step)
-        require(0 < self.epsilon_is < 1, "epsilon_is", "a number in (0, 1)", self.epsilon_is)
+            possible = 0 <= step < self.steps and all(step % steps == 0 for steps in self.optimizer_steps)
+            require(possible, "recovery_steps", f"multiples of all optimizer_steps below {self.steps}", step)
+        SurrogateConfig(self.epsilon_is)  # which refuses what is not in (0, 1)
         require(self.recovery_draws >= 1, "recovery_draws", "at least 1", self.recovery_draws)
 
 
@@ -79,10 +74,3 @@ PRESETS: dict[str, FiniteGroupConfig] = {
         recovery_steps=(0, 32, 64, 128),
     ),
 }
-
-
-def preset(name: str, **changes: Any) -> FiniteGroupConfig:
-    """The configuration called `name`, "paper" or "quick", with some fields changed. Raises InputError if unknown."""
-    if name not in PRESETS:
-        raise InputError(f"preset: expected one of {', '.join(PRESETS)}, got {name!r}")
-    return dataclasses.replace(PRESETS[name], **changes)

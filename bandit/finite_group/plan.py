@@ -37,14 +37,14 @@ def planned_runs(config: FiniteGroupConfig) -> list[GroupRun]:
         method = methods.get(name, config.regularizer_options)
         streams = method.streams()
         # Without rollouts there is no policy to be off.
-        steps = config.optimizer_steps if "rollout" in streams else config.optimizer_steps[:1]
-        estimates = [(EXACT, math.inf, mu) for mu in steps]
+        possible = config.optimizer_steps if "rollout" in streams else config.optimizer_steps[:1]
+        estimates = [(EXACT, math.inf, optimizer_steps) for optimizer_steps in possible]
         both = len(streams) == 2
-        steps_of = {"fresh": steps if streams else (), "cached": config.optimizer_steps[: int(both)]}
+        steps_of = {"fresh": possible if streams else (), "cached": config.optimizer_steps[: int(both)]}
         steps_of["unfiltered"] = config.optimizer_steps[: int(both and method.filtered)]
         for groups in config.reference_groups:
-            for mu, size in itertools.product(steps_of[groups], config.group_sizes):
-                estimates.append((groups, float(size), mu))
+            for optimizer_steps, size in itertools.product(steps_of[groups], config.group_sizes):
+                estimates.append((groups, float(size), optimizer_steps))
         betas = sorted(config.betas) if method.regularizer is not None else [0.0]
         for estimate, beta in itertools.product(estimates, betas):
             runs.append(GroupRun(seed, method, beta, *estimate))

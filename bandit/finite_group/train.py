@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bandit.config import TrainingConfig
 from bandit.engine.divergence import cut_off, spare_samplers
-from bandit.engine.environment import Stream, random_generator
+from bandit.engine.environment import RandomStream, random_generator
 from bandit.engine.exact import Objective, averages, policy_metrics
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, Split, layer_sizes, minibatches
@@ -49,8 +49,8 @@ def train(config: FiniteGroupConfig, task: SeedTask, test_clusters: Tensor, runs
     # A cached group belongs to a training input, so the test inputs have none to measure with.
     measured = set() if exact or shared.groups == "cached" else set(config.recovery_steps)
     metrics_of = partial(_metrics, group_size=shared.group_size)
-    noise = random_generator(task.seed, Stream.RECOVERY_GROUPS)
-    batches = minibatches(config, task.seed, Stream.RL_BATCHES)
+    noise = random_generator(task.seed, RandomStream.RECOVERY_GROUPS)
+    batches = minibatches(config, task.seed, RandomStream.RL_BATCHES)
     inputs = task.train.inputs[:0]
     behavior: Tensor | None = None
     frames: list[pd.DataFrame] = []
@@ -89,8 +89,8 @@ class SampledObjective(Objective):
         self.size = int(run.group_size)
         self.filtered = run.method.filtered and run.groups != "unfiltered"
         self.surrogate = SurrogateConfig(config.epsilon_is)
-        self.rollout_noise = random_generator(run.seed, Stream.ROLLOUT_GROUPS)
-        self.reference_noise = random_generator(run.seed, Stream.REFERENCE_GROUPS)
+        self.rollout_noise = random_generator(run.seed, RandomStream.ROLLOUT_GROUPS)
+        self.reference_noise = random_generator(run.seed, RandomStream.REFERENCE_GROUPS)
         self.cache: Responses | None = None
         self.rollout: Responses | None = None
         if run.groups == "cached":

@@ -6,9 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from bandit.config import EnvironmentConfig, TrainingConfig
 from bandit.sweep.config import PRESETS, SweepConfig
-from cokl.support.assumptions import assumptions_of
 from cokl.support.options import Names, require, require_types
 
 ALTERNATIVES: dict[str, tuple[Any, ...]] = {
@@ -53,11 +51,6 @@ class RobustnessConfig:
             for field in self.fields
             for value in ALTERNATIVES[field]
         }
-
-
-def assumed() -> set[str]:
-    """The names of all fields of the sweep that are declared assumptions."""
-    return {field.name for config in (TrainingConfig, EnvironmentConfig) for field in assumptions_of(config)}
 
 
 def _with(config: SweepConfig, field: str, value: Any) -> SweepConfig:

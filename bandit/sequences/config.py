@@ -96,7 +96,7 @@ class SequenceConfig:
     adam_epsilon: float = assumption(1e-8, "matters only where gradients vanish, at saturated policies")
     """The constant in Adam's denominator."""
     init_scale: float = assumption(1.0, "how far pretraining gets in its steps")
-    """Initial weights and biases are uniform in +-init_scale / sqrt(fan_in)."""
+    """Initial weights and biases are uniform in ±init_scale / sqrt(fan_in)."""
     regularizer_options: Annotated[tuple[str, ...], separated(str, "NAME.FIELD=VALUE")] = ()
     """Options of single regularizers, such as correct_reverse_kl.form=restricted."""
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from bandit.shift.report import DRIFTS
 from bandit.shift.score import at_equal_adaptation, final, score, settled, summarize
 
-DRIFTS = ["mass_drift", "correct_drift", "incorrect_drift"]
 BESIDE_ACCURACY = ["prior_pass_at_k", "conditional_kl", "conditional_entropy"]
 MEASURES = ["prior_correct", "retention", *BESIDE_ACCURACY]
 """What is compared where methods adapt alike."""

@@ -8,13 +8,12 @@ Axes: N or B prompts, S contexts, V symbols, T tokens, D input dimensions, P par
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from bandit.engine.environment import Stream
+from bandit.engine.environment import RandomStream
 from bandit.engine.environment import random_generator as environment_generator
 from bandit.engine.networks import StackedMLP
 from bandit.engine.sampled import Responses
@@ -53,11 +52,6 @@ def layer_sizes(config: SequenceConfig) -> tuple[int, ...]:
     return (config.input_dim + config.length + config.symbols + 1, *config.hidden, config.symbols)
 
 
-def parameter_count(config: SequenceConfig) -> int:
-    """P, the parameters of one MLP."""
-    return sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(layer_sizes(config)))
-
-
 def network_inputs(config: SequenceConfig, inputs: Tensor) -> Tensor:
     """(1, B * S, input width) from prompts (B, D): each prompt in every context, in one-hot codes."""
     symbols = config.symbols
@@ -84,14 +78,14 @@ def families(config: SequenceConfig, seed: int) -> tuple[Family, Family]:
 
 
 def _family(config: SequenceConfig, seed: int) -> Family:
-    rng = environment_generator(seed, Stream.ENVIRONMENT)
+    rng = environment_generator(seed, RandomStream.ENVIRONMENT)
     centers = rng.normal(size=(config.clusters, config.input_dim))
     automata = without_forbidden_tokens(config.clusters, config.states, config.symbols, config.forbidden, rng)
     parameters = [config.concentration / config.symbols] * config.symbols
     by_last_token = torch.from_numpy(rng.dirichlet(parameters, size=(config.clusters, config.symbols + 1)))
     later = by_last_token[:, 1:].repeat(1, config.length - 1, 1)
     table = _given_correct(torch.cat([by_last_token[:, :1], later], dim=1), automata)
-    rng = environment_generator(seed, Stream.INPUTS)
+    rng = environment_generator(seed, RandomStream.INPUTS)
 
     def drawn(count: int) -> tuple[Prompts, Tensor]:
         clusters = rng.integers(config.clusters, size=count)
@@ -115,22 +109,22 @@ def _given_correct(table: Tensor, automata: Automata) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Buffer:
+class Cache:
     """Prior-task prompts, the base model's logits on them (N, S, V), and its cached responses, (1, N, G_ref)."""
 
     prompts: Prompts
     reference_rows: Tensor
     responses: Responses
 
-    def __getitem__(self, index: Tensor) -> Buffer:
+    def __getitem__(self, index: Tensor) -> Cache:
         """Some of the prompts."""
-        return Buffer(self.prompts[index], self.reference_rows[index], self.responses[index])
+        return Cache(self.prompts[index], self.reference_rows[index], self.responses[index])
 
     def reference(self) -> SequencePolicy:
         """The base model, as one run."""
         return SequencePolicy(self.reference_rows[None], self.prompts.automata)
 
-    def used_by(self, method: Method) -> Buffer:
+    def used_by(self, method: Method) -> Cache:
         """Without the prompts that the method's filter leaves out (E.3). Raises InputError if no prompt remains."""
         if not method.filtered:
             return self
@@ -152,7 +146,7 @@ class SequenceTask:
     new_train: Prompts
     prior_test: Prompts
     new_test: Prompts
-    buffer: Buffer
+    buffer: Cache
 
 
 def sequence_task(config: SequenceConfig, seed: int, parameters: Tensor) -> SequenceTask:
@@ -165,5 +159,5 @@ def sequence_task(config: SequenceConfig, seed: int, parameters: Tensor) -> Sequ
     reference = SequencePolicy(reference_rows, prompts.automata)
     rng = random_generator(seed, ShiftStream.REFERENCE_RESPONSES)
     uniforms = torch.from_numpy(rng.random((config.buffer_size, config.reference_group_size, config.length)))
-    buffer = Buffer(prompts, reference_rows[0].clone(), draw(reference, reference, uniforms))
+    buffer = Cache(prompts, reference_rows[0].clone(), draw(reference, reference, uniforms))
     return SequenceTask(seed, parameters, new.train, prior.test, new.test, buffer)

@@ -22,7 +22,7 @@ from bandit.sequences import exact, sampled
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.recursions import SequencePolicy, contexts
 from bandit.sequences.tasks import (
-    Buffer,
+    Cache,
     Prompts,
     SequenceTask,
     families,
@@ -52,7 +52,7 @@ class Exact:
         return exact.grpo_gradient(policy, self.group_size, _GRPO)
 
     def regularization(
-        self, method: Method, policy: SequencePolicy, buffer: Buffer, uniforms: Tensor, betas: Tensor
+        self, method: Method, policy: SequencePolicy, buffer: Cache, uniforms: Tensor, betas: Tensor
     ) -> Tensor:
         """(S, V, R, B): gradient of what the method adds on each prompt of the buffer."""
         return exact.method_gradient(method, policy, buffer.reference(), betas)
@@ -66,7 +66,7 @@ class Sampled:
         return sampled.grpo_gradient(policy, sampled.draw(policy, policy, uniforms), _GRPO)
 
     def regularization(
-        self, method: Method, policy: SequencePolicy, buffer: Buffer, uniforms: Tensor, betas: Tensor
+        self, method: Method, policy: SequencePolicy, buffer: Cache, uniforms: Tensor, betas: Tensor
     ) -> Tensor:
         """(S, V, R, B): gradient of what the method adds on each prompt of the buffer."""
         rollout = sampled.draw(policy, buffer.reference(), uniforms)
@@ -86,7 +86,7 @@ class JointLoss:
         method: Method | None,
         betas: Tensor,
         new: tuple[Prompts, Tensor],
-        kl: tuple[Buffer, Tensor] | None,
+        kl: tuple[Cache, Tensor] | None,
     ) -> None:
         self.config, self.objective, self.method = config, objective, method
         self.betas = betas / config.length if config.token_reduction == "mean" else betas
@@ -149,7 +149,7 @@ def rl_prompts(
         yield prompts[chosen], torch.from_numpy(numbers)
 
 
-def buffer_prompts(config: SequenceConfig, buffer: Buffer, seed: int, size: int) -> Iterator[tuple[Buffer, Tensor]]:
+def buffer_prompts(config: SequenceConfig, buffer: Cache, seed: int, size: int) -> Iterator[tuple[Cache, Tensor]]:
     """Endless minibatches of `size` prompts of the buffer, drawn with replacement; the same for all coefficients."""
     rng, uniforms = (random_generator(seed, stream) for stream in (ShiftStream.KL_BATCHES, ShiftStream.KL_ROLLOUTS))
     while True:
@@ -187,7 +187,7 @@ def train(config: SequenceConfig, task: SequenceTask, runs: list[ShiftRun]) -> p
     return cut_off(frames, trainer.failed_at.tolist(), (*identity, "step"))
 
 
-def evaluate(config: SequenceConfig, task: SequenceTask, buffer: Buffer, mlp: StackedMLP) -> dict[str, list[float]]:
+def evaluate(config: SequenceConfig, task: SequenceTask, buffer: Cache, mlp: StackedMLP) -> dict[str, list[float]]:
     """Each run's metrics: on the prior task's test prompts, the new one's, and the prompts of the buffer.
 
     The drifts are the summands of D_KL(base || policy), Eq. 7, on the prior task; new_kl is that divergence on the new

@@ -109,7 +109,7 @@ class ShiftConfig:
     adam_epsilon: float = assumption(1e-8, "matters only where gradients vanish, at saturated policies")
     """The constant in Adam's denominator."""
     init_scale: float = assumption(1.0, "how far pretraining gets in its steps")
-    """Initial weights and biases are uniform in +-init_scale / sqrt(fan_in)."""
+    """Initial weights and biases are uniform in ±init_scale / sqrt(fan_in)."""
     dtype: Literal["float32", "float64"] = "float32"
     """Arithmetic of training and evaluation."""
     regularizer_options: Annotated[tuple[str, ...], separated(str, "NAME.FIELD=VALUE")] = ()
@@ -144,7 +144,7 @@ class ShiftConfig:
             require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
         require(self.seeds <= FIRST_SELECTION_SEED, "seeds", f"at most {FIRST_SELECTION_SEED}", self.seeds)
         require(self.group_size >= 2, "group_size", "at least 2, for GRPO compares responses", self.group_size)
-        require(0 < self.epsilon_is < 1, "epsilon_is", "a number in (0, 1)", self.epsilon_is)
+        SurrogateConfig(self.epsilon_is)  # which refuses what is not in (0, 1)
         require(all(size >= 1 for size in self.kl_sweep), "kl_sweep", "sizes of at least 1", self.kl_sweep)
         for name in ("cluster_overlap", "correct_overlap"):
             require(0 <= getattr(self, name) <= 1, name, "a number in [0, 1]", getattr(self, name))

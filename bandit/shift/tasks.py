@@ -14,7 +14,6 @@ Axes: N inputs, A actions, D input dimensions, P parameters.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -33,7 +32,7 @@ from cokl.support.errors import InputError
 
 
 class ShiftStream(IntEnum):
-    """Independent random streams of a seed, apart from those of `bandit.engine.environment.Stream`."""
+    """Independent random streams of a seed, apart from those of `bandit.engine.environment.RandomStream`."""
 
     OVERLAP = 100
     INITIALISATION = 101
@@ -55,16 +54,6 @@ def random_generator(seed: int, stream: ShiftStream) -> np.random.Generator:
 def layer_sizes(config: ShiftConfig) -> tuple[int, ...]:
     """Widths of the MLP's layers, input and output included."""
     return (config.environment.input_dim, *config.hidden, config.environment.actions)
-
-
-def parameter_count(config: ShiftConfig) -> int:
-    """P, the parameters of one MLP."""
-    return sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(layer_sizes(config)))
-
-
-def torch_dtype(config: ShiftConfig) -> torch.dtype:
-    """The arithmetic of training and evaluation."""
-    return {"float32": torch.float32, "float64": torch.float64}[config.dtype]
 
 
 def families(config: ShiftConfig, seed: int) -> tuple[Environment, Environment]:
@@ -92,13 +81,13 @@ def families(config: ShiftConfig, seed: int) -> tuple[Environment, Environment]:
 
 
 @dataclass(frozen=True)
-class Buffer:
+class Cache:
     """Prior-task prompts with cached responses of the base model, (1, N, G_ref)."""
 
     prompts: Split
     responses: Responses
 
-    def used_by(self, method: Method) -> Buffer:
+    def used_by(self, method: Method) -> Cache:
         """Without the prompts that the method's filter leaves out (E.3).
 
         Raises InputError if no prompt remains.
@@ -112,7 +101,7 @@ class Buffer:
                 "correct with --prior-steps or --correct-mass, or enlarge --buffer-size or --reference-group-size"
             )
         prompts = self.prompts
-        return Buffer(
+        return Cache(
             Split(prompts.inputs[kept], prompts.reference_log_probs[kept], prompts.correct[kept]), self.responses[kept]
         )
 
@@ -126,7 +115,7 @@ class ShiftTask:
     new_train: Split
     prior_test: Split
     new_test: Split
-    buffer: Buffer
+    buffer: Cache
 
 
 def shift_task(config: ShiftConfig, seed: int, parameters: Tensor) -> ShiftTask:
@@ -145,7 +134,7 @@ def shift_task(config: ShiftConfig, seed: int, parameters: Tensor) -> ShiftTask:
         splits.on(new.train_inputs, new.correct[new.train_clusters]),
         splits.on(prior.test_inputs, prior.correct[prior.test_clusters]),
         splits.on(new.test_inputs, new.correct[new.test_clusters]),
-        Buffer(prompts, draw(reference, reference, uniforms)),
+        Cache(prompts, draw(reference, reference, uniforms)),
     )
 
 

@@ -33,14 +33,13 @@ from bandit.engine.sampled import (
 from bandit.shift.config import Mode, ShiftConfig
 from bandit.shift.plan import ShiftRun
 from bandit.shift.tasks import (
-    Buffer,
+    Cache,
     FrozenPolicy,
     ShiftStream,
     ShiftTask,
     families,
     layer_sizes,
     random_generator,
-    torch_dtype,
 )
 from cokl import methods
 from cokl.decomposition import decompose_kl
@@ -148,7 +147,7 @@ def base_parameters(config: ShiftConfig, seed: int) -> Tensor:
     prior, new = families(config, seed)
     rng = random_generator(seed, ShiftStream.INITIALISATION)
     start = initial_parameters(layer_sizes(config), config.init_scale, rng)
-    mlp = StackedMLP(layer_sizes(config), start.to(torch_dtype(config))[None])
+    mlp = StackedMLP(layer_sizes(config), start.to(getattr(torch, config.dtype))[None])
     inputs = torch.cat([prior.train_inputs, new.train_inputs]).to(mlp.flat)
     labels = torch.cat([task.oracle[task.train_clusters] for task in (prior, new)]).to(mlp.flat)
     trainer = Trainer(mlp, config, config.learning_rate)
@@ -177,7 +176,7 @@ def rl_prompts(config: ShiftConfig, split: Split, seed: int, batches: ShiftStrea
         yield Prompts(split.inputs[chosen], split.reference(chosen), numbers)
 
 
-def buffer_prompts(config: ShiftConfig, buffer: Buffer, seed: int, size: int) -> Iterator[Prompts]:
+def buffer_prompts(config: ShiftConfig, buffer: Cache, seed: int, size: int) -> Iterator[Prompts]:
     """Endless minibatches of `size` prompts of the buffer, drawn with replacement; the same for all coefficients."""
     rng, uniforms = (random_generator(seed, stream) for stream in (ShiftStream.KL_BATCHES, ShiftStream.KL_ROLLOUTS))
     while True:
@@ -221,7 +220,7 @@ def _identity(runs: list[ShiftRun]) -> dict[str, object]:
     }
 
 
-def evaluate(config: ShiftConfig, task: ShiftTask, buffer: Buffer, mlp: StackedMLP) -> dict[str, list[float]]:
+def evaluate(config: ShiftConfig, task: ShiftTask, buffer: Cache, mlp: StackedMLP) -> dict[str, list[float]]:
     """Each run's metrics: on the prior task's test inputs, the new one's, and the prompts of the buffer.
 
     The correctness of either task and pass@k of the prior one are those of responses at the evaluation's temperature.

@@ -1,9 +1,6 @@
 """The claims of the paper's Results paragraph on the controlled experiment, judged on a finished sweep.
 
 Spreads are standard deviations over seeds; intervals are 95% t-intervals of the paired difference over seeds.
-
-Assumption beyond the paper: a method's matched coefficient is the one whose mean final correctness over seeds is
-closest to 0.96; one coefficient per method, the same for all seeds.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ from bandit.sweep.score import final_rows, matched_rows, settled
 from cokl.support.statistics import mean_and_half_width, with_spread
 from cokl.support.verdicts import ALPHA, Claim, Verdict, holm, no_verdict, p_value
 
-MATCHED_CORRECTNESS = 0.96
 COLLAPSED = {"correctness above": 0.95, "coverage below": 0.15}
 
 

@@ -9,7 +9,7 @@ import torch
 
 from bandit.config import TrainingConfig
 from bandit.engine.divergence import cut_off
-from bandit.engine.environment import Stream
+from bandit.engine.environment import RandomStream
 from bandit.engine.exact import capture, evaluate, loss_gradient, objectives
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, layer_sizes, minibatches
@@ -27,7 +27,7 @@ def train(config: TrainingConfig, task: SeedTask, runs: list[Run]) -> pd.DataFra
         trainer.step(task.train.inputs[batch][None], partial(loss_gradient, groups=groups, batch=batch))
 
     take_step = capture(step, trainer) if batch.is_cuda else step
-    batches = minibatches(config, task.seed, Stream.RL_BATCHES)
+    batches = minibatches(config, task.seed, RandomStream.RL_BATCHES)
     frames = []
     for done in range(config.steps + 1):
         if done % config.eval_interval == 0 or done == config.steps:

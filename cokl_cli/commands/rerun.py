@@ -133,7 +133,12 @@ def _table(path: Path) -> pd.DataFrame:
     from theory.report import stored_evidence
 
     rows = [
-        {"claim": row["claim"], "statement": row["statement"], "source": row["source"], **asdict(stored_evidence(piece))}
+        {
+            "claim": row["claim"],
+            "statement": row["statement"],
+            "source": row["source"],
+            **asdict(stored_evidence(piece)),
+        }
         for row in read_json(path, list)
         for piece in row["evidence"]
     ]

@@ -14,7 +14,7 @@ from theory.claims.decomposition import EXACT
 from theory.claims.symbolic import BETA, DECAY, SIGNS, Q, forms_of_an_optimum, forward_beta, identities, reverse_beta
 from theory.formulas import Formula, Formulas
 from theory.provers.arithmetic import Interval, Intervals
-from theory.provers.convex import TOLERANCE, maximise, random_references
+from theory.provers.convex import TOLERANCE, Reference, maximise, random_references
 from theory.provers.intervals import Proof, prove_positive
 
 LOGIT_Q = (-13.82, 13.82)  # holds q in [1e-6, 1 - 1e-6]
@@ -55,21 +55,33 @@ def stationary(slope: Formula, optimum: Formula, effort: Effort) -> float:
     return worst
 
 
-def _certified(name: str, optimum: Formula, effort: Effort) -> list[Evidence]:
-    """The closed form against convex programs: the value of its policy, and the policy itself."""
+def against_programs(
+    name: str, claim_at: Callable[[Reference, float], tuple[np.ndarray, float]], effort: Effort, seed: int
+) -> Evidence:
+    """A closed form against convex programs: the objective's value at its policy, and the policy (A,) itself.
+
+    claim_at: that policy and that value, for a reference and a beta.
+    """
     certificates, shortfall, distance = 0.0, 0.0, 0.0
-    for reference, beta in random_references(31, effort.programs):
+    for reference, beta in random_references(seed, effort.programs):
         certificate = maximise(name, reference, beta)
-        mass = float(optimum(mp, mpf(reference.q), mpf(beta)))
-        claimed = reference.moved_to(mass)
-        pair = (reference.probs, claimed) if name == "forward_kl" else (claimed, reference.probs)
-        value = mass - beta * float(rel_entr(*pair).sum())
+        claimed, value = claim_at(reference, beta)
         certificates = largest(certificates, certificate.worst)
         shortfall = largest(shortfall, abs(certificate.value - value))
         distance = largest(distance, float(np.abs(certificate.solution - claimed).max()))
     domain = f"{effort.programs} references of 3 to 40 actions, beta in [0.02, 20]"
     detail = f"residuals and gap at most {certificates:.1e}; policies within {distance:.1e}"
-    return [Evidence("convex program", domain, largest(certificates, shortfall), TOLERANCE, detail)]
+    return Evidence("convex program", domain, largest(certificates, shortfall), TOLERANCE, detail)
+
+
+def _certified(name: str, optimum: Formula, effort: Effort) -> list[Evidence]:
+    def claim_at(reference: Reference, beta: float) -> tuple[np.ndarray, float]:
+        mass = float(optimum(mp, mpf(reference.q), mpf(beta)))
+        claimed = reference.moved_to(mass)
+        pair = (reference.probs, claimed) if name == "forward_kl" else (claimed, reference.probs)
+        return claimed, mass - beta * float(rel_entr(*pair).sum())
+
+    return [against_programs(name, claim_at, effort, 31)]
 
 
 def _derivatives(name: str, objective: Callable, formulas: dict[str, Formula]) -> Evidence:

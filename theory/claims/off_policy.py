@@ -10,10 +10,7 @@ from theory.claim import BEYOND, Effort, Evidence, claim, largest
 from theory.claims.finite_group import ENUMERATED, SHAPES
 from theory.finite_group import all_groups, expected_rollout_weights, expected_surrogate_gradient, random_bandit
 from theory.formulas import Formulas
-from theory.numeric.off_policy import behavior_policy, bias, clipped_limit
-
-CURRENT = np.array([0.16, 0.08, 0.04, 0.02])
-"""Probabilities of four correct actions under the current policy of the bias studies; Z = 0.3."""
+from theory.numeric.off_policy import CURRENT, behavior_policy, bias, clipped_limit
 
 
 @claim(

@@ -14,7 +14,7 @@ from cokl.groups import ResponseGroups
 from cokl.policy import CorrectSet, Policy
 from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved
 from theory.claims.decomposition import EXACT
-from theory.claims.gap import DOMAIN, LOGIT_Q, over_domain, parameter_grid, shares, stationary
+from theory.claims.gap import DOMAIN, LOGIT_Q, against_programs, over_domain, parameter_grid, shares, stationary
 from theory.claims.symbolic import DECAY, Q, forms_of_an_optimum, identities
 from theory.definitions import Problem, random_problems
 from theory.divergences import F_DIVERGENCES
@@ -28,18 +28,11 @@ from theory.provers.intervals import prove_positive
 def _certified(
     name: str, policy_at: Callable[[Reference, float], np.ndarray], penalty: Callable, effort: Effort, seed: int
 ) -> Evidence:
-    """The policy that a closed form implies, against convex programs: its value and its distance."""
-    certificates, shortfall, distance = 0.0, 0.0, 0.0
-    for reference, beta in random_references(seed, effort.programs):
-        certificate = maximise(name, reference, beta)
+    def claim_at(reference: Reference, beta: float) -> tuple[np.ndarray, float]:
         claimed = policy_at(reference, beta)
-        value = claimed[: reference.correct].sum() - beta * penalty(claimed, reference)
-        certificates = largest(certificates, certificate.worst)
-        shortfall = largest(shortfall, abs(certificate.value - value))
-        distance = largest(distance, float(np.abs(certificate.solution - claimed).max()))
-    detail = f"residuals and gap at most {certificates:.1e}; policies within {distance:.1e}"
-    domain = f"{effort.programs} references of 3 to 40 actions, beta in [0.02, 20]"
-    return Evidence("convex program", domain, largest(certificates, shortfall), TOLERANCE, detail)
+        return claimed, claimed[: reference.correct].sum() - beta * penalty(claimed, reference)
+
+    return against_programs(name, claim_at, effort, seed)
 
 
 def _spread(mass: float, reference: Reference) -> np.ndarray:

@@ -47,7 +47,7 @@ def clipped_limit(current: np.ndarray, behavior: np.ndarray, epsilon_is: float) 
 
 
 CURRENT = np.array([0.16, 0.08, 0.04, 0.02])
-"""pi of four correct actions, of mass Z = 0.3."""
+"""Probabilities (4,) of the correct actions under the current policy of the bias studies; Z = 0.3."""
 CLIPPING = (None, 0.5, 0.2)
 SIZES = (1, 2, 4, 8, 16, 32)
 MISMATCH = 0.7

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from bandit import Environment
-from bandit.engine.environment import Stream, random_generator
+from bandit.engine.environment import RandomStream, random_generator
 from bandit.engine.networks import initial_parameters
 from bandit.engine.reference import layer_sizes, minibatches, pretrain
 
 
 def test_streams_of_all_seeds_differ_pairwise_and_repeat():
-    draws = {(seed, stream): random_generator(seed, stream).random(16) for seed in range(3) for stream in Stream}
-    assert len(draws) == 3 * len(Stream)
+    draws = {(seed, stream): random_generator(seed, stream).random(16) for seed in range(3) for stream in RandomStream}
+    assert len(draws) == 3 * len(RandomStream)
     for one, other in itertools.combinations(draws, 2):
         assert not set(draws[one]) & set(draws[other]), (one, other)
     for (seed, stream), numbers in draws.items():
@@ -39,7 +39,7 @@ def test_inputs_and_clusters_differ_between_seeds(tiny):
 @pytest.mark.parametrize("minibatch", ["with_replacement", "epochs"])
 def test_minibatches_differ_between_purposes_and_seeds(minibatch, tiny):
     config = dataclasses.replace(tiny, minibatch=minibatch)
-    purposes = list(itertools.product(range(2), (Stream.PRETRAINING_BATCHES, Stream.RL_BATCHES)))
+    purposes = list(itertools.product(range(2), (RandomStream.PRETRAINING_BATCHES, RandomStream.RL_BATCHES)))
     batches = [torch.cat(list(itertools.islice(minibatches(config, *purpose), 3))) for purpose in purposes]
     for one, other in itertools.combinations(batches, 2):
         assert not torch.equal(one, other)
@@ -52,7 +52,7 @@ def test_pretraining_starts_at_its_seeds_initialisation(tiny):
     config = dataclasses.replace(tiny, pretrain_learning_rate=1e-14)
     starts = []
     for seed in range(2):
-        start = initial_parameters(layer_sizes(config), 1.0, random_generator(seed, Stream.INITIALISATION))
+        start = initial_parameters(layer_sizes(config), 1.0, random_generator(seed, RandomStream.INITIALISATION))
         torch.testing.assert_close(pretrain(config, seed, "cpu", torch.float64), start, rtol=0, atol=1e-12)
         starts.append(start)
     assert not set(starts[0].tolist()) & set(starts[1].tolist())
@@ -68,4 +68,4 @@ def test_pretraining_takes_the_minibatches_of_its_seed(tiny, monkeypatch):
     monkeypatch.setattr("bandit.engine.reference.minibatches", recorded)
     for seed in range(2):
         pretrain(tiny, seed, "cpu", torch.float64)
-    assert asked == [(0, Stream.PRETRAINING_BATCHES), (1, Stream.PRETRAINING_BATCHES)]
+    assert asked == [(0, RandomStream.PRETRAINING_BATCHES), (1, RandomStream.PRETRAINING_BATCHES)]

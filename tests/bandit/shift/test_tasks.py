@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from bandit.config import EnvironmentConfig
+from bandit.engine.networks import initial_parameters
 from bandit.shift.config import ShiftConfig
-from bandit.shift.tasks import families, parameter_count, shift_task
+from bandit.shift.tasks import families, layer_sizes, shift_task
 from cokl import methods
 from cokl.support.errors import InputError
 
@@ -52,9 +53,14 @@ def test_seeds_differ_and_repeat():
     assert not torch.equal(first.centers, other.centers)
 
 
+def uniform_policy(config: ShiftConfig) -> torch.Tensor:
+    """Parameters (P,) of a network that gives every action the same probability."""
+    return torch.zeros_like(initial_parameters(layer_sizes(config), 1.0, np.random.default_rng(0)))
+
+
 def test_the_filter_leaves_out_prompts_without_a_correct_response():
     config = dataclasses.replace(CONFIG, buffer_size=300, reference_group_size=4)
-    parameters = torch.zeros(parameter_count(config), dtype=torch.float64)  # the uniform policy
+    parameters = uniform_policy(config)
     buffer = shift_task(config, 0, parameters).buffer
     assert len(set(map(tuple, buffer.prompts.inputs.tolist()))) == 300
     assert buffer.used_by(methods.get("forward_kl")) is buffer
@@ -70,7 +76,7 @@ def test_the_filter_leaves_out_prompts_without_a_correct_response():
 
 def test_an_empty_buffer_is_explained():
     config = dataclasses.replace(CONFIG, buffer_size=2, reference_group_size=1)
-    parameters = torch.zeros(parameter_count(config), dtype=torch.float64)
+    parameters = uniform_policy(config)
     buffers = [shift_task(config, seed, parameters).buffer for seed in range(20)]
     empty = next(buffer for buffer in buffers if not buffer.responses.rewards.any())
     with pytest.raises(InputError, match="cokl: no prompt of the buffer has a correct reference response; make"):

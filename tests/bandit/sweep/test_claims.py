@@ -167,5 +167,5 @@ def test_the_closest_competitor_is_reported_and_every_one_counts():
 
 
 def test_the_target_is_the_papers_and_the_thresholds_are_as_stated():
-    assert claims.MATCHED_CORRECTNESS == 0.96
+    assert score.MATCHED_CORRECTNESS == 0.96
     assert claims.COLLAPSED == {"correctness above": 0.95, "coverage below": 0.15}

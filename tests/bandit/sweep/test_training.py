@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from bandit.engine.environment import Environment, Stream, random_generator
+from bandit.engine.environment import Environment, RandomStream, random_generator
 from bandit.engine.networks import StackedMLP, initial_parameters
 from bandit.engine.reference import layer_sizes, minibatches, pretrain, seed_task
 from bandit.sweep.config import SweepConfig
@@ -40,7 +40,7 @@ def naive_training(config: SweepConfig, seed: int, method: str, beta: float, sta
     mask = environment.correct.mask
     policy_net, reference_net = (module_with(start, layer_sizes(config)) for _ in range(2))
     optimizer = torch.optim.Adam(policy_net.parameters(), lr=config.learning_rate)
-    batches = minibatches(config, seed, Stream.RL_BATCHES)
+    batches = minibatches(config, seed, RandomStream.RL_BATCHES)
     correctness = []
     for step in range(config.steps + 1):
         if step % config.eval_interval == 0 or step == config.steps:
@@ -95,10 +95,10 @@ def test_stacked_training_equals_the_naive_loop(method, stacked, float64_config)
 def test_pretraining_equals_the_naive_loop(float64_config):
     config = float64_config
     environment = Environment(config.environment, 0)
-    start = initial_parameters(layer_sizes(config), 1.0, random_generator(0, Stream.INITIALISATION))
+    start = initial_parameters(layer_sizes(config), 1.0, random_generator(0, RandomStream.INITIALISATION))
     net = module_with(start, layer_sizes(config))
     optimizer = torch.optim.Adam(net.parameters(), lr=config.pretrain_learning_rate)
-    batches = minibatches(config, 0, Stream.PRETRAINING_BATCHES)
+    batches = minibatches(config, 0, RandomStream.PRETRAINING_BATCHES)
     for _ in range(config.pretrain_steps):
         batch = next(batches)
         labels = environment.oracle[environment.train_clusters[batch]]
@@ -126,12 +126,12 @@ def test_a_run_does_not_depend_on_its_neighbours(dtype, tolerance, float64_confi
 
 def test_minibatches_walk_through_epochs(tiny):
     config = dataclasses.replace(tiny, minibatch="epochs", batch_size=50)
-    batches = minibatches(config, 0, Stream.RL_BATCHES)
+    batches = minibatches(config, 0, RandomStream.RL_BATCHES)
     epoch = torch.cat([next(batches) for _ in range(4)])
     assert epoch.sort().values.tolist() == list(range(200))
 
 
 def test_initial_parameters_are_torchs_default_distribution():
-    parameters = initial_parameters((64, 128), 1.0, random_generator(0, Stream.INITIALISATION))
+    parameters = initial_parameters((64, 128), 1.0, random_generator(0, RandomStream.INITIALISATION))
     assert parameters.abs().max().item() <= 1 / 8
     assert parameters.std().item() == pytest.approx(1 / 8 / 3**0.5, rel=0.02)
