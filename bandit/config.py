@@ -56,6 +56,7 @@ class EnvironmentConfig:
     """Whether all seeds share the centres, correct sets and oracle of seed 0."""
 
     def __post_init__(self) -> None:
+        """Raises InputError for a value of the wrong type or out of range."""
         require_types(self, "environment.")
         for name in ("clusters", "input_dim", "train_inputs", "test_inputs"):
             require(getattr(self, name) >= 1, f"environment.{name}", "at least 1", getattr(self, name))
@@ -116,6 +117,7 @@ class TrainingConfig:
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
 
     def __post_init__(self) -> None:
+        """Raises InputError for a value of the wrong type or out of range."""
         require_types(self, "")
         require(len(self.methods) > 0, "methods", "at least one name", "an empty list")
         require(len(set(self.methods)) == len(self.methods), "methods", "different names", ",".join(self.methods))

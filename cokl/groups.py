@@ -63,7 +63,10 @@ class SurrogateWeights(NamedTuple):
 
     @classmethod
     def total(cls, parts: Iterable[tuple[float | Tensor, SurrogateWeights]]) -> SurrogateWeights:
-        """The sum of coefficient times weights; a stream that no part uses stays None."""
+        """The sum of coefficient times weights; a stream that no part uses stays None.
+
+        parts: a coefficient that broadcasts against (N, G), and its weights, (N, G) each.
+        """
         scaled = [[None if weight is None else scale * weight for weight in weights] for scale, weights in parts]
         present = [[weight for weight in stream if weight is not None] for stream in zip(*scaled, strict=True)]
         return cls(*(torch.stack(stream).sum(0) if stream else None for stream in present))

@@ -20,7 +20,10 @@ from cokl.support.errors import InputError
 
 @dataclass(frozen=True)
 class GRPOConfig:
-    """Choices in GRPO that the paper leaves open."""
+    """Choices in GRPO that the paper leaves open.
+
+    Raises InputError for an advantage_epsilon that is not positive and for a clip outside (0, 1).
+    """
 
     advantage_epsilon: float = assumption(1e-6, "without effect unless a group's rewards are nearly equal")
     """The small constant epsilon in the advantage's denominator (Eq. 1)."""

@@ -118,7 +118,7 @@ class Policy:
 
     @classmethod
     def from_log_probs(cls, log_probs: Tensor, correct: CorrectSet) -> Policy:
-        """A policy whose logits are already normalised, which saves normalising them again."""
+        """A policy from log-probabilities (..., A), already normalised, which saves normalising them again."""
         policy = cls(log_probs, correct)
         policy.__dict__["log_probs"] = log_probs
         return policy

@@ -10,7 +10,10 @@ from cokl.support.errors import InputError
 
 @dataclass(frozen=True)
 class SurrogateConfig:
-    """Choices in the sampled surrogates that the paper leaves open."""
+    """Choices in the sampled surrogates that the paper leaves open.
+
+    Raises InputError for an epsilon_is outside (0, 1).
+    """
 
     epsilon_is: float = assumption(
         0.2,

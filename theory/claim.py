@@ -52,6 +52,7 @@ class Evidence:
 
     @property
     def holds(self) -> bool:
+        """Whether the error is accepted; a NaN never is."""
         return not math.isnan(self.error) and self.error <= self.accepted
 
 

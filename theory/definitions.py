@@ -103,18 +103,22 @@ class Problem:
 
     @property
     def reference(self) -> Policy:
+        """The reference as the toolkit has it, in float64."""
         return self._policy(self.reference_logits)
 
     @property
     def policy(self) -> Policy:
+        """The policy as the toolkit has it, in float64."""
         return self._policy(self.policy_logits)
 
     @property
     def exact_reference(self) -> ExactPolicy:
+        """The reference at mpmath's working precision."""
         return ExactPolicy.from_logits(self.reference_logits, self.correct)
 
     @property
     def exact_policy(self) -> ExactPolicy:
+        """The policy at mpmath's working precision."""
         return ExactPolicy.from_logits(self.policy_logits, self.correct)
 
     def _policy(self, logits: np.ndarray) -> Policy:

@@ -31,11 +31,15 @@ class Bandit:
         require_both_kinds(self.correct.numpy())
 
     def policy(self, logits: Tensor) -> Policy:
+        """The softmax of logits (A,), with this problem's correct actions."""
         return Policy(logits, CorrectSet.from_mask(self.correct))
 
 
 def random_bandit(seed: int, actions: int, correct: int, on_policy: bool = True) -> Bandit:
-    """Gaussian logits; the first `correct` actions are the correct ones."""
+    """Standard normal logits (A,) of `actions` actions, the first `correct` of which are correct.
+
+    on_policy: whether the behaviour policy is the current one.
+    """
     generator = torch.Generator().manual_seed(seed)
     reference, current, behavior = torch.randn(3, actions, generator=generator, dtype=torch.float64)
     mask = torch.arange(actions) < correct

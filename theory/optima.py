@@ -112,6 +112,7 @@ class PopulationOptimum:
     certificate: str
 
     def as_dict(self) -> dict[str, object]:
+        """Plain JSON values."""
         return asdict(self)
 
 

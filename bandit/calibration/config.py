@@ -68,6 +68,7 @@ class CalibrationConfig:
     """Optimizer steps on the new task."""
 
     def __post_init__(self) -> None:
+        """Raises InputError for a value of the wrong type or out of range."""
         require_types(self, "")
         for name in self.cells:
             require(name in CELLS, "cells", f"some of {', '.join(CELLS)}", name)

@@ -48,6 +48,7 @@ class StackedMLP:
 
     sizes: input, hidden and output widths. One run's parameters are, layer by layer, the weights (fan_in, fan_out)
     and then the biases. All runs' parameters lie in one flat buffer, block by block, which is what Adam sees.
+    Raises ValueError if P is not what these layers take.
     """
 
     def __init__(self, sizes: Sequence[int], parameters: Tensor) -> None:

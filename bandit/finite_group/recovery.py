@@ -84,6 +84,7 @@ def measure(
 ) -> pd.DataFrame:
     """A row per run of the stack and cluster that has test inputs; means over these inputs.
 
+    clusters: (N,) int64, each test input's. behavior_parameters: (R, P), of the networks that drew the rollouts.
     measured is the pressure and standard_error that of its groups; predicted is from the policy's Z,
     predicted_at_rollout takes the zero-correct probability of the policy that drew the rollouts instead.
     """

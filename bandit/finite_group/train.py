@@ -111,6 +111,7 @@ class SampledObjective(Objective):
         self.rollout = None
 
     def added_gradient(self, policy: Policy, reference: Policy) -> Tensor:
+        """(R, B, A): the sampled surrogate's gradient; `policy` draws the rollouts at the first call after `take`."""
         if self.rollout is None:
             uniforms = self._uniforms(self.rollout_noise, policy.logits.shape[1], self.size)
             self.rollout = draw(policy, reference, uniforms)

@@ -35,6 +35,7 @@ class RobustnessConfig:
     """Which assumptions to vary."""
 
     def __post_init__(self) -> None:
+        """Raises InputError for a value of the wrong type or out of range."""
         require_types(self, "")
         require(self.neighbours >= 0, "neighbours", "at least 0", self.neighbours)
         require(len(self.fields) > 0, "fields", "at least one name", "an empty list")

@@ -101,6 +101,7 @@ class SequenceConfig:
     """Options of single regularizers, such as correct_reverse_kl.form=restricted."""
 
     def __post_init__(self) -> None:
+        """Raises InputError for a value of the wrong type or out of range."""
         require_types(self, "")
         for name in ("methods", "betas"):
             values = getattr(self, name)

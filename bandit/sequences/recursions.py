@@ -66,7 +66,7 @@ class Chain:
 
     @classmethod
     def conditioned(cls, probs: Sequence[Tensor], automata: Automata) -> Chain:
-        """pi given that `automata`, one per prompt, accept."""
+        """pi given that `automata`, one per prompt, accept. probs: for each position (M, V, R, B), float64."""
         _, symbols, runs, prompts = probs[0].shape
         states = automata.states
         successors = (automata.transitions + states * torch.arange(symbols)).permute(1, 2, 0).contiguous()
@@ -85,7 +85,7 @@ class Chain:
 
     @classmethod
     def unconditioned(cls, probs: Sequence[Tensor]) -> Chain:
-        """pi itself, with log_mass 0."""
+        """pi itself, with log_mass 0. probs: for each position (M, V, R, B), float64."""
         _, symbols, runs, prompts = probs[0].shape
         successors = torch.arange(symbols)[None, :, None].expand(1, symbols, prompts)
         endings = [probs[0].new_ones(1, symbols, 1, 1)] * len(probs)

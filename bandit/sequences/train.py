@@ -48,7 +48,7 @@ class Exact:
         self.group_size = config.group_size
 
     def rl(self, policy: SequencePolicy, uniforms: Tensor) -> Tensor:
-        """(S, V, R, B): gradient of each prompt's expected -J_GRPO."""
+        """(S, V, R, B): gradient of each prompt's expected -J_GRPO; of the uniform numbers it takes none."""
         return exact.grpo_gradient(policy, self.group_size, _GRPO)
 
     def regularization(
@@ -62,7 +62,7 @@ class Sampled:
     """Groups of G fresh rollouts, and G_ref cached responses of the base model."""
 
     def rl(self, policy: SequencePolicy, uniforms: Tensor) -> Tensor:
-        """(S, V, R, B): gradient of each prompt's -J_GRPO on a group of rollouts."""
+        """(S, V, R, B): gradient of each prompt's -J_GRPO on rollouts drawn with uniform numbers (B, G, T)."""
         return sampled.grpo_gradient(policy, sampled.draw(policy, policy, uniforms), _GRPO)
 
     def regularization(
@@ -141,7 +141,10 @@ def base_parameters(config: SequenceConfig, seed: int) -> Tensor:
 def rl_prompts(
     config: SequenceConfig, prompts: Prompts, seed: int, batches: ShiftStream
 ) -> Iterator[tuple[Prompts, Tensor]]:
-    """Endless minibatches of the task that RL is on, with uniform numbers; the same for all runs of a seed."""
+    """Endless minibatches of B = `batch_size` prompts of the task that RL is on; the same for all runs of a seed.
+
+    Each with its rollouts' uniform numbers, (B, G, T) float64 in [0, 1).
+    """
     rng, uniforms = random_generator(seed, batches), random_generator(seed, ShiftStream.NEW_ROLLOUTS)
     while True:
         chosen = torch.from_numpy(rng.integers(len(prompts.inputs), size=config.batch_size))
@@ -150,7 +153,10 @@ def rl_prompts(
 
 
 def buffer_prompts(config: SequenceConfig, buffer: Cache, seed: int, size: int) -> Iterator[tuple[Cache, Tensor]]:
-    """Endless minibatches of `size` prompts of the buffer, drawn with replacement; the same for all coefficients."""
+    """Endless minibatches of B = `size` prompts of the buffer, drawn with replacement; the same for all coefficients.
+
+    Each with its rollouts' uniform numbers, (B, G, T) float64 in [0, 1).
+    """
     rng, uniforms = (random_generator(seed, stream) for stream in (ShiftStream.KL_BATCHES, ShiftStream.KL_ROLLOUTS))
     while True:
         chosen = torch.from_numpy(rng.integers(len(buffer.prompts.inputs), size=size))

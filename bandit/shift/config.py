@@ -129,6 +129,7 @@ class ShiftConfig:
     """Either task family's clusters, oracle and inputs."""
 
     def __post_init__(self) -> None:
+        """Raises InputError for a value of the wrong type or out of range."""
         require_types(self, "")
         for name in ("methods", "betas"):
             values = getattr(self, name)

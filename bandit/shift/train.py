@@ -168,7 +168,10 @@ def base_parameters(config: ShiftConfig, seed: int) -> Tensor:
 
 
 def rl_prompts(config: ShiftConfig, split: Split, seed: int, batches: ShiftStream) -> Iterator[Prompts]:
-    """Endless minibatches of the task that RL is on; the same for all runs of a seed."""
+    """Endless minibatches of B = `batch_size` prompts of the task that RL is on; the same for all runs of a seed.
+
+    Each with its rollouts' uniform numbers, (B, G) float64 in [0, 1).
+    """
     rng, uniforms = random_generator(seed, batches), random_generator(seed, ShiftStream.NEW_ROLLOUTS)
     while True:
         chosen = torch.from_numpy(rng.integers(len(split.inputs), size=config.batch_size))
@@ -177,7 +180,10 @@ def rl_prompts(config: ShiftConfig, split: Split, seed: int, batches: ShiftStrea
 
 
 def buffer_prompts(config: ShiftConfig, buffer: Cache, seed: int, size: int) -> Iterator[Prompts]:
-    """Endless minibatches of `size` prompts of the buffer, drawn with replacement; the same for all coefficients."""
+    """Endless minibatches of B = `size` prompts of the buffer, drawn with replacement; the same for all coefficients.
+
+    Each with its cached responses (1, B, G_ref) and its rollouts' uniform numbers, (B, G) float64 in [0, 1).
+    """
     rng, uniforms = (random_generator(seed, stream) for stream in (ShiftStream.KL_BATCHES, ShiftStream.KL_ROLLOUTS))
     while True:
         chosen = torch.from_numpy(rng.integers(len(buffer.prompts.inputs), size=size))

@@ -42,7 +42,10 @@ _Form = Literal["conditional", "restricted"]
 @register
 @dataclass(frozen=True)
 class CorrectReverseKL(Regularizer):
-    """Reverse KL over the correct actions. Range [-log q, inf] ("conditional") or [-q / e, inf] ("restricted")."""
+    """Reverse KL over the correct actions. Range [-log q, inf] ("conditional") or [-q / e, inf] ("restricted").
+
+    Raises InputError for another form.
+    """
 
     name = "correct_reverse_kl"
     label = "Correct-only reverse KL"

@@ -114,7 +114,10 @@ def read_json(path: Path, kind: type) -> Any:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a file or folder that cannot be used to NAME.bad, NAME.bad-2 and so on; returns the new path."""
+    """Rename a file or folder that cannot be used to NAME.bad, NAME.bad-2 and so on; returns the new path.
+
+    Raises InputError if the system does not let it be renamed.
+    """
     names = (path.with_name(f"{path.name}.bad" + (f"-{number}" if number > 1 else "")) for number in range(1, 10**6))
     kept = next(name for name in names if not os.path.lexists(name))
     try:

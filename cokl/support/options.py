@@ -29,7 +29,10 @@ def separated(parse: type, metavar: str) -> Any:
 
 
 def require_types(config: Any, prefix: str) -> None:
-    """Hold every field to its annotation, and every float to be finite."""
+    """Hold every field of a dataclass to its annotation, and every float to be finite.
+
+    prefix: goes before a field's name in the message. Raises InputError for the first that is not.
+    """
     for name, hint in get_type_hints(type(config)).items():
         value = getattr(config, name)
         try:
@@ -56,6 +59,7 @@ def from_json(config_class: type[_C], values: dict[str, Any]) -> _C:
 
 
 def require(holds: bool, name: str, expected: str, got: Any) -> None:
+    """Raises InputError, which says what was expected of the option `name` and what it got, unless it holds."""
     if not holds:
         raise InputError(f"{name}: expected {expected}, got {got}")
 

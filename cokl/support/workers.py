@@ -67,7 +67,10 @@ class Workers:
             self.jobs = usable_cores() if jobs is None else jobs
 
     def do(self, works: list[Work], origin: Origin, unit: str, progress: bool) -> list[pd.DataFrame]:
-        """Do what is not yet in its path, and return all tables; the bar starts with what an earlier call left done."""
+        """Do what is not yet in its path, and return all tables; the bar starts with what an earlier call left done.
+
+        Raises InputError if worker processes keep dying, and whatever a piece of work raises.
+        """
         loaded = [origin.load(work.path, work.key) for work in works]
         tables = {index: table for index, table in enumerate(loaded) if table is not None}
         left = {index: work for index, work in enumerate(works) if index not in tables}

@@ -11,7 +11,8 @@ from theory.claim import BEYOND, Effort, Evidence, claim, largest
 from theory.claims.gap import DOMAIN, parameter_grid
 from theory.formulas import Formulas
 
-ACCEPTED = 1e-12  # the issue's bound on relative errors
+ACCEPTED = 1e-12
+"""Of relative errors: some 4500 roundings of float64."""
 FRACTION = 0.06
 
 

@@ -21,7 +21,8 @@ from theory.formulas import Formulas
 from theory.provers.arithmetic import Interval, Intervals
 from theory.provers.intervals import prove_positive
 
-ENUMERATED = 1e-10  # what the issue asks of the enumeration
+ENUMERATED = 1e-10
+"""Of sums in float64 over all pairs of groups, for their roundings."""
 SHAPES = [(3, 1, 2), (3, 2, 3), (4, 2, 3), (5, 2, 2), (3, 1, 4)]  # actions, correct actions, G
 
 

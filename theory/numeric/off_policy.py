@@ -41,7 +41,10 @@ def bias(current: np.ndarray, behavior: np.ndarray, size: int, epsilon_is: float
 
 
 def clipped_limit(current: np.ndarray, behavior: np.ndarray, epsilon_is: float) -> float:
-    """Total variation between pi+ and what clipped weights converge to as G -> inf: behavior * clipped ratio."""
+    """Total variation, in [0, 1], between pi+ and the limit of clipped weights as G -> inf: behavior * clipped ratio.
+
+    current, behavior: (K,), probabilities of the correct actions.
+    """
     limit = behavior * (current / behavior).clip(1 - epsilon_is, 1 + epsilon_is)
     return float(np.abs(limit / limit.sum() - current / current.sum()).sum() / 2)
 

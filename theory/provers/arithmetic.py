@@ -130,15 +130,18 @@ class Intervals:
 
     @staticmethod
     def log(x: Any) -> Interval:
+        """Natural; undefined unless the whole interval is positive."""
         x = Interval.of(x)
         return Interval(x.low.log().lower(), x.high.log().upper()) if x.low > 0 else UNDEFINED
 
     @staticmethod
     def exp(x: Any) -> Interval:
+        """e^x, of any interval."""
         x = Interval.of(x)
         return Interval(x.low.exp().lower(), x.high.exp().upper())
 
     @staticmethod
     def sqrt(x: Any) -> Interval:
+        """The nonnegative root; undefined unless the whole interval is >= 0."""
         x = Interval.of(x)
         return Interval(x.low.sqrt().lower(), x.high.sqrt().upper()) if x.low >= 0 else UNDEFINED

@@ -19,14 +19,15 @@ from scipy import sparse
 
 from cokl.support.errors import InputError
 
-TOLERANCE = 1e-8  # what the issue asks of the duality gap; residuals and cone violations are held to the same
+TOLERANCE = 1e-8
+"""Of the duality gap, the residuals and the cone violations: a thousand times what the solver is asked for."""
 
 
 @dataclass(frozen=True)
 class Certificate:
     """A concave maximisation, solved and checked.
 
-    value: the maximum, as the dual bound gives it. solution: the maximising variable, flattened.
+    value: the maximum, as the dual bound gives it. solution: the maximising variable, flattened to one axis.
     primal, dual: largest violation of the primal (dual) equations and cones. gap: primal minus dual objective.
 
     Raises ArithmeticError if a figure is not finite: such an answer certifies nothing.
@@ -67,6 +68,7 @@ class Certificate:
 class ConeProgram:
     """min linear'x + x' quadratic x / 2 with matrix x + s = constant and s in the cones of `dims`, as Clarabel has it.
 
+    With n variables and m constraints: linear (n,), quadratic (n, n), matrix (m, n), constant (m,).
     offset: what the concave maximum is away from minus the minimum.
     """
 
@@ -78,7 +80,11 @@ class ConeProgram:
     offset: float
 
     def certificate(self, solution: np.ndarray, x: np.ndarray, slack: np.ndarray, dual: np.ndarray) -> Certificate:
-        """The certificate of a `solution` that a solver reached with the raw vectors x, s and z, trusting none."""
+        """The certificate of what a solver returned, trusting none of it.
+
+        solution: the variable, flattened. x: (n,). slack, dual: (m,), s and z.
+        Raises ArithmeticError if a figure is not finite.
+        """
         curvature = x @ self.quadratic @ x
         primal_objective, dual_objective = self.linear @ x + curvature / 2, -self.constant @ dual - curvature / 2
         equations = np.abs(self.matrix @ x + slack - self.constant).max()
@@ -105,7 +111,11 @@ def certified_maximum(objective: cp.Expression, constraints: list[cp.Constraint]
 def solved(
     objective: cp.Expression, constraints: list[cp.Constraint], variable: cp.Variable
 ) -> tuple[ConeProgram, Any, np.ndarray]:
-    """The program that Clarabel is given, its raw answer (x, s, z), and the maximising `variable`, flattened."""
+    """The program that Clarabel is given, its raw answer, and the maximising `variable`, flattened.
+
+    The answer's vectors are x (variables,), s and z (constraints,). Raises cvxpy's DCPError if the problem does not
+    follow the rules by which cvxpy recognises convexity, and ArithmeticError if the solver found no solution.
+    """
     problem = cp.Problem(cp.Maximize(objective), constraints)
     options = {**dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), TOLERANCE / 1000), "accept_unknown": True}
     data, chain, inverse = problem.get_problem_data(cp.CLARABEL, solver_opts=options)
@@ -120,7 +130,7 @@ def solved(
 
 
 def outside(dims: ConeDims, vector: np.ndarray, dual: bool) -> float:
-    """How far a slack, or a `dual` vector, lies outside the cones K (K*), in Clarabel's order; NaN if it holds one.
+    """How far a slack or `dual` vector (m,) lies outside the cones K (K*), in Clarabel's order; NaN if it holds one.
 
     At most the distance in the largest component for the exponential cone, whose face has its own inequalities.
     """
@@ -163,10 +173,12 @@ class Reference:
 
     @property
     def q(self) -> float:
+        """The probability of a correct action, in (0, 1)."""
         return float(self.probs[: self.correct].sum())
 
     @property
     def plus(self) -> np.ndarray:
+        """pi_ref+ over the correct actions, (correct,)."""
         return self.probs[: self.correct] / self.q
 
     def moved_to(self, mass: float) -> np.ndarray:

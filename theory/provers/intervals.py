@@ -31,6 +31,7 @@ class Proof(NamedTuple):
 
     @property
     def holds(self) -> bool:
+        """Whether the sign is decided on every box, as claimed."""
         return self.undecided == 0 and not self.refuted
 
     @property
