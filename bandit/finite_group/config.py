@@ -46,7 +46,7 @@ class FiniteGroupConfig(TrainingConfig):
     """Responses per test input behind each measurement, from each policy: N // G groups of them, and at least two."""
 
     def __post_init__(self) -> None:
-        """Raises InputError for a value out of range, and for recovery_steps that no rollout starts at."""
+        """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
         for name in ("group_sizes", "optimizer_steps", "reference_groups"):
             values = getattr(self, name)
