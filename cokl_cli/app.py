@@ -112,7 +112,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     decided = first in _COMMANDS or first in ("-h", "--help")
     commands = SubcommandApp()
     for name, (where, summary) in _COMMANDS.items():
-        command = _elsewhere if decided and name != first else _resolved(where, arguments)
+        command: Any = _elsewhere if decided and name != first else _resolved(where, arguments)
         own_words = name == first and not isinstance(command, SubcommandApp)
         commands.command(command, name=name, help=None if own_words else summary)
     return commands

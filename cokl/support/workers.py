@@ -158,13 +158,13 @@ def _join_ray() -> int:
         from ray.util.joblib import register_ray
     except ImportError as error:
         raise InputError("backend: ray is not installed; in the checkout, pip install '.[cluster]'") from error
-    register_ray()
+    register_ray()  # type: ignore[no-untyped-call]
     if not ray.is_initialized():
         address = os.environ.get("RAY_ADDRESS") or "local"
         here: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         options = here if address == "local" else {}
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    return int(ray.cluster_resources()["CPU"])
+    return int(ray.cluster_resources()["CPU"])  # type: ignore[no-untyped-call]
 
 
 def _perform(index: int, work: Work) -> tuple[int, pd.DataFrame]:

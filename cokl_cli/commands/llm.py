@@ -206,7 +206,10 @@ class Train(ExperimentOptions):
 
 @dataclass(frozen=True)
 class BuildBuffer(ExperimentOptions):
-    """The reference-correct buffer: of the math-stage model, or brought from responses that were sampled elsewhere."""
+    """The reference-correct buffer: of the math-stage model, or brought from responses that were sampled elsewhere.
+
+    Verdicts on those are their column reward, or those of --reward-function.
+    """
 
     prompts: Annotated[Path | None, tyro.conf.arg(metavar="PARQUET")] = None
     """Prompts as VeRL trains on them; with it the buffer is brought from --responses and no experiment is needed."""
@@ -214,8 +217,6 @@ class BuildBuffer(ExperimentOptions):
     """A row per response: prompt (row number), response_ids or response, reward, and perhaps log_probs."""
     reference: str = ""
     """The model that sampled them: a folder, or a name on the hub."""
-    reward_function: str = ""
-    """VeRL's reward function, FILE.py:NAME or pkg://MODULE:NAME, which gives verdicts in place of a column reward."""
 
     def run(self) -> int:
         """Fill it unless it is there and belongs to the model."""
@@ -231,7 +232,8 @@ class BuildBuffer(ExperimentOptions):
 
         if self.prompts is None or self.responses is None or not self.reference:
             raise InputError("--prompts, --responses and --reference: expected all three of them")
-        judge = load_judge(self.reward_function) if self.reward_function else None
+        function = self.settings.reward_function
+        judge = load_judge(function) if function else None
         buffer = bring_buffer(self.prompts, self.responses, self.reference, judge, self.settings.thinking)
         path = self.folder / "buffer.parquet"
         buffer.save(path)

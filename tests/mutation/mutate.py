@@ -47,7 +47,7 @@ PARTS = {
             "tests/bandit/sweep/test_settings.py::test_going_on_in_another_environment_is_said_and_both_are_listed",
         ),
     ),
-    "theory": Part("theory", "theory/*", "", ("tests/theory", "tests/cokl/test_optimal_mass.py")),
+    "theory": Part("theory", "theory/*", "", ("tests/theory", "tests/cokl/regularizers/test_optimal_mass.py")),
     "bandit": Part("bandit", "bandit/*", "", ("tests/bandit",)),
 }
 TRANSPARENT = {"property", "cached_property", "contextmanager", "cache", "claim"}

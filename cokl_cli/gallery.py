@@ -1,4 +1,4 @@
-"""docs/gallery.md: every picture, its caption and the command that draws it; `python -m figures.gallery` writes it."""
+"""docs/gallery.md: every picture, its caption and the command that draws it; `python -m cokl_cli.gallery` writes it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from figures.style import read_captions
 
-RENDERED = Path(__file__).parent / "rendered"
-PAGE = Path(__file__).parents[1] / "docs" / "gallery.md"
+_ROOT = Path(__file__).parents[1]
+RENDERED, PAGE = _ROOT / "figures" / "rendered", _ROOT / "docs" / "gallery.md"
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Entry:
     answers: str = ""
 
 
-_NOT_RUN = "<!-- not run: trains for minutes, or draws what did; tests/figures/test_gallery.py parses it -->"
+_NOT_RUN = "<!-- not run: trains for minutes, or draws what did; tests/cokl_cli/test_gallery.py parses it -->"
 _SWEEP = "cokl figures --results runs/paper"
 _THEORY = "cokl theory figures --results runs/paper"
 _FINITE_GROUP = "cokl bandit finite-group"

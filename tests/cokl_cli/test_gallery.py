@@ -4,8 +4,9 @@ import shlex
 
 import pytest
 
+from cokl_cli import gallery
 from cokl_cli.app import _parse
-from figures import gallery
+from figures.style import read_captions
 
 
 def test_the_page_is_up_to_date():
@@ -17,6 +18,11 @@ def test_every_picture_is_in_it():
     assert pictures <= {entry.name for entry in gallery.ENTRIES}
     text = gallery.page()
     assert all(f"](../figures/rendered/{name}.png)" in text for name in pictures)
+
+
+def test_every_picture_says_what_it_shows():
+    captions = read_captions(gallery.RENDERED)
+    assert [path.stem for path in gallery.RENDERED.glob("*.png") if not captions.get(path.stem)] == []
 
 
 @pytest.mark.parametrize("command", sorted({entry.command for entry in gallery.ENTRIES}))
