@@ -16,6 +16,7 @@ math_verify = pytest.importorskip("math_verify")
 
 from cokl.support.errors import InputError
 from llm_bridge.data.rows import MATH_INSTRUCTION, SCHEMA, read_rows
+from llm_bridge.experiment.config import PRESETS
 from llm_bridge.tiny import language
 from llm_bridge.tiny.chat_reward import chat_reward
 from llm_bridge.tiny.make import SIZES, make_tiny
@@ -183,3 +184,7 @@ def test_the_saved_model_generates_with_plain_transformers(folders):
 def test_no_steps_is_refused(tmp_path):
     with pytest.raises(InputError, match="pretraining_steps: expected at least 1, got 0"):
         make_tiny(tmp_path, pretraining_steps=0)
+
+
+def test_every_set_that_the_preset_asks_for_is_made():
+    assert {"math_train", "chat_train", *PRESETS["tiny"].evaluation_sets} == set(SIZES)
