@@ -32,10 +32,14 @@ _C = TypeVar("_C")
 
 @dataclass(frozen=True)
 class Compared:
-    """A table and its rerun. deviation: the largest absolute one of a number, at `where`; None if rows do not match."""
+    """A table and its rerun.
+
+    outcome: identical, equal or different. deviation: the largest absolute one of a number, at `where`; None if rows do
+    not match.
+    """
 
     table: str
-    verdict: str
+    outcome: str
     deviation: float | None
     where: str
 
@@ -71,8 +75,8 @@ class Rerun(Output):
         write_text(text, folder / "rerun.json")
         for one in compared:
             at = "" if one.deviation == 0 else f" ({one.where}{_by(one.deviation)})"
-            print(f"{one.verdict:10}{folder / one.table}{at}")
-        if all(one.verdict != _DIFFERENT for one in compared):
+            print(f"{one.outcome:10}{folder / one.table}{at}")
+        if all(one.outcome != _DIFFERENT for one in compared):
             shutil.rmtree(again)
             return 0
         write_text(text, again / "rerun.json")
@@ -80,7 +84,7 @@ class Rerun(Output):
         return 1
 
     def found(self) -> Any:
-        """Each table with its verdict and its largest deviation."""
+        """Each table with its outcome and its largest deviation."""
         return json.loads((self.results / "rerun.json").read_text(encoding="utf-8"))
 
 

@@ -44,7 +44,7 @@ def test_the_same_result_is_identical(kind, tmp_path, capsys):
     kept = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     rerun = Rerun(folder, jobs=1)
     assert rerun.run() == 0
-    assert {(one["verdict"], one["deviation"]) for one in rerun.found()} == {("identical", 0.0)}
+    assert {(one["outcome"], one["deviation"]) for one in rerun.found()} == {("identical", 0.0)}
     assert {path: path.read_bytes() for path in kept} == kept
     assert not folder.with_name(f"{folder.name}.rerun").exists()
     assert capsys.readouterr().out.startswith("identical ")
@@ -88,7 +88,7 @@ def test_a_change_is_found(edit, tolerance, code, deviation, where, swept, tmp_p
     rerun = Rerun(folder, tolerance, jobs=1)
     assert rerun.run() == code
     (found,) = rerun.found()
-    assert found["verdict"] == ("different" if code else "equal")
+    assert found["outcome"] == ("different" if code else "equal")
     assert found["deviation"] == (None if deviation is None else pytest.approx(deviation, rel=1e-3))
     assert found["where"].startswith(where)
     assert (tmp_path / "result.rerun").exists() == bool(code)
