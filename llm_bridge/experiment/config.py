@@ -50,7 +50,10 @@ REVISIONS = {
 
 @dataclass(frozen=True)
 class LLMConfig:
-    """Numbers of one experiment; batch sizes count prompts, lengths count tokens."""
+    """Numbers of one experiment; batch sizes count prompts, lengths count tokens.
+
+    Raises InputError for a value of another type or out of its range.
+    """
 
     name: str
     """How the command line calls it."""

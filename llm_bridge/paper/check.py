@@ -38,6 +38,7 @@ class Range(NamedTuple):
     high: float
 
     def meets(self, other: Range) -> bool:
+        """Whether the two have a number in common."""
         return self.low <= other.high + _SLACK and other.low <= self.high + _SLACK
 
 
