@@ -12,7 +12,7 @@ METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
 
-test: check  ## all tests but those that need VeRL
+test: check  ## check, and the core's tests: all but VeRL's, TRL's, and those of docs, proofs, browser, soak and fuzz
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 soak: $(SETUP)  ## what holds over a night: 20 kills of a sweep, 2,000 sweeps in one process

@@ -38,7 +38,9 @@ class HasMass(Protocol):
     """A policy that knows log(1 - Z) of each context, over actions or over sequences."""
 
     @property
-    def log_incorrect_mass(self) -> Tensor: ...
+    def log_incorrect_mass(self) -> Tensor:
+        """log(1 - Z) of each context, (...), in nats."""
+        ...
 
 
 def pass_at_k(policy: HasMass, k: int) -> Tensor:
@@ -54,16 +56,6 @@ def pass_at_k(policy: HasMass, k: int) -> Tensor:
 def conditional_kl(policy: Policy, reference: Policy) -> Tensor:
     """D_KL(pi_ref+ || pi+) for each context, (...), in nats (Eq. 8)."""
     return CoKL().value(policy, reference)
-
-
-def zero_correct_rate(rewards: Tensor) -> Tensor:
-    """Share of groups, rewards (N, G), that hold no correct response, a scalar in [0, 1] (E.4).
-
-    Raises ValueError without groups, whose share is undefined.
-    """
-    if rewards.shape[0] == 0:
-        raise ValueError("rewards: expected at least one group")
-    return (rewards.sum(-1) == 0).to(torch.float64).mean()
 
 
 def expected_zero_correct_rate(policy: Policy, group_size: int) -> Tensor:

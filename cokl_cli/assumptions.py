@@ -17,7 +17,7 @@ from cokl.regularizers import reverse_kl
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 from cokl.support import verdicts, workers
 from cokl.support.assumptions import render
-from llm_bridge import buffer
+from llm_bridge import bring_buffer, buffer
 from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment.config import LLMConfig
 from llm_bridge.report import tables
@@ -39,7 +39,7 @@ CONFIGS = [
 ]
 METHOD = [policy, regularizers, reverse_kl, methods, floor, grpo, verdicts]
 SIMULATOR = [environment, networks, sweep_score, workers, sampled, tasks, score, phase_config, finite_group_config]
-BRIDGE = [buffer, weights, schedule, verifier, reward_score, repeated, language, tables, validation]
+BRIDGE = [buffer, bring_buffer, weights, schedule, verifier, reward_score, repeated, language, tables, validation]
 
 
 def page() -> str:

@@ -23,7 +23,7 @@ _UNDEFINED = "#e6e6e6"
 
 
 def draw(diagram: Diagram, cells: pd.DataFrame) -> Picture:
-    """`cells` is what `bandit.phase.score.run` returns for this diagram."""
+    """`cells` is what `bandit.phase.run.run` returns for this diagram."""
     with mpl.rc_context({**RC, "hatch.linewidth": 0.5}):
         figure, (winners, leads, reason) = new_figure(
             TEXT_WIDTH, 3.1, ncols=3, gridspec_kw={"width_ratios": [1, 1.15, 0.95]}

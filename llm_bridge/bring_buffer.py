@@ -1,6 +1,6 @@
 """A buffer from responses that were sampled elsewhere, by vLLM or SGLang, as tokens or text.
 
-Assumptions beyond the paper: a response that comes as text ended by itself, so the end token is added to it; a reward
+Assumption beyond the paper: a response that comes as text ended by itself, so the end token is added to it; a reward
 above 0.5 counts as correct.
 """
 
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cokl.support.errors import InputError
 from cokl.support.files import read_parquet
@@ -40,6 +39,8 @@ def bring_buffer(
     hub's name of the model that sampled them. thinking: given to the chat template if it is not None.
     Raises InputError for a missing column, a prompt that is not there, and groups that no method could use.
     """
+    from transformers import AutoTokenizer
+
     asked, given = read_parquet(prompts), read_parquet(responses)
     _require_columns(asked, prompts, ("prompt", "data_source", "reward_model"))
     _require_columns(given, responses, ("prompt", *(() if judge else ("reward",))))
@@ -100,6 +101,8 @@ def _tokens(response: dict[str, Any], tokenizer: Any) -> np.ndarray:
 
 def _scorer(folder: Path) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """Log-probabilities of a response's tokens, (T,), on a GPU if there is one."""
+    from transformers import AutoModelForCausalLM
+
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).eval()
 

@@ -53,6 +53,8 @@ class ExperimentOptions(Output):
     all checkpoints."""
     push: Annotated[str, tyro.conf.arg(metavar="NAMESPACE")] = ""
     """The user or organization on the hub that final models are uploaded to, into private repositories."""
+    keep_going: bool = False
+    """Go on with results that other code than this has left in the folder, which otherwise is refused."""
     settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = PRESETS["tiny"]
     data: DataConfig = DataConfig()
 
@@ -63,8 +65,9 @@ class ExperimentOptions(Output):
 
         require(self.patience > 0, "patience", "a number > 0", self.patience)
         settings, overrides = configured(self.settings, self.overrides)
+        stall = 60 * self.patience
         return Experiment(
-            settings, self.folder, overrides, self.data_dir, 60 * self.patience, self.data, self.keep, self.push
+            settings, self.folder, overrides, self.data_dir, stall, self.data, self.keep, self.push, self.keep_going
         )
 
     def found(self) -> dict[str, Any]:
@@ -78,8 +81,8 @@ class ExperimentOptions(Output):
         return (self.out or Path("runs") / f"llm-{self.preset}").resolve()
 
     def experiment(self, runs: Sequence[ChatRun] = ()) -> Experiment:
-        """The experiment, opened. Raises InputError for another experiment's folder, wrong versions, no GPU, and
-        options that VeRL or the joint loss would refuse in the math stage or in these chat runs.
+        """The experiment, opened. Raises InputError for a folder of another experiment or other code, wrong versions,
+        no GPU, and options that VeRL or the joint loss would refuse in the math stage or in these chat runs.
         """
         from llm_bridge.experiment.disk import require_room
         from llm_bridge.experiment.dry_run import parameters
@@ -92,7 +95,7 @@ class ExperimentOptions(Output):
         size = parameters(experiment.config)
         if size:
             require_room(experiment.root, planned, size, self.keep)
-        experiment.open()
+        experiment.open(runs)
         return experiment
 
 

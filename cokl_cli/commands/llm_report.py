@@ -102,24 +102,20 @@ class CheckPaper(Output):
         from llm_bridge.paper.check import check_paper
         from llm_bridge.paper.numbers import read_paper
 
-        checks = check_paper(read_paper())
-        for check in checks:
-            verdict = "held" if check.holds else "not held"
-            print(
-                textwrap.fill(
-                    f"{check.claim} ({check.source})", 110, initial_indent=f"{verdict:10}", subsequent_indent=" " * 10
-                )
-            )
-            print(textwrap.fill(check.measured, 110, initial_indent=" " * 12, subsequent_indent=" " * 12))
-        print(f"{sum(check.holds for check in checks)} of {len(checks)} held")
+        claims = check_paper(read_paper())
+        for claim in claims:
+            said = f"{claim.statement} ({claim.where})"
+            print(textwrap.fill(said, 110, initial_indent=f"{claim.verdict:10}", subsequent_indent=" " * 10))
+            print(textwrap.fill(claim.measured, 110, initial_indent=" " * 12, subsequent_indent=" " * 12))
+        print(f"{sum(claim.verdict == 'held' for claim in claims)} of {len(claims)} held")
         return 0
 
     def found(self) -> list[dict[str, Any]]:
-        """Every check: claim, source, what was measured, whether it holds."""
+        """Every check: its statement, where the paper says so, what was measured, and the verdict."""
         from llm_bridge.paper.check import check_paper
         from llm_bridge.paper.numbers import read_paper
 
-        return [asdict(check) for check in check_paper(read_paper())]
+        return [asdict(claim) for claim in check_paper(read_paper())]
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,11 @@ _C = TypeVar("_C")
 
 @dataclass(frozen=True)
 class Compared:
-    """A table and its rerun. deviation: the largest absolute one of a number, at `where`; None if rows do not match."""
+    """A table and its rerun.
+
+    outcome: identical, equal or different. deviation: the largest absolute one of a number, at `where`; None if rows do
+    not match.
+    """
 
     table: str
     outcome: str

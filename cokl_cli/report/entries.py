@@ -151,9 +151,9 @@ def paper_tables() -> Iterator[Entry]:
     from llm_bridge.paper.check import check_paper
     from llm_bridge.paper.numbers import PAPER, read_paper
 
-    for check in check_paper(read_paper()):
-        verdict = "held" if check.holds else "not held"
-        yield Entry("the paper's tables", check.claim, check.source, verdict, (check.measured,), data=PAPER / "raw.csv")
+    for claim in check_paper(read_paper()):
+        measured = (claim.measured,)
+        yield Entry("the paper's tables", claim.statement, claim.where, claim.verdict, measured, data=PAPER / "raw.csv")
 
 
 def _called(verdict: Verdict | None) -> str:

@@ -13,7 +13,7 @@ BUDGETS = ("low", "medium", "high")
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What decides which prompts are in the six sets."""
+    """What decides which prompts are in the six sets. Raises InputError for no budget, or an unknown one."""
 
     draw_seed: int = assumption(0, "which problems are drawn, and which of them are for validation")
     """Seed of the draw of the mathematical training and validation problems."""

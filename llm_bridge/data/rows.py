@@ -94,8 +94,3 @@ def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Write rows atomically, in the order given, with the same bytes for the same rows."""
     table = pa.Table.from_pylist(list(rows), schema=SCHEMA)
     write_atomically(path, lambda temporary: pq.write_table(table, temporary))
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file that `write_rows` wrote."""
-    return pq.read_table(path).to_pylist()

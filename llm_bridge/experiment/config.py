@@ -38,7 +38,7 @@ SEARCHED_KL_PROMPTS = (8, 16, 32)
 """The KL batch sizes of the paper's KL batch analysis."""
 
 MATH_SETS = ("math_val", "math500", "olympiad")
-"""The paper's evaluation sets of mathematics, which are also the columns of score tables."""
+"""The sets of mathematics that the paper's models are evaluated on, which are also the columns of score tables."""
 REVISIONS = {
     "Qwen/Qwen3-0.6B": "c1899de289a04d12100db370d81485cdf75e47ca",
     "Qwen/Qwen3-1.7B": "70d244cc86ccca08cf5af4e1e306ecf908b1ad5e",
@@ -50,7 +50,10 @@ REVISIONS = {
 
 @dataclass(frozen=True)
 class LLMConfig:
-    """Numbers of one experiment; batch sizes count prompts, lengths count tokens."""
+    """Numbers of one experiment; batch sizes count prompts, lengths count tokens.
+
+    Raises InputError for a value of another type or out of its range.
+    """
 
     name: str
     """How the command line calls it."""
@@ -184,6 +187,7 @@ PRESETS: dict[str, LLMConfig] = {
         eval_interval=25,
         save_interval=10,
         reward_model="",
+        math_sets=("math_val", "math500", "olympiad"),
         pretraining_steps=1500,
     ),
     "qwen3-0.6b": LLMConfig("qwen3-0.6b", "Qwen/Qwen3-0.6B", "cuda", 8, math_steps=200, chat_steps=800),

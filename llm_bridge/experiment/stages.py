@@ -19,6 +19,7 @@ from cokl.support.errors import InputError
 from cokl.support.files import differences, hold, read_json, write_text
 from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment import disk
+from llm_bridge.experiment.code import code_behind
 from llm_bridge.experiment.config import BASE, REVISIONS, LLMConfig
 from llm_bridge.experiment.jobs import (
     Job,
@@ -60,7 +61,8 @@ class Experiment:
 
     overrides: VeRL options in Hydra's syntax, for every job, after ours. stall: seconds without a line of output after
     which a job is ended as hung. keep: what is left on disk of a run that is finished and evaluated. push: the user or
-    organization on the hub that final models are uploaded to; none if empty.
+    organization on the hub that final models are uploaded to; none if empty. keep_going: whether to go on with results
+    of other code.
     """
 
     config: LLMConfig
@@ -71,21 +73,44 @@ class Experiment:
     data: DataConfig = DataConfig()
     keep: disk.Keep = "model"
     push: str = ""
+    keep_going: bool = False
 
-    def open(self) -> None:
-        """Tie the folder to the configuration. Raises InputError if it holds another experiment."""
+    def open(self, runs: Sequence[ChatRun] = ()) -> None:
+        """Tie the folder to the configuration and to the code, that of the methods in `runs` included.
+
+        Raises InputError if it holds another experiment or, unless `keep_going`, results of other code.
+        """
         stored = self.root / "config.json"
         kept = [override for override in self.overrides if override.lstrip("+~").split("=")[0] not in EXECUTION]
         config = {**self.config.as_dict(), **dict.fromkeys(_ELSEWHERE), "overrides": kept}
         config = json.loads(json.dumps(config))
+        code = code_behind(self.config, [method_name for method_name, _, _ in runs])
         if stored.is_file():
-            changed = differences(read_json(stored, dict), config)
+            there = read_json(stored, dict)
+            known = there.pop("code", None)
+            changed = differences(there, config)
             if changed:
                 raise InputError(
                     f"{self.root} holds another experiment ({'; '.join(changed)}); choose another --out or remove it"
                 )
-        else:
-            write_text(json.dumps(config, indent=2) + "\n", stored)
+            if not self._same_code(known, code) or known == {**known, **code}:
+                return
+            code = {**known, **code}  # a method that is new to the folder
+        write_text(json.dumps({**config, "code": code}, indent=2) + "\n", stored)
+
+    def _same_code(self, known: dict[str, str] | None, code: dict[str, str]) -> bool:
+        """Whether no module that the folder knows has changed; all have where it knows none."""
+        changed = sorted(name for name in code if known is None or known.get(name, code[name]) != code[name])
+        if not changed:
+            return True
+        names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+        if not self.keep_going:
+            raise InputError(
+                f"{self.root} holds results of other code (changed since: {names}); go on with --keep-going, "
+                "or choose another --out"
+            )
+        print(f"note: going on with results of other code (changed since: {names})", file=sys.stderr)
+        return False
 
     def fetched(self) -> LLMConfig:
         """The configuration with folders in place of the hub's models, which are fetched at their pinned commits unless
@@ -134,7 +159,10 @@ class Experiment:
         self._train(math_job(config, self.root, config.model or self.root / "data" / "model"), BASE)
 
     def fill_buffer(self) -> None:
-        """The reference-correct buffer, from the math-stage model. An older model's buffer is refused."""
+        """The reference-correct buffer, from the math-stage model.
+
+        Raises InputError for an older model's buffer, and for a job that fails, hangs or leaves none.
+        """
         from llm_bridge.buffer import Buffer, model_fingerprint
 
         path = self.root / "buffer.parquet"
@@ -165,7 +193,7 @@ class Experiment:
         self._train(job, job.folder.name)
 
     def evaluate(self, name: str) -> None:
-        """average@n of "base" or of a trained variant, in a job of its own."""
+        """average@n of "base" or of a trained variant, in a job of its own. Raises InputError if it is not trained."""
         job = math_job(self.config, self.root, "")
         if name != BASE:
             job = Job(f"chat/{name}", self.root / "chat" / name, (), self.config.chat_steps, {})

@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import pandas as pd
 
-from llm_bridge.experiment.config import BASE, MATH_SETS
-from llm_bridge.paper.numbers import AGGREGATES, Paper
+from cokl.support.verdicts import Claim, Verdict
+from llm_bridge.experiment.config import BASE, REVERSE_FAMILY
+from llm_bridge.paper.numbers import AGGREGATES, MATH, Paper
 from llm_bridge.report.normalize import normalize
 from llm_bridge.report.result_tables import ABLATION, ablation_table, floor_table, normalized_table, raw_table
 from llm_bridge.report.results import GRPO
@@ -29,52 +29,42 @@ _SLACK = 1e-9  # of floating point
 RESPONSES = {"math500": 500 * 8, "olympiad": 674 * 8}
 """Responses behind an average@8: problems of Table E.2, eight responses each. MATH-Val's 8000 give any number."""
 FORWARD = ("forward_kl", "correct_forward_kl")
-REVERSE = ("reverse_kl", "correct_reverse_kl")
 
 
-@dataclass(frozen=True)
-class Check:
-    """What is checked, where the paper says so, whether it holds, and what was measured, exceptions first."""
-
-    claim: str
-    source: str
-    holds: bool
-    measured: str
-
-
-class Interval(NamedTuple):
+class Range(NamedTuple):
     """All numbers that a printed one, or something computed from printed ones, may stand for."""
 
     low: float
     high: float
 
-    def meets(self, other: Interval) -> bool:
+    def meets(self, other: Range) -> bool:
+        """Whether the two have a number in common."""
         return self.low <= other.high + _SLACK and other.low <= self.high + _SLACK
 
 
-def check_paper(paper: Paper) -> list[Check]:
-    """Every check, in the order of the paper's tables."""
-    return [check for group in _GROUPS for check in group(paper)]
+def check_paper(paper: Paper) -> list[Claim]:
+    """Every check, in the order of the paper's tables; what was measured names the exceptions first."""
+    return [claim for group in _GROUPS for claim in group(paper)]
 
 
-def printed(value: float, half_unit: float = HALF_UNIT) -> Interval:
+def printed(value: float, half_unit: float = HALF_UNIT) -> Range:
     """What rounds to `value`."""
-    return Interval(value - half_unit, value + half_unit)
+    return Range(value - half_unit, value + half_unit)
 
 
-def mean(*intervals: Interval) -> Interval:
+def mean(*intervals: Range) -> Range:
     """Of independent numbers."""
     lows, highs = zip(*intervals, strict=True)
-    return Interval(sum(lows) / len(lows), sum(highs) / len(highs))
+    return Range(sum(lows) / len(lows), sum(highs) / len(highs))
 
 
-def normalized_interval(score: float, zero: float, hundred: float) -> Interval:
+def normalized_interval(score: float, zero: float, hundred: float) -> Range:
     """100 (score - zero) / (hundred - zero) over all that the three printed numbers stand for: monotone in each, so its
     extremes are at corners. Anything, where rounding may have made the anchors differ."""
     if abs(hundred - zero) <= 2 * HALF_UNIT + _SLACK:
-        return Interval(-math.inf, math.inf)
+        return Range(-math.inf, math.inf)
     corners = [100 * (s - z) / (h - z) for s, z, h in itertools.product(*map(printed, (score, zero, hundred)))]
-    return Interval(min(corners), max(corners))
+    return Range(min(corners), max(corners))
 
 
 Scores = dict[str, dict[str, dict[str, float]]]
@@ -93,33 +83,37 @@ def _cell(model: str, method: str, column: str) -> str:
     return f"{model}, {method_label(method)}, {column}"
 
 
-def _exceptions(bad: list[str], total: int, of: str, remark: str = "") -> tuple[bool, str]:
-    """Verdict and measurement of a check over many cells."""
+def _verdict(holds: bool) -> Verdict:
+    return "held" if holds else "not held"
+
+
+def _exceptions(bad: list[str], total: int, of: str, remark: str = "") -> tuple[str, Verdict]:
+    """Measurement and verdict of a check over many cells."""
     listed = "; ".join(bad)
     counted = f"{total - len(bad)} of {total} {of}"
-    return not bad, "; ".join(part for part in (listed, counted, remark) if part)
+    return "; ".join(part for part in (listed, counted, remark) if part), _verdict(not bad)
 
 
-def _normalized_intervals(rows: dict[str, dict[str, float]]) -> dict[str, dict[str, Interval]]:
+def _normalized_intervals(rows: dict[str, dict[str, float]]) -> dict[str, dict[str, Range]]:
     """By method and column, from the raw scores of a model by method and column."""
     table = {}
     for method, row in rows.items():
         cells = {}
-        for column in (*MATH_SETS, "chat_val"):
-            zero, hundred = (GRPO, BASE) if column in MATH_SETS else (BASE, GRPO)
+        for column in (*MATH, "chat_val"):
+            zero, hundred = (GRPO, BASE) if column in MATH else (BASE, GRPO)
             if method in (zero, hundred):
                 cells[column] = printed(100.0 * (method == hundred), 0)
             else:
                 cells[column] = normalized_interval(row[column], rows[zero][column], rows[hundred][column])
-        cells["math_avg"] = mean(*(cells[column] for column in MATH_SETS))
+        cells["math_avg"] = mean(*(cells[column] for column in MATH))
         cells["overall"] = mean(cells["math_avg"], cells["chat_val"])
         table[method] = cells
     return table
 
 
-def normalization(paper: Paper) -> Iterator[Check]:
+def normalization(paper: Paper) -> Iterator[Claim]:
     """The normalized table from the raw one."""
-    normalized, exact = _nested(paper.normalized), _nested(normalize(paper.raw, MATH_SETS))
+    normalized, exact = _nested(paper.normalized), _nested(normalize(paper.raw, MATH))
     bad, total, widest, digits = [], 0, (0.0, ""), 0
     for model, rows in _nested(paper.raw).items():
         for method, cells in _normalized_intervals(rows).items():
@@ -137,14 +131,14 @@ def normalization(paper: Paper) -> Iterator[Check]:
         f"{digits} are what the printed raw scores give, to the digit; those determine a cell up to "
         f"±{widest[0]:.2f} ({widest[1]})"
     )
-    yield Check(
+    yield Claim(
         "Every normalized cell and average follows from the raw scores, within rounding",
         "Tables dual-anchor-original-results, dual-anchor-normalized-results; E.5",
         *_exceptions(bad, total, "cells", remark),
     )
 
 
-def averages(paper: Paper) -> Iterator[Check]:
+def averages(paper: Paper) -> Iterator[Claim]:
     """Math Avg. and Overall of each table from its own cells."""
     for name in ("raw", "normalized", "ablation", "floor"):
         frame = getattr(paper, name)
@@ -152,7 +146,7 @@ def averages(paper: Paper) -> Iterator[Check]:
         for row in frame.to_dict("records"):
             wanted = {}
             if name in ("raw", "normalized"):
-                wanted["math_avg"] = mean(*(printed(row[column]) for column in MATH_SETS))
+                wanted["math_avg"] = mean(*(printed(row[column]) for column in MATH))
             wanted["overall"] = mean(printed(row["math_avg"]), printed(row["chat_val"]))
             for column, interval in wanted.items():
                 total += 1
@@ -161,10 +155,10 @@ def averages(paper: Paper) -> Iterator[Check]:
                         f"{_cell(row['model'], row['method'], column)}: {row[column]:.2f} printed, "
                         f"{interval.low:.3f} to {interval.high:.3f} computed"
                     )
-        yield Check(f"Averages of the {name} table", f"table {name}", *_exceptions(bad, total, "averages"))
+        yield Claim(f"Averages of the {name} table", f"table {name}", *_exceptions(bad, total, "averages"))
 
 
-def representable(paper: Paper) -> Iterator[Check]:
+def representable(paper: Paper) -> Iterator[Claim]:
     """Whether a raw score is a correctly rounded average@8 over its benchmark; if not, a truncated one."""
     for column, responses in RESPONSES.items():
         bad, rounded_only = [], 0
@@ -181,7 +175,7 @@ def representable(paper: Paper) -> Iterator[Check]:
             )
         others = len(paper.raw) - len(bad)
         remark = f"truncation prints {rounded_only} of the other {others} otherwise" if bad else ""
-        yield Check(
+        yield Claim(
             f"Every {column} score is a correctly rounded share of {responses} responses",
             "Table dual-anchor-original-results; E.2; average@8",
             *_exceptions(bad, len(paper.raw), "scores", remark),
@@ -195,7 +189,7 @@ def truncated(score: float, responses: int) -> bool:
     return 10_000 * correct // responses == hundredths
 
 
-def marks(paper: Paper) -> Iterator[Check]:
+def marks(paper: Paper) -> Iterator[Claim]:
     """Bold and underlined cells; the floor's table marks only the best."""
     tables = {
         "raw": raw_table(paper.raw),
@@ -216,7 +210,7 @@ def marks(paper: Paper) -> Iterator[Check]:
             for key in sorted(ours.keys() | theirs.keys())
             if ours.get(key) != theirs.get(key)
         ]
-        yield Check(
+        yield Claim(
             f"Best and second-best marks of the {name} table",
             f"table {name} and its caption",
             *_exceptions(bad, len(ours), "marks"),
@@ -231,7 +225,7 @@ def _gains(table: pd.DataFrame) -> dict[str, tuple[float, str]]:
     """By model: CoKL's Overall minus that of the strongest baseline, and that baseline."""
     gains = {}
     for model, rows in _nested(table).items():
-        strongest = max((GRPO, *REVERSE, *FORWARD), key=partial(_score, rows, "overall"))
+        strongest = max((GRPO, *REVERSE_FAMILY, *FORWARD), key=partial(_score, rows, "overall"))
         gains[model] = (rows["cokl"]["overall"] - rows[strongest]["overall"], strongest)
     return gains
 
@@ -241,13 +235,13 @@ def _quoted(paper: Paper, quote: str) -> dict[str, float]:
     return dict(zip(rows["model"], rows["value"], strict=True))
 
 
-def text_on_gains(paper: Paper) -> Iterator[Check]:
+def text_on_gains(paper: Paper) -> Iterator[Claim]:
     """Main Results and E.5."""
     normalized, raw = _gains(paper.normalized), _gains(paper.raw)
     quoted = _quoted(paper, "gain_over_strongest_baseline")
     said = [f"{model}: {value:.2f} quoted, {normalized[model][0]:.2f} in the table" for model, value in quoted.items()
             if abs(normalized[model][0] - value) > _SLACK]  # fmt: skip
-    yield Check(
+    yield Claim(
         "CoKL's Overall is higher than the strongest baseline's by the quoted points",
         "Main Results",
         *_exceptions(said, len(quoted), "gains"),
@@ -257,36 +251,36 @@ def text_on_gains(paper: Paper) -> Iterator[Check]:
         for kind, gains in (("normalized", normalized), ("raw", raw))
     }
     for kind, gains in (("normalized", normalized), ("raw", raw)):
-        yield Check(
+        yield Claim(
             f"CoKL has the highest {kind} Overall at every scale",
             "Main Results",
-            all(gain > 0 for gain, _ in gains.values()),
             lines[kind],
+            _verdict(all(gain > 0 for gain, _ in gains.values())),
         )
     drops = _math_drops(paper)
     by_drop = sorted(drops, key=lambda model: -drops[model][0])
     for kind, gains in (("normalized", normalized), ("raw", raw)):
         ordered = [gains[model][0] for model in by_drop]
-        yield Check(
+        yield Claim(
             f"CoKL's advantage in {kind} Overall is the larger, the more GRPO w/o KL forgets",
             "E.5: most pronounced under high forgetting pressure" if kind == "raw" else BEYOND_E5,
-            all(one > other for one, other in itertools.pairwise(ordered)),
             ", ".join(f"{model} {gains[model][0]:+.2f} at a drop of {drops[model][0]:.1f}%" for model in by_drop),
+            _verdict(all(one > other for one, other in itertools.pairwise(ordered))),
         )
 
 
-def _math_drops(paper: Paper) -> dict[str, tuple[float, Interval]]:
+def _math_drops(paper: Paper) -> dict[str, tuple[float, Range]]:
     """By model: how much of the base's raw Math Avg. GRPO w/o KL loses, in percent, and what rounding allows."""
     drops = {}
     for model, rows in _nested(paper.raw).items():
         score = {method: rows[method]["math_avg"] for method in (BASE, GRPO)}
         base, grpo = printed(score[BASE]), printed(score[GRPO])
         low, high = 100 * (1 - grpo.high / base.low), 100 * (1 - grpo.low / base.high)
-        drops[model] = (100 * (1 - score[GRPO] / score[BASE]), Interval(low, high))
+        drops[model] = (100 * (1 - score[GRPO] / score[BASE]), Range(low, high))
     return drops
 
 
-def text_on_forgetting(paper: Paper) -> Iterator[Check]:
+def text_on_forgetting(paper: Paper) -> Iterator[Claim]:
     """E.5 and Main Results."""
     drops, quoted = _math_drops(paper), _quoted(paper, "math_drop_of_grpo_percent")
     bad = [
@@ -295,13 +289,13 @@ def text_on_forgetting(paper: Paper) -> Iterator[Check]:
         if not drops[model][1].meets(printed(value, 0.05))
     ]
     measured = ", ".join(f"{model} {drop:.2f}%" for model, (drop, _) in drops.items())
-    yield Check(
+    yield Claim(
         "GRPO w/o KL loses the quoted share of the base's raw Math Avg.", "E.5",
         *_exceptions(bad, len(quoted), "shares", measured),
     )  # fmt: skip
     scores = _nested(paper.normalized)
     groups = {
-        "all": (*REVERSE, *FORWARD, "cokl"),
+        "all": (*REVERSE_FAMILY, *FORWARD, "cokl"),
         "without full reverse KL": ("correct_reverse_kl", *FORWARD, "cokl"),
         "forward KLs and CoKL": (*FORWARD, "cokl"),
     }
@@ -316,46 +310,46 @@ def text_on_forgetting(paper: Paper) -> Iterator[Check]:
             f"{label}: " + ", ".join(f"{model} {spread:.2f}" for model, spread in by_model.items())
             for label, by_model in spreads.items()
         )
-        yield Check(
+        yield Claim(
             f"All regularized methods converge at {largest}: their {kind} Overall spreads least there",
             "E.5" if kind == "raw" else BEYOND_E5,
-            min(spreads["all"], key=lambda model: spreads["all"][model]) == largest,
             f"{method_label(worst)} has {table[largest][worst]['overall']:.2f}; "
             f"highest minus lowest: {'; '.join(listed)}",
+            _verdict(min(spreads["all"], key=lambda model: spreads["all"][model]) == largest),
         )
     retention = {
-        model: (min(rows[name]["math_avg"] for name in FORWARD), max(rows[name]["math_avg"] for name in REVERSE))
+        model: (min(rows[name]["math_avg"] for name in FORWARD), max(rows[name]["math_avg"] for name in REVERSE_FAMILY))
         for model, rows in scores.items()
     }
-    yield Check(
+    yield Claim(
         "The forward-KL variants retain more math than the reverse-KL variants at every scale",
         "Main Results",
-        all(low > high for low, high in retention.values()),
         ", ".join(f"{model}: at least {low:.2f}, at most {high:.2f}" for model, (low, high) in retention.items()),
+        _verdict(all(low > high for low, high in retention.values())),
     )
 
 
-def text_on_normalization(paper: Paper) -> Iterator[Check]:
+def text_on_normalization(paper: Paper) -> Iterator[Claim]:
     """Whether raw and normalized tables tell the same."""
     raw, normalized = _nested(paper.raw), _nested(paper.normalized)
     for column, name in (("math_avg", "Math Avg."), ("overall", "Overall")):
         bad = []
         for model in raw:
             orders = [
-                sorted((*REVERSE, *FORWARD, "cokl"), key=partial(_score, table[model], column), reverse=True)
+                sorted((*REVERSE_FAMILY, *FORWARD, "cokl"), key=partial(_score, table[model], column), reverse=True)
                 for table in (raw, normalized)
             ]
             if orders[0] != orders[1]:
                 first, second = (" > ".join(map(method_label, order)) for order in orders)
                 bad.append(f"{model}: raw {first}; normalized {second}")
-        yield Check(
+        yield Claim(
             f"Raw and normalized {name} put the regularized methods in the same order",
             "beyond the paper: E.5 assesses robustness and claims no equal order",
             *_exceptions(bad, len(raw), "scales"),
         )
 
 
-def ablations(paper: Paper) -> Iterator[Check]:
+def ablations(paper: Paper) -> Iterator[Claim]:
     """The ablation and floor tables against the main one and the text."""
     main, ablation, floor = (_nested(table) for table in (paper.normalized, paper.ablation, paper.floor))
     for name, table in (("ablation", ablation), ("floor", floor)):
@@ -366,7 +360,7 @@ def ablations(paper: Paper) -> Iterator[Check]:
             for column in AGGREGATES
             if rows["cokl"][column] != main[model]["cokl"][column]
         ]
-        yield Check(
+        yield Claim(
             f"CoKL's rows of the {name} table are the main table's",
             f"table {name}",
             *_exceptions(bad, len(table) * len(AGGREGATES), "cells"),
@@ -374,18 +368,21 @@ def ablations(paper: Paper) -> Iterator[Check]:
     ((model, rows),) = ablation.items()
     full, without1, without2 = (rows[name] for name in ABLATION)
     replay = {column: main[model]["correct_forward_kl"][column] for column in AGGREGATES}
-    yield Check(
+    yield Claim(
         "w/o term 2 is correct-only forward KL, to every printed digit",
         "Ablation: removing the second term reduces to Correct-only Forward-KL",
-        without2 == replay,
         " and ".join(" / ".join(f"{value:.2f}" for value in row.values()) for row in (without2, replay)),
+        _verdict(without2 == replay),
     )
-    yield Check(
+    yield Claim(
         "w/o term 1 loses the math ability, and w/o term 2 is worse than CoKL on chat",
         "Ablation",
-        without1["math_avg"] < min(full["math_avg"], without2["math_avg"]) and without2["chat_val"] < full["chat_val"],
         f"math {without1['math_avg']:.2f} against {full['math_avg']:.2f}; "
         f"chat {without2['chat_val']:.2f} against {full['chat_val']:.2f}",
+        _verdict(
+            without1["math_avg"] < min(full["math_avg"], without2["math_avg"])
+            and without2["chat_val"] < full["chat_val"]
+        ),
     )
     for claim, column, holds in (
         ("gives no consistent gain in retention", "math_avg", lambda changes: min(changes) <= 0),
@@ -393,20 +390,20 @@ def ablations(paper: Paper) -> Iterator[Check]:
         ("reduces the Overall at every scale", "overall", lambda changes: max(changes) < 0),
     ):
         change = {model: rows["cokl_floor"][column] - rows["cokl"][column] for model, rows in floor.items()}
-        yield Check(
+        yield Claim(
             f"The floor {claim}",
             "Batch-Level Correctness Floor",
-            holds(change.values()),
             ", ".join(f"{model} {value:+.2f}" for model, value in change.items()),
+            _verdict(holds(change.values())),
         )
 
 
-def zero_correct(paper: Paper) -> Iterator[Check]:
+def zero_correct(paper: Paper) -> Iterator[Claim]:
     """E.4."""
     table = {model: rows["cokl"] for model, rows in _nested(paper.zero_correct).items()}
     sums = {model: row["zero_correct"] + row["at_least_one"] for model, row in table.items()}
     bad = [f"{model}: {total:.2f}%" for model, total in sums.items() if abs(total - 100) > 2 * HALF_UNIT + _SLACK]
-    yield Check(
+    yield Claim(
         "Groups with and without a correct response are all groups", "E.4", *_exceptions(bad, len(table), "models")
     )
     rates = {model: row["zero_correct"] for model, row in table.items()}
@@ -416,40 +413,40 @@ def zero_correct(paper: Paper) -> Iterator[Check]:
         for model, value in quoted.items()
         if rates[model] != value
     ]
-    yield Check(
+    yield Claim(
         "The quoted rates of zero-correct groups are the table's", "E.4", *_exceptions(bad, len(quoted), "rates")
     )
-    yield Check(
+    yield Claim(
         "Most groups use both terms, and the rate of zero-correct groups falls with the model's size",
         "E.4",
-        max(rates.values()) < 50 and all(one > other for one, other in itertools.pairwise(rates.values())),
         ", ".join(f"{model} {rate:.2f}%" for model, rate in rates.items()),
+        _verdict(max(rates.values()) < 50 and all(one > other for one, other in itertools.pairwise(rates.values()))),
     )
 
 
-def costs(paper: Paper) -> Iterator[Check]:
+def costs(paper: Paper) -> Iterator[Claim]:
     """F.1."""
     (table,) = _nested(paper.cost).values()
     seconds = {method: row["first_step_seconds"] for method, row in table.items()}
-    others = [seconds[method] for method in (*REVERSE, *FORWARD)]
-    yield Check(
+    others = [seconds[method] for method in (*REVERSE_FAMILY, *FORWARD)]
+    yield Claim(
         "CoKL's first step takes within 10% of the other KL methods' times",
         "F.1: remains comparable",
-        seconds["cokl"] <= 1.1 * max(others),
         f"{seconds['cokl']:.1f} s, the others {min(others):.1f} to {max(others):.1f}; "
         f"{100 * (seconds['cokl'] / max(others) - 1):.1f}% above the next and "
         f"{100 * (seconds['cokl'] / seconds[GRPO] - 1):.1f}% above GRPO w/o KL",
+        _verdict(seconds["cokl"] <= 1.1 * max(others)),
     )
     lengths = [row["mean_length"] for method, row in table.items() if method != GRPO]
-    yield Check(
+    yield Claim(
         "Steps with math data have longer responses than GRPO w/o KL's",
         "F.1",
-        min(lengths) > table[GRPO]["mean_length"],
         f"{table[GRPO]['mean_length']:.0f} against {min(lengths):.0f} to {max(lengths):.0f} tokens",
+        _verdict(min(lengths) > table[GRPO]["mean_length"]),
     )
 
 
-_GROUPS: tuple[Callable[[Paper], Iterator[Check]], ...] = (
+_GROUPS: tuple[Callable[[Paper], Iterator[Claim]], ...] = (
     normalization, averages, representable, marks, text_on_gains, text_on_forgetting, text_on_normalization, ablations,
     zero_correct, costs,
 )  # fmt: skip

@@ -44,7 +44,7 @@ async def compute_score(
 
     A row with a `conversation` in its `extra_info` is chat, any other is mathematics, whatever its data source is.
     Mathematics scores 1 or 0 and the verdict is the verifier's reason; chat scores the reward model's logit, or the
-    tiny config's programmatic reward in [0, 1], and the verdict is "scored". answer: what stands in the last box, ""
+    tiny preset's programmatic reward in [0, 1], and the verdict is "scored". answer: what stands in the last box, ""
     for none and for chat. reward_model_seconds: wall time in which the reward model must have answered. VeRL supplies
     `reward_router_address` and `reward_model_tokenizer` when it runs a reward model. Raises InputError if the reward
     model is absent or does not answer.

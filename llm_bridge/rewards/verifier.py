@@ -64,12 +64,10 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What became of one answer. cpu_seconds and peak_bytes are those of the process, 0 if the answer was not tried."""
+class Judgement:
+    """What became of one answer."""
 
     reason: Reason
-    cpu_seconds: float = 0.0
-    peak_bytes: int = 0
 
     @property
     def correct(self) -> bool:
@@ -89,18 +87,17 @@ class Verifier:
         self.seconds = seconds
         self.memory_bytes = memory_bytes
         self.counts: Counter[Reason] = Counter()
-        self._settled: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._settled: OrderedDict[bytes, Judgement] = OrderedDict()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
-        self._cpu_before = 0.0
         self._number = 0
         self.killed = 0
         atexit.register(self.close)
         forgotten = weakref.WeakMethod(self._forget)
         os.register_at_fork(after_in_child=lambda: (forget := forgotten()) and forget())
 
-    def verify(self, gold: str, response: str, multiple: bool = False, tolerances: Sequence[float] = ()) -> Verdict:
+    def verify(self, gold: str, response: str, multiple: bool = False, tolerances: Sequence[float] = ()) -> Judgement:
         """Judge a whole response against a gold answer, both as LaTeX with or without dollar signs.
 
         multiple: the gold answer is a list separated by commas, all of which must be given. tolerances: the largest
@@ -109,7 +106,7 @@ class Verifier:
         """
         answers = _boxes(response)
         if isinstance(answers, str):
-            verdict = Verdict(answers)
+            verdict = Judgement(answers)
         else:
             request = {
                 "gold": _plain(gold),
@@ -136,7 +133,7 @@ class Verifier:
                 if stream is not None:
                     stream.close()
 
-    def _settle(self, request: dict[str, Any]) -> Verdict:
+    def _settle(self, request: dict[str, Any]) -> Judgement:
         key = hashlib.blake2b(json.dumps(request).encode(), digest_size=16).digest()
         with self._lock:
             verdict = self._settled.get(key)
@@ -150,7 +147,7 @@ class Verifier:
                 self._settled.popitem(last=False)
         return verdict
 
-    def _try(self, request: dict[str, Any]) -> Verdict:
+    def _try(self, request: dict[str, Any]) -> Judgement:
         """Ask; again if the process was lost, or its worker killed, for a reason outside the answer."""
         for _ in range(3):
             self._number += 1
@@ -158,18 +155,16 @@ class Verifier:
                 reply = self._ask(self._process or self._start(), {"number": self._number, **request})
             except TimeoutError:
                 self._end()
-                return Verdict("stalled")
+                return Judgement("stalled")
             except (BrokenPipeError, EOFError):
                 self._end()
                 self.killed += 1
                 continue
             if reply["reason"] == "killed":
-                self._cpu_before = 0.0
                 self.killed += 1
                 continue
-            used, self._cpu_before = reply["cpu"] - self._cpu_before, 0.0 if reply["last"] else reply["cpu"]
-            return Verdict(reply["reason"], max(used, 0.0), reply["peak"])
-        return Verdict("stalled")
+            return Judgement(reply["reason"])
+        return Judgement("stalled")
 
     def _ask(self, process: subprocess.Popen[bytes], request: dict[str, Any]) -> dict[str, Any]:
         body = json.dumps(request).encode()
@@ -184,7 +179,7 @@ class Verifier:
 
     def _start(self) -> subprocess.Popen[bytes]:
         script = Path(__file__).with_name("verifier_process.py")
-        self._pending, self._cpu_before = b"", 0.0
+        self._pending = b""
         process = subprocess.Popen(
             [sys.executable, "-P", str(script), str(self.seconds), str(self.memory_bytes), str(os.getpid())],
             env={name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)},

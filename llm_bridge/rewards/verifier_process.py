@@ -49,7 +49,7 @@ def main(seconds: float, memory_bytes: int, parent: int) -> None:
         worker = os.fork()
         if worker == 0:
             _work(replies, in_hand, seconds, _memory("VmSize") + memory_bytes)
-        _, status, usage = os.wait4(worker, 0)
+        _, status = os.waitpid(worker, 0)
         if status == 0:
             return
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == RETIRED:
@@ -59,14 +59,7 @@ def main(seconds: float, memory_bytes: int, parent: int) -> None:
         if ended_by is not None and ended_by != signal.SIGPROF and ended_by not in _CRASHES:
             reason = "killed"
         (number,) = struct.unpack("<Q", in_hand[:8])
-        _say(
-            replies,
-            number=number,
-            reason=reason,
-            cpu=usage.ru_utime + usage.ru_stime,
-            peak=usage.ru_maxrss << 10,
-            last=True,
-        )
+        _say(replies, number=number, reason=reason)
 
 
 def _end_with(parent: int) -> None:
@@ -95,17 +88,8 @@ def _work(replies: int, in_hand: mmap.mmap, seconds: float, memory_limit: int) -
         signal.setitimer(signal.ITIMER_PROF, 0)
         if reason != "correct" and _memory("VmPeak") > memory_limit - NEAR_THE_LIMIT:
             reason = "memory"
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        last = reason == "memory"
-        _say(
-            replies,
-            number=number,
-            reason=reason,
-            cpu=usage.ru_utime + usage.ru_stime,
-            peak=usage.ru_maxrss << 10,
-            last=last,
-        )
-        if last:
+        _say(replies, number=number, reason=reason)
+        if reason == "memory":
             os._exit(RETIRED)
     os._exit(RETIRED)
 

@@ -1,4 +1,4 @@
-"""The tiny config's chat reward: a program in place of a reward model."""
+"""The tiny preset's chat reward: a program in place of a reward model."""
 
 from __future__ import annotations
 

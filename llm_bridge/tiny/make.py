@@ -1,4 +1,4 @@
-"""Everything the tiny config starts from: tokenizer, model and the six sets."""
+"""Everything the tiny preset starts from: tokenizer, model and the six sets."""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ class RewardedTrainer(PPOTrainerSync):
     """The trainer of the experiment's math stage and evaluation, and of whatever has no regularizer."""
 
     def __init__(self, config: DictConfig) -> None:
+        """config: VeRL's whole configuration; by this name, since VeRL passes it as a keyword."""
         config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
         self.prompts_drawn = 0
         super().__init__(config)

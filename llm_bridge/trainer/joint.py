@@ -49,6 +49,7 @@ class CoKLTrainer(PPOTrainerSync):
     """RL plus a method that weights responses to the buffer's prompts. Model, data and rewards are the user's."""
 
     def __init__(self, config: DictConfig) -> None:
+        """config: VeRL's whole configuration; by this name, since VeRL passes it as a keyword."""
         config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
         super().__init__(config)
         self.settings = RegularizationSettings.read(config)

@@ -51,7 +51,10 @@ class BetaSchedule:
         write_text(json.dumps({"beta": self.beta}), folder / self.FILE)
 
     def resume(self, folder: Path) -> None:
-        """Go on with a checkpoint's coefficient where a step's does not follow from its number. Raises InputError."""
+        """Go on with a checkpoint's coefficient where a step's does not follow from its number.
+
+        Raises InputError if the checkpoint holds none.
+        """
         if self.kind != "target":
             return
         if not (folder / self.FILE).is_file():

@@ -113,7 +113,7 @@ class GroupWeights:
 
 
 def _places(rows: RegularizationRows, stream: str) -> Tensor:
-    """(N, G): the rows of a stream, one group after the other."""
+    """(N, G): the rows of a stream, one group after the other. Raises ValueError for groups of unequal size."""
     members: dict[int, list[int]] = {}
     for row, (tag, group) in enumerate(zip(rows.streams, rows.groups, strict=True)):
         if tag == stream:

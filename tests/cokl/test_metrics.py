@@ -17,7 +17,6 @@ from cokl.metrics import (
     coverage,
     expected_zero_correct_rate,
     pass_at_k,
-    zero_correct_rate,
 )
 from cokl.policy import CorrectSet, Policy
 from tests.cokl.cases import Case, assert_close, cases, masks, moderate_cases
@@ -104,17 +103,6 @@ def test_conditional_kl_is_cokl(case: Case):
     assert torch.equal(conditional_kl(*case.policies()), regularizers.get("cokl").value(*case.policies()))
 
 
-def test_zero_correct_rate_counts_groups():
-    rewards = torch.tensor([[0, 0, 0], [0, 1, 0], [1, 1, 1], [0, 0, 0]])
-    for dtype in (torch.float32, torch.int64, torch.bool):
-        assert zero_correct_rate(rewards.to(dtype)) == 0.5
-
-
-def test_zero_correct_rate_refuses_no_groups():
-    with pytest.raises(ValueError, match="rewards: expected at least one group"):
-        zero_correct_rate(torch.zeros(0, 8))
-
-
 @given(case=cases(), size=st.integers(1, 16))
 def test_expected_zero_correct_rate_equals_its_definition(case: Case, size: int):
     expected = []
@@ -137,12 +125,6 @@ def test_coverage_grows_with_draws_and_is_larger_under_the_conditional_policy(ma
     )
     assert bool((coverage(policy, k + 1) >= coverage(policy, k)).all())
     assert bool((coverage(policy, k, conditional=True) >= coverage(policy, k) - 1e-15).all())
-
-
-def test_rates_of_a_single_group_and_of_a_draw():
-    assert zero_correct_rate(torch.tensor([[0, 0]])) == 1
-    assert zero_correct_rate(torch.tensor([[0, 1]])) == 0
-    assert zero_correct_rate(torch.zeros(3, 2)).dtype == torch.float64
 
 
 def test_correctness_never_exceeds_one_where_the_sum_is_rounded_up():

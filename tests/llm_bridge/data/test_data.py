@@ -13,7 +13,7 @@ import pytest
 from cokl.support.errors import InputError
 from llm_bridge.data import sources
 from llm_bridge.data.prepare import TABLE_E2, DataConfig, prepare
-from llm_bridge.data.rows import SCHEMA, read_rows
+from llm_bridge.data.rows import SCHEMA
 
 INSTRUCTION = (
     "Solve the following math problem. Please reason step by step, and put your final answer within \\boxed{}.\n\n"
@@ -150,7 +150,7 @@ def test_the_manifest_names_every_file_that_was_read(prepared, data_dir):
 def test_trajectories_of_one_problem_count_once_and_validation_is_apart(prepared):
     out, _ = prepared
     train, val = (
-        {row["prompt"][0]["content"]: row for row in read_rows(out / f"math_{split}.parquet")}
+        {row["prompt"][0]["content"]: row for row in pq.read_table(out / f"math_{split}.parquet").to_pylist()}
         for split in ("train", "val")
     )
     assert len(train) == 50_000
@@ -163,7 +163,7 @@ def test_trajectories_of_one_problem_count_once_and_validation_is_apart(prepared
 
 
 def test_olympiad_keeps_lists_contexts_and_tolerances(prepared):
-    rows = read_rows(prepared[0] / "olympiad.parquet")
+    rows = pq.read_table(prepared[0] / "olympiad.parquet").to_pylist()
     answers = [row["reward_model"]["ground_truth"] for row in rows[:5]]
     assert answers == ["0", "$1,-2$", "1, -2", "3", "4"]
     assert [row["extra_info"]["multiple"] for row in rows[:5]] == [False, True, True, False, False]
@@ -174,10 +174,10 @@ def test_olympiad_keeps_lists_contexts_and_tolerances(prepared):
 
 def test_math500_and_chat_are_taken_as_they_are(prepared):
     out, _ = prepared
-    row = read_rows(out / "math500.parquet")[42]
+    row = pq.read_table(out / "math500.parquet").to_pylist()[42]
     assert row["prompt"][0]["content"] == f"{INSTRUCTION}Compute 42."
     assert row["reward_model"] == {"style": "rule", "ground_truth": "42"}
-    row = read_rows(out / "chat_val.parquet")[9]
+    row = pq.read_table(out / "chat_val.parquet").to_pylist()[9]
     assert row["prompt"] == [{"role": "user", "content": "Tell me about val 9\n"}] == row["extra_info"]["conversation"]
     assert row["extra_info"]["source_id"] == "val/9"
     assert row["data_source"] == "chat_val"

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from cokl.support import code
 from cokl.support.errors import InputError
 from cokl.support.files import hold
+from cokl_cli.commands.llm import Train
 from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment import stages, versions
+from llm_bridge.experiment.code import code_behind
 from llm_bridge.experiment.jobs import math_job
 from llm_bridge.experiment.stages import Experiment
 from llm_bridge.experiment.supervise import one_job_at_a_time, run_watched
@@ -98,6 +101,77 @@ def test_a_folder_of_another_experiment_is_refused(tmp_path):
         Experiment(dataclasses.replace(TINY, chat_steps=9), tmp_path, ("data.shuffle=False",)).open()
     with pytest.raises(InputError, match="overrides"):
         Experiment(TINY, tmp_path).open()
+
+
+def change(monkeypatch, tmp_path, name):
+    """A further line in a module's source."""
+    honest = code._file_of
+    changed = tmp_path / f"{name}.py"
+    changed.write_bytes(honest(name).read_bytes() + b"\n# changed\n")
+    monkeypatch.setattr(code, "_file_of", lambda asked: changed if asked == name else honest(asked))
+
+
+@pytest.mark.parametrize(
+    "name", ["llm_bridge.trainer.loss", "llm_bridge.rewards.verifier_process", "cokl.regularizers.cokl"]
+)
+def test_results_of_other_code_are_gone_on_with_only_if_told_to(tmp_path, monkeypatch, capsys, name):
+    runs, root = [("cokl", None, None)], tmp_path / "out"
+    Experiment(TINY, root).open(runs)
+    before = (root / "config.json").read_bytes()
+    Experiment(TINY, root).open(runs)
+    change(monkeypatch, tmp_path, name)
+    said = rf"holds results of other code \(changed since: {name}\); go on with --keep-going, or choose another --out"
+    with pytest.raises(InputError, match=said):
+        Experiment(TINY, root).open(runs)
+    Train(settings=TINY, out=root, keep_going=True).plan().open(runs)
+    assert f"note: going on with results of other code (changed since: {name})" in capsys.readouterr().err
+    assert (root / "config.json").read_bytes() == before
+    with pytest.raises(InputError, match="other code"):
+        Experiment(TINY, root).open(runs)
+
+
+def test_code_that_no_result_depends_on_may_change(tmp_path, monkeypatch):
+    Experiment(TINY, tmp_path / "out").open([("cokl", None, None)])
+    for name in ("llm_bridge.report.tables", "llm_bridge.experiment.supervise", "bandit.engine.fused"):
+        change(monkeypatch, tmp_path, name)
+        Experiment(TINY, tmp_path / "out").open([("cokl", None, None)])
+
+
+def test_a_further_method_joins_a_folder_and_is_held_to_its_code_from_then_on(tmp_path, monkeypatch):
+    root = tmp_path / "out"
+    Experiment(TINY, root).open([("grpo", None, None)])
+    change(monkeypatch, tmp_path, "cokl.regularizers.reverse_kl")
+    Experiment(TINY, root).open([("reverse_kl", None, None)])
+    monkeypatch.undo()
+    Experiment(TINY, root).open([("grpo", None, None)])
+    with pytest.raises(InputError, match=r"changed since: cokl.regularizers.reverse_kl\)"):
+        Experiment(TINY, root).open([("reverse_kl", None, None)])
+
+
+def test_a_folder_that_does_not_know_its_code_is_of_other_code(tmp_path):
+    Experiment(TINY, tmp_path).open()
+    path = tmp_path / "config.json"
+    stored = json.loads(path.read_text())
+    del stored["code"]
+    path.write_text(json.dumps(stored))
+    with pytest.raises(InputError, match=r"other code \(changed since: .* and \d+ more\); go on with --keep-going"):
+        Experiment(TINY, tmp_path).open()
+    Experiment(TINY, tmp_path, keep_going=True).open()
+    assert json.loads(path.read_text()) == stored
+
+
+def test_ones_own_reward_function_and_the_changes_to_verl_count(tmp_path):
+    own = tmp_path / "rewards.py"
+    own.write_text("def score(**row):\n    return 1.0\n")
+    config = dataclasses.replace(TINY, reward_function=f"{own}:score")
+    known = code_behind(config, [])
+    assert {"cpu/__init__.py", "cpu/vllm_extension.py"} <= known.keys()
+    own.write_text("def score(**row):\n    return 0.0\n")
+    after = code_behind(config, [])
+    assert [name for name in known if known[name] != after[name]] == [f"{tmp_path.name}/rewards.py"]
+    assert "llm_bridge.cpu" not in sys.modules
+    module = dataclasses.replace(TINY, reward_function="pkg://llm_bridge.rewards.repeated:validation_metrics")
+    assert "llm_bridge.rewards.repeated" in code_behind(module, [])
 
 
 def test_a_finished_job_is_not_started_again(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 import random
 import shutil
+import subprocess
+import sys
 from functools import cache
 
 import pandas as pd
@@ -10,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cokl.support.errors import InputError
+from cokl.support.verdicts import Claim
 from cokl_cli.app import main
-from llm_bridge.paper.check import HALF_UNIT, Check, check_paper, normalized_interval, truncated
+from llm_bridge.paper.check import HALF_UNIT, check_paper, normalized_interval, truncated
 from llm_bridge.paper.numbers import PAPER, paper_tables, read_paper
 from llm_bridge.report.tables import to_screen
 
@@ -27,11 +30,11 @@ M06, M17, M4 = "Qwen3-0.6B", "Qwen3-1.7B", "Qwen3-4B"
 
 
 @cache
-def checks() -> dict[str, Check]:
-    return {check.claim: check for check in check_paper(read_paper())}
+def checks() -> dict[str, Claim]:
+    return {claim.statement: claim for claim in check_paper(read_paper())}
 
 
-def changed(folder, *changes: tuple) -> dict[str, Check]:
+def changed(folder, *changes: tuple) -> dict[str, Claim]:
     """The checks after changes (file, {column: value that names the row}, column, new value)."""
     shutil.copytree(PAPER, folder, dirs_exist_ok=True)
     for file, where, column, value in changes:
@@ -42,11 +45,11 @@ def changed(folder, *changes: tuple) -> dict[str, Check]:
         assert table.loc[rows, column].item() != str(value)
         table.loc[rows, column] = str(value)
         table.to_csv(path, index=False)
-    return {check.claim: check for check in check_paper(read_paper(folder))}
+    return {claim.statement: claim for claim in check_paper(read_paper(folder))}
 
 
 def test_exactly_the_known_findings_do_not_hold():
-    assert {claim for claim, check in checks().items() if not check.holds} == NOT_HELD
+    assert {claim for claim, check in checks().items() if check.verdict == "not held"} == NOT_HELD
     total = len(check_paper(read_paper()))
     assert len(checks()) == total
     assert f"{total - len(NOT_HELD)} of {total} checks hold" in (PAPER / "FINDINGS.md").read_text()
@@ -127,13 +130,13 @@ def row(model: str, method: str) -> dict[str, str]:
 def test_every_check_that_holds_notices_a_changed_number(tmp_path, claim, change):
     (before,) = (check for name, check in checks().items() if name.startswith(claim))
     (after,) = (check for name, check in changed(tmp_path, change).items() if name.startswith(claim))
-    assert before.holds
-    assert not after.holds
+    assert before.verdict == "held"
+    assert after.verdict == "not held"
 
 
 def test_the_gain_in_retention_of_the_floor_would_be_noticed(tmp_path):
     better = [("floor", row(model, "cokl_floor"), "math_avg", 99) for model in (M06, M17, M4)]
-    assert not changed(tmp_path, *better)["The floor gives no consistent gain in retention"].holds
+    assert changed(tmp_path, *better)["The floor gives no consistent gain in retention"].verdict == "not held"
 
 
 def test_findings_go_away_with_the_numbers_that_cause_them(tmp_path):
@@ -149,10 +152,10 @@ def test_findings_go_away_with_the_numbers_that_cause_them(tmp_path):
         ("normalized", row(M4, "forward_kl"), "math_avg", 45.78),
         ("raw", row(M4, "reverse_kl"), "overall", 49.96),
     )
-    left = {claim for claim in NOT_HELD if not repaired[claim].holds}
+    left = {claim for claim in NOT_HELD if repaired[claim].verdict == "not held"}
     assert left == {"Raw and normalized Overall put the regularized methods in the same order"}
     order = changed(tmp_path / "same", ("normalized", row(M4, "correct_forward_kl"), "overall", 73.51))
-    assert order["Raw and normalized Overall put the regularized methods in the same order"].holds
+    assert order["Raw and normalized Overall put the regularized methods in the same order"].verdict == "held"
 
 
 @given(st.lists(st.integers(-10_000, 10_000), min_size=3, max_size=3), st.randoms(use_true_random=False))
@@ -198,8 +201,8 @@ def test_representable_scores_are_found_by_trying_every_count(tmp_path):
     scores = pd.read_csv(tmp_path / "raw.csv")
     printed = [round(20 + 3.37 * i + 0.01 * i, 2) for i in range(len(scores))]
     scores.assign(math500=printed, olympiad=printed).to_csv(tmp_path / "raw.csv", index=False)
-    found = {check.claim.split()[1]: check.measured for check in check_paper(read_paper(tmp_path))
-             if "correctly rounded share" in check.claim}  # fmt: skip
+    found = {check.statement.split()[1]: check.measured for check in check_paper(read_paper(tmp_path))
+             if "correctly rounded share" in check.statement}  # fmt: skip
     for column, responses in (("math500", 4000), ("olympiad", 5392)):
         possible = [
             any(abs(100 * k / responses - value) < 0.005 + 1e-9 for k in range(responses + 1)) for value in printed
@@ -208,3 +211,15 @@ def test_representable_scores_are_found_by_trying_every_count(tmp_path):
         assert f"{sum(possible)} of {len(printed)} scores" in found[column]
         for value, fits in zip(printed, possible, strict=True):
             assert (f"{value:.2f} printed" in found[column]) != fits
+
+
+def test_a_further_evaluation_set_leaves_the_papers_columns_alone():
+    program = (
+        "from llm_bridge.experiment import config\n"
+        "config.MATH_SETS += ('aime',)\n"
+        "from llm_bridge.paper.check import check_paper\n"
+        "from llm_bridge.paper.numbers import paper_tables, read_paper\n"
+        "print(len(check_paper(read_paper())), len(paper_tables(read_paper())))"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said.split() == [str(len(checks())), "6"]

@@ -9,13 +9,15 @@ import re
 from collections import Counter
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 transformers = pytest.importorskip("transformers")
 math_verify = pytest.importorskip("math_verify")
 
 from cokl.support.errors import InputError
-from llm_bridge.data.rows import MATH_INSTRUCTION, SCHEMA, read_rows
+from llm_bridge.data.rows import MATH_INSTRUCTION, SCHEMA
+from llm_bridge.experiment.config import PRESETS
 from llm_bridge.tiny import language
 from llm_bridge.tiny.chat_reward import chat_reward
 from llm_bridge.tiny.make import SIZES, make_tiny
@@ -135,13 +137,11 @@ def test_demonstrated_chat_leaves_room_to_improve():
 
 
 def test_the_six_sets_have_their_sizes_one_schema_and_no_prompt_twice(folders):
-    import pyarrow.parquet as pq
-
     prompts: Counter[str] = Counter()
     for source in SIZES:
         path = folders[0] / f"{source}.parquet"
         assert pq.read_schema(path) == SCHEMA
-        rows = read_rows(path)
+        rows = pq.read_table(path).to_pylist()
         assert len(rows) == SIZES[source]
         assert {row["data_source"] for row in rows} == {source}
         assert [row["extra_info"]["index"] for row in rows] == list(range(len(rows)))
@@ -171,7 +171,7 @@ def test_the_saved_model_generates_with_plain_transformers(folders):
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     assert type(model).__name__ == "Qwen3ForCausalLM"
     assert 100_000 < sum(parameter.numel() for parameter in model.parameters()) < 400_000
-    prompts = [row["prompt"] for row in read_rows(folders[0] / "math500.parquet")[:4]]
+    prompts = [row["prompt"] for row in pq.read_table(folders[0] / "math500.parquet").to_pylist()[:4]]
     batch = tokenizer.apply_chat_template(
         prompts, add_generation_prompt=True, padding=True, return_dict=True, return_tensors="pt"
     )
@@ -183,3 +183,7 @@ def test_the_saved_model_generates_with_plain_transformers(folders):
 def test_no_steps_is_refused(tmp_path):
     with pytest.raises(InputError, match="pretraining_steps: expected at least 1, got 0"):
         make_tiny(tmp_path, pretraining_steps=0)
+
+
+def test_every_set_that_the_preset_asks_for_is_made():
+    assert {"math_train", "chat_train", *PRESETS["tiny"].evaluation_sets} == set(SIZES)

@@ -1,0 +1,42 @@
+"""The code that an experiment's results depend on, found without loading VeRL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from cokl import methods
+from cokl.support.code import code_of
+from cokl.support.results_folder import digest
+from llm_bridge.experiment.config import LLMConfig
+
+_ALWAYS = (
+    "llm_bridge.experiment.jobs",
+    "llm_bridge.rewards.score",
+    "llm_bridge.rewards.verifier_process",
+)
+"""Beside what VeRL loads: what it is told, and what judges, the verifier's process included, which is a script."""
+
+
+def code_behind(config: LLMConfig, method_names: Iterable[str]) -> dict[str, str]:
+    """Digests by module of all source that an experiment with these methods depends on.
+
+    The user's reward function counts too: a file alone, a module of a package with what that imports of its package.
+    Raises InputError for an unknown method.
+    """
+    reward, _, _ = config.reward_function.rpartition(":")
+    roots = [
+        *_ALWAYS,
+        "llm_bridge.data.prepare" if config.model else "llm_bridge.tiny.make",
+        *([reward.removeprefix("pkg://")] if reward.startswith("pkg://") else []),
+    ]
+    found = [methods.get(name).regularizer for name in method_names]
+    classes = [used for regularizer in found if regularizer is not None for used in regularizer.made_of()]
+    code = code_of("llm_bridge.plugin", classes)
+    for root in roots:
+        code |= code_of(root, ())
+    files = [Path(reward).expanduser()] if reward and not reward.startswith("pkg://") else []
+    if config.device == "cpu":  # modules that change VeRL when they are imported, and finding one imports its package
+        files += (Path(__file__).parents[1] / "cpu").glob("*.py")
+    code |= {f"{file.parent.name}/{file.name}": digest(file.read_text("utf-8")) for file in files if file.is_file()}
+    return dict(sorted(code.items()))
