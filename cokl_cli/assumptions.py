@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bandit.calibration import config as calibration_config
 from bandit.config import EnvironmentConfig, TrainingConfig
 from bandit.engine import environment, networks, sampled
 from bandit.finite_group import config as finite_group_config
@@ -38,7 +39,18 @@ CONFIGS = [
     DataConfig,
 ]
 METHOD = [policy, regularizers, reverse_kl, methods, floor, grpo, verdicts]
-SIMULATOR = [environment, networks, sweep_score, workers, sampled, tasks, score, phase_config, finite_group_config]
+SIMULATOR = [
+    environment,
+    networks,
+    sweep_score,
+    workers,
+    sampled,
+    tasks,
+    score,
+    phase_config,
+    finite_group_config,
+    calibration_config,
+]
 BRIDGE = [buffer, bring_buffer, weights, schedule, verifier, reward_score, repeated, language, tables, validation]
 
 

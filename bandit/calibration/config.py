@@ -3,7 +3,7 @@
 CoKL with a share s of its second term is s CoKL + (1 - s) replay: all of Eq. 9 at s = 1, correct-only forward KL at
 s = 0. CoKL w/o term 1 with a share s is log Z at the coefficient s beta. No heavy imports here.
 
-Assumptions beyond the paper: which settings to search, one or two of them changed at a time; samples, as the paper
+Assumption beyond the paper: which settings to search, one or two of them changed at a time; samples, as the paper
 trains; GRPO's loss sets the scale of beta, so the share stands for whatever makes the second term weaker against it.
 """
 

@@ -13,7 +13,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -72,13 +72,18 @@ def _bind(folder: Path, asked: dict[str, Any], origin: Origin) -> None:
         )
     changed = sorted(name for name in {*code, *asked_code} if code.get(name) != asked_code.get(name))
     if changed:
-        names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
-        if not origin.keep_going:
-            raise InputError(
-                f"{folder} holds results of other code (changed since: {names}); go on with --keep-going, "
-                "or choose another --out"
-            )
-        print(f"note: going on with results of other code (changed since: {names})", file=sys.stderr)
+        go_on_with_other_code(folder, changed, origin.keep_going)
+
+
+def go_on_with_other_code(folder: Path, changed: Sequence[str], keep_going: bool) -> None:
+    """Say which modules have changed since a folder was begun. Raises InputError unless the user wants to go on."""
+    names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+    if not keep_going:
+        raise InputError(
+            f"{folder} holds results of other code (changed since: {names}); go on with --keep-going, "
+            "or choose another --out"
+        )
+    print(f"note: going on with results of other code (changed since: {names})", file=sys.stderr)
 
 
 def _stored_config(path: Path, pieces: list[Path], origin: Origin) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from cokl import methods
 from cokl.support.errors import InputError
 from cokl.support.files import differences, hold, read_json, write_text
+from cokl.support.results_folder import go_on_with_other_code
 from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment import disk
 from llm_bridge.experiment.code import code_behind
@@ -101,16 +102,9 @@ class Experiment:
     def _same_code(self, known: dict[str, str] | None, code: dict[str, str]) -> bool:
         """Whether no module that the folder knows has changed; all have where it knows none."""
         changed = sorted(name for name in code if known is None or known.get(name, code[name]) != code[name])
-        if not changed:
-            return True
-        names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
-        if not self.keep_going:
-            raise InputError(
-                f"{self.root} holds results of other code (changed since: {names}); go on with --keep-going, "
-                "or choose another --out"
-            )
-        print(f"note: going on with results of other code (changed since: {names})", file=sys.stderr)
-        return False
+        if changed:
+            go_on_with_other_code(self.root, changed, self.keep_going)
+        return not changed
 
     def fetched(self) -> LLMConfig:
         """The configuration with folders in place of the hub's models, which are fetched at their pinned commits unless

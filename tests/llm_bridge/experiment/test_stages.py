@@ -106,8 +106,10 @@ def test_a_folder_of_another_experiment_is_refused(tmp_path):
 def change(monkeypatch, tmp_path, name):
     """A further line in a module's source."""
     honest = code._file_of
+    source = honest(name)
+    assert source
     changed = tmp_path / f"{name}.py"
-    changed.write_bytes(honest(name).read_bytes() + b"\n# changed\n")
+    changed.write_bytes(source.read_bytes() + b"\n# changed\n")
     monkeypatch.setattr(code, "_file_of", lambda asked: changed if asked == name else honest(asked))
 
 

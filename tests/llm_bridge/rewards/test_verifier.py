@@ -162,6 +162,7 @@ def test_hostile_answers_stay_within_their_limits_and_harm_no_neighbour():
     verifier = Verifier(seconds=SECONDS, memory_bytes=MEMORY)
     verifier.verify("1", boxed("2"))
     before = verifier.counts.copy()
+    assert verifier._process
     process = verifier._process.pid
     reasons = {}
     for number, answer in enumerate(HOSTILE):
