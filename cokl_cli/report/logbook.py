@@ -178,7 +178,10 @@ def _presets(name: str) -> Mapping[str, Any]:
         "shift": SHIFT_PRESETS,
         "sequences": SEQUENCE_PRESETS,
         "calibration": CALIBRATION_PRESETS,
-        "phase": {preset: {"experiment": experiment} for preset, experiment in PHASE_PRESETS.items()},
+        "phase": {  # whose knobs decide its mode
+            preset: {"experiment": {name: value for name, value in experiment.as_dict().items() if name != "mode"}}
+            for preset, experiment in PHASE_PRESETS.items()
+        },
     }
     return presets[name]
 
