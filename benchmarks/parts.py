@@ -89,7 +89,7 @@ def _parts(method: str, runs: int) -> dict[str, Callable[[], object]]:
         "bias gradients": lambda: [torch.sum(x, 1, keepdim=True) for x in (logits, hidden, hidden)],
         "gradient norms": mlp.gradient_norms,
         "gradient scaling": lambda: mlp.scale_gradients(torch.ones(runs)),
-        "Adam": trainer.optimizer.step,
+        "Adam": trainer.update,
         "minibatch gather": lambda: task.train.inputs[batch],
         "whole step": whole_step,
         _EVALUATION: lambda: evaluate(config, task, mlp),

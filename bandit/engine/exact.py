@@ -77,10 +77,8 @@ def capture(step: Callable[[], None], trainer: Trainer) -> Callable[[], object]:
     with torch.cuda.graph(graph):
         step()
     trainer.mlp.flat.copy_(parameters)
-    for state in trainer.optimizer.state[trainer.mlp.flat].values():
+    for state in trainer.state():
         state.zero_()
-    trainer.updates.zero_()
-    trainer.failed_at.zero_()
     return graph.replay
 
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 
 class AdamConfig(Protocol):
@@ -127,15 +129,31 @@ class Trainer:
         runs = mlp.blocks[0].shape[0]
         self.updates = torch.zeros((), dtype=torch.int64, device=mlp.flat.device)
         self.failed_at = torch.zeros(runs, dtype=torch.int64, device=mlp.flat.device)
-        mlp.flat.grad = mlp.flat_gradient
-        self.optimizer = torch.optim.Adam(
+        self.moments = torch.zeros_like(mlp.flat), torch.zeros_like(mlp.flat)
+        self.adam_steps = torch.zeros((), dtype=torch.float32, device=mlp.flat.device)
+        # The function, since torch.optim.Adam loads torch's compiler, which takes a process longer than a small sweep.
+        self.update = partial(
+            adam,
             [mlp.flat],
-            lr=learning_rate,
-            betas=config.adam_betas,
-            eps=config.adam_epsilon,
+            [mlp.flat_gradient],
+            [self.moments[0]],
+            [self.moments[1]],
+            [],
+            [self.adam_steps],
             fused=True,
             capturable=mlp.flat.is_cuda,
+            amsgrad=False,
+            beta1=config.adam_betas[0],
+            beta2=config.adam_betas[1],
+            lr=learning_rate,
+            weight_decay=0.0,
+            eps=config.adam_epsilon,
+            maximize=False,
         )
+
+    def state(self) -> list[Tensor]:
+        """All that an update changes beside the parameters; zero in a fresh trainer."""
+        return [*self.moments, self.adam_steps, self.updates, self.failed_at]
 
     def step(self, inputs: Tensor, logit_gradient: Callable[[Tensor], Tensor]) -> None:
         """One update on `inputs`, (R or 1, B, D).
@@ -150,4 +168,4 @@ class Trainer:
         # As torch.nn.utils.clip_grad_norm_ does, with the division by the batch size folded in.
         clip = (self.max_norm / (mean_norms + 1e-6)).clamp_max(1)
         self.mlp.scale_gradients(clip / inputs.shape[1])
-        self.optimizer.step()
+        self.update()

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import pandas as pd
-from scipy import stats
 
 from bandit.shift.claims import VARIANTS
 from bandit.shift.report import BESIDE_ACCURACY, DRIFTS
@@ -92,6 +91,8 @@ def explain(cells: pd.DataFrame) -> pd.DataFrame:
     Columns: quantity, spearman, cells; without a row for quantities that are constant over the cells. There are no
     p-values, since cells share seeds and are not independent.
     """
+    from scipy import stats  # takes a second to load, and no worker needs it
+
     known = cells.dropna(subset=["cokl_lead"])
     lines = []
     for quantity in EXPLANATIONS:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pandas as pd
-from scipy import stats
 
 
 def with_spread(value: float, spread: float, digits: int) -> str:
@@ -15,6 +14,8 @@ def with_spread(value: float, spread: float, digits: int) -> str:
 
 def mean_and_half_width(values: pd.Series) -> tuple[float, float]:
     """Mean and half the width of its 95% t-interval; infinite for a single value."""
+    from scipy import stats  # takes a second to load, and no worker needs it
+
     if len(values) < 2:
         return float(values.mean()), float("inf")
     return float(values.mean()), float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))

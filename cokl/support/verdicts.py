@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy import stats
-
 ALPHA = 0.05
 """Two-sided: a verdict's interval is the 95% one, 2.5% on either side."""
 
@@ -45,6 +43,8 @@ def p_value(mean: float, half_width: float, seeds: int, against: float = 0.0) ->
 
     1 where one seed leaves the interval unknown; 0 where all seeds agree on another number.
     """
+    from scipy import stats  # takes a second to load, and no worker needs it
+
     if seeds < 2 or not math.isfinite(half_width):
         return 1.0
     distance = abs(mean - against)

@@ -211,3 +211,17 @@ def test_presets_are_the_papers_numbers():
     assert config.hidden == (128, 128)
     with pytest.raises(InputError, match="expected one of paper, quick"):
         preset("slow")
+
+
+def test_training_loads_neither_the_compiler_nor_what_only_reports_need():
+    """Which takes each of a small sweep's processes longer than the training."""
+    script = """
+import sys
+from bandit.sweep.run import run_sweep
+from tests.bandit.conftest import TINY
+
+run_sweep(TINY, jobs=1, progress=False)
+print(*{"torch._dynamo", "scipy.stats", "matplotlib"} & set(sys.modules))
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout == "\n"
