@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import json
+import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -104,7 +105,7 @@ class Check(Output):
             pieces.rmdir()
             pieces.parent.rmdir()
         if not coq_is_installed():
-            print(f"{INSTALL}: no proof was compiled")
+            print(f"{INSTALL}: no proof was compiled", file=sys.stderr)
         return results
 
     def found(self) -> Any:

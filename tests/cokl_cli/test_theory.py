@@ -27,6 +27,7 @@ def test_check_writes_the_table_and_prints_it_last(tmp_path, capsys):
     assert check.run() == 0
     lines = capsys.readouterr().out.splitlines()
     assert "3 of 3 claims hold" in lines[-1]
+    assert lines[0] == f"evidence of every claim: {tmp_path / 'claims.md'}"
     assert max(map(len, lines[1:])) <= 80
     table = json.loads((tmp_path / "claims.json").read_text())
     assert [row["claim"] for row in table] == ["cokl-definition", "cokl-gradient", "full-kl-strict-concavity"]
