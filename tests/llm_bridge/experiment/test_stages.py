@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -171,9 +172,18 @@ def test_ones_own_reward_function_and_the_changes_to_verl_count(tmp_path):
     own.write_text("def score(**row):\n    return 0.0\n")
     after = code_behind(config, [])
     assert [name for name in known if known[name] != after[name]] == [f"{tmp_path.name}/rewards.py"]
-    assert "llm_bridge.cpu" not in sys.modules
     module = dataclasses.replace(TINY, reward_function="pkg://llm_bridge.rewards.repeated:validation_metrics")
     assert "llm_bridge.rewards.repeated" in code_behind(module, [])
+
+
+def test_the_changes_to_verl_are_read_and_not_made():
+    """In a process of its own, since another test may have made them in this one."""
+    script = (
+        "import sys; from llm_bridge.experiment.code import code_behind; "
+        "from llm_bridge.experiment.config import PRESETS; code_behind(PRESETS['tiny'], []); "
+        "sys.exit('llm_bridge.cpu' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_a_finished_job_is_not_started_again(tmp_path, monkeypatch):
