@@ -7,7 +7,7 @@ LLM_SETUP := .venv-llm/.complete
 PART ?= cokl
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test how-to-test trl-test mutation llm-setup llm-gpu lock clean
+.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test llm-architecture how-to-test trl-test mutation llm-setup llm-gpu lock clean
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
@@ -65,6 +65,9 @@ llm-tiny: $(LLM_SETUP)  ## the LLM experiment end to end on a CPU; METHODS=cokl,
 llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM; without either they fail, where others leave them out
 	$(LLM_BIN)/python -c "import verl, vllm"
 	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge -n 2 --dist loadfile
+
+llm-architecture: $(LLM_SETUP)  ## Qwen3-0.6B's architecture, random weights, through the GPU's configuration on a CPU: needs 24 GB
+	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge/test_architecture.py -m architecture -s
 
 how-to-test: $(LLM_SETUP)  ## docs/how-to/verl.md followed to its end, with real VeRL
 	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge/test_how_to.py -m docs

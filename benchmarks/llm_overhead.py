@@ -1,9 +1,10 @@
 """`python -m benchmarks llm-overhead`: an actor update with CoKL's rows beside GRPO's, on the same rows and tokens.
 
 Both are VeRL's own worker on one model in one process with one thread: GRPO's takes all rows as RL rows with VeRL's
-loss, CoKL's takes a fifth of them (E.3: 16 of 80 groups) as regularization rows with the joint loss, and computes the
-group weights first. They take turns. Times are the process's CPU seconds, which other work on the machine disturbs
-least; the figure is the mean of the pairs' log-ratios with a 95% t-interval.
+loss, CoKL's takes a fifth of them (E.3: 16 of 80 groups) as regularization rows with the joint loss, after the
+trainer's own part of a step: the minibatch is put together, joined to the RL prompts, and its groups are weighted. They
+take turns. Times are the process's CPU seconds, which other work on the machine disturbs least; the figure is the mean
+of the pairs' log-ratios with a 95% t-interval.
 """
 
 from __future__ import annotations
@@ -14,14 +15,21 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from cokl.support.errors import InputError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 GROUP, SHARE = 8, 5
-VOCABULARY, PROMPT = 512, 32
+LOG_PROB = -6.0
+PROMPT = 32
+SHAPE = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+MODELS = {"1m": (512, 128, 384, 4, 4), "110m": (16384, 768, 2048, 12, 6)}
+"""Shapes of Qwen3 models of about so many parameters."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,8 @@ class LLMOverhead:
     """Tokens of the longest response."""
     micro_batch: int = 16
     """Rows of a micro-batch; must divide all rows."""
+    model: Literal["1m", "110m"] = "1m"
+    """Parameters of the model."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write all figures to this file."""
 
@@ -71,17 +81,12 @@ def measure(setting: LLMOverhead) -> dict[str, float]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as name:
-        config = Qwen3Config(
-            vocab_size=VOCABULARY,
-            hidden_size=128,
-            intermediate_size=384,
-            num_hidden_layers=4,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=32,
-            tie_word_embeddings=False,
-        )
-        Qwen3ForCausalLM(config).save_pretrained(name)
+        shape = dict(zip(SHAPE, MODELS[setting.model], strict=True))
+        heads, size = shape["num_attention_heads"], shape["hidden_size"] // shape["num_attention_heads"]
+        config = Qwen3Config(**shape, head_dim=size, num_key_value_heads=heads // 2, tie_word_embeddings=False)
+        model = Qwen3ForCausalLM(config)
+        parameters = model.num_parameters()
+        model.save_pretrained(name)
         worker = training_worker(Path(name), 0, 1, free_port())
         grpo, cokl = _updates(worker, setting)
         grpo()
@@ -105,6 +110,7 @@ def measure(setting: LLMOverhead) -> dict[str, float]:
         "high": float(np.exp(high)),
         "grpo_s": float(times[:, 0].mean()),
         "cokl_s": float(times[:, 1].mean()),
+        "parameters": float(parameters),
     }
 
 
@@ -116,17 +122,15 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[Any, Any]:
     from verl.workers.utils.losses import ppo_loss
 
     from benchmarks.actor import actor_config, update_settings
-    from cokl import methods
-    from cokl.groups import SurrogateConfig
     from llm_bridge.trainer.loss import ADDED, WEIGHT, joint_loss
-    from llm_bridge.trainer.weights import RegularizationRows, row_weights
 
     rows = setting.groups * GROUP
     prompts = setting.groups // SHARE // 2  # each with a cached and a fresh group
     added_rows = 2 * prompts * GROUP
+    vocabulary = MODELS[setting.model][0]
     generator = torch.Generator().manual_seed(1)
     lengths = torch.randint(1, setting.response_length + 1, (rows,), generator=generator).tolist()
-    tokens = [torch.randint(VOCABULARY, (PROMPT + length,), generator=generator) for length in lengths]
+    tokens = [torch.randint(vocabulary, (PROMPT + length,), generator=generator) for length in lengths]
     columns = {
         "prompts": [row[:PROMPT] for row in tokens],
         "responses": [row[PROMPT:] for row in tokens],
@@ -134,16 +138,13 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[Any, Any]:
         "position_ids": [torch.arange(len(row)) for row in tokens],
         "response_mask": [torch.ones(length, dtype=torch.int64) for length in lengths],
         "loss_mask": [torch.ones(length, dtype=torch.int64) for length in lengths],
-        "old_log_probs": [torch.full((length,), -6.0) for length in lengths],
+        "old_log_probs": [torch.full((length,), LOG_PROB) for length in lengths],
         "advantages": [torch.randn((), generator=generator).expand(length).clone() for length in lengths],
     }
     is_added = (torch.arange(rows) >= rows - added_rows)[torch.randperm(rows, generator=generator)]
-    regularization = RegularizationRows(
-        streams=["reference", "rollout"] * (added_rows // 2),
-        groups=[row // 2 % prompts for row in range(added_rows)],
-        log_probs=torch.full((added_rows,), -300.0, dtype=torch.float64),
-        rewards=(torch.rand(added_rows, generator=generator) < 0.5).double(),
-    )
+    places = is_added.nonzero().flatten().tolist()  # cached rows first, prompt by prompt, then fresh ones
+    verdicts = (torch.rand(added_rows, generator=generator) < 0.5).double().tolist()
+    trainer = _TrainersPart([tokens[place] for place in places], verdicts, setting.groups - 2 * prompts)
     cokl_columns = dict(columns)
     masks = zip(columns["loss_mask"], is_added.tolist(), strict=True)
     cokl_columns["loss_mask"] = [mask * (not flag) for mask, flag in masks]
@@ -156,7 +157,6 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[Any, Any]:
 
     grpo_batch, cokl_batch = batch(columns, rows), batch(cokl_columns, rows - added_rows)
     config = actor_config(loss_agg_mode="seq-mean-token-mean")
-    method = methods.get("cokl")
 
     def grpo() -> None:
         worker.set_loss_fn(partial(ppo_loss, config))
@@ -164,10 +164,69 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[Any, Any]:
 
     def cokl() -> None:
         weights = torch.zeros(rows)
-        weights[is_added] = row_weights(method, 1.0, SurrogateConfig(), regularization).float()
+        weights[places] = trainer.weights()
         data = cokl_batch.copy()
         data[WEIGHT], data[ADDED] = weights[:, None], is_added.float()[:, None]
         worker.set_loss_fn(partial(joint_loss, config))
         worker.train_mini_batch(data)
 
     return grpo, cokl
+
+
+class _TrainersPart:
+    """What the trainer does beside the worker in a step with regularization rows.
+
+    added: tokens of these rows, prompt and response, those of the cached groups before those of the fresh ones.
+    verdicts: on them. rl_prompts: how many prompts the others answer.
+    """
+
+    def __init__(self, added: list[Tensor], verdicts: list[float], rl_prompts: int) -> None:
+        import numpy as np
+        from verl.utils import tensordict_utils as tu
+
+        from cokl import methods
+        from llm_bridge.buffer import CachedGroup
+
+        self.method, self.verdicts = methods.get("cokl"), verdicts
+        self.lengths = [float(len(tokens) - PROMPT) for tokens in added]
+        self.prompts = tu.get_tensordict(
+            {
+                "raw_prompt": [[{"role": "user", "content": str(row)}] for row in range(rl_prompts)],
+                "uid": [f"rl-{row}" for row in range(rl_prompts)],
+            }
+        )
+        self.drawn = [
+            CachedGroup(
+                prompt=[{"role": "user", "content": str(start)}],
+                data_source="math_train",
+                ground_truth=str(start),
+                prompt_ids=added[start][:PROMPT].numpy(),
+                response_ids=[tokens[PROMPT:].numpy() for tokens in added[start : start + GROUP]],
+                log_probs=[np.full(len(tokens) - PROMPT, LOG_PROB) for tokens in added[start : start + GROUP]],
+                rewards=np.array(verdicts[start : start + GROUP], dtype=np.int64),
+            )
+            for start in range(0, len(added) // 2, GROUP)
+        ]
+
+    def weights(self) -> Tensor:
+        """Of the added rows, in their order."""
+        import torch
+
+        from cokl.groups import SurrogateConfig
+        from llm_bridge.trainer.join import join
+        from llm_bridge.trainer.streams import requests
+        from llm_bridge.trainer.weights import GroupWeights
+
+        rows, minibatch = requests(self.drawn, self.method.streams(), GROUP, 1)
+        join(self.prompts, rows, {"agent_name": "single_turn_agent", "__rollout_n__": GROUP})
+        keys = [f"{uid}_0_0" for uid, place in minibatch.places.items() if place.stream == "reference"]
+        fresh = [uid for uid, place in minibatch.places.items() if place.stream == "rollout"]
+        keys += [f"{uid}_{session}_0" for uid in fresh for session in range(GROUP)]
+        tokens = dict(zip(keys, self.lengths, strict=True))
+        log_probs = {key: LOG_PROB * length for key, length in tokens.items()}
+        verdicts = dict(zip(keys, self.verdicts, strict=True))
+        step = GroupWeights(
+            self.method, 1.0, SurrogateConfig(), "token-sum", minibatch, tokens, verdicts, log_probs, {}
+        )
+        weighted = step.weights(keys)
+        return torch.tensor([weighted[key] for key in keys])
