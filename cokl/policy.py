@@ -36,7 +36,8 @@ def normalised(logits: Tensor) -> Tensor:
     """`logits` as log-probabilities over the last axis; where all are -inf, the distribution is empty and they stay."""
     largest = logits.detach().amax(-1, keepdim=True).clamp_min(torch.finfo(logits.dtype).min)
     shifted = logits - largest
-    return shifted - shifted.exp().sum(-1, keepdim=True).clamp_min(1).log()  # 1 is the largest summand
+    total = shifted.exp().sum(-1, keepdim=True)  # at least 1, the largest summand; a clamp has no gradient there
+    return shifted - torch.where(total == 0, 1, total).log()
 
 
 @dataclass(frozen=True, eq=False)
