@@ -2,8 +2,9 @@
 
 28 layers, tied embeddings and 151,936 tokens take a step of mathematics, fill a buffer, and take two joint CoKL steps,
 with real VeRL and real vLLM; the run is killed after the first joint step and started again. FSDP, dynamic batches,
-padding removal, gradient checkpointing and bfloat16 beside float32 weights are those of the paper's preset; what
-differs from it is compared option by option and has its reason here: batch, lengths and device.
+padding removal, gradient checkpointing and rollouts in bfloat16 are those of the paper's preset; what differs from it
+is compared option by option and has its reason here: batch, lengths and device. The actor computes in float32: with
+bfloat16, on a CPU that has no instructions for it, four rows were not done in four minutes.
 
 An untrained model solves nothing, so the verdict on a response is whether it has an even number of letters.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
 import os
 import sys
 import threading
@@ -49,10 +51,6 @@ AS_ON_A_GPU = (
     f"{MODEL}.enable_gradient_checkpointing=True",
     f"{ACTOR}.use_dynamic_bsz=True",
     f"{ACTOR}.ppo_max_token_len_per_gpu={2 * (PROMPT + RESPONSE)}",
-    f"{ACTOR}.fsdp_config.dtype=bfloat16",
-    "actor_rollout_ref.ref.fsdp_config.dtype=bfloat16",
-    f"~{ACTOR}.fsdp_config.mixed_precision",
-    "~actor_rollout_ref.ref.fsdp_config.mixed_precision",
     f"{ACTOR}.entropy_from_logits_with_chunking=True",
     f"{ACTOR}.entropy_from_logits_chunk_size=32",
     f"++{ROLLOUT}.dtype=bfloat16",
@@ -73,6 +71,7 @@ OTHERWISE = {
     ),
     "device": (
         *("trainer.device", "*.n_gpus_per_node", "ray_kwargs.*", "transfer_queue.*", "*.num_workers"),
+        *("*.fsdp_config.dtype", "*.fsdp_config.mixed_precision.*"),
         *("data.dataloader_num_workers", "*.use_torch_compile", f"{MODEL}.override_config.attn_implementation"),
         *(f"{ROLLOUT}.{name}" for name in ("enable_prefix_caching", "enable_sleep_mode", "enforce_eager")),
         *(f"{ROLLOUT}.{name}" for name in ("free_cache_engine", "gpu_memory_utilization", "load_format")),
@@ -197,7 +196,10 @@ def _proportional(pid: int) -> int:
 def folder(tmp_path_factory) -> Path:
     """The experiment, killed after the first joint step, started again, and finished."""
     folder = tmp_path_factory.mktemp("architecture")
-    make_qwen3(folder)
+    making = multiprocessing.get_context("spawn").Process(target=make_qwen3, args=(folder,))
+    making.start()  # a process of its own, for memory is short here
+    making.join()
+    assert making.exitcode == 0
     make_data(folder / "data")
     (folder / "reward.py").write_text(REWARD, encoding="utf-8")
     began = time.monotonic()
@@ -232,8 +234,9 @@ def flat(options: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
 def test_only_batch_lengths_and_device_differ_from_the_papers_configuration(folder):
     stored = json.loads((folder / "run" / "config.json").read_text())
     fields = {field.name for field in dataclasses.fields(LLMConfig)}
-    run = {name: value for name, value in stored.items() if name in fields}
-    ours = composed(LLMConfig(**run), folder, tuple(stored["overrides"]))
+    run = {name: value for name, value in stored.items() if name in fields and value is not None}
+    run = {name: tuple(value) if isinstance(value, list) else value for name, value in run.items()}
+    ours = composed(LLMConfig(**run, accelerators=1), folder, tuple(stored["overrides"]))
     theirs = composed(PRESETS["qwen3-0.6b"], folder)
     differ = {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
     allowed = [pattern for patterns in OTHERWISE.values() for pattern in patterns]
@@ -251,7 +254,7 @@ def test_both_streams_moved_the_policy(folder):
     last = logged[CHAT_STEPS]
     assert last["cokl/kl_rows"] == 2 * KL_PROMPTS * GROUP
     assert last["cokl/gradient_kl"] > 0
-    assert last["actor/cokl/loss"] == pytest.approx(last["cokl/loss"], rel=0.05)  # two passes in bfloat16
+    assert last["actor/cokl/loss"] == pytest.approx(last["cokl/loss"], rel=1e-2)
     before = load_file(folder / "run" / "models" / "base" / "model.safetensors")
     after = load_file(folder / "run" / "models" / "cokl" / "model.safetensors")
     assert before.keys() == after.keys()
