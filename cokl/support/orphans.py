@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 
 
 def end_with(parent: int) -> None:
-    """End this process, a child of `parent`, within half a second of its parent's end; at once if that is past.
-
-    Ctrl-C, which a terminal sends to both, is the parent's to answer: here it would only print a traceback.
-    """
+    """End this process, a child of `parent`, within half a second of its parent's end; at once if that is past."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -21,5 +17,4 @@ def end_with(parent: int) -> None:
 
     if os.getppid() != parent:
         os._exit(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=watch, daemon=True).start()
