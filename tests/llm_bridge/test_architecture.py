@@ -6,6 +6,9 @@ padding removal, gradient checkpointing and rollouts in bfloat16 are those of th
 is compared option by option and has its reason here: batch, lengths and device. The actor computes in float32: with
 bfloat16, on a CPU that has no instructions for it, four rows were not done in four minutes.
 
+So far only the step of mathematics has been seen to run through: with other work beside it, 24 GB did not hold the
+rest.
+
 An untrained model solves nothing, so the verdict on a response is whether it has an even number of letters.
 """
 
