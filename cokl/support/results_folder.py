@@ -133,8 +133,10 @@ def describe_environment(device: str) -> dict[str, Any]:
     import torch
 
     packages = ("cokl", "torch", "numpy", "numba", "llvmlite", "scipy", "pandas", "pyarrow")
+    versions = {"python": platform.python_version(), **{name: version(name) for name in packages}}
+    versions["torch"] = str(torch.__version__)  # with the build, which a package from PyPI does not have in its name
     return {
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "versions": versions,
         "platform": platform.platform(),
         "cpu": _cpu_model(),
         "cpu_count": os.cpu_count(),

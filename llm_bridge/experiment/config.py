@@ -187,7 +187,6 @@ PRESETS: dict[str, LLMConfig] = {
         eval_interval=25,
         save_interval=10,
         reward_model="",
-        math_sets=("math_val", "math500", "olympiad"),
         pretraining_steps=1500,
     ),
     "qwen3-0.6b": LLMConfig("qwen3-0.6b", "Qwen/Qwen3-0.6B", "cuda", 8, math_steps=200, chat_steps=800),
