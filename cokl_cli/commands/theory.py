@@ -164,6 +164,7 @@ class TheoryFigures(Output):
         """Draw both figures and say where they are."""
         from bandit.sweep.references import lacking, reference_masses
         from bandit.sweep.score import diverged_note, read_sweep
+        from cokl.support.workers import one_thread
         from figures import off_policy_bias, optima, style
         from theory.numeric.off_policy import bias_table
         from theory.numeric.optimum_curves import ACTIONS, CORRECT, optimum_curves
@@ -173,11 +174,11 @@ class TheoryFigures(Output):
         masses, fraction = reference_masses(self.results)
         q, (low, high) = float(masses.mean()), optima.OTHER_MASSES
         fractions = {low: CORRECT / ACTIONS, q: fraction, high: CORRECT / ACTIONS}
+        with one_thread():  # the tensors are small; threads would only wait for each other
+            curves, biases = optimum_curves(fractions), bias_table()
         drawn = {
-            "theory_optima": optima.draw(
-                optimum_curves(fractions), lacking(table, masses, fraction), q, fractions, diverged_note(table)
-            ),
-            "theory_off_policy_bias": off_policy_bias.draw(bias_table()),
+            "theory_optima": optima.draw(curves, lacking(table, masses, fraction), q, fractions, diverged_note(table)),
+            "theory_off_policy_bias": off_policy_bias.draw(biases),
         }
         style.save_all(drawn, folder)
         return 0

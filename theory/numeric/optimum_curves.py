@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pandas as pd
 import torch
 
 from cokl import regularizers
+from cokl.policy import CorrectSet, Policy
 from theory.numeric.tabular import tabular_reference, train_tabular
 from theory.provers.convex import Reference, maximise
 
@@ -26,26 +25,45 @@ def optimum_curves(correct_fractions: dict[float, float]) -> pd.DataFrame:
     tabular optima are on `ACTIONS` actions, `CORRECT` of them correct, so entropy has them for that share alone. mass
     is NaN where a convex program has no certificate. Columns: method, q, kind, beta, mass.
     """
-    parts = [
-        pd.DataFrame({"method": method, "q": q, "kind": kind, "beta": betas, "mass": masses})
-        for method in METHODS
-        for place, (q, fraction) in enumerate(correct_fractions.items())
-        for kind, betas, masses in _ways(method, q, fraction, seed=place)
-    ]
+    parts = []
+    for method in METHODS:
+        regularizer = regularizers.get(method)
+        for q, fraction in correct_fractions.items():
+            mass = np.broadcast_to(regularizer.optimal_mass(q, BETAS, fraction), BETAS.shape)
+            parts.append(pd.DataFrame({"method": method, "q": q, "kind": "closed form", "beta": BETAS, "mass": mass}))
+        places = [  # of q, which are the seeds of its reference as well
+            place
+            for place, fraction in enumerate(correct_fractions.values())
+            if method != "entropy" or fraction == CORRECT / ACTIONS
+        ]
+        if places:
+            parts.append(_computed(regularizer, {place: list(correct_fractions)[place] for place in places}))
     return pd.concat(parts, ignore_index=True)
 
 
-def _ways(method: str, q: float, fraction: float, seed: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    regularizer = regularizers.get(method)
-    yield "closed form", BETAS, np.asarray(regularizer.optimal_mass(q, BETAS, fraction)) + 0 * BETAS
-    if method == "entropy" and fraction != CORRECT / ACTIONS:
-        return
-    reference = tabular_reference(np.full(len(COMPUTED_BETAS), q), ACTIONS, CORRECT, seed=seed)
-    certified = []
-    for beta in COMPUTED_BETAS:
-        certificate = maximise(method, Reference(reference.probs[0].numpy(), CORRECT), float(beta))
-        mass = certificate.solution[0] if method == "cokl" else certificate.solution[:CORRECT].sum()
-        certified.append(mass if certificate.worst <= _CERTIFIED else np.nan)
-    yield "certified", COMPUTED_BETAS, np.array(certified)
-    trained = train_tabular(regularizer, reference, torch.from_numpy(COMPUTED_BETAS))
-    yield "tabular", COMPUTED_BETAS, trained.mass.numpy()
+def _computed(regularizer: regularizers.Regularizer, masses: dict[int, float]) -> pd.DataFrame:
+    """The certified and the tabular optima for each seed of a reference and its q, all trained as one stack."""
+    references = {
+        seed: tabular_reference(np.full(len(COMPUTED_BETAS), q), ACTIONS, CORRECT, seed) for seed, q in masses.items()
+    }
+    certified = [
+        _certified(regularizer.name, Reference(reference.probs[0].numpy(), CORRECT), float(beta))
+        for reference in references.values()
+        for beta in COMPUTED_BETAS
+    ]
+    betas = np.tile(COMPUTED_BETAS, len(masses))
+    correct = CorrectSet.from_mask((torch.arange(ACTIONS) < CORRECT).expand(len(betas), -1))
+    stacked = Policy(torch.cat([reference.logits for reference in references.values()]), correct)
+    trained = train_tabular(regularizer, stacked, torch.from_numpy(betas)).mass.numpy()
+    q = np.repeat(list(masses.values()), len(COMPUTED_BETAS))
+    return pd.concat(
+        pd.DataFrame({"method": regularizer.name, "q": q, "kind": kind, "beta": betas, "mass": mass})
+        for kind, mass in (("certified", certified), ("tabular", trained))
+    )
+
+
+def _certified(method: str, reference: Reference, beta: float) -> float:
+    certificate = maximise(method, reference, beta)
+    if certificate.worst > _CERTIFIED:
+        return np.nan
+    return float(certificate.solution[0] if method == "cokl" else certificate.solution[:CORRECT].sum())
