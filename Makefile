@@ -79,13 +79,13 @@ trl-test:  ## the example with TRL as the host, in an environment of its own: Ve
 	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0 --editable .
 	.venv-trl/bin/python -m pytest tests/trl -m trl
 
-mutation:  ## do the tests notice changed code? PART=cokl, support, theory or bandit; goes on where it was stopped
+mutation:  ## do the tests notice changed code? PART=cokl, support, theory or bandit, SAMPLE=150 for a random sample; goes on where it was stopped
 	$(call environment,.venv-mutation)
 	.venv-mutation/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-mutation/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	.venv-mutation/bin/python -m pip install --quiet --disable-pip-version-check --no-deps coverage==7.17.3 libcst==1.9.0 \
 		linkify-it-py==2.2.0 mutmut==3.8.1 setproctitle==1.3.8 textual==8.2.8
-	OMP_NUM_THREADS=1 .venv-mutation/bin/python tests/mutation/mutate.py $(PART) $(if $(AGAIN),--again)
+	OMP_NUM_THREADS=1 .venv-mutation/bin/python tests/mutation/mutate.py $(PART) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(AGAIN),--again)
 
 llm-setup: $(LLM_SETUP)
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -165,6 +167,26 @@ def drop_half_written() -> None:
             mutated.unlink(missing_ok=True)
 
 
+def only_a_sample(size: int) -> None:
+    """Make mutmut try the sample alone: a larger one later holds a smaller one and goes on from it."""
+    import mutmut.__main__ as mutmut
+
+    collect = mutmut.collect_source_file_mutation_data
+
+    def sampled(*, mutant_names: Any) -> Any:
+        mutants, data = collect(mutant_names=mutant_names)
+        chosen = sample(size)
+        return [mutant for mutant in mutants if mutant[1] in chosen], data
+
+    mutmut.collect_source_file_mutation_data = sampled
+
+
+def sample(size: int) -> set[str]:
+    """The names of `size` mutants drawn from all of the part, by the digest of their names; all if there are fewer."""
+    names = [name for _, data in outcomes() for name in data.exit_code_by_key]
+    return set(sorted(names, key=lambda name: sha256(name.encode()).digest())[:size])
+
+
 def identity(mutant: str, path: Path) -> tuple[str, str]:
     """Where a mutant is and what it changes, in words that stay when other lines of its function move."""
     from mutmut.mutation.diff_apply import get_diff_for_mutant
@@ -212,24 +234,35 @@ def forget_unjudged(known: dict[tuple[str, str], str]) -> None:
         data.save()
 
 
-def summarise(known: dict[tuple[str, str], str]) -> dict[str, Any]:
-    """Figures and survivors of the run so far; a mutant that never ends is noticed too, and counts as killed."""
+def summarise(known: dict[tuple[str, str], str], size: int) -> dict[str, Any]:
+    """Figures and survivors of the sample so far; a mutant that never ends is noticed too, and counts as killed.
+
+    share_killed is of all that were tried, those judged equivalent too; interval_95 is Wilson's for the share among all
+    mutants of the part, for a sample that was tried whole.
+    """
+    from scipy.stats import binomtest
+
     counts: Counter[str] = Counter()
-    survivors = []
+    survivors, chosen = [], sample(size)
     for path, data in outcomes():
         for mutant, code in data.exit_code_by_key.items():
-            status = status_of(code)
+            status = status_of(code) if mutant in chosen else "not sampled"
             counts[status] += 1
-            if status not in ("killed", "timeout", "not checked"):
+            if status not in ("killed", "timeout", "not checked", "not sampled"):
                 function, change = identity(mutant, path)
                 verdict = known.get((function, change), UNJUDGED)
                 survivors.append({"function": function, "change": change, "status": status, "verdict": verdict})
-    tried = counts.total() - counts["not checked"]
+    killed, tried = (
+        counts["killed"] + counts["timeout"],
+        sum(counts.values()) - counts["not checked"] - counts["not sampled"],
+    )
+    interval = binomtest(killed, tried).proportion_ci(method="wilson") if tried else (0.0, 1.0)
     return {
         "mutmut": version("mutmut"),
         "mutants": counts.total(),
         **dict(sorted(counts.items())),
-        "share_killed": round((counts["killed"] + counts["timeout"]) / max(tried, 1), 4),
+        "share_killed": round(killed / max(tried, 1), 4),
+        "interval_95": [round(float(end), 4) for end in interval],
         "verdicts": dict(Counter(survivor["verdict"].partition(":")[0] for survivor in survivors)),
         "survivors": sorted(survivors, key=lambda survivor: (survivor["function"], survivor["change"])),
     }
@@ -238,6 +271,7 @@ def summarise(known: dict[tuple[str, str], str]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--sample", type=int, default=sys.maxsize, metavar="N", help="N mutants drawn at random (all)")
     parser.add_argument("--again", action="store_true", help="try those without a verdict that survived once more")
     parser.add_argument("--summarise", action="store_true", help="run nothing, write what is known so far")
     options = parser.parse_args()
@@ -247,6 +281,7 @@ def main() -> None:
     decorators_stay_outside()
     without_crashes()
     quick_tests_first()
+    only_a_sample(options.sample)
     os.environ["PYTHONPATH"] = str(folder / "mutants")  # commands that tests start see the mutants, too
     if options.again:
         forget_unjudged(verdicts_of(recorded()))
@@ -257,7 +292,7 @@ def main() -> None:
             _run((), 1)
     finally:
         record = recorded()  # only now: verdicts may have been written while this ran
-        record[options.part] = summarise(verdicts_of(record))
+        record[options.part] = summarise(verdicts_of(record), options.sample)
         text = json.dumps(dict(sorted(record.items())), indent=1, ensure_ascii=False)
         RESULT.write_text(text + "\n", encoding="utf-8")
 

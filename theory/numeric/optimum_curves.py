@@ -29,7 +29,7 @@ def optimum_curves(correct_fractions: dict[float, float]) -> pd.DataFrame:
     for method in METHODS:
         regularizer = regularizers.get(method)
         for q, fraction in correct_fractions.items():
-            mass = np.broadcast_to(regularizer.optimal_mass(q, BETAS, fraction), BETAS.shape)
+            mass = np.broadcast_to(np.asarray(regularizer.optimal_mass(q, BETAS, fraction)), BETAS.shape)
             parts.append(pd.DataFrame({"method": method, "q": q, "kind": "closed form", "beta": BETAS, "mass": mass}))
         places = [  # of q, which are the seeds of its reference as well
             place
