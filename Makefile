@@ -7,13 +7,16 @@ LLM_SETUP := .venv-llm/.complete
 PART ?= cokl
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test llm-architecture how-to-test trl-test mutation llm-setup llm-gpu lock clean
+.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test nightly-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test llm-architecture how-to-test trl-test mutation llm-setup llm-gpu lock clean
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce
 
-test: check  ## check, and the core's tests: all but VeRL's, TRL's, and those of docs, proofs, browser, soak and fuzz
+test: check  ## check, and the core's tests: all but VeRL's, TRL's, and those of the other targets
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+nightly-test: $(SETUP)  ## the tests that take half a minute or more: Ray's, and some that stop a command and go on
+	$(BIN)/python -m pytest -m nightly -n 2
 
 soak: $(SETUP)  ## what holds over a night: 20 kills of a sweep, 2,000 sweeps in one process
 	$(BIN)/python -m pytest -m soak -n 0

@@ -1,20 +1,21 @@
-"""What is measured of the engine: training a stack of runs, and its matrix products alone (the floor)."""
+"""What is measured of the engine: a step of a stack of runs, training it, and its matrix products alone (the floor)."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
-from bandit.engine.environment import Environment
-from bandit.engine.networks import StackedMLP
-from bandit.engine.reference import SeedTask, layer_sizes, pretrain, seed_task
+from bandit.engine.environment import RandomStream
+from bandit.engine.exact import loss_gradient, objectives
+from bandit.engine.networks import StackedMLP, Trainer
+from bandit.engine.reference import SeedTask, layer_sizes, minibatches, pretrain, seed_task
 from bandit.engine.runs import Run
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.train import train
-from benchmarks import naive
 from cokl import methods
 
 
@@ -27,6 +28,19 @@ def untrained_task(config: SweepConfig, device: str = "cpu") -> SeedTask:
 def stack_of(method: str, runs: int) -> list[Run]:
     """`runs` runs of one method with different coefficients."""
     return [Run(0, methods.get(method), 0.01 * (1 + run)) for run in range(runs)]
+
+
+def engine_step(config: SweepConfig, task: SeedTask, method: str, runs: int) -> Callable[[], None]:
+    """One training step of a stack, as `train` takes it: minibatch, forward, loss, backward, clipping, Adam."""
+    trainer = Trainer(StackedMLP(layer_sizes(config), task.parameters.expand(runs, -1)), config, config.learning_rate)
+    groups = objectives(stack_of(method, runs), task.train)
+    batches = minibatches(config, task.seed, RandomStream.RL_BATCHES)
+
+    def step() -> None:
+        batch = next(batches)
+        trainer.step(task.train.inputs[batch][None], partial(loss_gradient, groups=groups, batch=batch))
+
+    return step
 
 
 def engine_step_seconds(config: SweepConfig, task: SeedTask, method: str, runs: int, steps: int) -> float:
@@ -66,13 +80,6 @@ def floor_step_seconds(config: SweepConfig, task: SeedTask, runs: int, steps: in
             step()
 
     return _timed(all_steps) / (runs * steps)
-
-
-def naive_step_seconds(config: SweepConfig, environment: Environment, method: str, steps: int) -> float:
-    """Seconds per step of the naive loop on one run."""
-    start = time.perf_counter()
-    naive.train(config, environment, method, 0.01, steps)
-    return (time.perf_counter() - start) / steps
 
 
 def _timed(work: Callable[[], object]) -> float:

@@ -6,7 +6,7 @@ One `nn.Module`, `torch.optim.Adam`, `clip_grad_norm_`, the loss written from th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -58,23 +58,18 @@ PENALTIES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor] | None] = {
 }
 
 
-def train(config: SweepConfig, environment: Environment, method: str, beta: float, steps: int) -> None:
-    """Train one run for `steps` steps, evaluating its correctness as often as `config` asks for."""
+def training(config: SweepConfig, environment: Environment, method: str, beta: float) -> Iterator[None]:
+    """Train one run, a step each time it is asked for the next; evaluations are left out."""
     sizes = list(itertools.pairwise(layer_sizes(config)))
     layers = [layer for fan_in, fan_out in sizes for layer in (nn.Linear(fan_in, fan_out), nn.Tanh())]
     policy = nn.Sequential(*layers[:-1])
     penalty = PENALTIES[method]
-    inputs, test_inputs = environment.train_inputs.float(), environment.test_inputs.float()
-    mask, test_mask = (environment.correct.mask[c] for c in (environment.train_clusters, environment.test_clusters))
+    inputs = environment.train_inputs.float()
+    mask = environment.correct.mask[environment.train_clusters]
     with torch.no_grad():
         reference = policy(inputs).log_softmax(-1)
     optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate)
-    batches = minibatches(config, 0, RandomStream.RL_BATCHES)
-    for step in range(steps):
-        if step % config.eval_interval == 0:
-            with torch.no_grad():
-                (policy(test_inputs).softmax(-1) * test_mask).sum(-1).mean()
-        batch = next(batches)
+    for batch in minibatches(config, 0, RandomStream.RL_BATCHES):
         log_probs = policy(inputs[batch]).log_softmax(-1)
         loss = -(log_probs.exp() * mask[batch]).sum(-1).mean()
         if penalty is not None:
@@ -83,3 +78,4 @@ def train(config: SweepConfig, environment: Environment, method: str, beta: floa
         loss.backward()
         nn.utils.clip_grad_norm_(policy.parameters(), config.max_gradient_norm)
         optimizer.step()
+        yield

@@ -1,26 +1,27 @@
-"""`python -m benchmarks sweep`: naive loop, engine and floor side by side, and the whole paper sweep if asked for.
+"""`python -m benchmarks sweep`: engine, floor and naive loop step by step, and the whole paper sweep if asked for.
 
-Engine and floor are measured in one process per core, all at the same time, each with one thread and each going through
-all contestants in turn; a process's time per run is divided by the number of processes. The naive loop is measured in
-between, alone on the machine, with one thread and with all cores as threads, of which the better counts; and once more
-in one process per core, which is how a patient researcher would run it. Figures are medians over rounds, in seconds per
-1,000-step run, so that a busy or throttled moment falls on all alike.
+One process per core, all at the same time, each with one thread. In each, for each method, the three take one step in
+turn, so that a busy or throttled moment falls on all alike, and each finds the caches as the others left them. A ratio
+is taken within a turn; a block (a process, a method, a round) has the median of its turns' ratios, and what is reported
+is the median over blocks with its 95 % interval (order statistics). Seconds are a process's, divided by the processes.
 """
 
 from __future__ import annotations
 
 import json
 import resource
-import statistics
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean, median
 from typing import Annotated, Any
 
 import joblib
+import numpy as np
 import tyro
 from joblib.externals.loky import get_reusable_executor
+from scipy.stats import quantile_test
 from tqdm import tqdm
 
 from bandit.sweep.config import PRESETS
@@ -30,15 +31,17 @@ from benchmarks import naive
 from cokl.support.errors import InputError
 from cokl.support.workers import usable_cores
 
+RATIOS = {"naive_over_engine": ("naive", "engine"), "engine_over_floor": ("engine", "floor")}
+
 
 @dataclass(frozen=True)
 class Sweep:
     """Naive loop, engine and floor, in seconds per 1,000-step run; --full adds the whole paper sweep."""
 
     rounds: int = 3
-    """Rounds through all contestants; medians count."""
-    steps: int = 200
-    """Steps of one measurement."""
+    """Rounds through all methods."""
+    steps: int = 100
+    """Turns of one method in one round."""
     full: bool = False
     """Time the whole paper sweep too: 355 runs, references and evaluations included."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
@@ -58,52 +61,54 @@ class Sweep:
 def measure(rounds: int, steps: int, full: bool) -> dict[str, Any]:
     """All figures as JSON values; see the module's docstring for their meaning."""
     cores = usable_cores()
-    methods = tuple(naive.PENALTIES)
-    seconds: dict[str, list[float]] = {}
     with joblib.Parallel(n_jobs=cores) as parallel:
-        parallel(joblib.delayed(_contestants)(2) for _ in range(cores))  # start the processes and compile kernels
-        for _ in tqdm(range(rounds), desc="rounds", unit="round"):
-            for part in parallel(joblib.delayed(_contestants)(steps) for _ in range(cores)):
-                _note(seconds, part, 1000 / cores)
-            for threads in sorted({1, cores}):
-                _note(seconds, _naive_alone(steps, threads), 1000)
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
-    by_method = {
-        "naive_s": {m: min(medians[f"naive {m}, threads {n}"] for n in (1, cores)) for m in methods},
-        "naive_process_per_core_s": {m: medians[f"naive {m}"] for m in methods},
-        "engine_s": {m: medians[f"engine {m}"] for m in methods},
-    }
-    means = {name: statistics.mean(values.values()) for name, values in by_method.items()}
+        parallel(joblib.delayed(_turns)(method, 2) for method in naive.PENALTIES for _ in range(cores))  # compiles
+        work = [method for _ in range(rounds) for method in naive.PENALTIES]
+        blocks = [
+            {"method": method, **dict(zip(("floor", "engine", "naive"), np.array(turns).T, strict=True))}
+            for method in tqdm(work, desc="methods", unit="method")
+            for turns in parallel(joblib.delayed(_turns)(method, steps) for _ in range(cores))
+        ]
     result = {
         "cores": cores,
         "rounds": rounds,
         "steps": steps,
-        **means,
-        "floor_s": medians["floor"],
-        "naive_over_engine": means["naive_s"] / means["engine_s"],
-        "naive_process_per_core_over_engine": means["naive_process_per_core_s"] / means["engine_s"],
-        "engine_over_floor": means["engine_s"] / medians["floor"],
-        "by_method": by_method,
+        "by_method": {
+            f"{name}_s": {
+                method: 1000 / cores * median([np.median(block[name]) for block in blocks if block["method"] == method])
+                for method in naive.PENALTIES
+            }
+            for name in ("naive", "engine", "floor")
+        },
+        **{
+            name: _with_interval([float(np.median(block[above] / block[below])) for block in blocks])
+            for name, (above, below) in RATIOS.items()
+        },
     }
     return {**result, **_whole_sweep(steps)} if full else result
+
+
+def _with_interval(ratios: list[float]) -> dict[str, Any]:
+    interval: Any = quantile_test(ratios, p=0.5).confidence_interval()
+    return {"median": median(ratios), "interval_95": [float(interval.low), float(interval.high)], "blocks": len(ratios)}
 
 
 def table(result: dict[str, Any]) -> str:
     """The figures as a short table."""
     by_method = result["by_method"]
     lines = [
-        f"seconds per 1,000-step run on {result['cores']} cores",
-        f"{'':18} {'naive':>7} {'per core':>9} {'engine':>7}   naive / engine",
+        f"seconds per 1,000-step run on {result['cores']} cores, one process each",
+        f"{'':18} {'naive':>7} {'engine':>7} {'floor':>7}",
     ]
     for method in by_method["engine_s"]:
-        alone, per_core, engine = (values[method] for values in by_method.values())
-        lines.append(f"{method:18} {alone:7.3f} {per_core:9.3f} {engine:7.3f} {alone / engine:8.1f}")
-    lines += [
-        f"{'mean':18} {result['naive_s']:7.3f} {result['naive_process_per_core_s']:9.3f} {result['engine_s']:7.3f} "
-        f"{result['naive_over_engine']:8.1f}",
-        f"{'floor':18} {'':17} {result['floor_s']:7.3f}   engine / floor {result['engine_over_floor']:.2f}",
-        "per core: the naive loop in one process per core instead of its best number of threads in one process",
-    ]
+        lines.append(f"{method:18}" + "".join(f" {values[method]:7.3f}" for values in by_method.values()))
+    for name in RATIOS:
+        found = result[name]
+        low, high = found["interval_95"]
+        lines.append(
+            f"{name.replace('_', ' ')}: {found['median']:.2f}, 95% interval {low:.2f} to {high:.2f} "
+            f"({found['blocks']} blocks of {result['steps']} paired steps)"
+        )
     if "sweep_s" in result:
         lines.append(
             f"whole paper sweep {result['sweep_s']:.0f} s = {result['sweep_over_floor']:.2f} x the floor around it; "
@@ -112,53 +117,40 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _note(seconds: dict[str, list[float]], part: dict[str, list[float]], factor: float) -> None:
-    for name, values in part.items():
-        seconds.setdefault(name, []).extend(factor * value for value in values)
-
-
-def _contestants(steps: int, methods: tuple[str, ...] = tuple(naive.PENALTIES)) -> dict[str, list[float]]:
-    """Seconds per run and step with one thread: the floor before each method, then engine and naive loop."""
+def _turns(method: str, steps: int) -> list[tuple[float, float, float]]:
+    """Seconds per run of one step of the floor, of the engine and of the naive loop, for each turn but the first two."""
     import torch
 
     from bandit.engine.environment import Environment
-    from benchmarks.engine import engine_step_seconds, floor_step_seconds, naive_step_seconds, untrained_task
+    from benchmarks.engine import engine_step, floor_step, untrained_task
 
     torch.set_num_threads(1)
-    config = PRESETS["paper"]
-    task, environment = untrained_task(config), Environment(config.environment, 0)
-    seconds: dict[str, list[float]] = {"floor": [floor_step_seconds(config, task, RUNS_PER_CHUNK_CPU, steps)]}
-    for method in methods:
-        seconds[f"engine {method}"] = [engine_step_seconds(config, task, method, RUNS_PER_CHUNK_CPU, steps)]
-        seconds["floor"].append(floor_step_seconds(config, task, RUNS_PER_CHUNK_CPU, steps))
-        seconds[f"naive {method}"] = [naive_step_seconds(config, environment, method, steps)]
-    return seconds
-
-
-def _naive_alone(steps: int, threads: int) -> dict[str, list[float]]:
-    import torch
-
-    from bandit.engine.environment import Environment
-    from benchmarks.engine import naive_step_seconds
-
-    torch.set_num_threads(threads)
-    config = PRESETS["paper"]
-    environment = Environment(config.environment, 0)
-    return {
-        f"naive {method}, threads {threads}": [naive_step_seconds(config, environment, method, steps)]
-        for method in naive.PENALTIES
-    }
+    config, runs = PRESETS["paper"], RUNS_PER_CHUNK_CPU
+    task = untrained_task(config)
+    floor, engine = floor_step(config, task, runs), engine_step(config, task, method, runs)
+    training = naive.training(config, Environment(config.environment, 0), method, 0.01)
+    turns = []
+    for _ in range(2 + steps):
+        times = [time.perf_counter()]
+        with torch.no_grad():
+            floor()
+            times.append(time.perf_counter())
+            engine()
+            times.append(time.perf_counter())
+        next(training)
+        times.append(time.perf_counter())
+        turns.append(((times[1] - times[0]) / runs, (times[2] - times[1]) / runs, times[3] - times[2]))
+    return turns[2:]
 
 
 def _whole_sweep(steps: int) -> dict[str, float]:
     """Seconds and peak memory of the paper sweep in fresh processes, and the floor measured right before and after."""
     cores = usable_cores()
-    seconds: dict[str, list[float]] = {}
+    seconds: list[float] = []
 
     def measure_floor() -> None:
         with joblib.Parallel(n_jobs=cores) as parallel:
-            for part in parallel(joblib.delayed(_contestants)(5 * steps, ()) for _ in range(cores)):
-                _note(seconds, part, 1000 / cores)
+            seconds.extend(parallel(joblib.delayed(_floor)(5 * steps) for _ in range(cores)))
         get_reusable_executor().shutdown(wait=True)
 
     measure_floor()
@@ -171,7 +163,7 @@ def _whole_sweep(steps: int) -> dict[str, float]:
         child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     measure_floor()
     runs = len(planned_runs(PRESETS["paper"])) + PRESETS["paper"].seeds
-    floor = statistics.mean(seconds["floor"])
+    floor = 1000 / cores * mean(seconds)
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "sweep_s": sweep_s,
@@ -179,3 +171,13 @@ def _whole_sweep(steps: int) -> dict[str, float]:
         "sweep_over_floor": sweep_s / (runs * floor),
         "peak_memory_mb": (own + cores * child) / 1024,
     }
+
+
+def _floor(steps: int) -> float:
+    import torch
+
+    from benchmarks.engine import floor_step_seconds, untrained_task
+
+    torch.set_num_threads(1)
+    config = PRESETS["paper"]
+    return floor_step_seconds(config, untrained_task(config), RUNS_PER_CHUNK_CPU, steps)

@@ -24,7 +24,19 @@ def test_cokl_alone_says_in_ten_lines_what_there_is():
 
 
 def test_json_is_all_of_standard_output(tiny_flags, tmp_path):
-    flags = [*tiny_flags, "--methods", "none,cokl", "--betas", "0.1", "--seeds", "1", "--out", str(tmp_path)]
+    flags = [
+        *tiny_flags,
+        "--methods",
+        "none,cokl",
+        "--betas",
+        "0.1",
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
     swept = cokl("bandit", "sweep", *flags, "--json")
     assert swept.returncode == 0, swept.stderr
     found = json.loads(swept.stdout)
@@ -36,7 +48,7 @@ def test_json_is_all_of_standard_output(tiny_flags, tmp_path):
 
 
 def test_quiet_prints_nothing_but_errors(tiny_flags, tmp_path):
-    flags = [*tiny_flags, "--methods", "none", "--seeds", "1", "--out", str(tmp_path), "--quiet"]
+    flags = [*tiny_flags, "--methods", "none", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path), "--quiet"]
     result = cokl("bandit", "sweep", *flags)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert (tmp_path / "sweep.parquet").is_file()

@@ -42,6 +42,7 @@ def test_a_failing_claim_ends_with_exit_code_1(tmp_path, monkeypatch, capsys):
     assert "not held  false" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_a_killed_check_goes_on_where_it_was(tmp_path):
     """SIGKILL after the first claim: what it measured is read, not measured again; the rest is as if uninterrupted."""
     names = ["cokl-definition", "cokl-gradient", "full-kl-strict-concavity"]

@@ -106,6 +106,7 @@ def uninterrupted(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_a_stopped_lab_goes_on_and_ends_with_the_same_bytes(uninterrupted, tmp_path):
     command = [sys.executable, "-c", SCRIPT.format(folder=str(tmp_path))]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)

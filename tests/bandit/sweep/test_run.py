@@ -36,11 +36,11 @@ COLUMNS = [
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    """The folder of a finished miniature sweep, trained by two processes."""
+    """The folder of a finished miniature sweep."""
     from tests.bandit.conftest import TINY
 
     folder = tmp_path_factory.mktemp("finished")
-    run_sweep(TINY, folder, jobs=2, progress=False)
+    run_sweep(TINY, folder, jobs=1, progress=False)
     return folder
 
 
@@ -106,6 +106,7 @@ def uninterrupted(long_command, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_sweep_goes_on_and_ends_with_the_same_bytes(stop, long_command, uninterrupted, tmp_path):
     command = [*long_command, "--out", str(tmp_path)]

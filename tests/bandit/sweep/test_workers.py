@@ -55,6 +55,7 @@ def sweep_with_a_death(backend, tiny, deadly: Path, tmp_path: Path) -> None:
     assert disturbed.read_bytes() == calm.read_bytes()
 
 
+@pytest.mark.nightly
 def test_ray_runs_a_lost_workers_chunk_again(ray_cluster, tiny, deadly, tmp_path):
     sweep_with_a_death("ray", tiny, deadly, tmp_path)
 
@@ -64,6 +65,7 @@ def test_local_processes_run_a_lost_workers_chunk_again(tiny, deadly, tmp_path, 
     assert "a worker process died; its work is done again" in capfd.readouterr().err
 
 
+@pytest.mark.nightly
 def test_ray_gives_the_same_bytes_as_local_processes(ray_cluster, tiny, tmp_path):
     for backend in ("ray", "loky"):
         run_sweep(tiny, tmp_path / backend, jobs=2, backend=backend, progress=False)
@@ -71,6 +73,7 @@ def test_ray_gives_the_same_bytes_as_local_processes(ray_cluster, tiny, tmp_path
     assert ray_table.read_bytes() == loky_table.read_bytes()
 
 
+@pytest.mark.nightly
 def test_ray_saves_while_work_is_left(ray_cluster, tmp_path):
     """Results of earlier waves are saved when a later piece of work fails."""
 
