@@ -38,9 +38,9 @@ RATIOS = {"naive_over_engine": ("naive", "engine"), "engine_over_floor": ("engin
 class Sweep:
     """Naive loop, engine and floor, in seconds per 1,000-step run; --full adds the whole paper sweep."""
 
-    rounds: int = 3
+    rounds: int = 2
     """Rounds through all methods."""
-    steps: int = 100
+    steps: int = 60
     """Turns of one method in one round."""
     full: bool = False
     """Time the whole paper sweep too: 355 runs, references and evaluations included."""
@@ -118,7 +118,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def _turns(method: str, steps: int) -> list[tuple[float, float, float]]:
-    """Seconds per run of one step of the floor, of the engine and of the naive loop, for each turn but the first two."""
+    """Seconds per run of one step of the floor, the engine and the naive loop, for each turn but the first two."""
     import torch
 
     from bandit.engine.environment import Environment
