@@ -1,6 +1,7 @@
 """Every claim holds on a small budget; the table covers the paper; a wrong formula fails."""
 
 import json
+import math
 
 import pytest
 
@@ -90,6 +91,14 @@ def test_a_check_that_raises_has_not_shown_its_claim():
     (result,) = check_claims([Statement("broken", "it works", "nowhere", broken)], Formulas(), QUICK)
     assert not result.holds
     assert "ZeroDivisionError" in to_text([result])
+
+
+def test_an_infinite_error_is_null_in_json():
+    """Infinity is no JSON, and readers of other languages refuse it."""
+    pieces = [Evidence("method", "domain", error, 1e-6) for error in (math.inf, 0.5)]
+    results = check_claims([Statement("one", "1 = 2", "nowhere", lambda formulas, effort: pieces)], Formulas(), QUICK)
+    (row,) = json.loads(to_json(list(results)), parse_constant=pytest.fail)
+    assert [piece["error"] for piece in row["evidence"]] == [None, 0.5]
 
 
 def test_a_check_without_evidence_has_not_shown_its_claim():

@@ -49,6 +49,17 @@ def test_without_coq_one_line_says_what_to_install(tmp_path, monkeypatch, capsys
     assert machine_checked.evidence("full-kl-gap", tmp_path) == []
 
 
+@pytest.mark.parametrize("missing", ["", "Coquelicot", "Interval", "mathcomp"])
+def test_coq_counts_as_installed_with_every_library(missing, tmp_path, monkeypatch):
+    for library in {"Coquelicot", "Interval", "mathcomp"} - {missing}:
+        (tmp_path / "user-contrib" / library).mkdir(parents=True)
+    command = tmp_path / "coqc"
+    command.write_text(f"#!/bin/sh\n[ $1 = -where ] && echo {tmp_path}\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert machine_checked.coq_is_installed() == (not missing)
+
+
 def test_a_proof_that_fails_fails_its_claims(tmp_path):
     pieces = machine_checked.evidence("cokl-maximum", tmp_path, {"AppendixC.v": "a syntax error"})
     assert [(piece.holds, "a syntax error" in piece.detail) for piece in pieces] == [(False, True)]

@@ -127,6 +127,11 @@ def unweighted_decomposition(source, target):
     return parts._replace(correct=parts.correct / source.mass)
 
 
+def finite_where_the_target_is_certain(source, target):
+    parts = right.Formulas().decompose_kl(source, target)
+    return parts._replace(mass=torch.zeros(()), incorrect=torch.zeros(())) if target.mass == 1 else parts
+
+
 def unclipped(responses, epsilon_is):
     return (responses.log_probs - responses.behavior_log_probs).exp()
 
@@ -240,6 +245,10 @@ MUTANTS = {
     "decomposition: target's weights": (
         "decomposition-by-response-set",
         planted(decompose_kl=lambda s, t: right.Formulas().decompose_kl(t, s)),
+    ),
+    "decomposition: finite at Z = 1": (
+        "decomposition-boundaries",
+        planted(decompose_kl=finite_where_the_target_is_certain),
     ),
     "entropy optimum: 1 - c": (
         "entropy-optimum",
