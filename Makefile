@@ -88,6 +88,7 @@ mutation:  ## do the tests notice changed code? PART=cokl, support, theory or ba
 	.venv-mutation/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	.venv-mutation/bin/python -m pip install --quiet --disable-pip-version-check --no-deps coverage==7.17.3 libcst==1.9.0 \
 		linkify-it-py==2.2.0 mutmut==3.8.1 setproctitle==1.3.8 textual==8.2.8
+	.venv-mutation/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	OMP_NUM_THREADS=1 .venv-mutation/bin/python tests/mutation/mutate.py $(PART) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(AGAIN),--again)
 
 llm-setup: $(LLM_SETUP)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 
 def with_spread(value: float, spread: float, digits: int) -> str:
@@ -14,11 +16,10 @@ def with_spread(value: float, spread: float, digits: int) -> str:
 
 def mean_and_half_width(values: pd.Series) -> tuple[float, float]:
     """Mean and half the width of its 95% t-interval; infinite for a single value."""
-    from scipy import stats  # takes a second to load, and no worker needs it
-
     if len(values) < 2:
         return float(values.mean()), float("inf")
-    return float(values.mean()), float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
+    standard_error = np.std(values.to_numpy(), ddof=1) / np.sqrt(len(values))
+    return float(values.mean()), float(standard_error * stdtrit(len(values) - 1, 0.975))  # Student's t at 97.5 %
 
 
 def spread_column(frame: pd.DataFrame, name: str, digits: int = 1) -> list[str]:
