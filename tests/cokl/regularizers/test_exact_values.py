@@ -166,3 +166,26 @@ def test_runs_axis_broadcasts_against_one_reference(variant: str, case: Case, ru
         alone = Policy(policy.logits * scale, policy.correct)
         assert_close(values.expand(runs, *values.shape[1:])[run], regularizer.value(alone, reference), 1e-12)
         assert_close(gradients[run], regularizer.logit_gradient(alone, reference), 1e-12)
+
+
+def test_reverse_kls_gradient_where_the_reference_has_no_mass_is_the_limit_of_small_masses():
+    """The oracle: autograd on the definition, the reference's logit there at -100, -1000 and -10000: signs, and growth."""
+    correct = CorrectSet.from_mask(torch.tensor([True, False, False, False]))
+    logits = torch.tensor([0.4, -0.3, 1.1, -torch.inf], dtype=torch.float64)
+
+    def reference_with(lacking):
+        return torch.tensor([0.2, lacking, -0.5, 0.7], dtype=torch.float64)
+
+    steps = []
+    for lacking in (-1e2, -1e3, -1e4):
+        theta = logits[:3].clone().requires_grad_()
+        log_probs, reference = theta.log_softmax(-1), reference_with(lacking).log_softmax(-1)[:3]
+        (log_probs.exp() * (log_probs - reference)).sum().backward()
+        steps.append(theta.grad)
+    assert (steps[1].abs() > 5 * steps[0].abs()).all()
+    assert (steps[2].abs() > 5 * steps[1].abs()).all()
+    limit = torch.cat([steps[2].sign() * torch.inf, torch.zeros(1)])  # an action that neither side takes stays
+    found = regularizers.get("reverse_kl").logit_gradient(
+        Policy(logits, correct), Policy(reference_with(-torch.inf), correct)
+    )
+    torch.testing.assert_close(found, limit.to(found), rtol=0, atol=0)
