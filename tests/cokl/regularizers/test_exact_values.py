@@ -169,7 +169,7 @@ def test_runs_axis_broadcasts_against_one_reference(variant: str, case: Case, ru
 
 
 def test_reverse_kls_gradient_where_the_reference_has_no_mass_is_the_limit_of_small_masses():
-    """The oracle: autograd on the definition, the reference's logit there at -100, -1000 and -10000: signs, and growth."""
+    """The oracle: autograd on the definition, the reference's logit at -100, -1000 and -10000: signs, growth."""
     correct = CorrectSet.from_mask(torch.tensor([True, False, False, False]))
     logits = torch.tensor([0.4, -0.3, 1.1, -torch.inf], dtype=torch.float64)
 
