@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -52,3 +53,12 @@ def test_fields_that_are_no_assumptions_are_left_out():
 def test_the_page_is_up_to_date():
     made = subprocess.run([sys.executable, "-m", "cokl_cli.assumptions"], capture_output=True, text=True, check=True)
     assert Path("ASSUMPTIONS.md").read_text() == made.stdout
+
+
+def test_what_modules_state_is_listed_below():
+    module = ModuleType(
+        "some.module", "A summary: of it.\n\nAssumption beyond the paper: a choice: this\none.\n\nMore: text."
+    )
+    text = render([CorrectReverseKL], [module, ModuleType("silent")])
+    assert text.endswith("\n\nFixed in the code, not configurable:\n\n- `some.module`: a choice: this one.\n")
+    assert "not configurable" not in render([CorrectReverseKL], [ModuleType("silent")])

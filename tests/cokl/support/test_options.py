@@ -109,3 +109,11 @@ def test_a_requirement_names_what_was_expected_and_what_came():
     with pytest.raises(InputError) as refused:
         require(False, "jobs", "at least 1", 0)
     assert str(refused.value) == "jobs: expected at least 1, got 0"
+
+
+def test_a_field_that_is_a_dictionary_stays_one():
+    @dataclass(frozen=True)
+    class Config:
+        options: dict[str, float]
+
+    assert from_json(Config, {"options": {"a": 1.0}}) == Config({"a": 1.0})

@@ -14,7 +14,7 @@ import pytest
 
 from cokl.support.errors import InputError
 from cokl.support.files import write_text
-from cokl.support.results_folder import open_folder
+from cokl.support.results_folder import go_on_with_other_code, open_folder
 
 CONFIG = {"seeds": 1, "steps": 20, "device": "cpu"}
 CODE = {"bandit.sweep.train": "aaaa", "cokl.policy": "bbbb"}
@@ -171,3 +171,14 @@ def test_a_full_disk_is_called_that_and_leaves_the_old_file(tmp_path):
         signal.signal(signal.SIGXFSZ, handler)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [(["a"], "a"), (["a", "b", "c"], "a, b, c"), (["a", "b", "c", "d", "e"], "a, b, c and 2 more")],
+)
+def test_the_first_three_changed_modules_are_named(changed, named, tmp_path, capsys):
+    with pytest.raises(InputError, match=rf"\(changed since: {named}\); go on with --keep-going"):
+        go_on_with_other_code(tmp_path, changed, keep_going=False)
+    go_on_with_other_code(tmp_path, changed, keep_going=True)
+    assert capsys.readouterr().err.endswith(f"(changed since: {named})\n")

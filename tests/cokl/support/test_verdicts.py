@@ -73,3 +73,8 @@ def test_holm_takes_its_error_and_rejects_at_the_bound():
     assert holm([0.05]) == [True]
     assert holm([0.025, 0.05]) == [True, True]
     assert holm([0.02, 0.5], alpha=0.01) == [False, False]
+
+
+@pytest.mark.parametrize(("half_width", "seeds"), [(0.1, 1), (float("inf"), 5), (float("nan"), 5)])
+def test_an_unknown_interval_shows_nothing(half_width, seeds):
+    assert p_value(3.0, half_width, seeds) == 1.0
