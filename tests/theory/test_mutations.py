@@ -282,6 +282,10 @@ MUTANTS = {
         "finite-group-gradient-recovery-form",
         planted(recovery_derivative=lambda z, g: -((1 - z) ** (g - 1)) / z),
     ),
+    "R_G', float64: a billionth off": (
+        "recovery-derivative",
+        planted(recovery_derivative=lambda z, g: (1 + 1e-9) * Formulas().recovery_derivative(z, g)),
+    ),
     "R_G, float64: G + 1": ("float64-recovery", planted(recovery=lambda z, g: Formulas().recovery(z, g + 1))),
     "finite objective: G + 1": (
         "finite-group-optimum",
@@ -383,6 +387,18 @@ def test_wrong_formula_is_caught(name):
     assert any(
         piece.method != "interval proof" or piece.error == math.inf for piece in result.evidence if not piece.holds
     )
+
+
+def test_an_objective_that_sees_the_incorrect_actions_is_caught(monkeypatch):
+    """At 50 digits too, where no formula can be planted: the objective itself is the definition."""
+    from theory.claims import decoupling
+
+    def seeing(policy, reference, beta):
+        return decoupling.kl(reference.plus, policy.plus) + max(policy.minus) / 10**20
+
+    monkeypatch.setattr(decoupling, "objective", seeing)
+    exact, float64 = CLAIMS["cokl-ignores-incorrect-conditional"].check(Formulas(), QUICK)
+    assert (exact.holds, float64.holds) == (False, True)
 
 
 def changed(formulas):
