@@ -181,6 +181,7 @@ def test_reverse_kls_gradient_where_the_reference_has_no_mass_is_the_limit_of_sm
         theta = logits[:3].clone().requires_grad_()
         log_probs, reference = theta.log_softmax(-1), reference_with(lacking).log_softmax(-1)[:3]
         (log_probs.exp() * (log_probs - reference)).sum().backward()
+        assert theta.grad is not None
         steps.append(theta.grad)
     assert (steps[1].abs() > 5 * steps[0].abs()).all()
     assert (steps[2].abs() > 5 * steps[1].abs()).all()

@@ -8,13 +8,21 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from cokl.support.errors import InputError
 from cokl.support.files import write_text
-from cokl.support.results_folder import go_on_with_other_code, open_folder
+from cokl.support.results_folder import (
+    describe_environment,
+    digest,
+    git_commit,
+    go_on_with_other_code,
+    open_folder,
+    record_environment,
+)
 
 CONFIG = {"seeds": 1, "steps": 20, "device": "cpu"}
 CODE = {"bandit.sweep.train": "aaaa", "cokl.policy": "bbbb"}
@@ -182,3 +190,45 @@ def test_the_first_three_changed_modules_are_named(changed, named, tmp_path, cap
         go_on_with_other_code(tmp_path, changed, keep_going=False)
     go_on_with_other_code(tmp_path, changed, keep_going=True)
     assert capsys.readouterr().err.endswith(f"(changed since: {named})\n")
+
+
+def test_the_environment_says_what_the_system_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the commit is the code's, wherever one is
+    found = describe_environment("cpu")
+    told = subprocess.run(["lscpu"], capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"})
+    (model,) = (line.partition(":")[2].strip() for line in told.stdout.splitlines() if line.startswith("Model name:"))
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    assert (found["cpu"], found["device"], found["threads_per_process"]) == (model, "cpu", 1)
+    assert (found["git_commit"] or "").removesuffix("-dirty") == commit
+
+
+def test_outside_a_checkout_there_is_no_commit(monkeypatch):
+    monkeypatch.setenv("GIT_DIR", "/nonexistent")
+    assert git_commit() is None
+
+
+def test_a_digest_does_not_see_the_order_of_keys():
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 2, "b": 1})
+
+
+def test_the_seconds_spent_are_those_of_each_visit(tmp_path, monkeypatch):
+    clock = iter([10.0, 12.54, 100.0, 101.0])
+    monkeypatch.setattr("cokl.support.results_folder.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    for _ in range(2):
+        with open_folder(tmp_path, CONFIG, CODE):
+            pass
+    assert json.loads((tmp_path / "seconds.json").read_text()) == [2.5, 1.0]
+
+
+def test_a_damaged_list_of_environments_is_kept_and_named(tmp_path, capsys):
+    path = tmp_path / "environment.json"
+    path.write_text("[{")
+    record_environment(path, "cpu", "code")
+    assert (tmp_path / "environment.json.bad").read_text() == "[{"
+    said = capsys.readouterr().err
+    assert said.startswith("note: ")
+    assert "remove it" not in said
+    assert said.endswith("kept as environment.json.bad\n")
+    assert len(json.loads(path.read_text())) == 1
