@@ -31,14 +31,6 @@ def _not_passed_over(report):
     return report
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items):
-    """The longest file first, and last the others that wait for its cluster; the random order within stays."""
-    last = [item for item in items if "only_cluster" in item.fixturenames]
-    first = [item for item in last if item.path.name == "test_end_to_end.py"]
-    items[:] = [*first, *(item for item in items if item not in last), *(item for item in last if item not in first)]
-
-
 @pytest.fixture(scope="module")
 def only_cluster() -> Iterator[None]:
     """One Ray cluster with VeRL at a time, whatever runs beside it: two would give their weight updates one socket."""
