@@ -1,5 +1,7 @@
 """The theory's figures show certified optima, and what the networks lack is measured against the right curve."""
 
+from types import SimpleNamespace
+
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
@@ -8,6 +10,7 @@ import pytest
 from bandit.sweep.references import lacking
 from cokl import regularizers
 from figures import off_policy_bias, optima
+from theory.numeric import optimum_curves as optimum_curves_module
 from theory.numeric.off_policy import CURRENT, behavior_policy, bias, bias_table
 from theory.numeric.optimum_curves import ACTIONS, CORRECT, METHODS, optimum_curves
 
@@ -51,6 +54,16 @@ def test_certified_and_trained_points_lie_on_a_curve(panels):
         rings = [line.get_ydata() for line in panel.lines if line.get_marker() == "o" and line.get_color() == "black"]
         crosses = [line.get_ydata() for line in panel.lines if line.get_marker() == "x"]
         np.testing.assert_allclose(rings, crosses, atol=1e-4)
+
+
+@pytest.mark.parametrize("worst", [2e-8, np.nan])
+def test_without_a_certificate_there_is_no_mass(worst, monkeypatch):
+    solution = np.full(ACTIONS, 1 / ACTIONS)
+    monkeypatch.setattr(optimum_curves_module, "maximise", lambda *_: SimpleNamespace(worst=worst, solution=solution))
+    monkeypatch.setattr(optimum_curves_module, "train_tabular", lambda regularizer, reference, betas: reference)
+    table = optimum_curves({0.1: CORRECT / ACTIONS})
+    assert table.loc[table["kind"] == "certified", "mass"].isna().all()
+    assert table.loc[table["kind"] != "certified", "mass"].notna().all()
 
 
 def test_bias_curves_show_the_exact_bias():

@@ -264,10 +264,8 @@ def summarise(known: dict[tuple[str, str], str], size: int) -> dict[str, Any]:
                 function, change = identity(mutant, path)
                 verdict = known.get((function, change), UNJUDGED)
                 survivors.append({"function": function, "change": change, "status": status, "verdict": verdict})
-    killed, tried = (
-        counts["killed"] + counts["timeout"],
-        sum(counts.values()) - counts["not checked"] - counts["not sampled"],
-    )
+    killed = counts["killed"] + counts["timeout"]
+    tried = counts.total() - counts["not checked"] - counts["not sampled"]
     interval = binomtest(killed, tried).proportion_ci(method="wilson") if tried else (0.0, 1.0)
     return {
         "mutmut": version("mutmut"),

@@ -31,13 +31,13 @@ def optimum_curves(correct_fractions: dict[float, float]) -> pd.DataFrame:
         for q, fraction in correct_fractions.items():
             mass = np.broadcast_to(np.asarray(regularizer.optimal_mass(q, BETAS, fraction)), BETAS.shape)
             parts.append(pd.DataFrame({"method": method, "q": q, "kind": "closed form", "beta": BETAS, "mass": mass}))
-        places = [  # of q, which are the seeds of its reference as well
-            place
-            for place, fraction in enumerate(correct_fractions.values())
+        masses = {
+            seed: q
+            for seed, (q, fraction) in enumerate(correct_fractions.items())
             if method != "entropy" or fraction == CORRECT / ACTIONS
-        ]
-        if places:
-            parts.append(_computed(regularizer, {place: list(correct_fractions)[place] for place in places}))
+        }
+        if masses:
+            parts.append(_computed(regularizer, masses))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -64,6 +64,6 @@ def _computed(regularizer: regularizers.Regularizer, masses: dict[int, float]) -
 
 def _certified(method: str, reference: Reference, beta: float) -> float:
     certificate = maximise(method, reference, beta)
-    if certificate.worst > _CERTIFIED:
+    if not certificate.worst <= _CERTIFIED:  # NaN is no certificate
         return np.nan
     return float(certificate.solution[0] if method == "cokl" else certificate.solution[:CORRECT].sum())
