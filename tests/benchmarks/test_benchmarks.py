@@ -4,10 +4,11 @@ import json
 import subprocess
 import sys
 
+import joblib
 import pytest
 import torch
 
-from benchmarks import naive
+from benchmarks import naive, sweep
 from cokl import regularizers
 from cokl.policy import CorrectSet, Policy
 
@@ -44,6 +45,18 @@ def test_sweep_reports_seconds_and_their_ratios(tmp_path):
         assert 0 < low <= found["median"] <= high
         assert found["blocks"] == result["cores"] * len(naive.PENALTIES)
         assert f"{name.replace('_', ' ')}: {found['median']:.2f}, 95% interval {low:.2f} to {high:.2f}" in printed
+
+
+def test_a_ratio_is_taken_within_a_turn(monkeypatch):
+    """So that a slow moment, which falls on floor, engine and naive loop alike, is not in it."""
+    turns = [(1.0 * slow, 2.0 * slow, 6.0 * slow) for slow in (1, 10, 3)]
+    monkeypatch.setattr(sweep, "_turns", lambda method, steps: turns)
+    with joblib.parallel_config(backend="sequential"):
+        result = sweep.measure(rounds=1, steps=3, full=False)
+    for name, ratio in (("engine_over_floor", 2), ("naive_over_engine", 3)):
+        assert (result[name]["median"], result[name]["interval_95"]) == (ratio, [ratio, ratio])
+    for name, seconds in (("floor_s", 3), ("engine_s", 6), ("naive_s", 18)):
+        assert result["by_method"][name] == dict.fromkeys(naive.PENALTIES, 1000 / result["cores"] * seconds)
 
 
 def test_parts_reports_every_part(tmp_path):
