@@ -20,11 +20,15 @@ from pathlib import Path
 from cokl.support.errors import InputError
 from cokl.support.files import hold
 
+OUT_OF_MEMORY = "killed due to memory pressure (OOM)"
+"""What Ray's log says when it has ended workers; VeRL starts no others and waits for their answer for ever."""
+
 
 def run_watched(command: list[str], environment: dict[str, str], log: Path, stall: float, locks: Sequence[int]) -> None:
     """Run a command in a session of its own, its output appended to `log`; show VeRL's progress on one line.
 
-    Raises InputError if it fails, or prints nothing for `stall` seconds and is ended. An interrupt ends it too.
+    Raises InputError if it fails, or is ended since it prints nothing for `stall` seconds or Ray has ended workers of
+    it for want of memory. An interrupt ends it too.
     locks: file descriptors that the job keeps open, so that its locks outlive a killed parent.
     """
     started = time.time()
@@ -44,8 +48,14 @@ def run_watched(command: list[str], environment: dict[str, str], log: Path, stal
                     process.wait(1.0)
                 now = log.stat().st_size
                 if now != size:
+                    said = _said(log, max(begin, min(size - 1000, now - 20_000)))
+                    if OUT_OF_MEMORY in said:
+                        raise InputError(
+                            f"Ray ended workers for want of memory; see {log}; with more of it, or smaller batches, "
+                            "the same command goes on from the last checkpoint"
+                        )
                     changed, size = time.time(), now
-                    _show(_progress(log, begin), time.time() - started)
+                    _show(_progress(said), time.time() - started)
                 elif time.time() - changed > stall:
                     raise InputError(
                         f"no output for {stall:.0f} s, so the job was ended as hung; see {log}, then run the same "
@@ -85,11 +95,15 @@ def _group_alive(group: int) -> bool:
     return True
 
 
-def _progress(log: Path, begin: int) -> str:
-    """VeRL's last progress line."""
+def _said(log: Path, begin: int) -> str:
+    """The log from a byte on."""
     with log.open("rb") as file:
-        file.seek(max(begin, log.stat().st_size - 20_000))
-        text = file.read().decode(errors="replace")
+        file.seek(begin)
+        return file.read().decode(errors="replace")
+
+
+def _progress(text: str) -> str:
+    """VeRL's last progress line."""
     found = re.findall(r"(?:Training Progress|buffer): [^\r\n]*", text)
     return re.sub(r"\|.*?\|", " ", found[-1])[:100] if found else "starting"
 

@@ -44,8 +44,9 @@ def collect(config: LLMConfig, root: Path) -> Results:
         if final and run["main"]:
             repeated.append({"model": model, "method": run["method"], **final_repeated(config, root, name)})
         if run["main"] and steps:
-            rows = config.chat_batch * config.group_size
-            costs.append({"model": model, "method": run["method"], **_first_step(steps.get(1, {}), rows)})
+            if 1 in steps:  # VeRL logs a step after its checkpoint: one that was killed between the two is never logged
+                rows = config.chat_batch * config.group_size
+                costs.append({"model": model, "method": run["method"], **_first_step(steps[1], rows)})
             rates = [row["cokl/zero_correct"] for row in steps.values() if "cokl/zero_correct" in row]
             if rates:
                 counted = {
@@ -70,9 +71,7 @@ def _as_in_the_paper(described: Path) -> tuple[int, str]:
 
 
 def _first_step(metrics: dict[str, Any], rl_rows: int) -> dict[str, float]:
-    """Seconds of the first step, and the mean length of its responses in both streams; NaN if it was not logged."""
+    """Seconds of the first step, and the mean length of its responses in both streams."""
     added = metrics.get("cokl/kl_rows", 0)
-    tokens = rl_rows * metrics.get("response_length/mean", float("nan"))
-    tokens += added * metrics.get("cokl/response_length", 0)
-    seconds = metrics.get("timing_s/step", float("nan"))
-    return {"first_step_seconds": seconds, "mean_length": tokens / (rl_rows + added)}
+    tokens = rl_rows * metrics["response_length/mean"] + added * metrics.get("cokl/response_length", 0)
+    return {"first_step_seconds": metrics["timing_s/step"], "mean_length": tokens / (rl_rows + added)}

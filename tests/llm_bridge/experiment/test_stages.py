@@ -71,6 +71,17 @@ def test_a_job_that_prints_nothing_any_more_is_ended_with_its_children(tmp_path)
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"  # ended, perhaps not yet reaped
 
 
+def test_a_job_whose_workers_ray_has_ended_for_want_of_memory_is_ended_at_once(tmp_path):
+    """The line is one that Ray 2 wrote when 24 GB were not enough; VeRL waited for the lost workers."""
+    line = (
+        "(raylet) [2026-11-22 21:28:59,307 E 15431 15431] (raylet) node_manager.cc:3517: 4 Workers (tasks / actors) "
+        "killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node (ID: 7ed7) over the last"
+    )
+    code = f"import time; print('x' * 30000); time.sleep(2); print({line!r}); time.sleep(600)"
+    with pytest.raises(InputError, match=r"Ray ended workers for want of memory; see .*log.txt; with more of it"):
+        watched(tmp_path, code)
+
+
 def test_two_experiments_on_one_machine_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with one_job_at_a_time():
@@ -391,6 +402,21 @@ def test_results_are_collected_from_all_attempts(tmp_path):
     assert results.costs["mean_length"].tolist() == [15]  # 128 rows of either stream
     assert results.dynamics["step"].tolist() == [0, 3]
     assert results.costs["first_step_seconds"].tolist() == [4.0]
+
+
+def test_a_first_step_that_was_killed_before_it_was_logged_costs_nothing_known(tmp_path):
+    config = dataclasses.replace(TINY, math_steps=2, chat_steps=3)
+    write_metrics(tmp_path / "math" / "metrics", [{2: evaluation(0.5, 0.1)}])
+    for method, first in {"cokl": {}, "grpo": {1: {"timing_s/step": 4.0, "response_length/mean": 10}}}.items():
+        folder = tmp_path / "chat" / method
+        write_metrics(folder / "metrics", [first, {2: {}, 3: evaluation(0.25, 0.7)}])
+        run = {"method": method, "beta": 1.0, "kl_prompts": 8, "main": True}
+        (folder / "run.json").write_text(json.dumps(run))
+    results = collect(config, tmp_path)
+    assert set(results.scores["method"]) == {"base", "cokl", "grpo"}
+    assert results.costs[["method", "first_step_seconds"]].to_numpy().tolist() == [["grpo", 4.0]]
+    save_results(results, tmp_path / "results")
+    assert read_results(tmp_path / "results").costs["method"].tolist() == ["grpo"]
 
 
 def test_nothing_to_report_is_one_line(tmp_path):
