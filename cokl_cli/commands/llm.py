@@ -322,6 +322,7 @@ def bridge(arguments: list[str]) -> SubcommandApp:
     }.items():
         commands.command(name=name)(partial(command, preset=preset, settings=PRESETS[preset]))
     commands.command(name="tables")(llm_report.Tables)
+    commands.command(name="repeats")(llm_report.Repeats)
     commands.command(name="normalize")(llm_report.Normalize)
     commands.command(name="validate-reward")(llm_report.ValidateReward)
     commands.command(name="check-paper")(llm_report.CheckPaper)

@@ -1,0 +1,131 @@
+"""Several runs of one experiment, each with a seed of its own: means and intervals over runs, and CoKL's leads.
+
+One comparison is primary: CoKL less correct-only replay in Overall, on the dual-anchor scale of each run itself. The
+other rivals are secondary and judged together by Holm's procedure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from cokl.methods import FLOOR_SUFFIX, UNREGULARIZED
+from cokl.support.errors import InputError
+from cokl.support.statistics import markdown_table, spread_column, summarize
+from cokl.support.verdicts import holm, no_verdict, p_value, verdict_on
+from llm_bridge.experiment.config import BASE
+from llm_bridge.report.normalize import normalize, with_averages
+from llm_bridge.report.result_tables import main_scores
+from llm_bridge.report.results import REPEATED, Results
+
+METHOD, RIVAL, MEASURE = "cokl", "correct_forward_kl", "overall"
+"""The primary comparison: which method less which, and in what."""
+COLUMNS = {
+    "math_avg": "Math Avg",
+    "chat_val": "Chat",
+    "kept": "Math Avg, % of base",
+    "retention": "Retention",
+    "adaptation": "Adaptation",
+    "overall": "Overall",
+    "pass_at_n": "pass@n",
+    "majority": "majority@n",
+}
+"""Math Avg and Chat raw; the former in percent of the run's base; both and their mean on the dual-anchor scale; and
+from the same responses pass@n and majority@n, means over the math sets in percent."""
+
+
+def measured(runs: Mapping[str, Results]) -> pd.DataFrame:
+    """A row per run and method: run, method, and COLUMNS; NaN for what was not logged.
+
+    runs: by name, each of one model with GRPO w/o KL among its methods; methods that not every run has are left out.
+    Raises InputError for fewer than two runs, and for one that cannot be normalized.
+    """
+    if len(runs) < 2:
+        raise InputError(f"expected at least 2 runs, got {len(runs)}")
+    table = pd.concat([_of_run(name, results) for name, results in runs.items()], ignore_index=True)
+    return table[table.groupby("method")["run"].transform("nunique") == len(runs)].reset_index(drop=True)
+
+
+def _of_run(name: str, results: Results) -> pd.DataFrame:
+    scores = main_scores(results)
+    if scores["model"].nunique() != 1:
+        raise InputError(f"{name}: expected one model, got {', '.join(map(str, scores['model'].unique()))}")
+    raw = with_averages(scores, results.math_columns)
+    try:
+        scaled = normalize(scores, results.math_columns)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    base = raw.loc[raw["method"] == BASE, "math_avg"].iloc[0]
+    columns = {
+        "run": name,
+        "kept": 100 * raw["math_avg"] / base,
+        "retention": scaled["math_avg"],
+        "adaptation": scaled["chat_val"],
+        "overall": scaled["overall"],
+    }
+    table = raw[["method", "math_avg", "chat_val"]].assign(**columns)
+    answers = results.repeated.set_index("method").reindex(table["method"])
+    for said in REPEATED:
+        logged = answers.reindex(columns=[f"{column}_{said}" for column in results.math_columns])
+        table[said] = logged.mean(axis=1, skipna=False).to_numpy()
+    return table[["run", "method", *COLUMNS]]
+
+
+def over_runs(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per method in the table's order: the mean of every column over runs, and NAME_half_width, 95%."""
+    return summarize(table, ["method"], list(COLUMNS))
+
+
+def leads(table: pd.DataFrame) -> pd.DataFrame:
+    """CoKL less each other method, paired by run: method, every column's mean and half-width, and `verdict`.
+
+    The verdict is on Overall: "held" where CoKL has more, "not held" where less, "undecided", or "" below four runs;
+    for the primary rival by its own interval, for the others by Holm's procedure. Empty without CoKL.
+    """
+    by_run = {method: rows.set_index("run") for method, rows in table.groupby("method", sort=False)}
+    rivals = [name for name in by_run if name not in (METHOD, f"{METHOD}{FLOOR_SUFFIX}", BASE)]
+    if METHOD not in by_run or not rivals:
+        return pd.DataFrame()
+    columns, runs = list(COLUMNS), table["run"].nunique()
+    differences = [(by_run[METHOD][columns] - by_run[rival][columns]).assign(method=rival) for rival in rivals]
+    found = over_runs(pd.concat(differences))
+    if no_verdict(runs):
+        return found.assign(verdict="")
+    pairs = list(zip(found[MEASURE], found[f"{MEASURE}_half_width"], strict=True))
+    secondary = [place for place, rival in enumerate(rivals) if rival != RIVAL]
+    sure = dict(zip(secondary, holm([p_value(*pairs[place], runs) for place in secondary]), strict=True))
+    found["verdict"] = [
+        verdict_on(mean, half, runs) if sure.get(place, True) else "undecided"
+        for place, (mean, half) in enumerate(pairs)
+    ]
+    return found
+
+
+def render(table: pd.DataFrame) -> str:
+    """The page: what GRPO lost in each run, the methods, and CoKL's leads."""
+    runs = table["run"].nunique()
+    lost = 100 - table.loc[table["method"].isin(UNREGULARIZED), "kept"]
+    least, most = f"{lost.min():.0f}", f"{lost.max():.0f}"
+    parts = [
+        "# Repeated runs",
+        f"{runs} runs, a seed of its own for everything random in each. After ± is half the width of a 95% t-interval "
+        f"over runs. GRPO w/o KL lost {least} to {most}% of the base's Math Avg. Retention, Adaptation "
+        "and Overall are on the dual-anchor scale of each run itself.",
+        markdown_table(_shown(over_runs(table))),
+    ]
+    compared = leads(table)
+    if len(compared):
+        parts += [
+            "## CoKL less another method, paired by run",
+            f"Primary: {RIVAL}, in Overall; the others' verdicts are Holm's over all of them. "
+            + (no_verdict(runs) or "*held*: CoKL has more; *not held*: less."),
+            markdown_table(_shown(compared)),
+        ]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _shown(frame: pd.DataFrame) -> pd.DataFrame:
+    columns = {title: spread_column(frame, name) for name, title in COLUMNS.items()}
+    verdict = {"verdict": frame["verdict"]} if "verdict" in frame and frame["verdict"].any() else {}
+    return pd.DataFrame({"method": frame["method"], **columns, **verdict})
