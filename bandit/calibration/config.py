@@ -1,4 +1,5 @@
-"""Which settings of the task-shift lab are searched for the paper's pattern, and with how much of term 2.
+"""Which settings of the task-shift lab, or of the sequence lab, are searched for the paper's pattern, and with how
+much of term 2.
 
 CoKL with a share s of its second term is s CoKL + (1 - s) replay: all of Eq. 9 at s = 1, correct-only forward KL at
 s = 0. CoKL w/o term 1 with a share s is log Z at the coefficient s beta. No heavy imports here.
@@ -13,6 +14,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from bandit.sequences.config import SequenceConfig
 from bandit.shift.config import PAPER_BETA, ShiftConfig
 from cokl.support.options import Coefficients, Names, require, require_types
 
@@ -42,6 +44,12 @@ CELLS: dict[str, dict[str, Any]] = {
 """What each setting changes of the lab: the learning rate of the new task, the same inputs for both tasks with disjoint
 correct sets and a narrow network, the temperature of evaluation, the reference, and the passes over the buffer."""
 
+_LENGTHS = (1, 3, 6, 12, 24)
+SEQUENCE_CELLS: dict[str, dict[str, Any]] = {f"tokens-{length}": {"length": length} for length in _LENGTHS} | {
+    f"tokens-{length}-mean": {"length": length, "token_reduction": "mean"} for length in _LENGTHS[1:]
+}
+"""The same of the sequence lab: tokens of a response, and whether what a method adds sums over them or averages."""
+
 
 def method_name(share: float) -> str:
     """CoKL with this share of its second term, in [0, 1]."""
@@ -55,7 +63,8 @@ class CalibrationConfig:
     """Settings, shares and seeds."""
 
     cells: Names = tuple(CELLS)
-    """Settings of the lab."""
+    """Settings of one lab: of the task shift, or of the sequence lab, tokens-T and tokens-T-mean with 1, 3, 6, 12 or 24
+    tokens a response and what a method adds summed over them or averaged."""
     shares: Coefficients = (0.01, 0.03, 0.1, 0.3, 1.0)
     """Shares of the second term, in (0, 1]; replay, which has none of it, is what they are compared with."""
     betas: Coefficients = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -71,7 +80,8 @@ class CalibrationConfig:
         """Raises InputError for a value of the wrong type or out of range."""
         require_types(self, "")
         for name in self.cells:
-            require(name in CELLS, "cells", f"some of {', '.join(CELLS)}", name)
+            known = SEQUENCE_CELLS if self.of_sequences else CELLS
+            require(name in known, "cells", f"some of {', '.join(CELLS)}, or some of {', '.join(SEQUENCE_CELLS)}", name)
         require(len(self.cells) > 0, "cells", "at least one name", "an empty list")
         require(len(self.shares) > 0, "shares", "at least one", "an empty list")
         for share in self.shares:
@@ -84,21 +94,25 @@ class CalibrationConfig:
         """Plain JSON values."""
         return dataclasses.asdict(self)
 
-    def experiment(self, cell: str) -> ShiftConfig:
+    @property
+    def of_sequences(self) -> bool:
+        """Whether the settings are the sequence lab's."""
+        return self.cells[:1] != () and self.cells[0] in SEQUENCE_CELLS
+
+    def experiment(self, cell: str) -> ShiftConfig | SequenceConfig:
         """The lab in one setting, with replay, every share, and all coefficients that w/o term 1 is looked at."""
-        return dataclasses.replace(
-            ShiftConfig(
-                mode="sampled",
-                methods=("none", REPLAY, *map(method_name, self.shares), WITHOUT_TERM_1),
-                betas=tuple(sorted({*self.betas, *(PAPER_BETA * share for share in self.shares)})),
-                seeds=self.seeds,
-                selection_seeds=self.selection_seeds,
-                steps=self.steps,
-                eval_interval=self.steps,
-                kl_sweep_methods=(),
-            ),
-            **CELLS[cell],
-        )
+        of_both: dict[str, Any] = {
+            "mode": "sampled",
+            "methods": ("none", REPLAY, *map(method_name, self.shares), WITHOUT_TERM_1),
+            "betas": tuple(sorted({*self.betas, *(PAPER_BETA * share for share in self.shares)})),
+            "seeds": self.seeds,
+            "selection_seeds": self.selection_seeds,
+            "steps": self.steps,
+            "eval_interval": self.steps,
+        }
+        if self.of_sequences:
+            return SequenceConfig(**of_both, **SEQUENCE_CELLS[cell])
+        return dataclasses.replace(ShiftConfig(**of_both, kl_sweep_methods=()), **CELLS[cell])
 
 
 CALIBRATION_PRESETS = {

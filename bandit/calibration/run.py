@@ -9,7 +9,9 @@ import pandas as pd
 
 from bandit.calibration.config import WITHOUT_TERM_1, CalibrationConfig
 from bandit.phase.run import train_cells
-from bandit.shift.plan import ShiftRun, planned_runs
+from bandit.sequences.run import SEQUENCES
+from bandit.shift.plan import ShiftRun
+from bandit.shift.run import SHIFT, Lab
 
 
 def calibration(
@@ -20,19 +22,25 @@ def calibration(
     progress: bool = True,
     keep_going: bool = False,
 ) -> pd.DataFrame:
-    """The last rows of all runs, as shift tables with a column cell; also written to FOLDER/calibration.parquet.
+    """The last rows of all runs, as the lab's tables with a column cell; also written to FOLDER/calibration.parquet.
 
     keep_going: go on with results that other code has left in `folder`.
     Raises InputError for a folder that cannot be used.
     """
+    lab = lab_of(config)
     experiments = {cell: config.experiment(cell) for cell in config.cells}
     plans = {
-        cell: (experiment, [run for run in planned_runs(experiment) if _is_looked_at(config, run)])
+        cell: (experiment, [run for run in lab.plan(experiment) if _is_looked_at(config, run)])
         for cell, experiment in experiments.items()
     }
     places = {cell: {"cell": cell} for cell in config.cells}
     path = folder / "calibration.parquet"
-    return train_cells(plans, places, path, config.as_dict(), jobs, backend, progress, keep_going)
+    return train_cells(plans, places, path, config.as_dict(), jobs, backend, progress, keep_going, lab)
+
+
+def lab_of(config: CalibrationConfig) -> Lab:
+    """The lab that is searched."""
+    return SEQUENCES if config.of_sequences else SHIFT
 
 
 def _is_looked_at(config: CalibrationConfig, run: ShiftRun) -> bool:

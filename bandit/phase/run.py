@@ -14,10 +14,9 @@ from bandit.engine.runs import code_behind
 from bandit.phase.config import Diagram
 from bandit.phase.report import render
 from bandit.phase.score import summarize
-from bandit.shift.config import ShiftConfig
 from bandit.shift.plan import ShiftRun, planned_runs
 from bandit.shift.report import csv_text
-from bandit.shift.run import train_plans
+from bandit.shift.run import SHIFT, Lab, train_plans
 from bandit.shift.score import RUN, final
 from cokl.support.files import write_result, write_text
 from cokl.support.results_folder import open_folder
@@ -54,7 +53,7 @@ def run(
 
 
 def train_cells(
-    plans: Mapping[str, tuple[ShiftConfig, list[ShiftRun]]],
+    plans: Mapping[str, tuple[Any, list[ShiftRun]]],
     places: Mapping[str, Mapping[str, float | str]],
     path: Path,
     settings: dict[str, Any],
@@ -62,6 +61,7 @@ def train_cells(
     backend: Literal["loky", "ray"],
     progress: bool,
     keep_going: bool,
+    lab: Lab = SHIFT,
 ) -> pd.DataFrame:
     """Train what is missing of several experiments and return the last rows of all their runs, also written to `path`.
 
@@ -69,9 +69,9 @@ def train_cells(
     experiment's rows from the others'. settings: what its folder is bound to. Warns of runs that diverged.
     """
     _, some_runs = next(iter(plans.values()))
-    code = code_behind("bandit.shift.train", (run.method for run in some_runs))
+    code = code_behind(lab.module, (run.method for run in some_runs))
     with open_folder(path.parent, {**settings, "device": "cpu"}, code, keep_going) as origin:
-        tables = train_plans(plans, origin, jobs, backend, progress)
+        tables = train_plans(plans, origin, jobs, backend, progress, lab)
         ends = [final(table).assign(**places[name]) for name, table in tables.items()]
         rows = pd.concat(ends, ignore_index=True)
         write_result(rows, path)

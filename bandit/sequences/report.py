@@ -16,7 +16,7 @@ from bandit.shift import score as scores
 from bandit.shift.report import NORMALIZED, anchors, csv_text, readable
 from bandit.shift.score import RUN, label
 from cokl.support.files import write_text
-from cokl.support.statistics import markdown_table, with_spread
+from cokl.support.statistics import markdown_table, summarize, with_spread
 from cokl.support.verdicts import no_verdict, verdict_on
 
 CAPTIONS = {
@@ -48,13 +48,13 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     raw = ["prior_correct", "new_correct", *BESIDE_ACCURACY]
     equal = scores.at_equal_adaptation(scored, MEASURES)
     return {
-        "normalized": scores.summarize(last, by, NORMALIZED),
-        "raw": scores.summarize(last, by, raw),
-        "equal_adaptation": scores.summarize(equal, ["mode", "method", "beta_below", "beta_above"], MEASURES),
+        "normalized": summarize(last, by, NORMALIZED),
+        "raw": summarize(last, by, raw),
+        "equal_adaptation": summarize(equal, ["mode", "method", "beta_below", "beta_above"], MEASURES),
         "leads": leads(table),
         "razor": razor(table),
-        "beta_search": scores.summarize(scores.final(scored), ["role", *RUN], [*NORMALIZED, *METRICS]),
-        "dynamics": scores.summarize(compared[compared["setting"] == "best"], [*RUN, "step"], list(METRICS)),
+        "beta_search": summarize(scores.final(scored), ["role", *RUN], [*NORMALIZED, *METRICS]),
+        "dynamics": summarize(compared[compared["setting"] == "best"], [*RUN, "step"], list(METRICS)),
     }
 
 

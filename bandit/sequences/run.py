@@ -58,7 +58,7 @@ def sequences(
             return sequences(config, temporary, jobs, backend, progress, keep_going)
     folder = Path(out)
     runs = planned_runs(config)
-    code = code_behind("bandit.sequences.train", (run.method for run in runs))
+    code = code_behind(SEQUENCES.module, (run.method for run in runs))
     with open_folder(folder, {**config.as_dict(), "device": "cpu"}, code, keep_going) as origin:
         table = train_plans({"": (config, runs)}, origin, jobs, backend, progress, SEQUENCES)[""]
         write_result(table, folder / "sequences.parquet")
@@ -79,7 +79,9 @@ def _make_runs(config: SequenceConfig, runs: list[ShiftRun], parameters: Tensor)
 
 
 SEQUENCES = Lab(
+    "bandit.sequences.train",
     ("seed", "mode", "method", "beta", "step", *METRICS, "role", "kl_prompts"),
+    planned_runs,
     _make_base,
     _make_base_rows,
     _make_runs,

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from bandit.shift.report import DRIFTS
-from bandit.shift.score import at_equal_adaptation, final, score, settled, summarize
+from bandit.shift.score import at_equal_adaptation, final, score, settled
+from cokl.support.statistics import summarize
 
 BESIDE_ACCURACY = ["prior_pass_at_k", "conditional_kl", "conditional_entropy"]
 MEASURES = ["prior_correct", "retention", *BESIDE_ACCURACY]

@@ -17,7 +17,7 @@ from bandit.shift.score import RUN
 from cokl import methods
 from cokl.support.files import write_text
 from cokl.support.options import require
-from cokl.support.statistics import markdown_table, with_spread
+from cokl.support.statistics import markdown_table, summarize, with_spread
 from cokl.support.verdicts import no_verdict
 
 RAW = ["prior_correct", "new_correct"]
@@ -72,18 +72,18 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     by = ["mode", "setting", "method", "beta", "kl_prompts", "edge", "missed"]
     measures = ["retention", *BESIDE_ACCURACY]
     return {
-        "table1_normalized": scores.summarize(last, by, NORMALIZED),
-        "table1_raw": scores.summarize(last, by, RAW + BESIDE_ACCURACY),
-        "equal_adaptation": scores.summarize(
+        "table1_normalized": summarize(last, by, NORMALIZED),
+        "table1_raw": summarize(last, by, RAW + BESIDE_ACCURACY),
+        "equal_adaptation": summarize(
             scores.at_equal_adaptation(scored, measures), ["mode", "method", "beta_below", "beta_above"], measures
         ),
         "beta_search": _beta_search(scored),
         "kl_batch": _kl_batch(scored),
         "zero_correct": _zero_correct(compared),
-        "decomposition": scores.summarize(
+        "decomposition": summarize(
             last[last["method"] != "base"], by[:5], ["conditional_kl", *DRIFTS, "drift", "correct_share"]
         ),
-        "dynamics": scores.summarize(
+        "dynamics": summarize(
             compared[compared["setting"] == "best"], [*RUN, "step"], [*RAW, "conditional_kl", *DRIFTS]
         ),
     }
@@ -150,7 +150,7 @@ def anchors(table: pd.DataFrame) -> str:
 def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
     rows = scores.main_rows(scores.final(scored))
     by = ["mode", "role", "method", "beta", "kl_prompts"]
-    found = scores.summarize(rows, by, RAW + BESIDE_ACCURACY + NORMALIZED)
+    found = summarize(rows, by, RAW + BESIDE_ACCURACY + NORMALIZED)
     for name, chosen in (
         ("best", scores.best_coefficients(scored)),
         ("matched", scores.matched_coefficients(scored)),
@@ -163,7 +163,7 @@ def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
 def _kl_batch(scored: pd.DataFrame) -> pd.DataFrame:
     last = scores.final(scored[scored["role"] == "report"])
     sizes = last.groupby(["mode", "method", "beta"])["kl_prompts"].transform("nunique")
-    return scores.summarize(last[sizes > 1].sort_values("kl_prompts", kind="stable"), RUN, RAW + NORMALIZED)
+    return summarize(last[sizes > 1].sort_values("kl_prompts", kind="stable"), RUN, RAW + NORMALIZED)
 
 
 def _zero_correct(compared: pd.DataFrame) -> pd.DataFrame:
@@ -171,7 +171,7 @@ def _zero_correct(compared: pd.DataFrame) -> pd.DataFrame:
     by = ["mode", "setting", "method", "beta", "kl_prompts"]
     rates = trained.groupby([*by, "seed"], sort=False)["zero_correct_rate"].mean().reset_index()
     prompts = ["filtered" if methods.get(name).filtered else "all" for name in rates["method"]]
-    return scores.summarize(rates.assign(buffer=prompts), [*by, "buffer"], ["zero_correct_rate"])
+    return summarize(rates.assign(buffer=prompts), [*by, "buffer"], ["zero_correct_rate"])
 
 
 def csv_text(frame: pd.DataFrame) -> str:

@@ -46,11 +46,14 @@ COLUMNS = (
 class Lab:
     """How runs on two tasks in turn are trained. All are functions of a module, of one configuration and its seeds.
 
-    columns: of the table, role among them. base: the base model's parameters (P,) for a seed, as `parameters_table`
-    makes a table of them. base_rows: its metrics, a row per mode. train: runs of one stack, given the base model.
+    module: whose code results depend on. columns: of the table, role among them. plan: all runs. base: the base model's
+    parameters (P,) for a seed, as `parameters_table` makes a table of them. base_rows: its metrics, a row per mode.
+    train: runs of one stack, given the base model.
     """
 
+    module: str
     columns: tuple[str, ...]
+    plan: Callable[[Any], list[ShiftRun]]
     base: Callable[[Any, int], pd.DataFrame]
     base_rows: Callable[[Any, int, torch.Tensor], pd.DataFrame]
     train: Callable[[Any, list[ShiftRun], torch.Tensor], pd.DataFrame]
@@ -79,7 +82,7 @@ def shift(
             return shift(config, temporary, jobs, backend, progress, keep_going)
     folder = Path(out)
     runs = planned_runs(config)
-    code = code_behind("bandit.shift.train", (run.method for run in runs))
+    code = code_behind(SHIFT.module, (run.method for run in runs))
     with open_folder(folder, {**config.as_dict(), "device": "cpu"}, code, keep_going) as origin:
         table = train_plans({"": (config, runs)}, origin, jobs, backend, progress)[""]
         write_result(table, folder / "shift.parquet")
@@ -155,7 +158,7 @@ def _make_base_rows(config: ShiftConfig, seed: int, parameters: torch.Tensor) ->
     return base_rows(config, shift_task(config, seed, parameters))
 
 
-SHIFT = Lab(COLUMNS, _make_base, _make_base_rows, _make_chunk)
+SHIFT = Lab("bandit.shift.train", COLUMNS, planned_runs, _make_base, _make_base_rows, _make_chunk)
 
 
 def _in_order(table: pd.DataFrame, config: Any, runs: list[ShiftRun], columns: tuple[str, ...]) -> pd.DataFrame:

@@ -170,18 +170,6 @@ def at_equal_adaptation(scored: pd.DataFrame, measures: Sequence[str] = ("retent
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
 
-def summarize(rows: pd.DataFrame, by: list[str], columns: list[str]) -> pd.DataFrame:
-    """A row per group, in order of appearance: each column's mean over seeds, and COLUMN_half_width, 95% interval."""
-    names = [*by, *(name for column in columns for name in (column, f"{column}_half_width"))]
-    lines = []
-    for key, group in rows.groupby(by, sort=False, dropna=False):
-        line = dict(zip(by, key, strict=True))
-        for column in columns:
-            line[column], line[f"{column}_half_width"] = mean_and_half_width(group[column])
-        lines.append(line)
-    return pd.DataFrame(lines, columns=names)
-
-
 def _selection_means(scored: pd.DataFrame) -> pd.DataFrame:
     rows = main_rows(final(scored[scored["role"] == "selection"]))
     if rows.empty:

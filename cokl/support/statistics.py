@@ -22,6 +22,18 @@ def mean_and_half_width(values: pd.Series) -> tuple[float, float]:
     return float(values.mean()), float(standard_error * stdtrit(len(values) - 1, 0.975))  # Student's t at 97.5 %
 
 
+def summarize(rows: pd.DataFrame, by: list[str], columns: list[str]) -> pd.DataFrame:
+    """A row per group, in order of appearance: each column's mean over seeds, and COLUMN_half_width, 95% interval."""
+    names = [*by, *(name for column in columns for name in (column, f"{column}_half_width"))]
+    lines = []
+    for key, group in rows.groupby(by, sort=False, dropna=False):
+        line = dict(zip(by, key, strict=True))
+        for column in columns:
+            line[column], line[f"{column}_half_width"] = mean_and_half_width(group[column])
+        lines.append(line)
+    return pd.DataFrame(lines, columns=names)
+
+
 def spread_column(frame: pd.DataFrame, name: str, digits: int = 1) -> list[str]:
     """A column of means with their NAME_half_width, as written; "" where there is no mean."""
     pairs = zip(frame[name], frame[f"{name}_half_width"], strict=True)

@@ -106,12 +106,12 @@ def calibration(folder: Path) -> Iterator[Entry]:
     """With how much of term 2 the paper's rows appear, and what that term is worth."""
     from bandit.calibration.config import CalibrationConfig
     from bandit.calibration.report import judge
+    from bandit.calibration.run import lab_of
     from bandit.calibration.score import summarize
-    from bandit.shift.run import COLUMNS
     from cokl.support.options import from_json
 
     config = from_json(CalibrationConfig, read_json(folder / "config.json", dict))
-    found = summarize(read_result(folder / "calibration.parquet", (*COLUMNS, "cell")), config)
+    found = summarize(read_result(folder / "calibration.parquet", (*lab_of(config).columns, "cell")), config)
     area = f"calibration, {folder.name}"
     yield from _judged(area, judge(found), config.seeds, folder / "calibration.parquet")
 

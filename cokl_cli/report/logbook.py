@@ -46,6 +46,11 @@ EXPERIMENTS = {
     "calibration": Experiment(
         "The paper's pattern, searched for", "cokl bandit calibration", "about 12 minutes on two idle cores, estimated"
     ),
+    "sequence_calibration": Experiment(
+        "The paper's pattern, searched for with answers of many tokens",
+        "cokl bandit calibration --cells tokens-1,tokens-3,tokens-6,tokens-12,tokens-24",
+        "two hours on two idle cores, estimated",
+    ),
     "phase": Experiment("Maps of the task shift", "cokl bandit phase", "about 15 minutes on two idle cores"),
     "tables": Experiment("The paper's LLM tables, held against each other", "cokl llm check-paper", "a second"),
     "llm": Experiment("LLM experiment", "cokl llm run --preset qwen3-1.7b", "8 GPUs"),
@@ -59,6 +64,7 @@ _FOUND_IN = {
     "shift": "shifts",
     "sequences": "sequences",
     "calibration": "calibrations",
+    "sequence_calibration": "calibrations",
     "phase": "phases",
 }
 """The field of `Found` with an experiment's results."""
@@ -81,7 +87,7 @@ def records(roots: Iterable[Path]) -> dict[str, Record]:
         if not found.folders:
             raise InputError(f"results: there are none in {root}")
         for name, field in _FOUND_IN.items():
-            folders = getattr(found, field)
+            folders = [folder for folder in getattr(found, field) if _belongs(folder, name)]
             if folders and name not in made:
                 made[name] = _record(name, folders if name in _REPEATED else folders[:1], entries.READERS[field])
     made["tables"] = {
@@ -94,6 +100,16 @@ def records(roots: Iterable[Path]) -> dict[str, Record]:
         "table": None,
     }
     return made
+
+
+def _belongs(folder: Path, name: str) -> bool:
+    """Whether results are an experiment's: of two labs' searches, which leave the same files, each its own."""
+    from bandit.calibration.config import SEQUENCE_CELLS
+
+    if _FOUND_IN[name] != "calibrations":
+        return True
+    of_sequences = read_json(folder / "config.json", dict)["cells"][0] in SEQUENCE_CELLS
+    return of_sequences == (name == "sequence_calibration")
 
 
 def _record(name: str, folders: list[Path], read: Callable[[Path], Iterator[Entry]]) -> Record:
@@ -149,7 +165,7 @@ def _scope(config: Mapping[str, Any]) -> str:
 
 def _command(name: str, config: dict[str, Any]) -> str:
     """The command whose settings are those of `config`, as far as its presets and flags say them."""
-    command = EXPERIMENTS[name].command
+    command = EXPERIMENTS[name].command.partition(" --")[0]  # its flags follow from the configuration
     differing = {preset: _differences(_plain(known), config) for preset, known in _presets(name).items()}
     preset = min(differing, key=lambda preset: len(differing[preset]))
     flags = "" if preset == "paper" else f" --preset {preset}"
@@ -178,6 +194,7 @@ def _presets(name: str) -> Mapping[str, Any]:
         "shift": SHIFT_PRESETS,
         "sequences": SEQUENCE_PRESETS,
         "calibration": CALIBRATION_PRESETS,
+        "sequence_calibration": CALIBRATION_PRESETS,
         "phase": {  # whose knobs decide its mode
             preset: {"experiment": {name: value for name, value in experiment.as_dict().items() if name != "mode"}}
             for preset, experiment in PHASE_PRESETS.items()

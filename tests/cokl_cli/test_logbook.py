@@ -7,9 +7,14 @@ from typing import Any
 import pytest
 
 from bandit import preset, run_sweep
+from bandit.calibration import config as calibration_config
+from bandit.calibration.config import CalibrationConfig
 from cokl.support.errors import InputError
 from cokl_cli.app import main
+from cokl_cli.commands.bandit import Calibration
 from cokl_cli.report import logbook
+from tests.bandit.calibration.test_calibration import TINY_SEQUENCES, TINY_SIZES
+from tests.bandit.shift.conftest import TINY_SHIFT
 
 TINY: dict[str, Any] = {
     "methods": ("none", "entropy", "cokl"),
@@ -53,7 +58,7 @@ def test_a_sweep_enters_with_its_verdicts_scope_time_and_command(results, tmp_pa
 def test_what_is_not_given_is_not_run_and_not_invented(results, tmp_path):
     page, book = made(tmp_path, results / "four")
     assert set(book) == {"sweep", "tables"}
-    for name in ("theory", "finite_group", "shift", "sequences", "phase", "llm"):
+    for name in ("theory", "finite_group", "shift", "sequences", "sequence_calibration", "phase", "llm"):
         section = page.split(f"## {logbook.EXPERIMENTS[name].title}\n")[1].split("\n## ")[0]
         assert section.strip().startswith("Not run here.")
         assert "±" not in section
@@ -71,6 +76,21 @@ def test_an_experiment_stays_until_it_is_given_again(results, tmp_path):
     assert kept == first
     _, replaced = made(tmp_path, results / "two")
     assert replaced["sweep"]["scope"].startswith("2 seeds")
+
+
+@pytest.mark.parametrize(
+    ("cell", "name"), [("even-apart", "calibration"), ("tokens-3", "sequence_calibration")], ids=["task", "sequences"]
+)
+def test_each_search_for_the_pattern_has_a_section_of_its_own(cell, name, tmp_path, monkeypatch):
+    monkeypatch.setitem(calibration_config.CELLS, "even-apart", {n: getattr(TINY_SHIFT, n) for n in TINY_SIZES})
+    monkeypatch.setitem(calibration_config.SEQUENCE_CELLS, "tokens-3", TINY_SEQUENCES)
+    config = CalibrationConfig(cells=(cell,), shares=(1.0,), betas=(1.0,), seeds=1, selection_seeds=1, steps=2)
+    Calibration(config=config, out=tmp_path / "results", jobs=1).run()
+    page, book = made(tmp_path, tmp_path / "results")
+    assert set(book) == {name, "tables"}
+    assert book[name]["command"].startswith("cokl bandit calibration --preset")
+    assert f"--cells {cell} " in book[name]["command"]
+    assert f"## {logbook.EXPERIMENTS[name].title}\n\nMade by" in page
 
 
 def test_a_folder_without_results_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """The search for the paper's pattern: its judgements on tables made here, and a miniature from training to page."""
 
+import itertools
 import math
 
 import pandas as pd
@@ -9,6 +10,7 @@ from bandit.calibration import config as settings
 from bandit.calibration.config import CalibrationConfig, method_name
 from bandit.calibration.report import answer, judge, render
 from bandit.calibration.score import summarize
+from bandit.sequences.config import SequenceConfig
 from bandit.shift.config import ShiftConfig
 from cokl import methods
 from cokl.support.errors import InputError
@@ -111,6 +113,11 @@ def test_a_claim_is_held_by_one_setting_and_lost_by_all():
     assert (pattern.verdict, worth.verdict) == ("undecided", "undecided")
 
 
+def test_no_shares_are_named_where_none_shows_the_pattern():
+    pattern, _ = judge(judged(30, 30, {0.1: 40, 1.0: -20}).reset_index())
+    assert pattern.measured.endswith("with a part of term 2 in 0 of 1")
+
+
 def test_where_next_to_nothing_is_forgotten_nothing_is_said():
     found = judged(3, 30, {0.1: 4, 1.0: -20}, forgotten=0.03)
     assert found["gain"].isna().all()
@@ -142,10 +149,33 @@ def test_each_setting_changes_only_what_it_says():
     assert set(base.betas) == {0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0}
 
 
+def test_the_settings_of_the_sequence_lab_are_lengths_and_token_means_of_it():
+    whole = CalibrationConfig(cells=tuple(settings.SEQUENCE_CELLS))
+    found: dict[str, SequenceConfig] = {}
+    for cell in whole.cells:
+        experiment = whole.experiment(cell)
+        assert isinstance(experiment, SequenceConfig)
+        found[cell] = experiment
+    assert {(experiment.length, experiment.token_reduction) for experiment in found.values()} == {
+        (1, "sum"), *itertools.product((3, 6, 12, 24), ("sum", "mean"))
+    }  # fmt: skip
+    base = found["tokens-12"]
+    for cell, other in found.items():
+        differing = {
+            name for name in SequenceConfig.__dataclass_fields__ if getattr(base, name) != getattr(other, name)
+        }
+        assert differing <= {"length", "token_reduction"}, cell
+    assert base.mode == "sampled"
+    assert set(base.methods) == set(CalibrationConfig().experiment(CELL).methods)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"cells": ("moon",)}, "cells: expected some of"),
+        ({"cells": ("tokens-3", CELL)}, f"cells: expected some of .*, got {CELL}"),
+        ({"cells": (CELL, "tokens-3")}, "cells: expected some of .*, got tokens-3"),
+        ({"cells": ()}, "cells: expected at least one name"),
         ({"shares": (1.5,)}, "shares: expected numbers in"),
         ({"betas": (0.1,)}, "betas: expected 1 among them"),
     ],
@@ -155,19 +185,27 @@ def test_bad_settings_are_named(options, message):
         CalibrationConfig(**options)
 
 
-def test_a_miniature_is_trained_resumed_written_and_made_again(tmp_path, monkeypatch, capsys):
-    sizes = (
-        "batch_size",
-        "buffer_size",
-        "hidden",
-        "pretrain_steps",
-        "pretrain_batch_size",
-        "prior_steps",
-        "environment",
-    )
-    tiny = {name: getattr(TINY_SHIFT, name) for name in sizes}
-    monkeypatch.setitem(settings.CELLS, CELL, tiny)
-    config = CalibrationConfig(cells=(CELL,), shares=(0.1, 1.0), betas=(0.3, 1.0), seeds=2, selection_seeds=1, steps=3)
+TINY_SIZES = (
+    "batch_size",
+    "buffer_size",
+    "hidden",
+    "pretrain_steps",
+    "pretrain_batch_size",
+    "prior_steps",
+    "environment",
+)
+TINY_SEQUENCES = {
+    "length": 3, "symbols": 4, "forbidden": 2, "clusters": 3, "input_dim": 4, "train_inputs": 20, "test_inputs": 6,
+    "batch_size": 4, "buffer_size": 12, "kl_groups": 4, "hidden": (8,), "pretrain_steps": 20, "pretrain_batch_size": 8,
+    "prior_steps": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cell", [CELL, "tokens-3"])
+def test_a_miniature_is_trained_resumed_written_and_made_again(cell, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(settings.CELLS, CELL, {name: getattr(TINY_SHIFT, name) for name in TINY_SIZES})
+    monkeypatch.setitem(settings.SEQUENCE_CELLS, "tokens-3", TINY_SEQUENCES)
+    config = CalibrationConfig(cells=(cell,), shares=(0.1, 1.0), betas=(0.3, 1.0), seeds=2, selection_seeds=1, steps=3)
     folder = tmp_path / "result"
     command = Calibration(config=config, out=folder, jobs=1)
     assert command.run() == 0

@@ -310,6 +310,12 @@ def measured(mean: float, half_width: float, seeds: int = 5, negligible: float =
     return claims.Measurement("sampled", "x", mean, half_width, seeds, "points", negligible)
 
 
+def test_a_measurement_is_written_in_its_unit():
+    assert str(measured(-0.04, 1.26)) == "sampled: x 0.0 ± 1.3 points"
+    nats = claims.Measurement("exact, best", "less drift", 0.12345, 0.01, 5, "nats")
+    assert str(nats) == "exact, best: less drift 0.123 ± 0.010 nats"
+
+
 def test_the_primary_measurement_decides_and_a_decided_opposite_makes_it_depend():
     yes, no, open_ = measured(5, 1), measured(-5, 1), measured(5, 6)
     for primary, secondary, expected in (

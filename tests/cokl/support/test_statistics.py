@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from cokl.support.statistics import markdown_table, mean_and_half_width, with_spread
+from cokl.support.statistics import markdown_table, mean_and_half_width, spread_column, with_spread
 
 
 @pytest.mark.parametrize("size", [2, 3, 10])
@@ -35,6 +35,12 @@ def test_a_single_value_has_no_interval():
 )
 def test_a_mean_is_written_with_its_spread_where_there_is_one(value, spread, digits, written):
     assert with_spread(value, spread, digits) == written
+
+
+def test_a_column_is_written_with_its_half_widths():
+    frame = pd.DataFrame({"p": [1.26, math.nan, 2.0], "p_half_width": [0.14, math.nan, math.inf]})
+    assert spread_column(frame, "p") == ["1.3 ± 0.1", "", "2.0"]
+    assert spread_column(frame, "p", 2) == ["1.26 ± 0.14", "", "2.00"]
 
 
 def test_a_table_is_padded_markdown():
