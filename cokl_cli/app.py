@@ -16,6 +16,7 @@ import shlex
 import signal
 import sys
 import threading
+from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 import tyro
@@ -112,7 +113,7 @@ def application(arguments: list[str]) -> SubcommandApp:
     decided = first in _COMMANDS or first in ("-h", "--help")
     commands = SubcommandApp()
     for name, (where, summary) in _COMMANDS.items():
-        command: Any = _elsewhere if decided and name != first else _resolved(where, arguments)
+        command: Any = _Elsewhere if decided and name != first else _resolved(where, arguments)
         own_words = name == first and not isinstance(command, SubcommandApp)
         commands.command(command, name=name, help=None if own_words else summary)
     return commands
@@ -124,8 +125,9 @@ def _resolved(where: str, arguments: list[str]) -> Any:
     return found if isinstance(found, type) else found(arguments)
 
 
-def _elsewhere() -> None:
-    """Holds the place of a command that is not asked for."""
+@dataclass(frozen=True)
+class _Elsewhere:
+    """Holds the place of a command that is not asked for; for a function the parser would load a type checker."""
 
 
 def _parse(arguments: list[str]) -> Command:

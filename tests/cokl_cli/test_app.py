@@ -162,11 +162,25 @@ print(*(name for name in sys.modules if name.startswith("cokl_cli.commands.")))
     assert loaded == needed.get(first, {first}) | ({"bandit"} if first in ("theory", "figures") else set())
 
 
+def test_the_help_loads_no_type_checker():
+    """Which the parser takes for the check of a default value that is no class: a third of the time to the help."""
+    script = """
+import sys
+from cokl_cli.app import main
+try:
+    main(["--help"])
+except SystemExit:
+    print("typeguard" in sys.modules)
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "False"
+
+
 COMMANDS = {
     "bandit": {"sweep", "report", "robustness", "shift", "calibration", "phase", "sequences", "finite-group"},
     "theory": {"check", "optimum", "figures"},
-    "llm": {"run", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "tables", "normalize",
-            "validate-reward", "check-paper"},
+    "llm": {"run", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "tables", "repeats",
+            "normalize", "validate-reward", "check-paper"},
     "": {"bandit", "theory", "llm", "figures", "report", "logbook", "rerun", "reproduce", "doctor"},
 }  # fmt: skip
 
