@@ -155,7 +155,7 @@ def prepare(name: str) -> Path:
         "process_isolation": "forkserver",
         "on_dependency_change": "ignore",
         "timeout_multiplier": 4.0,
-        "timeout_constant": 60.0,  # seconds; a busy machine has made quick tests wait for twenty
+        "timeout_constant": 15.0,  # seconds, times the multiplier; a busy machine has made quick tests wait for twenty
     }
     lines = [
         f"{key} =\n    {value}" if "\n" in str(value) else f"{key} = {value}"

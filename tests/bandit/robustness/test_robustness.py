@@ -1,6 +1,7 @@
 """A verdict that rests on an assumption is found, and no assumption of the sweep is forgotten."""
 
 import dataclasses
+import json
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,22 @@ def test_a_fragile_verdict_is_found_and_only_that():
     page = render_markdown(compared, 5)
     assert page.count("held: stands in 1 of 2 alternatives; not held with init_scale-2.0") == 4
     assert page.count("held: stands in 2 of 2 alternatives") == 4
-    assert "higher by -0.100" in render_screen(compared, 5)
+    screen = render_screen(compared, 5)
+    assert "higher by -0.100" in screen
+    assert "\n  base: held; " in screen
+    assert "\n  init_scale-2.0: not held; " in screen
+    claims = list(dict.fromkeys(compared["claim"]))
+    assert claims != sorted(claims)  # so that their order is the sweep's
+    assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == claims
+    shown = [" ".join(part.split()).partition(" held: ")[0] for part in screen.split("\n\n")[1:]]
+    assert shown == claims
+
+
+def test_a_verdict_that_no_alternative_shares_is_called_by_its_own_name():
+    compared = compare({BASE: table(0.6), "init_scale-2.0": table(0.3)})
+    assert (
+        render_markdown(compared, 5).count("\nheld: stands in 0 of 1 alternatives; not held with init_scale-2.0") == 4
+    )
 
 
 def test_below_four_seeds_nothing_stands_or_falls():
@@ -83,9 +99,16 @@ def test_the_coefficients_next_to_the_match_are_kept():
     assert near == {"cokl": (0.03, 0.1, 0.3), "entropy": (0.1, 0.3)}
 
 
-def test_an_unknown_field_is_refused():
-    with pytest.raises(InputError, match="fields"):
-        settings.RobustnessConfig(PRESETS["quick"], fields=("colour",))
+@pytest.mark.parametrize("fields", [("colour",), ()])
+def test_an_unknown_field_is_refused(fields):
+    with pytest.raises(InputError, match="fields: expected"):
+        settings.RobustnessConfig(PRESETS["quick"], fields=fields)
+
+
+def test_one_field_is_enough():
+    assert set(settings.RobustnessConfig(PRESETS["quick"], fields=("minibatch",)).alternatives()) == {
+        "minibatch-epochs"
+    }
 
 
 def test_it_trains_resumes_and_writes(tmp_path, capsys):
@@ -111,6 +134,12 @@ def test_it_trains_resumes_and_writes(tmp_path, capsys):
         "balanced_clusters-True",
     }
     tables = robustness(config, tmp_path, jobs=1, progress=False)
+    chosen = json.loads((tmp_path / "coverage_draws-8" / "config.json").read_text())["coefficients"]
+    assert {method: set(betas) for method, betas in chosen.items()} == {
+        method: set(rows["beta"])
+        for method, rows in tables[BASE].groupby("method")
+        if method not in ("reference", "none")
+    }
     assert "coverage_at_8" in tables["coverage_draws-8"]
     runs = tables["balanced_clusters-True"].groupby("method")["beta"].unique()
     assert all(len(betas) == 1 for betas in runs)

@@ -68,6 +68,17 @@ def test_a_claim_fails_on_data_against_it(points, statement):
     assert "| not held" in report.render_markdown(sweep_table(points))
 
 
+def test_a_crossed_frontier_is_named_with_the_best_there():
+    """From the correctness of CoKL's lowest beaten point on, that point included."""
+    points = changed("cokl", 0.001, (0.975, 0.05, 2.0))
+    points |= {"forward_kl": {0.1: (0.975, 0.10, 3.0)}, "entropy": {0.1: (0.980, 0.04, 2.5)}}
+    claim = next(c for c in claims.judge(sweep_table(points)) if "with a higher coverage@64," in c.statement)
+    assert "1 of CoKL's 2 coefficients are not dominated (but 0.001: at a correctness of 0.975 or more, where no " in (
+        claim.measured
+    )
+    assert "coverage@64 is higher than 0.100)" in claim.measured
+
+
 def test_matched_coefficient_is_the_one_closest_to_the_target():
     assert score.matched_coefficients(sweep_table(GOOD)) == {"entropy": 0.001, "forward_kl": 0.001, "cokl": 0.1}
 
@@ -122,6 +133,9 @@ def test_throughout_training_is_judged_at_each_step():
     assert "at 2 of 2 evaluated steps" in claim(table).measured
     assert claim(close).verdict == "undecided"
     assert claim(close).measured.endswith("at 1 of 2 evaluated steps; undecided at step 100")
+    far = table.copy()
+    far.loc[at_start & (table["seed"] == 1), "conditional_kl"] = 50.0  # ahead in every seed, by too differing amounts
+    assert claim(far).verdict == "undecided"
     ahead = table.copy()
     ahead.loc[at_start, "conditional_kl"] = 0.1 + 0.001 * ahead.loc[at_start, "seed"]
     assert claim(ahead).verdict == "not held"

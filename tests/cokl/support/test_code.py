@@ -43,17 +43,25 @@ def test_changed_source_changes_its_digest_alone(monkeypatch, tmp_path):
 
 
 def test_a_plug_ins_module_its_helpers_and_its_ancestors_count(monkeypatch, tmp_path):
-    (tmp_path / "plug_in").mkdir()
+    for folder in ("plug_in/deep", "mixed_in"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "__init__.py").write_text("")
     (tmp_path / "plug_in" / "__init__.py").write_text("")
+    (tmp_path / "plug_in" / "deep" / "__init__.py").write_text("from . import near\n")
+    (tmp_path / "plug_in" / "deep" / "near.py").write_text("")
     (tmp_path / "plug_in" / "helper.py").write_text("factor = 2\n")
-    (tmp_path / "plug_in" / "own.py").write_text(
-        "from cokl.regularizers.forward_kl import ForwardKL\nfrom . import helper\n\nclass Own(ForwardKL):\n    pass\n"
+    (tmp_path / "mixed_in" / "base.py").write_text("class Base:\n    pass\n")
+    (tmp_path / "plug_in" / "deep" / "own.py").write_text(
+        "from cokl.regularizers.forward_kl import ForwardKL\nfrom mixed_in.base import Base\nfrom .. import helper\n\n"
+        "class Own(ForwardKL, Base):\n    pass\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    from plug_in.own import Own  # type: ignore[import-not-found]
+    from plug_in.deep.own import Own  # type: ignore[import-not-found]
 
     before = code_of("bandit.shift.train", [Own])
-    assert {"plug_in.own", "plug_in.helper", "cokl.regularizers.forward_kl"} <= set(before)
+    expected = {"plug_in.deep.own", "plug_in.deep.near", "plug_in.helper", "mixed_in.base"}
+    assert expected | {"cokl.regularizers.forward_kl", "bandit.shift.train"} <= set(before)
+    assert {name.partition(".")[0] for name in before} == {"bandit", "cokl", "mixed_in", "plug_in"}  # and no library
     (tmp_path / "plug_in" / "helper.py").write_text("factor = 3\n")
     after = code_of("bandit.shift.train", [Own])
     assert {name for name in before if before[name] != after[name]} == {"plug_in.helper"}

@@ -101,6 +101,7 @@ def test_a_configuration_comes_back_from_its_json():
     assert from_json(Outer, values) == config
     assert from_json(Outer, {**values, "format": 1, "code": {}}) == config
     assert from_json(Outer, {"count": 5}) == Outer(count=5)
+    assert from_json(Outer, {"inner": Inner(rate=3.0)}) == Outer(inner=Inner(rate=3.0))
     assert from_json(Outer, {"inner": {"rate": 3.0, "unknown": 1}}) == Outer(inner=Inner(rate=3.0))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -119,6 +120,8 @@ def test_other_code_is_refused_and_named(tmp_path, capsys):
     newer = {**CODE, "cokl.policy": "cccc"}
     with pytest.raises(InputError, match=r"other code \(changed since: cokl.policy\); go on with --keep-going"):
         fill(tmp_path, code=newer)
+    with pytest.raises(InputError, match="other code"), open_folder(tmp_path, CONFIG, newer):
+        pass  # who does not say to go on is refused
     fill(tmp_path, code=newer, keep_going=True)
     assert "going on with results of other code (changed since: cokl.policy)" in capsys.readouterr().err
 
@@ -129,7 +132,8 @@ def test_a_damaged_configuration_is_kept_aside_and_written_again(content, tmp_pa
     whole = (tmp_path / "config.json").read_text()
     (tmp_path / "config.json").write_text(content)
     fill(tmp_path)
-    assert "kept as config.json.bad" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert re.fullmatch(rf"note: .*{re.escape(str(tmp_path / 'config.json'))}.*; kept as config.json.bad\n", said)
     assert (tmp_path / "config.json").read_text() == whole
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(InputError, match=r"another configuration, whose config.json is lost"):
@@ -146,6 +150,26 @@ def test_older_and_newer_versions_are_refused(tmp_path):
     del stored["format"]
     path.write_text(json.dumps(stored))
     with pytest.raises(InputError, match="older version"):
+        fill(tmp_path)
+
+
+@pytest.mark.parametrize("result", ["sweep.parquet", "reference/0.npy", "runs/0.parquet"])
+def test_any_result_holds_the_folder_to_its_configuration(result, tmp_path):
+    with open_folder(tmp_path, CONFIG, CODE):
+        pass
+    (tmp_path / result).parent.mkdir(exist_ok=True)
+    (tmp_path / result).touch()
+    with pytest.raises(InputError, match="another configuration"), open_folder(tmp_path, {**CONFIG, "steps": 30}, CODE):
+        pass
+
+
+def test_results_that_name_no_code_are_those_of_other_code(tmp_path):
+    fill(tmp_path)
+    path = tmp_path / "config.json"
+    stored = json.loads(path.read_text())
+    del stored["code"]
+    path.write_text(json.dumps(stored))
+    with pytest.raises(InputError, match=r"changed since: bandit.sweep.train, cokl.policy\)"):
         fill(tmp_path)
 
 
@@ -183,7 +207,12 @@ def test_a_full_disk_is_called_that_and_leaves_the_old_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("changed", "named"),
-    [(["a"], "a"), (["a", "b", "c"], "a, b, c"), (["a", "b", "c", "d", "e"], "a, b, c and 2 more")],
+    [
+        (["a"], "a"),
+        (["a", "b", "c"], "a, b, c"),
+        (list("abcd"), "a, b, c and 1 more"),
+        (list("abcde"), "a, b, c and 2 more"),
+    ],
 )
 def test_the_first_three_changed_modules_are_named(changed, named, tmp_path, capsys):
     with pytest.raises(InputError, match=rf"\(changed since: {named}\); go on with --keep-going"):
@@ -229,6 +258,7 @@ def test_a_damaged_list_of_environments_is_kept_and_named(tmp_path, capsys):
     assert (tmp_path / "environment.json.bad").read_text() == "[{"
     said = capsys.readouterr().err
     assert said.startswith("note: ")
+    assert str(path) in said
     assert "remove it" not in said
     assert said.endswith("kept as environment.json.bad\n")
     assert len(json.loads(path.read_text())) == 1

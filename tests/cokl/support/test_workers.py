@@ -80,8 +80,13 @@ def test_an_error_in_a_piece_is_raised_and_earlier_pieces_are_saved(origin):
     assert [path.name for path in origin.folder.glob("*.parquet")] == ["1.parquet"]
 
 
-def test_the_number_of_processes_is_that_asked_for_or_the_cores_that_may_be_used():
+def test_the_number_of_processes_is_that_asked_for_or_the_cores_that_may_be_used(monkeypatch):
     assert usable_cores() == len(os.sched_getaffinity(0))
+    monkeypatch.delattr(os, "sched_getaffinity")  # as where there is none
+    for counted, usable in ((7, 7), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda counted=counted: counted)
+        assert usable_cores() == usable
+    monkeypatch.undo()
     assert Workers("loky", None).jobs == usable_cores()
     assert Workers("loky", 3).jobs == 3
     allowed = os.sched_getaffinity(0)

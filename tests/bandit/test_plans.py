@@ -1,0 +1,29 @@
+"""What every lab's plan hands on."""
+
+from typing import Any
+
+import pytest
+
+from bandit.finite_group.config import FiniteGroupConfig
+from bandit.finite_group.plan import planned_runs as finite_group
+from bandit.sequences.config import SequenceConfig
+from bandit.sequences.plan import planned_runs as sequences
+from bandit.shift.config import ShiftConfig
+from bandit.shift.plan import planned_runs as shift
+
+
+@pytest.mark.parametrize(
+    ("plan", "config"),
+    [
+        (finite_group, FiniteGroupConfig),
+        (sequences, SequenceConfig),
+        (shift, ShiftConfig),
+    ],
+)
+@pytest.mark.parametrize("form", ["restricted", "conditional"])
+def test_options_reach_the_regularizers(plan, config, form):
+    options: dict[str, Any] = {"kl_sweep_methods": ()} if config is ShiftConfig else {}
+    runs = plan(
+        config(methods=("correct_reverse_kl",), regularizer_options=(f"correct_reverse_kl.form={form}",), **options)
+    )
+    assert {run.method.regularizer.form for run in runs} == {form}
