@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
@@ -105,11 +106,29 @@ class Workers:
             parallel = joblib.Parallel(batch_size=1)
             if parallel._backend.supports_return_generator:
                 streaming = joblib.Parallel(batch_size=1, return_as="generator_unordered")
-                yield from streaming(joblib.delayed(_perform)(*work) for work in works)
+                with _interrupts_held_back():
+                    results = streaming(joblib.delayed(_perform)(*work) for work in works)
+                yield from results
                 return
             wave = _PIECES_PER_WAVE * (self.jobs or 1)
             for start in range(0, len(works), wave):
                 yield from parallel(joblib.delayed(_perform)(*work) for work in works[start : start + wave])
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C waits until the end of this block, and never reaches the processes and threads that begin in it.
+
+    A terminal sends it to the workers, too, which would print a traceback each; the command alone answers it.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

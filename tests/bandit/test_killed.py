@@ -157,6 +157,24 @@ def test_an_interrupted_command_says_how_to_go_on_and_leaves_no_process(ending, 
     assert list((tmp_path / "runs").glob("*.parquet"))
 
 
+def test_workers_leave_an_interrupt_to_the_command(tiny_flags, tmp_path):
+    """A terminal sends Ctrl-C to all; a worker that heeded it would print a traceback wherever it happened to be."""
+    command = [sys.executable, "-m", "cokl_cli", "bandit", "sweep", *tiny_flags, "--jobs", "2", "--out", str(tmp_path)]
+    process = subprocess.Popen(
+        [*command, "--seeds", "9"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    interrupted: set[int] = set()
+    while process.poll() is None:  # from a worker's first moment on, before it has loaded anything
+        for worker in set(descendants(process.pid)) - interrupted:
+            os.kill(worker, signal.SIGINT)
+            interrupted.add(worker)
+        time.sleep(0.01)
+    _, errors = process.communicate()
+    assert len(interrupted) >= 2
+    assert "Traceback" not in errors.decode()
+    assert process.returncode == 0, errors.decode()
+
+
 @pytest.mark.soak
 def test_two_thousand_sweeps_in_one_process_leave_nothing_behind():
     """Memory within 5% after the first 200, and no more threads, file handles or temporary files."""
