@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ CPU_ENGINE = (
     "free_cache_engine=False",
     "enable_sleep_mode=False",
     "enable_prefix_caching=False",
+    "engine_kwargs.vllm.distributed_executor_backend=uni",
     "engine_kwargs.vllm.worker_extension_cls=llm_bridge.cpu.vllm_extension.CPUWorkerExtension",
 )
 """What each of VeRL's vLLM engines needs on a CPU."""
@@ -220,16 +222,20 @@ def compose(job: Job) -> DictConfig:
     and where VeRL is not installed.
     """
     try:
-        from hydra import compose, initialize_config_module
+        from hydra import compose, initialize_config_dir
         from hydra.errors import HydraException
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
+
+        verl = find_spec("verl")  # found, not imported, which takes ten seconds
+        if verl is None or verl.origin is None:
+            raise ModuleNotFoundError(name="verl")
     except ModuleNotFoundError as error:
         raise InputError(
             f"no {error.name} here: VeRL composes the configurations; `make llm-setup` installs it"
         ) from None
     try:
-        with initialize_config_module("verl.trainer.config", version_base=None):
+        with initialize_config_dir(str(Path(verl.origin).with_name("trainer") / "config"), version_base=None):
             composed = compose("ppo_trainer", overrides=list(job.overrides))
         OmegaConf.resolve(composed)
         return composed
@@ -404,6 +410,8 @@ def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
             "VERL_ENGINE_DEVICE": "cuda",
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine is its own worker, which the CPU build refuses else
+            "TORCH_COMPILE_DISABLE": "1",
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
         }
