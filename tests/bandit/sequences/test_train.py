@@ -226,5 +226,11 @@ def test_what_has_no_expectation_is_trained_in_samples_only_and_refused_alone():
 def test_seeds_start_where_they_are_asked_to_and_never_meet_the_selection_seeds():
     config = dataclasses.replace(TINY, first_seed=100, seeds=2)
     assert config.roles == {100: "report", 101: "report", 1000: "selection"}
+    assert list(dataclasses.replace(TINY, first_seed=998, seeds=2).roles)[:2] == [998, 999]
     with pytest.raises(InputError, match="seeds: expected at most 1000"):
         dataclasses.replace(TINY, first_seed=999, seeds=2)
+
+
+def test_a_coefficient_of_zero_is_refused():
+    with pytest.raises(InputError, match="betas: expected finite coefficients > 0"):
+        dataclasses.replace(TINY, betas=(0.0, 0.1))

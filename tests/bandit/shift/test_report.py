@@ -117,6 +117,19 @@ def test_equal_adaptation_by_a_walk_between_coefficients():
             assert (heavier - mean) / share == pytest.approx(own - mean, abs=1e-3)
 
 
+def test_a_coefficient_that_adapts_by_exactly_90_is_the_point_itself():
+    ends = {0.1: (10.0, 95.0), 1.0: (40.0, 90.0)}
+    rows = [
+        {"mode": "exact", "method": "cokl", "kl_prompts": 16, "step": 20, "role": role, "seed": seed, "beta": beta}
+        | dict(zip(("retention", "adaptation"), at, strict=True))
+        for role, seeds in SEEDS.items()
+        for seed in seeds
+        for beta, at in ends.items()
+    ]
+    made = score.at_equal_adaptation(pd.DataFrame(rows))
+    assert list(made["retention"]) == [40.0] * len(SEEDS["report"])
+
+
 def _crossing(rows: pd.DataFrame, weights: np.ndarray, low: float, high: float) -> float:
     """Retention where the weighted mean adaptation is 90 on the line between two coefficients."""
     points = []
@@ -370,6 +383,17 @@ def test_below_four_seeds_nothing_is_judged_and_the_screen_says_why(tmp_path):
 def test_a_cokl_that_retains_nothing_cannot_show_a_collapse():
     points = {**POINTS, "cokl": {1.0: (0.3, 0.9, 0.5, 1.5)}, "cokl_without_term1": {1.0: (0.25, 0.9, 0.5, 1.5)}}
     assert verdict(points, "less than half") != "held"
+
+
+@pytest.mark.parametrize("missing", ["cokl", "cokl_without_term1"])
+def test_without_either_of_its_methods_a_collapse_is_not_measured(missing: str):
+    points = {method: at for method, at in POINTS.items() if method != missing}
+    assert not [c for c in claims.judge(score.score(shift_table(points))) if "less than half" in c.statement]
+
+
+def test_a_lead_over_the_best_rival_says_how_the_rival_was_chosen():
+    primary = judged(shift_table(), "than every method that is no variant").primary
+    assert primary.what.endswith("the best on the selection seeds")
 
 
 def test_a_sweep_at_a_coefficient_outside_the_grid_changes_no_other_table():
