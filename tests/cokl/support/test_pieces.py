@@ -36,6 +36,12 @@ def test_a_piece_comes_back_as_it_was_and_any_parquet_reader_opens_it(origin, tm
     assert origin.load(tmp_path / "runs" / "other.parquet", KEY) is None
 
 
+def test_a_piece_says_how_many_of_its_numbers_are_not_finite(origin, tmp_path):
+    path = tmp_path / "piece.parquet"
+    origin.save(TABLE.assign(p_correct=[np.nan, np.inf, 0.3, 0.4, 0.5, 0.6]), path, KEY)
+    assert json.loads(pq.read_metadata(path).metadata[b"cokl"])["not_finite"] == 2
+
+
 def test_no_flipped_bit_is_taken_for_the_piece(origin, tmp_path, capsys):
     """Every byte of a piece once, one random bit of it each time."""
     path, draw = tmp_path / "piece.parquet", random.Random(0)
