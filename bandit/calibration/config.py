@@ -45,10 +45,12 @@ CELLS: dict[str, dict[str, Any]] = {
 correct sets and a narrow network, the temperature of evaluation, the reference, and the passes over the buffer."""
 
 _LENGTHS = (1, 3, 6, 12, 24)
-SEQUENCE_CELLS: dict[str, dict[str, Any]] = {f"tokens-{length}": {"length": length} for length in _LENGTHS} | {
-    f"tokens-{length}-mean": {"length": length, "token_reduction": "mean"} for length in _LENGTHS[1:]
+_SUMS: dict[str, dict[str, Any]] = {
+    f"tokens-{length}": {"length": length, "new_learning_rate": 3e-3} for length in _LENGTHS
 }
-"""The same of the sequence lab: tokens of a response, and whether what a method adds sums over them or averages."""
+SEQUENCE_CELLS = _SUMS | {f"{name}-mean": {**_SUMS[name], "token_reduction": "mean"} for name in [*_SUMS][1:]}
+"""The same of the sequence lab: tokens of a response, and whether what a method adds sums over them or averages; with
+a learning rate at which GRPO forgets responses of any length."""
 
 
 def method_name(share: float) -> str:

@@ -88,7 +88,9 @@ class SequenceConfig:
     prior_steps: int = assumption(40, "more steps make the reference more correct and less diverse")
     """Exact-mode RL steps on the prior task, without a regularizer, that make the base model."""
     learning_rate: float = assumption(1e-3, "with the number of steps, how far training goes and how much is forgotten")
-    """Adam's learning rate in all three phases; there is no weight decay."""
+    """Adam's learning rate; there is no weight decay."""
+    new_learning_rate: float | None = assumption(None, "how much is forgotten, at one reference")
+    """Adam's learning rate on the new task, if it is another one than before."""
     max_gradient_norm: float = assumption(1.0, "bounds the first steps; Adam's scale does not depend on it later")
     """Each run's gradient is clipped to this norm."""
     adam_betas: tuple[float, float] = (0.9, 0.95)
@@ -119,6 +121,8 @@ class SequenceConfig:
         require(1 <= self.forbidden < self.symbols, "forbidden", f"1 to {self.symbols - 1}", self.forbidden)
         for name in ("concentration", "noise", "learning_rate", "max_gradient_norm", "init_scale", "adam_epsilon"):
             require(getattr(self, name) > 0, name, "a finite number > 0", getattr(self, name))
+        rate = self.new_learning_rate
+        require(rate is None or rate > 0, "new_learning_rate", "a finite number > 0", rate)
         require(all(0 <= b < 1 for b in self.adam_betas), "adam_betas", "two numbers in [0, 1)", self.adam_betas)
         require(all(width >= 1 for width in self.hidden), "hidden", "widths of at least 1", self.hidden)
         enough = self.train_inputs

@@ -169,7 +169,7 @@ def train(config: SequenceConfig, task: SequenceTask, runs: list[ShiftRun]) -> p
     """
     first = runs[0]
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
-    trainer = Trainer(mlp, config, config.learning_rate)
+    trainer = Trainer(mlp, config, config.new_learning_rate or config.learning_rate)
     betas = torch.tensor([run.beta for run in runs], dtype=torch.float64)
     objective = Exact(config) if first.mode == "exact" else Sampled()
     buffer = task.buffer.used_by(first.method)

@@ -6,6 +6,7 @@ import dataclasses
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -116,6 +117,19 @@ def gradient(task, config, objective, method, beta):
     )
     mlp = moved(task)
     return loss.logit_gradient(mlp.forward(loss.inputs())).double()
+
+
+def test_the_new_task_can_have_a_learning_rate_of_its_own(task):
+    """The base model stays the one of `learning_rate`."""
+    runs = [ShiftRun(0, "sampled", methods.get("cokl"), 0.3, 2)]
+    alone = dataclasses.replace(TINY, new_learning_rate=0.02)
+    pd.testing.assert_frame_equal(
+        train(alone, task, runs), train(dataclasses.replace(TINY, learning_rate=0.02), task, runs)
+    )
+    assert not train(alone, task, runs).equals(train(TINY, task, runs))
+    assert torch.equal(base_parameters(alone, 0), base_parameters(TINY, 0))
+    with pytest.raises(InputError, match="new_learning_rate: expected a finite number > 0"):
+        dataclasses.replace(TINY, new_learning_rate=0.0)
 
 
 @pytest.mark.parametrize("objective", [Exact(TINY), Sampled()])
