@@ -11,7 +11,6 @@ from bandit.sequences.plan import planned_runs as sequences
 from bandit.shift.config import ShiftConfig
 from bandit.shift.plan import planned_runs as shift
 
-
 LABS = pytest.mark.parametrize(
     ("plan", "config"), [(finite_group, FiniteGroupConfig), (sequences, SequenceConfig), (shift, ShiftConfig)]
 )
