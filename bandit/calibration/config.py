@@ -73,6 +73,8 @@ class CalibrationConfig:
     """Coefficients of all methods, the paper's 1 among them."""
     seeds: int = 5
     """Reported seeds of a setting."""
+    first_seed: int = 0
+    """The first of them: others repeat the search with everything random drawn anew."""
     selection_seeds: int = 2
     """Further seeds, on which the neighbours of equal adaptation are chosen."""
     steps: int = 300
@@ -108,6 +110,7 @@ class CalibrationConfig:
             "methods": ("none", REPLAY, *map(method_name, self.shares), WITHOUT_TERM_1),
             "betas": tuple(sorted({*self.betas, *(PAPER_BETA * share for share in self.shares)})),
             "seeds": self.seeds,
+            "first_seed": self.first_seed,
             "selection_seeds": self.selection_seeds,
             "steps": self.steps,
             "eval_interval": self.steps,

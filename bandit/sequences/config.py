@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from bandit.config import LARGEST
-from bandit.shift.config import FIRST_SELECTION_SEED, METHODS, Mode
+from bandit.shift.config import METHODS, Mode, seed_roles
 from cokl.support.assumptions import assumption
 from cokl.support.options import Coefficients, Names, require, require_types, separated
 
@@ -127,8 +127,7 @@ class SequenceConfig:
         require(all(width >= 1 for width in self.hidden), "hidden", "widths of at least 1", self.hidden)
         enough = self.train_inputs
         require(self.buffer_size <= enough, "buffer_size", f"at most the {enough} training prompts", self.buffer_size)
-        last = self.first_seed + self.seeds
-        require(last <= FIRST_SELECTION_SEED, "seeds", f"at most {FIRST_SELECTION_SEED} with first_seed", last)
+        seed_roles(self.first_seed, self.seeds, self.selection_seeds)
 
     @property
     def modes(self) -> tuple[Mode, ...]:
@@ -138,9 +137,7 @@ class SequenceConfig:
     @property
     def roles(self) -> dict[int, str]:
         """Every seed, and whether it is for "report" or for "selection"."""
-        report = dict.fromkeys(range(self.first_seed, self.first_seed + self.seeds), "report")
-        selection = range(FIRST_SELECTION_SEED, FIRST_SELECTION_SEED + self.selection_seeds)
-        return report | dict.fromkeys(selection, "selection")
+        return seed_roles(self.first_seed, self.seeds, self.selection_seeds)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

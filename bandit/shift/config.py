@@ -37,6 +37,14 @@ METHODS = (
 )
 
 
+def seed_roles(first: int, seeds: int, selection_seeds: int) -> dict[int, str]:
+    """Every seed, and whether it is for "report" or for "selection". Raises InputError if the two would meet."""
+    last = first + seeds
+    require(last <= FIRST_SELECTION_SEED, "seeds", f"at most {FIRST_SELECTION_SEED} with first_seed", last)
+    selection = range(FIRST_SELECTION_SEED, FIRST_SELECTION_SEED + selection_seeds)
+    return dict.fromkeys(range(first, last), "report") | dict.fromkeys(selection, "selection")
+
+
 @dataclass(frozen=True)
 class ShiftConfig:
     """Which runs to train on two task families, and how."""
@@ -48,7 +56,9 @@ class ShiftConfig:
     betas: Coefficients = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
     """Coefficients of every regularizer; each method's best one is chosen on the selection seeds."""
     seeds: int = 5
-    """Reported seeds, 0 to N - 1; each draws its own tasks, inputs, initialisation, buffer and minibatches."""
+    """Reported seeds, from first_seed on; each draws its own tasks, inputs, initialisation, buffer and minibatches."""
+    first_seed: int = 0
+    """The first reported seed: other seeds repeat the experiment with everything random drawn anew."""
     selection_seeds: int = assumption(3, "the luck in the choice of each method's coefficient")
     """Further seeds, 1000 to 1000 + N - 1, on which coefficients are chosen and nothing is reported."""
     steps: int = 600
@@ -141,9 +151,9 @@ class ShiftConfig:
         for name in _COUNTS:
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
             require(getattr(self, name) <= LARGEST, name, f"at most {LARGEST}", getattr(self, name))
-        for name in ("selection_seeds", "prior_steps"):
+        for name in ("selection_seeds", "prior_steps", "first_seed"):
             require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
-        require(self.seeds <= FIRST_SELECTION_SEED, "seeds", f"at most {FIRST_SELECTION_SEED}", self.seeds)
+        seed_roles(self.first_seed, self.seeds, self.selection_seeds)
         require(self.group_size >= 2, "group_size", "at least 2, for GRPO compares responses", self.group_size)
         SurrogateConfig(self.epsilon_is)  # which refuses what is not in (0, 1)
         require(all(size >= 1 for size in self.kl_sweep), "kl_sweep", "sizes of at least 1", self.kl_sweep)
@@ -176,9 +186,7 @@ class ShiftConfig:
     @property
     def roles(self) -> dict[int, str]:
         """Every seed, and whether it is for "report" or for "selection"."""
-        report = dict.fromkeys(range(self.seeds), "report")
-        selection = range(FIRST_SELECTION_SEED, FIRST_SELECTION_SEED + self.selection_seeds)
-        return report | dict.fromkeys(selection, "selection")
+        return seed_roles(self.first_seed, self.seeds, self.selection_seeds)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, nested as the dataclasses are."""

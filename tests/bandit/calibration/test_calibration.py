@@ -225,3 +225,9 @@ def test_a_miniature_is_trained_resumed_written_and_made_again(cell, tmp_path, m
     assert math.isfinite(found["settings"][0]["base_correct"])
     assert Rerun(folder, jobs=1).run() == 0
     assert "identical" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("cell", ["even-apart", "tokens-6-mean"])
+def test_a_second_search_draws_other_seeds_and_chooses_on_the_same(cell):
+    config = CalibrationConfig(cells=(cell,), seeds=2, first_seed=10, selection_seeds=1)
+    assert config.experiment(cell).roles == {10: "report", 11: "report", 1000: "selection"}

@@ -188,6 +188,8 @@ def test_methods_that_cannot_be_trained_are_named(changes, message, tiny_shift):
         ({"buffer_size": 4001}, "buffer_size: expected at most the 4000 training inputs"),
         ({"mode": "other"}, "mode: expected"),
         ({"seeds": 1001}, "seeds: expected at most 1000"),
+        ({"seeds": 2, "first_seed": 999}, "seeds: expected at most 1000"),
+        ({"first_seed": -1}, "first_seed: expected at least 0"),
         ({"kl_sweep": (0,)}, "kl_sweep: expected sizes of at least 1"),
     ],
 )
