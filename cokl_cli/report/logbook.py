@@ -48,8 +48,9 @@ EXPERIMENTS = {
     ),
     "sequence_calibration": Experiment(
         "The paper's pattern, searched for with answers of many tokens",
-        "cokl bandit calibration --cells tokens-1,tokens-3,tokens-6,tokens-12,tokens-24",
-        "two hours on two idle cores, estimated",
+        "cokl bandit calibration --cells tokens-1,tokens-3,tokens-6,tokens-12,tokens-24,tokens-6-mean,tokens-24-mean "
+        "--shares 0.1,1 --betas 0.1,0.3,1,3 --steps 200",
+        "20 minutes on two cores",
     ),
     "phase": Experiment("Maps of the task shift", "cokl bandit phase", "about 15 minutes on two idle cores"),
     "tables": Experiment("The paper's LLM tables, held against each other", "cokl llm check-paper", "a second"),
@@ -69,7 +70,7 @@ _FOUND_IN = {
 }
 """The field of `Found` with an experiment's results."""
 
-_REPEATED = ("sequences", "phase")
+_REPEATED = ("sequences", "sequence_calibration", "phase")
 """Of these all results are taken, of others the first: maps differ in their knobs, sequences are run on other seeds."""
 
 
