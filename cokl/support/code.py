@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Iterable, Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 OURS = ("cokl", "bandit", "theory", "llm_bridge", "figures")
@@ -62,10 +63,14 @@ def _closure(root: str) -> dict[str, bytes]:
 
 def _file_of(name: str) -> Path | None:
     """The source file of a module; None for what is no module, or has no source."""
+    top, *parts = name.split(".")
     try:
-        spec = importlib.util.find_spec(name) if name else None
-    except (ImportError, AttributeError, ValueError):
+        spec = importlib.util.find_spec(top)
+    except ValueError:
         return None
+    for part in parts:  # not find_spec(name), which imports the packages above a name
+        where = spec.submodule_search_locations if spec else None
+        spec = PathFinder.find_spec(f"{spec.name}.{part}", where) if spec and where else None
     return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
 
 

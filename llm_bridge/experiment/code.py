@@ -16,6 +16,8 @@ _ALWAYS = (
     "llm_bridge.rewards.verifier_process",
 )
 """Beside what VeRL loads: what it is told, and what judges, the verifier's process included, which is a script."""
+_ON_A_CPU = ("llm_bridge.cpu", "llm_bridge.cpu.vllm_extension")
+"""Modules that change VeRL when they are imported."""
 
 
 def code_behind(config: LLMConfig, method_names: Iterable[str]) -> dict[str, str]:
@@ -28,6 +30,7 @@ def code_behind(config: LLMConfig, method_names: Iterable[str]) -> dict[str, str
     roots = [
         *_ALWAYS,
         "llm_bridge.data.prepare" if config.model else "llm_bridge.tiny.make",
+        *(_ON_A_CPU if config.device == "cpu" else ()),
         *([reward.removeprefix("pkg://")] if reward.startswith("pkg://") else []),
     ]
     found = [methods.get(name).regularizer for name in method_names]
@@ -35,8 +38,7 @@ def code_behind(config: LLMConfig, method_names: Iterable[str]) -> dict[str, str
     code = code_of("llm_bridge.plugin", classes)
     for root in roots:
         code |= code_of(root, ())
-    files = [Path(reward).expanduser()] if reward and not reward.startswith("pkg://") else []
-    if config.device == "cpu":  # modules that change VeRL when they are imported, and finding one imports its package
-        files += (Path(__file__).parents[1] / "cpu").glob("*.py")
-    code |= {f"{file.parent.name}/{file.name}": digest(file.read_text("utf-8")) for file in files if file.is_file()}
+    file = Path(reward).expanduser()
+    if reward and not reward.startswith("pkg://") and file.is_file():
+        code[f"{file.parent.name}/{file.name}"] = digest(file.read_text("utf-8"))
     return dict(sorted(code.items()))
