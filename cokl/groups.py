@@ -3,12 +3,19 @@
 Shapes: `N` prompt groups of `G` responses each. Group weights are computed over whole groups and carry no gradient, so
 a loss made of them, `sum(weight * sequence log-likelihood)`, is exact under any split into micro-batches.
 
-Assumptions beyond the paper are fields of `SurrogateConfig`.
+What the paper leaves open in the surrogates is in the fields of `SurrogateConfig`.
+
+Assumption beyond the paper: a response's log-likelihood in the regularizer is the sum over its tokens, as Eq. 13 has
+it, while the GRPO loss beside it is a mean over them (Eq. 4). Per token the regularizer thus weighs more by a factor of
+the length, thousands for reasoning models; a mean in both would be an effective coefficient of beta / length. In the
+estimate of the conditional KL a group's probability of being correct has half an answer of either kind added, so that a
+group without a correct one has a finite logarithm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +23,9 @@ import torch
 from torch import Tensor
 
 from cokl.surrogate_config import SurrogateConfig as SurrogateConfig  # noqa: PLC0414  offered here too
+
+LENGTHS = ("token-sum", "token-mean", "group-mean")
+"""Eq. 13's sum of a response's token log-probabilities, their mean, or the sum over the group's mean length."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +63,49 @@ class ResponseGroups:
         if self.reference_log_probs is None:
             raise ValueError("reference_log_probs: this regularizer needs the rollouts' log-likelihoods under pi_ref")
         return self.log_probs.detach() - self.reference_log_probs
+
+
+@dataclass(frozen=True, eq=False)
+class RegularizationRows:
+    """R responses of a regularization minibatch, in any order; every tensor has shape (R,).
+
+    streams: "reference" for cached responses, "rollout" for fresh ones. groups: which prompt a row belongs to; both
+    streams number the same prompts alike. log_probs: sequence log-likelihoods in nats under the current policy.
+    rewards: the verifier's verdicts, 0 or 1. behavior_log_probs: under the policy that sampled the rollouts; None when
+    that is the current one. reference_log_probs: under the reference, of the rollouts for methods that compare with it
+    and of the cached ones for `conditional_kl`; other rows may have NaN. tokens: lengths, which the means divide by.
+    """
+
+    streams: Sequence[str]
+    groups: Sequence[int]
+    log_probs: Tensor
+    rewards: Tensor
+    behavior_log_probs: Tensor | None = None
+    reference_log_probs: Tensor | None = None
+    tokens: Tensor | None = None
+
+    def places(self, stream: str) -> Tensor:
+        """(N, G): the rows of a stream, one group after the other. Raises ValueError for groups of unequal size."""
+        members: dict[int, list[int]] = {}
+        for row, (tag, group) in enumerate(zip(self.streams, self.groups, strict=True)):
+            if tag == stream:
+                members.setdefault(group, []).append(row)
+        sizes = sorted({len(group) for group in members.values()})
+        if len(sizes) > 1:
+            raise ValueError(f"{stream}: expected groups of equal size, got sizes {sizes}")
+        return torch.tensor([members[group] for group in sorted(members)], dtype=torch.long)
+
+    def divisors(self, places: Tensor, length: str) -> Tensor:
+        """What the log-likelihoods of these rows, (N, G), are divided by, in tokens; length: one of `LENGTHS`.
+
+        Raises ValueError for a mean without `tokens`.
+        """
+        if length == "token-sum":
+            return torch.ones(())
+        if self.tokens is None:
+            raise ValueError(f"tokens: expected the responses' lengths, which {length} divides by")
+        tokens = self.tokens[places]
+        return tokens.mean(-1, keepdim=True) if length == "group-mean" else tokens
 
 
 class SurrogateWeights(NamedTuple):
@@ -130,6 +183,24 @@ def row_surrogate_loss(weights: Tensor, log_probs: Tensor) -> Tensor:
     differentiates stack by stack and VeRL's actor micro-batch by micro-batch; a mean over groups is in the weights.
     """
     return (weights.detach() * log_probs).sum()
+
+
+def conditional_kl(rows: RegularizationRows) -> float:
+    """KL(reference | correct || policy | correct) in nats, estimated; the mean of the prompts that have a correct
+    cached response. NaN without one, or without rollouts.
+
+    Of the cached correct responses, log reference - log policy on average, and the logarithm of the policy's fraction
+    of correct fresh ones over that of the cached ones. Raises ValueError without `rows.reference_log_probs`.
+    """
+    if rows.reference_log_probs is None:
+        raise ValueError("reference_log_probs: expected the cached responses' log-likelihoods under the reference")
+    cached, fresh = rows.places("reference"), rows.places("rollout")
+    if not len(cached) or not len(fresh):
+        return math.nan
+    correct = rows.rewards[cached]
+    gap = ((rows.reference_log_probs - rows.log_probs)[cached] * correct).sum(-1) / correct.sum(-1)
+    policy, reference = ((hits.sum(-1) + 0.5) / (hits.shape[-1] + 1) for hits in (rows.rewards[fresh], correct))
+    return float((gap + (policy / reference).log()).nanmean())
 
 
 def required(groups: ResponseGroups | None, stream: str) -> ResponseGroups:

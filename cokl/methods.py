@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cokl import regularizers
 from cokl.floor import floor_logit_gradient, sampled_floor_weights
-from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, required
+from cokl.groups import RegularizationRows, ResponseGroups, SurrogateConfig, SurrogateWeights, required
 from cokl.policy import Policy
 from cokl.regularizers import mixture
 from cokl.regularizers.base import Regularizer, Stream
@@ -87,6 +87,35 @@ class Method:
             pull = sampled_floor_weights(required(reference, "reference"), required(rollout, "rollout"))
             summands.append((self.floor, pull))
         return SurrogateWeights.total(summands)
+
+    def row_weights(
+        self, rows: RegularizationRows, beta: float, config: SurrogateConfig, length: str = "token-sum"
+    ) -> Tensor:
+        """A trainer's weights (R,), the mean over groups in them: it minimises `(weights * log_probs).sum()`.
+
+        length: what of a response is weighted, one of `cokl.groups.LENGTHS`. Raises ValueError for groups of unequal
+        size, where a stream that the method weights has no rows, and for a mean without `rows.tokens`.
+        """
+        places = {stream: rows.places(stream) for stream in SurrogateWeights._fields}
+
+        def groups(stream: str) -> ResponseGroups | None:
+            place, fresh = places[stream], stream == "rollout"
+            behavior = rows.behavior_log_probs if fresh else None
+            compared = rows.reference_log_probs if fresh and self.compares_with_reference else None
+            if not len(place):
+                return None
+            return ResponseGroups(
+                rows.log_probs[place],
+                rows.rewards[place],
+                None if behavior is None else behavior[place],
+                None if compared is None else compared[place],
+            )
+
+        weights = torch.zeros_like(rows.log_probs)
+        for stream, weight in self.weights(groups("reference"), groups("rollout"), beta, config)._asdict().items():
+            if weight is not None:
+                weights[places[stream]] = weight / len(weight) / rows.divisors(places[stream], length)
+        return weights
 
     def logit_gradient(self, policy: Policy, reference: Policy, beta: float | Tensor) -> Tensor:
         """Each context's gradient of what is added to the loss with respect to its logits, (..., B, A).

@@ -1,7 +1,14 @@
-"""What the experiments report about a policy; every function gives one number per context or per batch of groups."""
+"""What the experiments report about a policy; every function gives one number per context or per batch of groups.
+
+Assumption beyond the paper: in a majority vote the correct answers are one party, however they are written, and
+incorrect ones are told apart as they are written; responses without an answer do not vote, and a tie is drawn by lot.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -51,6 +58,28 @@ def pass_at_k(policy: HasMass, k: int) -> Tensor:
     if k < 1:
         raise ValueError(f"k: expected at least one draw, got {k}")
     return -torch.expm1(k * policy.log_incorrect_mass)
+
+
+def sampled_pass_at_k(correct: Sequence[bool], k: int) -> float:
+    """Probability that k of these responses, drawn without replacement, hold a correct one, in [0, 1].
+
+    1 - C(n - c, k) / C(n, k) (Chen et al., arXiv 2107.03374), unbiased for k fresh responses. Raises ValueError for k
+    outside 1 to n.
+    """
+    n, c = len(correct), sum(correct)
+    if not 1 <= k <= n:
+        raise ValueError(f"k: expected 1 to {n}, got {k}")
+    return 1 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def majority(correct: Sequence[bool], answers: Sequence[str]) -> float:
+    """Probability that the answer given most often is correct, in [0, 1]; 0 without any answer."""
+    right = sum(correct)
+    wrong = Counter(answer for answer, ok in zip(answers, correct, strict=True) if answer and not ok)
+    most = max([right, *wrong.values()])
+    if most == 0 or right < most:
+        return 0.0
+    return 1 / (1 + sum(count == most for count in wrong.values()))
 
 
 def conditional_kl(policy: Policy, reference: Policy) -> Tensor:

@@ -11,7 +11,7 @@ from bandit.sequences.config import SequenceConfig
 from bandit.shift import score, tasks
 from bandit.shift.config import ShiftConfig
 from bandit.sweep import score as sweep_score
-from cokl import floor, grpo, methods, policy, regularizers
+from cokl import floor, groups, grpo, methods, metrics, policy, regularizers
 from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig
 from cokl.regularizers import reverse_kl
@@ -22,10 +22,10 @@ from llm_bridge import bring_buffer, buffer
 from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment.config import LLMConfig
 from llm_bridge.report import tables
-from llm_bridge.rewards import repeated, validation, verifier
 from llm_bridge.rewards import score as reward_score
+from llm_bridge.rewards import validation, verifier
 from llm_bridge.tiny import language
-from llm_bridge.trainer import schedule, weights
+from llm_bridge.trainer import schedule
 
 CONFIGS = [
     EnvironmentConfig,
@@ -38,7 +38,7 @@ CONFIGS = [
     LLMConfig,
     DataConfig,
 ]
-METHOD = [policy, regularizers, reverse_kl, methods, floor, grpo, verdicts]
+METHOD = [policy, regularizers, reverse_kl, methods, floor, grpo, groups, metrics, verdicts]
 SIMULATOR = [
     environment,
     networks,
@@ -51,7 +51,7 @@ SIMULATOR = [
     finite_group_config,
     calibration_config,
 ]
-BRIDGE = [buffer, bring_buffer, weights, schedule, verifier, reward_score, repeated, language, tables, validation]
+BRIDGE = [buffer, bring_buffer, schedule, verifier, reward_score, language, tables, validation]
 
 
 def page() -> str:

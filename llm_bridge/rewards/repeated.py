@@ -1,38 +1,13 @@
-"""What several responses to one prompt say together: their mean reward, unbiased pass@k, and a majority vote.
-
-Assumption beyond the paper: in a majority vote the correct answers are one party, however they are written, and
-incorrect ones are told apart as they are written; responses without an answer do not vote, and a tie is drawn by lot.
-"""
+"""What several responses to one prompt say together, averaged over prompts, as VeRL's validation metrics."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-
-def pass_at_k(correct: Sequence[bool], k: int) -> float:
-    """Probability that k of these responses, drawn without replacement, hold a correct one, in [0, 1].
-
-    1 - C(n - c, k) / C(n, k) (Chen et al., arXiv 2107.03374), unbiased for k fresh responses. Raises ValueError for k
-    outside 1 to n.
-    """
-    n, c = len(correct), sum(correct)
-    if not 1 <= k <= n:
-        raise ValueError(f"k: expected 1 to {n}, got {k}")
-    return 1 - math.comb(n - c, k) / math.comb(n, k)
-
-
-def majority(correct: Sequence[bool], answers: Sequence[str]) -> float:
-    """Probability that the answer given most often is correct, in [0, 1]; 0 without any answer."""
-    right = sum(correct)
-    wrong = Counter(answer for answer, ok in zip(answers, correct, strict=True) if answer and not ok)
-    most = max([right, *wrong.values()])
-    if most == 0 or right < most:
-        return 0.0
-    return 1 / (1 + sum(count == most for count in wrong.values()))
+from cokl.metrics import majority, sampled_pass_at_k
 
 
 def validation_metrics(
@@ -60,7 +35,7 @@ def validation_metrics(
         ]
         k = 2
         while k <= size:
-            found[f"val/{source}/pass@{k}"] = float(np.mean([pass_at_k(correct, k) for correct, _ in whole]))
+            found[f"val/{source}/pass@{k}"] = float(np.mean([sampled_pass_at_k(correct, k) for correct, _ in whole]))
             k *= 2
         if answers is not None:
             found[f"val/{source}/majority@{size}"] = float(np.mean([majority(*group) for group in whole]))

@@ -32,12 +32,13 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import reduce_metrics
 from verl.workers.utils.padding import response_from_nested
 
+from cokl.groups import conditional_kl
 from llm_bridge.buffer import Buffer, DrawOrder, model_fingerprint
 from llm_bridge.trainer.base import RewardedTrainer
 from llm_bridge.trainer.join import join
 from llm_bridge.trainer.loss import ADDED, RL_BATCH_SIZE, SQUARED_GRADIENTS, WEIGHT, joint_loss
 from llm_bridge.trainer.options import RegularizationSettings, batch_shape, check_settings
-from llm_bridge.trainer.schedule import BetaSchedule, conditional_kl
+from llm_bridge.trainer.schedule import BetaSchedule
 from llm_bridge.trainer.streams import Minibatch, requests
 from llm_bridge.trainer.weights import GroupWeights
 
@@ -161,9 +162,8 @@ class CoKLTrainer(PPOTrainerSync):
         logged = self.minibatch.metrics({key: (verdicts[key], tokens[key]) for key in verdicts})
         metrics.update(logged | {"cokl/kl_rows": float(len(weights)), "cokl/beta": self.schedule.beta})
         if len(self.method.streams()) == 2:
-            kl = conditional_kl(self.minibatch, batch.keys, self.weighing.behavior_log_probs, verdicts)
-            metrics["cokl/conditional_kl"] = kl
-            self.schedule.observe(kl)
+            metrics["cokl/conditional_kl"] = conditional_kl(self.weighing.rows(batch.keys)[1])
+            self.schedule.observe(metrics["cokl/conditional_kl"])
         flags = [self.minibatch.place(key) is not None for key in batch.keys]
         masks = [mask * (not flag) for mask, flag in zip(data["loss_mask"].unbind(), flags, strict=True)]
         columns = {

@@ -1,6 +1,6 @@
 """The actor's loss: VeRL's own on the RL rows plus `cokl.groups.row_surrogate_loss` of the regularization rows.
 
-The weights carry all that a method is (`llm_bridge.trainer.weights`), so that nothing here knows a method.
+The weights carry all that a method is (`Method.row_weights`), so that nothing here knows a method.
 """
 
 from __future__ import annotations

@@ -9,12 +9,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from cokl import methods
-from cokl.groups import SurrogateConfig
+from cokl.groups import LENGTHS, SurrogateConfig
 from cokl.methods import Method
 from cokl.support.errors import InputError
 from cokl.support.options import require, require_types
 from llm_bridge.trainer.schedule import SCHEDULES
-from llm_bridge.trainer.weights import LENGTHS
 
 
 @dataclass(frozen=True)
@@ -25,9 +24,9 @@ class RegularizationSettings:
     a list of the regularizer's "NAME.FIELD=VALUE". beta: its coefficient. buffer: the buffer's file. kl_prompts:
     prompts of a regularization minibatch. seed: of the order in which the buffer is gone through. epsilon_is: clipping
     range of the sequence-level importance ratio (Eq. 15). correct_above: a reward above it counts as correct. length:
-    what of a response is weighted, one of `weights.LENGTHS`; ratios and costs are of whole sequences in any case.
-    schedule: of the coefficient, one of `schedule.SCHEDULES`, from beta to beta_end, or held to kl_target, nats of the
-    conditional KL.
+    what of a response is weighted, one of `cokl.groups.LENGTHS`; ratios and costs are of whole sequences in any case.
+    schedule: of the coefficient, one of `schedule.SCHEDULES`, from beta to beta_end, or held to kl_target, nats
+    of the conditional KL.
     """
 
     method: Method

@@ -1,22 +1,17 @@
 """The regularizer's coefficient over training: constant, linear, or held to a target of the conditional KL.
 
 Assumption beyond the paper: its coefficient is constant; a target is approached as in Ziegler et al. (2019,
-arXiv:1909.08593), a step changing the coefficient by at most 2%, and a group's probability of being correct is
-estimated with half an answer of either kind added, so that a group without a correct one has a finite logarithm.
+arXiv:1909.08593), a step changing the coefficient by at most 2%.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import numpy as np
 
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, write_text
-from llm_bridge.trainer.streams import Minibatch, uid_of
 
 SCHEDULES = ("constant", "linear", "target")
 GAIN, LARGEST_ERROR = 0.1, 0.2
@@ -60,29 +55,3 @@ class BetaSchedule:
         if not (folder / self.FILE).is_file():
             raise InputError(f"{folder} holds no {self.FILE}: no run with a target saved it; start a new one")
         self.beta = float(read_json(folder / self.FILE, dict)["beta"])
-
-
-def conditional_kl(
-    minibatch: Minibatch, keys: Sequence[str], log_probs: Mapping[str, float], verdicts: Mapping[str, float]
-) -> float:
-    """KL(reference | correct || policy | correct) in nats, the mean of the whole groups among `keys`; NaN without one.
-
-    Of the cached correct responses, log reference - log policy on average, and the logarithm of the policy's fraction
-    of correct fresh ones over that of the cached ones. log_probs: sequence log-likelihoods under the policy.
-    """
-    found: dict[int, dict[str, list[str]]] = {}
-    for key in minibatch.whole_groups(keys):
-        place = minibatch.places[uid_of(key)]
-        found.setdefault(place.prompt, {"reference": [], "rollout": []})[place.stream].append(key)
-    estimates = []
-    for rows in found.values():
-        correct = [key for key in rows["reference"] if verdicts[key]]
-        if correct and rows["rollout"]:
-            gap = np.mean([minibatch.reference_log_prob(key) - log_probs[key] for key in correct])
-            fresh = sum(verdicts[key] for key in rows["rollout"])
-            policy, reference = (
-                (count + 0.5) / (size + 1)
-                for count, size in ((fresh, len(rows["rollout"])), (len(correct), len(rows["reference"])))
-            )
-            estimates.append(gap + math.log(policy / reference))
-    return float(np.mean(estimates)) if estimates else math.nan

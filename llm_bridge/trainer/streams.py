@@ -39,10 +39,6 @@ class Minibatch:
         """Of a row; None for one of the RL batch."""
         return self.places.get(uid_of(key))
 
-    def reference_log_prob(self, key: str) -> float:
-        """Of a cached row: its sequence log-likelihood under the reference."""
-        return self.cached[uid_of(key)]
-
     def added(self, keys: Iterable[str], stream: Stream | None = None) -> list[str]:
         """The added rows, in order; those of one stream if it is named."""
         return [key for key in keys if (place := self.place(key)) and stream in (None, place.stream)]

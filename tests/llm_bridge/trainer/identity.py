@@ -27,10 +27,9 @@ from bandit.config import EnvironmentConfig
 from bandit.engine.environment import Environment
 from benchmarks.actor import actor_config, free_port, training_worker, update_settings
 from cokl import methods, regularizers
-from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
+from cokl.groups import RegularizationRows, ResponseGroups, SurrogateConfig, surrogate_loss
 from cokl.grpo import group_advantages, grpo_loss
 from cokl.methods import Method
-from llm_bridge.trainer.weights import RegularizationRows, row_weights
 
 METHODS = ("none", *regularizers.names(), "cokl_floor")
 LENGTHS = {1: METHODS, 3: ("cokl", "reverse_kl")}
@@ -323,7 +322,7 @@ def _weights(log_likelihoods: Tensor, method: Method, samples: list[Sample]) -> 
             behavior_log_probs=torch.stack([samples[row].behavior.sum() for row in added]).double(),
             reference_log_probs=torch.stack([samples[row].reference.sum() for row in added]).double(),
         )
-        weights[added] = row_weights(method, BETA, SurrogateConfig(EPSILON_IS), rows).float()
+        weights[added] = method.row_weights(rows, BETA, SurrogateConfig(EPSILON_IS)).float()
     return weights
 
 

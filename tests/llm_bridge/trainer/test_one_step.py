@@ -19,6 +19,8 @@ pytest.importorskip("verl")
 
 from transformers import AutoModelForCausalLM
 
+from cokl.groups import LENGTHS
+from cokl.methods import Method
 from cokl.surrogate_config import SurrogateConfig
 from llm_bridge.trainer import joint, weights
 from llm_bridge.trainer.loss import WEIGHT
@@ -66,7 +68,7 @@ def errors(step, gradients, rows, lengths="token-sum", token_mean=False) -> list
     return found
 
 
-@pytest.mark.parametrize("lengths", weights.LENGTHS)
+@pytest.mark.parametrize("lengths", LENGTHS)
 def test_both_steps_have_the_gradient_of_the_equations(step, lengths):
     gradients, rows, metrics = step.run(f"+cokl.length={lengths}")
     assert len(gradients) == one_step.EPOCHS
@@ -135,8 +137,8 @@ def test_a_prompt_that_lost_a_response_has_no_part(step):
 
 
 def wrong_sign(patch):
-    right = weights.row_weights
-    patch.setattr(weights, "row_weights", lambda *arguments: -right(*arguments))
+    right = Method.row_weights
+    patch.setattr(Method, "row_weights", lambda *arguments: -right(*arguments))
 
 
 def wrong_beta(patch):

@@ -1,16 +1,13 @@
-"""The coefficient over training, and the estimate of the conditional KL that it can be held to."""
+"""The coefficient over training."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
-from cokl.regularizers.base import Stream
 from cokl.support.errors import InputError
-from llm_bridge.trainer.schedule import BetaSchedule, conditional_kl
-from llm_bridge.trainer.streams import Minibatch, Place
+from llm_bridge.trainer.schedule import BetaSchedule
 
 
 def test_constant_stays_and_linear_ends_where_it_should():
@@ -42,26 +39,3 @@ def test_a_held_coefficient_goes_on_from_its_checkpoint(tmp_path):
     with pytest.raises(InputError, match=r"holds no cokl_beta.json"):
         again.resume(tmp_path / "other")
     BetaSchedule("constant", 1.0, 0.0, 0.0).resume(tmp_path / "other")
-
-
-def test_the_conditional_divergence_is_estimated_without_bias_from_many_responses():
-    """Against the definition, on two known distributions over six answers of which three are correct."""
-    random = np.random.default_rng(0)
-    reference, policy = np.array([0.3, 0.2, 0.1, 0.2, 0.1, 0.1]), np.array([0.1, 0.3, 0.2, 0.1, 0.2, 0.1])
-    correct = np.array([1, 1, 1, 0, 0, 0])
-    conditional = [p * correct / (p @ correct) for p in (reference, policy)]
-    expected = float(conditional[0][:3] @ np.log(conditional[0][:3] / conditional[1][:3]))
-    size = 20_000
-    places, log_probs, verdicts, cached = {}, {}, {}, {}
-    sampled: list[tuple[Stream, np.ndarray]] = [("reference", reference), ("rollout", policy)]
-    for stream, p in sampled:
-        for row, answer in enumerate(random.choice(6, size, p=p)):
-            uid = f"{stream}{row}"
-            places[uid] = Place(stream, 0)
-            key = f"{uid}_0_0"
-            log_probs[key], verdicts[key] = float(np.log(policy[answer])), float(correct[answer])
-            cached[uid] = float(np.log(reference[answer]))
-    minibatch = Minibatch(places, 2 * size, cached)
-    assert conditional_kl(minibatch, list(log_probs), log_probs, verdicts) == pytest.approx(expected, abs=0.02)
-    none = dict.fromkeys(verdicts, 0.0)
-    assert math.isnan(conditional_kl(minibatch, list(log_probs), log_probs, none))

@@ -137,6 +137,18 @@ def test_lengths_divide_the_weights_of_their_own_row_or_group(length, expected):
     assert weighing.weights(list(tokens)) == pytest.approx(expected, rel=1e-12)
 
 
+def test_rows_carry_the_references_log_likelihoods_of_both_streams():
+    """Those of cached responses lie in the buffer; of fresh ones they were computed, or are unknown."""
+    minibatch = Minibatch({"a": Place("reference", 0), "b": Place("rollout", 0)}, 2, {"a": -7.0})
+    values = {"a_0_0": -1.0, "b_0_0": -2.0}
+    arguments = methods.get("cokl"), 1.0, SurrogateConfig(), "token-sum", minibatch, values, values, values
+    for compared, fresh in (({"b_0_0": -9.0}, -9.0), ({}, np.nan)):
+        keys, rows = GroupWeights(*arguments, compared).rows(list(values))
+        assert keys == ["a_0_0", "b_0_0"]
+        assert rows.reference_log_probs is not None
+        assert rows.reference_log_probs.tolist() == pytest.approx([-7.0, fresh], nan_ok=True)
+
+
 def test_weights_after_a_step_have_the_clipped_ratio():
     minibatch = Minibatch({"a": Place("rollout", 0)}, 2)
     sampled = {"a_0_0": -1.0, "a_1_0": -1.0}

@@ -2,14 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cokl import methods, regularizers
-from cokl.groups import SurrogateConfig
-from llm_bridge.trainer.weights import RegularizationRows, row_weights
+from cokl.groups import RegularizationRows, SurrogateConfig, conditional_kl
 
 METHODS = ("none", *regularizers.names(), "cokl_floor")
 BETA, EPSILON_IS = 0.3, 0.25
@@ -104,7 +104,7 @@ def _naive(name: str, rows: RegularizationRows) -> list[float]:
 @settings(max_examples=60, deadline=None)
 @given(rows=batches())
 def test_weights_are_those_of_the_definitions(name, rows):
-    weights = row_weights(methods.get(name), BETA, SurrogateConfig(EPSILON_IS), rows)
+    weights = methods.get(name).row_weights(rows, BETA, SurrogateConfig(EPSILON_IS))
     torch.testing.assert_close(weights, torch.tensor(_naive(name, rows), dtype=torch.float64), rtol=1e-10, atol=1e-10)
 
 
@@ -118,19 +118,76 @@ def test_the_order_of_rows_does_not_matter(name, rows, data):
         [rows.groups[row] for row in order],
         *(None if column is None else column[order] for column in list(vars(rows).values())[2:]),  # type: ignore[arg-type]
     )
-    arguments = methods.get(name), BETA, SurrogateConfig(EPSILON_IS)
-    expected = row_weights(*arguments, rows)
+    method, arguments = methods.get(name), (BETA, SurrogateConfig(EPSILON_IS))
+    expected = method.row_weights(rows, *arguments)
     assert expected.isfinite().all()
-    torch.testing.assert_close(row_weights(*arguments, shuffled), expected[list(order)], rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(method.row_weights(shuffled, *arguments), expected[list(order)], rtol=1e-9, atol=1e-9)
 
 
 def test_groups_of_unequal_size_are_refused():
     rows = RegularizationRows(["rollout"] * 3, [0, 0, 1], -torch.ones(3), torch.ones(3))
     with pytest.raises(ValueError, match="equal size"):
-        row_weights(methods.get("cokl_without_term1"), 1.0, SurrogateConfig(), rows)
+        methods.get("cokl_without_term1").row_weights(rows, 1.0, SurrogateConfig())
 
 
 def test_rewards_that_are_no_verdicts_are_refused():
     rows = RegularizationRows(["reference"] * 2, [0, 0], -torch.ones(2), torch.tensor([0.5, 1.0]))
     with pytest.raises(ValueError, match="0 or 1"):
-        row_weights(methods.get("correct_forward_kl"), 1.0, SurrogateConfig(), rows)
+        methods.get("correct_forward_kl").row_weights(rows, 1.0, SurrogateConfig())
+
+
+def test_a_mean_over_tokens_needs_their_number():
+    rows = RegularizationRows(["reference"] * 2, [0, 0], -torch.ones(2), torch.ones(2))
+    with pytest.raises(ValueError, match="tokens: expected the responses' lengths, which token-mean divides by"):
+        methods.get("correct_forward_kl").row_weights(rows, 1.0, SurrogateConfig(), "token-mean")
+
+
+def _sampled(random: np.random.Generator, policies: list[tuple[np.ndarray, np.ndarray]], size: int):
+    """Answers of reference and policy to each prompt, of which the first three are correct, in random order."""
+    rows = [
+        (stream, prompt, np.log(policy[answer]), answer < 3, np.log(reference[answer]))
+        for prompt, (reference, policy) in enumerate(policies)
+        for stream, drawn_from in (("reference", reference), ("rollout", policy))
+        for answer in random.choice(6, size, p=drawn_from)
+    ]
+    streams, groups, *columns = zip(*(rows[place] for place in random.permutation(len(rows))), strict=True)
+    log_probs, rewards, compared = (torch.tensor(np.array(column, dtype=float)) for column in columns)
+    return RegularizationRows(streams, groups, log_probs, rewards, reference_log_probs=compared)
+
+
+def test_the_conditional_divergence_is_estimated_without_bias_from_many_responses():
+    """Against the definition, on known distributions over six answers; a prompt whose reference is never right, in
+    which there is nothing to estimate, is left out.
+    """
+    reference, policy = np.array([0.3, 0.2, 0.1, 0.2, 0.1, 0.1]), np.array([0.1, 0.3, 0.2, 0.1, 0.2, 0.1])
+    wrong = np.array([1e-9, 1e-9, 1e-9, 0.5, 0.3, 0.2 - 3e-9])
+    expected = []
+    for p, q in ((reference, policy), (policy, reference)):
+        conditional = [values[:3] / values[:3].sum() for values in (p, q)]
+        expected.append(float(conditional[0] @ np.log(conditional[0] / conditional[1])))
+    policies = [(reference, policy), (wrong, policy), (policy, reference)]
+    rows = _sampled(np.random.default_rng(0), policies, 20_000)
+    assert conditional_kl(rows) == pytest.approx(sum(expected) / 2, abs=0.02)
+    assert abs(expected[0] - expected[1]) > 0.03  # else mixing up the prompts would not be seen
+
+
+def test_the_conditional_divergence_is_unknown_without_correct_responses_or_a_stream():
+    reference, policy = np.full(6, 1 / 6), np.array([1e-9, 1e-9, 1e-9, 0.4, 0.3, 0.3 - 3e-9])
+    assert math.isnan(conditional_kl(_sampled(np.random.default_rng(0), [(policy, reference)], 50)))
+    alone = RegularizationRows(["reference"], [0], -torch.ones(1), torch.ones(1), reference_log_probs=-torch.ones(1))
+    assert math.isnan(conditional_kl(alone))
+    without = RegularizationRows(["reference", "rollout"], [0, 0], -torch.ones(2), torch.ones(2))
+    with pytest.raises(ValueError, match="reference_log_probs"):
+        conditional_kl(without)
+
+
+def test_the_conditional_divergence_is_finite_where_no_fresh_response_is_correct():
+    """By hand: 2 nats from the correct cached response; 0.5 of 3 answers of the policy are correct, 1.5 of 3 cached."""
+    rows = RegularizationRows(
+        ["reference", "reference", "rollout", "rollout"],
+        [0] * 4,
+        log_probs=torch.tensor([-3.0, -1.0, -2.0, -2.0]),
+        rewards=torch.tensor([1.0, 0.0, 0.0, 0.0]),
+        reference_log_probs=torch.tensor([-1.0, -9.0, math.nan, math.nan]),
+    )
+    assert conditional_kl(rows) == pytest.approx(2 + math.log((0.5 / 3) / (1.5 / 3)))
