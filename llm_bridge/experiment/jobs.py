@@ -38,6 +38,7 @@ CPU_ENGINE = (
     "free_cache_engine=False",
     "enable_sleep_mode=False",
     "enable_prefix_caching=False",
+    "enable_chunked_prefill=False",  # vLLM takes back a prompt's first draw by an offset, which a CPU's generator lacks
     "engine_kwargs.vllm.distributed_executor_backend=uni",
     "engine_kwargs.vllm.worker_extension_cls=llm_bridge.cpu.vllm_extension.CPUWorkerExtension",
 )

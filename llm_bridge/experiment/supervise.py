@@ -23,6 +23,8 @@ from cokl.support.files import hold
 OUT_OF_MEMORY = "killed due to memory pressure (OOM)"
 """What Ray's log says when it has ended workers; VeRL starts no others and waits for their answer for ever."""
 
+_ENGINE_DIED = re.compile(rb"\(EngineCore[^)]*\) ERROR .*?\] (\w+(?:\.\w+)*(?:Error|Exception): .*)")
+
 
 def run_watched(command: list[str], environment: dict[str, str], log: Path, stall: float, locks: Sequence[int]) -> None:
     """Run a command in a session of its own, its output appended to `log`; show VeRL's progress on one line.
@@ -115,11 +117,16 @@ def _show(progress: str, seconds: float) -> None:
 
 
 def _reason(log: Path, begin: int) -> str:
-    """The line of a failed job's log that says most."""
+    """The line of a failed job's log that says most: what ended vLLM's engine, whose every request then fails too, or
+    an error among the last lines.
+    """
     lines: deque[str] = deque(maxlen=4000)
     with log.open("rb") as file:
         file.seek(begin)
-        lines.extend(line.decode(errors="replace").rstrip() for line in file)
+        for line in file:
+            if died := _ENGINE_DIED.search(line):
+                return f"vLLM's engine ended: {died[1].decode(errors='replace')}"[:400]
+            lines.append(line.decode(errors="replace").rstrip())
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
     plain = [re.sub(r"^\([^)]*pid=[^)]*\)\s*", "", line) for line in plain if line.strip()]
     for pattern in (r"^error: (.*)", r".*InputError: (.*)", r"^(\w+(?:\.\w+)*(?:Error|Exception): .*)"):

@@ -76,8 +76,11 @@ OTHERWISE = {
         *("trainer.device", "*.n_gpus_per_node", "ray_kwargs.*", "transfer_queue.*", "*.num_workers"),
         *("*.fsdp_config.dtype", "*.fsdp_config.mixed_precision.*"),
         *("data.dataloader_num_workers", "*.use_torch_compile", f"{MODEL}.override_config.attn_implementation"),
-        *(f"{ROLLOUT}.{name}" for name in ("enable_prefix_caching", "enable_sleep_mode", "enforce_eager")),
-        *(f"{ROLLOUT}.{name}" for name in ("free_cache_engine", "gpu_memory_utilization", "load_format")),
+        *(f"{ROLLOUT}.{name}" for name in ("enable_chunked_prefill", "enable_prefix_caching", "enable_sleep_mode")),
+        *(
+            f"{ROLLOUT}.{name}"
+            for name in ("enforce_eager", "free_cache_engine", "gpu_memory_utilization", "load_format")
+        ),
         *(f"{ROLLOUT}.{name}" for name in ("max_num_batched_tokens", "engine_kwargs.*", "checkpoint_engine.*")),
     ),
     "the reward model, of which tests/llm_bridge/trainer/test_reward_model.py has a small one": ("reward.*",),

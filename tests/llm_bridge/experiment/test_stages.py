@@ -61,6 +61,15 @@ def test_only_the_last_attempts_log_is_told(tmp_path):
         watched(tmp_path, "raise RuntimeError('second')")
 
 
+def test_what_ended_vllms_engine_is_told_and_not_what_followed(tmp_path):
+    """Lines of vLLM 0.31; all requests of an evaluation fail after them, in tens of thousands of lines."""
+    died = "(vLLMHttpServer pid=5140) (EngineCore pid=5280) ERROR 11-23 05:33:12 [core.py:1435] "
+    lines = f"{died}EngineCore encountered a fatal error.\n{died}RuntimeError: no room\n" + "line\n" * 9000
+    code = f"print({lines!r}); raise ValueError('Received an empty list as keys.')"
+    with pytest.raises(InputError, match=r"^vLLM's engine ended: RuntimeError: no room; the whole log is"):
+        watched(tmp_path, code)
+
+
 def test_a_job_that_prints_nothing_any_more_is_ended_with_its_children(tmp_path):
     child = f"import time, os; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]); import time; time.sleep(600)"

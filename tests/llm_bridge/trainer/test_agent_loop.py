@@ -1,13 +1,17 @@
 """Seeds of single requests: what they depend on, and that every job asks for them."""
 
 import itertools
+import json
+import subprocess
+import sys
 
 import pytest
 
 pytest.importorskip("verl")
 
 from llm_bridge.experiment.config import PRESETS
-from llm_bridge.experiment.jobs import buffer_job, chat_job, compose, evaluation_job, math_job
+from llm_bridge.experiment.jobs import buffer_job, chat_job, compose, environment, evaluation_job, math_job
+from llm_bridge.tiny.make import make_tiny
 from llm_bridge.trainer.agent_loop import request_seed
 
 
@@ -42,3 +46,34 @@ def test_every_job_draws_with_seeds(tmp_path):
 def test_clipping_reaches_verl(tmp_path):
     composed = compose(math_job(PRESETS["tiny"], tmp_path, tmp_path)).actor_rollout_ref.actor
     assert (composed.optim.clip_grad, composed.clip_ratio_c) == (1.0, 3.0)
+
+
+DRAW = """
+import json, random, sys
+from vllm import LLM, SamplingParams
+model, options = sys.argv[1], json.loads(sys.argv[2])
+engine = LLM(model=model, enforce_eager=True, distributed_executor_backend="uni", **options)
+draw = random.Random(0)
+prompts = [{"prompt_token_ids": [draw.randrange(6, 60) for _ in range(draw.randrange(20, 35))]} for _ in range(150)]
+seeded = [SamplingParams(temperature=1.0, max_tokens=8, seed=place) for place in range(len(prompts))]
+together = engine.generate(prompts, seeded, use_tqdm=False)
+alone = [engine.generate(*request, use_tqdm=False)[0] for request in zip(prompts, seeded)]
+print(json.dumps([[answer.outputs[0].token_ids for answer in answers] for answers in (together, alone)]))
+"""
+
+
+def test_more_requests_than_fit_into_a_step_draw_what_each_draws_alone(tmp_path):
+    """150 prompts of 20 to 34 tokens, together about twice the tokens of an engine's step."""
+    make_tiny(tmp_path, pretraining_steps=1)
+    job = math_job(PRESETS["tiny"], tmp_path, tmp_path / "model")
+    rollout = compose(job).actor_rollout_ref.rollout
+    names = ["dtype", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "enable_prefix_caching"]
+    options = {name: rollout[name] for name in [*names, "enable_chunked_prefill"]}
+    assert rollout.engine_kwargs.vllm.distributed_executor_backend == "uni"
+    command = [sys.executable, "-c", DRAW, str(tmp_path / "model"), json.dumps(options)]
+    variables = environment(PRESETS["tiny"], job, tmp_path / "metrics.jsonl")
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    together, alone = json.loads(done.stdout.splitlines()[-1])
+    assert len(together) == 150
+    assert together == alone
