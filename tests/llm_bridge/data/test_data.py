@@ -11,9 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from cokl.support.errors import InputError
+from cokl_cli.commands.llm import Prefetch
 from llm_bridge.data import sources
 from llm_bridge.data.prepare import TABLE_E2, DataConfig, prepare
 from llm_bridge.data.rows import SCHEMA
+from llm_bridge.experiment.config import PRESETS, REVISIONS
 
 INSTRUCTION = (
     "Solve the following math problem. Please reason step by step, and put your final answer within \\boxed{}.\n\n"
@@ -307,6 +309,36 @@ def test_a_missing_copy_is_named_with_its_revision(tmp_path):
 def test_an_unknown_budget_is_refused():
     with pytest.raises(InputError, match="budgets: expected some of low, medium, high, got huge"):
         DataConfig(budgets=("huge",))
+
+
+def test_prefetch_fetches_the_models_and_all_that_prepare_reads(prepared, monkeypatch, tmp_path, capsys):
+    pytest.importorskip("huggingface_hub")
+    fetched = set()
+
+    def model(name, revision, allow_patterns):
+        fetched.add((name, revision))
+        return str(tmp_path / name)
+
+    def data(source, name):
+        fetched.add((source.repository, source.revision, name))
+        return tmp_path / name
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", model)
+    monkeypatch.setattr(sources.Source, "_download", data)
+    config = PRESETS["qwen3-0.6b"]
+    assert Prefetch(preset="qwen3-0.6b", settings=config, out=tmp_path / "out").run() == 0
+    models = {(name, REVISIONS[name]) for name in (config.model, config.reward_model)}
+    read = {
+        (repository, source["revision"], name)
+        for repository, source in prepared[1]["sources"].items()
+        for name in source["files"]
+    }
+    assert len(read) >= 5
+    assert fetched == models | read
+    assert capsys.readouterr().out.count("\n") == len(fetched)
+    fetched.clear()
+    assert Prefetch(preset="tiny", out=tmp_path / "out").run() == 0
+    assert fetched == set()
 
 
 @pytest.mark.parametrize("source", [sources.MATH500, sources.WILDCHAT])
