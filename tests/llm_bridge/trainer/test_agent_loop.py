@@ -57,13 +57,13 @@ draw = random.Random(0)
 prompts = [{"prompt_token_ids": [draw.randrange(6, 60) for _ in range(draw.randrange(20, 35))]} for _ in range(150)]
 seeded = [SamplingParams(temperature=1.0, max_tokens=8, seed=place) for place in range(len(prompts))]
 together = engine.generate(prompts, seeded, use_tqdm=False)
-alone = [engine.generate(*request, use_tqdm=False)[0] for request in zip(prompts, seeded)]
+alone = [engine.generate(*request, use_tqdm=False)[0] for request in list(zip(prompts, seeded))[::5]]
 print(json.dumps([[answer.outputs[0].token_ids for answer in answers] for answers in (together, alone)]))
 """
 
 
 def test_more_requests_than_fit_into_a_step_draw_what_each_draws_alone(tmp_path):
-    """150 prompts of 20 to 34 tokens, together about twice the tokens of an engine's step."""
+    """150 prompts of 20 to 34 tokens, together about twice the tokens of an engine's step, and every fifth alone."""
     make_tiny(tmp_path, pretraining_steps=1)
     job = math_job(PRESETS["tiny"], tmp_path, tmp_path / "model")
     rollout = compose(job).actor_rollout_ref.rollout
@@ -75,5 +75,5 @@ def test_more_requests_than_fit_into_a_step_draw_what_each_draws_alone(tmp_path)
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     together, alone = json.loads(done.stdout.splitlines()[-1])
-    assert len(together) == 150
-    assert together == alone
+    assert (len(together), len(alone)) == (150, 30)
+    assert together[::5] == alone
