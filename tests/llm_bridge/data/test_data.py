@@ -313,7 +313,7 @@ def test_an_unknown_budget_is_refused():
 
 def test_prefetch_fetches_the_models_and_all_that_prepare_reads(prepared, monkeypatch, tmp_path, capsys):
     pytest.importorskip("huggingface_hub")
-    fetched = set()
+    fetched: set[tuple[str, ...]] = set()
 
     def model(name, revision, allow_patterns):
         fetched.add((name, revision))
