@@ -185,7 +185,7 @@ class _TrainersPart:
         from verl.utils import tensordict_utils as tu
 
         from cokl import methods
-        from llm_bridge.buffer import CachedGroup
+        from cokl.responses.buffer import CachedGroup
 
         self.method, self.verdicts = methods.get("cokl"), verdicts
         self.lengths = [float(len(tokens) - PROMPT) for tokens in added]

@@ -16,14 +16,15 @@ from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig
 from cokl.regularizers import reverse_kl
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
+from cokl.responses import buffer, verifier
 from cokl.support import verdicts, workers
 from cokl.support.assumptions import render
-from llm_bridge import bring_buffer, buffer
+from llm_bridge import bring_buffer
 from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment.config import LLMConfig
 from llm_bridge.report import tables
 from llm_bridge.rewards import score as reward_score
-from llm_bridge.rewards import validation, verifier
+from llm_bridge.rewards import validation
 from llm_bridge.tiny import language
 from llm_bridge.trainer import schedule
 
@@ -38,7 +39,7 @@ CONFIGS = [
     LLMConfig,
     DataConfig,
 ]
-METHOD = [policy, regularizers, reverse_kl, methods, floor, grpo, groups, metrics, verdicts]
+METHOD = [policy, regularizers, reverse_kl, methods, floor, grpo, groups, metrics, buffer, verifier, verdicts]
 SIMULATOR = [
     environment,
     networks,
@@ -51,7 +52,7 @@ SIMULATOR = [
     finite_group_config,
     calibration_config,
 ]
-BRIDGE = [buffer, bring_buffer, schedule, verifier, reward_score, language, tables, validation]
+BRIDGE = [bring_buffer, schedule, reward_score, language, tables, validation]
 
 
 def page() -> str:

@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 import torch
 
+from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint, model_folder, plain
 from cokl.support.errors import InputError
 from cokl.support.files import read_parquet
 from cokl.support.options import require
-from llm_bridge.buffer import Buffer, CachedGroup, model_fingerprint, model_folder, plain
 
 CORRECT_ABOVE = 0.5
 """Rewards above it are verdicts of correct."""

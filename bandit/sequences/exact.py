@@ -20,10 +20,10 @@ from bandit.sequences.recursions import SequencePolicy, token_places
 from cokl.decomposition import KLDecomposition
 from cokl.floor import gate
 from cokl.grpo import GRPOConfig
-from cokl.log_linear import LogLinear
 from cokl.methods import Method
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
+from cokl.regularizers.log_linear import LogLinear
 from cokl.support.errors import InputError
 
 MOST_LISTED = 20_736

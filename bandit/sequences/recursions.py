@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from bandit.sequences.automata import Automata
-from cokl.log_linear import LogLinear
+from cokl.regularizers.log_linear import LogLinear
 
 # log 0, finite, so that impossible places need no cases.
 _IMPOSSIBLE = -1e30

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
-from cokl.log_linear import LogLinear
 from cokl.policy import Policy
+from cokl.regularizers.log_linear import LogLinear
 from cokl.support.errors import InputError
 
 Stream = Literal["reference", "rollout"]

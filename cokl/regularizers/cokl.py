@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, reference_weights, required, rollout_weights
-from cokl.log_linear import LogLinear
 from cokl.policy import Policy, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer, certain_mass
+from cokl.regularizers.log_linear import LogLinear
 
 
 @register

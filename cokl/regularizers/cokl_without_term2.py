@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from cokl.log_linear import LogLinear
 from cokl.policy import Policy, expectation
 from cokl.regularizers import register
 from cokl.regularizers.correct_forward_kl import CorrectForwardKL
+from cokl.regularizers.log_linear import LogLinear
 
 
 @register

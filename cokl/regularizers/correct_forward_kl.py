@@ -10,10 +10,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, reference_weights, required
-from cokl.log_linear import LogLinear
 from cokl.policy import Policy, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer, certain_mass
+from cokl.regularizers.log_linear import LogLinear
 
 
 @register

@@ -29,10 +29,10 @@ from cokl.groups import (
     rollout_weights,
     score_function_weights,
 )
-from cokl.log_linear import LogLinear
 from cokl.policy import Policy, centred, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer, certain_mass
+from cokl.regularizers.log_linear import LogLinear
 from cokl.support.assumptions import assumption
 from cokl.support.errors import InputError
 

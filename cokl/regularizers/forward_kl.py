@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, required
-from cokl.log_linear import LogLinear
 from cokl.policy import Policy, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer, positive_root
+from cokl.regularizers.log_linear import LogLinear
 
 
 @register

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
-from cokl.log_linear import LogLinear
 from cokl.policy import Policy
 from cokl.regularizers.base import Regularizer, Stream
+from cokl.regularizers.log_linear import LogLinear
 
 _PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)([A-Za-z]\w*)")
 

@@ -18,10 +18,10 @@ from scipy.special import expit, logit
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, required, score_function_weights
-from cokl.log_linear import LogLinear
 from cokl.policy import Policy, centred, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer
+from cokl.regularizers.log_linear import LogLinear
 
 
 @register

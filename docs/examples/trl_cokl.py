@@ -6,7 +6,7 @@ from trl import GRPOTrainer
 
 from cokl import methods
 from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
-from llm_bridge.buffer import Buffer, DrawOrder
+from cokl.responses.buffer import Buffer, DrawOrder
 
 
 class CoKLTrainer(GRPOTrainer):

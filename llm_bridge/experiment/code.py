@@ -13,7 +13,7 @@ from llm_bridge.experiment.config import LLMConfig
 _ALWAYS = (
     "llm_bridge.experiment.jobs",
     "llm_bridge.rewards.score",
-    "llm_bridge.rewards.verifier_process",
+    "cokl.responses.verifier_process",
 )
 """Beside what VeRL loads: what it is told, and what judges, the verifier's process included, which is a script."""
 _ON_A_CPU = ("llm_bridge.cpu", "llm_bridge.cpu.vllm_extension")

@@ -110,7 +110,7 @@ class Experiment:
         """The configuration with folders in place of the hub's models, which are fetched at their pinned commits unless
         they are in the cache. Raises InputError where one cannot be had.
         """
-        from llm_bridge.buffer import model_folder
+        from cokl.responses.buffer import model_folder
 
         def folder(model: str, revision: str) -> str:
             return str(model_folder(model, revision or REVISIONS.get(model, "")).absolute()) if model else ""
@@ -157,7 +157,7 @@ class Experiment:
 
         Raises InputError for an older model's buffer, and for a job that fails, hangs or leaves none.
         """
-        from llm_bridge.buffer import Buffer, model_fingerprint
+        from cokl.responses.buffer import Buffer, model_fingerprint
 
         path = self.root / "buffer.parquet"
         self.train_math()
@@ -242,7 +242,7 @@ class Experiment:
 
     def _require_same_reference(self, job: Job) -> None:
         """Refuse to go on with a chat run that started from another math-stage model."""
-        from llm_bridge.buffer import model_fingerprint
+        from cokl.responses.buffer import model_fingerprint
 
         current, stored = model_fingerprint(self.reference), job.folder / "reference.txt"
         if not stored.is_file():

@@ -15,8 +15,8 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
+from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint, plain
 from cokl.support.errors import InputError
-from llm_bridge.buffer import Buffer, CachedGroup, model_fingerprint, plain
 from llm_bridge.trainer.base import RewardedTrainer
 
 _TENSORS = ["prompts", "responses", "old_log_probs", "rm_scores"]

@@ -33,7 +33,7 @@ from verl.utils.metric import reduce_metrics
 from verl.workers.utils.padding import response_from_nested
 
 from cokl.groups import conditional_kl
-from llm_bridge.buffer import Buffer, DrawOrder, model_fingerprint
+from cokl.responses.buffer import Buffer, DrawOrder, model_fingerprint
 from llm_bridge.trainer.base import RewardedTrainer
 from llm_bridge.trainer.join import join
 from llm_bridge.trainer.loss import ADDED, RL_BATCH_SIZE, SQUARED_GRADIENTS, WEIGHT, joint_loss

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cokl.regularizers.base import Stream
-from llm_bridge.buffer import CachedGroup
+from cokl.responses.buffer import CachedGroup
 
 
 class Place(NamedTuple):

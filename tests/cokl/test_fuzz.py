@@ -27,13 +27,13 @@ from cokl.floor import floor_value
 from cokl.metrics import coverage, expected_zero_correct_rate
 from cokl.policy import Policy
 from cokl.recovery import recovery_derivative, zero_correct_probability
+from cokl.responses.verifier import _boxes
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, read_parquet
 from cokl.support.options import from_json
 from llm_bridge.paper.numbers import PAPER
 from llm_bridge.report.csv_tables import read_csv
 from llm_bridge.rewards.score import without_thinking
-from llm_bridge.rewards.verifier import _boxes
 from tests.cokl.cases import VARIANTS, Case
 from tests.oracles import exact
 from tests.oracles.optima import REDUCED_PENALTIES

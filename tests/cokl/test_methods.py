@@ -12,9 +12,9 @@ import torch
 from cokl import methods, regularizers
 from cokl.floor import floor_logit_gradient, sampled_floor_weights
 from cokl.groups import ResponseGroups, SurrogateConfig
-from cokl.log_linear import LogLinear
 from cokl.metrics import dual_anchor
 from cokl.policy import CorrectSet, Policy
+from cokl.regularizers.log_linear import LogLinear
 from cokl.support.errors import InputError
 
 CONFIG = SurrogateConfig()

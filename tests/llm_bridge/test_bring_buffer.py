@@ -8,9 +8,9 @@ pytest.importorskip("transformers")
 import torch
 from transformers import AutoModelForCausalLM
 
+from cokl.responses.buffer import Buffer, model_fingerprint
 from cokl.support.errors import InputError
 from llm_bridge.bring_buffer import bring_buffer
-from llm_bridge.buffer import Buffer, model_fingerprint
 from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.tiny.model import make_model
 from llm_bridge.tiny.tokenizer import make_tokenizer

@@ -11,7 +11,7 @@ python=${PYTHON:-python3}
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
 # What the tests themselves need is not under test and stays as it is locked.
-.venv/bin/uv pip compile pyproject.toml --extra theory --extra report --extra cluster --resolution "$resolution" \
+.venv/bin/uv pip compile pyproject.toml --extra theory --extra report --extra math --extra cluster --resolution "$resolution" \
     --python-version "$version" --no-header --no-annotate --quiet > "$folder.txt"
 "$python" -m venv --clear "$folder"
 "$folder/bin/pip" install --quiet --disable-pip-version-check -r "$folder.txt"

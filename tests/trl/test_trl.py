@@ -14,7 +14,7 @@ pytest.importorskip("trl")  # in an environment of its own: with a current TRL b
 import datasets
 from trl import GRPOConfig
 
-from llm_bridge.buffer import Buffer, CachedGroup
+from cokl.responses.buffer import Buffer, CachedGroup
 from llm_bridge.tiny.model import make_model
 from llm_bridge.tiny.tokenizer import make_tokenizer
 

@@ -22,7 +22,7 @@ import pytest
 
 pytest.importorskip("verl")
 
-from llm_bridge.buffer import Buffer, DrawOrder, model_fingerprint
+from cokl.responses.buffer import Buffer, DrawOrder, model_fingerprint
 from llm_bridge.report.collect import read_metrics
 
 pytestmark = pytest.mark.usefixtures("only_cluster")

@@ -135,7 +135,7 @@ def change(monkeypatch, tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["llm_bridge.trainer.loss", "llm_bridge.rewards.verifier_process", "cokl.regularizers.cokl"]
+    "name", ["llm_bridge.trainer.loss", "cokl.responses.verifier_process", "cokl.regularizers.cokl"]
 )
 def test_results_of_other_code_are_gone_on_with_only_if_told_to(tmp_path, monkeypatch, capsys, name):
     runs, root = [("cokl", None, None)], tmp_path / "out"

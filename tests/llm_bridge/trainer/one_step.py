@@ -33,7 +33,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from benchmarks.actor import free_port, training_worker
-from llm_bridge.buffer import Buffer, CachedGroup, model_fingerprint
+from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer.agent_loop import CachedResponseLoop
 from llm_bridge.trainer.joint import CoKLTrainer
 from llm_bridge.trainer.loss import joint_loss

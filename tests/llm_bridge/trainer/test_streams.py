@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cokl import methods
 from cokl.groups import SurrogateConfig
-from llm_bridge.buffer import CachedGroup
+from cokl.responses.buffer import CachedGroup
 from llm_bridge.trainer.streams import Minibatch, Place, requests
 from llm_bridge.trainer.weights import GroupWeights
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cokl.log_linear import LogLinear
+from cokl.regularizers.log_linear import LogLinear
 from tests.cokl.cases import VARIANTS
 from tests.oracles import exact
 

@@ -213,7 +213,8 @@ class Verifier:
                 raise EOFError
             self._pending += part
         line, self._pending = self._pending.split(b"\n", 1)
-        return json.loads(line)
+        reply: dict[str, Any] = json.loads(line)
+        return reply
 
     def _end(self) -> None:
         process, self._process = self._process, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -10,16 +11,15 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("math_verify")
-
+from cokl.responses import verifier as verifier_module
+from cokl.responses.verifier import LONGEST_ANSWER, Verifier
 from cokl.support.errors import InputError
-from llm_bridge.rewards import verifier as verifier_module
-from llm_bridge.rewards.verifier import LONGEST_ANSWER, Verifier
 
 SECONDS = 0.3
 MEMORY = 256 << 20
@@ -286,7 +286,7 @@ def test_no_process_outlives_a_killed_parent(seconds):
     """Killed while the verifier starts, and after."""
     code = """
 import threading, time
-from llm_bridge.rewards.verifier import Verifier
+from cokl.responses.verifier import Verifier
 verifier = Verifier()
 threading.Thread(target=verifier.verify, args=("1", r"\\boxed{1}"), daemon=True).start()
 while verifier._process is None:
@@ -451,7 +451,7 @@ def test_a_process_that_cannot_start_is_one_line(monkeypatch, tmp_path):
 
 
 def test_works_in_the_threads_of_a_ray_actor():
-    ray = pytest.importorskip("ray")
+    ray: Any = importlib.import_module("ray")
 
     class Judge:
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The process in which answers are parsed and compared, a script that `llm_bridge.rewards.verifier` starts.
+"""The process in which answers are parsed and compared, a script that `cokl.responses.verifier` starts.
 
 It loads math-verify once and then forks a worker that answers requests until one is too much for it: the kernel ends
 the worker when an answer has used its CPU time, and refuses it memory beyond the limit. The worker's parent says how it
@@ -128,7 +128,8 @@ def _equal(parsed_gold: list[Any], answer: str) -> bool:
 def _parse(text: str) -> list[Any]:
     from math_verify import parse
 
-    return parse(f"\\boxed{{{text}}}", parsing_timeout=None, raise_on_error=True)
+    parsed: list[Any] = parse(f"\\boxed{{{text}}}", parsing_timeout=None, raise_on_error=True)
+    return parsed
 
 
 def _close(golds: list[str], answers: list[str], tolerances: list[float], multiple: bool) -> bool:
