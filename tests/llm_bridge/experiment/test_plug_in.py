@@ -16,4 +16,4 @@ def test_the_plan_has_it(tmp_path):
     plan = subprocess.run(command, env=install(tmp_path), capture_output=True, text=True, check=False)
     assert plan.returncode == 0, plan.stderr
     (line,) = [line for line in plan.stdout.splitlines() if line.startswith(f"chat/{NAME} ")]
-    assert "128 KL, reference" in line
+    assert "64 KL, reference" in line
