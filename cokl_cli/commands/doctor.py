@@ -15,6 +15,7 @@ PARTS = {
     "": "the controlled experiment, the labs, figures, the paper's tables",
     "theory": "cokl theory, and the end of cokl reproduce",
     "report": "cokl report",
+    "math": "the verifier of mathematical answers",
     "cluster": "--backend ray",
     "llm": "cokl llm run on GPUs",
     "llm-cpu": "cokl llm run --preset tiny on a CPU",

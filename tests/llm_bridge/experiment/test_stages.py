@@ -118,7 +118,7 @@ def test_the_lock_lies_in_a_folder_of_ones_own(tmp_path, monkeypatch):
 def test_a_folder_of_another_experiment_is_refused(tmp_path):
     Experiment(TINY, tmp_path, ("data.shuffle=False",)).open()
     Experiment(TINY, tmp_path, ("data.shuffle=False", "trainer.logger=[file]", "trainer.save_freq=3")).open()
-    with pytest.raises(InputError, match="chat_steps: 50 there, 9 asked for"):
+    with pytest.raises(InputError, match="chat_steps: 30 there, 9 asked for"):
         Experiment(dataclasses.replace(TINY, chat_steps=9), tmp_path, ("data.shuffle=False",)).open()
     with pytest.raises(InputError, match="overrides"):
         Experiment(TINY, tmp_path).open()
@@ -379,7 +379,7 @@ def evaluation(math: float, chat: float) -> dict[str, float]:
 
 
 def test_results_are_collected_from_all_attempts(tmp_path):
-    config = dataclasses.replace(TINY, math_steps=2, chat_steps=3)
+    config = dataclasses.replace(TINY, math_steps=2, chat_steps=3, chat_batch=16, group_size=8)
     write_metrics(tmp_path / "math" / "metrics", [{1: {}, 2: evaluation(0.5, 0.1)}])
     cokl = tmp_path / "chat" / "cokl"
     write_metrics(
