@@ -116,6 +116,28 @@ def calibration(folder: Path) -> Iterator[Entry]:
     yield from _judged(area, judge(found), config.seeds, folder / "calibration.parquet")
 
 
+def llm_repeats(folder: Path) -> Iterator[Entry]:
+    """CoKL's lead over each other method in several runs of the LLM experiment, replay's first."""
+    import pandas as pd
+
+    from cokl.methods import label
+    from cokl.support.statistics import with_spread
+    from llm_bridge.report.repeats import MEASURE, RIVAL, leads
+
+    table = pd.read_csv(folder / "runs.csv")
+    for lead in sorted(leads(table).to_dict("records"), key=lambda lead: lead["method"] != RIVAL):
+        judged = "the primary comparison" if lead["method"] == RIVAL else "Holm over all but the primary"
+        said = with_spread(lead[MEASURE], lead[f"{MEASURE}_half_width"], 1)
+        yield Entry(
+            f"repeated runs, {folder.name}",
+            f"CoKL has a higher Overall than {label(lead['method'])}",
+            "Main Results, main table",
+            _called(lead["verdict"]),
+            (f"{said} points over {table['run'].nunique()} runs; {judged}",),
+            data=folder / "runs.csv",
+        )
+
+
 def theory(folder: Path) -> Iterator[Entry]:
     """The claims of the theory, the paper's and those beyond it, as they were checked."""
     import theory.claims  # noqa: F401  registers them
@@ -174,6 +196,7 @@ READERS: dict[str, Callable[[Path], Iterator[Entry]]] = {
     "phases": phase,
     "finite_groups": finite_group,
     "calibrations": calibration,
+    "llm_repeats": llm_repeats,
     "theory": theory,
 }
 """What a folder's entries are, by the field of `Found` that it is in."""

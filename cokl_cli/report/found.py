@@ -51,6 +51,8 @@ class Found:
     """With calibration.parquet."""
     llm: list[Path]
     """With scores.csv."""
+    llm_repeats: list[Path]
+    """With leads.csv: several runs of the LLM experiment."""
 
     @property
     def folders(self) -> list[Path]:
@@ -67,6 +69,7 @@ _FILES = {
     "finite_groups": _beside("recovery.parquet"),
     "calibrations": _beside("calibration.parquet"),
     "llm": _beside("scores.csv"),
+    "llm_repeats": _beside("leads.csv"),
 }
 
 

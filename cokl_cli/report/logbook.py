@@ -15,6 +15,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from cokl.support.errors import InputError
 from cokl.support.files import read_json
 from cokl_cli.report import entries
@@ -54,6 +56,9 @@ EXPERIMENTS = {
     ),
     "phase": Experiment("Maps of the task shift", "cokl bandit phase", "about 15 minutes on two idle cores"),
     "tables": Experiment("The paper's LLM tables, held against each other", "cokl llm check-paper", "a second"),
+    "llm_repeats": Experiment(
+        "The tiny LLM, several runs", "cokl llm repeats", "each run an hour on two idle cores, for all nine methods"
+    ),
     "llm": Experiment("LLM experiment", "cokl llm run --preset qwen3-1.7b", "8 GPUs"),
 }
 
@@ -67,6 +72,7 @@ _FOUND_IN = {
     "calibration": "calibrations",
     "sequence_calibration": "calibrations",
     "phase": "phases",
+    "llm_repeats": "llm_repeats",
 }
 """The field of `Found` with an experiment's results."""
 
@@ -124,6 +130,13 @@ def _record(name: str, folders: list[Path], read: Callable[[Path], Iterator[Entr
         record |= {
             "scope": f"{len(rows)} statements, of the paper and beyond it",
             "seconds": round(sum(row["seconds"] for row in rows), 1),
+        }
+    elif name == "llm_repeats":
+        runs = pd.read_csv(folders[0] / "runs.csv")
+        record |= {
+            "command": " ".join([EXPERIMENTS[name].command, *runs["run"].unique()]),
+            "scope": f"{runs['run'].nunique()} runs, {runs['method'].nunique() - 1} methods",
+            "seconds": None,
         }
     else:
         config = read_json(folders[0] / "config.json", dict)
