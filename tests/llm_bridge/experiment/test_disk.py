@@ -100,7 +100,7 @@ def test_what_is_left_of_a_run_is_an_option(tmp_path, job):
     assert job.done
     math = finished(math_job(preset("tiny"), tmp_path, tmp_path))
     disk.prune(math, "model")
-    assert left(math) == {f"{last}/actor/huggingface/model.safetensors"}
+    assert left(math) == {f"global_step_{math.steps}/actor/huggingface/model.safetensors"}
 
 
 def test_a_pruned_run_is_evaluated_from_its_exported_model(tmp_path, job, monkeypatch):
