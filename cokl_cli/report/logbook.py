@@ -137,6 +137,7 @@ def _record(name: str, folders: list[Path], read: Callable[[Path], Iterator[Entr
             "command": " ".join([EXPERIMENTS[name].command, *runs["run"].unique()]),
             "scope": f"{runs['run'].nunique()} runs, {runs['method'].nunique() - 1} methods",
             "seconds": None,
+            "table": _over_runs(runs),
         }
     else:
         config = read_json(folders[0] / "config.json", dict)
@@ -250,6 +251,17 @@ def _matched(folder: Path) -> dict[str, list[str]] | None:
     return {name: list(values) for name, values in columns.items()}
 
 
+def _over_runs(runs: pd.DataFrame) -> dict[str, list[str]]:
+    """Every method of repeated runs of the LLM experiment, as the README shows it."""
+    from cokl.support.statistics import spread_column
+    from llm_bridge.report.repeats import COLUMNS, over_runs
+    from llm_bridge.report.tables import method_label
+
+    frame = over_runs(runs)
+    shown = {title: spread_column(frame, name) for name, title in COLUMNS.items()}
+    return {f"over {runs['run'].nunique()} runs": list(map(method_label, frame["method"])), **shown}
+
+
 def render(book: Mapping[str, Record]) -> str:
     """The page of a record. What is not in the record is listed as not run here."""
     parts = [_HEAD, "## At a glance", _table(["experiment", "scope", "hardware", "time", "outcome"], _glance(book))]
@@ -268,7 +280,8 @@ def render(book: Mapping[str, Record]) -> str:
         parts.append(_table(_COLUMNS, rows))
         if record["table"]:
             table = record["table"]
-            parts += ["Mean ± standard deviation over seeds:", _table(list(table), zip(*table.values(), strict=True))]
+            spread = "standard deviation over seeds" if name == "sweep" else "half the width of a 95% t-interval"
+            parts += [f"Mean ± {spread}:", _table(list(table), zip(*table.values(), strict=True))]
     return "\n\n".join(parts) + "\n"
 
 

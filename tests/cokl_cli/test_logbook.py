@@ -115,6 +115,8 @@ def test_repeated_runs_enter_with_the_primary_comparison_first(tmp_path):
     others = [claim["statement"].removeprefix("CoKL has a higher Overall than ") for claim in record["claims"][1:]]
     assert others == ["GRPO w/o KL", "Reverse KL"]
     assert f"| held | {first['measured'][0]} |" in page
+    assert "Mean ± half the width of a 95% t-interval:" in page
+    assert "| CoKL | 64.0 ± 0.0 | 40.0 ± 0.0 | 80.0 ± 0.0 | 60.0 ± 0.0 | 50.0 ± 0.0 | 55.0 ± 0.0 | 80.0 ± 0.0 |" in page
 
 
 def test_a_folder_without_results_is_refused(tmp_path):
