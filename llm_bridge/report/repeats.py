@@ -21,6 +21,8 @@ from llm_bridge.report.results import REPEATED, Results
 
 METHOD, RIVAL, MEASURE = "cokl", "correct_forward_kl", "overall"
 """The primary comparison: which method less which, and in what."""
+_SAME_AS_RIVAL = f"{METHOD}_without_term2"
+"""The same loss, so compared once."""
 COLUMNS = {
     "math_avg": "Math Avg",
     "chat_val": "Chat",
@@ -81,10 +83,11 @@ def leads(table: pd.DataFrame) -> pd.DataFrame:
     """CoKL less each other method, paired by run: method, every column's mean and half-width, and `verdict`.
 
     The verdict is on Overall: "held" where CoKL has more, "not held" where less, "undecided", or "" below four runs;
-    for the primary rival by its own interval, for the others by Holm's procedure. Empty without CoKL.
+    for the primary rival by its own interval, for the others by Holm's procedure. Left out are CoKL with the floor
+    and CoKL without term 2, whose loss is the primary rival's. Empty without CoKL.
     """
     by_run = {method: rows.set_index("run") for method, rows in table.groupby("method", sort=False)}
-    rivals = [name for name in by_run if name not in (METHOD, f"{METHOD}{FLOOR_SUFFIX}", BASE)]
+    rivals = [name for name in by_run if name not in (METHOD, f"{METHOD}{FLOOR_SUFFIX}", _SAME_AS_RIVAL, BASE)]
     if METHOD not in by_run or not rivals:
         return pd.DataFrame()
     columns, runs = list(COLUMNS), table["run"].nunique()

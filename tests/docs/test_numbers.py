@@ -8,7 +8,10 @@ import pytest
 
 from cokl_cli.report import entries, logbook
 
-README, PAGE, RECORD = (Path(name).read_text(encoding="utf-8") for name in ("README.md", logbook.PAGE, logbook.RECORD))
+README, BRIDGE, PAGE, RECORD = (
+    Path(name).read_text(encoding="utf-8")
+    for name in ("README.md", "llm_bridge/README.md", logbook.PAGE, logbook.RECORD)
+)
 
 _MEASURED = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?|(?<=@)\d+|-?\d+ ± \d+")
 _NO_RESULTS = re.compile(r"```.*?```|\]\([^)]*\)|Python 3\.\d+(?: to 3\.\d+)?|Apache-2\.0", re.DOTALL)
@@ -30,10 +33,10 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split(" | ")] for line in lines]
 
 
-def missing_rows(readme: str) -> list[list[str]]:
+def missing_rows(readme: str, tables: tuple[str, ...] = ("sweep", "llm_repeats")) -> list[list[str]]:
     """Rows of the README's tables, of the controlled experiment and the tiny LLM, that are none of the record's."""
     missing = []
-    for name in ("sweep", "llm_repeats"):
+    for name in tables:
         table = json.loads(RECORD)[name]["table"]
         recorded = [list(cells) for cells in zip(*table.values(), strict=True)]
         shown = [row for row in rows(readme) if len(row) == len(table) and "±" in row[-1]]
@@ -45,6 +48,7 @@ def missing_rows(readme: str) -> list[list[str]]:
 def test_every_number_of_the_readme_is_in_the_logbook():
     assert unsupported(README, PAGE) == []
     assert missing_rows(README) == []
+    assert missing_rows(BRIDGE, ("llm_repeats",)) == []
 
 
 @pytest.mark.parametrize("number", ["0.512 ag", "next best 0.356", "0.971", "0.162", "0.086 ±", "5.75 ± 0.13", "@64 0"])
@@ -56,10 +60,20 @@ def test_a_number_that_is_changed_is_found(number):
 
 def test_a_row_with_another_methods_number_is_found():
     assert missing_rows(README.replace("| 0.238", "| 0.164").replace("| 0.237 ± 0.013", "| 0.164 ± 0.006"))
+    assert missing_rows(README.replace("| 25.7 ± 27.1 |", "| 40.4 ± 15.5 |"))
 
 
 def test_the_page_is_what_the_record_says():
     assert logbook.render(json.loads(RECORD)) == PAGE
+
+
+def test_the_record_of_the_tiny_llm_is_what_its_rows_say_today():
+    kept = [
+        (claim["statement"], claim["verdict"], tuple(claim["measured"]))
+        for claim in json.loads(RECORD)["llm_repeats"]["claims"]
+    ]
+    today = entries.llm_repeats(Path("llm_bridge/tiny/repeated"))
+    assert kept == [(entry.statement, entry.verdict, entry.measured) for entry in today]
 
 
 def test_the_record_of_the_papers_tables_is_what_the_check_says_today():

@@ -1,11 +1,14 @@
 """Means over repeated runs, on scores written down here: what is paired, what is judged, what is refused."""
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 from scipy import stats
 
 from cokl.support.errors import InputError
 from cokl_cli.commands.llm_report import Repeats
+from llm_bridge import tiny
 from llm_bridge.report.repeats import leads, measured, over_runs, render
 from llm_bridge.report.results import Results, save_results
 
@@ -108,6 +111,19 @@ def test_what_cannot_be_compared_is_refused():
     two = pd.concat([one.scores, one.scores.assign(model="other")])
     with pytest.raises(InputError, match="b: expected one model, got tiny, other"):
         measured({"a": one, "b": Results(two, math_columns=SETS)})
+
+
+def test_the_page_that_is_kept_is_what_its_rows_say():
+    kept = Path(tiny.__file__).parent / "repeated"
+    rows = pd.read_csv(kept / "runs.csv")
+    assert rows.groupby("run")["method"].nunique().tolist() == [10] * 5  # nine methods and the base
+    assert render(rows) == (kept / "results.md").read_text(encoding="utf-8")
+
+
+def test_without_term_2_cokl_is_replay_and_compared_once():
+    table = runs(*(((60 + gain, 40 + gain), (60, 40)) for gain in (2, 3, 2, 3)))
+    again = table[table["method"] == "correct_forward_kl"].assign(method="cokl_without_term2")
+    pd.testing.assert_frame_equal(leads(pd.concat([table, again])), leads(table))
 
 
 def test_the_command_reads_runs_and_writes_tables(tmp_path, capsys):
