@@ -118,20 +118,18 @@ def calibration(folder: Path) -> Iterator[Entry]:
 
 def llm_repeats(folder: Path) -> Iterator[Entry]:
     """CoKL's lead over each other method in several runs of the LLM experiment, replay's first."""
-    import pandas as pd
-
     from cokl.methods import label
     from cokl.support.statistics import with_spread
-    from llm_bridge.report.repeats import MEASURE, RIVAL, leads
+    from llm_bridge.report.repeats import MEASURE, METHOD, RIVAL, leads, read_runs
 
-    table = pd.read_csv(folder / "runs.csv")
+    table = read_runs(folder)
     for lead in sorted(leads(table).to_dict("records"), key=lambda lead: lead["method"] != RIVAL):
         judged = "the primary comparison" if lead["method"] == RIVAL else "Holm over all but the primary"
         said = with_spread(lead[MEASURE], lead[f"{MEASURE}_half_width"], 1)
         yield Entry(
             f"repeated runs, {folder.name}",
             f"CoKL has a higher Overall than {label(lead['method'])}",
-            "Main Results, main table",
+            "Ablation of the loss structure" if METHOD in lead["method"] else "Main Results, main table",
             _called(lead["verdict"]),
             (f"{said} points over {table['run'].nunique()} runs; {judged}",),
             data=folder / "runs.csv",

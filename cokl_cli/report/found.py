@@ -52,7 +52,7 @@ class Found:
     llm: list[Path]
     """With scores.csv."""
     llm_repeats: list[Path]
-    """With leads.csv: several runs of the LLM experiment."""
+    """With runs.csv: several runs of the LLM experiment."""
 
     @property
     def folders(self) -> list[Path]:
@@ -69,7 +69,7 @@ _FILES = {
     "finite_groups": _beside("recovery.parquet"),
     "calibrations": _beside("calibration.parquet"),
     "llm": _beside("scores.csv"),
-    "llm_repeats": _beside("leads.csv"),
+    "llm_repeats": _beside("runs.csv"),
 }
 
 

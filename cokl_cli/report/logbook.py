@@ -132,7 +132,9 @@ def _record(name: str, folders: list[Path], read: Callable[[Path], Iterator[Entr
             "seconds": round(sum(row["seconds"] for row in rows), 1),
         }
     elif name == "llm_repeats":
-        runs = pd.read_csv(folders[0] / "runs.csv")
+        from llm_bridge.report.repeats import read_runs
+
+        runs = read_runs(folders[0])
         record |= {
             "command": " ".join([EXPERIMENTS[name].command, *runs["run"].unique()]),
             "scope": f"{runs['run'].nunique()} runs, {runs['method'].nunique() - 1} methods",
@@ -253,13 +255,13 @@ def _matched(folder: Path) -> dict[str, list[str]] | None:
 
 def _over_runs(runs: pd.DataFrame) -> dict[str, list[str]]:
     """Every method of repeated runs of the LLM experiment, as the README shows it."""
-    from cokl.support.statistics import spread_column
-    from llm_bridge.report.repeats import COLUMNS, over_runs
+    from llm_bridge.report.repeats import over_runs, shown
     from llm_bridge.report.tables import method_label
 
-    frame = over_runs(runs)
-    shown = {title: spread_column(frame, name) for name, title in COLUMNS.items()}
-    return {f"over {runs['run'].nunique()} runs": list(map(method_label, frame["method"])), **shown}
+    table = shown(over_runs(runs))
+    table["method"] = table["method"].map(method_label)
+    table = table.rename(columns={"method": f"over {runs['run'].nunique()} runs"})
+    return {str(title): list(cells) for title, cells in table.items()}
 
 
 def render(book: Mapping[str, Record]) -> str:

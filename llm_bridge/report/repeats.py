@@ -7,6 +7,7 @@ other rivals are secondary and judged together by Holm's procedure.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pandas as pd
 
@@ -15,6 +16,7 @@ from cokl.support.errors import InputError
 from cokl.support.statistics import markdown_table, spread_column, summarize
 from cokl.support.verdicts import holm, no_verdict, p_value, verdict_on
 from llm_bridge.experiment.config import BASE
+from llm_bridge.report.csv_tables import read_csv
 from llm_bridge.report.normalize import normalize, with_averages
 from llm_bridge.report.result_tables import main_scores
 from llm_bridge.report.results import REPEATED, Results
@@ -22,7 +24,7 @@ from llm_bridge.report.results import REPEATED, Results
 METHOD, RIVAL, MEASURE = "cokl", "correct_forward_kl", "overall"
 """The primary comparison: which method less which, and in what."""
 _SAME_AS_RIVAL = f"{METHOD}_without_term2"
-"""The same loss, so compared once."""
+"""The same loss: compared once, where it came to the same numbers."""
 COLUMNS = {
     "math_avg": "Math Avg",
     "chat_val": "Chat",
@@ -74,23 +76,31 @@ def _of_run(name: str, results: Results) -> pd.DataFrame:
     return table[["run", "method", *COLUMNS]]
 
 
+def read_runs(folder: Path) -> pd.DataFrame:
+    """What `measured` gave, from runs.csv. Raises InputError for a file that is not such a table."""
+    names = ("run", "method")
+    return read_csv(folder / "runs.csv", names, COLUMNS, names, gaps=REPEATED)
+
+
 def over_runs(table: pd.DataFrame) -> pd.DataFrame:
     """A row per method in the table's order: the mean of every column over runs, and NAME_half_width, 95%."""
     return summarize(table, ["method"], list(COLUMNS))
 
 
 def leads(table: pd.DataFrame) -> pd.DataFrame:
-    """CoKL less each other method, paired by run: method, every column's mean and half-width, and `verdict`.
+    """CoKL less other methods, paired by run: method, every column's mean and half-width, and `verdict`.
 
     The verdict is on Overall: "held" where CoKL has more, "not held" where less, "undecided", or "" below four runs;
     for the primary rival by its own interval, for the others by Holm's procedure. Left out are CoKL with the floor
-    and CoKL without term 2, whose loss is the primary rival's. Empty without CoKL.
+    and, where its numbers are the primary rival's, CoKL without term 2, whose loss is the same. Empty without CoKL.
     """
     by_run = {method: rows.set_index("run") for method, rows in table.groupby("method", sort=False)}
-    rivals = [name for name in by_run if name not in (METHOD, f"{METHOD}{FLOOR_SUFFIX}", _SAME_AS_RIVAL, BASE)]
+    columns, runs = list(COLUMNS), table["run"].nunique()
+    same = {RIVAL, _SAME_AS_RIVAL} <= set(by_run) and by_run[RIVAL][columns].equals(by_run[_SAME_AS_RIVAL][columns])
+    left_out = {METHOD, f"{METHOD}{FLOOR_SUFFIX}", BASE} | ({_SAME_AS_RIVAL} if same else set())
+    rivals = [name for name in by_run if name not in left_out]
     if METHOD not in by_run or not rivals:
         return pd.DataFrame()
-    columns, runs = list(COLUMNS), table["run"].nunique()
     differences = [(by_run[METHOD][columns] - by_run[rival][columns]).assign(method=rival) for rival in rivals]
     found = over_runs(pd.concat(differences))
     if no_verdict(runs):
@@ -115,20 +125,21 @@ def render(table: pd.DataFrame) -> str:
         f"{runs} runs, a seed of its own for everything random in each. After ± is half the width of a 95% t-interval "
         f"over runs. GRPO w/o KL lost {least} to {most}% of the base's Math Avg. Retention, Adaptation "
         "and Overall are on the dual-anchor scale of each run itself.",
-        markdown_table(_shown(over_runs(table))),
+        markdown_table(shown(over_runs(table))),
     ]
     compared = leads(table)
     if len(compared):
         parts += [
             "## CoKL less another method, paired by run",
-            f"Primary: {RIVAL}, in Overall; the others' verdicts are Holm's over all of them. "
+            f"Primary: {RIVAL}, in Overall; the others' verdicts are Holm's over all but the primary. "
             + (no_verdict(runs) or "*held*: CoKL has more; *not held*: less."),
-            markdown_table(_shown(compared)),
+            markdown_table(shown(compared)),
         ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
-def _shown(frame: pd.DataFrame) -> pd.DataFrame:
+def shown(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of `over_runs` or `leads` as text, "mean ± half-width" under the titles of COLUMNS."""
     columns = {title: spread_column(frame, name) for name, title in COLUMNS.items()}
     verdict = {"verdict": frame["verdict"]} if "verdict" in frame and frame["verdict"].any() else {}
     return pd.DataFrame({"method": frame["method"], **columns, **verdict})

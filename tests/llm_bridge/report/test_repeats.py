@@ -9,7 +9,7 @@ from scipy import stats
 from cokl.support.errors import InputError
 from cokl_cli.commands.llm_report import Repeats
 from llm_bridge import tiny
-from llm_bridge.report.repeats import leads, measured, over_runs, render
+from llm_bridge.report.repeats import leads, measured, over_runs, read_runs, render
 from llm_bridge.report.results import Results, save_results
 
 SETS = ("one", "two")
@@ -80,7 +80,8 @@ def test_the_primary_verdict_is_on_overall_against_replay(gains, verdict):
     assert verdicts["correct_forward_kl"] == verdict
     page = render(runs(*(((60 + gain, 40 + gain), (60, 40)) for gain in gains)))
     assert "4 runs" in page
-    assert verdict in page
+    row = [line for line in page.splitlines() if line.startswith("| correct_forward_kl ")][-1]
+    assert row.rstrip("| ").endswith(f"| {verdict}")
     assert "GRPO w/o KL lost 48 to 50%" in page  # 40 of 80 to 83
 
 
@@ -115,15 +116,29 @@ def test_what_cannot_be_compared_is_refused():
 
 def test_the_page_that_is_kept_is_what_its_rows_say():
     kept = Path(tiny.__file__).parent / "repeated"
-    rows = pd.read_csv(kept / "runs.csv")
+    rows = read_runs(kept)
     assert rows.groupby("run")["method"].nunique().tolist() == [10] * 5  # nine methods and the base
     assert render(rows) == (kept / "results.md").read_text(encoding="utf-8")
+    pd.testing.assert_frame_equal(over_runs(rows), pd.read_csv(kept / "methods.csv"))
+    pd.testing.assert_frame_equal(leads(rows), pd.read_csv(kept / "leads.csv"))
 
 
 def test_without_term_2_cokl_is_replay_and_compared_once():
     table = runs(*(((60 + gain, 40 + gain), (60, 40)) for gain in (2, 3, 2, 3)))
     again = table[table["method"] == "correct_forward_kl"].assign(method="cokl_without_term2")
     pd.testing.assert_frame_equal(leads(pd.concat([table, again])), leads(table))
+    other = leads(pd.concat([table, again.assign(overall=again["overall"] + 1)]))  # a run of its own, after all
+    assert other["method"].tolist() == [*leads(table)["method"], "cokl_without_term2"]
+
+
+def test_each_math_set_is_scaled_by_itself():
+    """80 % of what GRPO lost is kept in the one set and 20 % in the other; of the averages it would be 30 %."""
+    scores = {"base": (90, 70, 20), "grpo": (80, 20, 60), "cokl": (88, 30, 40)}
+    frame = pd.DataFrame.from_dict(scores, "index", columns=[*SETS, "chat_val"]).rename_axis("method").reset_index()
+    run = Results(frame.assign(model="tiny", beta=0, kl_prompts=0, main=1), math_columns=SETS)
+    ours = measured({"a": run, "b": run}).set_index("method").loc["cokl"]
+    assert ours["retention"].tolist() == pytest.approx([50, 50])
+    assert ours["overall"].tolist() == pytest.approx([50, 50])
 
 
 def test_the_command_reads_runs_and_writes_tables(tmp_path, capsys):
