@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from bandit.calibration import config as calibration_config
-from bandit.config import EnvironmentConfig, TrainingConfig
+import importlib
+from itertools import chain
+
 from bandit.engine import environment, networks, sampled
-from bandit.finite_group import config as finite_group_config
-from bandit.phase import config as phase_config
-from bandit.sequences.config import SequenceConfig
-from bandit.shift import score, tasks
-from bandit.shift.config import ShiftConfig
-from bandit.sweep import score as sweep_score
 from cokl import floor, groups, grpo, methods, metrics, policy, regularizers
 from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig
@@ -19,6 +14,7 @@ from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 from cokl.responses import buffer, verifier
 from cokl.support import verdicts, workers
 from cokl.support.assumptions import render
+from cokl_cli.experiments import experiments
 from llm_bridge import bring_buffer
 from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment.config import LLMConfig
@@ -28,36 +24,17 @@ from llm_bridge.rewards import validation
 from llm_bridge.tiny import language
 from llm_bridge.trainer import schedule
 
-CONFIGS = [
-    EnvironmentConfig,
-    TrainingConfig,
-    ShiftConfig,
-    SequenceConfig,
-    CorrectReverseKL,
-    SurrogateConfig,
-    GRPOConfig,
-    LLMConfig,
-    DataConfig,
-]
+CONFIGS = [CorrectReverseKL, SurrogateConfig, GRPOConfig, LLMConfig, DataConfig]
 METHOD = [policy, regularizers, reverse_kl, methods, floor, grpo, groups, metrics, buffer, verifier, verdicts]
-SIMULATOR = [
-    environment,
-    networks,
-    sweep_score,
-    workers,
-    sampled,
-    tasks,
-    score,
-    phase_config,
-    finite_group_config,
-    calibration_config,
-]
+SIMULATOR = [environment, networks, workers, sampled]
 BRIDGE = [bring_buffer, schedule, reward_score, language, tables, validation]
 
 
 def page() -> str:
     """ASSUMPTIONS.md."""
-    return render(CONFIGS, [*METHOD, *SIMULATOR, *BRIDGE])
+    configs = chain.from_iterable(experiment.assumed_configs for experiment in experiments().values())
+    modules = chain.from_iterable(experiment.assumed_modules for experiment in experiments().values())
+    return render([*configs, *CONFIGS], [*METHOD, *SIMULATOR, *map(importlib.import_module, modules), *BRIDGE])
 
 
 if __name__ == "__main__":

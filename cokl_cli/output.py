@@ -20,7 +20,7 @@ class Output:
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print the results as JSON to standard output, and all else to standard error."""
 
-    def found(self) -> Any:
+    def outcome(self) -> Any:
         """What was found and where it is, as plain JSON values; asked for after a run that did not raise."""
         raise NotImplementedError
 
@@ -38,10 +38,4 @@ def asked_for(command: object) -> Iterator[None]:
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         yield
     if as_json and isinstance(command, Output):
-        print(json.dumps(command.found(), indent=1, default=str))
-
-
-def records(frame: Any) -> list[dict[str, Any]]:
-    """The rows of a table as JSON values; what is missing or not finite is null."""
-    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
-    return rows
+        print(json.dumps(command.outcome(), indent=1, default=str))

@@ -16,11 +16,14 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from bandit.shift.config import Mode, ShiftConfig
 from bandit.shift.report import require_scores
 from cokl.support.errors import InputError
+from cokl.support.options import Coefficients, Names, separated
 
 Preset = Literal["paper", "quick"]
 
@@ -159,3 +162,49 @@ def default_diagrams(experiment: ShiftConfig, preset: Preset) -> list[Diagram]:
         diagram("reference_correctness", "correct_modes", "exact", experiment, preset),
         diagram("cluster_overlap", "group_size", "sampled", experiment, preset),
     ]
+
+
+_Numbers = Annotated[tuple[float, ...], separated(float, "VALUE")]
+
+
+@dataclass(frozen=True)
+class MapsConfig:
+    """Which maps to draw, and what every cell trains."""
+
+    knobs: Names = ()
+    """Two of reference_correctness, correct_modes, cluster_overlap, correct_overlap, group_size, width, buffer_size and
+    correct_mass; the first two in expectations and cluster_overlap with group_size in samples if not given."""
+    mode: Mode = "exact"
+    """For knobs of your own: expectations over the action space, or sampled groups of responses."""
+    x_values: _Numbers = ()
+    """Values of the first knob; the preset's if not given."""
+    y_values: _Numbers = ()
+    """Values of the second knob; the preset's if not given."""
+    methods: Names = METHODS
+    """What competes, none (GRPO w/o KL) among it."""
+    betas: Coefficients = EXPERIMENTS["paper"].betas
+    """Coefficients of every method."""
+    seeds: int = EXPERIMENTS["paper"].seeds
+    """Reported seeds of a cell."""
+    steps: int = EXPERIMENTS["paper"].steps
+    """Optimizer steps on the new task."""
+    preset: tyro.conf.Suppress[Preset] = "paper"
+    """Whose values the knobs take, and whose selection seeds a cell has."""
+
+    def diagrams(self) -> list[Diagram]:
+        """The maps. Raises InputError for knobs that are not in the list, or values without knobs."""
+        changes = {name: getattr(self, name) for name in ("methods", "betas", "seeds", "steps")}
+        experiment = dataclasses.replace(EXPERIMENTS[self.preset], **changes, eval_interval=self.steps)
+        if len(self.knobs) == 2:
+            return [diagram(*self.knobs, self.mode, experiment, self.preset, self.x_values, self.y_values)]
+        if self.knobs or self.x_values or self.y_values:
+            raise InputError(
+                f"knobs: expected two names, got {','.join(self.knobs) or 'none'}; values need their knobs"
+            )
+        return default_diagrams(experiment, self.preset)
+
+
+MAPS = {
+    name: MapsConfig(methods=config.methods, betas=config.betas, seeds=config.seeds, steps=config.steps, preset=name)
+    for name, config in EXPERIMENTS.items()
+}

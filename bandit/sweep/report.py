@@ -33,7 +33,7 @@ def render_screen(table: pd.DataFrame) -> str:
     if len(claims) < 2:
         lines.append("(the others compare CoKL with another regularizer: sweep both)")
     for claim in claims:
-        verdict = "-" if refused else "held" if claim.verdict == "held" else claim.verdict.upper()
+        verdict = "-" if refused or not claim.verdict else "held" if claim.verdict == "held" else claim.verdict.upper()
         lines.append(textwrap.fill(claim.statement, 80, initial_indent=f"{verdict:11}", subsequent_indent=" " * 11))
         lines.append(textwrap.fill(claim.measured, 80, initial_indent=" " * 13, subsequent_indent=" " * 13))
     shown = matched_table(table, digits=3)

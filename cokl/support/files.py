@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from cokl.support.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # What the system says, and what helps.
 _REMEDIES = {
@@ -139,6 +140,8 @@ def _read(path: Path) -> bytes:
 
 
 def _parse_parquet(content: bytes, path: Path) -> pd.DataFrame:
+    import pandas as pd  # takes half a second to load, and the command line reads JSON alone
+
     try:
         return pd.read_parquet(io.BytesIO(content))
     except (
@@ -158,6 +161,12 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
         keys = [*old, *(key for key in new if key not in old)]
         return [line for key in keys for line in differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))]
     return [] if old == new else [f"{path}: {old} there, {new} asked for"]
+
+
+def json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table as JSON values; what is missing or not finite is null."""
+    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
+    return rows
 
 
 @contextmanager

@@ -6,8 +6,9 @@ very narrow: it is for looking.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,12 +23,24 @@ Verdict = Literal["held", "not held", "undecided", "depends"]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper and where it stands there, what was measured, and the verdict in this environment."""
+    """A claim, where the paper makes it, its primary measurement, and the verdict in this environment.
+
+    verdict: None where there are too few seeds for one, or nothing to judge. evidence: further measurements, a line
+    each. derivation: an argument in words, if there is one.
+    """
 
     statement: str
     where: str
     measured: str
-    verdict: Verdict
+    verdict: Verdict | None
+    evidence: tuple[str, ...] = ()
+    derivation: str = ""
+
+
+def withheld(claims: Iterable[Claim], seeds: int) -> list[Claim]:
+    """The claims, without their verdicts where `seeds` are too few for one."""
+    refused = bool(no_verdict(seeds))
+    return [dataclasses.replace(claim, verdict=None) if refused else claim for claim in claims]
 
 
 def no_verdict(seeds: int) -> str:

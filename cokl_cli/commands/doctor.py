@@ -30,7 +30,7 @@ class Doctor(Output):
 
     def run(self) -> int:
         """Print a line per part."""
-        found = self.found()
+        found = self.outcome()
         print(f"Python {found['python']}, cokl {found['cokl']}, device: {found['device']}, {found['platform']}")
         for part in found["parts"]:
             missing = part["missing"]
@@ -40,7 +40,7 @@ class Doctor(Output):
                 print(textwrap.fill(", ".join(missing), 79, initial_indent=f"{'':18}for ", subsequent_indent=" " * 22))
         return 1 if found["parts"][0]["missing"] else 0
 
-    def found(self) -> dict[str, Any]:
+    def outcome(self) -> dict[str, Any]:
         """Versions, the device, and for each part what is missing and the command that installs it."""
         parts = []
         for extra, purpose in PARTS.items():

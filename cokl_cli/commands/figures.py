@@ -21,8 +21,9 @@ class Figures(Output):
 
     def run(self) -> int:
         """Draw every figure and say where it is."""
+        from bandit.sweep import dynamics, schematic, tradeoff
         from bandit.sweep.score import read_sweep
-        from figures import dynamics, schematic, style, tradeoff
+        from figures import style
 
         table = read_sweep(self.results)
         folder = self.out or self.results / "figures"
@@ -34,7 +35,7 @@ class Figures(Output):
         style.save_all(drawn, folder)
         return 0
 
-    def found(self) -> dict[str, Any]:
+    def outcome(self) -> dict[str, Any]:
         """The figures' files."""
         folder = self.out or self.results / "figures"
         return {"figures": sorted(str(path) for path in folder.glob("figure*.p*"))}

@@ -70,7 +70,7 @@ class ExperimentOptions(Output):
             settings, self.folder, overrides, self.data_dir, stall, self.data, self.keep, self.push, self.keep_going
         )
 
-    def found(self) -> dict[str, Any]:
+    def outcome(self) -> dict[str, Any]:
         """Where everything is, and the tables of what is finished by name."""
         made = {path.stem: str(path) for path in sorted((self.folder / "report").glob("*.csv"))}
         return {"folder": self.folder, "tables": made}
@@ -291,7 +291,8 @@ def _report(experiment: Experiment, quiet: bool) -> None:
 
 def _draw(folder: Path) -> None:
     """Draw what the experiment in `folder` has measured."""
-    from figures import llm, style
+    from figures import style
+    from llm_bridge.report import figures as llm
     from llm_bridge.report.results import read_results
 
     style.save_all(llm.draw(read_results(folder / "results")), folder / "report")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from cokl.support.files import json_rows
 from cokl.support.options import Names
-from cokl_cli.output import Output, records
+from cokl_cli.output import Output
 from llm_bridge.experiment.config import MATH_SETS
 
 if TYPE_CHECKING:
@@ -54,13 +55,13 @@ class Normalize(Output):
             print(f"written to {out}")
         return 0
 
-    def found(self) -> list[dict[str, Any]]:
+    def outcome(self) -> list[dict[str, Any]]:
         """The normalized table, every digit."""
         from llm_bridge.report.csv_tables import read_csv
         from llm_bridge.report.normalize import normalize
 
         scores = read_csv(self.scores, ("model", "method"), (*self.math_columns, "chat_val"), ("model", "method"))
-        return records(normalize(scores, self.math_columns))
+        return json_rows(normalize(scores, self.math_columns))
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class ValidateReward(Output):
         print(render(validate(ratings, self.resamples, self.seed)))
         return 0
 
-    def found(self) -> dict[str, Any]:
+    def outcome(self) -> dict[str, Any]:
         """Every statistic with its interval."""
         from llm_bridge.report.csv_tables import read_csv
         from llm_bridge.rewards.validation import validate
@@ -114,7 +115,7 @@ class CheckPaper(Output):
         print(f"{sum(claim.verdict == 'held' for claim in claims)} of {len(claims)} held")
         return 0
 
-    def found(self) -> list[dict[str, Any]]:
+    def outcome(self) -> list[dict[str, Any]]:
         """Every check: its statement, where the paper says so, what was measured, and the verdict."""
         from llm_bridge.paper.check import check_paper
         from llm_bridge.paper.numbers import read_paper
@@ -149,12 +150,12 @@ class Repeats(Output):
             print(f"\nwritten to {self.out}")
         return 0
 
-    def found(self) -> dict[str, list[dict[str, Any]]]:
+    def outcome(self) -> dict[str, list[dict[str, Any]]]:
         """The rows of every run, the means of every method, and the leads."""
         from llm_bridge.report.repeats import leads, over_runs
 
         table = self._measured()
-        return {"runs": records(table), "methods": records(over_runs(table)), "leads": records(leads(table))}
+        return {"runs": json_rows(table), "methods": json_rows(over_runs(table)), "leads": json_rows(leads(table))}
 
     def _measured(self) -> pd.DataFrame:
         from cokl.support.options import require
@@ -185,7 +186,7 @@ class Tables(Output):
 
             tables, figures, folder = paper_tables(read_paper()), {}, self.out
         else:
-            from figures import llm
+            from llm_bridge.report import figures as llm
             from llm_bridge.report.result_tables import result_tables
             from llm_bridge.report.results import read_results
 
@@ -200,7 +201,7 @@ class Tables(Output):
             style.save_all(figures, folder)
         return 0
 
-    def found(self) -> dict[str, list[dict[str, Any]]]:
+    def outcome(self) -> dict[str, list[dict[str, Any]]]:
         """Every table's rows by its name."""
         from llm_bridge.paper.numbers import paper_tables, read_paper
         from llm_bridge.report.result_tables import result_tables
@@ -208,4 +209,4 @@ class Tables(Output):
 
         given = self.results
         tables = paper_tables(read_paper()) if given is None else result_tables(read_results(given, self.math_columns))
-        return {table.name: records(table.frame) for table in tables}
+        return {table.name: json_rows(table.frame) for table in tables}

@@ -24,21 +24,21 @@ class Logbook(Output):
     def run(self) -> int:
         """Read the results, write both files, and say which experiments are new in them."""
         from cokl.support.files import read_json, write_text
-        from cokl_cli.report.logbook import EXPERIMENTS, NOT_RUN, PAGE, RECORD, records, render
+        from cokl_cli.report.logbook import NOT_RUN, PAGE, RECORD, listed, records, render
 
         path = self.out / RECORD
         kept = read_json(path, dict) if path.is_file() else {}
-        found = records(self.results)
-        book = {name: {**kept, **found}[name] for name in EXPERIMENTS if name in kept or name in found}
+        made = records(self.results)
+        book = {name: {**kept, **made}[name] for name in listed() if name in kept or name in made}
         write_text(json.dumps(book, indent=1, ensure_ascii=False) + "\n", path)
         write_text(render(book), self.out / PAGE)
-        for name, experiment in EXPERIMENTS.items():
-            state = "from these results" if name in found else "as it was" if name in kept else NOT_RUN
+        for name, experiment in listed().items():
+            state = "from these results" if name in made else "as it was" if name in kept else NOT_RUN
             print(f"{experiment.title}: {state}")
         print(f"written to {self.out / PAGE}")
         return 0
 
-    def found(self) -> dict[str, Any]:
+    def outcome(self) -> dict[str, Any]:
         """The record."""
         from cokl.support.files import read_json
         from cokl_cli.report.logbook import RECORD

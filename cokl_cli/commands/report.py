@@ -37,6 +37,6 @@ class HtmlReport(Output):
             print(textwrap.fill(f"more would be in it after {missing}", 80, break_on_hyphens=False))
         return 0
 
-    def found(self) -> dict[str, Any]:
+    def outcome(self) -> dict[str, Any]:
         """Where the page is."""
         return {"report": self.out or self.results / "report.html"}

@@ -1,36 +1,48 @@
-"""The command `cokl reproduce`: everything that needs no VeRL, in one go."""
+"""The command `cokl reproduce`: everything that needs no VeRL, in one go.
 
-from __future__ import annotations
+Annotations are evaluated here, for the parser.
+"""
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from bandit.sweep.config import PRESETS
+import tyro
+
+from bandit.sweep.config import PRESETS, SweepConfig
 from cokl.support.errors import InputError
-from cokl_cli.commands.bandit import Report, Sweep, SweepOptions
+from cokl_cli.commands.bandit import LabOptions, Report, command_of
 from cokl_cli.commands.figures import Figures
 from cokl_cli.commands.report import HtmlReport
 from cokl_cli.commands.theory import Check, TheoryFigures
 from cokl_cli.presets import preset_among
 
 
-@dataclass(frozen=True)
-class Reproduce(SweepOptions):
+@dataclass(frozen=True, kw_only=True)
+class Reproduce(LabOptions):
     """The controlled experiment and the theory: all runs, all figures, and a verdict on each claim of the paper.
 
     The quick preset also checks the theory quickly.
     """
 
+    config: Annotated[SweepConfig, tyro.conf.arg(name="experiment")] = PRESETS["paper"]
+
     def run(self) -> int:
         """Sweep, draw, check, judge; what is already trained is not trained again. It ends on one screen."""
+        from theory.check import check_and_save
         from theory.report import summary, to_text
 
-        Sweep(self.preset, self.out, self.jobs, self.backend, self.keep_going, self.config).run()
+        command_of("sweep")(
+            config=self.config,
+            out=self.folder,
+            jobs=self.jobs,
+            backend=self.backend,
+            keep_going=self.keep_going,
+        ).run()
         Figures(self.folder).run()
         TheoryFigures(self.folder).run()
         effort: Literal["full", "quick"] = "quick" if self.preset == "quick" else "full"
-        theory = Check(out=self.folder / "theory", effort=effort).checked()
+        theory = check_and_save((), effort, self.folder / "theory")
         failed = [result for result in theory if not result.holds]
         if failed:
             print(to_text(failed))
@@ -43,9 +55,9 @@ class Reproduce(SweepOptions):
             print(f"no report.html: {error}")
         return 1 if failed else 0
 
-    def found(self) -> dict[str, Any]:
+    def outcome(self) -> dict[str, Any]:
         """The verdicts on the experiment's claims and the table of the theory's."""
-        return {**Report(self.folder).found(), "theory": Check(out=self.folder / "theory").found()}
+        return {**Report(self.folder).outcome(), "theory": Check(out=self.folder / "theory").outcome()}
 
 
 def reproduce(arguments: list[str]) -> partial[Reproduce]:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import builtins
-import contextlib
 import json
-import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import tyro
 from tyro.extras import SubcommandApp
 
 from cokl_cli.commands.bandit import finished_sweep
 from cokl_cli.output import Output
-
-if TYPE_CHECKING:
-    from theory.report import Checked
 
 
 @dataclass(frozen=True)
@@ -41,74 +35,15 @@ class Check(Output):
             for claim in registered_claims().values():
                 print(f"{claim.name}\n    {claim.statement}\n    {claim.source}")
             return 0
+        from theory.check import check_and_save
         from theory.report import to_text
 
-        results = self.checked()
+        results = check_and_save(self.only, self.effort, self.out)
         print(f"evidence of every claim: {self.out / 'claims.md'}")
         print(to_text(results, every_evidence=bool(self.only)))
         return 0 if all(result.holds for result in results) else 1
 
-    def checked(self) -> builtins.list[Checked]:
-        """Check what is asked for and write the tables. Raises InputError for an unknown claim.
-
-        Until the tables are written, OUT/pieces keeps what is checked; the same code goes on from there.
-        """
-        import pandas as pd
-        import torch
-
-        import theory.claims  # noqa: F401  registers them
-        from cokl.support.code import code_of
-        from cokl.support.errors import InputError
-        from cokl.support.files import write_text
-        from cokl.support.pieces import Origin
-        from cokl.support.progress import progress
-        from cokl.support.results_folder import digest, record_environment
-        from theory.claim import QUICK, Effort, Evidence, registered_claims
-        from theory.formulas import Formulas
-        from theory.proofs.machine_checked import BUILD, INSTALL, coq_is_installed, evidence, prove
-        from theory.report import Checked, check_claims, to_json, to_markdown
-
-        torch.set_num_threads(1)  # the tensors are small; threads would only wait for each other
-        claims = registered_claims()
-        asked = [name for text in self.only for name in text.split(",") if name]
-        unknown = [name for name in asked if name not in claims]
-        if unknown:
-            raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
-        chosen = [claim for name, claim in claims.items() if not asked or name in asked]
-        code = digest(code_of("theory.claims", ()))
-        origin, pieces = Origin(self.out, self.effort, code), self.out / "pieces" / f"{self.effort}-{code}"
-        failures = prove([claim.name for claim in chosen], BUILD)
-        results: builtins.list[Checked] = []
-        with progress(len(chosen), "claims", "claim") as bar:
-            for claim in chosen:
-                piece = pieces / f"{claim.name}.parquet"
-                rows = origin.load(piece, claim.name)
-                if rows is None:
-                    (checked,) = check_claims([claim], Formulas(), QUICK if self.effort == "quick" else Effort())
-                    rows = pd.DataFrame(map(asdict, checked.evidence)).assign(seconds=checked.seconds)
-                    origin.save(rows, piece, claim.name)
-                seconds = float(rows.pop("seconds").iloc[0])
-                found = [Evidence(*row) for row in rows.itertuples(index=False, name=None)]
-                results.append(Checked(claim, found + evidence(claim.name, BUILD, failures), seconds))
-                bar.update()
-        record_environment(self.out / "environment.json", "cpu", code)
-        config = {"effort": self.effort, "only": [claim.name for claim in chosen]}
-        for path, text in (
-            (self.out / "claims.json", to_json(results)),
-            (self.out / "claims.md", to_markdown(results)),
-            (self.out / "config.json", json.dumps(config, indent=1) + "\n"),
-        ):
-            write_text(text, path)
-        for claim in chosen:
-            (pieces / f"{claim.name}.parquet").unlink()
-        with contextlib.suppress(OSError):  # what a check of other claims has left there stays
-            pieces.rmdir()
-            pieces.parent.rmdir()
-        if not coq_is_installed():
-            print(f"{INSTALL}: no proof was compiled", file=sys.stderr)
-        return results
-
-    def found(self) -> Any:
+    def outcome(self) -> Any:
         """The table of claims as in claims.json, or with --list their names, statements and sources."""
         if self.list:
             from theory.claim import registered_claims
@@ -133,7 +68,7 @@ class Optimum(Output):
     correct_fraction: str | None = None
     """Correct actions over all actions, in (0, 1); for entropy."""
 
-    def found(self) -> dict[str, Any]:
+    def outcome(self) -> dict[str, Any]:
         """The optimum and its certificate."""
         from theory.optima import population_optimum
 
@@ -165,7 +100,9 @@ class TheoryFigures(Output):
         from bandit.sweep.references import lacking, reference_masses
         from bandit.sweep.score import diverged_note, read_sweep
         from cokl.support.workers import one_thread
-        from figures import off_policy_bias, optima, style
+        from figures import style
+        from theory.numeric import off_policy_figure as off_policy_bias
+        from theory.numeric import optimum_figure as optima
         from theory.numeric.off_policy import bias_table
         from theory.numeric.optimum_curves import ACTIONS, CORRECT, optimum_curves
 
@@ -183,7 +120,7 @@ class TheoryFigures(Output):
         style.save_all(drawn, folder)
         return 0
 
-    def found(self) -> dict[str, Any]:
+    def outcome(self) -> dict[str, Any]:
         """The figures' files."""
         folder = self.out or self.results / "figures"
         return {"figures": sorted(str(path) for path in folder.glob("theory_*.p*"))}

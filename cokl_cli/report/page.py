@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import groupby
@@ -13,24 +12,18 @@ from typing import Any
 import plotly.io
 
 from cokl.support.errors import InputError
-from cokl.support.files import write_text
+from cokl.support.experiment import Experiment
+from cokl.support.files import read_parquet, write_text
 from cokl_cli.assumptions import page as assumptions_page
-from cokl_cli.report.found import Found, find
-from cokl_cli.report.section import Section, color, darkened, text
-from cokl_cli.report.sections import (
-    claims,
-    environment,
-    finite_group,
-    llm,
-    optima,
-    phase,
-    sequences,
-    shift,
-    tradeoff,
-)
+from cokl_cli.experiments import experiments, finished
+from cokl_cli.report.sections import claims, environment, optima
+from figures.page import Section, color, darkened, table, text
 from figures.style import METHOD_STYLES
+from llm_bridge.section import paper
 
 TITLE = "CoKL: what was measured"
+ROWS = 50
+"""Of a table that has no section of its own, so many are shown."""
 LIBRARY = "plotly-cartesian.min.js"
 """plotly.js with the plots that the page has and no others: a third of the whole, which takes a browser two seconds."""
 
@@ -48,12 +41,12 @@ def write(results: Path, path: Path) -> list[Missing]:
 
     Raises InputError if `results` is no folder or holds nothing that the page shows.
     """
-    found = find(results)
-    if not found.folders:
+    by_name = finished(results)
+    if not by_name:
         raise InputError(
             f"results: nothing is finished under {results}; `cokl bandit sweep --preset quick` takes a minute"
         )
-    parts = _parts(found, path)
+    parts = _parts(by_name, path)
     write_text(_html([part for part in parts if isinstance(part, Section)], _missing(parts)), path)
     return _missing(parts)
 
@@ -62,26 +55,39 @@ def _missing(parts: list[Section | Missing]) -> list[Missing]:
     return [part for part in parts if isinstance(part, Missing)]
 
 
-def _parts(found: Found, page: Path) -> list[Section | Missing]:
-    """In the order of the page."""
-
-    def each(folders: list[Path], make: Callable[[Path], Section], title: str, command: str) -> list[Section | Missing]:
-        return [make(folder) for folder in folders] or [Missing(title, command)]
-
+def _parts(by_name: dict[str, list[Path]], page: Path) -> list[Section | Missing]:
+    """In the order of the page: what the claims rest on comes after them."""
+    parts: dict[str, list[Section | Missing]] = {}
+    judged = claims.section(by_name, page)
+    for name, experiment in experiments().items():
+        if name in by_name:
+            parts[name] = [section for folder in by_name[name] if (section := _section(experiment, folder))]
+        elif experiment.tables and experiment.summary:
+            parts[name] = [Missing(experiment.title, experiment.command)]
     return [
-        *each(found.sweeps, tradeoff.section, "Correctness against diversity", "cokl bandit sweep"),
-        claims.section(found, page),
-        *([] if found.theory else [Missing("Claims of the theory", "cokl theory check")]),
-        optima.section(found.sweeps),
-        *each(found.shifts, shift.section, "Forgetting under task shift", "cokl bandit shift"),
-        *each(found.sequences, sequences.section, "Answers of many tokens", "cokl bandit sequences"),
-        *each(found.phases, phase.section, "Phase maps", "cokl bandit phase"),
-        *each(found.finite_groups, finite_group.section, "Finite groups", "cokl bandit finite-group"),
-        *each(found.llm, llm.section, "The LLM experiment", "cokl llm run"),
-        *([] if found.llm else [Section("paper-tables", "The paper's LLM tables", llm.paper())]),
+        *parts.pop("sweep", []),
+        judged,
+        optima.section(by_name.get("sweep", [])),
+        *(part for members in parts.values() for part in members),
+        *([] if "llm" in by_name else [Section("paper-tables", "The paper's LLM tables", paper())]),
         environment.assumptions(assumptions_page()),
-        environment.section(found),
+        environment.section(folder for folders in by_name.values() for folder in folders),
     ]
+
+
+def _section(experiment: Experiment, folder: Path) -> Section | None:
+    """The experiment's own section, or else the first rows of its tables, folded; None without tables of rows."""
+    own: Section | None = experiment.section(folder)
+    if own is not None:
+        return own
+    tables = {name: read_parquet(folder / name) for name in experiment.tables if name.endswith(".parquet")}
+    blocks = (
+        f"<details><summary>{text(name)}: the first {min(len(rows), ROWS)} of {len(rows)} rows</summary>"
+        f"{table(rows.head(ROWS))}</details>"
+        for name, rows in tables.items()
+    )
+    kind = experiment.name.replace("_", "-")
+    return Section(kind, experiment.title, "".join(blocks), folder.name) if tables else None
 
 
 def _html(sections: list[Section], missing: list[Missing]) -> str:

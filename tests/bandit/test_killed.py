@@ -14,7 +14,8 @@ SWEEP = """
 import dataclasses, sys
 from pathlib import Path
 from bandit.sweep.run import run_sweep
-from figures import dynamics, style, tradeoff
+from bandit.sweep import dynamics, tradeoff
+from figures import style
 from tests.bandit.conftest import TINY
 
 config = dataclasses.replace(TINY, steps=60, eval_interval=20, betas=(0.01, 0.02, 0.05, 0.1), seeds=3)

@@ -11,7 +11,7 @@ from bandit.calibration import config as calibration_config
 from bandit.calibration.config import CalibrationConfig
 from cokl.support.errors import InputError
 from cokl_cli.app import main
-from cokl_cli.commands.bandit import Calibration
+from cokl_cli.commands.bandit import command_of
 from cokl_cli.commands.llm_report import Repeats
 from cokl_cli.report import logbook
 from llm_bridge.report.results import save_results
@@ -63,7 +63,7 @@ def test_what_is_not_given_is_not_run_and_not_invented(results, tmp_path):
     page, book = made(tmp_path, results / "four")
     assert set(book) == {"sweep", "tables"}
     for name in ("theory", "finite_group", "shift", "sequences", "sequence_calibration", "phase", "llm"):
-        section = page.split(f"## {logbook.EXPERIMENTS[name].title}\n")[1].split("\n## ")[0]
+        section = page.split(f"## {logbook.listed()[name].title}\n")[1].split("\n## ")[0]
         assert section.strip().startswith("Not run here.")
         assert "±" not in section
         assert "held" not in section.replace("held against", "")
@@ -89,12 +89,12 @@ def test_each_search_for_the_pattern_has_a_section_of_its_own(cell, name, tmp_pa
     monkeypatch.setitem(calibration_config.CELLS, "even-apart", {n: getattr(TINY_SHIFT, n) for n in TINY_SIZES})
     monkeypatch.setitem(calibration_config.SEQUENCE_CELLS, "tokens-3", TINY_SEQUENCES)
     config = CalibrationConfig(cells=(cell,), shares=(1.0,), betas=(1.0,), seeds=1, selection_seeds=1, steps=2)
-    Calibration(config=config, out=tmp_path / "results", jobs=1).run()
+    command_of("calibration")(config=config, out=tmp_path / "results", jobs=1).run()
     page, book = made(tmp_path, tmp_path / "results")
     assert set(book) == {name, "tables"}
     assert book[name]["command"].startswith("cokl bandit calibration --preset")
     assert f"--cells {cell} " in book[name]["command"]
-    assert f"## {logbook.EXPERIMENTS[name].title}\n\nMade by" in page
+    assert f"## {logbook.listed()[name].title}\n\nMade by" in page
 
 
 def test_repeated_runs_enter_with_the_primary_comparison_first(tmp_path):

@@ -77,7 +77,7 @@ def test_every_command_that_prints_results_has_both_options():
     ]
     assert len(commands) > 15
     assert [command.__name__ for command in commands if not issubclass(command, Output)] == []
-    assert [command.__name__ for command in commands if getattr(command, "found") is Output.found] == []  # noqa: B009
+    assert [command.__name__ for command in commands if getattr(command, "outcome") is Output.outcome] == []  # noqa: B009
 
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch, capsys):

@@ -17,7 +17,7 @@ from bandit.shift.run import shift
 from bandit.sweep.run import run_sweep
 from cokl_cli.commands.rerun import Rerun
 from cokl_cli.commands.theory import Check
-from cokl_cli.report import entries
+from cokl_cli.experiments import experiments
 from tests.bandit import conftest as sweep_miniature
 from tests.bandit.finite_group import conftest as finite_group_miniature
 from tests.bandit.phase.test_phase import TINY as PHASE
@@ -45,7 +45,7 @@ def test_the_same_result_is_identical(kind, tmp_path, capsys):
     kept = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     rerun = Rerun(folder, jobs=1)
     assert rerun.run() == 0
-    assert {(one["outcome"], one["deviation"]) for one in rerun.found()} == {("identical", 0.0)}
+    assert {(one["outcome"], one["deviation"]) for one in rerun.outcome()} == {("identical", 0.0)}
     assert {path: path.read_bytes() for path in kept} == kept
     assert not folder.with_name(f"{folder.name}.rerun").exists()
     assert capsys.readouterr().out.startswith("identical ")
@@ -88,7 +88,7 @@ def test_a_change_is_found(edit, tolerance, code, deviation, where, swept, tmp_p
     change(folder, edit)
     rerun = Rerun(folder, tolerance, jobs=1)
     assert rerun.run() == code
-    (found,) = rerun.found()
+    (found,) = rerun.outcome()
     assert found["outcome"] == ("different" if code else "equal")
     assert found["deviation"] == (None if deviation is None else pytest.approx(deviation, rel=1e-3))
     assert found["where"].startswith(where)
@@ -115,7 +115,7 @@ def test_the_theory_check_is_rerun_on_its_claims(tmp_path, capsys):
     (folder / "claims.json").write_text(json.dumps(claims))
     rerun = Rerun(folder)
     assert rerun.run() == 1
-    assert rerun.found()[0]["where"].startswith("error in row 0")
+    assert rerun.outcome()[0]["where"].startswith("error in row 0")
 
 
 def test_claims_of_an_earlier_version_are_read(tmp_path):
@@ -129,10 +129,11 @@ def test_claims_of_an_earlier_version_are_read(tmp_path):
     (folder / "claims.json").write_text(json.dumps(earlier))
     rerun = Rerun(folder)
     assert rerun.run() == 0
-    assert [(one["outcome"], one["deviation"]) for one in rerun.found()] == [("equal", 0.0)]
-    (entry,) = entries.theory(folder)
-    assert len(entry.measured) == len(written[0]["evidence"])
-    assert all("(held)" in line for line in entry.measured)
+    assert [(one["outcome"], one["deviation"]) for one in rerun.outcome()] == [("equal", 0.0)]
+    (entry,) = experiments()["theory"].claims(folder)
+    lines = [entry.measured, *entry.evidence]
+    assert len(lines) == len(written[0]["evidence"])
+    assert all("(held)" in line for line in lines)
 
 
 def test_a_folder_without_results_is_refused(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 import theory.formulas
 from cokl.support.errors import InputError
 from cokl_cli.commands.theory import Check, Optimum
+from theory.check import check_and_save
 from theory.claim import Evidence, Statement, registered_claims
 
 
@@ -31,7 +32,7 @@ def test_check_writes_the_table_and_prints_it_last(tmp_path, capsys):
     assert max(map(len, lines[1:])) <= 80
     table = json.loads((tmp_path / "claims.json").read_text())
     assert [row["claim"] for row in table] == ["cokl-definition", "cokl-gradient", "full-kl-strict-concavity"]
-    assert check.found() == table
+    assert check.outcome() == table
     assert "full-kl-strict-concavity" in (tmp_path / "claims.md").read_text()
 
 
@@ -73,8 +74,8 @@ def test_a_check_of_other_claims_leaves_what_an_interrupted_one_has_done(tmp_pat
     stopping = dataclasses.replace(known["cokl-gradient"], check=interrupted)
     monkeypatch.setattr("theory.claim._claims", {**known, "cokl-gradient": stopping})
     with pytest.raises(KeyboardInterrupt):
-        Check(only=("cokl-definition", "cokl-gradient"), out=tmp_path).checked()
-    Check(only=("full-kl-strict-concavity",), out=tmp_path, effort="quick").checked()
+        check_and_save(("cokl-definition", "cokl-gradient"), "full", tmp_path)
+    check_and_save(("full-kl-strict-concavity",), "quick", tmp_path)
     assert json.loads((tmp_path / "config.json").read_text()) == {
         "effort": "quick",
         "only": ["full-kl-strict-concavity"],
@@ -97,7 +98,7 @@ def test_optimum_prints_the_same_numbers_as_json(capsys):
     optimum = Optimum("forward_kl", "0.1", "0.3", digits=12)
     assert optimum.run() == 0
     text = capsys.readouterr().out
-    numbers = json.loads(json.dumps(optimum.found()))
+    numbers = json.loads(json.dumps(optimum.outcome()))
     assert numbers["certified"]
     for name in ("mass", "gap", "above_reference"):
         assert numbers[name] in text

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cokl_cli.report import entries, logbook
+from cokl_cli.experiments import experiments
+from cokl_cli.report import logbook
 
 TINY = Path("llm_bridge/tiny/repeated")
 README, BRIDGE, REPEATED, PAGE, RECORD = (
@@ -84,4 +85,4 @@ def test_the_record_of_the_tiny_llm_is_what_its_rows_say_today():
 
 def test_the_record_of_the_papers_tables_is_what_the_check_says_today():
     kept = [(claim["statement"], claim["verdict"]) for claim in json.loads(RECORD)["tables"]["claims"]]
-    assert kept == [(entry.statement, entry.verdict) for entry in entries.paper_tables()]
+    assert kept == [(entry.statement, entry.verdict) for entry in experiments()["tables"].claims(Path())]

@@ -9,8 +9,9 @@ import pytest
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgb
 
+from bandit.sweep import dynamics, tradeoff
 from cokl import regularizers
-from figures import dynamics, style, tradeoff
+from figures import style
 
 METRICS = ("p_correct", "coverage_at_64", "coverage_at_64_correct", "conditional_kl")
 PANELS = ("coverage_at_64", "conditional_kl")

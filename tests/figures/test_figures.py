@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
+from bandit.sweep import dynamics, schematic, tradeoff
 from cokl import regularizers
-from figures import dynamics, schematic, style, tradeoff
+from figures import style
 from tests.bandit.sweep.test_claims import GOOD, sweep_table
 
 

@@ -9,13 +9,14 @@ import pandas as pd
 import pytest
 from matplotlib.patches import Rectangle
 
+from bandit.phase import figures as phase_figure
 from bandit.phase import score as phase
 from bandit.phase.config import EXPERIMENTS
 from bandit.phase.config import diagram as make_diagram
+from bandit.shift import figures as shift
 from bandit.shift import report as results
 from bandit.shift.config import METHODS
-from figures import phase as phase_figure
-from figures import shift, style
+from figures import style
 from tests.bandit.shift.tables import POINTS, shift_table
 from tests.figures.test_figures import lines_of
 

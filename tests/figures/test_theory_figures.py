@@ -9,8 +9,9 @@ import pytest
 
 from bandit.sweep.references import lacking
 from cokl import regularizers
-from figures import off_policy_bias, optima
+from theory.numeric import off_policy_figure as off_policy_bias
 from theory.numeric import optimum_curves as optimum_curves_module
+from theory.numeric import optimum_figure as optima
 from theory.numeric.off_policy import CURRENT, behavior_policy, bias, bias_table
 from theory.numeric.optimum_curves import ACTIONS, CORRECT, METHODS, optimum_curves
 

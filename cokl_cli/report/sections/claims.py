@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cokl_cli.report.entries import Entry, found_entries
-from cokl_cli.report.found import Found
-from cokl_cli.report.section import Section, text
+from cokl.support.verdicts import Claim
+from cokl_cli.experiments import experiments
+from cokl_cli.report.logbook import UNJUDGED
+from figures.page import Section, text
 
 
-def section(found: Found, page: Path) -> Section:
+def section(finished: Mapping[str, Sequence[Path]], page: Path) -> Section:
     """Every claim that the results allow to be judged, and the checks of the paper's own tables."""
-    entries = list(found_entries(found))
-    areas = Counter(entry.area for entry in entries)
-    verdicts = Counter(entry.verdict for entry in entries)
+    rows: list[tuple[str, Claim, Path | None]] = []
+    for name, experiment in experiments().items():
+        for folder in finished.get(name, ()) if experiment.tables else (Path(),):
+            data = folder / experiment.tables[-1] if experiment.tables else None
+            rows += [(experiment.area_of(folder), claim, data) for claim in experiment.claims(folder)]
+    areas = Counter(area for area, _, _ in rows)
+    verdicts = Counter(claim.verdict or UNJUDGED for _, claim, _ in rows)
     body = f"""
 <p>What was claimed, by the paper or by us, and what came out. A verdict speaks of these results alone; open a claim for
 its evidence, its derivation and its data.</p>
@@ -25,7 +31,7 @@ its evidence, its derivation and its data.</p>
 <label>Verdict <select id="claims-verdict">{_options("any", verdicts)}</select></label>
 <output id="claims-count" aria-live="polite"></output>
 </div>
-<div id="claims-list" tabindex="0">{"".join(_article(entry, page) for entry in entries)}</div>
+<div id="claims-list" tabindex="0">{"".join(_article(*row, page) for row in rows)}</div>
 """
     return Section("claims", "Logbook of claims", body)
 
@@ -35,16 +41,17 @@ def _options(all_of_them: str, counts: Counter[str]) -> str:
     return f'<option value="">{all_of_them} ({sum(counts.values())})</option>{rows}'
 
 
-def _article(entry: Entry, page: Path) -> str:
-    kind = {"held": "good", "not held": "bad"}.get(entry.verdict, "open")
-    evidence = "".join(f"<li>{text(line)}</li>" for line in entry.measured)
-    derivation = f"<h4>Derivation</h4><p>{text(entry.derivation)}</p>" if entry.derivation else ""
-    data = f'<p>Data: <a href="{text(_link(entry.data, page))}">{text(entry.data)}</a></p>' if entry.data else ""
+def _article(area: str, claim: Claim, data: Path | None, page: Path) -> str:
+    verdict = claim.verdict or UNJUDGED
+    kind = {"held": "good", "not held": "bad"}.get(verdict, "open")
+    evidence = "".join(f"<li>{text(line)}</li>" for line in (claim.measured, *claim.evidence))
+    derivation = f"<h4>Derivation</h4><p>{text(claim.derivation)}</p>" if claim.derivation else ""
+    link = f'<p>Data: <a href="{text(_link(data, page))}">{text(data)}</a></p>' if data else ""
     return (
-        f'<details class="claim" data-area="{text(entry.area)}" data-verdict="{text(entry.verdict)}">'
-        f'<summary><span class="verdict {kind}">{text(entry.verdict)}</span> {text(entry.statement)}'
-        f' <span class="source">{text(entry.area)}{": " if entry.source else ""}{text(entry.source)}</span></summary>'
-        f"<ul>{evidence}</ul>{derivation}{data}</details>"
+        f'<details class="claim" data-area="{text(area)}" data-verdict="{text(verdict)}">'
+        f'<summary><span class="verdict {kind}">{text(verdict)}</span> {text(claim.statement)}'
+        f' <span class="source">{text(area)}{": " if claim.where else ""}{text(claim.where)}</span></summary>'
+        f"<ul>{evidence}</ul>{derivation}{link}</details>"
     )
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from cokl.support.files import read_json
-from cokl_cli.report.found import Found
-from cokl_cli.report.section import Section, table, text
+from figures.page import Section, table, text
 
 
-def section(found: Found) -> Section:
+def section(folders: Iterable[Path]) -> Section:
     """A block per results folder that recorded its environment; the last record where there are several."""
     blocks = []
-    for folder in dict.fromkeys(found.folders):
+    for folder in dict.fromkeys(folders):
         if not (folder / "environment.json").exists():
             continue
         *earlier, last = read_json(folder / "environment.json", list)

@@ -12,7 +12,7 @@ from bandit.config import EnvironmentConfig
 from bandit.engine.tables import method_label
 from bandit.sweep.score import final_rows, read_sweep
 from cokl import regularizers
-from cokl_cli.report.section import Section, legend, look, plot
+from figures.page import Section, legend, look, plot
 
 REFERENCE_CORRECTNESS = np.round(np.concatenate([[0.001, 0.002, 0.005], np.arange(0.01, 1.0, 0.01)]), 3)
 COEFFICIENTS = np.logspace(-3, 2, 126)

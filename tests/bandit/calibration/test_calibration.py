@@ -14,7 +14,7 @@ from bandit.sequences.config import SequenceConfig
 from bandit.shift.config import ShiftConfig
 from cokl import methods
 from cokl.support.errors import InputError
-from cokl_cli.commands.bandit import Calibration
+from cokl_cli.commands.bandit import command_of
 from cokl_cli.commands.rerun import Rerun
 from tests.bandit.shift.conftest import TINY_SHIFT
 
@@ -207,7 +207,7 @@ def test_a_miniature_is_trained_resumed_written_and_made_again(cell, tmp_path, m
     monkeypatch.setitem(settings.SEQUENCE_CELLS, "tokens-3", TINY_SEQUENCES)
     config = CalibrationConfig(cells=(cell,), shares=(0.1, 1.0), betas=(0.3, 1.0), seeds=2, selection_seeds=1, steps=3)
     folder = tmp_path / "result"
-    command = Calibration(config=config, out=folder, jobs=1)
+    command = command_of("calibration")(config=config, out=folder, jobs=1)
     assert command.run() == 0
     rows = pd.read_parquet(folder / "calibration.parquet")
     counts = rows[rows["seed"] == 0].groupby("method").size().to_dict()
@@ -219,7 +219,7 @@ def test_a_miniature_is_trained_resumed_written_and_made_again(cell, tmp_path, m
     assert command.run() == 0
     assert pieces == {path: path.stat().st_mtime_ns for path in pieces}
     assert "2 reported seeds are for looking" in capsys.readouterr().out
-    found = command.found()
+    found = command.outcome()
     assert len(found["settings"]) == 2
     assert found["page"].is_file()
     assert math.isfinite(found["settings"][0]["base_correct"])

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from bandit.finite_group import figures as figure
 from bandit.finite_group.report import PAPER_PASSES, caching_table, render_screen, write_tables
 from bandit.finite_group.score import final_table, read_results, slope_table
 from cokl.support.errors import InputError
-from figures import finite_group as figure
 
 ESTIMATES = [
     ("exact", math.inf, 1),

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from bandit import run_sweep
+from bandit.finite_group import figures as figure
 from bandit.finite_group.config import PRESETS
 from bandit.finite_group.plan import planned_runs
 from bandit.finite_group.recovery import COLUMNS
@@ -21,7 +22,6 @@ from cokl import regularizers
 from cokl.groups import SurrogateWeights, reference_weights, rollout_weights
 from cokl.support.errors import InputError
 from cokl_cli.app import main
-from figures import finite_group as figure
 from tests.bandit.finite_group.conftest import TINY
 
 TABLES = ("finite_group.parquet", "recovery.parquet")

@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from bandit.config import EnvironmentConfig
-from bandit.phase.config import EXPERIMENTS, KNOBS, Diagram, default_diagrams, diagram
+from bandit.phase import figures as picture
+from bandit.phase.config import EXPERIMENTS, KNOBS, MAPS, Diagram, default_diagrams, diagram
 from bandit.phase.report import render, tally
 from bandit.phase.run import run
 from bandit.phase.score import EXPLANATIONS, UNDECIDED, explain, summarize_cell
@@ -18,8 +19,6 @@ from bandit.shift.claims import VARIANTS
 from bandit.shift.config import ShiftConfig
 from cokl import regularizers
 from cokl.support.errors import InputError
-from cokl_cli.commands.bandit import Phase
-from figures import phase as picture
 from tests.bandit.shift.tables import BASE, NONE, POINTS, SEEDS, shift_table
 from tests.bandit.shift.test_report import last_value, naive_scores
 
@@ -182,7 +181,9 @@ def test_a_new_regularizer_takes_part(tmp_path):
         value = regularizers.get("forward_kl").value
 
     try:
-        command = Phase(preset="quick", methods=("none", "forward_kl", "cokl_like_forward_kl", "cokl"), steps=5)
+        command = dataclasses.replace(
+            MAPS["quick"], methods=("none", "forward_kl", "cokl_like_forward_kl", "cokl"), steps=5
+        )
         assert command.diagrams()[0].experiment.methods == command.methods
         experiment = dataclasses.replace(TINY, methods=command.methods)
         diagram = Diagram("cluster_overlap", "correct_modes", (0.2,), (2, 3), experiment)

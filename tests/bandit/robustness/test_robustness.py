@@ -124,7 +124,7 @@ def test_it_trains_resumes_and_writes(tmp_path, capsys):
     config = settings.RobustnessConfig(
         dataclasses.replace(PRESETS["quick"], **small), neighbours=0, fields=("coverage_draws", "balanced_clusters")
     )
-    command = commands.Robustness(config=config, out=tmp_path, jobs=1)
+    command = commands.command_of("robustness")(config=config, out=tmp_path, jobs=1)
     assert command.run() == 0
     said = capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {

@@ -2,7 +2,7 @@
 
 import json
 
-from cokl_cli.report.found import find
+from cokl_cli.experiments import finished
 
 
 def test_a_sequence_lab_is_no_repeated_run(tmp_path):
@@ -11,8 +11,8 @@ def test_a_sequence_lab_is_no_repeated_run(tmp_path):
         (tmp_path / name).mkdir()
         for file in files:
             (tmp_path / name / file).touch()
-    assert find(tmp_path).sequences == [tmp_path / "lab"]
-    assert find(tmp_path).llm_repeats == [tmp_path / "llm"]
+    assert finished(tmp_path)["sequences"] == [tmp_path / "lab"]
+    assert finished(tmp_path)["llm_repeats"] == [tmp_path / "llm"]
 
 
 def test_parts_of_a_robustness_run_are_no_sweeps_and_quick_ones_come_last(tmp_path):
@@ -27,4 +27,4 @@ def test_parts_of_a_robustness_run_are_no_sweeps_and_quick_ones_come_last(tmp_pa
         (tmp_path / name / "sweep.parquet").touch()
         (tmp_path / name / "config.json").write_text(json.dumps(config))
     (tmp_path / "quick" / "config.json").unlink()
-    assert find(tmp_path).sweeps == [tmp_path / name for name in ("paper", "quick", "robustness-quick/base")]
+    assert finished(tmp_path)["sweep"] == [tmp_path / name for name in ("paper", "quick", "robustness-quick/base")]

@@ -7,9 +7,9 @@ import pytest
 from plotly.offline import get_plotlyjs_version
 
 from cokl.support.errors import InputError
-from cokl_cli.commands.theory import Check
 from cokl_cli.report import page
 from tests.bandit.shift.tables import shift_table
+from theory.check import check_and_save
 
 
 def test_the_bundled_library_is_of_the_version_that_python_writes_for():
@@ -26,7 +26,7 @@ def test_the_page_is_small_and_asks_for_nothing(report: Path):
 
 def test_what_is_missing_is_named_with_its_command(results: Path, tmp_path: Path):
     missing = {one.command for one in page.write(results, tmp_path / "page.html")}
-    assert missing == {"cokl bandit sequences", "cokl bandit phase", "cokl bandit finite-group"}
+    assert missing == {f"cokl bandit {name}" for name in ("sequences", "phase", "finite-group", "calibration")}
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert all(f"<code>{command}</code>" in text for command in missing)
 
@@ -53,7 +53,7 @@ def test_a_table_of_an_older_version_is_one_line(
 
 
 def test_a_finished_theory_check_says_what_made_it(tmp_path: Path):
-    Check(only=("cokl-definition",), out=tmp_path / "theory", effort="quick").checked()
+    check_and_save(("cokl-definition",), "quick", tmp_path / "theory")
     page.write(tmp_path, tmp_path / "page.html")
     said = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "&quot;effort&quot;: &quot;quick&quot;" in said

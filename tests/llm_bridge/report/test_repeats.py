@@ -149,6 +149,6 @@ def test_the_command_reads_runs_and_writes_tables(tmp_path, capsys):
     assert command.run() == 0
     assert "| cokl " in capsys.readouterr().out
     assert pd.read_csv(tmp_path / "out" / "runs.csv")["run"].nunique() == 2
-    assert len(command.found()["leads"]) == 3
+    assert len(command.outcome()["leads"]) == 3
     with pytest.raises(InputError, match="runs: expected different folders"):
         Repeats((folders[0], folders[0]), SETS).run()

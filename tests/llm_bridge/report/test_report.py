@@ -8,8 +8,8 @@ import pytest
 
 from cokl.support.errors import InputError
 from cokl_cli.app import main
-from figures import llm
 from llm_bridge.experiment.config import MATH_SETS
+from llm_bridge.report import figures as llm
 from llm_bridge.report.result_tables import main_scores, result_tables, sweep
 from llm_bridge.report.results import Results, read_results, save_results
 from llm_bridge.report.tables import Table, to_latex, to_markdown, to_screen, write_tables

@@ -13,8 +13,8 @@ from bandit.shift.report import CAPTIONS, readable, tables
 from bandit.shift.run import COLUMNS
 from bandit.shift.score import ANCHORS, label
 from cokl.support.files import read_result
-from cokl_cli.report.section import Section, curve, legend, plot, spread, text
-from cokl_cli.report.section import table as html_table
+from figures.page import Section, curve, legend, plot, spread, text
+from figures.page import table as html_table
 from figures.style import SEED_LINES
 
 _SHOWN = ("table1_normalized", "equal_adaptation", "decomposition", "zero_correct", "kl_batch", "table1_raw")

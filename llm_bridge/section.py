@@ -8,10 +8,10 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from cokl_cli.report.section import Section, curve, legend, plot, text
-from cokl_cli.report.section import table as html_table
-from figures.llm import main_dynamics
+from figures.page import Section, curve, legend, plot, text
+from figures.page import table as html_table
 from llm_bridge.paper.numbers import paper_tables, read_paper
+from llm_bridge.report.figures import main_dynamics
 from llm_bridge.report.result_tables import result_tables, sweep
 from llm_bridge.report.results import Results, read_results
 from llm_bridge.report.tables import HEADERS, Table, method_label

@@ -7,9 +7,9 @@ from pathlib import Path
 from bandit.sequences.report import CAPTIONS, named, tables
 from bandit.sequences.run import SEQUENCES
 from bandit.shift.score import label
+from bandit.shift.section import few_seeds, folded, frontier
 from cokl.support.files import read_result
-from cokl_cli.report.section import Section, legend, plot
-from cokl_cli.report.sections.shift import few_seeds, folded, frontier
+from figures.page import Section, legend, plot
 
 _SHOWN = ("normalized", "leads", "equal_adaptation", "razor", "raw")
 

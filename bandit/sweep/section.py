@@ -10,7 +10,7 @@ import pandas as pd
 
 from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, read_sweep, settled
-from cokl_cli.report.section import Section, legend, look, plot, text
+from figures.page import Section, legend, look, plot, text
 from figures.style import SEED_LINES
 
 

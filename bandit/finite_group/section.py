@@ -12,8 +12,8 @@ from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.finite_group.plan import EXACT
 from bandit.finite_group.score import ESTIMATE, final_table, read_results, slope_table
 from cokl.support.statistics import with_spread
-from cokl_cli.report.section import Section, color, curve, legend, look, plot, spread
-from cokl_cli.report.section import table as html_table
+from figures.page import Section, color, curve, legend, look, plot, spread
+from figures.page import table as html_table
 
 
 def section(folder: Path) -> Section:

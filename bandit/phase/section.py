@@ -14,8 +14,8 @@ from bandit.shift.run import COLUMNS
 from bandit.shift.score import label
 from cokl.support.files import read_json, read_result
 from cokl.support.statistics import with_spread
-from cokl_cli.report.section import Section, color, plot
-from cokl_cli.report.section import table as html_table
+from figures.page import Section, color, plot
+from figures.page import table as html_table
 
 
 def section(folder: Path) -> Section:

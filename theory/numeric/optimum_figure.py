@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from bandit.engine.tables import method_label
+from cokl.methods import label as method_label
 from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged
 
 OTHER_MASSES = (0.02, 0.5)

@@ -1,0 +1,43 @@
+"""The robustness of the controlled experiment as one of the experiments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bandit.robustness.config import ROBUSTNESS_PRESETS, RobustnessConfig
+from cokl.support.experiment import Execution, Experiment, register
+from cokl.support.files import json_rows, write_text
+
+
+@register
+class Robustness(Experiment):
+    """Which verdicts of the sweep rest on what the paper leaves open. Its tables are those of its sweeps."""
+
+    name, title, area = "robustness", "Robustness of the controlled experiment", "robustness"
+    command, order = "cokl bandit robustness", 70
+    summary = "Vary each assumption of the sweep, one at a time, and say of each verdict whether it stands. Resumes."
+    presets = ROBUSTNESS_PRESETS
+    folder_prefix = "robustness-"
+
+    def train(self, config: RobustnessConfig, folder: Path, execution: Execution) -> Any:
+        """The table of the sweep and of each alternative."""
+        from bandit.robustness.run import robustness
+
+        return robustness(config, folder, execution.jobs, execution.backend, keep_going=execution.keep_going)
+
+    def report(self, trained: Any, config: RobustnessConfig, folder: Path) -> str:
+        """robustness.csv, the page, and what stands."""
+        from bandit.robustness.report import compare, render_markdown, render_screen
+        from bandit.shift.report import csv_text
+
+        compared, seeds = compare(trained), config.sweep.seeds
+        write_text(csv_text(compared), folder / "robustness.csv")
+        write_text(render_markdown(compared, seeds), folder / "results.md")
+        return f"{render_screen(compared, seeds)}\n\nwritten to {folder / 'results.md'}"
+
+    def outcome(self, config: RobustnessConfig, folder: Path) -> dict[str, Any]:
+        """Where the page is, and every claim under every alternative."""
+        import pandas as pd
+
+        return {"page": folder / "results.md", "claims": json_rows(pd.read_csv(folder / "robustness.csv"))}

@@ -1,0 +1,75 @@
+"""The sequence lab as one of the experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bandit.sequences.config import SEQUENCE_PRESETS, SequenceConfig
+from cokl.support.experiment import Execution, Experiment, register
+from cokl.support.files import read_result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cokl.support.verdicts import Claim
+
+
+@register
+class Sequences(Experiment):
+    """The task shift with answers of many tokens."""
+
+    name, title, area = "sequences", "Task shift with answers of many tokens", "sequences"
+    command, order = "cokl bandit sequences", 30
+    summary = "The task shift with answers of many tokens, exactly and in samples: tables, who forgets what. Resumes."
+    presets = SEQUENCE_PRESETS
+    folder_prefix = "sequences-"
+    tables = ("sequences.parquet",)
+    pools_folders = True
+    assumed_configs = (SequenceConfig,)
+
+    def train(self, config: SequenceConfig, folder: Path, execution: Execution) -> pd.DataFrame:
+        """The tidy table."""
+        from bandit.sequences.run import sequences
+        from bandit.shift.report import require_scores
+
+        require_scores(config.methods, config.selection_seeds)
+        return sequences(config, folder, execution.jobs, execution.backend, keep_going=execution.keep_going)
+
+    def report(self, trained: pd.DataFrame, config: SequenceConfig, folder: Path) -> str:
+        """Every table, and the page."""
+        from bandit.sequences.report import summary, write
+
+        write(trained, config, folder)
+        written = f"{len(trained)} rows: {folder / 'sequences.parquet'}; tables: {folder / 'results.md'}"
+        return f"{summary(trained, config)}\n\n{written}"
+
+    def outcome(self, config: SequenceConfig, folder: Path) -> dict[str, Any]:
+        """Where everything is."""
+        return {"table": folder / "sequences.parquet", "page": folder / "results.md"}
+
+    def claims(self, folder: Path) -> Sequence[Claim]:
+        """The one primary comparison."""
+        from bandit.sequences.report import primary
+        from bandit.sequences.run import SEQUENCES
+        from bandit.sequences.score import PRIMARY, primary_lead
+        from bandit.shift.score import label, settled
+        from cokl.support.verdicts import Claim, verdict_on
+
+        table = settled(read_result(folder / "sequences.parquet", SEQUENCES.columns))
+        lead, seeds = primary_lead(table), table.loc[table["role"] == "report", "seed"].nunique()
+        return [
+            Claim(
+                f"At equal adaptation CoKL keeps more of the prior task's accuracy than {label(PRIMARY[2])}",
+                "beyond the paper, whose main table has retention both ways",
+                primary(table),
+                verdict_on(*lead, seeds) if lead else None,
+            )
+        ]
+
+    def section(self, folder: Path) -> Any:
+        """Frontiers and tables."""
+        from bandit.sequences.section import section
+
+        return section(folder)

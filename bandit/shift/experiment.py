@@ -1,0 +1,89 @@
+"""The task-shift lab as one of the experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
+from cokl.support.experiment import Execution, Experiment, register
+from cokl.support.files import json_rows, read_parquet, read_result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cokl.support.verdicts import Claim
+
+
+@register
+class Shift(Experiment):
+    """Reinforcement learning on one task, then on another with each method."""
+
+    name, title, area = "shift", "Task shift, in miniature", "task shift"
+    command, order = "cokl bandit shift", 20
+    summary = "Train on one task, then on another with each method; write shift.parquet, tables and figures. Resumes."
+    presets = SHIFT_PRESETS
+    folder_prefix = "shift-"
+    tables = ("shift.parquet",)
+    assumed_configs = (ShiftConfig,)
+    assumed_modules = ("bandit.shift.tasks", "bandit.shift.score")
+
+    def train(self, config: ShiftConfig, folder: Path, execution: Execution) -> pd.DataFrame:
+        """The tidy table."""
+        from bandit.shift.report import require_scores
+        from bandit.shift.run import shift
+
+        require_scores(config.methods, config.selection_seeds)
+        return shift(config, folder, execution.jobs, execution.backend, keep_going=execution.keep_going)
+
+    def report(self, trained: pd.DataFrame, config: ShiftConfig, folder: Path) -> str:
+        """Every table, and the page of verdicts."""
+        from bandit.shift.report import summary, write
+
+        write(trained, folder)
+        written = f"{len(trained)} rows: {folder / 'shift.parquet'}; tables and verdicts: {folder / 'results.md'}"
+        return f"{summary(trained)}\n{written}"
+
+    def figures(self, trained: pd.DataFrame, config: ShiftConfig, folder: Path) -> Mapping[str, Any]:
+        """Trade-off, coefficient, dynamics, decomposition and KL batch, for each mode."""
+        from bandit.shift.figures import draw_all
+
+        return draw_all(trained)
+
+    def outcome(self, config: ShiftConfig, folder: Path) -> dict[str, Any]:
+        """Where everything is, the normalized scores, and every claim with its verdict."""
+        from bandit.shift.claims import judge
+        from bandit.shift.report import tables
+        from bandit.shift.score import score
+
+        table = read_parquet(folder / "shift.parquet")
+        claims = [{"statement": claim.statement, "verdict": claim.verdict} for claim in judge(score(table))]
+        scores = json_rows(tables(table)["table1_normalized"])
+        return {"folder": folder, "page": folder / "results.md", "scores": scores, "claims": claims}
+
+    def claims(self, folder: Path) -> Sequence[Claim]:
+        """What the paper claims of language models."""
+        from bandit.shift.claims import judge
+        from bandit.shift.run import COLUMNS
+        from bandit.shift.score import score, settled
+        from cokl.support.verdicts import Claim
+
+        table = settled(read_result(folder / "shift.parquet", COLUMNS))
+        return [
+            Claim(claim.statement, claim.where, primary, claim.verdict, tuple(others))
+            for claim in judge(score(table))
+            for primary, *others in [claim.lines()]
+        ]
+
+    def paper_claims(self) -> Sequence[tuple[str, str]]:
+        """What is judged."""
+        from bandit.shift.claims import PAPER_CLAIMS
+
+        return list(PAPER_CLAIMS.values())
+
+    def section(self, folder: Path) -> Any:
+        """Frontiers, dynamics and tables."""
+        from bandit.shift.section import section
+
+        return section(folder)

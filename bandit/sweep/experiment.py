@@ -1,0 +1,86 @@
+"""The controlled experiment as one of the experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bandit.config import EnvironmentConfig, TrainingConfig
+from bandit.sweep.config import PRESETS, SweepConfig
+from cokl.support.experiment import Execution, Experiment, register
+from cokl.support.files import read_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cokl.support.verdicts import Claim
+
+
+@register
+class Sweep(Experiment):
+    """Every method, coefficient and seed on the single task (Appendix E.1)."""
+
+    name, title, area = "sweep", "Controlled experiment", "controlled experiment"
+    command, order = "cokl reproduce", 10
+    summary = "Train every method, coefficient and seed; write the tidy table sweep.parquet. Resumes."
+    presets = PRESETS
+    tables = ("sweep.parquet",)
+    assumed_configs = (EnvironmentConfig, TrainingConfig)
+    assumed_modules = ("bandit.sweep.score",)
+    spread = "standard deviation over seeds"
+
+    def train(self, config: SweepConfig, folder: Path, execution: Execution) -> pd.DataFrame:
+        """The tidy table."""
+        from bandit.sweep.run import run_sweep
+
+        return run_sweep(config, folder, execution.jobs, execution.backend, keep_going=execution.keep_going)
+
+    def report(self, trained: pd.DataFrame, config: SweepConfig, folder: Path) -> str:
+        """Where the table is."""
+        return f"{len(trained)} rows: {folder / 'sweep.parquet'}"
+
+    def outcome(self, config: SweepConfig, folder: Path) -> dict[str, Any]:
+        """The table's path, and means over seeds at the last step."""
+        from bandit.sweep.score import final_rows, read_sweep
+        from cokl.support.files import json_rows
+
+        final = final_rows(read_sweep(folder)).drop(columns=["seed", "step"])
+        means = final.groupby(["method", "beta"], sort=False).mean().reset_index()
+        return {"table": folder / "sweep.parquet", "final": json_rows(means)}
+
+    def holds(self, folder: Path) -> bool:
+        """Not the parts of a sweep that a robustness run trains, at chosen coefficients alone."""
+        config = folder / "config.json"
+        return not (config.is_file() and "coefficients" in read_json(config, dict))
+
+    def claims(self, folder: Path) -> Sequence[Claim]:
+        """The claims of the paper's Results paragraph."""
+        from bandit.sweep.claims import judge
+        from bandit.sweep.score import read_sweep
+        from cokl.support.verdicts import withheld
+
+        table = read_sweep(folder)
+        return withheld(judge(table), table["seed"].nunique())
+
+    def section(self, folder: Path) -> Any:
+        """The interactive trade-off."""
+        from bandit.sweep.section import section
+
+        return section(folder)
+
+    def headline(self, folder: Path) -> dict[str, list[str]]:
+        """At matched correctness, as the README shows it."""
+        from bandit.sweep.score import matched_table, read_sweep
+
+        table = read_sweep(folder)
+        shown, kl = matched_table(table, digits=3), matched_table(table, digits=2)["conditional_kl"]
+        coverage = next(column for column in map(str, shown) if column.startswith("coverage_at_"))
+        columns: Mapping[str, pd.Series] = {
+            "at the coefficient whose correctness is closest to 0.96": shown["method"],
+            "β": shown["beta"],
+            "correctness": shown["p_correct"],
+            coverage.replace("_at_", "@"): shown[coverage],
+            "conditional KL (nats)": kl,
+        }
+        return {title: list(values) for title, values in columns.items()}

@@ -1,0 +1,51 @@
+"""Every experiment there is: those of the packages' folders, and those of other packages' entry points."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import bandit
+from cokl.support.errors import InputError
+from cokl.support.experiment import Experiment, registered
+
+ENTRY_POINTS = "cokl.experiments"
+"""The group in which another package names a module that registers an experiment."""
+
+
+@cache
+def _load() -> None:
+    folders = (module.name for module in pkgutil.iter_modules(bandit.__path__) if module.ispkg)
+    labs = (name for name in folders if Path(bandit.__path__[0], name, "experiment.py").is_file())
+    for module in (*(f"bandit.{name}.experiment" for name in labs), "theory.experiment", "llm_bridge.descriptors"):
+        importlib.import_module(module)
+    for plugged_in in entry_points(group=ENTRY_POINTS):
+        plugged_in.load()
+
+
+def experiments() -> dict[str, Experiment]:
+    """Every experiment by its name, in their order."""
+    _load()
+    return registered()
+
+
+def finished(root: Path) -> dict[str, list[Path]]:
+    """The folders under `root`, itself among them, with finished results of each experiment that has any.
+
+    The paper's settings come first, then what lies less deep. Raises InputError if `root` is no folder.
+    """
+    if not root.is_dir():
+        raise InputError(f"results: {root} is no folder; `cokl bandit sweep --preset quick` makes results in runs/")
+    by_name = {}
+    for name, experiment in experiments().items():
+        marks = root.rglob(experiment.tables[0]) if experiment.tables else ()
+        folders = {path.parent for path in marks if all((path.parent / table).is_file() for table in experiment.tables)}
+        own = [folder for folder in folders if experiment.holds(folder)]
+        if own:
+            by_name[name] = sorted(
+                own, key=lambda folder: ("quick" in str(folder.relative_to(root)), len(folder.parts), str(folder))
+            )
+    return by_name

@@ -1,0 +1,116 @@
+"""The LLM experiment, its repeated runs and the paper's own tables as three of the experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cokl.support.experiment import Experiment, register
+
+if TYPE_CHECKING:
+    from cokl.support.verdicts import Claim
+
+
+@register
+class PaperTables(Experiment):
+    """The paper's printed tables, held against each other: needs no results."""
+
+    name, title, area = "tables", "The paper's LLM tables, held against each other", "the paper's tables"
+    command, order = "cokl llm check-paper", 150
+    reruns = False
+
+    def area_of(self, folder: Path) -> str:
+        """There are no folders."""
+        return self.area
+
+    def claims(self, folder: Path) -> Sequence[Claim]:
+        """What can be recomputed from the printed numbers."""
+        from llm_bridge.paper.check import check_paper
+        from llm_bridge.paper.numbers import read_paper
+
+        return check_paper(read_paper())
+
+    def record(self, folders: Sequence[Path]) -> dict[str, Any]:
+        """Nothing was run."""
+        return {
+            "command": self.command,
+            "scope": "the printed numbers",
+            "hardware": "",
+            "seconds": None,
+            "commit": None,
+        }
+
+
+@register
+class LLMRepeats(Experiment):
+    """Several runs of the LLM experiment, everything random anew in each."""
+
+    name, title, area = "llm_repeats", "The tiny LLM, several runs", "repeated runs"
+    command, order = "cokl llm repeats", 160
+    tables = ("runs.csv",)
+    reruns = False
+
+    def claims(self, folder: Path) -> Sequence[Claim]:
+        """CoKL's lead over each other method, replay's first."""
+        from cokl.methods import label
+        from cokl.support.statistics import with_spread
+        from cokl.support.verdicts import Claim
+        from llm_bridge.report.repeats import MEASURE, METHOD, RIVAL, leads, read_runs
+
+        table = read_runs(folder)
+        judged = []
+        for lead in sorted(leads(table).to_dict("records"), key=lambda lead: lead["method"] != RIVAL):
+            corrected = "the primary comparison" if lead["method"] == RIVAL else "Holm over all but the primary"
+            difference = with_spread(lead[MEASURE], lead[f"{MEASURE}_half_width"], 1)
+            judged.append(
+                Claim(
+                    f"CoKL has a higher Overall than {label(lead['method'])}",
+                    "Ablation of the loss structure" if METHOD in lead["method"] else "Main Results, main table",
+                    f"{difference} points over {table['run'].nunique()} runs; {corrected}",
+                    lead["verdict"],
+                )
+            )
+        return judged
+
+    def record(self, folders: Sequence[Path]) -> dict[str, Any]:
+        """The runs and their number; they do not say how long they took."""
+        from llm_bridge.report.repeats import read_runs
+
+        runs = read_runs(folders[0])
+        return {
+            "command": " ".join([self.command, *runs["run"].unique()]),
+            "scope": f"{runs['run'].nunique()} runs, {runs['method'].nunique() - 1} methods",
+            "hardware": "",
+            "seconds": None,
+            "commit": None,
+        }
+
+    def headline(self, folder: Path) -> dict[str, list[str]]:
+        """Every method over the runs."""
+        from llm_bridge.report.repeats import over_runs, read_runs, shown
+        from llm_bridge.report.tables import method_label
+
+        runs = read_runs(folder)
+        table = shown(over_runs(runs))
+        table["method"] = table["method"].map(method_label)
+        table = table.rename(columns={"method": f"over {runs['run'].nunique()} runs"})
+        return {str(title): list(cells) for title, cells in table.items()}
+
+
+@register
+class LLM(Experiment):
+    """One run of the LLM experiment; its claims need several."""
+
+    name, title, area = "llm", "LLM experiment", "LLM experiment"
+    command, order = "cokl llm run --preset qwen3-1.7b", 170
+    summary = "The LLM experiment on VeRL."
+    tables = ("scores.csv",)
+    reruns = False
+    claims_of = "shift"
+
+    def section(self, folder: Path) -> Any:
+        """Tables and dynamics, with the paper's own tables beside them."""
+        from llm_bridge.section import section
+
+        return section(folder)

@@ -1,0 +1,92 @@
+"""The check of the theory's claims as one of the experiments. `cokl theory check` makes its results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cokl.support.experiment import Execution, Experiment, register
+from cokl.support.files import read_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cokl.support.verdicts import Claim
+
+
+@register
+class Theory(Experiment):
+    """Every claim of the theory, the paper's and those beyond it."""
+
+    name, title, area = "theory", "Theory", "theory"
+    command, order = "cokl theory check", 200
+    summary = "Every claim of the paper checked, and what certifies each."
+    tables = ("claims.json",)
+
+    def area_of(self, folder: Path) -> str:
+        """The same for every folder."""
+        return self.area
+
+    def claims(self, folder: Path) -> Sequence[Claim]:
+        """The claims as they were checked, a line of evidence for each way in which that was done."""
+        import theory.claims  # noqa: F401  registers them
+        from cokl.support.verdicts import Claim, Verdict
+        from theory.claim import registered_claims
+
+        known = registered_claims()
+        judged = []
+        for row in read_json(folder / self.tables[0], list):
+            claim = known.get(row["claim"])
+            first, *others = (_line(evidence) for evidence in row["evidence"])
+            derivation = " ".join((claim.check.__doc__ or "").split()) if claim else ""
+            statement = f"{row['claim']}: {row['statement']}"
+            verdict: Verdict = "held" if row["holds"] else "not held"
+            judged.append(Claim(statement, row["source"], first, verdict, tuple(others), derivation))
+        return judged
+
+    def record(self, folders: Sequence[Path]) -> dict[str, Any]:
+        """Scope and time of the check."""
+        rows = read_json(folders[0] / self.tables[0], list)
+        scope = f"{len(rows)} statements, of the paper and beyond it"
+        seconds = round(sum(row["seconds"] for row in rows), 1)
+        return {"command": self.command, "scope": scope, "hardware": "", "seconds": seconds, "commit": None}
+
+    def rerun(self, folder: Path, again: Path, execution: Execution) -> Path:
+        """The same claims with the same effort."""
+        from theory.check import check_and_save
+
+        stored = read_json(folder / "config.json", dict) if (folder / "config.json").is_file() else {}
+        names = [row["claim"] for row in read_json(folder / self.tables[0], list)]
+        check_and_save(names, stored.get("effort", "full"), again)
+        return again
+
+    def comparable(self, path: Path) -> pd.DataFrame:
+        """A row for each piece of evidence."""
+        import pandas as pd
+
+        from theory.report import stored_evidence
+
+        rows = [
+            {
+                "claim": row["claim"],
+                "statement": row["statement"],
+                "source": row["source"],
+                **asdict(stored_evidence(piece)),
+            }
+            for row in read_json(path, list)
+            for piece in row["evidence"]
+        ]
+        return pd.DataFrame(rows).astype({"error": float})
+
+
+def _line(row: dict[str, Any]) -> str:
+    """One piece of evidence: how, where, how far off, and what else it says."""
+    from theory.report import outcome, stored_evidence
+
+    evidence = stored_evidence(row)
+    error = "infinite" if math.isinf(evidence.error) else f"{evidence.error:.2g}"
+    line = f"{evidence.method} ({outcome(evidence)}), {evidence.domain}: {error}, accepted {evidence.accepted:.2g}"
+    return f"{line}; {evidence.detail}" if evidence.detail else line
