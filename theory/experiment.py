@@ -56,7 +56,7 @@ class Theory(Experiment):
 
     def rerun(self, folder: Path, again: Path, execution: Execution) -> Path:
         """The same claims with the same effort."""
-        from theory.check import check_and_save
+        from theory.report import check_and_save
 
         stored = read_json(folder / "config.json", dict) if (folder / "config.json").is_file() else {}
         names = [row["claim"] for row in read_json(folder / self.tables[0], list)]

@@ -21,7 +21,7 @@ class Figures(Output):
 
     def run(self) -> int:
         """Draw every figure and say where it is."""
-        from bandit.sweep import dynamics, schematic, tradeoff
+        from bandit.sweep.figures import dynamics, schematic, tradeoff
         from bandit.sweep.score import read_sweep
         from figures import style
 

@@ -29,8 +29,7 @@ class Reproduce(LabOptions):
 
     def run(self) -> int:
         """Sweep, draw, check, judge; what is already trained is not trained again. It ends on one screen."""
-        from theory.check import check_and_save
-        from theory.report import summary, to_text
+        from theory.report import check_and_save, summary, to_text
 
         command_of("sweep")(
             config=self.config,

@@ -35,8 +35,7 @@ class Check(Output):
             for claim in registered_claims().values():
                 print(f"{claim.name}\n    {claim.statement}\n    {claim.source}")
             return 0
-        from theory.check import check_and_save
-        from theory.report import to_text
+        from theory.report import check_and_save, to_text
 
         results = check_and_save(self.only, self.effort, self.out)
         print(f"evidence of every claim: {self.out / 'claims.md'}")

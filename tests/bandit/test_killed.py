@@ -14,7 +14,7 @@ SWEEP = """
 import dataclasses, sys
 from pathlib import Path
 from bandit.sweep.run import run_sweep
-from bandit.sweep import dynamics, tradeoff
+from bandit.sweep.figures import dynamics, tradeoff
 from figures import style
 from tests.bandit.conftest import TINY
 

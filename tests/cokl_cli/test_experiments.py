@@ -71,7 +71,8 @@ def toy(tmp_path, monkeypatch):
     path = tmp_path / "toy.py"
     path.write_text(TOY)
     spec = importlib.util.spec_from_file_location("toy", path)
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "toy", module)
     spec.loader.exec_module(module)

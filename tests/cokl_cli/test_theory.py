@@ -12,8 +12,8 @@ import pytest
 import theory.formulas
 from cokl.support.errors import InputError
 from cokl_cli.commands.theory import Check, Optimum
-from theory.check import check_and_save
 from theory.claim import Evidence, Statement, registered_claims
+from theory.report import check_and_save
 
 
 def test_list_names_every_claim(capsys):

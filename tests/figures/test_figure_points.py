@@ -9,7 +9,7 @@ import pytest
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgb
 
-from bandit.sweep import dynamics, tradeoff
+from bandit.sweep.figures import dynamics, tradeoff
 from cokl import regularizers
 from figures import style
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bandit.sweep import dynamics, schematic, tradeoff
+from bandit.sweep.figures import dynamics, schematic, tradeoff
 from cokl import regularizers
 from figures import style
 from tests.bandit.sweep.test_claims import GOOD, sweep_table

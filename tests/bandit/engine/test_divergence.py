@@ -20,8 +20,8 @@ from bandit.shift.config import ShiftConfig
 from bandit.shift.plan import planned_runs as planned_shifts
 from bandit.shift.score import score
 from bandit.shift.tasks import shift_task
-from bandit.sweep import dynamics, tradeoff
 from bandit.sweep.claims import judge
+from bandit.sweep.figures import dynamics, tradeoff
 from bandit.sweep.plan import planned_runs
 from bandit.sweep.report import render_markdown
 from bandit.sweep.train import train

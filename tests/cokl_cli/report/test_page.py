@@ -9,7 +9,7 @@ from plotly.offline import get_plotlyjs_version
 from cokl.support.errors import InputError
 from cokl_cli.report import page
 from tests.bandit.shift.tables import shift_table
-from theory.check import check_and_save
+from theory.report import check_and_save
 
 
 def test_the_bundled_library_is_of_the_version_that_python_writes_for():
