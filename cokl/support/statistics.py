@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
+from cokl.support.markdown import table
+
 
 def with_spread(value: float, spread: float, digits: int) -> str:
     """ "value ± spread", or the value alone where a single seed leaves the spread unknown; never "-0.000"."""
@@ -44,8 +46,5 @@ def markdown_table(frame: pd.DataFrame) -> str:
     """A Markdown table with padded columns."""
     rows = [list(frame.columns), *frame.astype(str).to_numpy().tolist()]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
-    ]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([lines[0], rule, *lines[1:]]) + "\n"
+    header, *body = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    return table(header, body, rule=["-" * (width + 2) for width in widths]) + "\n"

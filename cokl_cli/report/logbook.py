@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 
+from cokl.support import markdown
 from cokl.support.errors import InputError
 from cokl.support.files import read_json
 from cokl_cli.report import entries
@@ -342,5 +343,4 @@ def _paper_claims() -> list[tuple[str, str]]:
 
 
 def _table(columns: list[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return markdown.table(columns, rows, rule=[" --- "] * len(columns))
