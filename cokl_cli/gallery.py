@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cokl.support.markdown import table
+from cokl.support.statistics import plain_markdown_table
 from figures.style import read_captions
 
 _ROOT = Path(__file__).parents[1]
@@ -82,7 +82,7 @@ def page(rendered: Path = RENDERED) -> str:
     if absent:
         parts += ["## Not among these pictures", "Drawn with the results of an experiment of your own:"]
         rows = ((entry.title, f"`{entry.command}`", entry.answers) for entry in absent)
-        parts += [table(("picture", "command", "its counterpart in the paper"), rows)]
+        parts += [plain_markdown_table(("picture", "command", "its counterpart in the paper"), rows)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

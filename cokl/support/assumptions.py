@@ -12,8 +12,6 @@ from typing import Any
 
 import docstring_parser
 
-from cokl.support.markdown import table
-
 
 def assumption(default: Any, effect: str) -> Any:
     """A dataclass field with `default` for something that the paper does not say.
@@ -30,6 +28,8 @@ def assumptions_of(config_class: type) -> list[dataclasses.Field[Any]]:
 
 def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> str:
     """A Markdown table over all assumptions of `config_classes`, and those that `modules` state in their docstrings."""
+    from cokl.support.statistics import plain_markdown_table  # loads pandas, which configurations need not
+
     rows = []
     for config_class in config_classes:
         documented = docstring_parser.parse_from_object(config_class).params
@@ -46,7 +46,7 @@ def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> st
     parts = [
         "# What the paper leaves open",
         "Each row is a configuration field. Made from the code: `python -m cokl_cli.assumptions > ASSUMPTIONS.md`.",
-        table(("field", "default", "what it decides", "what changes with it"), rows),
+        plain_markdown_table(("field", "default", "what it decides", "what changes with it"), rows),
     ]
     if stated:
         parts += ["Fixed in the code, not configurable:", "\n".join(stated)]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
-
-from cokl.support.markdown import table
 
 
 def with_spread(value: float, spread: float, digits: int) -> str:
@@ -42,9 +41,21 @@ def spread_column(frame: pd.DataFrame, name: str, digits: int = 1) -> list[str]:
     return ["" if pd.isna(mean) else with_spread(mean, half_width, digits) for mean, half_width in pairs]
 
 
+def plain_markdown_table(columns: Sequence[str], rows: Iterable[Iterable[object]], rule: Sequence[str] = ()) -> str:
+    """A Markdown table without a newline at its end; bars in cells are escaped, and newlines become spaces.
+
+    rule: what stands under each column's title, "---" if not given.
+    """
+    header, *body = [
+        "| " + " | ".join(str(cell).replace("|", r"\|").replace("\n", " ") for cell in row) + " |"
+        for row in (columns, *rows)
+    ]
+    return "\n".join([header, f"|{'|'.join(rule or ['---'] * len(columns))}|", *body])
+
+
 def markdown_table(frame: pd.DataFrame) -> str:
     """A Markdown table with padded columns."""
     rows = [list(frame.columns), *frame.astype(str).to_numpy().tolist()]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     header, *body = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
-    return table(header, body, rule=["-" * (width + 2) for width in widths]) + "\n"
+    return plain_markdown_table(header, body, rule=["-" * (width + 2) for width in widths]) + "\n"

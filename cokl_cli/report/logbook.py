@@ -17,9 +17,9 @@ from typing import Any
 
 import pandas as pd
 
-from cokl.support import markdown
 from cokl.support.errors import InputError
 from cokl.support.files import read_json
+from cokl.support.statistics import plain_markdown_table
 from cokl_cli.report import entries
 from cokl_cli.report.entries import Entry
 
@@ -343,4 +343,4 @@ def _paper_claims() -> list[tuple[str, str]]:
 
 
 def _table(columns: list[str], rows: Iterable[Iterable[str]]) -> str:
-    return markdown.table(columns, rows, rule=[" --- "] * len(columns))
+    return plain_markdown_table(columns, rows, rule=[" --- "] * len(columns))

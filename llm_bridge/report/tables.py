@@ -14,8 +14,8 @@ from pathlib import Path
 import pandas as pd
 
 from cokl import methods
-from cokl.support import markdown
 from cokl.support.files import write_atomically, write_text
+from cokl.support.statistics import plain_markdown_table
 from llm_bridge.experiment.config import BASE
 
 HEADERS = {
@@ -128,7 +128,7 @@ def to_markdown(table: Table) -> str:
         header, *rows = _padded(table, _marked(table, marks, str))
         rule = [f" {'-' * len(cell)} " if key in ("model", "method") else f" {'-' * (len(cell) - 1)}: "
                 for key, cell in zip(table.frame, header, strict=True)]  # fmt: skip
-        lines += [markdown.table(header, rows, rule), ""]
+        lines += [plain_markdown_table(header, rows, rule), ""]
     return "\n".join([*lines, *(f"Note: {note}\n" for note in table.notes)])
 
 
