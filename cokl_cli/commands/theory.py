@@ -57,10 +57,10 @@ class Check(Output):
         import torch
 
         import theory.claims  # noqa: F401  registers them
+        from cokl.support.chunks import Origin
         from cokl.support.code import code_of
         from cokl.support.errors import InputError
         from cokl.support.files import write_text
-        from cokl.support.pieces import Origin
         from cokl.support.progress import progress
         from cokl.support.results_folder import digest, record_environment
         from theory.claim import QUICK, Effort, Evidence, registered_claims
