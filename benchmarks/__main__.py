@@ -6,15 +6,12 @@ from typing import Any
 import tyro
 
 from benchmarks.llm_overhead import LLMOverhead
-from benchmarks.parts import Parts
-from benchmarks.scaling import Scaling
-from benchmarks.startup import Startup
 from benchmarks.sweep import Sweep
 from cokl.support.errors import InputError
 
 if __name__ == "__main__":
     command: Any = tyro.extras.subcommand_cli_from_dict(
-        {"sweep": Sweep, "parts": Parts, "scaling": Scaling, "startup": Startup, "llm-overhead": LLMOverhead},
+        {"sweep": Sweep, "llm-overhead": LLMOverhead},
         prog="python -m benchmarks",
         description=__doc__,
     )

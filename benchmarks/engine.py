@@ -1,4 +1,4 @@
-"""What is measured of the engine: a step of a stack of runs, training it, and its matrix products alone (the floor)."""
+"""What is measured of the engine: a step of a stack of runs, and its matrix products alone (the floor)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, layer_sizes, minibatches, pretrain, seed_task
 from bandit.engine.runs import Run
 from bandit.sweep.config import SweepConfig
-from bandit.sweep.train import train
 from cokl import methods
 
 
@@ -43,13 +42,6 @@ def engine_step(config: SweepConfig, task: SeedTask, method: str, runs: int) -> 
     return step
 
 
-def engine_step_seconds(config: SweepConfig, task: SeedTask, method: str, runs: int, steps: int) -> float:
-    """Seconds per run and step of training a stack, its share of evaluations included."""
-    return _timed(lambda: train(dataclasses.replace(config, steps=steps), task, stack_of(method, runs))) / (
-        runs * steps
-    )
-
-
 def floor_step(config: SweepConfig, task: SeedTask, runs: int) -> Callable[[], None]:
     """One step's eight matrix products for a stack of runs, at the engine's shapes, and nothing else."""
     sizes = layer_sizes(config)
@@ -74,16 +66,8 @@ def floor_step(config: SweepConfig, task: SeedTask, runs: int) -> Callable[[], N
 def floor_step_seconds(config: SweepConfig, task: SeedTask, runs: int, steps: int) -> float:
     """Seconds per run and step of `floor_step`."""
     step = floor_step(config, task, runs)
-
-    def all_steps() -> None:
-        for _ in range(steps):
-            step()
-
-    return _timed(all_steps) / (runs * steps)
-
-
-def _timed(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     with torch.no_grad():
-        work()
-    return time.perf_counter() - start
+        for _ in range(steps):
+            step()
+    return (time.perf_counter() - start) / (runs * steps)

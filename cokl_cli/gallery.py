@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from cokl.support.statistics import plain_markdown_table
 from figures.style import read_captions
 
 _ROOT = Path(__file__).parents[1]
@@ -80,8 +81,8 @@ def page(rendered: Path = RENDERED) -> str:
     absent = [entry for entry in ENTRIES if entry not in here]
     if absent:
         parts += ["## Not among these pictures", "Drawn with the results of an experiment of your own:"]
-        rows = "\n".join(f"| {entry.title} | `{entry.command}` | {entry.answers} |" for entry in absent)
-        parts += [f"| picture | command | its counterpart in the paper |\n|---|---|---|\n{rows}"]
+        rows = ((entry.title, f"`{entry.command}`", entry.answers) for entry in absent)
+        parts += [plain_markdown_table(("picture", "command", "its counterpart in the paper"), rows)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -16,10 +16,10 @@ from typing import Any, Literal
 import pandas as pd
 import torch
 
+from cokl.support.chunks import Origin
 from cokl.support.code import code_of
 from cokl.support.errors import InputError
 from cokl.support.files import write_text
-from cokl.support.pieces import Origin
 from cokl.support.progress import progress
 from cokl.support.results_folder import digest, record_environment
 from theory.claim import QUICK, Effort, Evidence, Statement, registered_claims

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from bandit.sequences.config import SequenceConfig
 from bandit.shift.config import PAPER_BETA, ShiftConfig
-from cokl.support.options import Coefficients, Names, require, require_types
+from cokl.support.options import Bound, Coefficients, Names, at_least, require, require_types
 
 REPLAY = "correct_forward_kl"
 WITHOUT_TERM_1 = "cokl_without_term1"
@@ -67,17 +67,23 @@ class CalibrationConfig:
     cells: Names = tuple(CELLS)
     """Settings of one lab: of the task shift, or of the sequence lab, tokens-T and tokens-T-mean with 1, 3, 6, 12 or 24
     tokens a response and what a method adds summed over them or averaged."""
-    shares: Coefficients = (0.01, 0.03, 0.1, 0.3, 1.0)
+    shares: Annotated[Coefficients, Bound(lambda share: 0 < share <= 1, "numbers in (0, 1]", each=True)] = (
+        0.01,
+        0.03,
+        0.1,
+        0.3,
+        1.0,
+    )
     """Shares of the second term, in (0, 1]; replay, which has none of it, is what they are compared with."""
     betas: Coefficients = (0.1, 0.3, 1.0, 3.0, 10.0)
     """Coefficients of all methods, the paper's 1 among them."""
-    seeds: int = 5
+    seeds: Annotated[int, at_least(1)] = 5
     """Reported seeds of a setting."""
     first_seed: int = 0
     """The first of them: others repeat the search with everything random drawn anew."""
-    selection_seeds: int = 2
+    selection_seeds: Annotated[int, at_least(1)] = 2
     """Further seeds, on which the neighbours of equal adaptation are chosen."""
-    steps: int = 300
+    steps: Annotated[int, at_least(1)] = 300
     """Optimizer steps on the new task."""
 
     def __post_init__(self) -> None:
@@ -88,11 +94,7 @@ class CalibrationConfig:
             require(name in known, "cells", f"some of {', '.join(CELLS)}, or some of {', '.join(SEQUENCE_CELLS)}", name)
         require(len(self.cells) > 0, "cells", "at least one name", "an empty list")
         require(len(self.shares) > 0, "shares", "at least one", "an empty list")
-        for share in self.shares:
-            require(0 < share <= 1, "shares", "numbers in (0, 1]", share)
         require(PAPER_BETA in self.betas, "betas", f"{PAPER_BETA:g} among them", self.betas)
-        for name in ("seeds", "selection_seeds", "steps"):
-            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

@@ -12,9 +12,9 @@ import torch
 from bandit.config import TrainingConfig
 from bandit.engine.reference import pretrain
 from cokl.methods import Method
+from cokl.support.chunks import Origin
 from cokl.support.code import code_of
 from cokl.support.errors import InputError
-from cokl.support.pieces import Origin
 from cokl.support.workers import Work, Workers
 
 

@@ -8,12 +8,14 @@ limit too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from bandit.config import TrainingConfig
-from cokl.support.options import Coefficients, Integers, Names, require
+from cokl.support.options import Bound, Coefficients, Integers, Names, at_least, require
 from cokl.surrogate_config import SurrogateConfig
 
 REFERENCE_GROUPS = ("fresh", "cached", "unfiltered")
+_Counts = Annotated[Integers, Bound(lambda count: count >= 1, "numbers of at least 1", each=True)]
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,9 @@ class FiniteGroupConfig(TrainingConfig):
     eval_interval: int = 50
     """Steps between evaluations; the first and the last step are always evaluated. Step 150 is the paper's 9.4 passes
     over its cache: 150 x 512 of 8000 inputs are 9.6."""
-    group_sizes: Integers = (1, 2, 4, 8, 16, 64)
+    group_sizes: _Counts = (1, 2, 4, 8, 16, 64)
     """Responses per group, G, of the rollouts and of the reference."""
-    optimizer_steps: Integers = (1, 4)
+    optimizer_steps: _Counts = (1, 4)
     """Optimizer steps on one minibatch and its groups, mu: 1 is on-policy, more is off-policy. Methods without
     rollouts, and reference groups that are not fresh, take the first alone."""
     reference_groups: Names = REFERENCE_GROUPS
@@ -42,7 +44,7 @@ class FiniteGroupConfig(TrainingConfig):
     """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15); without effect on-policy."""
     recovery_steps: Integers = (0, 16, 48, 96, 192)
     """Steps, multiples of all --optimizer-steps, whose rollout the recovery is measured for, in its last epoch."""
-    recovery_draws: int = 128
+    recovery_draws: Annotated[int, at_least(1)] = 128
     """Responses per test input behind each measurement, from each policy: N // G groups of them, and at least two."""
 
     def __post_init__(self) -> None:
@@ -52,15 +54,12 @@ class FiniteGroupConfig(TrainingConfig):
             values = getattr(self, name)
             require(len(values) > 0, name, "at least one", "an empty list")
             require(len(set(values)) == len(values), name, "different values", ",".join(map(str, values)))
-        for name in ("group_sizes", "optimizer_steps"):
-            require(min(getattr(self, name)) >= 1, name, "numbers of at least 1", min(getattr(self, name)))
         for kind in self.reference_groups:
             require(kind in REFERENCE_GROUPS, "reference_groups", f"some of {', '.join(REFERENCE_GROUPS)}", kind)
         for step in self.recovery_steps:
             possible = 0 <= step < self.steps and all(step % steps == 0 for steps in self.optimizer_steps)
             require(possible, "recovery_steps", f"multiples of all optimizer_steps below {self.steps}", step)
         SurrogateConfig(self.epsilon_is)  # which refuses what is not in (0, 1)
-        require(self.recovery_draws >= 1, "recovery_draws", "at least 1", self.recovery_draws)
 
 
 PRESETS: dict[str, FiniteGroupConfig] = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from bandit.sweep.config import PRESETS, SweepConfig
-from cokl.support.options import Names, require, require_types
+from cokl.support.options import Names, at_least, require, require_types
 
 ALTERNATIVES: dict[str, tuple[Any, ...]] = {
     "coverage_draws": (8, 256),
@@ -29,7 +29,7 @@ class RobustnessConfig:
 
     sweep: SweepConfig
     """The sweep at its defaults, with all its coefficients."""
-    neighbours: int = 1
+    neighbours: Annotated[int, at_least(0)] = 1
     """Coefficients of the grid on either side of each method's matched one that are trained under an alternative."""
     fields: Names = tuple(ALTERNATIVES)
     """Which assumptions to vary."""
@@ -37,7 +37,6 @@ class RobustnessConfig:
     def __post_init__(self) -> None:
         """Raises InputError for a value of the wrong type or out of range."""
         require_types(self, "")
-        require(self.neighbours >= 0, "neighbours", "at least 0", self.neighbours)
         require(len(self.fields) > 0, "fields", "at least one name", "an empty list")
         for name in self.fields:
             require(name in ALTERNATIVES, "fields", f"some of {', '.join(ALTERNATIVES)}", name)

@@ -18,8 +18,8 @@ from bandit.shift.plan import ShiftRun, planned_runs, stacks
 from bandit.shift.score import RUN
 from bandit.shift.tasks import shift_task
 from bandit.shift.train import base_parameters, base_rows, train
+from cokl.support.chunks import Origin
 from cokl.support.files import write_result
-from cokl.support.pieces import Origin
 from cokl.support.results_folder import open_folder
 from cokl.support.workers import Work, Workers, one_thread, require_jobs
 

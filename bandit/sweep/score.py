@@ -29,9 +29,7 @@ def read_sweep(folder: Path) -> pd.DataFrame:
     table = read_result(path)
     missing = {"seed", "method", "beta", "step", "p_correct", "conditional_kl"} - set(table.columns)
     if missing or not any(name.startswith("coverage_at_") for name in table.columns):
-        raise InputError(
-            f"{path} is no sweep table: {', '.join(sorted(missing)) or 'coverage_at_K'} is not among its columns"
-        )
+        raise InputError(f"{path}: not a sweep table; missing columns: {', '.join(sorted(missing)) or 'coverage_at_K'}")
     if not (table["method"] != "reference").any():
         raise InputError(f"{path} holds no trained run; run cokl bandit sweep --out {folder} again")
     return table

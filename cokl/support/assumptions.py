@@ -28,27 +28,26 @@ def assumptions_of(config_class: type) -> list[dataclasses.Field[Any]]:
 
 def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> str:
     """A Markdown table over all assumptions of `config_classes`, and those that `modules` state in their docstrings."""
-    lines = [
-        "# What the paper leaves open",
-        "",
-        "Each row is a configuration field. Made from the code: `python -m cokl_cli.assumptions > ASSUMPTIONS.md`.",
-        "",
-        "| field | default | what it decides | what changes with it |",
-        "|---|---|---|---|",
-    ]
+    from cokl.support.statistics import plain_markdown_table  # loads pandas, which configurations need not
+
+    rows = []
     for config_class in config_classes:
         documented = docstring_parser.parse_from_object(config_class).params
         choices = {parameter.arg_name: parameter.description for parameter in documented}
         for field in assumptions_of(config_class):
             name = f"`{config_class.__name__}.{field.name}`"
-            cells = (name, f"`{field.default}`", choices[field.name], field.metadata["effect"])
-            lines.append("| " + " | ".join(str(cell).replace("|", r"\|").replace("\n", " ") for cell in cells) + " |")
+            rows.append((name, f"`{field.default}`", choices[field.name], field.metadata["effect"]))
     stated = [
         f"- `{module.__name__}`: {' '.join(paragraph.split(':', 1)[1].split())}"
         for module in modules
         for paragraph in (module.__doc__ or "").split("\n\n")
         if paragraph.startswith("Assumption beyond the paper:")
     ]
+    parts = [
+        "# What the paper leaves open",
+        "Each row is a configuration field. Made from the code: `python -m cokl_cli.assumptions > ASSUMPTIONS.md`.",
+        plain_markdown_table(("field", "default", "what it decides", "what changes with it"), rows),
+    ]
     if stated:
-        lines += ["", "Fixed in the code, not configurable:", "", *stated]
-    return "\n".join(lines) + "\n"
+        parts += ["Fixed in the code, not configurable:", "\n".join(stated)]
+    return "\n\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""What the configurations of all stages share: lists on the command line, and fields held to their types.
+"""What the configurations of all stages share: lists on the command line, and fields held to their types and bounds.
 
 Light: no heavy imports, since the command line loads it for help.
 """
@@ -6,7 +6,10 @@ Light: no heavy imports, since the command line loads it for help.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typeguard
@@ -28,8 +31,35 @@ def separated(parse: type, metavar: str) -> Any:
     )
 
 
+@dataclass(frozen=True)
+class Bound:
+    """What a value must be besides of its type. It stands in the field's annotation: `Annotated[int, at_least(1)]`.
+
+    expected: how the message calls it. each: whether it is the elements of a tuple that must be so.
+    """
+
+    holds: Callable[[Any], bool]
+    expected: str
+    each: bool = False
+
+
+def at_least(least: int) -> Bound:
+    """The bound of a number from `least` on."""
+    return Bound(lambda value: value >= least, f"at least {least}")
+
+
+def at_most(most: int) -> Bound:
+    """The bound of a number up to `most`."""
+    return Bound(lambda value: value <= most, f"at most {most}")
+
+
+def above(limit: float, kind: str = "a number") -> Bound:
+    """The bound of a number that is greater than `limit`."""
+    return Bound(lambda value: value > limit, f"{kind} > {limit:g}")
+
+
 def require_types(config: Any, prefix: str) -> None:
-    """Hold every field of a dataclass to its annotation, and every float to be finite.
+    """Hold every field of a dataclass to its annotation with its bounds, and every float to be finite.
 
     prefix: goes before a field's name in the message. Raises InputError for the first that is not.
     """
@@ -42,6 +72,21 @@ def require_types(config: Any, prefix: str) -> None:
             require(False, f"{prefix}{name}", kind, repr(value))
         for number in value if isinstance(value, tuple) else (value,):
             require(not isinstance(number, float) or math.isfinite(number), f"{prefix}{name}", "finite numbers", number)
+    for name, bound in _bounds(type(config)):
+        value = getattr(config, name)
+        for number in value if bound.each else (value,):
+            require(bound.holds(number), f"{prefix}{name}", bound.expected, number)
+
+
+def _bounds(config_class: type) -> tuple[tuple[str, Bound], ...]:
+    """Fields with their bounds; a subclass that declares a field again, for another default, leaves it bounded."""
+    return tuple(
+        (name, bound)
+        for owner in reversed(config_class.__mro__)
+        for name, hint in inspect.get_annotations(owner, eval_str=True).items()
+        for bound in getattr(hint, "__metadata__", ())
+        if isinstance(bound, Bound)
+    )
 
 
 def from_json(config_class: type[_C], values: dict[str, Any]) -> _C:

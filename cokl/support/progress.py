@@ -8,7 +8,7 @@ from typing import Any
 from tqdm import tqdm
 
 SECONDS_BETWEEN_LINES = 20.0
-"""In a log file; a line comes with the piece of work that ends after this long."""
+"""In a log file; a line comes with the chunk that ends after this long."""
 
 
 class _Lines(tqdm):  # type: ignore[type-arg]  # a generic in its stubs only
@@ -21,7 +21,7 @@ class _Lines(tqdm):  # type: ignore[type-arg]  # a generic in its stubs only
 
 
 def progress(total: int, name: str, unit: str, done: int = 0, shown: bool = True) -> tqdm[Any]:
-    """Counts to `total` on standard error, starting at `done`; update it as pieces of work end, then close it.
+    """Counts to `total` on standard error, starting at `done`; update it as chunks end, then close it.
 
     shown: False keeps it silent.
     """

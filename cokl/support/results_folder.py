@@ -1,4 +1,6 @@
-"""A results folder: written whole or not at all, resumable, tied to what made it, and in one process's hands.
+"""A results folder: written whole or not at all, resumable, and locked by one process.
+
+config.json records the configuration and digests of the code; results of another one are refused.
 
 Layout: config.json, environment.json, seconds.json (of each process that ended by itself), .lock,
 reference/seed-N.parquet, runs/CHUNK.parquet, and at the end the tables.
@@ -19,19 +21,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from cokl.support.chunks import FORMAT, Origin, made_from
 from cokl.support.errors import InputError
 from cokl.support.files import differences, hold, read_json, remedy, set_aside, write_text
-from cokl.support.pieces import FORMAT, Origin, made_from
 
 
 @contextmanager
 def open_folder(
     folder: Path, config: dict[str, Any], code: dict[str, str], keep_going: bool = False
 ) -> Iterator[Origin]:
-    """Hold `folder` for the results of `config` (JSON values, "device" among them), or go on with those there.
+    """Hold `folder` for the results of `config` (JSON values, "device" among them), or resume from those there.
 
-    code: digests by module, as `cokl.support.code` gives them. keep_going: go on with results of other code, which is
-    said on stderr. Raises InputError if the folder cannot be written, is in another process's hands, or holds the
+    code: digests by module, as `cokl.support.code` gives them. keep_going: resume from results of other code, with a
+    note on stderr. Raises InputError if the folder cannot be written, is locked by another process, or holds the
     results of another configuration or, unless `keep_going`, of other code.
     """
     config = json.loads(json.dumps(config))
@@ -40,7 +42,7 @@ def open_folder(
         try:
             for leftover in folder.rglob(".*.tmp"):
                 leftover.unlink()
-            _bind(folder, {**config, "format": FORMAT, "code": code}, origin)
+            _record(folder, {**config, "format": FORMAT, "code": code}, origin)
         except OSError as error:
             raise InputError(f"cannot use {folder}: {remedy(error)}") from error
         record_environment(folder / "environment.json", config["device"], origin.code)
@@ -51,12 +53,12 @@ def open_folder(
         write_text(json.dumps([*before, round(time.monotonic() - started, 1)]) + "\n", spent)
 
 
-def _bind(folder: Path, asked: dict[str, Any], origin: Origin) -> None:
+def _record(folder: Path, asked: dict[str, Any], origin: Origin) -> None:
     """Write config.json where no results are yet; elsewhere hold them to be those of `asked`."""
     path = folder / "config.json"
-    pieces = [piece for name in ("reference", "runs") for piece in folder.rglob(f"{name}/*.parquet")]
-    stored = _stored_config(path, pieces, origin)
-    if stored is None or not (pieces or any(folder.glob("*.parquet")) or any(folder.rglob("reference/*.npy"))):
+    chunks = [chunk for name in ("reference", "runs") for chunk in folder.rglob(f"{name}/*.parquet")]
+    stored = _stored_config(path, chunks, origin)
+    if stored is None or not (chunks or any(folder.glob("*.parquet")) or any(folder.rglob("reference/*.npy"))):
         write_text(json.dumps(asked, indent=2) + "\n", path)
         return
     if not isinstance(stored.get("format"), int):
@@ -72,22 +74,22 @@ def _bind(folder: Path, asked: dict[str, Any], origin: Origin) -> None:
         )
     changed = sorted(name for name in {*code, *asked_code} if code.get(name) != asked_code.get(name))
     if changed:
-        go_on_with_other_code(folder, changed, origin.keep_going)
+        resume_with_other_code(folder, changed, origin.keep_going)
 
 
-def go_on_with_other_code(folder: Path, changed: Sequence[str], keep_going: bool) -> None:
-    """Say which modules have changed since a folder was begun. Raises InputError unless the user wants to go on."""
+def resume_with_other_code(folder: Path, changed: Sequence[str], keep_going: bool) -> None:
+    """Say which modules have changed since a folder was begun. Raises InputError unless `keep_going`."""
     names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
     if not keep_going:
         raise InputError(
-            f"{folder} holds results of other code (changed since: {names}); go on with --keep-going, "
+            f"{folder} holds results of other code (changed since: {names}); resume with --keep-going, "
             "or choose another --out"
         )
-    print(f"note: going on with results of other code (changed since: {names})", file=sys.stderr)
+    print(f"note: resuming with results of other code (changed since: {names})", file=sys.stderr)
 
 
-def _stored_config(path: Path, pieces: list[Path], origin: Origin) -> dict[str, Any] | None:
-    """What the folder's config.json says; None where it says nothing and the pieces are those of `origin`, if any."""
+def _stored_config(path: Path, chunks: list[Path], origin: Origin) -> dict[str, Any] | None:
+    """What the folder's config.json says; None where it says nothing and the chunks are those of `origin`, if any."""
     if os.path.lexists(path):
         try:
             path.read_bytes()
@@ -97,7 +99,7 @@ def _stored_config(path: Path, pieces: list[Path], origin: Origin) -> dict[str, 
             print(f"note: {error.args[0].split('; remove')[0]}; kept as {kept.name}", file=sys.stderr)
         else:
             return stored
-    digests = {made_from(piece) for piece in pieces} - {None}
+    digests = {made_from(chunk) for chunk in chunks} - {None}
     if digests - {origin.config}:
         raise InputError(
             f"{path.parent} holds results of another configuration, whose config.json is lost; choose another --out"
@@ -111,7 +113,7 @@ def digest(value: Any) -> str:
 
 
 def record_environment(path: Path, device: str, code: str) -> None:
-    """Write what the results are made with; when a sweep goes on in another environment, say so and list both."""
+    """Write what the results are made with; when it is resumed in another environment, say so and list both."""
     current = {**describe_environment(device), "code": code}
     history = []
     if path.exists():
@@ -124,7 +126,7 @@ def record_environment(path: Path, device: str, code: str) -> None:
         return
     if history:
         changes = "; ".join(differences(history[-1], current))
-        print(f"note: going on with results made in another environment ({changes})", file=sys.stderr)
+        print(f"note: resuming with results made in another environment ({changes})", file=sys.stderr)
     write_text(json.dumps([*history, current], indent=2) + "\n", path)
 
 

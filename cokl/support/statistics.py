@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -40,12 +41,21 @@ def spread_column(frame: pd.DataFrame, name: str, digits: int = 1) -> list[str]:
     return ["" if pd.isna(mean) else with_spread(mean, half_width, digits) for mean, half_width in pairs]
 
 
+def plain_markdown_table(columns: Sequence[str], rows: Iterable[Iterable[object]], rule: Sequence[str] = ()) -> str:
+    """A Markdown table without a newline at its end; bars in cells are escaped, and newlines become spaces.
+
+    rule: what stands under each column's title, "---" if not given.
+    """
+    header, *body = [
+        "| " + " | ".join(str(cell).replace("|", r"\|").replace("\n", " ") for cell in row) + " |"
+        for row in (columns, *rows)
+    ]
+    return "\n".join([header, f"|{'|'.join(rule or ['---'] * len(columns))}|", *body])
+
+
 def markdown_table(frame: pd.DataFrame) -> str:
     """A Markdown table with padded columns."""
     rows = [list(frame.columns), *frame.astype(str).to_numpy().tolist()]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
-    ]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([lines[0], rule, *lines[1:]]) + "\n"
+    header, *body = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    return plain_markdown_table(header, body, rule=["-" * (width + 2) for width in widths]) + "\n"

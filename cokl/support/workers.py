@@ -1,4 +1,4 @@
-"""Doing many pieces of work in processes, on this machine or on a Ray cluster, and saving each as it ends.
+"""Computing many chunks in processes, on this machine or on a Ray cluster, and saving each as it ends.
 
 Assumption beyond the paper: each process computes with one thread, so that results do not depend on the number of
 cores and a busy machine does not stall on thread hand-overs.
@@ -22,17 +22,17 @@ import pandas as pd
 import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
+from cokl.support.chunks import Origin
 from cokl.support.errors import InputError
 from cokl.support.options import require
 from cokl.support.orphans import end_with
-from cokl.support.pieces import Origin
 from cokl.support.progress import progress as counted
 
 _T = TypeVar("_T")
-# A backend that cannot stream hands its results back after so many pieces per process.
-_PIECES_PER_WAVE = 4
+# A backend that cannot stream hands its results back after so many chunks per process.
+_CHUNKS_PER_WAVE = 4
 MOST_JOBS = 10_000
-# A process that dies is replaced, unless so many die in a row without a piece of work being done.
+# A process that dies is replaced, unless so many die in a row without a chunk being done.
 _DEATHS_IN_A_ROW = 3
 
 
@@ -40,7 +40,7 @@ _DEATHS_IN_A_ROW = 3
 class Work:
     """A pure function's call whose result, a table, belongs in `path`.
 
-    key: what tells the piece from all others of its folder. size: what the bar counts.
+    key: what tells the chunk from all others of its folder. size: what the bar counts.
     """
 
     function: Callable[..., pd.DataFrame]
@@ -59,18 +59,18 @@ class Workers:
         self.options: dict[str, Any] = {}
         if backend == "ray":
             cluster_cores = _join_ray()
-            # A lost worker is replaced by Ray itself, which also runs its piece of work again.
+            # A lost worker is replaced by Ray itself, which also runs its chunk again.
             self.options = {"ray_remote_args": {"max_restarts": -1, "max_task_retries": -1}}
             self.jobs = jobs or cluster_cores
         else:
-            # Before a worker's first piece of work, so that none outlives a driver that was killed as it started.
+            # Before a worker's first chunk, so that none outlives a driver that was killed as it started.
             self.options = {"initializer": end_with, "initargs": (os.getpid(),)}
             self.jobs = usable_cores() if jobs is None else jobs
 
     def do(self, works: list[Work], origin: Origin, unit: str, progress: bool) -> list[pd.DataFrame]:
         """Do what is not yet in its path, and return all tables; the bar starts with what an earlier call left done.
 
-        Raises InputError if worker processes keep dying, and whatever a piece of work raises.
+        Raises InputError if worker processes keep dying, and whatever a chunk's function raises.
         """
         loaded = [origin.load(work.path, work.key) for work in works]
         tables = {index: table for index, table in enumerate(loaded) if table is not None}
@@ -92,7 +92,7 @@ class Workers:
                     if deaths == _DEATHS_IN_A_ROW:
                         raise InputError(
                             f"worker processes died {deaths} times in a row, as they do when memory is short; "
-                            f"what is finished is saved, go on with fewer --jobs than {self.jobs}"
+                            f"what is finished is saved, resume with fewer --jobs than {self.jobs}"
                         ) from error
                     print("note: a worker process died; its work is done again", file=sys.stderr)
         return [tables[index] for index in range(len(works))]
@@ -110,7 +110,7 @@ class Workers:
                     results = streaming(joblib.delayed(_perform)(*work) for work in works)
                 yield from results
                 return
-            wave = _PIECES_PER_WAVE * (self.jobs or 1)
+            wave = _CHUNKS_PER_WAVE * (self.jobs or 1)
             for start in range(0, len(works), wave):
                 yield from parallel(joblib.delayed(_perform)(*work) for work in works[start : start + wave])
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from cokl.support.errors import InputError
 from cokl.support.experiment import Experiment
+from cokl.support.statistics import plain_markdown_table
 from cokl_cli.experiments import experiments, finished
 
 RECORD, PAGE = "REPRODUCTION.json", "REPRODUCTION.md"
@@ -143,5 +144,4 @@ def _primary(measured: list[str]) -> str:
 
 
 def _table(columns: list[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return plain_markdown_table(columns, rows, rule=[" --- "] * len(columns))

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from cokl.support.assumptions import assumption
 from cokl.support.errors import InputError
-from cokl.support.options import Names, require, require_types
+from cokl.support.options import Bound, Names, above, require, require_types
 from cokl.surrogate_config import SurrogateConfig
 
 BASE = "base"
@@ -47,6 +47,10 @@ REVISIONS = {
 }
 """Commits of the hub's main branches that the paper's models are pinned to."""
 
+PositiveInt = Annotated[int, above(0)]
+PositiveFloat = Annotated[float, above(0)]
+_EVEN = Bound(lambda number: number % 2 == 0, "an even number, for CoKL weights two streams")
+
 
 @dataclass(frozen=True)
 class LLMConfig:
@@ -61,57 +65,61 @@ class LLMConfig:
     """The starting model: a name on the hub or a folder; empty when the experiment makes its own."""
     device: Literal["cuda", "cpu"]
     """What VeRL trains on."""
-    accelerators: int
+    accelerators: PositiveInt
     """Accelerators of a node."""
-    math_steps: int
+    math_steps: PositiveInt
     """Steps of the math stage."""
-    chat_steps: int
+    chat_steps: PositiveInt
     """Steps of the chat stage."""
     model_revision: str = ""
     """Commit of `model` on the hub; if empty, the pinned one of the paper's models and the newest of any other."""
-    nodes: int = 1
+    nodes: PositiveInt = 1
     """Nodes of the Ray cluster."""
-    chat_batch: int = 64
+    chat_batch: PositiveInt = 64
     """Chat prompts per step."""
-    math_batch: int = assumption(64, "sets how much mathematics the model has seen when the chat stage starts")
+    math_batch: PositiveInt = assumption(64, "sets how much mathematics the model has seen when the chat stage starts")
     """Math prompts per step of the math stage."""
-    group_size: int = 8
+    group_size: PositiveInt = 8
     """Fresh rollouts per prompt, G, of both streams."""
-    reference_group_size: int = 8
+    reference_group_size: PositiveInt = 8
     """Cached reference responses per buffer prompt, G_ref."""
-    buffer_prompts: int = 512
+    buffer_prompts: PositiveInt = 512
     """Prompts drawn for the buffer, before filtering."""
-    kl_groups: int = 16
+    kl_groups: Annotated[PositiveInt, _EVEN] = 16
     """Response groups of the regularization minibatch: 16 prompts with one stream each, or 8 with both."""
-    learning_rate: float = 1e-6
+    learning_rate: PositiveFloat = 1e-6
     """AdamW's learning rate in the chat stage."""
-    math_learning_rate: float = assumption(1e-6, "sets how far the math stage gets")
+    math_learning_rate: PositiveFloat = assumption(1e-6, "sets how far the math stage gets")
     """AdamW's learning rate in the math stage."""
     adam_betas: tuple[float, float] = (0.9, 0.95)
     """Decay rates of AdamW's moments."""
     weight_decay: float = 0.01
     """AdamW's weight decay."""
-    max_prompt_length: int = assumption(2048, "longer prompts are left out of training and evaluation")
+    max_prompt_length: PositiveInt = assumption(2048, "longer prompts are left out of training and evaluation")
     """Tokens of the longest prompt."""
-    max_response_length: int = 8192
+    max_response_length: PositiveInt = 8192
     """Tokens after which a response is cut off."""
     thinking: bool = True
     """Whether the chat template enables Qwen3's thinking mode."""
-    temperature: float = assumption(1.0, "exploration of the rollouts; the paper gives the evaluation's only")
+    temperature: PositiveFloat = assumption(1.0, "exploration of the rollouts; the paper gives the evaluation's only")
     """Sampling temperature of training rollouts and of the reference responses."""
-    eval_temperature: float = 0.7
+    eval_temperature: PositiveFloat = 0.7
     """Sampling temperature of the evaluation, with top-p 1.0 and top-k -1."""
-    eval_samples: int = 8
+    eval_samples: PositiveInt = 8
     """Responses per evaluated prompt (average@8)."""
-    eval_interval: int = 100
+    eval_interval: PositiveInt = 100
     """Steps between evaluations during training; the last step is always evaluated."""
-    save_interval: int = 50
+    save_interval: PositiveInt = 50
     """Steps between checkpoints."""
     loss_aggregation: Literal["token-mean", "seq-mean-token-mean"] = "seq-mean-token-mean"
     """How VeRL averages the GRPO loss; Eq. 4 averages over a response's tokens first."""
-    optimizer_steps: int = assumption(1, "with more, later steps are off-policy and gamma is recomputed for each")
+    optimizer_steps: PositiveInt = assumption(
+        1, "with more, later steps are off-policy and gamma is recomputed for each"
+    )
     """Passes over a step's rollouts, mu of Algorithm 1."""
-    epsilon_is: float = assumption(SurrogateConfig.epsilon_is, "without effect while every optimizer step is on-policy")
+    epsilon_is: PositiveFloat = assumption(
+        SurrogateConfig.epsilon_is, "without effect while every optimizer step is on-policy"
+    )
     """Clipping range of the sequence-level importance ratio (Eq. 15)."""
     length: Literal["token-sum", "token-mean", "group-mean"] = assumption(
         "token-sum",
@@ -119,9 +127,11 @@ class LLMConfig:
         "1, the chat signal may vanish; a mean makes the regularizer weaker by about the length of a response",
     )
     """What of a response the regularizer weights: its log-likelihood, per token, or over its group's mean length."""
-    dual_clip: float = assumption(3.0, "without effect while every optimizer step is on-policy")
+    dual_clip: Annotated[PositiveFloat, above(1)] = assumption(
+        3.0, "without effect while every optimizer step is on-policy"
+    )
     """Where the GRPO loss of a negative advantage stops growing with the token ratio (VeRL's default); Eq. 3 never."""
-    max_gradient_norm: float = assumption(
+    max_gradient_norm: PositiveFloat = assumption(
         1.0, "binds where the regularizer's sum over tokens dominates, and then scales the GRPO term down with it"
     )
     """The norm that the joint loss's gradient is clipped to before AdamW sees it (VeRL's default)."""
@@ -144,14 +154,6 @@ class LLMConfig:
 
     def __post_init__(self) -> None:
         require_types(self, "")
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name in ("pretraining_steps", "seed", "weight_decay") or isinstance(value, bool):
-                continue
-            if isinstance(value, int | float):
-                require(value > 0, field.name, "a number > 0", value)
-        require(self.dual_clip > 1, "dual_clip", "a number > 1", self.dual_clip)
-        require(self.kl_groups % 2 == 0, "kl_groups", "an even number, for CoKL weights two streams", self.kl_groups)
         require(len(self.math_sets) > 0, "math_sets", "at least one set", "none")
         require("file" in self.loggers, "loggers", '"file" among them, which the report reads', ",".join(self.loggers))
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cokl import methods
 from cokl.support.errors import InputError
 from cokl.support.files import differences, hold, read_json, write_text
-from cokl.support.results_folder import go_on_with_other_code
+from cokl.support.results_folder import resume_with_other_code
 from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment import disk
 from llm_bridge.experiment.code import code_behind
@@ -77,7 +77,7 @@ class Experiment:
     keep_going: bool = False
 
     def open(self, runs: Sequence[ChatRun] = ()) -> None:
-        """Tie the folder to the configuration and to the code, that of the methods in `runs` included.
+        """Record digests of the configuration and the code in the folder, that of the methods in `runs` included.
 
         Raises InputError if it holds another experiment or, unless `keep_going`, results of other code.
         """
@@ -103,7 +103,7 @@ class Experiment:
         """Whether no module that the folder knows has changed; all have where it knows none."""
         changed = sorted(name for name in code if known is None or known.get(name, code[name]) != code[name])
         if changed:
-            go_on_with_other_code(self.root, changed, self.keep_going)
+            resume_with_other_code(self.root, changed, self.keep_going)
         return not changed
 
     def fetched(self) -> LLMConfig:

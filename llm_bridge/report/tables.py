@@ -15,6 +15,7 @@ import pandas as pd
 
 from cokl import methods
 from cokl.support.files import write_atomically, write_text
+from cokl.support.statistics import plain_markdown_table
 from llm_bridge.experiment.config import BASE
 
 HEADERS = {
@@ -124,10 +125,10 @@ def to_markdown(table: Table) -> str:
     lines = [f"## {table.title}", ""]
     if len(table.frame):
         marks = {"best": "**{}**".format, "second": "<u>{}</u>".format}
-        header, *rows = _padded(table, _marked(table, marks, lambda text: text.replace("|", "\\|")))
-        rule = ["-" * len(cell) if key in ("model", "method") else "-" * (len(cell) - 1) + ":"
+        header, *rows = _padded(table, _marked(table, marks, str))
+        rule = [f" {'-' * len(cell)} " if key in ("model", "method") else f" {'-' * (len(cell) - 1)}: "
                 for key, cell in zip(table.frame, header, strict=True)]  # fmt: skip
-        lines += [f"| {' | '.join(row)} |" for row in (header, rule, *rows)] + [""]
+        lines += [plain_markdown_table(header, rows, rule), ""]
     return "\n".join([*lines, *(f"Note: {note}\n" for note in table.notes)])
 
 

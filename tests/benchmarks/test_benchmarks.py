@@ -57,17 +57,3 @@ def test_a_ratio_is_taken_within_a_turn(monkeypatch):
         assert (result[name]["median"], result[name]["interval_95"]) == (ratio, [ratio, ratio])
     for name, seconds in (("floor_s", 3), ("engine_s", 6), ("naive_s", 18)):
         assert result["by_method"][name] == dict.fromkeys(naive.PENALTIES, 1000 / result["cores"] * seconds)
-
-
-def test_parts_reports_every_part(tmp_path):
-    path = tmp_path / "parts.json"
-    benchmark("parts", "--rounds", "1", "--runs", "2", "--json", str(path))
-    parts = json.loads(path.read_text())
-    assert {"matrix products (the floor)", "Adam", "whole step"} <= set(parts)
-    assert all(microseconds > 0 for microseconds in parts.values())
-
-
-def test_startup_compares_with_a_bare_interpreter_and_with_itself():
-    said = benchmark("startup", "--rounds", "2", "--against", sys.executable)
-    assert "cokl --help: " in said
-    assert said.count("s above it; ratio to the other") == 4

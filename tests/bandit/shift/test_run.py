@@ -18,8 +18,8 @@ from bandit.shift.plan import kl_prompts, planned_runs
 from bandit.shift.run import COLUMNS, shift, train_plans
 from cokl import methods, regularizers
 from cokl.groups import SurrogateWeights
+from cokl.support.chunks import Origin
 from cokl.support.errors import InputError
-from cokl.support.pieces import Origin
 from cokl_cli.app import _parse, main
 from tests.bandit.shift.conftest import TINY_SHIFT
 

@@ -143,10 +143,10 @@ def test_another_configuration_is_refused_and_named(finished, tiny):
 def test_a_table_without_its_columns_is_refused(finished, tmp_path):
     table = pd.read_parquet(finished / "sweep.parquet")
     table.drop(columns=["coverage_at_64", "coverage_at_64_correct"]).to_parquet(tmp_path / "sweep.parquet")
-    with pytest.raises(InputError, match="coverage_at_K is not among its columns"):
+    with pytest.raises(InputError, match="not a sweep table; missing columns: coverage_at_K"):
         read_sweep(tmp_path)
     table.drop(columns="beta").to_parquet(tmp_path / "sweep.parquet")
-    with pytest.raises(InputError, match="beta is not among its columns"):
+    with pytest.raises(InputError, match="not a sweep table; missing columns: beta"):
         read_sweep(tmp_path)
 
 

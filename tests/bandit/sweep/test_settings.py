@@ -26,9 +26,9 @@ from bandit.engine.reference import layer_sizes, pretrain, seed_task
 from bandit.engine.runs import resolve_device
 from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.sweep.plan import planned_runs
+from cokl.support.chunks import Origin
 from cokl.support.errors import InputError
 from cokl.support.files import write_atomically
-from cokl.support.pieces import Origin
 from cokl.support.results_folder import open_folder
 from cokl.support.workers import Work, Workers
 from tests.bandit.conftest import TINY
@@ -339,7 +339,7 @@ def test_going_on_in_another_environment_is_said_and_both_are_listed(tiny, tmp_p
     with open_folder(tmp_path, config, {}):
         pass
     note = capsys.readouterr().err
-    assert note.startswith("note: going on with results made in another environment (git_commit: 0123abc there, ")
+    assert note.startswith("note: resuming with results made in another environment (git_commit: 0123abc there, ")
     assert json.loads(path.read_text()) == [earlier, current]
     with open_folder(tmp_path, config, {}):
         pass

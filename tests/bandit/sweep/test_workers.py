@@ -10,8 +10,8 @@ import ray
 
 from bandit import run_sweep
 from cokl import regularizers
+from cokl.support.chunks import Origin
 from cokl.support.errors import InputError
-from cokl.support.pieces import Origin
 from cokl.support.workers import Work, Workers
 
 

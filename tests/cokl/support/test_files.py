@@ -172,18 +172,18 @@ def test_a_reason_is_one_line_of_bounded_length(tmp_path):
 
 
 def test_what_is_set_aside_takes_the_first_free_name(tmp_path):
-    path = tmp_path / "piece"
+    path = tmp_path / "chunk"
     kept = []
     for number in range(3):
         path.write_text(str(number))
         kept.append(set_aside(path))
-    assert [place.name for place in kept] == ["piece.bad", "piece.bad-2", "piece.bad-3"]
+    assert [place.name for place in kept] == ["chunk.bad", "chunk.bad-2", "chunk.bad-3"]
     assert [place.read_text() for place in kept] == ["0", "1", "2"]
     kept[1].unlink()
     kept[1].symlink_to(tmp_path / "nowhere")
     kept[2].unlink()
     path.write_text("3")
-    assert set_aside(path).name == "piece.bad-3"
+    assert set_aside(path).name == "chunk.bad-3"
     assert kept[1].is_symlink()
 
 

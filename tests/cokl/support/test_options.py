@@ -3,14 +3,25 @@
 import contextlib
 import io
 import json
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, field, make_dataclass
+from typing import Annotated, Literal
 
 import pytest
 import tyro
 
 from cokl.support.errors import InputError
-from cokl.support.options import Coefficients, Integers, Names, from_json, require, require_types
+from cokl.support.options import (
+    Bound,
+    Coefficients,
+    Integers,
+    Names,
+    above,
+    at_least,
+    at_most,
+    from_json,
+    require,
+    require_types,
+)
 
 
 @dataclass(frozen=True)
@@ -93,6 +104,51 @@ def test_a_field_of_another_type_is_named(changes, message):
     with pytest.raises(InputError) as refused:
         require_types(Outer(**changes), "lab.")
     assert str(refused.value) == message
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Fields with bounds."""
+
+    count: Annotated[int, at_least(1), at_most(9)] = 3
+    rate: Annotated[float, above(0, "a finite number")] = 0.5
+    sizes: Annotated[Integers, Bound(lambda size: size % 2 == 0, "even numbers", each=True)] = (2, 4)
+
+
+@dataclass(frozen=True)
+class OtherDefault(Bounded):
+    """Declares a field again, without its bound."""
+
+    count: int = 5
+
+
+@pytest.mark.parametrize("config_class", [Bounded, OtherDefault])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"count": 0}, "lab.count: expected at least 1, got 0"),
+        ({"count": 10}, "lab.count: expected at most 9, got 10"),
+        ({"rate": 0.0}, "lab.rate: expected a finite number > 0, got 0.0"),
+        ({"sizes": (2, 3, 5)}, "lab.sizes: expected even numbers, got 3"),
+        ({"count": "0"}, "lab.count: expected int, got '0'"),
+    ],
+)
+def test_a_field_out_of_bounds_is_named_in_subclasses_too(config_class, changes, message):
+    require_types(config_class(count=1, sizes=()), "lab.")
+    require_types(config_class(count=9), "lab.")
+    with pytest.raises(InputError) as refused:
+        require_types(config_class(**changes), "lab.")
+    assert str(refused.value) == message
+
+
+def test_bounds_leave_the_help_as_it_is():
+    def help_of(field_type: object) -> str:
+        config_class = make_dataclass("Config", [("count", field_type, field(default=3))])
+        with contextlib.redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit):
+            tyro.cli(config_class, args=["--help"])
+        return said.getvalue()
+
+    assert help_of(Annotated[int, at_least(1)]) == help_of(int)
 
 
 def test_a_configuration_comes_back_from_its_json():

@@ -20,20 +20,20 @@ from cokl.support.results_folder import (
     describe_environment,
     digest,
     git_commit,
-    go_on_with_other_code,
     open_folder,
     record_environment,
+    resume_with_other_code,
 )
 
 CONFIG = {"seeds": 1, "steps": 20, "device": "cpu"}
 CODE = {"bandit.sweep.train": "aaaa", "cokl.policy": "bbbb"}
-PIECE = pd.DataFrame({"p_correct": [0.5]})
+CHUNK = pd.DataFrame({"p_correct": [0.5]})
 
 
 def fill(folder: Path, config=CONFIG, code=CODE, keep_going=False) -> None:
-    """Open the folder and leave a piece in it."""
+    """Open the folder and leave a chunk in it."""
     with open_folder(folder, config, code, keep_going) as origin:
-        origin.save(PIECE, folder / "runs" / "piece.parquet", "piece")
+        origin.save(CHUNK, folder / "runs" / "chunk.parquet", "chunk")
 
 
 def test_what_is_in_use_is_refused_by_name(tmp_path):
@@ -118,12 +118,12 @@ def test_another_configuration_is_refused_only_where_there_are_results(tmp_path)
 def test_other_code_is_refused_and_named(tmp_path, capsys):
     fill(tmp_path)
     newer = {**CODE, "cokl.policy": "cccc"}
-    with pytest.raises(InputError, match=r"other code \(changed since: cokl.policy\); go on with --keep-going"):
+    with pytest.raises(InputError, match=r"other code \(changed since: cokl.policy\); resume with --keep-going"):
         fill(tmp_path, code=newer)
     with pytest.raises(InputError, match="other code"), open_folder(tmp_path, CONFIG, newer):
         pass  # who does not say to go on is refused
     fill(tmp_path, code=newer, keep_going=True)
-    assert "going on with results of other code (changed since: cokl.policy)" in capsys.readouterr().err
+    assert "resuming with results of other code (changed since: cokl.policy)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["", "junk", "[]", '{"seeds": 1'])
@@ -175,7 +175,7 @@ def test_results_that_name_no_code_are_those_of_other_code(tmp_path):
 
 def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     fill(tmp_path)
-    leftover = tmp_path / "runs" / ".piece.parquet.123.tmp"
+    leftover = tmp_path / "runs" / ".chunk.parquet.123.tmp"
     leftover.write_text("half")
     fill(tmp_path)
     assert not leftover.exists()
@@ -215,9 +215,9 @@ def test_a_full_disk_is_called_that_and_leaves_the_old_file(tmp_path):
     ],
 )
 def test_the_first_three_changed_modules_are_named(changed, named, tmp_path, capsys):
-    with pytest.raises(InputError, match=rf"\(changed since: {named}\); go on with --keep-going"):
-        go_on_with_other_code(tmp_path, changed, keep_going=False)
-    go_on_with_other_code(tmp_path, changed, keep_going=True)
+    with pytest.raises(InputError, match=rf"\(changed since: {named}\); resume with --keep-going"):
+        resume_with_other_code(tmp_path, changed, keep_going=False)
+    resume_with_other_code(tmp_path, changed, keep_going=True)
     assert capsys.readouterr().err.endswith(f"(changed since: {named})\n")
 
 

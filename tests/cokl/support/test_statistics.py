@@ -7,7 +7,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from cokl.support.statistics import markdown_table, mean_and_half_width, spread_column, with_spread
+from cokl.support.statistics import (
+    markdown_table,
+    mean_and_half_width,
+    plain_markdown_table,
+    spread_column,
+    with_spread,
+)
 
 
 @pytest.mark.parametrize("size", [2, 3, 10])
@@ -52,3 +58,9 @@ def test_a_table_is_padded_markdown():
         "| none   | 10.25 |",
     ]
     assert markdown_table(frame).endswith("|\n")
+
+
+def test_a_cell_keeps_to_its_cell():
+    written = plain_markdown_table(("a", "b|c"), [(1, "x|y"), ("two\nlines", None)], rule=(" --- ", " ---: "))
+    assert written == "| a | b\\|c |\n| --- | ---: |\n| 1 | x\\|y |\n| two lines | None |"
+    assert plain_markdown_table(("a", "b"), []) == "| a | b |\n|---|---|"

@@ -1,4 +1,4 @@
-"""Pieces of work in processes: results in order, saved as they end, with one thread, done once."""
+"""Chunks in processes: results in order, saved as they end, with one thread, done once."""
 
 import os
 import re
@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
+from cokl.support.chunks import Origin, read_chunk
 from cokl.support.errors import InputError
-from cokl.support.pieces import Origin, read_piece
 from cokl.support.workers import MOST_JOBS, Work, Workers, one_thread, require_jobs, usable_cores
 
 
@@ -18,11 +18,11 @@ def origin(tmp_path) -> Origin:
 
 
 def works(origin: Origin, function, count: int) -> list[Work]:
-    return [Work(function, (n,), origin.folder / f"{n}.parquet", f"piece {n}", n) for n in range(1, count + 1)]
+    return [Work(function, (n,), origin.folder / f"{n}.parquet", f"chunk {n}", n) for n in range(1, count + 1)]
 
 
 def test_two_processes_give_tables_in_order_and_save_each(origin):
-    def piece(number):
+    def chunk(number):
         import os
         import time
 
@@ -36,7 +36,7 @@ def test_two_processes_give_tables_in_order_and_save_each(origin):
             }
         )
 
-    tables = Workers("loky", 2).do(works(origin, piece, 4), origin, "pieces", progress=False)
+    tables = Workers("loky", 2).do(works(origin, chunk, 4), origin, "chunks", progress=False)
     joined = pd.concat(tables)
     assert joined["n"].tolist() == [1, 2, 3, 4]
     assert os.getpid() not in set(joined["process"])
@@ -44,18 +44,18 @@ def test_two_processes_give_tables_in_order_and_save_each(origin):
     assert (joined["threads"] == 1).all()
     assert not joined["grad"].any()
     for number, table in enumerate(tables, 1):
-        pd.testing.assert_frame_equal(read_piece(origin.folder / f"{number}.parquet"), table)
-        assert origin.load(origin.folder / f"{number}.parquet", f"piece {number}") is not None
+        pd.testing.assert_frame_equal(read_chunk(origin.folder / f"{number}.parquet"), table)
+        assert origin.load(origin.folder / f"{number}.parquet", f"chunk {number}") is not None
 
 
 def test_what_is_done_is_not_done_again_and_the_bar_starts_there(origin, capsys):
     called = []
 
-    def piece(number):
+    def chunk(number):
         called.append(number)
         return pd.DataFrame({"n": range(number)})
 
-    some = works(origin, piece, 3)
+    some = works(origin, chunk, 3)
     origin.save(pd.DataFrame({"n": range(2)}), some[1].path, some[1].key)
     tables = Workers("loky", 1).do(some, origin, "runs", progress=True)
     assert called == [1, 3]
@@ -69,14 +69,14 @@ def test_what_is_done_is_not_done_again_and_the_bar_starts_there(origin, capsys)
     assert capsys.readouterr().err == ""
 
 
-def test_an_error_in_a_piece_is_raised_and_earlier_pieces_are_saved(origin):
-    def piece(number):
+def test_an_error_in_a_chunk_is_raised_and_earlier_chunks_are_saved(origin):
+    def chunk(number):
         if number == 2:
             raise ZeroDivisionError
         return pd.DataFrame({"n": [number]})
 
     with pytest.raises(ZeroDivisionError):
-        Workers("loky", 1).do(works(origin, piece, 3), origin, "pieces", progress=False)
+        Workers("loky", 1).do(works(origin, chunk, 3), origin, "chunks", progress=False)
     assert [path.name for path in origin.folder.glob("*.parquet")] == ["1.parquet"]
 
 

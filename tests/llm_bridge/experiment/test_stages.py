@@ -143,11 +143,11 @@ def test_results_of_other_code_are_gone_on_with_only_if_told_to(tmp_path, monkey
     before = (root / "config.json").read_bytes()
     Experiment(TINY, root).open(runs)
     change(monkeypatch, tmp_path, name)
-    said = rf"holds results of other code \(changed since: {name}\); go on with --keep-going, or choose another --out"
+    said = rf"holds results of other code \(changed since: {name}\); resume with --keep-going, or choose another --out"
     with pytest.raises(InputError, match=said):
         Experiment(TINY, root).open(runs)
     Train(settings=TINY, out=root, keep_going=True).plan().open(runs)
-    assert f"note: going on with results of other code (changed since: {name})" in capsys.readouterr().err
+    assert f"note: resuming with results of other code (changed since: {name})" in capsys.readouterr().err
     assert (root / "config.json").read_bytes() == before
     with pytest.raises(InputError, match="other code"):
         Experiment(TINY, root).open(runs)
@@ -177,7 +177,7 @@ def test_a_folder_that_does_not_know_its_code_is_of_other_code(tmp_path):
     stored = json.loads(path.read_text())
     del stored["code"]
     path.write_text(json.dumps(stored))
-    with pytest.raises(InputError, match=r"other code \(changed since: .* and \d+ more\); go on with --keep-going"):
+    with pytest.raises(InputError, match=r"other code \(changed since: .* and \d+ more\); resume with --keep-going"):
         Experiment(TINY, tmp_path).open()
     Experiment(TINY, tmp_path, keep_going=True).open()
     assert json.loads(path.read_text()) == stored

@@ -1,4 +1,4 @@
-"""Pieces of work: whatever happens to a saved file, it is never taken for what was saved."""
+"""Chunks: whatever happens to a saved file, it is never taken for what was saved."""
 
 import json
 import random
@@ -9,9 +9,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from cokl.support.chunks import Origin, read_chunk
 from cokl.support.errors import InputError
 from cokl.support.files import read_result, write_result
-from cokl.support.pieces import Origin, read_piece
 from cokl.support.workers import Work, Workers
 
 TABLE = pd.DataFrame({"method": ["none", "cokl"] * 3, "step": range(6), "p_correct": np.linspace(0.1, 0.6, 6)})
@@ -23,28 +23,28 @@ def origin(tmp_path) -> Origin:
     return Origin(tmp_path, "config", "code")
 
 
-def test_a_piece_comes_back_as_it_was_and_any_parquet_reader_opens_it(origin, tmp_path):
-    path = tmp_path / "runs" / "piece.parquet"
+def test_a_chunk_comes_back_as_it_was_and_any_parquet_reader_opens_it(origin, tmp_path):
+    path = tmp_path / "runs" / "chunk.parquet"
     origin.save(TABLE, path, KEY)
     loaded = origin.load(path, KEY)
     assert loaded is not None
     pd.testing.assert_frame_equal(loaded, TABLE)
     pd.testing.assert_frame_equal(pd.read_parquet(path), TABLE)
-    pd.testing.assert_frame_equal(read_piece(path), TABLE)
+    pd.testing.assert_frame_equal(read_chunk(path), TABLE)
     identity = json.loads(pq.read_metadata(path).metadata[b"cokl"])
     assert (identity["config"], identity["code"], identity["key"], identity["rows"]) == ("config", "code", KEY, 6)
     assert origin.load(tmp_path / "runs" / "other.parquet", KEY) is None
 
 
-def test_a_piece_says_how_many_of_its_numbers_are_not_finite(origin, tmp_path):
-    path = tmp_path / "piece.parquet"
+def test_a_chunk_says_how_many_of_its_numbers_are_not_finite(origin, tmp_path):
+    path = tmp_path / "chunk.parquet"
     origin.save(TABLE.assign(p_correct=[np.nan, np.inf, 0.3, 0.4, 0.5, 0.6]), path, KEY)
     assert json.loads(pq.read_metadata(path).metadata[b"cokl"])["not_finite"] == 2
 
 
-def test_no_flipped_bit_is_taken_for_the_piece(origin, tmp_path, capsys):
-    """Every byte of a piece once, one random bit of it each time."""
-    path, draw = tmp_path / "piece.parquet", random.Random(0)
+def test_no_flipped_bit_is_taken_for_the_chunk(origin, tmp_path, capsys):
+    """Every byte of a chunk once, one random bit of it each time."""
+    path, draw = tmp_path / "chunk.parquet", random.Random(0)
     origin.save(TABLE, path, KEY)
     content = path.read_bytes()
     for place in range(len(content)):
@@ -52,14 +52,14 @@ def test_no_flipped_bit_is_taken_for_the_piece(origin, tmp_path, capsys):
         flipped[place] ^= 1 << draw.randrange(8)
         path.write_bytes(flipped)
         assert origin.load(path, KEY) is None
-        (tmp_path / "piece.parquet.bad").unlink()
+        (tmp_path / "chunk.parquet.bad").unlink()
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(content)
-    assert all(line.startswith("note: piece.parquet is not what was saved there (") for line in lines)
+    assert all(line.startswith("note: chunk.parquet is not what was saved there (") for line in lines)
 
 
 def edited(content: bytes, **changes) -> bytes:
-    """A piece whose footer says something else, with a checksum that is right again."""
+    """A chunk whose footer says something else, with a checksum that is right again."""
     import hashlib
     import io
 
@@ -91,18 +91,18 @@ def edited(content: bytes, **changes) -> bytes:
         ),
     ],
 )
-def test_what_is_not_the_piece_is_kept_aside_and_said(damage, reason, origin, tmp_path, capsys):
-    path = tmp_path / "piece.parquet"
+def test_what_is_not_the_chunk_is_kept_aside_and_said(damage, reason, origin, tmp_path, capsys):
+    path = tmp_path / "chunk.parquet"
     origin.save(TABLE, path, KEY)
     damage(path)
     assert origin.load(path, KEY) is None
     assert not path.exists()
-    assert (tmp_path / "piece.parquet.bad").exists()
+    assert (tmp_path / "chunk.parquet.bad").exists()
     (line,) = capsys.readouterr().err.splitlines()
     import re
 
     assert re.search(reason, line), line
-    assert line.endswith("kept as piece.parquet.bad, done again")
+    assert line.endswith("kept as chunk.parquet.bad, done again")
 
 
 def _with_nan(path):
@@ -112,17 +112,17 @@ def _with_nan(path):
 
 
 def test_every_bad_file_is_kept(origin, tmp_path):
-    path = tmp_path / "piece.parquet"
+    path = tmp_path / "chunk.parquet"
     for _ in range(3):
         path.write_text("junk")
         origin.load(path, KEY)
-    assert {kept.name for kept in tmp_path.iterdir()} == {f"piece.parquet.bad{suffix}" for suffix in ("", "-2", "-3")}
+    assert {kept.name for kept in tmp_path.iterdir()} == {f"chunk.parquet.bad{suffix}" for suffix in ("", "-2", "-3")}
 
 
 def test_other_code_stops_unless_asked_to_keep_going(origin, tmp_path):
-    path = tmp_path / "piece.parquet"
+    path = tmp_path / "chunk.parquet"
     Origin(tmp_path, "config", "older").save(TABLE, path, KEY)
-    with pytest.raises(InputError, match="made by other code than this; go on with --keep-going"):
+    with pytest.raises(InputError, match="made by other code than this; resume with --keep-going"):
         origin.load(path, KEY)
     assert path.exists()
     loaded = Origin(tmp_path, "config", "code", keep_going=True).load(path, KEY)
@@ -131,7 +131,7 @@ def test_other_code_stops_unless_asked_to_keep_going(origin, tmp_path):
 
 
 def test_a_newer_format_is_refused(origin, tmp_path):
-    path = tmp_path / "piece.parquet"
+    path = tmp_path / "chunk.parquet"
     origin.save(TABLE, path, KEY)
     path.write_bytes(edited(path.read_bytes(), format=2))
     with pytest.raises(InputError, match="written by a newer version"):
@@ -139,10 +139,10 @@ def test_a_newer_format_is_refused(origin, tmp_path):
     assert path.exists()
 
 
-def test_bad_pieces_are_done_again(origin, tmp_path):
+def test_bad_chunks_are_done_again(origin, tmp_path):
     works = [Work(lambda n: TABLE[:n], (n,), tmp_path / f"{n}.parquet", str(n)) for n in (1, 2, 3)]
     for _ in range(2):
-        tables = Workers("loky", 1).do(works, origin, "pieces", progress=False)
+        tables = Workers("loky", 1).do(works, origin, "chunks", progress=False)
         assert [len(table) for table in tables] == [1, 2, 3]
         works[1].path.write_text("junk")
     assert (tmp_path / "2.parquet.bad").read_text() == "junk"

@@ -1,8 +1,9 @@
-"""Pieces of work in a results folder: Parquet files that say what they are, so that going on trusts no file blindly.
+"""Chunks of a results folder: self-describing checkpoints in Parquet, verified before resuming.
 
-A piece's footer holds, under "cokl", a JSON object: the format, digests of the configuration and of the code, the
-piece's key, its rows, its cells that are not finite, and the SHA-256 of the file with these 64 digits as zeros. The
-checksum is compared before anything parses the file.
+A chunk's footer holds, under "cokl", a JSON object: the format, digests of the configuration and of the code, the
+chunk's key, its rows, its cells that are not finite, and the SHA-256 of the file with these 64 digits as zeros. The
+checksum is compared before anything parses the file. Finished tables have theirs in a file of its own, which
+`sha256sum --check` reads: `cokl.support.files.write_result`.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ _ZEROS = "0" * 64
 _CHECKSUM = re.compile(rb'"sha256": "([0-9a-f]{64})"')
 
 
-class BadPiece(Exception):
-    """A file is not the piece that it should be; the message says how."""
+class BadChunk(Exception):
+    """A file is not the chunk that it should be; the message says how."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A results folder, and the digests of the configuration and the code that its pieces are made with.
+    """A results folder, and the digests of the configuration and the code that its chunks are made with.
 
-    keep_going: whether pieces of other code are taken as they are.
+    keep_going: whether chunks of other code are taken as they are.
     """
 
     folder: Path
@@ -47,9 +48,9 @@ class Origin:
     keep_going: bool = False
 
     def load(self, path: Path, key: str) -> pd.DataFrame | None:
-        """The piece in `path`, or None if there is none; what is no such piece is renamed, and said on stderr.
+        """The chunk in `path`, or None if there is none; any other file is renamed, with a note on stderr.
 
-        Raises InputError for a piece of a newer version or of other code, and for a file that cannot be read.
+        Raises InputError for a chunk of a newer version or of other code, and for a file that cannot be read.
         """
         try:
             content = path.read_bytes()
@@ -65,17 +66,17 @@ class Origin:
             _require_same(identity, {"config": self.config, "key": key})
             if identity["code"] != self.code and not self.keep_going:
                 raise InputError(
-                    f"{path} was made by other code than this; go on with --keep-going, or choose another --out"
+                    f"{path} was made by other code than this; resume with --keep-going, or choose another --out"
                 )
             table: pd.DataFrame = pd.read_parquet(io.BytesIO(content))
             _require_same(identity, _counts(table))
-        except BadPiece as error:
+        except BadChunk as error:
             self._refuse(path, str(error))
             return None
         return table
 
     def save(self, table: pd.DataFrame, path: Path, key: str) -> None:
-        """Write the piece with this key atomically. Raises InputError if that fails."""
+        """Write the chunk with this key atomically. Raises InputError if that fails."""
         identity = {"format": FORMAT, "config": self.config, "code": self.code, "key": key, **_counts(table)}
         write_bytes(_sealed(table, identity), path)
 
@@ -85,24 +86,24 @@ class Origin:
         print(f"note: {where} is not what was saved there ({reason}); kept as {kept.name}, done again", file=sys.stderr)
 
 
-def read_piece(path: Path) -> pd.DataFrame:
-    """A whole piece, whatever it was made from. Raises InputError for anything else."""
+def read_chunk(path: Path) -> pd.DataFrame:
+    """A whole chunk, whatever it was made from. Raises InputError for anything else."""
     try:
         content = path.read_bytes()
         _verified(content)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except BadPiece as error:
+    except BadChunk as error:
         raise InputError(f"{path} is damaged ({error}); run the command that made it again") from error
     table: pd.DataFrame = pd.read_parquet(io.BytesIO(content))
     return table
 
 
 def made_from(path: Path) -> str | None:
-    """The digest of the configuration that a piece was made from; None for what is no whole piece."""
+    """The digest of the configuration that a chunk was made from; None if it is damaged."""
     try:
         return str(_verified(path.read_bytes())["config"])
-    except (OSError, BadPiece, InputError):
+    except (OSError, BadChunk, InputError):
         return None
 
 
@@ -126,12 +127,12 @@ def _with_checksum(content: bytes, checksum: str) -> bytes:
 
 
 def _verified(content: bytes) -> dict[str, Any]:
-    """The identity of a whole piece. Raises BadPiece, and InputError for a newer format."""
+    """The identity of an undamaged chunk. Raises BadChunk, and InputError for a newer format."""
     stored = _CHECKSUM.findall(content)
     if len(stored) != 1:
-        raise BadPiece("no checksum is in it")
+        raise BadChunk("no checksum is in it")
     if hashlib.sha256(_with_checksum(content, _ZEROS)).hexdigest().encode() != stored[0]:
-        raise BadPiece("its checksum is wrong")
+        raise BadChunk("its checksum is wrong")
     identity: dict[str, Any] = json.loads(pq.read_metadata(io.BytesIO(content)).metadata[_FOOTER.encode()])
     if identity["format"] > FORMAT:
         raise InputError(
@@ -144,4 +145,4 @@ def _verified(content: bytes) -> dict[str, Any]:
 def _require_same(identity: dict[str, Any], expected: dict[str, Any]) -> None:
     for name, value in expected.items():
         if identity[name] != value:
-            raise BadPiece(f"another {name}: {identity[name]} instead of {value}")
+            raise BadChunk(f"another {name}: {identity[name]} instead of {value}")
