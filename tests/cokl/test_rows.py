@@ -160,15 +160,20 @@ def test_rows_of_neither_stream_weigh_nothing_and_change_nothing(rows, data):
     torch.testing.assert_close(weights[~others], expected[kept], rtol=1e-9, atol=1e-9)
 
 
-@given(rows=batches(), bounds=st.tuples(st.integers(0, 16), st.integers(0, 32)))
-def test_a_part_of_the_rows_has_the_prompts_that_lie_in_it_whole(rows, bounds):
-    start, stop = bounds
-    places = _places(rows)
-    cut = {prompt for row, (_, prompt) in enumerate(places) if not start <= row < stop}
-    part = rows.index.within(start, stop)
-    expected = [place for place in sorted(set(places)) if place[1] not in cut]
-    assert [places[int(line[0])] for table in part for line in table] == expected
-    assert all(len({places[row] for row in line}) == 1 for table in part for line in table.tolist())
+@pytest.mark.parametrize(
+    ("bounds", "reference", "rollout"),
+    [
+        ((0, 5), [[1], [3]], [[0], [4]]),
+        ((0, 2), [[1]], [[0]]),
+        ((3, 5), [[3]], [[4]]),
+        ((1, 5), [[3]], [[4]]),
+        ((0, 4), [[1]], [[0]]),
+        ((1, 4), [], []),
+    ],
+)
+def test_a_part_of_the_rows_has_the_prompts_that_lie_in_it_whole(bounds, reference, rollout):
+    index = RowIndex.of([("rollout", 2), ("reference", 2), None, ("reference", 5), ("rollout", 5)]).within(*bounds)
+    assert (index.reference.tolist(), index.rollout.tolist()) == (reference, rollout)
 
 
 def test_no_row_of_either_stream_is_no_weight():
