@@ -99,7 +99,7 @@ class CoKLTrainer(PPOTrainerSync):
     # ------------------------------ the two streams apart ------------------------------
 
     def _apart(self, batch: KVBatchMeta) -> tuple[KVBatchMeta, KVBatchMeta]:
-        """RL rows and added rows; padding stands for the rows that either lacks."""
+        """RL rows and added rows; padding stands in for the missing rows of either."""
         added = self.minibatch.added(batch.keys)
         padding = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if tag.get("is_padding", False)]
         added += padding[: self.shape.added - len(added)]
@@ -166,7 +166,7 @@ class CoKLTrainer(PPOTrainerSync):
         weighed = [self.rows.index.within(rows.start, rows.stop) for rows in self._mini_batches(batch)]
         tokens = [tag["response_len"] for tag in batch.tags]
         logged = self.minibatch.metrics(batch.keys, self.rows.rewards.tolist(), tokens)
-        logged["cokl/kl_rows"] = float(sum(places.numel() for index in weighed for places in index))
+        logged["cokl/kl_rows"] = float(sum(table.numel() for index in weighed for table in index))
         logged["cokl/beta"] = self.beta
         if len(self.method.streams()) == 2:
             logged["cokl/conditional_kl"] = conditional_kl(self.rows)
@@ -262,14 +262,14 @@ class CoKLTrainer(PPOTrainerSync):
     # ------------------------------ checkpoints ------------------------------
 
     def _save_checkpoint(self) -> None:
-        """VeRL's checkpoint with the buffer's place in it, which is there before VeRL calls the checkpoint complete."""
+        """VeRL's checkpoint, with the position in the buffer, saved before VeRL calls the checkpoint complete."""
         folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
         self.order.save(folder)
         self.schedule.save(folder)
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:
-        """Raises InputError if the checkpoint holds no place in this buffer."""
+        """Raises InputError if the checkpoint holds no position in this buffer."""
         super()._load_checkpoint()
         if self.global_steps:
             folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
