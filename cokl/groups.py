@@ -15,14 +15,14 @@ group without a correct one has a finite logarithm.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from cokl.surrogate_config import SurrogateConfig as SurrogateConfig  # noqa: PLC0414  offered here too
+from cokl.surrogate_config import SurrogateConfig as SurrogateConfig  # noqa: PLC0414  re-exported
 
 LENGTHS = ("token-sum", "token-mean", "group-mean")
 """Eq. 13's sum of a response's token log-probabilities, their mean, or the sum over the group's mean length."""
@@ -65,46 +65,79 @@ class ResponseGroups:
         return self.log_probs.detach() - self.reference_log_probs
 
 
+class RowIndex(NamedTuple):
+    """Which of R rows answer which of N prompts: row numbers, 0 to R - 1, one line per prompt.
+
+    reference: (N, G_ref), the cached responses. rollout: (N, G), the fresh ones. A line is the same prompt in both
+    streams, and a stream without rows has shape (N, 0). A row need not be in either.
+    """
+
+    reference: Tensor
+    rollout: Tensor
+
+    @classmethod
+    def of(cls, places: Iterable[tuple[str, int] | None]) -> RowIndex:
+        """From the stream and the prompt's number of each row; None for a row outside the regularization minibatch.
+
+        Raises ValueError for groups of unequal size.
+        """
+        members: dict[str, dict[int, list[int]]] = {stream: {} for stream in cls._fields}
+        for row, place in enumerate(places):
+            if place is not None:
+                members[place[0]].setdefault(place[1], []).append(row)
+        prompts = sorted(set().union(*members.values()))
+        tables = []
+        for stream, groups in members.items():
+            lines = [groups.get(prompt, []) for prompt in prompts]
+            sizes = sorted({len(line) for line in lines})
+            if len(sizes) > 1:
+                raise ValueError(f"{stream}: expected groups of equal size, got sizes {sizes}")
+            tables.append(torch.tensor(lines, dtype=torch.long).view(len(lines), *(sizes or [0])))
+        return cls(*tables)
+
+    def within(self, start: int, stop: int) -> RowIndex:
+        """The prompts whose rows are all among the rows `start` to `stop - 1`, which keep their numbers."""
+        rows = torch.cat(self, dim=1)
+        kept = ((rows >= start) & (rows < stop)).all(1)
+        return RowIndex(self.reference[kept], self.rollout[kept])
+
+
 @dataclass(frozen=True, eq=False)
 class RegularizationRows:
-    """R responses of a regularization minibatch, in any order; every tensor has shape (R,).
+    """A trainer's R rows, of which the index names those of the regularization minibatch; every tensor has shape (R,).
 
-    streams: "reference" for cached responses, "rollout" for fresh ones. groups: which prompt a row belongs to; both
-    streams number the same prompts alike. log_probs: sequence log-likelihoods in nats under the current policy.
+    index: which row answers which prompt. log_probs: sequence log-likelihoods in nats under the current policy.
     rewards: the verifier's verdicts, 0 or 1. behavior_log_probs: under the policy that sampled the rollouts; None when
     that is the current one. reference_log_probs: under the reference, of the rollouts for methods that compare with it
     and of the cached ones for `conditional_kl`; other rows may have NaN. tokens: lengths, which the means divide by.
+    Rows outside the index may have any values.
     """
 
-    streams: Sequence[str]
-    groups: Sequence[int]
+    index: RowIndex
     log_probs: Tensor
     rewards: Tensor
     behavior_log_probs: Tensor | None = None
     reference_log_probs: Tensor | None = None
     tokens: Tensor | None = None
 
-    def places(self, stream: str) -> Tensor:
-        """(N, G): the rows of a stream, one group after the other. Raises ValueError for groups of unequal size."""
-        members: dict[int, list[int]] = {}
-        for row, (tag, group) in enumerate(zip(self.streams, self.groups, strict=True)):
-            if tag == stream:
-                members.setdefault(group, []).append(row)
-        sizes = sorted({len(group) for group in members.values()})
-        if len(sizes) > 1:
-            raise ValueError(f"{stream}: expected groups of equal size, got sizes {sizes}")
-        return torch.tensor([members[group] for group in sorted(members)], dtype=torch.long)
+    def groups(self, rows: Tensor, *columns: Tensor | None) -> ResponseGroups | None:
+        """Those of a stream, whose row numbers are (N, G); None if it has no rows.
 
-    def divisors(self, places: Tensor, length: str) -> Tensor:
-        """What the log-likelihoods of these rows, (N, G), are divided by, in tokens; length: one of `LENGTHS`.
+        columns: (R,), log-likelihoods that `ResponseGroups` takes after the rewards. Raises ValueError as it does.
+        """
+        tables = [None if column is None else column[rows] for column in columns]
+        return ResponseGroups(self.log_probs[rows], self.rewards[rows], *tables) if rows.numel() else None
 
-        Raises ValueError for a mean without `tokens`.
+    def divisors(self, rows: Tensor, length: str) -> Tensor:
+        """What the log-likelihoods of these rows, (N, G), are divided by: 1, or tokens, (N, G) or (N, 1).
+
+        length: one of `LENGTHS`. Raises ValueError for a mean without `tokens`.
         """
         if length == "token-sum":
             return torch.ones(())
         if self.tokens is None:
             raise ValueError(f"tokens: expected the responses' lengths, which {length} divides by")
-        tokens = self.tokens[places]
+        tokens = self.tokens[rows]
         return tokens.mean(-1, keepdim=True) if length == "group-mean" else tokens
 
 
@@ -194,8 +227,8 @@ def conditional_kl(rows: RegularizationRows) -> float:
     """
     if rows.reference_log_probs is None:
         raise ValueError("reference_log_probs: expected the cached responses' log-likelihoods under the reference")
-    cached, fresh = rows.places("reference"), rows.places("rollout")
-    if not len(cached) or not len(fresh):
+    cached, fresh = rows.index
+    if not cached.numel() or not fresh.numel():
         return math.nan
     correct = rows.rewards[cached]
     gap = ((rows.reference_log_probs - rows.log_probs)[cached] * correct).sum(-1) / correct.sum(-1)

@@ -93,28 +93,18 @@ class Method:
     ) -> Tensor:
         """A trainer's weights (R,), the mean over groups in them: it minimises `(weights * log_probs).sum()`.
 
-        length: what of a response is weighted, one of `cokl.groups.LENGTHS`. Raises ValueError for groups of unequal
-        size, where a stream that the method weights has no rows, and for a mean without `rows.tokens`.
+        beta: the coefficient. length: what of a response is weighted, one of `cokl.groups.LENGTHS`. Rows outside
+        `rows.index` weigh 0, which all do where it names none. Raises ValueError where a stream that the method
+        weights has no rows, and for a mean without `rows.tokens`.
         """
-        places = {stream: rows.places(stream) for stream in SurrogateWeights._fields}
-
-        def groups(stream: str) -> ResponseGroups | None:
-            place, fresh = places[stream], stream == "rollout"
-            behavior = rows.behavior_log_probs if fresh else None
-            compared = rows.reference_log_probs if fresh and self.compares_with_reference else None
-            if not len(place):
-                return None
-            return ResponseGroups(
-                rows.log_probs[place],
-                rows.rewards[place],
-                None if behavior is None else behavior[place],
-                None if compared is None else compared[place],
-            )
-
         weights = torch.zeros_like(rows.log_probs)
-        for stream, weight in self.weights(groups("reference"), groups("rollout"), beta, config)._asdict().items():
-            if weight is not None:
-                weights[places[stream]] = weight / len(weight) / rows.divisors(places[stream], length)
+        if len(rows.index.reference):
+            compared = rows.reference_log_probs if self.compares_with_reference else None
+            reference = rows.groups(rows.index.reference)
+            rollout = rows.groups(rows.index.rollout, rows.behavior_log_probs, compared)
+            for table, weight in zip(rows.index, self.weights(reference, rollout, beta, config), strict=True):
+                if weight is not None:
+                    weights[table] = weight / len(weight) / rows.divisors(table, length)
         return weights
 
     def logit_gradient(self, policy: Policy, reference: Policy, beta: float | Tensor) -> Tensor:

@@ -158,7 +158,7 @@ def _problem(group: CachedGroup, group_size: int) -> str | None:
 class DrawOrder:
     """Which of `size` prompts come next: a new seeded permutation each time all have been drawn.
 
-    position: prompts drawn so far; it is all the state there is, so that a run goes on where its checkpoint was.
+    position: prompts drawn so far; it is all the state there is, so that a run resumes from its checkpoint.
     """
 
     FILE = "buffer_position.json"
@@ -170,26 +170,26 @@ class DrawOrder:
         self.position = position
 
     def draw(self, count: int) -> list[int]:
-        """The next `count` prompts' indices; they go on into the next permutation where this one ends."""
-        places = range(self.position, self.position + count)
+        """The next `count` prompts' indices, from the next permutation where this one ends."""
+        positions = range(self.position, self.position + count)
         self.position += count
-        orders = {epoch: self._order(epoch) for epoch in {place // self.size for place in places}}
-        return [int(orders[place // self.size][place % self.size]) for place in places]
+        orders = {epoch: self._order(epoch) for epoch in {position // self.size for position in positions}}
+        return [int(orders[position // self.size][position % self.size]) for position in positions]
 
     def save(self, folder: Path) -> None:
-        """Write the place into a checkpoint's folder."""
+        """Write the position into a checkpoint's folder."""
         write_text(json.dumps(vars(self)), folder / self.FILE)
 
     def resume(self, folder: Path) -> None:
-        """Go on from the place in a checkpoint's folder. Raises InputError if it holds none, or another buffer's."""
+        """Resume from a checkpoint folder's position. Raises InputError if it holds none, or another buffer's."""
         path = folder / self.FILE
         if not path.is_file():
             raise InputError(
                 f"{folder} holds no {self.FILE}: it is no checkpoint of a regularized run; start a new one"
             )
-        place = read_json(path, dict)
-        position = place.pop("position", None)
-        if place != {"size": self.size, "seed": self.seed} or not isinstance(position, int):
+        state = read_json(path, dict)
+        position = state.pop("position", None)
+        if state != {"size": self.size, "seed": self.seed} or not isinstance(position, int):
             raise InputError(f"{path} belongs to another buffer or seed; start a new run")
         self.position = position
 

@@ -51,7 +51,7 @@ LONGEST_ANSWER = 10_000
 MOST_BOXES = 32
 """Boxes looked at from the end, for answers that are lists."""
 REMEMBERED = 100_000
-"""Settled verdicts kept."""
+"""Verdicts kept for repeated answers."""
 START_SECONDS = 120.0
 """Wall time in which the process must have started."""
 STALL_SECONDS = 120.0
@@ -87,7 +87,7 @@ class Verifier:
         self.seconds = seconds
         self.memory_bytes = memory_bytes
         self.counts: Counter[Reason] = Counter()
-        self._settled: OrderedDict[bytes, Judgement] = OrderedDict()
+        self._verdicts: OrderedDict[bytes, Judgement] = OrderedDict()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
@@ -114,7 +114,7 @@ class Verifier:
                 "multiple": multiple,
                 "tolerances": list(tolerances),
             }
-            verdict = self._settle(request)
+            verdict = self._remembered(request)
         with self._lock:
             self.counts[verdict.reason] += 1
         return verdict
@@ -133,18 +133,18 @@ class Verifier:
                 if stream is not None:
                     stream.close()
 
-    def _settle(self, request: dict[str, Any]) -> Judgement:
+    def _remembered(self, request: dict[str, Any]) -> Judgement:
         key = hashlib.blake2b(json.dumps(request).encode(), digest_size=16).digest()
         with self._lock:
-            verdict = self._settled.get(key)
+            verdict = self._verdicts.get(key)
             if verdict is None:
                 verdict = self._try(request)
                 if verdict.reason != "stalled":
-                    self._settled[key] = verdict
+                    self._verdicts[key] = verdict
             else:
-                self._settled.move_to_end(key)
-            while len(self._settled) > REMEMBERED:
-                self._settled.popitem(last=False)
+                self._verdicts.move_to_end(key)
+            while len(self._verdicts) > REMEMBERED:
+                self._verdicts.popitem(last=False)
         return verdict
 
     def _try(self, request: dict[str, Any]) -> Judgement:
@@ -194,9 +194,9 @@ class Verifier:
             self._reply(process, START_SECONDS)
         except (EOFError, TimeoutError) as error:
             os.killpg(process.pid, signal.SIGKILL)
-            said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
+            errors = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
             self._end()
-            reason = said.splitlines()[-1] if said else f"no sign of life within {START_SECONDS:.0f} s"
+            reason = errors.splitlines()[-1] if errors else f"no sign of life within {START_SECONDS:.0f} s"
             raise InputError(f"the verifier does not start ({reason}); is math-verify installed?") from error
         return process
 

@@ -158,11 +158,11 @@ def _numbers(texts: list[str]) -> list[float] | None:
 def _split(text: str) -> list[str]:
     """The members of a list: split at commas and semicolons outside all brackets."""
     members, depth, start = [], 0, 0
-    for place, mark in enumerate(text):
+    for position, mark in enumerate(text):
         depth += (mark in "([{") - (mark in ")]}")
         if mark in ",;" and depth == 0:
-            members.append(text[start:place])
-            start = place + 1
+            members.append(text[start:position])
+            start = position + 1
     return [member.strip() for member in [*members, text[start:]] if member.strip()]
 
 

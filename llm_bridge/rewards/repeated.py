@@ -13,7 +13,9 @@ from cokl.metrics import majority, sampled_pass_at_k
 def validation_metrics(
     sources: Iterable[str], uids: Iterable[str], rewards: Sequence[float], answers: Sequence[str | None] | None
 ) -> dict[str, float]:
-    """Averages over prompts, of rows in any order; rows of one uid are responses to one prompt.
+    """Averages over prompts, of R rows in any order; rows of one uid are responses to one prompt.
+
+    sources, uids, rewards, answers: one entry per row; an answer is None where the response has none.
 
     "val/SOURCE/mean@n", and of sources whose rewards are all 0 or 1 "val/SOURCE/pass@k" for k = 2, 4, ... up to n and,
     where answers are known, "val/SOURCE/majority@n". n: the most responses of a prompt; prompts with fewer are left out
@@ -22,10 +24,10 @@ def validation_metrics(
     groups: dict[str, dict[str, list[tuple[float, str]]]] = defaultdict(lambda: defaultdict(list))
     for source, uid, reward, answer in zip(sources, uids, rewards, answers or [None] * len(rewards), strict=True):
         groups[source][uid].append((float(reward), answer or ""))
-    found = {}
+    metrics = {}
     for source, prompts in sorted(groups.items()):
         size = max(len(rows) for rows in prompts.values())
-        found[f"val/{source}/mean@{size}"] = float(
+        metrics[f"val/{source}/mean@{size}"] = float(
             np.mean([np.mean([row[0] for row in rows]) for rows in prompts.values()])
         )
         if any(row[0] not in (0, 1) for rows in prompts.values() for row in rows):
@@ -35,8 +37,8 @@ def validation_metrics(
         ]
         k = 2
         while k <= size:
-            found[f"val/{source}/pass@{k}"] = float(np.mean([sampled_pass_at_k(correct, k) for correct, _ in whole]))
+            metrics[f"val/{source}/pass@{k}"] = float(np.mean([sampled_pass_at_k(correct, k) for correct, _ in whole]))
             k *= 2
         if answers is not None:
-            found[f"val/{source}/majority@{size}"] = float(np.mean([majority(*group) for group in whole]))
-    return found
+            metrics[f"val/{source}/majority@{size}"] = float(np.mean([majority(*group) for group in whole]))
+    return metrics

@@ -124,6 +124,6 @@ def _read_score(status: int, body: str, url: str) -> float:
         if status != 200 or not math.isfinite(score):
             raise ValueError
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        said = " ".join(body.split())[:120]
-        raise InputError(f"the reward model at {url} answered HTTP {status} without a score: {said}") from error
+        answer = " ".join(body.split())[:120]
+        raise InputError(f"the reward model at {url} answered HTTP {status} without a score: {answer}") from error
     return score

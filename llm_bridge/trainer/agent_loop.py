@@ -19,7 +19,7 @@ class SeededLoop(SingleTurnAgentLoop):
     """VeRL's single-turn loop with a seed for each request, so that what is drawn does not depend on the others."""
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
-        """One response to `raw_prompt`, drawn with a seed of its experiment, step, prompt and place in the group."""
+        """One response to `raw_prompt`, drawn with a seed of its experiment, step, prompt and number in the group."""
         seed = request_seed(
             self.rollout_config.seed,
             int(kwargs["global_steps"]),

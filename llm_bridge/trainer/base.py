@@ -21,7 +21,7 @@ from verl.utils import tensordict_utils as tu
 from llm_bridge.rewards.repeated import validation_metrics
 
 CPU_POLL_SECONDS = 0.2
-"""How often the trainer looks whether a tiny model's rollouts are done, of whose step VeRL's 2 s would be the most."""
+"""How often the trainer looks whether a tiny model's rollouts are done, whose step would mostly be VeRL's 2 s."""
 _REWARD_FIELDS = ["raw_prompt", "data_source", "reward_model", "extra_info"]
 
 
@@ -46,7 +46,7 @@ class RewardedTrainer(PPOTrainerSync):
         return batch
 
     def _balance_batch(self, batch: KVBatchMeta, metrics, **options) -> KVBatchMeta:
-        """VeRL's, of rows in the order of their prompts and of their places in the group."""
+        """VeRL's, of rows in the order of their prompts and of their numbers in the group."""
         batch.reorder(sorted(range(len(batch)), key=lambda row: batch.keys[row]))
         return super()._balance_batch(batch, metrics, **options)
 

@@ -1,6 +1,6 @@
 """VeRL's side of building the reference-correct buffer: sample, verify, and take log-probabilities of the responses.
 
-Chunks of prompts are saved as they are done, so that a killed job goes on where it was.
+Chunks of prompts are saved as they are done, so that a killed job resumes at the next chunk.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class BufferTrainer(RewardedTrainer):
         path = Path(self.config.cokl.buffer)
         fingerprint = model_fingerprint(Path(self.config.actor_rollout_ref.model.path))
         prompts, size = len(self.train_dataset), self.config.data.train_batch_size
-        parts = path.with_name(f"{path.name}.parts-{fingerprint[:12]}")
+        chunks = path.with_name(f"{path.name}.parts-{fingerprint[:12]}")
         groups: list[CachedGroup] = []
         progress = tqdm(total=prompts, desc="buffer", unit="prompt")
         for chunk, start in enumerate(range(0, prompts, size), start=1):
             stop = min(start + size, prompts)
-            part = parts / f"{start}-{stop}.parquet"
-            if not part.is_file():
-                Buffer(tuple(self._sample(range(start, stop), chunk)), fingerprint).save(part)
-            groups += Buffer.load(part, fingerprint).groups
+            file = chunks / f"{start}-{stop}.parquet"
+            if not file.is_file():
+                Buffer(tuple(self._sample(range(start, stop), chunk)), fingerprint).save(file)
+            groups += Buffer.load(file, fingerprint).groups
             progress.update(stop - start)
         progress.close()
         solved = np.mean([group.rewards.any() for group in groups])
@@ -50,9 +50,9 @@ class BufferTrainer(RewardedTrainer):
         print(
             f"buffer: {len(groups)} prompts, {solved:.1%} with a correct response, {correct:.1%} of responses correct"
         )
-        for part in parts.iterdir():
-            part.unlink()
-        parts.rmdir()
+        for file in chunks.iterdir():
+            file.unlink()
+        chunks.rmdir()
 
     def _sample(self, indices: range, chunk: int) -> list[CachedGroup]:
         """The cached groups of these prompts, in their order."""
@@ -87,19 +87,19 @@ class BufferTrainer(RewardedTrainer):
                 members[str(uid)].append(row)
         expected = self.config.actor_rollout_ref.rollout.n
         groups = []
-        for found in members.values():
-            if len(found) != expected:
-                raise InputError(f"a prompt got {len(found)} of its {expected} responses; run the same command again")
-            first = found[0]
+        for answers in members.values():
+            if len(answers) != expected:
+                raise InputError(f"a prompt got {len(answers)} of its {expected} responses; run the same command again")
+            first = answers[0]
             groups.append(
                 CachedGroup(
                     prompt=[dict(message) for message in columns["raw_prompt"][first]],
                     data_source=str(columns["data_source"][first]),
                     ground_truth=str(columns["reward_model"][first]["ground_truth"]),
                     prompt_ids=columns["prompts"][first].numpy(),
-                    response_ids=[columns["responses"][row].numpy() for row in found],
-                    log_probs=[columns["old_log_probs"][row].numpy() for row in found],
-                    rewards=np.array([int(columns["rm_scores"][row].sum() > 0.5) for row in found]),
+                    response_ids=[columns["responses"][row].numpy() for row in answers],
+                    log_probs=[columns["old_log_probs"][row].numpy() for row in answers],
+                    rewards=np.array([int(columns["rm_scores"][row].sum() > 0.5) for row in answers]),
                     extra_info=plain(columns["extra_info"][first]),
                 )
             )

@@ -11,11 +11,11 @@ from verl.utils import tensordict_utils as tu
 
 
 def join(batch: TensorDict, rows: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any]) -> TensorDict:
-    """`batch` with `rows` after it, a row per prompt; neither argument is changed.
+    """`batch` with `rows` after it, a row per prompt, (B + R); neither argument is changed.
 
     batch: B prompts, as VeRL's dataset collates them: tensors of shape (B, ...), a stack of values for every other
-    column, and single values, which hold for the whole batch. rows: the added prompts by column. defaults: what a
-    prompt of either kind has in a column that it lacks; other columns are None there, and tensors zero.
+    column, and single values, which hold for the whole batch. rows: R added prompts, a value by column each.
+    defaults: the value of a missing column, for a prompt of either kind; without one it is None, and zero in a tensor.
     """
     columns = dict(batch.items())
     names = dict.fromkeys([*columns, *defaults, *(name for row in rows for name in row)])

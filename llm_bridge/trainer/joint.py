@@ -1,10 +1,10 @@
 """VeRL's synchronous trainer with a second stream: a regularization minibatch from the buffer beside the RL batch.
 
-The added rows go through VeRL's own rollouts, reward function, log-probabilities and actor update; here are only the
-places at which the two streams part. What VeRL is asked for is in `streams` and `join`, the group weights, which are
-taken over whole groups before micro-batching, in `weights`, and the actor's loss in `loss`. A group that lost a
-response to a failed rollout is left out of its step. VeRL's mini-batch size counts RL prompts: the added rows are
-spread over the mini-batches, whole groups each.
+The added rows go through VeRL's own rollouts, reward function, log-probabilities and actor update; here is only where
+the two streams part. What VeRL is asked for is in `streams` and `join`, the weights are `Method.row_weights`, taken
+over whole groups before micro-batching, and the actor's loss is in `loss`. A group that lost a response to a failed
+rollout is left out of its step. VeRL's mini-batch size counts RL prompts: the added rows are spread over the
+mini-batches, whole groups each.
 
 With several optimizer steps per rollout a learning-rate schedule is refused, since VeRL would advance it once per
 optimizer step.
@@ -13,7 +13,7 @@ optimizer step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ import torch
 import transfer_queue as tq
 from omegaconf import DictConfig, open_dict
 from tensordict import TensorDict
+from torch import Tensor
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_base import register_trainer
@@ -32,15 +33,14 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import reduce_metrics
 from verl.workers.utils.padding import response_from_nested
 
-from cokl.groups import conditional_kl
+from cokl.groups import RegularizationRows, conditional_kl
 from cokl.responses.buffer import Buffer, DrawOrder, model_fingerprint
 from llm_bridge.trainer.base import RewardedTrainer
 from llm_bridge.trainer.join import join
 from llm_bridge.trainer.loss import ADDED, RL_BATCH_SIZE, SQUARED_GRADIENTS, WEIGHT, joint_loss
-from llm_bridge.trainer.options import RegularizationSettings, batch_shape, check_settings
+from llm_bridge.trainer.options import RegularizationSettings, check_settings
 from llm_bridge.trainer.schedule import BetaSchedule
-from llm_bridge.trainer.streams import Minibatch, requests
-from llm_bridge.trainer.weights import GroupWeights
+from llm_bridge.trainer.streams import Minibatch, requests, uid_of
 
 _Step = Callable[[KVBatchMeta, dict], KVBatchMeta]
 
@@ -55,15 +55,16 @@ class CoKLTrainer(PPOTrainerSync):
         super().__init__(config)
         self.settings = RegularizationSettings.read(config)
         self.method = self.settings.method
-        buffer = Buffer.load(Path(self.settings.buffer), model_fingerprint(config.actor_rollout_ref.model.path))
-        self.buffer = buffer.filtered() if self.method.filtered else buffer
-        self.order = DrawOrder(len(self.buffer), self.settings.seed)
-        check_settings(config, self.buffer.group_size)
-        self.shape = batch_shape(config, self.buffer.group_size)
         settings = self.settings
+        buffer = Buffer.load(Path(settings.buffer), model_fingerprint(config.actor_rollout_ref.model.path))
+        self.buffer = buffer.filtered() if self.method.filtered else buffer
+        self.order = DrawOrder(len(self.buffer), settings.seed)
+        self.shape = check_settings(config, self.buffer.group_size, settings)
         self.schedule = BetaSchedule(settings.schedule, settings.beta, settings.beta_end, settings.kl_target)
         self.minibatch = Minibatch({}, 0)
-        self.reference_log_probs: dict[str, float] = {}  # sequence log-likelihoods of the fresh added rows, by key
+        self.reference_log_probs: dict[
+            str, float
+        ] = {}  # sequence log-likelihoods in nats of the fresh added rows, by key
         self.use_reference_policy = self.method.compares_with_reference
         actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
         self.epochs = actor.ppo_epochs
@@ -98,7 +99,7 @@ class CoKLTrainer(PPOTrainerSync):
     # ------------------------------ the two streams apart ------------------------------
 
     def _apart(self, batch: KVBatchMeta) -> tuple[KVBatchMeta, KVBatchMeta]:
-        """RL rows and added rows; padding stands for the rows that either lacks."""
+        """RL rows and added rows; padding stands in for the missing rows of either."""
         added = self.minibatch.added(batch.keys)
         padding = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if tag.get("is_padding", False)]
         added += padding[: self.shape.added - len(added)]
@@ -133,42 +134,51 @@ class CoKLTrainer(PPOTrainerSync):
         """Of the regularization rollouts only: no other row is compared with the reference."""
         fresh = self.minibatch.added(batch.keys, "rollout")
         compute = self.ref_policy_wg.compute_ref_log_prob
-        self.reference_log_probs = self._log_likelihoods(batch, fresh, self.shape.rollout, compute)
+        log_probs = self._log_likelihoods(batch, fresh, self.shape.rollout, compute)
+        self.reference_log_probs = dict(zip(fresh, log_probs.tolist(), strict=True))
         return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """VeRL's advantages, then the group weights; the added rows lose their part in VeRL's token count."""
+        """VeRL's advantages; then the rows are indexed, logged and marked for the loss."""
         batch = self._run_apart(super()._compute_advantage, batch, metrics)
-        data = tq.kv_batch_get(
-            keys=batch.keys, partition_id=batch.partition_id, select_fields=["old_log_probs", "rm_scores", "loss_mask"]
+        columns = ["old_log_probs", "rm_scores", "loss_mask"]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=columns)
+        self.beta = self.schedule.begin(self.global_steps, self.total_training_steps)
+        self.rows = self._indexed_rows(batch, data)
+        metrics.update(self._row_metrics(batch))
+        self.schedule.observe(metrics.get("cokl/conditional_kl", math.nan))
+        return self._mark_added_rows(batch, data["loss_mask"])
+
+    def _indexed_rows(self, batch: KVBatchMeta, data: TensorDict) -> RegularizationRows:
+        """All rows of the batch, at which the policy that sampled them is the current one."""
+        cached, fresh = self.minibatch.cached, self.reference_log_probs
+        reference = [fresh.get(key, cached.get(uid_of(key), math.nan)) for key in batch.keys]
+        return RegularizationRows(
+            index=self.minibatch.index(batch.keys),
+            log_probs=_row_sums(data["old_log_probs"]),
+            rewards=(_row_sums(data["rm_scores"]) > self.settings.correct_above).double(),
+            reference_log_probs=torch.tensor(reference, dtype=torch.float64),
+            tokens=torch.tensor([tag["response_len"] for tag in batch.tags], dtype=torch.float64),
         )
-        tokens = {key: tag["response_len"] for key, tag in zip(batch.keys, batch.tags, strict=True)}
-        rewards = _row_sums(batch.keys, data["rm_scores"])
-        verdicts = {key: float(rewards[key] > self.settings.correct_above) for key in self.minibatch.added(batch.keys)}
-        self.weighing = GroupWeights(
-            self.method,
-            self.schedule.begin(self.global_steps, self.total_training_steps),
-            self.settings.surrogate(),
-            self.settings.length,
-            self.minibatch,
-            tokens,
-            verdicts,
-            _row_sums(batch.keys, data["old_log_probs"]),
-            self.reference_log_probs,
-        )
-        weights: dict[str, float] = {}
-        for part in self._mini_batches(batch):
-            weights |= self.weighing.weights(part.keys)
-        logged = self.minibatch.metrics({key: (verdicts[key], tokens[key]) for key in verdicts})
-        metrics.update(logged | {"cokl/kl_rows": float(len(weights)), "cokl/beta": self.schedule.beta})
+
+    def _row_metrics(self, batch: KVBatchMeta) -> dict[str, float]:
+        """What the log shows of the regularization minibatch."""
+        weighed = [self.rows.index.within(rows.start, rows.stop) for rows in self._mini_batches(batch)]
+        tokens = [tag["response_len"] for tag in batch.tags]
+        logged = self.minibatch.metrics(batch.keys, self.rows.rewards.tolist(), tokens)
+        logged["cokl/kl_rows"] = float(sum(table.numel() for index in weighed for table in index))
+        logged["cokl/beta"] = self.beta
         if len(self.method.streams()) == 2:
-            metrics["cokl/conditional_kl"] = conditional_kl(self.weighing.rows(batch.keys)[1])
-            self.schedule.observe(metrics["cokl/conditional_kl"])
-        flags = [self.minibatch.place(key) is not None for key in batch.keys]
-        masks = [mask * (not flag) for mask, flag in zip(data["loss_mask"].unbind(), flags, strict=True)]
+            logged["cokl/conditional_kl"] = conditional_kl(self.rows)
+        return logged
+
+    def _mark_added_rows(self, batch: KVBatchMeta, loss_mask: Tensor) -> KVBatchMeta:
+        """Added rows are marked and lose their part in VeRL's token count; their weights come with each step."""
+        added = [self.minibatch.place(key) is not None for key in batch.keys]
+        masks = [mask * (not flag) for mask, flag in zip(loss_mask.unbind(), added, strict=True)]
         columns = {
-            WEIGHT: _column(weights, batch.keys),
-            ADDED: torch.tensor(flags, dtype=torch.float32)[:, None],
+            WEIGHT: torch.zeros(len(batch), 1),
+            ADDED: torch.tensor(added, dtype=torch.float32)[:, None],
             "loss_mask": torch.nested.as_nested_tensor(masks, layout=torch.jagged),
         }
         fields = TensorDict(columns, batch_size=len(batch))
@@ -176,18 +186,20 @@ class CoKLTrainer(PPOTrainerSync):
 
     def _log_likelihoods(
         self, batch: KVBatchMeta, keys: list[str], size: int, compute: Callable[[KVBatchMeta], Any]
-    ) -> dict[str, float]:
-        """Sequence log-likelihoods by key, without gradient; other rows stand in for those missing from `size`."""
+    ) -> Tensor:
+        """Sequence log-likelihoods of `keys` in nats, without gradient; other rows stand in for those missing from
+        `size`.
+        """
         wanted = set(keys)
-        others = [key for key in batch.keys if key not in wanted]
-        chosen = batch.select_keys([*keys, *others[: size - len(keys)]])
+        padded = [*keys, *[key for key in batch.keys if key not in wanted][: size - len(keys)]]
+        chosen = batch.select_keys(padded)
         temperature = self.config.actor_rollout_ref.rollout.temperature
         chosen.extra_info.update(calculate_entropy=False, compute_loss=False, temperature=temperature)
         compute(chosen)
         data = tq.kv_batch_get(
-            keys=chosen.keys, partition_id=chosen.partition_id, select_fields=["log_probs", "response_mask"]
+            keys=padded, partition_id=chosen.partition_id, select_fields=["log_probs", "response_mask"]
         )
-        return _row_sums(chosen.keys, response_from_nested(data["log_probs"], data["response_mask"]))
+        return _row_sums(response_from_nested(data["log_probs"], data["response_mask"]))[: len(keys)]
 
     # ------------------------------ optimizer steps ------------------------------
 
@@ -202,9 +214,9 @@ class CoKLTrainer(PPOTrainerSync):
         keys, tags = ([entry for part in parts for entry in getattr(part, name)] for name in ("keys", "tags"))
         return replace(batch, keys=keys, tags=tags)
 
-    def _mini_batches(self, batch: KVBatchMeta) -> list[KVBatchMeta]:
+    def _mini_batches(self, batch: KVBatchMeta) -> list[slice]:
         size = self.shape.mini_batch
-        return [batch.select_keys(batch.keys[start : start + size]) for start in range(0, len(batch), size)]
+        return [slice(start, start + size) for start in range(0, len(batch), size)]
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """One optimizer step per mini-batch and epoch; after the first, gamma is that of the current policy.
@@ -214,38 +226,50 @@ class CoKLTrainer(PPOTrainerSync):
         """
         batch.extra_info[RL_BATCH_SIZE] = self.shape.rl // self.shape.mini_batches
         steps: list[dict] = []
-        for part in self._mini_batches(batch) * self.epochs:
-            steps.append({"cokl/loss": self._reweigh(part) if steps else self._first_loss(part)})
-            super()._update_actor(part, steps[-1])
+        for rows in self._mini_batches(batch) * self.epochs:
+            mini_batch = batch.select_keys(batch.keys[rows])
+            steps.append({"cokl/loss": self._weigh(mini_batch, rows, moved=bool(steps))})
+            super()._update_actor(mini_batch, steps[-1])
             steps[-1] |= _gradient_norms(steps[-1])
         metrics.update(reduce_metrics({name: [step[name] for step in steps] for name in steps[0]}))
         return batch
 
-    def _first_loss(self, part: KVBatchMeta) -> float:
-        """The regularization loss of the mini-batch that is updated on before the policy has moved."""
-        return _loss(self.weighing.weights(part.keys), self.weighing.behavior_log_probs)
+    def _weigh(self, mini_batch: KVBatchMeta, rows: slice, moved: bool) -> float:
+        """Give a mini-batch's rows their weights; its regularization loss.
 
-    def _reweigh(self, part: KVBatchMeta) -> float:
-        """Give a mini-batch's rows the weights that they have under the current policy; its regularization loss."""
-        keys = self.minibatch.added(part.keys)
+        rows: which of the batch's they are. moved: whether the policy is another than the one that sampled.
+        """
+        weighed = replace(self.rows, index=self.rows.index.within(rows.start, rows.stop))
+        if moved:
+            log_probs = self._current_log_probs(mini_batch, rows.start)
+            weighed = replace(weighed, log_probs=log_probs, behavior_log_probs=self.rows.log_probs)
+        weights = self.method.row_weights(weighed, self.beta, self.settings.surrogate(), self.settings.length)
+        fields = TensorDict({WEIGHT: weights[rows, None].float()}, batch_size=len(mini_batch))
+        tq.kv_batch_put(keys=mini_batch.keys, partition_id=mini_batch.partition_id, fields=fields)
+        return float(weights @ weighed.log_probs)
+
+    def _current_log_probs(self, mini_batch: KVBatchMeta, start: int) -> Tensor:
+        """(R,): the added rows of a mini-batch, whose first row is `start`, under the current policy."""
+        added = [row for row, key in enumerate(mini_batch.keys) if self.minibatch.place(key)]
+        keys = [mini_batch.keys[row] for row in added]
         size = self.shape.added // self.shape.mini_batches
-        log_probs = self._log_likelihoods(part, keys, size, self.actor_rollout_wg.compute_log_prob)
-        weights = self.weighing.weights(part.keys, log_probs)
-        fields = TensorDict({WEIGHT: _column(weights, keys)}, batch_size=len(keys))
-        tq.kv_batch_put(keys=keys, partition_id=part.partition_id, fields=fields)
-        return _loss(weights, log_probs)
+        log_probs = self.rows.log_probs.clone()
+        log_probs[torch.tensor(added, dtype=torch.long) + start] = self._log_likelihoods(
+            mini_batch, keys, size, self.actor_rollout_wg.compute_log_prob
+        )
+        return log_probs
 
     # ------------------------------ checkpoints ------------------------------
 
     def _save_checkpoint(self) -> None:
-        """VeRL's checkpoint with the buffer's place in it, which is there before VeRL calls the checkpoint complete."""
+        """VeRL's checkpoint, with the position in the buffer, saved before VeRL calls the checkpoint complete."""
         folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
         self.order.save(folder)
         self.schedule.save(folder)
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:
-        """Raises InputError if the checkpoint holds no place in this buffer."""
+        """Raises InputError if the checkpoint holds no position in this buffer."""
         super()._load_checkpoint()
         if self.global_steps:
             folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
@@ -267,15 +291,6 @@ def _gradient_norms(metrics: dict[str, Any]) -> dict[str, float]:
     return {"cokl/gradient_rl": rl**0.5, "cokl/gradient_kl": added**0.5, "cokl/gradient_share": share}
 
 
-def _column(weights: Mapping[str, float], keys: list[str]) -> torch.Tensor:
-    """(R, 1): the rows' weights, 0 where a row has none."""
-    return torch.tensor([[weights.get(key, 0.0)] for key in keys])
-
-
-def _loss(weights: Mapping[str, float], log_probs: Mapping[str, float]) -> float:
-    return sum(weight * log_probs[key] for key, weight in weights.items())
-
-
-def _row_sums(keys: list[str], rows: torch.Tensor) -> dict[str, float]:
-    """Sums over the tokens of each row, by key."""
-    return {key: float(row.double().sum()) for key, row in zip(keys, rows.unbind(), strict=True)}
+def _row_sums(rows: Tensor) -> Tensor:
+    """(R,): sums over the tokens of each row of a jagged tensor."""
+    return torch.stack([row.double().sum() for row in rows.unbind()])

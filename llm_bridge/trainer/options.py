@@ -102,12 +102,11 @@ class BatchShape:
         return (self.rl + self.added) // self.mini_batches
 
 
-def batch_shape(verl_config: DictConfig, reference_group_size: int) -> BatchShape:
+def batch_shape(verl_config: DictConfig, settings: RegularizationSettings, reference_group_size: int) -> BatchShape:
     """Rows of a step under VeRL's configuration, whose mini-batch size counts RL prompts.
 
     reference_group_size: G_ref, cached responses per prompt.
     """
-    settings = RegularizationSettings.read(verl_config)
     streams = settings.method.streams()
     actor, size = verl_config.actor_rollout_ref.actor, verl_config.actor_rollout_ref.rollout.n
     mini_batches = verl_config.data.train_batch_size // actor.ppo_mini_batch_size
@@ -120,12 +119,15 @@ def batch_shape(verl_config: DictConfig, reference_group_size: int) -> BatchShap
     )
 
 
-def check_settings(verl_config: DictConfig, reference_group_size: int) -> None:
-    """Hold VeRL's configuration to what the joint loss was derived and tested for.
+def check_settings(
+    verl_config: DictConfig, reference_group_size: int, settings: RegularizationSettings | None = None
+) -> BatchShape:
+    """Hold VeRL's configuration to what the joint loss was derived and tested for; the rows of a step under it.
 
+    reference_group_size: G_ref, cached responses per prompt. settings: read from `verl_config` unless they are given.
     Raises InputError naming the first setting under which the loss would be wrong.
     """
-    settings = RegularizationSettings.read(verl_config)
+    settings = settings or RegularizationSettings.read(verl_config)
     for name, accepted in _ACCEPTED.items():
         value = OmegaConf.select(verl_config, name)
         expected = " or ".join(map(str, accepted))
@@ -136,7 +138,7 @@ def check_settings(verl_config: DictConfig, reference_group_size: int) -> None:
         require(actor.loss_scale_factor is not None, name, "a number with seq-mean-token-sum-norm", "null")
     prompts, mini_batch = verl_config.data.train_batch_size, actor.ppo_mini_batch_size
     _divisible("data.train_batch_size", prompts, mini_batch, "actor_rollout_ref.actor.ppo_mini_batch_size")
-    shape = batch_shape(verl_config, reference_group_size)
+    shape = batch_shape(verl_config, settings, reference_group_size)
     _divisible("cokl.kl_prompts", settings.kl_prompts, shape.mini_batches, "the mini-batches of a step")
     _divisible("rows of a mini-batch", shape.mini_batch, rollout.n, "actor_rollout_ref.rollout.n")
     if shape.steps > 1:
@@ -148,6 +150,7 @@ def check_settings(verl_config: DictConfig, reference_group_size: int) -> None:
         warmup = actor.optim.get("lr_warmup_steps") or 0
         require(warmup <= 0, "actor_rollout_ref.actor.optim.lr_warmup_steps", "none with several steps", warmup)
     _check_ranks(verl_config, shape, settings.method)
+    return shape
 
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"

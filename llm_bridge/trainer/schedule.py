@@ -29,14 +29,17 @@ class BetaSchedule:
         self.kind, self.beta, self.start, self.end, self.target = kind, beta, beta, end, target
 
     def begin(self, step: int, steps: int) -> float:
-        """The coefficient of a training step, of which there are `steps`; the first is 1."""
+        """The coefficient of training step `step`, 1 to `steps`."""
         if self.kind == "linear":
             done = (step - 1) / max(1, steps - 1)
             self.beta = self.start + (self.end - self.start) * min(1.0, done)
         return self.beta
 
     def observe(self, conditional_kl: float) -> None:
-        """Move the next step's coefficient against the error of this step's conditional KL, if there is a target."""
+        """Move the next step's coefficient against the error of this step's conditional KL, if there is a target.
+
+        conditional_kl: nats; a value that is not finite changes nothing.
+        """
         if self.kind == "target" and math.isfinite(conditional_kl):
             error = min(LARGEST_ERROR, max(-LARGEST_ERROR, conditional_kl / self.target - 1))
             self.beta *= 1 + GAIN * error
@@ -46,7 +49,7 @@ class BetaSchedule:
         write_text(json.dumps({"beta": self.beta}), folder / self.FILE)
 
     def resume(self, folder: Path) -> None:
-        """Go on with a checkpoint's coefficient where a step's does not follow from its number.
+        """Resume with a checkpoint's coefficient where a step's does not follow from its number.
 
         Raises InputError if the checkpoint holds none.
         """

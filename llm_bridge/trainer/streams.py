@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cokl.groups import RowIndex
 from cokl.regularizers.base import Stream
 from cokl.responses.buffer import CachedGroup
 
@@ -43,11 +44,11 @@ class Minibatch:
         """The added rows, in order; those of one stream if it is named."""
         return [key for key in keys if (place := self.place(key)) and stream in (None, place.stream)]
 
-    def whole_groups(self, keys: Iterable[str]) -> list[str]:
-        """The added rows of the prompts of which no row is missing among `keys`."""
-        found = [(key, place.prompt) for key in keys if (place := self.place(key))]
-        sizes = Counter(prompt for _, prompt in found)
-        return [key for key, prompt in found if sizes[prompt] == self.group_rows]
+    def index(self, keys: Iterable[str]) -> RowIndex:
+        """Which of these rows answer which prompt; a prompt that lost a row to a failed rollout is left out whole."""
+        places = [self.place(key) for key in keys]
+        sizes = Counter(place.prompt for place in places if place)
+        return RowIndex.of(place if place and sizes[place.prompt] == self.group_rows else None for place in places)
 
     def mini_batches(self, keys: Sequence[str], count: int) -> list[list[str]]:
         """`keys` in `count` parts: RL rows in order and equal shares, and each prompt's rows together."""
@@ -58,15 +59,19 @@ class Minibatch:
                 added[place.prompt % count].append(key)
         return [[*map(str, ours), *theirs] for ours, theirs in zip(rl, added, strict=True)]
 
-    def metrics(self, rows: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-        """What the log shows of the added rows, given their verdicts and lengths in tokens by key.
+    def metrics(self, keys: Sequence[str], rewards: Sequence[float], tokens: Sequence[int]) -> dict[str, float]:
+        """What the log shows of the added rows. rewards, tokens: verdicts, 0 or 1, and lengths of all R rows.
 
         `cokl/zero_correct` is the fraction of fresh groups without a correct response (E.4).
         """
-        verdicts: dict[str, list[float]] = {}
-        for key in self.added(rows, "rollout"):
-            verdicts.setdefault(uid_of(key), []).append(rows[key][0])
-        logged = {"cokl/response_length": float(np.mean([length for _, length in rows.values()]))}
+        lengths: list[int] = []
+        verdicts: dict[int, list[float]] = {}
+        for key, verdict, length in zip(keys, rewards, tokens, strict=True):
+            if place := self.place(key):
+                lengths.append(length)
+                if place.stream == "rollout":
+                    verdicts.setdefault(place.prompt, []).append(verdict)
+        logged = {"cokl/response_length": float(np.mean(lengths))}
         if verdicts:
             logged["cokl/reward_mean"] = float(np.mean([verdict for group in verdicts.values() for verdict in group]))
             logged["cokl/zero_correct"] = float(np.mean([not any(group) for group in verdicts.values()]))

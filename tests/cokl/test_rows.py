@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cokl import methods, regularizers
-from cokl.groups import RegularizationRows, SurrogateConfig, conditional_kl
+from cokl.groups import RegularizationRows, RowIndex, SurrogateConfig, conditional_kl
 
 METHODS = ("none", *regularizers.names(), "cokl_floor")
 BETA, EPSILON_IS = 0.3, 0.25
@@ -28,8 +28,7 @@ def batches(draw):
     numbers = st.lists(st.floats(-1e4, 0), min_size=len(rows), max_size=len(rows))
     rewards = draw(st.lists(st.integers(0, 1), min_size=len(rows), max_size=len(rows)))
     return RegularizationRows(
-        streams=[rows[place][0] for place in order],
-        groups=[rows[place][1] for place in order],
+        index=RowIndex.of(rows[place] for place in order),
         log_probs=torch.tensor(draw(numbers), dtype=torch.float64),
         rewards=torch.tensor(rewards, dtype=torch.float64),
         behavior_log_probs=torch.tensor(draw(numbers), dtype=torch.float64) if draw(st.booleans()) else None,
@@ -44,9 +43,20 @@ def _ratio(rows: RegularizationRows, row: int) -> float:
     return math.exp(min(max(log_ratio, math.log(1 - EPSILON_IS)), math.log(1 + EPSILON_IS)))
 
 
+def _places(rows: RegularizationRows) -> list[tuple[str, int]]:
+    """The stream and the prompt of every row, from the index."""
+    places = {
+        row: (stream, prompt)
+        for stream, table in rows.index._asdict().items()
+        for prompt, members in enumerate(table.tolist())
+        for row in members
+    }
+    return [places[row] for row in range(len(rows.rewards))]
+
+
 def _members(rows: RegularizationRows, row: int) -> list[int]:
-    key = (rows.streams[row], rows.groups[row])
-    return [other for other in range(len(rows.streams)) if (rows.streams[other], rows.groups[other]) == key]
+    places = _places(rows)
+    return [other for other, place in enumerate(places) if place == places[row]]
 
 
 def _correct_share(rows: RegularizationRows, row: int, ratios: bool) -> float:
@@ -59,14 +69,16 @@ def _correct_share(rows: RegularizationRows, row: int, ratios: bool) -> float:
 
 
 def _naive(name: str, rows: RegularizationRows) -> list[float]:
-    prompts = len(set(rows.groups))
+    places = _places(rows)
+    streams = [stream for stream, _ in places]
+    prompts = len({prompt for _, prompt in places})
     weights = []
     mean = {
-        stream: [float(reward) for reward, tag in zip(rows.rewards, rows.streams, strict=True) if tag == stream]
+        stream: [float(reward) for reward, tag in zip(rows.rewards, streams, strict=True) if tag == stream]
         for stream in ("reference", "rollout")
     }
     gate = max(sum(mean["reference"]) / len(mean["reference"]) - sum(mean["rollout"]) / len(mean["rollout"]), 0)
-    for row, stream in enumerate(rows.streams):
+    for row, stream in enumerate(streams):
         members = _members(rows, row)
         weight = 0.0
         if stream == "reference":
@@ -112,11 +124,11 @@ def test_weights_are_those_of_the_definitions(name, rows):
 @settings(max_examples=30, deadline=None)
 @given(rows=batches(), data=st.data())
 def test_the_order_of_rows_does_not_matter(name, rows, data):
-    order = data.draw(st.permutations(range(len(rows.streams))))
+    places = _places(rows)
+    order = data.draw(st.permutations(range(len(places))))
     shuffled = RegularizationRows(
-        [rows.streams[row] for row in order],
-        [rows.groups[row] for row in order],
-        *(None if column is None else column[order] for column in list(vars(rows).values())[2:]),  # type: ignore[arg-type]
+        RowIndex.of(places[row] for row in order),
+        *(None if column is None else column[order] for column in list(vars(rows).values())[1:]),  # type: ignore[arg-type]
     )
     method, arguments = methods.get(name), (BETA, SurrogateConfig(EPSILON_IS))
     expected = method.row_weights(rows, *arguments)
@@ -125,19 +137,59 @@ def test_the_order_of_rows_does_not_matter(name, rows, data):
 
 
 def test_groups_of_unequal_size_are_refused():
-    rows = RegularizationRows(["rollout"] * 3, [0, 0, 1], -torch.ones(3), torch.ones(3))
-    with pytest.raises(ValueError, match="equal size"):
-        methods.get("cokl_without_term1").row_weights(rows, 1.0, SurrogateConfig())
+    with pytest.raises(ValueError, match=r"rollout: expected groups of equal size, got sizes \[1, 2\]"):
+        RowIndex.of([("rollout", 0), ("rollout", 0), ("rollout", 1)])
+    with pytest.raises(ValueError, match=r"reference: expected groups of equal size, got sizes \[0, 1\]"):
+        RowIndex.of([("reference", 0), ("rollout", 0), ("rollout", 1)])
+
+
+@given(rows=batches(), data=st.data())
+def test_rows_of_neither_stream_weigh_nothing_and_change_nothing(rows, data):
+    places = _places(rows)
+    order = data.draw(st.permutations([*range(len(places)), None, None]))
+    others = torch.tensor([row is None for row in order])
+    columns = [
+        None if column is None else torch.where(others, math.nan, column[[row or 0 for row in order]])
+        for column in list(vars(rows).values())[1:]
+    ]
+    wider = RegularizationRows(RowIndex.of(None if row is None else places[row] for row in order), *columns)  # type: ignore[arg-type]
+    method, arguments = methods.get("cokl"), (BETA, SurrogateConfig(EPSILON_IS))
+    weights, expected = method.row_weights(wider, *arguments), method.row_weights(rows, *arguments)
+    assert weights[others].eq(0).all()
+    kept = [row for row in order if row is not None]
+    torch.testing.assert_close(weights[~others], expected[kept], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "reference", "rollout"),
+    [
+        ((0, 5), [[1], [3]], [[0], [4]]),
+        ((0, 2), [[1]], [[0]]),
+        ((3, 5), [[3]], [[4]]),
+        ((1, 5), [[3]], [[4]]),
+        ((0, 4), [[1]], [[0]]),
+        ((1, 4), [], []),
+    ],
+)
+def test_a_part_of_the_rows_has_the_prompts_that_lie_in_it_whole(bounds, reference, rollout):
+    index = RowIndex.of([("rollout", 2), ("reference", 2), None, ("reference", 5), ("rollout", 5)]).within(*bounds)
+    assert (index.reference.tolist(), index.rollout.tolist()) == (reference, rollout)
+
+
+def test_no_row_of_either_stream_is_no_weight():
+    rows = RegularizationRows(RowIndex.of([None, None]), -torch.ones(2), torch.ones(2))
+    for name in METHODS:
+        assert methods.get(name).row_weights(rows, 1.0, SurrogateConfig()).tolist() == [0.0, 0.0]
 
 
 def test_rewards_that_are_no_verdicts_are_refused():
-    rows = RegularizationRows(["reference"] * 2, [0, 0], -torch.ones(2), torch.tensor([0.5, 1.0]))
+    rows = RegularizationRows(RowIndex.of([("reference", 0)] * 2), -torch.ones(2), torch.tensor([0.5, 1.0]))
     with pytest.raises(ValueError, match="0 or 1"):
         methods.get("correct_forward_kl").row_weights(rows, 1.0, SurrogateConfig())
 
 
 def test_a_mean_over_tokens_needs_their_number():
-    rows = RegularizationRows(["reference"] * 2, [0, 0], -torch.ones(2), torch.ones(2))
+    rows = RegularizationRows(RowIndex.of([("reference", 0)] * 2), -torch.ones(2), torch.ones(2))
     with pytest.raises(ValueError, match="tokens: expected the responses' lengths, which token-mean divides by"):
         methods.get("correct_forward_kl").row_weights(rows, 1.0, SurrogateConfig(), "token-mean")
 
@@ -152,7 +204,8 @@ def _sampled(random: np.random.Generator, policies: list[tuple[np.ndarray, np.nd
     ]
     streams, groups, *columns = zip(*(rows[place] for place in random.permutation(len(rows))), strict=True)
     log_probs, rewards, compared = (torch.tensor(np.array(column, dtype=float)) for column in columns)
-    return RegularizationRows(streams, groups, log_probs, rewards, reference_log_probs=compared)
+    index = RowIndex.of(zip(streams, groups, strict=True))
+    return RegularizationRows(index, log_probs, rewards, reference_log_probs=compared)
 
 
 def test_the_conditional_divergence_is_estimated_without_bias_from_many_responses():
@@ -174,9 +227,10 @@ def test_the_conditional_divergence_is_estimated_without_bias_from_many_response
 def test_the_conditional_divergence_is_unknown_without_correct_responses_or_a_stream():
     reference, policy = np.full(6, 1 / 6), np.array([1e-9, 1e-9, 1e-9, 0.4, 0.3, 0.3 - 3e-9])
     assert math.isnan(conditional_kl(_sampled(np.random.default_rng(0), [(policy, reference)], 50)))
-    alone = RegularizationRows(["reference"], [0], -torch.ones(1), torch.ones(1), reference_log_probs=-torch.ones(1))
+    ones, index = torch.ones(1), RowIndex.of([("reference", 0)])
+    alone = RegularizationRows(index, -ones, ones, reference_log_probs=-ones)
     assert math.isnan(conditional_kl(alone))
-    without = RegularizationRows(["reference", "rollout"], [0, 0], -torch.ones(2), torch.ones(2))
+    without = RegularizationRows(RowIndex.of([("reference", 0), ("rollout", 0)]), -torch.ones(2), torch.ones(2))
     with pytest.raises(ValueError, match="reference_log_probs"):
         conditional_kl(without)
 
@@ -184,8 +238,7 @@ def test_the_conditional_divergence_is_unknown_without_correct_responses_or_a_st
 def test_the_conditional_divergence_is_finite_where_no_fresh_response_is_correct():
     """By hand: 2 nats from the correct cached response; 0.5 of 3 answers of the policy are correct, 1.5 of 3 cached."""
     rows = RegularizationRows(
-        ["reference", "reference", "rollout", "rollout"],
-        [0] * 4,
+        RowIndex.of([("reference", 0), ("reference", 0), ("rollout", 0), ("rollout", 0)]),
         log_probs=torch.tensor([-3.0, -1.0, -2.0, -2.0]),
         rewards=torch.tensor([1.0, 0.0, 0.0, 0.0]),
         reference_log_probs=torch.tensor([-1.0, -9.0, math.nan, math.nan]),

@@ -27,7 +27,7 @@ from bandit.config import EnvironmentConfig
 from bandit.engine.environment import Environment
 from benchmarks.actor import actor_config, free_port, training_worker, update_settings
 from cokl import methods, regularizers
-from cokl.groups import RegularizationRows, ResponseGroups, SurrogateConfig, surrogate_loss
+from cokl.groups import RegularizationRows, ResponseGroups, RowIndex, SurrogateConfig, surrogate_loss
 from cokl.grpo import group_advantages, grpo_loss
 from cokl.methods import Method
 
@@ -311,19 +311,14 @@ def _relative(gradient: Tensor, expected: Tensor) -> float:
 
 def _weights(log_likelihoods: Tensor, method: Method, samples: list[Sample]) -> Tensor:
     """(R,): what the trainer puts into the batch; RL rows get 0."""
-    weights = torch.zeros(len(samples))
-    added = [row for row, sample in enumerate(samples) if sample.stream != "rl"]
-    if added:
-        rows = RegularizationRows(
-            streams=[samples[row].stream for row in added],
-            groups=[samples[row].group for row in added],
-            log_probs=log_likelihoods[added].double(),
-            rewards=torch.tensor([samples[row].reward for row in added]).double(),
-            behavior_log_probs=torch.stack([samples[row].behavior.sum() for row in added]).double(),
-            reference_log_probs=torch.stack([samples[row].reference.sum() for row in added]).double(),
-        )
-        weights[added] = method.row_weights(rows, BETA, SurrogateConfig(EPSILON_IS)).float()
-    return weights
+    rows = RegularizationRows(
+        index=RowIndex.of(None if sample.stream == "rl" else (sample.stream, sample.group) for sample in samples),
+        log_probs=log_likelihoods.double(),
+        rewards=torch.tensor([sample.reward for sample in samples]).double(),
+        behavior_log_probs=torch.stack([sample.behavior.sum() for sample in samples]).double(),
+        reference_log_probs=torch.stack([sample.reference.sum() for sample in samples]).double(),
+    )
+    return method.row_weights(rows, BETA, SurrogateConfig(EPSILON_IS)).float()
 
 
 def _share(samples: list[Sample], weights: Tensor, rank: int, ranks: int) -> Any:

@@ -17,14 +17,16 @@ import torch
 
 pytest.importorskip("verl")
 
+from transfer_queue import KVBatchMeta
 from transformers import AutoModelForCausalLM
 
 from cokl.groups import LENGTHS
 from cokl.methods import Method
 from cokl.surrogate_config import SurrogateConfig
-from llm_bridge.trainer import joint, weights
+from llm_bridge.trainer import joint, options
 from llm_bridge.trainer.loss import WEIGHT
 from llm_bridge.trainer.options import RegularizationSettings, batch_shape
+from llm_bridge.trainer.streams import Minibatch, Place
 from tests.llm_bridge.trainer import one_step
 from tests.oracles import joint_step
 
@@ -136,6 +138,25 @@ def test_a_prompt_that_lost_a_response_has_no_part(step):
     assert max(errors(step, gradients, rows)) > DIFFERS
 
 
+def test_rows_carry_the_references_log_likelihoods_of_both_streams(step):
+    """Those of cached responses lie in the buffer; of fresh ones they were computed, or are unknown."""
+    keys = ["rl_0_0", "a_0_0", "b_0_0"]
+    batch = KVBatchMeta(keys, [{"response_len": length} for length in (5, 1, 2)], "train", None)
+    ones = torch.nested.as_nested_tensor([torch.ones(length) for length in (5, 1, 2)], layout=torch.jagged)
+    trainer = object.__new__(joint.CoKLTrainer)
+    trainer.settings = RegularizationSettings.read(one_step.configuration(step.folder))
+    trainer.minibatch = Minibatch({"a": Place("reference", 0), "b": Place("rollout", 0)}, 2, {"a": -7.0})
+    for trainer.reference_log_probs, fresh in (({"b_0_0": -9.0}, -9.0), ({}, np.nan)):
+        rows = trainer._indexed_rows(batch, {"old_log_probs": -ones, "rm_scores": ones / 4})
+        assert [table.tolist() for table in rows.index] == [[[1]], [[2]]]
+        assert rows.reference_log_probs is not None
+        assert rows.tokens is not None
+        assert rows.reference_log_probs.tolist() == pytest.approx([np.nan, -7.0, fresh], nan_ok=True)
+        assert rows.log_probs.tolist() == [-5.0, -1.0, -2.0]
+        assert rows.rewards.tolist() == [1.0, 0.0, 0.0]  # 5/4, 1/4 and 2/4 against the threshold 0.5
+        assert rows.tokens.tolist() == [5.0, 1.0, 2.0]
+
+
 def wrong_sign(patch):
     right = Method.row_weights
     patch.setattr(Method, "row_weights", lambda *arguments: -right(*arguments))
@@ -153,8 +174,12 @@ def wrong_epsilon_is(patch):
 
 
 def delta_for_gamma(patch):
-    right = weights.GroupWeights.weights
-    patch.setattr(weights.GroupWeights, "weights", lambda self, keys, log_probs=None: right(self, keys))
+    right = Method.row_weights
+    patch.setattr(
+        Method,
+        "row_weights",
+        lambda self, rows, *rest: right(self, dataclasses.replace(rows, behavior_log_probs=None), *rest),
+    )
 
 
 def forgotten_loss_mask(patch):
@@ -173,7 +198,7 @@ def wrong_rl_batch_size(patch):
         return type("Shape", (), {**dataclasses.asdict(shape), "added": shape.added, "mini_batch": shape.mini_batch,
                                   "rl": shape.rl + shape.added})()  # fmt: skip
 
-    patch.setattr(joint, "batch_shape", all_rows)
+    patch.setattr(options, "batch_shape", all_rows)
 
 
 def fresh_for_cached(patch):

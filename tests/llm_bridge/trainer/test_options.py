@@ -7,7 +7,7 @@ pytest.importorskip("verl")
 from hydra import compose, initialize_config_module
 
 from cokl.support.errors import InputError
-from llm_bridge.trainer.options import BatchShape, batch_shape, check_settings
+from llm_bridge.trainer.options import BatchShape, check_settings
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 BASE = (
@@ -31,12 +31,11 @@ def configuration(*overrides: str):
 
 def test_the_papers_settings_are_accepted_and_give_80_groups():
     config = configuration()
-    check_settings(config, reference_group_size=8)
-    assert batch_shape(config, 8) == BatchShape(rl=512, reference=64, rollout=64, mini_batches=1, steps=1)
-    assert batch_shape(config, 8).mini_batch == 80 * 8
+    shape = check_settings(config, reference_group_size=8)
+    assert shape == BatchShape(rl=512, reference=64, rollout=64, mini_batches=1, steps=1)
+    assert shape.mini_batch == 80 * 8
     one_stream = configuration("cokl.method=reverse_kl", "cokl.kl_prompts=16")
-    check_settings(one_stream, reference_group_size=8)
-    assert batch_shape(one_stream, 8).mini_batch == 80 * 8
+    assert check_settings(one_stream, reference_group_size=8).mini_batch == 80 * 8
 
 
 @pytest.mark.parametrize(
@@ -87,8 +86,7 @@ def test_combinations_that_split_groups_or_batches_are_named(overrides, message)
 
 def test_several_optimizer_steps_keep_whole_groups():
     config = configuration(f"{ACTOR}.ppo_mini_batch_size=16", f"{ACTOR}.ppo_epochs=2")
-    check_settings(config, reference_group_size=8)
-    shape = batch_shape(config, 8)
+    shape = check_settings(config, reference_group_size=8)
     assert (shape.mini_batches, shape.steps, shape.mini_batch) == (4, 8, 160)
 
 

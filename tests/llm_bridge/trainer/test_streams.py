@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cokl import methods
-from cokl.groups import SurrogateConfig
+from cokl.groups import RegularizationRows, SurrogateConfig
 from cokl.responses.buffer import CachedGroup
 from llm_bridge.trainer.streams import Minibatch, Place, requests
-from llm_bridge.trainer.weights import GroupWeights
 
 CACHED, FRESH = 3, 2
 
@@ -53,7 +53,12 @@ def test_a_prompt_that_lost_a_row_is_left_out_whole(step):
     minibatch, keys, lost = step
     broken = {key.split("_")[0].split("-")[1] for key in lost}
     expected = [key for key in keys if not key.startswith("rl") and key.split("_")[0].split("-")[1] not in broken]
-    assert minibatch.whole_groups(keys) == expected
+    index = minibatch.index(keys)
+    assert sorted(keys[row] for table in index for row in table.flatten().tolist()) == sorted(expected)
+    for stream, table in index._asdict().items():
+        for line in table.tolist():
+            assert len({keys[row].split("_")[0].split("-")[1] for row in line}) == 1
+            assert all(keys[row].startswith(stream) for row in line)
 
 
 @given(step=steps(), count=st.integers(1, 3))
@@ -97,73 +102,51 @@ def test_verl_is_asked_for_cached_and_fresh_responses(streams, per_prompt, group
 
 def test_the_logged_means_count_each_response_and_each_group():
     minibatch = Minibatch({"a": Place("rollout", 0), "b": Place("rollout", 1), "c": Place("reference", 0)}, 3)
-    rows = {"a_0_0": (0.0, 4.0), "a_1_0": (0.0, 6.0), "b_0_0": (1.0, 2.0), "b_1_0": (0.0, 2.0), "c_0_0": (1.0, 11.0)}
+    keys = ["rl_0_0", "a_0_0", "a_1_0", "b_0_0", "b_1_0", "c_0_0"]
+    rewards, tokens = [1.0, 0.0, 0.0, 1.0, 0.0, 1.0], [99, 4, 6, 2, 2, 11]
     expected = {"cokl/response_length": 5.0, "cokl/reward_mean": 0.25, "cokl/zero_correct": 0.5}
-    assert minibatch.metrics(rows) == expected
+    assert minibatch.metrics(keys, rewards, tokens) == expected
+
+
+def weights_of(minibatch: Minibatch, keys: list[str], beta: float, length: str, tokens: list[float]) -> list[float]:
+    """CoKL's weights of correct rows whose policy is the one that sampled them."""
+    ones = torch.ones(len(keys), dtype=torch.float64)
+    rows = RegularizationRows(minibatch.index(keys), -3 * ones, ones, tokens=torch.tensor(tokens, dtype=torch.float64))
+    return methods.get("cokl").row_weights(rows, beta, SurrogateConfig(), length).tolist()
 
 
 def test_weights_average_over_the_whole_groups_only():
     uids = {f"{stream}-{prompt}": Place(stream, prompt) for stream in ("reference", "rollout") for prompt in (0, 1)}
     keys = [f"{uid}_{member}_0" for uid in uids for member in range(2)]
-    minibatch = Minibatch(uids, 4)
-    log_probs = {key: -1.0 - place for place, key in enumerate(keys)}
-    tokens, rewards = {key: 1.0 + place for place, key in enumerate(keys)}, dict.fromkeys(keys, 1.0)
-    weighing = GroupWeights(
-        methods.get("cokl"), 2.0, SurrogateConfig(), "token-sum", minibatch, tokens, rewards, log_probs, {}
-    )
-    everything = weighing.weights(keys)
+    minibatch, tokens = Minibatch(uids, 4), [1.0] * 8
     # beta 2, two groups, two correct responses each: 2 / 2 / 2 of either sign.
-    assert everything == {key: -0.5 if key.startswith("reference") else 0.5 for key in keys}
-    without = weighing.weights([key for key in keys if key != "rollout-1_0_0"])
-    assert without == {key: -1.0 if key.startswith("reference") else 1.0 for key in keys if "-0_" in key}
-    assert weighing.weights(keys[:1]) == {}
+    everything = weights_of(minibatch, keys, 2.0, "token-sum", tokens)
+    assert everything == [-0.5 if key.startswith("reference") else 0.5 for key in keys]
+    kept = [key for key in keys if key != "rollout-1_0_0"]
+    without = weights_of(minibatch, kept, 2.0, "token-sum", tokens[:7])
+    assert without == [(-1.0 if key.startswith("reference") else 1.0) if "-0_" in key else 0.0 for key in kept]
+    assert weights_of(minibatch, keys[:1], 2.0, "token-sum", [1.0]) == [0.0]
 
 
 @pytest.mark.parametrize(
     ("length", "expected"),
     [
-        ("token-sum", {"c_0_0": -0.5, "d_0_0": -0.5, "f_0_0": 0.5, "f_1_0": 0.5}),
-        ("token-mean", {"c_0_0": -0.5 / 2, "d_0_0": -0.5 / 6, "f_0_0": 0.5 / 1, "f_1_0": 0.5 / 9}),
-        ("group-mean", {"c_0_0": -0.5 / 4, "d_0_0": -0.5 / 4, "f_0_0": 0.5 / 5, "f_1_0": 0.5 / 5}),
+        ("token-sum", [-0.5, -0.5, 0.5, 0.5]),
+        ("token-mean", [-0.5 / 2, -0.5 / 6, 0.5 / 1, 0.5 / 9]),
+        ("group-mean", [-0.5 / 4, -0.5 / 4, 0.5 / 5, 0.5 / 5]),
     ],
 )
 def test_lengths_divide_the_weights_of_their_own_row_or_group(length, expected):
     uids = {"c": Place("reference", 0), "d": Place("reference", 0), "f": Place("rollout", 0)}
-    tokens = {"c_0_0": 2.0, "d_0_0": 6.0, "f_0_0": 1.0, "f_1_0": 9.0}
-    ones, log_probs = dict.fromkeys(tokens, 1.0), dict.fromkeys(tokens, -3.0)
-    weighing = GroupWeights(
-        methods.get("cokl"), 1.0, SurrogateConfig(), length, Minibatch(uids, 4), tokens, ones, log_probs, {}
-    )
-    assert weighing.weights(list(tokens)) == pytest.approx(expected, rel=1e-12)
-
-
-def test_rows_carry_the_references_log_likelihoods_of_both_streams():
-    """Those of cached responses lie in the buffer; of fresh ones they were computed, or are unknown."""
-    minibatch = Minibatch({"a": Place("reference", 0), "b": Place("rollout", 0)}, 2, {"a": -7.0})
-    values = {"a_0_0": -1.0, "b_0_0": -2.0}
-    arguments = methods.get("cokl"), 1.0, SurrogateConfig(), "token-sum", minibatch, values, values, values
-    for compared, fresh in (({"b_0_0": -9.0}, -9.0), ({}, np.nan)):
-        keys, rows = GroupWeights(*arguments, compared).rows(list(values))
-        assert keys == ["a_0_0", "b_0_0"]
-        assert rows.reference_log_probs is not None
-        assert rows.reference_log_probs.tolist() == pytest.approx([-7.0, fresh], nan_ok=True)
+    keys = ["c_0_0", "d_0_0", "f_0_0", "f_1_0"]
+    got = weights_of(Minibatch(uids, 4), keys, 1.0, length, [2.0, 6.0, 1.0, 9.0])
+    assert got == pytest.approx(expected, rel=1e-12)
 
 
 def test_weights_after_a_step_have_the_clipped_ratio():
     minibatch = Minibatch({"a": Place("rollout", 0)}, 2)
-    sampled = {"a_0_0": -1.0, "a_1_0": -1.0}
-    rewards = dict.fromkeys(sampled, 1.0)
-    weighing = GroupWeights(
-        methods.get("cokl_without_term1"),
-        1.0,
-        SurrogateConfig(0.2),
-        "token-sum",
-        minibatch,
-        rewards,
-        rewards,
-        sampled,
-        {},
-    )
-    moved = weighing.weights(list(sampled), {"a_0_0": -0.9, "a_1_0": -3.0})
+    current, sampled = (torch.tensor(values, dtype=torch.float64) for values in ([-0.9, -3.0], [-1.0, -1.0]))
+    rows = RegularizationRows(minibatch.index(["a_0_0", "a_1_0"]), current, torch.ones(2), sampled)
+    moved = methods.get("cokl_without_term1").row_weights(rows, 1.0, SurrogateConfig(0.2))
     ratios = [np.exp(0.1), 0.8]
-    assert list(moved.values()) == pytest.approx([ratio / sum(ratios) for ratio in ratios], rel=1e-12)
+    assert moved.tolist() == pytest.approx([ratio / sum(ratios) for ratio in ratios], rel=1e-12)
