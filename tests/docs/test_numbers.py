@@ -53,7 +53,9 @@ def test_every_number_of_the_readme_is_in_the_logbook():
 def test_every_number_of_the_tiny_experiment_is_in_its_page():
     section = " ".join(BRIDGE.split("## The tiny experiment\n")[1].split("\n## ")[0].split())
     assert "± 35.3" in section
-    committed, logged = re.subn(r"0\.997 of .*? 0\.986 for replay(?=\. .*? outside the committed results\.)", "", section)
+    committed, logged = re.subn(
+        r"0\.997 of .*? 0\.986 for replay(?=\. .*? outside the committed results\.)", "", section
+    )
     assert logged == 1
     assert unsupported(committed, PAGE + REPEATED) == []
     assert missing_rows(BRIDGE, "llm_repeats") == []
