@@ -15,7 +15,7 @@ reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, ta
 test: check  ## check, and the core's tests: all but VeRL's, TRL's, and those of the other targets
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-nightly-test: $(SETUP)  ## the tests that take half a minute or more: Ray's, and some that stop a command and go on
+nightly-test: $(SETUP)  ## the tests that take half a minute or more: Ray's, and some that stop a command and resume it
 	$(BIN)/python -m pytest -m nightly -n 2
 
 soak: $(SETUP)  ## what holds over a night: 20 kills of a sweep, 2,000 sweeps in one process
@@ -82,7 +82,7 @@ trl-test:  ## the example with TRL as the host, in an environment of its own: Ve
 	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0 --editable .
 	.venv-trl/bin/python -m pytest tests/trl -m trl
 
-mutation:  ## do the tests notice changed code? PART=cokl, support, theory or bandit, SAMPLE=150 for a random sample; goes on where it was stopped
+mutation:  ## do the tests notice changed code? PART=cokl, support, theory or bandit, SAMPLE=150 for a random sample; resumes where it was stopped
 	$(call environment,.venv-mutation)
 	.venv-mutation/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-mutation/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
