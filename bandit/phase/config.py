@@ -18,8 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from bandit.shift.config import Mode, ShiftConfig
+from bandit.shift.config import ShiftConfig
 from bandit.shift.report import require_scores
+from bandit.two_tasks.config import Mode
 from cokl.support.errors import InputError
 
 Preset = Literal["paper", "quick"]

@@ -14,10 +14,11 @@ from bandit.engine.runs import code_behind
 from bandit.phase.config import Diagram
 from bandit.phase.report import render
 from bandit.phase.score import summarize
-from bandit.shift.plan import ShiftRun, planned_runs
+from bandit.shift.plan import planned_runs
 from bandit.shift.report import csv_text
 from bandit.shift.run import SHIFT, Lab, train_plans
 from bandit.shift.score import RUN, final
+from bandit.two_tasks.plan import ShiftRun
 from cokl.support.files import write_result, write_text
 from cokl.support.results_folder import open_folder
 

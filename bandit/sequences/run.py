@@ -15,9 +15,9 @@ from bandit.sequences.config import SEQUENCE_PRESETS, SequenceConfig
 from bandit.sequences.plan import planned_runs
 from bandit.sequences.tasks import sequence_task
 from bandit.sequences.train import base_parameters, base_rows, train
-from bandit.shift.plan import ShiftRun
 from bandit.shift.run import Lab, train_plans
 from bandit.shift.score import RUN
+from bandit.two_tasks.plan import ShiftRun
 from cokl.support.files import write_result
 from cokl.support.results_folder import open_folder
 

@@ -30,8 +30,8 @@ from bandit.sequences.tasks import (
     network_inputs,
     rows,
 )
-from bandit.shift.plan import ShiftRun
 from bandit.shift.tasks import ShiftStream, random_generator
+from bandit.two_tasks.plan import ShiftRun
 from cokl.grpo import GRPOConfig
 from cokl.methods import Method
 from cokl.metrics import pass_at_k

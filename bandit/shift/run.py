@@ -14,10 +14,11 @@ import torch
 from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.runs import code_behind, parameters_of, parameters_table, reference_path
 from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
-from bandit.shift.plan import ShiftRun, planned_runs, stacks
+from bandit.shift.plan import planned_runs
 from bandit.shift.score import RUN
 from bandit.shift.tasks import shift_task
 from bandit.shift.train import base_parameters, base_rows, train
+from bandit.two_tasks.plan import ShiftRun, stacks
 from cokl.support.files import write_result
 from cokl.support.pieces import Origin
 from cokl.support.results_folder import open_folder

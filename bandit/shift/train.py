@@ -30,8 +30,7 @@ from bandit.engine.sampled import (
     grpo_logit_gradient,
     method_logit_gradient,
 )
-from bandit.shift.config import Mode, ShiftConfig
-from bandit.shift.plan import ShiftRun
+from bandit.shift.config import ShiftConfig
 from bandit.shift.tasks import (
     Cache,
     FrozenPolicy,
@@ -41,6 +40,8 @@ from bandit.shift.tasks import (
     layer_sizes,
     random_generator,
 )
+from bandit.two_tasks.config import Mode
+from bandit.two_tasks.plan import ShiftRun
 from cokl import methods
 from cokl.decomposition import decompose_kl
 from cokl.groups import SurrogateConfig

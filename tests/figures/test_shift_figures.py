@@ -13,7 +13,7 @@ from bandit.phase import score as phase
 from bandit.phase.config import EXPERIMENTS
 from bandit.phase.config import diagram as make_diagram
 from bandit.shift import report as results
-from bandit.shift.config import METHODS
+from bandit.two_tasks.config import METHODS
 from figures import phase as phase_figure
 from figures import shift, style
 from tests.bandit.shift.tables import POINTS, shift_table

@@ -25,8 +25,8 @@ from bandit.sequences.train import (
     rl_prompts,
     train,
 )
-from bandit.shift.plan import ShiftRun
 from bandit.shift.tasks import ShiftStream
+from bandit.two_tasks.plan import ShiftRun
 from cokl import methods
 from cokl.support.errors import InputError
 from tests.oracles import exact as definitions

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from bandit.shift import train as lab
-from bandit.shift.plan import ShiftRun
 from bandit.shift.tasks import shift_task
+from bandit.two_tasks.plan import ShiftRun
 from cokl import methods
 from tests.bandit.shift.conftest import TINY_SHIFT
 from tests.oracles.worlds import Whereabouts, two_worlds

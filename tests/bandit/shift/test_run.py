@@ -14,8 +14,9 @@ import pandas as pd
 import pytest
 
 from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
-from bandit.shift.plan import kl_prompts, planned_runs
+from bandit.shift.plan import planned_runs
 from bandit.shift.run import COLUMNS, shift, train_plans
+from bandit.two_tasks.plan import kl_prompts
 from cokl import methods, regularizers
 from cokl.groups import SurrogateWeights
 from cokl.support.errors import InputError

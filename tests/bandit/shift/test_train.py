@@ -14,10 +14,11 @@ from torch import Tensor
 
 from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import Split
-from bandit.shift.config import METHODS, ShiftConfig
-from bandit.shift.plan import ShiftRun, kl_prompts
+from bandit.shift.config import ShiftConfig
 from bandit.shift.tasks import ShiftStream, ShiftTask, layer_sizes, shift_task
 from bandit.shift.train import base_parameters, base_rows, buffer_prompts, evaluate, rl_prompts, train
+from bandit.two_tasks.config import METHODS
+from bandit.two_tasks.plan import ShiftRun, kl_prompts
 from cokl import methods
 from tests.oracles import exact
 from tests.oracles import shift as oracle
