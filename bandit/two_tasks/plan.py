@@ -9,6 +9,9 @@ import numpy as np
 from bandit.two_tasks.config import Mode
 from cokl.methods import Method
 
+RUN = ["mode", "method", "beta", "kl_prompts"]
+"""What names a run, up to its seed."""
+
 # Stacked runs per process: enough to amortise a step's fixed cost, few enough for activations to stay in cache.
 _RUNS_PER_CHUNK = 12
 
