@@ -22,7 +22,7 @@ from bandit.sequences.recursions import SequencePolicy
 from bandit.sequences.tasks import Family, Prompts, families, layer_sizes, network_inputs, rows, sequence_task
 from bandit.two_tasks.config import Mode
 from bandit.two_tasks.tasks import Minibatch, TwoTasks
-from bandit.two_tasks.train import TwoTaskTrainer
+from bandit.two_tasks.train import Objective, TwoTaskTrainer
 from cokl.grpo import GRPOConfig
 from cokl.methods import Method
 from cokl.metrics import pass_at_k
@@ -32,12 +32,8 @@ _GRPO = GRPOConfig()
 _TEST_PROMPTS_PER_BLOCK = 32
 
 
-class Exact:
+class Exact(Objective):
     """Expectations over all responses; a rollout is the policy itself."""
-
-    def __init__(self, config: SequenceConfig, method: Method, betas: Tensor) -> None:
-        self.group_size = config.group_size
-        self.method, self.betas = method, betas
 
     def roll_out(self, policy: SequencePolicy, minibatch: Minibatch) -> SequencePolicy:
         """The policy, for every step is on-policy."""
@@ -45,18 +41,15 @@ class Exact:
 
     def rl(self, policy: SequencePolicy, rollout: SequencePolicy) -> Tensor:
         """(S, V, R, B): gradient of each prompt's expected -J_GRPO."""
-        return exact.grpo_gradient(policy, self.group_size, _GRPO)
+        return exact.grpo_gradient(policy, self.config.group_size, _GRPO)
 
     def regularization(self, policy: SequencePolicy, rollout: SequencePolicy, minibatch: Minibatch) -> Tensor:
         """(S, V, R, B): gradient of what the method adds on each prompt of the buffer."""
         return exact.method_gradient(self.method, policy, minibatch.prompts.reference(), self.betas)
 
 
-class Sampled:
+class Sampled(Objective):
     """Groups of G fresh rollouts, and G_ref cached responses of the base model."""
-
-    def __init__(self, config: SequenceConfig, method: Method, betas: Tensor) -> None:
-        self.method, self.betas = method, betas
 
     def roll_out(self, policy: SequencePolicy, minibatch: Minibatch) -> Responses:
         """G responses to each prompt, (R, B, G, T); only those to prompts of the buffer know the base model."""
@@ -96,7 +89,7 @@ class SequenceTrainer(TwoTaskTrainer):
         """Each prompt in every context."""
         return network_inputs(self.config, inputs)
 
-    def objective(self, mode: Mode, method: Method, betas: Tensor) -> Exact | Sampled:
+    def objective(self, mode: Mode, method: Method, betas: Tensor) -> Objective:
         """Either mode's; token means divide every coefficient by the length."""
         kind = Exact if mode == "exact" else Sampled
         return kind(self.config, method, betas / self.config.length if self.config.token_reduction == "mean" else betas)

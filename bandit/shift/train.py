@@ -26,11 +26,10 @@ from bandit.engine.sampled import (
     grpo_logit_gradient,
     method_logit_gradient,
 )
-from bandit.shift.config import ShiftConfig
 from bandit.shift.tasks import FrozenPolicy, families, layer_sizes, shift_task
 from bandit.two_tasks.config import Mode
 from bandit.two_tasks.tasks import Minibatch, TwoTasks
-from bandit.two_tasks.train import TwoTaskTrainer
+from bandit.two_tasks.train import Objective, TwoTaskTrainer
 from cokl.decomposition import decompose_kl
 from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig
@@ -41,13 +40,8 @@ from cokl.policy import Policy
 _GRPO = GRPOConfig()
 
 
-class Exact:
+class Exact(Objective):
     """Expectations over the action space; a rollout is the policy that would be sampled."""
-
-    def __init__(self, config: ShiftConfig, method: Method, betas: Tensor) -> None:
-        self.group_size = config.group_size
-        self.method = method
-        self.betas = betas[:, None, None]
 
     def roll_out(self, policy: Policy, minibatch: Minibatch) -> Policy:
         """The policy as it is now."""
@@ -55,20 +49,15 @@ class Exact:
 
     def rl(self, policy: Policy, rollout: Policy) -> Tensor:
         """(R, B, A): gradient of each new-task prompt's expected -J_GRPO."""
-        return expected_grpo_logit_gradient(policy, rollout, self.group_size, _GRPO)
+        return expected_grpo_logit_gradient(policy, rollout, self.config.group_size, _GRPO)
 
     def regularization(self, policy: Policy, rollout: Policy, minibatch: Minibatch) -> Tensor:
         """(R, B, A): gradient of what the method adds on each prompt of the buffer, coefficients included."""
-        return self.method.logit_gradient(policy, minibatch.prompts.reference(slice(None)), self.betas)
+        return self.method.logit_gradient(policy, minibatch.prompts.reference(slice(None)), self.betas[:, None, None])
 
 
-class Sampled:
+class Sampled(Objective):
     """Groups of G fresh rollouts, and G_ref cached responses of the base model."""
-
-    def __init__(self, config: ShiftConfig, method: Method, betas: Tensor) -> None:
-        self.surrogate = SurrogateConfig(config.epsilon_is)
-        self.method = method
-        self.betas = betas
 
     def roll_out(self, policy: Policy, minibatch: Minibatch) -> Responses:
         """G responses to each prompt, (R, B, G)."""
@@ -81,7 +70,8 @@ class Sampled:
     def regularization(self, policy: Policy, rollout: Responses, minibatch: Minibatch) -> Tensor:
         """(R, B, A): gradient of what the method adds on each prompt of the buffer, coefficients included."""
         assert minibatch.cached is not None
-        return method_logit_gradient(self.method, policy, minibatch.cached, rollout, self.betas, self.surrogate)
+        surrogate = SurrogateConfig(self.config.epsilon_is)
+        return method_logit_gradient(self.method, policy, minibatch.cached, rollout, self.betas, surrogate)
 
 
 class ShiftTrainer(TwoTaskTrainer):
@@ -104,7 +94,7 @@ class ShiftTrainer(TwoTaskTrainer):
         """The inputs themselves."""
         return inputs[None]
 
-    def objective(self, mode: Mode, method: Method, betas: Tensor) -> Exact | Sampled:
+    def objective(self, mode: Mode, method: Method, betas: Tensor) -> Objective:
         """Either mode's, in the arithmetic of training."""
         kind = Exact if mode == "exact" else Sampled
         return kind(self.config, method, betas.to(getattr(torch, self.config.dtype)))

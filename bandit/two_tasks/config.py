@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from bandit.config import LARGEST
-from cokl.support.options import Coefficients, Names, require, require_types, separated
+from cokl.support.options import Coefficients, Names, require, require_types
 
 Mode = Literal["exact", "sampled"]
 
@@ -29,16 +29,11 @@ METHODS = (
 )
 
 
-def seed_roles(first: int, seeds: int, selection_seeds: int) -> dict[int, str]:
-    """Every seed, and whether it is for "report" or for "selection". Raises InputError if the two would meet."""
-    last = first + seeds
-    require(last <= FIRST_SELECTION_SEED, "seeds", f"at most {FIRST_SELECTION_SEED} with first_seed", last)
-    selection = range(FIRST_SELECTION_SEED, FIRST_SELECTION_SEED + selection_seeds)
-    return dict.fromkeys(range(first, last), "report") | dict.fromkeys(selection, "selection")
-
-
 class TwoTaskConfig:
-    """The fields that both labs have, and their checks. Each lab is a frozen dataclass with defaults of its own."""
+    """What both labs require of the fields that they share. Each lab's is a frozen dataclass with its own defaults.
+
+    Declared here are the fields that are read here, and defaults for a lab without such a field.
+    """
 
     mode: Literal["both", "exact", "sampled"]
     methods: Names
@@ -46,25 +41,10 @@ class TwoTaskConfig:
     seeds: int
     first_seed: int
     selection_seeds: int
-    steps: int
-    eval_interval: int
-    batch_size: int
     group_size: int
-    reference_group_size: int
-    pass_draws: int
-    buffer_size: int
-    kl_groups: int
     hidden: tuple[int, ...]
-    pretrain_steps: int
-    pretrain_batch_size: int
-    prior_steps: int
-    learning_rate: float
     new_learning_rate: float | None
-    max_gradient_norm: float
     adam_betas: tuple[float, float]
-    adam_epsilon: float
-    init_scale: float
-    regularizer_options: Annotated[tuple[str, ...], separated(str, "NAME.FIELD=VALUE")]
     optimizer_steps: int = 1
     dtype: Literal["float32", "float64"] = "float32"
 
@@ -80,7 +60,8 @@ class TwoTaskConfig:
         self.require_counts(_COUNTS)
         for name in ("selection_seeds", "prior_steps", "first_seed"):
             require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
-        seed_roles(self.first_seed, self.seeds, self.selection_seeds)
+        last = self.first_seed + self.seeds
+        require(last <= FIRST_SELECTION_SEED, "seeds", f"at most {FIRST_SELECTION_SEED} with first_seed", last)
         require(self.group_size >= 2, "group_size", "at least 2, for GRPO compares responses", self.group_size)
         self.require_positive(("learning_rate", "max_gradient_norm", "init_scale", "adam_epsilon"))
         rate = self.new_learning_rate
@@ -107,7 +88,9 @@ class TwoTaskConfig:
     @property
     def roles(self) -> dict[int, str]:
         """Every seed, and whether it is for "report" or for "selection"."""
-        return seed_roles(self.first_seed, self.seeds, self.selection_seeds)
+        report = range(self.first_seed, self.first_seed + self.seeds)
+        selection = range(FIRST_SELECTION_SEED, FIRST_SELECTION_SEED + self.selection_seeds)
+        return dict.fromkeys(report, "report") | dict.fromkeys(selection, "selection")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, nested as the dataclasses are."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 import torch
@@ -28,15 +28,21 @@ from cokl import methods
 from cokl.methods import Method
 
 
-class Objective(Protocol):
-    """Both terms of the loss in one mode, as gradients with respect to the logits of each prompt."""
+class Objective(ABC):
+    """Both terms of the loss in one mode, as gradients with respect to the logits of each prompt. betas: (R,)."""
 
+    def __init__(self, config: Any, method: Method, betas: Tensor) -> None:
+        self.config, self.method, self.betas = config, method, betas
+
+    @abstractmethod
     def roll_out(self, policy: Any, minibatch: Minibatch) -> Any:
         """What the policy answers now, in the form that the gradients take."""
 
+    @abstractmethod
     def rl(self, policy: Any, rollout: Any) -> Tensor:
         """Gradient of each new-task prompt's -J_GRPO."""
 
+    @abstractmethod
     def regularization(self, policy: Any, rollout: Any, minibatch: Minibatch) -> Tensor:
         """Gradient of what the method adds on each prompt of the buffer, coefficients included."""
 
