@@ -10,8 +10,9 @@ import pandas as pd
 from bandit.calibration.config import WITHOUT_TERM_1, CalibrationConfig
 from bandit.phase.run import train_cells
 from bandit.sequences.run import SEQUENCES
-from bandit.shift.plan import ShiftRun
-from bandit.shift.run import SHIFT, Lab
+from bandit.shift.run import SHIFT
+from bandit.two_tasks.plan import ShiftRun
+from bandit.two_tasks.run import Lab
 
 
 def calibration(

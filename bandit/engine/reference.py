@@ -69,6 +69,10 @@ class Split:
     reference_log_probs: Tensor
     correct: CorrectSet
 
+    def __getitem__(self, index: slice | Tensor) -> Split:
+        """Some of the inputs."""
+        return Split(self.inputs[index], self.reference_log_probs[index], self.correct[index])
+
     def reference(self, index: slice | Tensor) -> Policy:
         """The reference policy on the chosen inputs, with a leading runs axis of one: (1, B, A)."""
         return Policy.from_log_probs(self.reference_log_probs[index][None], self.correct[index][None])

@@ -20,8 +20,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from bandit.shift.config import Mode, ShiftConfig
+from bandit.shift.config import ShiftConfig
 from bandit.shift.report import require_scores
+from bandit.two_tasks.config import Mode
 from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, separated
 

@@ -14,10 +14,12 @@ from bandit.engine.runs import code_behind
 from bandit.phase.config import Diagram
 from bandit.phase.report import render
 from bandit.phase.score import summarize
-from bandit.shift.plan import ShiftRun, planned_runs
+from bandit.shift.plan import planned_runs
 from bandit.shift.report import csv_text
-from bandit.shift.run import SHIFT, Lab, train_plans
-from bandit.shift.score import RUN, final
+from bandit.shift.run import SHIFT
+from bandit.shift.score import final
+from bandit.two_tasks.plan import RUN, ShiftRun
+from bandit.two_tasks.run import Lab, train_plans
 from cokl.support.files import write_result, write_text
 from cokl.support.results_folder import open_folder
 
@@ -71,7 +73,7 @@ def train_cells(
     _, some_runs = next(iter(plans.values()))
     code = code_behind(lab.module, (run.method for run in some_runs))
     with open_folder(path.parent, {**settings, "device": "cpu"}, code, keep_going) as origin:
-        tables = train_plans(plans, origin, jobs, backend, progress, lab)
+        tables = train_plans(lab, plans, origin, jobs, backend, progress)
         ends = [final(table).assign(**places[name]) for name, table in tables.items()]
         rows = pd.concat(ends, ignore_index=True)
         write_result(rows, path)

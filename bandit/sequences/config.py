@@ -5,18 +5,16 @@ What the paper does not say, or what only a simulator has, is declared with `ass
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from bandit.config import LARGEST
-from bandit.shift.config import METHODS, Mode, seed_roles
+from bandit.two_tasks.config import METHODS, TwoTaskConfig
 from cokl.support.assumptions import assumption
-from cokl.support.options import Coefficients, Names, require, require_types, separated
+from cokl.support.options import Coefficients, Names, require, separated
 
 
 @dataclass(frozen=True)
-class SequenceConfig:
+class SequenceConfig(TwoTaskConfig):
     """Which runs to train on two families of prompts whose answers are token sequences, and how."""
 
     mode: Literal["both", "exact", "sampled"] = "both"
@@ -104,64 +102,14 @@ class SequenceConfig:
 
     def __post_init__(self) -> None:
         """Raises InputError for a value of the wrong type or out of range."""
-        require_types(self, "")
-        for name in ("methods", "betas"):
-            values = getattr(self, name)
-            require(len(values) > 0, name, "at least one value", "an empty list")
-            require(len(set(values)) == len(values), name, "different values", ",".join(map(str, values)))
-        for beta in self.betas:
-            require(beta > 0, "betas", "finite coefficients > 0", beta)
-        for name in _COUNTS:
-            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-            require(getattr(self, name) <= LARGEST, name, f"at most {LARGEST}", getattr(self, name))
-        for name in ("selection_seeds", "prior_steps", "first_seed"):
-            require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
-        require(self.group_size >= 2, "group_size", "at least 2, for GRPO compares responses", self.group_size)
+        super().__post_init__()
+        self.require_counts(["length", "states", "clusters", "input_dim", "train_inputs", "test_inputs"])
         require(self.symbols >= 2, "symbols", "at least 2", self.symbols)
         require(1 <= self.forbidden < self.symbols, "forbidden", f"1 to {self.symbols - 1}", self.forbidden)
-        for name in ("concentration", "noise", "learning_rate", "max_gradient_norm", "init_scale", "adam_epsilon"):
-            require(getattr(self, name) > 0, name, "a finite number > 0", getattr(self, name))
-        rate = self.new_learning_rate
-        require(rate is None or rate > 0, "new_learning_rate", "a finite number > 0", rate)
-        require(all(0 <= b < 1 for b in self.adam_betas), "adam_betas", "two numbers in [0, 1)", self.adam_betas)
-        require(all(width >= 1 for width in self.hidden), "hidden", "widths of at least 1", self.hidden)
+        self.require_positive(["concentration", "noise"])
         enough = self.train_inputs
         require(self.buffer_size <= enough, "buffer_size", f"at most the {enough} training prompts", self.buffer_size)
-        seed_roles(self.first_seed, self.seeds, self.selection_seeds)
 
-    @property
-    def modes(self) -> tuple[Mode, ...]:
-        """The modes to train in."""
-        return ("exact", "sampled") if self.mode == "both" else (self.mode,)
-
-    @property
-    def roles(self) -> dict[int, str]:
-        """Every seed, and whether it is for "report" or for "selection"."""
-        return seed_roles(self.first_seed, self.seeds, self.selection_seeds)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return dataclasses.asdict(self)
-
-
-_COUNTS = (
-    "seeds",
-    "length",
-    "states",
-    "clusters",
-    "input_dim",
-    "train_inputs",
-    "test_inputs",
-    "steps",
-    "eval_interval",
-    "batch_size",
-    "reference_group_size",
-    "buffer_size",
-    "kl_groups",
-    "pass_draws",
-    "pretrain_steps",
-    "pretrain_batch_size",
-)
 
 SEQUENCE_PRESETS: dict[str, SequenceConfig] = {
     "paper": SequenceConfig(),

@@ -6,7 +6,7 @@ import itertools
 
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.exact import MOST_LISTED, is_exact
-from bandit.shift.plan import ShiftRun, kl_prompts
+from bandit.two_tasks.plan import ShiftRun, kl_prompts
 from cokl import methods
 from cokl.support.errors import InputError
 

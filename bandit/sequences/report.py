@@ -14,7 +14,8 @@ from bandit.sequences.run import METRICS
 from bandit.sequences.score import BESIDE_ACCURACY, MEASURES, PREDICTORS, PRIMARY, leads, primary_lead, razor
 from bandit.shift import score as scores
 from bandit.shift.report import NORMALIZED, anchors, csv_text, readable
-from bandit.shift.score import RUN, label
+from bandit.shift.score import label
+from bandit.two_tasks.plan import RUN
 from cokl.support.files import write_text
 from cokl.support.statistics import markdown_table, summarize, with_spread
 from cokl.support.verdicts import no_verdict, verdict_on

@@ -16,26 +16,32 @@ from torch import Tensor
 from bandit.engine.environment import RandomStream
 from bandit.engine.environment import random_generator as environment_generator
 from bandit.engine.networks import StackedMLP
-from bandit.engine.sampled import Responses
 from bandit.sequences.automata import Automata, without_forbidden_tokens
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.recursions import SequencePolicy, contexts
 from bandit.sequences.sampled import draw
-from bandit.shift.tasks import ShiftStream, random_generator
-from cokl.methods import Method
-from cokl.support.errors import InputError
+from bandit.two_tasks.tasks import Cache, ShiftStream, TwoTasks, random_generator
+
+_ADVICE = "--prior-steps or a smaller --forbidden, or enlarge --reference-group-size"
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Inputs (N, D) and the automaton of each."""
+    """Inputs (N, D), the automaton of each and, of prompts of the buffer, the base model's logits on them (N, S, V)."""
 
     inputs: Tensor
     automata: Automata
+    reference_rows: Tensor | None = None
 
     def __getitem__(self, index: slice | Tensor) -> Prompts:
         """Some of the prompts."""
-        return Prompts(self.inputs[index], self.automata[index])
+        reference_rows = None if self.reference_rows is None else self.reference_rows[index]
+        return Prompts(self.inputs[index], self.automata[index], reference_rows)
+
+    def reference(self) -> SequencePolicy:
+        """The base model on prompts of the buffer, as one run."""
+        assert self.reference_rows is not None
+        return SequencePolicy(self.reference_rows[None], self.automata)
 
 
 @dataclass(frozen=True)
@@ -108,56 +114,16 @@ def _given_correct(table: Tensor, automata: Automata) -> Tensor:
     return torch.where(visited > 0, visits / visited, table)
 
 
-@dataclass(frozen=True)
-class Cache:
-    """Prior-task prompts, the base model's logits on them (N, S, V), and its cached responses, (1, N, G_ref)."""
-
-    prompts: Prompts
-    reference_rows: Tensor
-    responses: Responses
-
-    def __getitem__(self, index: Tensor) -> Cache:
-        """Some of the prompts."""
-        return Cache(self.prompts[index], self.reference_rows[index], self.responses[index])
-
-    def reference(self) -> SequencePolicy:
-        """The base model, as one run."""
-        return SequencePolicy(self.reference_rows[None], self.prompts.automata)
-
-    def used_by(self, method: Method) -> Cache:
-        """Without the prompts that the method's filter leaves out (E.3). Raises InputError if no prompt remains."""
-        if not method.filtered:
-            return self
-        kept = self.responses.rewards[0].any(-1)
-        if not kept.any():
-            raise InputError(
-                f"{method.name}: no prompt of the buffer has a correct reference response; make the reference more "
-                "correct with --prior-steps or a smaller --forbidden, or enlarge --reference-group-size"
-            )
-        return self[kept]
-
-
-@dataclass(frozen=True)
-class SequenceTask:
-    """What the runs of one seed share: the base model's parameters (P,), the prompts, and the buffer."""
-
-    seed: int
-    parameters: Tensor
-    new_train: Prompts
-    prior_test: Prompts
-    new_test: Prompts
-    buffer: Cache
-
-
-def sequence_task(config: SequenceConfig, seed: int, parameters: Tensor) -> SequenceTask:
+def sequence_task(config: SequenceConfig, seed: int, parameters: Tensor) -> TwoTasks:
     """Rebuild a seed's task from the base model's parameters (P,)."""
     prior, new = families(config, seed)
     rng = random_generator(seed, ShiftStream.BUFFER)
     chosen = torch.from_numpy(rng.choice(config.train_inputs, config.buffer_size, replace=False))
     prompts = prior.train[chosen]
     reference_rows = rows(config, StackedMLP(layer_sizes(config), parameters[None]), prompts.inputs)
-    reference = SequencePolicy(reference_rows, prompts.automata)
+    prompts = Prompts(prompts.inputs, prompts.automata, reference_rows[0].clone())
+    reference = prompts.reference()
     rng = random_generator(seed, ShiftStream.REFERENCE_RESPONSES)
     uniforms = torch.from_numpy(rng.random((config.buffer_size, config.reference_group_size, config.length)))
-    buffer = Cache(prompts, reference_rows[0].clone(), draw(reference, reference, uniforms))
-    return SequenceTask(seed, parameters, new.train, prior.test, new.test, buffer)
+    buffer = Cache(prompts, draw(reference, reference, uniforms), _ADVICE)
+    return TwoTasks(seed, parameters, new.train, prior.test, new.test, buffer)

@@ -5,48 +5,21 @@ What the paper does not say, or what only a simulator has, is declared with `ass
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from bandit.config import LARGEST, EnvironmentConfig
+from bandit.config import EnvironmentConfig
+from bandit.two_tasks.config import METHODS, TwoTaskConfig
 from cokl.support.assumptions import assumption
-from cokl.support.options import Coefficients, Integers, Names, require, require_types, separated
+from cokl.support.options import Coefficients, Integers, Names, require, separated
 from cokl.surrogate_config import SurrogateConfig
-
-Mode = Literal["exact", "sampled"]
-
-# Seeds that choose coefficients are numbered from here, apart from the reported ones however many those are.
-FIRST_SELECTION_SEED = 1000
 
 PAPER_BETA = 1.0
 """The coefficient of CoKL, of its ablations and of the forward KLs in the paper's tables (E.3)."""
 
-METHODS = (
-    "none",
-    "reverse_kl",
-    "forward_kl",
-    "correct_reverse_kl",
-    "correct_forward_kl",
-    "cokl",
-    "cokl_without_term1",
-    "cokl_without_term2",
-    "cokl_floor",
-    "entropy",
-    "jensen_shannon",
-)
-
-
-def seed_roles(first: int, seeds: int, selection_seeds: int) -> dict[int, str]:
-    """Every seed, and whether it is for "report" or for "selection". Raises InputError if the two would meet."""
-    last = first + seeds
-    require(last <= FIRST_SELECTION_SEED, "seeds", f"at most {FIRST_SELECTION_SEED} with first_seed", last)
-    selection = range(FIRST_SELECTION_SEED, FIRST_SELECTION_SEED + selection_seeds)
-    return dict.fromkeys(range(first, last), "report") | dict.fromkeys(selection, "selection")
-
 
 @dataclass(frozen=True)
-class ShiftConfig:
+class ShiftConfig(TwoTaskConfig):
     """Which runs to train on two task families, and how."""
 
     mode: Literal["both", "exact", "sampled"] = "both"
@@ -140,31 +113,14 @@ class ShiftConfig:
 
     def __post_init__(self) -> None:
         """Raises InputError for a value of the wrong type or out of range."""
-        require_types(self, "")
-        for name in ("methods", "betas"):
-            values = getattr(self, name)
-            require(len(values) > 0, name, "at least one value", "an empty list")
-            require(len(set(values)) == len(values), name, "different values", ",".join(map(str, values)))
-        for beta in self.betas:
-            require(beta > 0, "betas", "finite coefficients > 0", beta)
+        super().__post_init__()
         require(self.kl_sweep_beta > 0, "kl_sweep_beta", "a finite coefficient > 0", self.kl_sweep_beta)
-        for name in _COUNTS:
-            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-            require(getattr(self, name) <= LARGEST, name, f"at most {LARGEST}", getattr(self, name))
-        for name in ("selection_seeds", "prior_steps", "first_seed"):
-            require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
-        seed_roles(self.first_seed, self.seeds, self.selection_seeds)
-        require(self.group_size >= 2, "group_size", "at least 2, for GRPO compares responses", self.group_size)
+        self.require_counts(["optimizer_steps"])
         SurrogateConfig(self.epsilon_is)  # which refuses what is not in (0, 1)
         require(all(size >= 1 for size in self.kl_sweep), "kl_sweep", "sizes of at least 1", self.kl_sweep)
         for name in ("cluster_overlap", "correct_overlap"):
             require(0 <= getattr(self, name) <= 1, name, "a number in [0, 1]", getattr(self, name))
-        for name in ("learning_rate", "max_gradient_norm", "init_scale", "adam_epsilon", "evaluation_temperature"):
-            require(getattr(self, name) > 0, name, "a finite number > 0", getattr(self, name))
-        rate = self.new_learning_rate
-        require(rate is None or rate > 0, "new_learning_rate", "a finite number > 0", rate)
-        require(all(0 <= b < 1 for b in self.adam_betas), "adam_betas", "two numbers in [0, 1)", self.adam_betas)
-        require(all(width >= 1 for width in self.hidden), "hidden", "widths of at least 1", self.hidden)
+        self.require_positive(["evaluation_temperature"])
         enough = self.environment.train_inputs
         require(self.buffer_size <= enough, "buffer_size", f"at most the {enough} training inputs", self.buffer_size)
         shared = self.environment.shared_environment
@@ -174,38 +130,10 @@ class ShiftConfig:
         require(own <= sharable, "correct_overlap", f"at most {sharable} correct actions of the new task's own", own)
 
     @property
-    def modes(self) -> tuple[Mode, ...]:
-        """The modes to train in."""
-        return ("exact", "sampled") if self.mode == "both" else (self.mode,)
-
-    @property
     def shared_correct_actions(self) -> int:
         """How many of a cluster's correct actions are correct for its counterpart too."""
         return round(self.correct_overlap * self.environment.correct_actions)
 
-    @property
-    def roles(self) -> dict[int, str]:
-        """Every seed, and whether it is for "report" or for "selection"."""
-        return seed_roles(self.first_seed, self.seeds, self.selection_seeds)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values, nested as the dataclasses are."""
-        return dataclasses.asdict(self)
-
-
-_COUNTS = (
-    "seeds",
-    "steps",
-    "eval_interval",
-    "batch_size",
-    "reference_group_size",
-    "pass_draws",
-    "buffer_size",
-    "kl_groups",
-    "optimizer_steps",
-    "pretrain_steps",
-    "pretrain_batch_size",
-)
 
 SHIFT_PRESETS: dict[str, ShiftConfig] = {
     "paper": ShiftConfig(),

@@ -13,7 +13,7 @@ import pandas as pd
 
 from bandit.shift import score as scores
 from bandit.shift.claims import JudgedClaim, judge
-from bandit.shift.score import RUN
+from bandit.two_tasks.plan import RUN
 from cokl import methods
 from cokl.support.files import write_text
 from cokl.support.options import require

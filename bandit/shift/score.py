@@ -19,13 +19,11 @@ from functools import partial
 import pandas as pd
 
 from bandit.engine.divergence import diverged, divergence_note, without_diverged
+from bandit.two_tasks.plan import RUN
 from cokl import methods
 from cokl.metrics import dual_anchor
 from cokl.support.errors import InputError
 from cokl.support.statistics import mean_and_half_width
-
-RUN = ["mode", "method", "beta", "kl_prompts"]
-"""What names a run, up to its seed."""
 
 MATCHED_ADAPTATION = 90.0
 """The common target: new-task correctness that is 10% of GRPO's gain short of GRPO's."""

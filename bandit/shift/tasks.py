@@ -14,9 +14,6 @@ Axes: N inputs, A actions, D input dimensions, P parameters.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import IntEnum
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -24,31 +21,12 @@ from torch import Tensor
 from bandit.engine.environment import Environment
 from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import Split
-from bandit.engine.sampled import Responses, draw
+from bandit.engine.sampled import draw
 from bandit.shift.config import ShiftConfig
-from cokl.methods import Method
+from bandit.two_tasks.tasks import Cache, ShiftStream, TwoTasks, random_generator
 from cokl.policy import CorrectSet
-from cokl.support.errors import InputError
 
-
-class ShiftStream(IntEnum):
-    """Independent random streams of a seed, apart from those of `bandit.engine.environment.RandomStream`."""
-
-    OVERLAP = 100
-    INITIALISATION = 101
-    PRETRAINING_BATCHES = 102
-    PRIOR_BATCHES = 103
-    NEW_BATCHES = 104
-    BUFFER = 105
-    REFERENCE_RESPONSES = 106
-    KL_BATCHES = 107
-    NEW_ROLLOUTS = 108
-    KL_ROLLOUTS = 109
-
-
-def random_generator(seed: int, stream: ShiftStream) -> np.random.Generator:
-    """The generator of one purpose of one seed."""
-    return np.random.default_rng([seed, stream])
+_ADVICE = "--prior-steps or --correct-mass, or enlarge --buffer-size or --reference-group-size"
 
 
 def layer_sizes(config: ShiftConfig) -> tuple[int, ...]:
@@ -80,45 +58,7 @@ def families(config: ShiftConfig, seed: int) -> tuple[Environment, Environment]:
     return prior, new
 
 
-@dataclass(frozen=True)
-class Cache:
-    """Prior-task prompts with cached responses of the base model, (1, N, G_ref)."""
-
-    prompts: Split
-    responses: Responses
-
-    def used_by(self, method: Method) -> Cache:
-        """Without the prompts that the method's filter leaves out (E.3).
-
-        Raises InputError if no prompt remains.
-        """
-        if not method.filtered:
-            return self
-        kept = self.responses.rewards[0].any(-1)
-        if not kept.any():
-            raise InputError(
-                f"{method.name}: no prompt of the buffer has a correct reference response; make the reference more "
-                "correct with --prior-steps or --correct-mass, or enlarge --buffer-size or --reference-group-size"
-            )
-        prompts = self.prompts
-        return Cache(
-            Split(prompts.inputs[kept], prompts.reference_log_probs[kept], prompts.correct[kept]), self.responses[kept]
-        )
-
-
-@dataclass(frozen=True)
-class ShiftTask:
-    """What the runs of one seed share: the base model's parameters (P,), the data, and the buffer."""
-
-    seed: int
-    parameters: Tensor
-    new_train: Split
-    prior_test: Split
-    new_test: Split
-    buffer: Cache
-
-
-def shift_task(config: ShiftConfig, seed: int, parameters: Tensor) -> ShiftTask:
+def shift_task(config: ShiftConfig, seed: int, parameters: Tensor) -> TwoTasks:
     """Rebuild a seed's task from the base model's parameters (P,)."""
     prior, new = families(config, seed)
     splits = FrozenPolicy(config, parameters)
@@ -128,13 +68,13 @@ def shift_task(config: ShiftConfig, seed: int, parameters: Tensor) -> ShiftTask:
     rng = random_generator(seed, ShiftStream.REFERENCE_RESPONSES)
     reference = prompts.reference(slice(None))
     uniforms = torch.from_numpy(rng.random((config.buffer_size, config.reference_group_size)))
-    return ShiftTask(
+    return TwoTasks(
         seed,
         parameters,
         splits.on(new.train_inputs, new.correct[new.train_clusters]),
         splits.on(prior.test_inputs, prior.correct[prior.test_clusters]),
         splits.on(new.test_inputs, new.correct[new.test_clusters]),
-        Cache(prompts, draw(reference, reference, uniforms)),
+        Cache(prompts, draw(reference, reference, uniforms), _ADVICE),
     )
 
 

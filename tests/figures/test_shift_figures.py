@@ -15,7 +15,7 @@ from bandit.phase.config import EXPERIMENTS
 from bandit.phase.config import diagram as make_diagram
 from bandit.shift import figures as shift
 from bandit.shift import report as results
-from bandit.shift.config import METHODS
+from bandit.two_tasks.config import METHODS
 from figures import style
 from tests.bandit.shift.tables import POINTS, shift_table
 from tests.figures.test_figures import lines_of

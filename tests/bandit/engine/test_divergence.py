@@ -15,11 +15,10 @@ from bandit.finite_group import train as finite_group
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.plan import planned_runs as planned_groups
 from bandit.finite_group.score import final_table
-from bandit.shift import train as shift
 from bandit.shift.config import ShiftConfig
 from bandit.shift.plan import planned_runs as planned_shifts
 from bandit.shift.score import score
-from bandit.shift.tasks import shift_task
+from bandit.shift.train import ShiftTrainer
 from bandit.sweep.claims import judge
 from bandit.sweep.figures import dynamics, tradeoff
 from bandit.sweep.plan import planned_runs
@@ -129,9 +128,10 @@ def test_runs_of_the_shift_lab_diverge_alone(mode):
     runs = [run for run in planned_shifts(config) if run.seed == 0][:3]
     assert [run.beta for run in runs] == [0.01, 0.05, 0.1]
     with torch.no_grad():
-        task = shift_task(config, 0, shift.base_parameters(config, 0))
-        calm = shift.train(config, task, runs)
-        table = shift.train(config, task, [runs[0], dataclasses.replace(runs[1], beta=1e308), runs[2]])
+        trainer = ShiftTrainer(config)
+        task = trainer.task(config, 0, trainer.base_parameters(0))
+        calm = trainer.train(task, runs)
+        table = trainer.train(task, [runs[0], dataclasses.replace(runs[1], beta=1e308), runs[2]])
     require_marked(table, 1e308, ["prior_correct", "new_correct", "conditional_kl", "mass_drift"], at=EARLY)
     for beta in (0.01, 0.1):
         pd.testing.assert_frame_equal(alone(table, beta), alone(calm, beta), check_exact=True)

@@ -15,18 +15,10 @@ from bandit.sequences.config import SequenceConfig
 from bandit.sequences.plan import planned_runs
 from bandit.sequences.recursions import SequencePolicy
 from bandit.sequences.tasks import families, layer_sizes, network_inputs, rows, sequence_task
-from bandit.sequences.train import (
-    Exact,
-    JointLoss,
-    Sampled,
-    base_parameters,
-    buffer_prompts,
-    evaluate,
-    rl_prompts,
-    train,
-)
-from bandit.shift.plan import ShiftRun
-from bandit.shift.tasks import ShiftStream
+from bandit.sequences.train import SequenceTrainer
+from bandit.two_tasks.plan import ShiftRun
+from bandit.two_tasks.tasks import ShiftStream
+from bandit.two_tasks.train import JointLoss
 from cokl import methods
 from cokl.support.errors import InputError
 from tests.oracles import exact as definitions
@@ -60,7 +52,7 @@ TINY = SequenceConfig(
 @pytest.fixture(scope="module")
 def task():
     with torch.no_grad():
-        return sequence_task(TINY, 0, base_parameters(TINY, 0))
+        return sequence_task(TINY, 0, SequenceTrainer(TINY).base_parameters(0))
 
 
 def test_each_context_enters_the_network_as_its_position_and_last_token():
@@ -93,8 +85,8 @@ def test_a_run_does_not_depend_on_its_neighbours_in_the_stack(task, mode, name):
     kl = 0 if name == "none" else 2
     runs = [ShiftRun(0, mode, methods.get(name), beta, kl) for beta in (0.1, 1.0)]
     with torch.no_grad():
-        together = train(TINY, task, runs).sort_values(["beta", "step"])
-        alone = [train(TINY, task, [run]) for run in runs]
+        together = SequenceTrainer(TINY).train(task, runs).sort_values(["beta", "step"])
+        alone = [SequenceTrainer(TINY).train(task, [run]) for run in runs]
     for column in together.columns.drop(["mode", "method"]):
         separate = np.concatenate([table[column] for table in alone])
         np.testing.assert_allclose(together[column], separate, rtol=2e-4, atol=1e-5)
@@ -105,15 +97,13 @@ def moved(task) -> StackedMLP:
     return StackedMLP(layer_sizes(TINY), 1.5 * task.parameters[None])
 
 
-def gradient(task, config, objective, method, beta):
-    buffer = task.buffer.used_by(method)
+def gradient(task, config, mode, method, beta):
+    trainer = SequenceTrainer(config)
     loss = JointLoss(
-        config,
-        objective,
-        method,
-        torch.tensor([beta], dtype=torch.float64),
-        next(rl_prompts(config, task.new_train, 0, ShiftStream.NEW_BATCHES)),
-        next(buffer_prompts(config, buffer, 0, 4)),
+        trainer,
+        trainer.objective(mode, method, torch.tensor([beta], dtype=torch.float64)),
+        next(trainer.rl_prompts(task.new_train, 0, ShiftStream.NEW_BATCHES)),
+        next(trainer.buffer_prompts(task.buffer.used_by(method), 0, 4)),
     )
     mlp = moved(task)
     return loss.logit_gradient(mlp.forward(loss.inputs())).double()
@@ -124,28 +114,29 @@ def test_the_new_task_can_have_a_learning_rate_of_its_own(task):
     runs = [ShiftRun(0, "sampled", methods.get("cokl"), 0.3, 2)]
     alone = dataclasses.replace(TINY, new_learning_rate=0.02)
     pd.testing.assert_frame_equal(
-        train(alone, task, runs), train(dataclasses.replace(TINY, learning_rate=0.02), task, runs)
+        SequenceTrainer(alone).train(task, runs),
+        SequenceTrainer(dataclasses.replace(TINY, learning_rate=0.02)).train(task, runs),
     )
-    assert not train(alone, task, runs).equals(train(TINY, task, runs))
-    assert torch.equal(base_parameters(alone, 0), base_parameters(TINY, 0))
+    assert not SequenceTrainer(alone).train(task, runs).equals(SequenceTrainer(TINY).train(task, runs))
+    assert torch.equal(SequenceTrainer(alone).base_parameters(0), SequenceTrainer(TINY).base_parameters(0))
     with pytest.raises(InputError, match="new_learning_rate: expected a finite number > 0"):
         dataclasses.replace(TINY, new_learning_rate=0.0)
 
 
-@pytest.mark.parametrize("objective", [Exact(TINY), Sampled()])
-def test_a_token_mean_is_a_coefficient_divided_by_the_length(task, objective):
+@pytest.mark.parametrize("mode", ["exact", "sampled"])
+def test_a_token_mean_is_a_coefficient_divided_by_the_length(task, mode):
     mean = dataclasses.replace(TINY, token_reduction="mean")
     method = methods.get("cokl")
-    found = gradient(task, mean, objective, method, 3.0)
-    torch.testing.assert_close(found, gradient(task, TINY, objective, method, 1.0))
-    assert not torch.allclose(found, gradient(task, TINY, objective, method, 3.0))
+    found = gradient(task, mean, mode, method, 3.0)
+    torch.testing.assert_close(found, gradient(task, TINY, mode, method, 1.0))
+    assert not torch.allclose(found, gradient(task, TINY, mode, method, 3.0))
 
 
 def test_the_exact_joint_loss_is_the_mean_over_either_tasks_prompts(task):
     method, beta = methods.get("cokl"), 0.5
-    found = gradient(task, TINY, Exact(TINY), method, beta)[0]
-    new, _ = next(rl_prompts(TINY, task.new_train, 0, ShiftStream.NEW_BATCHES))
-    buffer, _ = next(buffer_prompts(TINY, task.buffer.used_by(method), 0, 4))
+    found = gradient(task, TINY, "exact", method, beta)[0]
+    new = next(SequenceTrainer(TINY).rl_prompts(task.new_train, 0, ShiftStream.NEW_BATCHES)).prompts
+    buffer = next(SequenceTrainer(TINY).buffer_prompts(task.buffer.used_by(method), 0, 4)).prompts
     mlp = moved(task)
 
     def table(row):
@@ -162,10 +153,10 @@ def test_the_exact_joint_loss_is_the_mean_over_either_tasks_prompts(task):
     for index, row in enumerate(logits):
         slopes = oracle.autograd(partial(oracle.expected_grpo, machine=machine(new, index), size=2), table(row))
         expected.append(slopes / len(logits))
-    logits = rows(TINY, mlp, buffer.prompts.inputs).double()[0].clone()
+    logits = rows(TINY, mlp, buffer.inputs).double()[0].clone()
     for index, row in enumerate(logits):
         reference = table(buffer.reference_rows[index].double())
-        automaton = machine(buffer.prompts, index)
+        automaton = machine(buffer, index)
 
         def divergence(x, reference=reference, automaton=automaton):
             return oracle.value(definitions.cokl, x, reference, automaton, torch)
@@ -181,7 +172,7 @@ def test_the_exact_joint_loss_is_the_mean_over_either_tasks_prompts(task):
 
 def test_metrics_are_means_over_prompts_of_enumerated_responses(task):
     mlp = moved(task)
-    found = evaluate(TINY, task, task.buffer, mlp)
+    found = SequenceTrainer(TINY).evaluate(task, task.buffer, mlp)
     base = StackedMLP(layer_sizes(TINY), task.parameters[None])
     sums = dict.fromkeys(found, 0.0)
     for prompts, own in ((task.prior_test, "prior"), (task.new_test, "new"), (task.buffer.prompts, "buffer")):

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from bandit.shift import train as lab
-from bandit.shift.plan import ShiftRun
 from bandit.shift.tasks import shift_task
+from bandit.two_tasks import train as trainer
+from bandit.two_tasks.plan import ShiftRun
 from cokl import methods
 from tests.bandit.shift.conftest import TINY_SHIFT
 from tests.oracles.worlds import Whereabouts, two_worlds
@@ -32,8 +33,8 @@ def where() -> Whereabouts:
 def seen(monkeypatch) -> dict[str, list]:
     """What training and evaluation are given: minibatches of pretraining with labels, of RL, and evaluated splits."""
     found: dict[str, list] = {"pretraining": [], "rl": [], "evaluated": []}
-    cross_entropy, joint_loss, averages = lab.cross_entropy_gradient, lab.JointLoss.__init__, lab.averages
-    step = lab.Trainer.step
+    cross_entropy, joint_loss, averages = trainer.cross_entropy_gradient, trainer.JointLoss.__init__, lab.averages
+    step = trainer.Trainer.step
 
     def labelled(logits, labels):
         found["pretraining"][-1][1] = labels
@@ -43,37 +44,37 @@ def seen(monkeypatch) -> dict[str, list]:
         found["pretraining"].append([inputs[0], None])
         return step(self, inputs, gradient)
 
-    def joined(self, objective, new, kl):
+    def joined(self, lab_trainer, objective, new, kl):
         found["rl"].append((new, kl))
-        joint_loss(self, objective, new, kl)
+        joint_loss(self, lab_trainer, objective, new, kl)
 
     def averaged(mlp, split, metrics):
         found["evaluated"].append(split)
         return averages(mlp, split, metrics)
 
-    monkeypatch.setattr(lab, "cross_entropy_gradient", labelled)
-    monkeypatch.setattr(lab.Trainer, "step", stepped)
-    monkeypatch.setattr(lab.JointLoss, "__init__", joined)
+    monkeypatch.setattr(trainer, "cross_entropy_gradient", labelled)
+    monkeypatch.setattr(trainer.Trainer, "step", stepped)
+    monkeypatch.setattr(trainer.JointLoss, "__init__", joined)
     monkeypatch.setattr(lab, "averages", averaged)
     return found
 
 
-def masks(prompts) -> np.ndarray:
-    return prompts.reference.correct.mask[0].numpy()
+def masks(minibatch) -> np.ndarray:
+    return minibatch.prompts.correct.mask.numpy()
 
 
 def test_the_base_model_learns_both_tasks_labels_then_the_prior_tasks_rewards(seen, where):
     with torch.no_grad():
-        lab.base_parameters(CONFIG, SEED)
+        lab.ShiftTrainer(CONFIG).base_parameters(SEED)
     labelled = [(inputs, labels) for inputs, labels in seen["pretraining"] if labels is not None]
     assert len(labelled) == CONFIG.pretrain_steps
     inputs, labels = (np.concatenate([part.numpy() for part in parts]) for parts in zip(*labelled, strict=True))
     assert where.kinds(inputs) == {("prior", "train"), ("new", "train")}
     np.testing.assert_allclose(labels, where.oracle(inputs), rtol=1e-12)
     assert len(seen["rl"]) == CONFIG.prior_steps // CONFIG.optimizer_steps
-    for prompts, kl in seen["rl"]:
-        assert where.kinds(prompts.inputs) == {("prior", "train")}
-        np.testing.assert_array_equal(masks(prompts), where.correct(prompts.inputs))
+    for minibatch, kl in seen["rl"]:
+        assert where.kinds(minibatch.prompts.inputs) == {("prior", "train")}
+        np.testing.assert_array_equal(masks(minibatch), where.correct(minibatch.prompts.inputs))
         assert kl is None
     in_rl = [inputs for inputs, labels in seen["pretraining"] if labels is None]
     assert len(in_rl) == CONFIG.prior_steps
@@ -86,17 +87,17 @@ def test_the_last_phase_rewards_the_new_task_regularizes_on_the_prior_one_and_is
     name, mode, seen, where
 ):
     with torch.no_grad():
-        task = shift_task(CONFIG, SEED, lab.base_parameters(CONFIG, SEED))
+        task = shift_task(CONFIG, SEED, lab.ShiftTrainer(CONFIG).base_parameters(SEED))
         for events in seen.values():
             events.clear()
-        lab.train(CONFIG, task, [ShiftRun(SEED, mode, methods.get(name), 0.5, 4)])
+        lab.ShiftTrainer(CONFIG).train(task, [ShiftRun(SEED, mode, methods.get(name), 0.5, 4)])
     cached = []
     for new, kl in seen["rl"]:
-        assert where.kinds(new.inputs) == {("new", "train")}
-        assert where.kinds(kl.inputs) == {("prior", "train")}
-        for prompts in (new, kl):
-            np.testing.assert_array_equal(masks(prompts), where.correct(prompts.inputs))
-        right = np.take_along_axis(where.correct(kl.inputs), kl.cached.actions[0].numpy(), -1)
+        assert where.kinds(new.prompts.inputs) == {("new", "train")}
+        assert where.kinds(kl.prompts.inputs) == {("prior", "train")}
+        for minibatch in (new, kl):
+            np.testing.assert_array_equal(masks(minibatch), where.correct(minibatch.prompts.inputs))
+        right = np.take_along_axis(where.correct(kl.prompts.inputs), kl.cached.actions[0].numpy(), -1)
         np.testing.assert_array_equal(kl.cached.rewards[0].numpy(), right)
         cached.append(right.any(-1))
     # The filter is CoKL's alone: forward KL has groups without a correct response, too.

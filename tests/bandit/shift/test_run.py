@@ -14,8 +14,10 @@ import pandas as pd
 import pytest
 
 from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
-from bandit.shift.plan import kl_prompts, planned_runs
-from bandit.shift.run import COLUMNS, shift, train_plans
+from bandit.shift.plan import planned_runs
+from bandit.shift.run import COLUMNS, SHIFT, shift
+from bandit.two_tasks.plan import kl_prompts
+from bandit.two_tasks.run import train_plans
 from cokl import methods, regularizers
 from cokl.groups import SurrogateWeights
 from cokl.support.chunks import Origin
@@ -81,7 +83,7 @@ def test_several_configurations_are_trained_at_once(finished, tmp_path):
     other = dataclasses.replace(TINY_SHIFT, cluster_overlap=1.0)
     runs = [run for run in planned_runs(TINY_SHIFT) if run.method.name == "cokl" and run.seed == 0]
     origin = Origin(tmp_path, "config", "code")
-    tables = train_plans({"a": (TINY_SHIFT, runs), "b": (other, runs[:1])}, origin, jobs=1, progress=False)
+    tables = train_plans(SHIFT, {"a": (TINY_SHIFT, runs), "b": (other, runs[:1])}, origin, jobs=1, progress=False)
     before = pd.read_parquet(finished / "shift.parquet")
     before = before[before["method"].isin(["base", "cokl"]) & (before["seed"] == 0)].reset_index(drop=True)
     pd.testing.assert_frame_equal(tables["a"], before)

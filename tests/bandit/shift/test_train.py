@@ -14,10 +14,12 @@ from torch import Tensor
 
 from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import Split
-from bandit.shift.config import METHODS, ShiftConfig
-from bandit.shift.plan import ShiftRun, kl_prompts
-from bandit.shift.tasks import ShiftStream, ShiftTask, layer_sizes, shift_task
-from bandit.shift.train import base_parameters, base_rows, buffer_prompts, evaluate, rl_prompts, train
+from bandit.shift.config import ShiftConfig
+from bandit.shift.tasks import layer_sizes, shift_task
+from bandit.shift.train import ShiftTrainer
+from bandit.two_tasks.config import METHODS
+from bandit.two_tasks.plan import ShiftRun, kl_prompts
+from bandit.two_tasks.tasks import ShiftStream, TwoTasks
 from cokl import methods
 from tests.oracles import exact
 from tests.oracles import shift as oracle
@@ -35,11 +37,11 @@ METRICS = [
 
 
 @pytest.fixture(scope="module")
-def task() -> ShiftTask:
+def task() -> TwoTasks:
     """The miniature's only reported seed."""
     from tests.bandit.shift.conftest import TINY_SHIFT
 
-    return shift_task(TINY_SHIFT, 0, base_parameters(TINY_SHIFT, 0))
+    return shift_task(TINY_SHIFT, 0, ShiftTrainer(TINY_SHIFT).base_parameters(0))
 
 
 def network(config: ShiftConfig, parameters: Tensor) -> torch.nn.Sequential:
@@ -59,7 +61,7 @@ def flags(split: Split) -> list[list[bool]]:
     return split.correct.mask.tolist()
 
 
-def naive_metrics(config: ShiftConfig, task: ShiftTask, buffer: Split, mlp: torch.nn.Module) -> list[float]:
+def naive_metrics(config: ShiftConfig, task: TwoTasks, buffer: Split, mlp: torch.nn.Module) -> list[float]:
     """The metrics of one run as means over Python loops, in the order of METRICS."""
 
     def policies(split: Split) -> Iterator[tuple[list[float], list[float], list[bool]]]:
@@ -78,7 +80,7 @@ def naive_metrics(config: ShiftConfig, task: ShiftTask, buffer: Split, mlp: torc
     return [means[0], float(new), *means[1:], float(zero)]
 
 
-def naive_run(config: ShiftConfig, task: ShiftTask, run: ShiftRun) -> pd.DataFrame:
+def naive_run(config: ShiftConfig, task: TwoTasks, run: ShiftRun) -> pd.DataFrame:
     """One run on the same minibatches and random numbers: modules, autograd, PyTorch's clipping and Adam."""
     mlp = network(config, task.parameters)
     rate = config.learning_rate if config.new_learning_rate is None else config.new_learning_rate
@@ -93,27 +95,27 @@ def naive_run(config: ShiftConfig, task: ShiftTask, run: ShiftRun) -> pd.DataFra
             ),
             responses=buffer.responses[kept],
         )
-    new = rl_prompts(config, task.new_train, task.seed, ShiftStream.NEW_BATCHES)
-    kl = buffer_prompts(config, buffer, task.seed, max(run.kl_prompts, 1))
+    new = ShiftTrainer(config).rl_prompts(task.new_train, task.seed, ShiftStream.NEW_BATCHES)
+    kl = ShiftTrainer(config).buffer_prompts(buffer, task.seed, max(run.kl_prompts, 1))
     rows = [naive_metrics(config, task, buffer.prompts, mlp)]
     for step in range(config.steps):
         if step % config.optimizer_steps == 0:
             minibatches = [next(new), next(kl)]
-            behavior = [mlp(prompts.inputs).log_softmax(-1).detach() for prompts in minibatches]
+            behavior = [mlp(minibatch.prompts.inputs).log_softmax(-1).detach() for minibatch in minibatches]
         batches = []
-        for prompts, old in zip(minibatches, behavior, strict=True):
-            log_probs = mlp(prompts.inputs).log_softmax(-1)
+        for minibatch, old in zip(minibatches, behavior, strict=True):
+            log_probs = mlp(minibatch.prompts.inputs).log_softmax(-1)
             batches.append(
                 [
                     {
                         "log_probs": log_probs[place],
                         "behavior": old[place],
-                        "reference": prompts.reference.log_probs[0, place],
-                        "correct": prompts.reference.correct.mask[0, place].tolist(),
+                        "reference": minibatch.prompts.reference_log_probs[place],
+                        "correct": minibatch.prompts.correct.mask[place].tolist(),
                         "fresh": [oracle.inverse_cdf(old[place].exp().tolist(), u) for u in uniforms],
-                        "cached": [] if prompts.cached is None else prompts.cached.actions[0, place].tolist(),
+                        "cached": [] if minibatch.cached is None else minibatch.cached.actions[0, place].tolist(),
                     }
-                    for place, uniforms in enumerate(prompts.uniforms.tolist())
+                    for place, uniforms in enumerate(minibatch.uniforms.tolist())
                 ]
             )
         size, epsilon_is = config.group_size, config.epsilon_is
@@ -134,7 +136,7 @@ def test_training_equals_a_plain_loop_with_autograd(name, mode, task, tiny_shift
     method = methods.get(name)
     runs = [ShiftRun(0, mode, method, beta, kl_prompts(config.kl_groups, method)) for beta in (0.3, 3.0)]
     with torch.no_grad():
-        table = train(config, task, runs)
+        table = ShiftTrainer(config).train(task, runs)
     for run in runs:
         got = table[table["beta"] == run.beta].reset_index(drop=True)
         assert got["step"].tolist() == [0, 1, 2, 3, 4]
@@ -146,27 +148,27 @@ def test_the_new_task_can_have_a_learning_rate_of_its_own(task, tiny_shift):
     """The base model stays the one of `learning_rate`."""
     config = dataclasses.replace(tiny_shift, eval_interval=1, new_learning_rate=0.02)
     run = ShiftRun(0, "sampled", methods.get("cokl"), 0.3, 4)
-    got = train(config, task, [run])
+    got = ShiftTrainer(config).train(task, [run])
     pd.testing.assert_frame_equal(got[METRICS], naive_run(config, task, run), rtol=1e-8, atol=1e-10)
-    assert torch.equal(base_parameters(config, 0), base_parameters(tiny_shift, 0))
+    assert torch.equal(ShiftTrainer(config).base_parameters(0), ShiftTrainer(tiny_shift).base_parameters(0))
 
 
 @pytest.mark.parametrize("mode", ["exact", "sampled"])
 @pytest.mark.parametrize("name", ["cokl_floor", "reverse_kl"])
 def test_a_run_does_not_depend_on_its_neighbours(name, mode, task, tiny_shift):
     runs = [ShiftRun(0, mode, methods.get(name), beta, 4) for beta in (0.01, 1.0, 30.0)]
-    together = train(tiny_shift, task, runs).sort_values(["beta", "step"]).reset_index(drop=True)
-    alone = pd.concat([train(tiny_shift, task, [run]) for run in runs], ignore_index=True)
+    together = ShiftTrainer(tiny_shift).train(task, runs).sort_values(["beta", "step"]).reset_index(drop=True)
+    alone = pd.concat([ShiftTrainer(tiny_shift).train(task, [run]) for run in runs], ignore_index=True)
     pd.testing.assert_frame_equal(together, alone, rtol=1e-10, atol=1e-12)
 
 
 def test_the_base_model_has_not_drifted_and_knows_the_prior_task_better_than_before(task, tiny_shift):
-    rows = base_rows(tiny_shift, task)
+    rows = ShiftTrainer(tiny_shift).base_rows(task)
     assert rows["mode"].tolist() == ["exact", "sampled"]
     drifts = rows[["conditional_kl", "mass_drift", "correct_drift", "incorrect_drift"]].to_numpy()
     assert np.abs(drifts).max() < 1e-12
     untrained = dataclasses.replace(tiny_shift, prior_steps=0)
-    before = base_rows(untrained, shift_task(untrained, 0, base_parameters(untrained, 0)))
+    before = ShiftTrainer(untrained).base_rows(shift_task(untrained, 0, ShiftTrainer(untrained).base_parameters(0)))
     assert rows["prior_correct"][0] > before["prior_correct"][0]
 
 
@@ -176,7 +178,7 @@ def test_drifts_add_up_to_the_full_kl(task, tiny_shift):
     from cokl.regularizers.forward_kl import ForwardKL
 
     mlp = StackedMLP(layer_sizes(tiny_shift), 1.5 * task.parameters[None])
-    metrics = evaluate(tiny_shift, task, task.buffer, mlp)
+    metrics = ShiftTrainer(tiny_shift).evaluate(task, task.buffer, mlp)
     (full,) = averages(mlp, task.prior_test, lambda policy, base: {"kl": ForwardKL().value(policy, base)})["kl"]
     total = sum(metrics[name][0] for name in ("mass_drift", "correct_drift", "incorrect_drift"))
     assert full > 1e-3
@@ -186,7 +188,7 @@ def test_drifts_add_up_to_the_full_kl(task, tiny_shift):
 def test_scores_are_taken_at_the_evaluations_temperature_and_drifts_are_not(task, tiny_shift):
     mlp = StackedMLP(layer_sizes(tiny_shift), task.parameters[None])
     cool = dataclasses.replace(tiny_shift, evaluation_temperature=0.5)
-    found, usual = (evaluate(config, task, task.buffer, mlp) for config in (cool, tiny_shift))
+    found, usual = (ShiftTrainer(config).evaluate(task, task.buffer, mlp) for config in (cool, tiny_shift))
     for name, split in (("prior_correct", task.prior_test), ("new_correct", task.new_test)):
         shares = []
         for logits, right in zip(mlp.forward(split.inputs[None])[0], split.correct.mask, strict=True):

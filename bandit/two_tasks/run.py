@@ -1,0 +1,139 @@
+"""Every mode, method, coefficient and seed of a lab on two tasks, trained in stacks, saved as it is done."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from torch import Tensor
+
+from bandit.engine.divergence import warn_of_diverged
+from bandit.engine.runs import code_behind, parameters_of, parameters_table, reference_path
+from bandit.two_tasks.plan import RUN, ShiftRun, stacks
+from bandit.two_tasks.train import TwoTaskTrainer
+from cokl.support.chunks import Origin
+from cokl.support.files import write_result
+from cokl.support.results_folder import open_folder
+from cokl.support.workers import Work, Workers, one_thread, require_jobs
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab on two tasks. name: of its table. columns: of the table, role among them. plan: a configuration's runs."""
+
+    name: str
+    columns: tuple[str, ...]
+    plan: Callable[[Any], list[ShiftRun]]
+    trainer: type[TwoTaskTrainer]
+
+    @property
+    def module(self) -> str:
+        """Whose code results depend on."""
+        return self.trainer.__module__
+
+
+def train_lab(
+    lab: Lab,
+    config: Any,
+    out: Path | str | None,
+    jobs: int | None,
+    backend: Literal["loky", "ray"],
+    progress: bool,
+    keep_going: bool,
+) -> pd.DataFrame:
+    """Train what is missing of a configuration's runs and return their table, in OUT/NAME.parquet at the end.
+
+    out: None keeps nothing. Warns of runs that diverged.
+    """
+    if out is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            return train_lab(lab, config, temporary, jobs, backend, progress, keep_going)
+    folder = Path(out)
+    runs = lab.plan(config)
+    code = code_behind(lab.module, (run.method for run in runs))
+    with open_folder(folder, {**config.as_dict(), "device": "cpu"}, code, keep_going) as origin:
+        table = train_plans(lab, {"": (config, runs)}, origin, jobs, backend, progress)[""]
+        write_result(table, folder / f"{lab.name}.parquet")
+    warn_of_diverged(table, "prior_correct", RUN)
+    return table
+
+
+def train_plans(
+    lab: Lab,
+    plans: Mapping[str, tuple[Any, list[ShiftRun]]],
+    origin: Origin,
+    jobs: int | None = None,
+    backend: Literal["loky", "ray"] = "loky",
+    progress: bool = True,
+) -> dict[str, pd.DataFrame]:
+    """Train what is missing of several configurations' runs and return each one's table.
+
+    plans: by the name of a subfolder, a configuration and its runs, of any seeds, modes, methods and coefficients. Runs
+    that differ in their coefficient only are trained as one stack. Every table has the base model's rows, too.
+    origin: the folder where results are kept, as `open_folder` gives it.
+    """
+    require_jobs(jobs)
+    workers = Workers(backend, jobs)
+    bases = [(name, seed) for name, (_, runs) in plans.items() for seed in dict.fromkeys(run.seed for run in runs)]
+    works = [
+        Work(
+            _base,
+            (lab.trainer(plans[name][0]), seed),
+            reference_path(origin.folder / name, seed),
+            f"{name}: base model of seed {seed}",
+        )
+        for name, seed in bases
+    ]
+    tables = workers.do(works, origin, "base models", progress)
+    parameters = {base: parameters_of(table) for base, table in zip(bases, tables, strict=True)}
+
+    chunks = [(name, place, chunk) for name, (_, runs) in plans.items() for place, chunk in enumerate(stacks(runs))]
+    works = [
+        Work(
+            _runs,
+            (lab.trainer(plans[name][0]), chunk, parameters[name, chunk[0].seed]),
+            origin.folder / name / "runs" / f"{place:05d}-{_chunk_name(chunk[0])}.parquet",
+            f"{name}: {_chunk_name(chunk[0])} at beta {', '.join(repr(run.beta) for run in chunk)}",
+            len(chunk),
+        )
+        for name, place, chunk in chunks
+    ]
+    tables = workers.do(works, origin, "runs", progress)
+
+    frames: dict[str, list[pd.DataFrame]] = {name: [] for name in plans}
+    with one_thread():
+        for (name, seed), base in parameters.items():
+            frames[name].append(_base_rows(lab.trainer(plans[name][0]), seed, base))
+    for (name, _, _), table in zip(chunks, tables, strict=True):
+        frames[name].append(table)
+    return {name: _in_order(pd.concat(frames[name], ignore_index=True), *plans[name], lab.columns) for name in plans}
+
+
+def _chunk_name(run: ShiftRun) -> str:
+    return f"seed-{run.seed}-{run.mode}-{run.method.name}-{run.kl_prompts}"
+
+
+def _base(trainer: TwoTaskTrainer, seed: int) -> pd.DataFrame:
+    return parameters_table(trainer.base_parameters(seed), f"the base model of seed {seed}")
+
+
+def _runs(trainer: TwoTaskTrainer, runs: list[ShiftRun], parameters: Tensor) -> pd.DataFrame:
+    return trainer.train(trainer.task(trainer.config, runs[0].seed, parameters), runs)
+
+
+def _base_rows(trainer: TwoTaskTrainer, seed: int, parameters: Tensor) -> pd.DataFrame:
+    return trainer.base_rows(trainer.task(trainer.config, seed, parameters))
+
+
+def _in_order(table: pd.DataFrame, config: Any, runs: list[ShiftRun], columns: tuple[str, ...]) -> pd.DataFrame:
+    """The table's rows by seed, mode, method, KL prompts, coefficient and step, with their roles."""
+    names = dict.fromkeys(["base", *(run.method.name for run in runs)])
+    order = {method: place for place, method in enumerate(names)}
+    table = table.assign(role=table["seed"].map(config.roles))[list(columns)]
+    keys = table.assign(method=table["method"].map(order))
+    sorted_keys = keys.sort_values(["seed", "mode", "method", "kl_prompts", "beta", "step"])
+    return table.loc[sorted_keys.index].reset_index(drop=True)
