@@ -20,8 +20,8 @@ from cokl.support.chunks import Origin
 from cokl.support.code import code_of
 from cokl.support.errors import InputError
 from cokl.support.files import write_text
-from cokl.support.progress import progress
 from cokl.support.results_folder import digest, record_environment
+from cokl.support.workers import progress_bar
 from theory.claim import QUICK, Effort, Evidence, Statement, registered_claims
 from theory.formulas import Formulas
 from theory.proofs import machine_checked
@@ -179,7 +179,7 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
     origin, pieces = Origin(out, effort, code), out / "pieces" / f"{effort}-{code}"
     failures = machine_checked.prove([claim.name for claim in chosen], BUILD)
     results: list[Checked] = []
-    with progress(len(chosen), "claims", "claim") as bar:
+    with progress_bar(len(chosen), "claims", "claim") as bar:
         for claim in chosen:
             piece = pieces / f"{claim.name}.parquet"
             rows = origin.load(piece, claim.name)

@@ -21,12 +21,12 @@ import joblib
 import pandas as pd
 import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
+from tqdm import tqdm
 
 from cokl.support.chunks import Origin
 from cokl.support.errors import InputError
 from cokl.support.options import require
 from cokl.support.orphans import end_with
-from cokl.support.progress import progress as counted
 
 _T = TypeVar("_T")
 # A backend that cannot stream hands its results back after so many chunks per process.
@@ -34,6 +34,37 @@ _CHUNKS_PER_WAVE = 4
 MOST_JOBS = 10_000
 # A process that dies is replaced, unless so many die in a row without a chunk being done.
 _DEATHS_IN_A_ROW = 3
+
+
+SECONDS_BETWEEN_LINES = 20.0
+"""In a log file; a line comes with the chunk that ends after this long."""
+
+
+class _Lines(tqdm):  # type: ignore[type-arg]  # a generic in its stubs only
+    """A whole line each time, without the carriage returns that rewrite it on a terminal."""
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:  # type: ignore[override]
+        self.fp.write(f"{self}\n")
+        self.fp.flush()
+        return False  # nothing on the screen that `close` would have to clear
+
+
+def progress_bar(total: int, name: str, unit: str, done: int = 0, shown: bool = True) -> tqdm[Any]:
+    """Counts to `total` on standard error, starting at `done`; update it as chunks end, then close it.
+
+    shown: False keeps it silent.
+    """
+    common: Any = {"total": total, "initial": done, "unit": unit, "disable": not shown}
+    if sys.stderr.isatty():
+        return tqdm(desc=name, **common)
+    return _Lines(
+        desc=name,
+        mininterval=SECONDS_BETWEEN_LINES,
+        miniters=1,
+        leave=False,
+        bar_format="{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {elapsed} gone, {remaining} left",
+        **common,
+    )
 
 
 @dataclass(frozen=True)
@@ -77,7 +108,7 @@ class Workers:
         left = {index: work for index, work in enumerate(works) if index not in tables}
         total, done = sum(work.size for work in works), sum(works[index].size for index in tables)
         deaths = 0
-        with counted(total, unit, unit[:-1], done, bool(left) and progress) as bar:
+        with progress_bar(total, unit, unit[:-1], done, bool(left) and progress) as bar:
             while left:
                 try:
                     with _given_up_quietly(self._results(list(left.items()))) as results:

@@ -7,7 +7,7 @@ import pytest
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.plan import planned_runs as finite_group
 from bandit.sequences.config import SequenceConfig
-from bandit.sequences.plan import planned_runs as sequences
+from bandit.sequences.run import planned_runs as sequences
 from bandit.shift.config import ShiftConfig
 from bandit.shift.plan import planned_runs as shift
 

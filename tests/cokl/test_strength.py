@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from cokl import methods
-from cokl.groups import RegularizationRows, SurrogateConfig
+from cokl.groups import RegularizationRows, RowIndex, SurrogateConfig
 from cokl.grpo import GRPOConfig, group_advantages, grpo_loss
 
 GROUP, CORRECT = 8, 4
@@ -34,8 +34,7 @@ def cokl_norm(length: str) -> float:
     rows = MATH_PROMPTS * GROUP
     tokens = torch.tensor([CACHED_TOKENS] * rows + [FRESH_TOKENS] * rows).double()
     regularization = RegularizationRows(
-        ["reference"] * rows + ["rollout"] * rows,
-        2 * [prompt for prompt in range(MATH_PROMPTS) for _ in range(GROUP)],
+        RowIndex(*torch.arange(2 * rows).view(2, MATH_PROMPTS, GROUP)),
         -tokens,
         verdicts(2 * MATH_PROMPTS).flatten(),
         tokens=tokens,

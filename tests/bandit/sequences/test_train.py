@@ -12,8 +12,8 @@ import torch
 
 from bandit.engine.networks import StackedMLP
 from bandit.sequences.config import SequenceConfig
-from bandit.sequences.plan import planned_runs
 from bandit.sequences.recursions import SequencePolicy
+from bandit.sequences.run import planned_runs
 from bandit.sequences.tasks import families, layer_sizes, network_inputs, rows, sequence_task
 from bandit.sequences.train import SequenceTrainer
 from bandit.two_tasks.plan import ShiftRun

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cokl.support import progress
+from cokl.support import workers
 
 
 class _Terminal(io.StringIO):
@@ -17,7 +17,7 @@ class _Terminal(io.StringIO):
 
 def _counted(stream: io.StringIO, monkeypatch, total: int = 50) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
-    with progress.progress(total, "runs", "run", done=10) as bar:
+    with workers.progress_bar(total, "runs", "run", done=10) as bar:
         for _ in range(total - 10):
             bar.update()
     return stream.getvalue()
@@ -46,6 +46,6 @@ def test_a_terminal_gets_a_bar(monkeypatch):
 def test_nothing_is_said_when_it_is_not_wanted(stream, monkeypatch):
     written = stream()
     monkeypatch.setattr(sys, "stderr", written)
-    with progress.progress(3, "runs", "run", shown=False) as bar:
+    with workers.progress_bar(3, "runs", "run", shown=False) as bar:
         bar.update(3)
     assert written.getvalue() == ""
