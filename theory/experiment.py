@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cokl.support.experiment import Execution, Experiment, register
 from cokl.support.files import read_json
+from theory.proofs.machine_checked import METHOD
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +26,7 @@ class Theory(Experiment):
     command, order = "cokl theory check", 200
     summary = "Every claim of the paper checked, and what certifies each."
     tables = ("claims.json",)
+    measured_as = "evidence"
 
     def area_of(self, folder: Path) -> str:
         """The same for every folder."""
@@ -46,6 +48,16 @@ class Theory(Experiment):
             verdict: Verdict = "held" if row["holds"] else "not held"
             judged.append(Claim(statement, row["source"], first, verdict, tuple(others), derivation))
         return judged
+
+    def brief(self, measured: Sequence[str]) -> str:
+        """The kinds of evidence, a proof first; of a proof of a part, which part."""
+        kinds = {}
+        for line in measured:
+            kind, detail = line.partition(" (")[0], line.split("; ")[1:]
+            proved = kind == METHOD
+            shown = "proved in Coq" + (f" ({detail[-1]})" if len(detail) > 1 else "") if proved else kind
+            kinds[shown] = not proved
+        return ", ".join(sorted(kinds, key=lambda shown: kinds[shown]))
 
     def record(self, folders: Sequence[Path]) -> dict[str, Any]:
         """Scope and time of the check."""

@@ -48,7 +48,7 @@ class Experiment:
     one. reruns: whether `cokl rerun` can compute it anew. pools_folders: whether the logbook takes the claims of all
     its folders or the first one's. assumed_configs, assumed_modules: what states assumptions in its fields and its
     module docstrings. spread: what stands after ± in its headline table. claims_of: the experiment whose claims of the
-    paper it shares.
+    paper it shares. measured_as: what `brief` gives.
     """
 
     name: ClassVar[str]
@@ -66,6 +66,7 @@ class Experiment:
     assumed_modules: ClassVar[tuple[str, ...]] = ()
     spread: ClassVar[str] = "half the width of a 95% t-interval"
     claims_of: ClassVar[str] = ""
+    measured_as: ClassVar[str] = "primary measurement"
 
     def train(self, config: Any, folder: Path, execution: Execution) -> Any:
         """Compute what is missing and save it in `folder`; returns what `report` and `figures` take.
@@ -97,6 +98,11 @@ class Experiment:
     def claims(self, folder: Path) -> "Sequence[Claim]":
         """Every claim that the results allow to be judged."""
         return ()
+
+    def brief(self, measured: Sequence[str]) -> str:
+        """What the logbook's page says of a claim's measurements, whose record has all: `measured_as` is its title."""
+        others = len(measured) - 1
+        return measured[0] + (f" (and {others} more)" if others else "")
 
     def paper_claims(self) -> Sequence[tuple[str, str]]:
         """Statement and source of the paper's claims that it judges, for the logbook where it was not run."""

@@ -82,20 +82,25 @@ def render(book: Mapping[str, Record]) -> str:
             parts.append(f"{NOT_RUN.capitalize()}. `{experiment.command}` makes it.")
             judged = (experiments()[experiment.claims_of] if experiment.claims_of else experiment).paper_claims()
             if judged:
-                parts.append(_table(_COLUMNS, [[statement, where, NOT_RUN, ""] for statement, where in judged]))
+                parts.append(
+                    _table(
+                        [*_COLUMNS, experiment.measured_as],
+                        [[statement, where, NOT_RUN, ""] for statement, where in judged],
+                    )
+                )
             continue
         record = book[name]
         made = f"Made by `{record['command']}`"
         parts.append(f"{made}{_time(record, ' in ')}{_commit(record)}.")
-        rows = [[c["statement"], c["where"], c["verdict"], _primary(c["measured"])] for c in record["claims"]]
-        parts.append(_table(_COLUMNS, rows))
+        rows = [[c["statement"], c["where"], c["verdict"], experiment.brief(c["measured"])] for c in record["claims"]]
+        parts.append(_table([*_COLUMNS, experiment.measured_as], rows))
         if record["table"]:
             table = record["table"]
             parts += [f"Mean ± {experiment.spread}:", _table(list(table), zip(*table.values(), strict=True))]
     return "\n\n".join(parts) + "\n"
 
 
-_COLUMNS = ["claim", "where", "verdict", "primary measurement"]
+_COLUMNS = ["claim", "where", "verdict"]
 
 _HEAD = f"""# Reproduction
 
@@ -105,8 +110,8 @@ theory](theory/FINDINGS.md) and [the tables](llm_bridge/paper/FINDINGS.md); here
 
 A verdict is that of the primary measurement and speaks of the environment in its section alone: *held*, *not held*,
 *undecided*, or *depends*, where other measurements are decided the other way. Of the theory, *held* says that each
-check of the statement came out, on the domain that is given; "machine-checked" alone is the statement itself on its
-whole domain. Unless said otherwise, after ± is half the width of a 95% t-interval over seeds. Below four seeds there is
+check of the statement came out on its domain; the domains are in [the record]({RECORD}). "Proved in Coq" alone is the
+statement itself on its whole domain. Unless said otherwise, after ± is half the width of a 95% t-interval over seeds. Below four seeds there is
 *no verdict*. Times are those of the clock, on a machine that other work may have shared."""
 
 
@@ -134,13 +139,6 @@ def _time(record: Record, before: str = "") -> str:
 
 def _commit(record: Record) -> str:
     return f", commit {record['commit'][:12]}" if record["commit"] else ""
-
-
-def _primary(measured: list[str]) -> str:
-    """The first measurement; of a theorem's evidence a machine-checked proof before others."""
-    best = next((line for line in measured if line.startswith("machine-checked")), measured[0])
-    others = len(measured) - 1
-    return best + (f" (and {others} more)" if others else "")
 
 
 def _table(columns: list[str], rows: Iterable[Iterable[str]]) -> str:

@@ -32,7 +32,7 @@ def test_a_log_file_gets_its_first_and_last_line_alone_when_work_is_quick(monkey
 
 
 def test_a_log_file_has_no_carriage_return_however_often_it_is_written(monkeypatch):
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(workers, "SECONDS_BETWEEN_LINES", 0.0)
     written = _counted(io.StringIO(), monkeypatch)
     assert "\r" not in written
     assert len(written.splitlines()) > 30
