@@ -53,7 +53,7 @@ class Theory(Experiment):
         """The kinds of evidence, a proof first; of a proof of a part, which part."""
         kinds = {}
         for line in measured:
-            kind, detail = line.partition(" (")[0], line.split("; ")[1:]
+            kind, detail = line.partition(" (")[0], line.partition(", accepted ")[2].split("; ")[1:]
             proved = kind == METHOD
             shown = "proved in Coq" + (f" ({detail[-1]})" if len(detail) > 1 else "") if proved else kind
             kinds[shown] = not proved

@@ -200,8 +200,9 @@ def one_thread() -> Iterator[None]:
 def _join_ray() -> int:
     """Join the Ray cluster of RAY_ADDRESS, or start one here, and return its cores. Raises InputError without Ray.
 
-    A cluster started here listens on the loopback interface alone, and what other clusters of this machine have left
-    in its temporary folder is not looked at.
+    A cluster started here has the loopback address as its own, but its servers and workers listen on every interface;
+    Ray's token keeps others out, which Ray has by default for local clusters from 2.59 on. What other clusters of this
+    machine have left in its temporary folder is not looked at.
     """
     try:
         import ray
