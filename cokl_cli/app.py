@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> None:
         _fail("not enough memory for this configuration; choose smaller settings or fewer --jobs")
     except KeyboardInterrupt as stopped:
         again = shlex.join(["cokl", *arguments])
-        print(f"\ncokl: interrupted; finished work is saved, go on from there with: {again}", file=sys.stderr)
+        print(f"\ncokl: interrupted; finished work is saved; resume with: {again}", file=sys.stderr)
         code = 128 + (stopped.args[0] if isinstance(stopped, Terminated) else signal.SIGINT)
         if argv is None:
             _end_now(code)
@@ -87,10 +87,10 @@ def _end_now(code: int) -> NoReturn:
     """End this process with what is registered for its end, without the seconds in which libraries are taken down."""
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.SIG_IGN)
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
     atexit._run_exitfuncs()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
     os._exit(code)
 
 

@@ -25,7 +25,7 @@ def calibration(
 ) -> pd.DataFrame:
     """The last rows of all runs, as the lab's tables with a column cell; also written to FOLDER/calibration.parquet.
 
-    keep_going: go on with results that other code has left in `folder`.
+    keep_going: resume from results that other code has left in `folder`.
     Raises InputError for a folder that cannot be used.
     """
     lab = lab_of(config)

@@ -34,7 +34,7 @@ def run(
 ) -> dict[str, pd.DataFrame]:
     """Train what is missing of every diagram and return a row per cell of each; see `summarize_cell`.
 
-    keep_going: go on with results that other code has left in `folder`.
+    keep_going: resume from results that other code has left in `folder`.
     Writes FOLDER/NAME/phase.parquet, the last rows of all runs, FOLDER/NAME.csv, a row per cell, and FOLDER/NAME.md.
     Raises InputError for unknown methods and for a folder that cannot be used.
     """

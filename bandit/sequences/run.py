@@ -67,7 +67,7 @@ def sequences(
     Columns: seed, mode, method, beta, step, METRICS, role and kl_prompts, as in the task-shift lab's table; k is
     `config.pass_draws`. out: folder to save in and to resume from, with sequences.parquet at the end; None keeps
     nothing. jobs: processes, by default one per core. backend: local processes, or a Ray cluster. progress: show bars.
-    keep_going: go on with results that other code has left in `out`.
+    keep_going: resume from results that other code has left in `out`.
     Raises InputError for unknown methods and for a folder that cannot be used.
     """
     return train_lab(SEQUENCES, config, out, jobs, backend, progress, keep_going)

@@ -36,7 +36,7 @@ def run_sweep(
     Columns: seed, method, beta, step, p_correct, coverage_at_K, coverage_at_K_correct, conditional_kl; K is
     `config.coverage_draws`. Rows of method "reference" hold the frozen reference. out: folder to save in and to resume
     from; None keeps nothing. jobs: processes on a CPU, by default one per core. backend: local processes, or a Ray
-    cluster. progress: show bars with rate and ETA. keep_going: go on with results that other code has left in `out`.
+    cluster. progress: show bars with rate and ETA. keep_going: resume from results that other code has left in `out`.
     A run that diverges ends in a row without metrics, at the step where it happened; see `bandit.engine.divergence`.
     Raises InputError for unknown methods or devices and for a folder that cannot be used.
     """

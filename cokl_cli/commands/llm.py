@@ -101,7 +101,7 @@ class ExperimentOptions(Output):
 
 @dataclass(frozen=True)
 class Run(ExperimentOptions):
-    """Everything: data, math stage, buffer, chat stage with each method, report. Goes on where it was stopped."""
+    """Everything: data, math stage, buffer, chat stage with each method, report. Resumes."""
 
     methods: Names = PAPER_METHODS
     """Methods of the chat stage: grpo (no regularizer), cokl_floor, and any regularizer with a sampled surrogate."""

@@ -62,7 +62,7 @@ class Experiment:
 
     overrides: VeRL options in Hydra's syntax, for every job, after ours. stall: seconds without a line of output after
     which a job is ended as hung. keep: what is left on disk of a run that is finished and evaluated. push: the user or
-    organization on the hub that final models are uploaded to; none if empty. keep_going: whether to go on with results
+    organization on the hub that final models are uploaded to; none if empty. keep_going: whether to resume from results
     of other code.
     """
 
@@ -241,7 +241,7 @@ class Experiment:
             write_text(f"{repository}\n", pushed)
 
     def _require_same_reference(self, job: Job) -> None:
-        """Refuse to go on with a chat run that started from another math-stage model."""
+        """Refuse to resume a chat run that started from another math-stage model."""
         from cokl.responses.buffer import model_fingerprint
 
         current, stored = model_fingerprint(self.reference), job.folder / "reference.txt"
@@ -251,7 +251,7 @@ class Experiment:
             raise InputError(f"{job.folder} started from another math-stage model; remove that folder to train again")
 
     def _require_same_ranks(self, job: Job) -> None:
-        """Refuse to go on with a checkpoint on another number of accelerators, whose shards FSDP could not load."""
+        """Refuse to resume from a checkpoint on another number of accelerators, whose shards FSDP could not load."""
         ranks = self.config.nodes * self.config.accelerators
         actor = job.folder / "checkpoints" / f"global_step_{job.last_step}" / "actor"
         saved = {path.name.split("_")[3] for path in actor.glob("model_world_size_*_rank_0.pt")}

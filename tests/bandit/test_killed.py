@@ -150,7 +150,7 @@ def test_an_interrupted_command_says_how_to_go_on_and_leaves_no_process(ending, 
     print(f"ended after {time.monotonic() - started:.2f} s")
     assert process.returncode == 128 + ending
     *_, last = errors.decode().splitlines()
-    assert last.startswith("cokl: interrupted; finished work is saved, go on from there with: cokl bandit sweep")
+    assert last.startswith("cokl: interrupted; finished work is saved; resume with: cokl bandit sweep")
     assert last.endswith(f"--out {tmp_path}")
     assert "Traceback" not in errors.decode()
     assert "Warning" not in errors.decode()

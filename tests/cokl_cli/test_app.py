@@ -85,7 +85,7 @@ app.main()
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (130, "registered\n")
-    assert result.stderr.endswith("go on from there with: cokl doctor\n")
+    assert result.stderr.endswith("resume with: cokl doctor\n")
 
 
 def test_another_configurations_folder_is_refused(tiny_flags, tmp_path):
