@@ -21,7 +21,6 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from bandit.shift.config import ShiftConfig
-from bandit.shift.report import require_scores
 from bandit.two_tasks.config import Mode
 from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, separated
@@ -118,6 +117,8 @@ def diagram(
     """The map over two knobs of an experiment, at the preset's values where none are given. Raises InputError for an
     unknown knob, and for an experiment without "none" or without selection seeds, which the scores need.
     """
+    from bandit.shift.report import require_scores  # loads PyTorch, which the command line does without
+
     for name in (x, y):
         if name not in KNOBS:
             raise InputError(f"knobs: {name!r} is not in the list; known: {', '.join(KNOBS)}")

@@ -211,7 +211,13 @@ def test_all_commands_are_in_the_help_and_in_the_completion():
 
 
 @pytest.mark.parametrize(
-    "code", ["import cokl", "from cokl_cli.app import _parse; _parse(['llm', 'tables'])", "import bandit"]
+    "code",
+    [
+        "import cokl",
+        "import bandit",
+        "from cokl_cli.app import _parse; _parse(['llm', 'tables'])",
+        "from cokl_cli.experiments import experiments; assert len(experiments()) > 8",
+    ],
 )
 def test_start_up_loads_no_heavy_library(code):
     heavy = ("torch", "numpy", "pandas", "matplotlib", "scipy", "joblib", "verl", "ray")
