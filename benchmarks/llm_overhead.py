@@ -212,21 +212,15 @@ class _TrainersPart:
         """Of the added rows, in their order."""
         import torch
 
-        from cokl.groups import SurrogateConfig
+        from cokl.groups import RegularizationRows, SurrogateConfig
         from llm_bridge.trainer.join import join
         from llm_bridge.trainer.streams import requests
-        from llm_bridge.trainer.weights import GroupWeights
 
         rows, minibatch = requests(self.drawn, self.method.streams(), GROUP, 1)
         join(self.prompts, rows, {"agent_name": "single_turn_agent", "__rollout_n__": GROUP})
         keys = [f"{uid}_0_0" for uid, place in minibatch.places.items() if place.stream == "reference"]
         fresh = [uid for uid, place in minibatch.places.items() if place.stream == "rollout"]
         keys += [f"{uid}_{session}_0" for uid in fresh for session in range(GROUP)]
-        tokens = dict(zip(keys, self.lengths, strict=True))
-        log_probs = {key: LOG_PROB * length for key, length in tokens.items()}
-        verdicts = dict(zip(keys, self.verdicts, strict=True))
-        step = GroupWeights(
-            self.method, 1.0, SurrogateConfig(), "token-sum", minibatch, tokens, verdicts, log_probs, {}
-        )
-        weighted = step.weights(keys)
-        return torch.tensor([weighted[key] for key in keys])
+        lengths, verdicts = (torch.tensor(values, dtype=torch.float64) for values in (self.lengths, self.verdicts))
+        step = RegularizationRows(minibatch.index(keys), LOG_PROB * lengths, verdicts, tokens=lengths)
+        return self.method.row_weights(step, 1.0, SurrogateConfig()).float()
