@@ -62,9 +62,8 @@ class CoKLTrainer(PPOTrainerSync):
         self.shape = check_settings(config, self.buffer.group_size, settings)
         self.schedule = BetaSchedule(settings.schedule, settings.beta, settings.beta_end, settings.kl_target)
         self.minibatch = Minibatch({}, 0)
-        self.reference_log_probs: dict[
-            str, float
-        ] = {}  # sequence log-likelihoods in nats of the fresh added rows, by key
+        # Sequence log-likelihoods in nats of the fresh added rows, by key.
+        self.reference_log_probs: dict[str, float] = {}
         self.use_reference_policy = self.method.compares_with_reference
         actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
         self.epochs = actor.ppo_epochs
