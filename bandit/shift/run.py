@@ -45,8 +45,8 @@ def shift(
     coefficients are chosen. Rows of the KL-batch sweep differ from the others in kl_prompts, the prompts of the buffer
     per update. out: folder to save in and to resume from, with shift.parquet at the end; None keeps nothing. jobs:
     processes, by default one per core. backend: local processes, or a Ray cluster. progress: show bars. keep_going:
-    resume from results that other code has left in `out`. A run that diverges ends in a row without metrics, at the step
-    where it happened; see `bandit.engine.divergence`.
+    resume from results that other code has left in `out`. A run that diverges ends in a row without metrics, at the
+    step where it happened; see `bandit.engine.divergence`.
     Raises InputError for unknown methods and for a folder that cannot be used.
     """
     return train_lab(SHIFT, config, out, jobs, backend, progress, keep_going)
