@@ -7,9 +7,10 @@ What the paper leaves open in the surrogates is in the fields of `SurrogateConfi
 
 Assumption beyond the paper: a response's log-likelihood in the regularizer is the sum over its tokens, as Eq. 13 has
 it, while the GRPO loss beside it is a mean over them (Eq. 4). Per token the regularizer thus weighs more by a factor of
-the length, thousands for reasoning models; a mean in both would be an effective coefficient of beta / length. In the
-estimate of the conditional KL a group's probability of being correct has half an answer of either kind added, so that a
-group without a correct one has a finite logarithm.
+the length, thousands for reasoning models; a mean in both would be an effective coefficient of beta / length. With
+means CoKL no longer leaves the correctness mass free where correct answers differ in length: the claim
+`token-means-do-not-leave-mass-free` measures it. In the estimate of the conditional KL a group's probability of being
+correct has half an answer of either kind added, so that a group without a correct one has a finite logarithm.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from cokl import floor, groups, grpo, methods, metrics, policy, regularizers
 from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig
 from cokl.regularizers import reverse_kl
+from cokl.regularizers.cokl import CoKL
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 from cokl.responses import buffer, verifier
 from cokl.support import verdicts, workers
@@ -24,7 +25,7 @@ from llm_bridge.rewards import validation
 from llm_bridge.tiny import language
 from llm_bridge.trainer import schedule
 
-CONFIGS = [CorrectReverseKL, SurrogateConfig, GRPOConfig, LLMConfig, DataConfig]
+CONFIGS = [CoKL, CorrectReverseKL, SurrogateConfig, GRPOConfig, LLMConfig, DataConfig]
 METHOD = [policy, regularizers, reverse_kl, methods, floor, grpo, groups, metrics, buffer, verifier, verdicts]
 SIMULATOR = [environment, networks, workers, sampled]
 BRIDGE = [bring_buffer, schedule, reward_score, language, tables, validation]

@@ -17,6 +17,7 @@ from cokl import decomposition, floor, groups, metrics
 from cokl import recovery as finite_groups
 from cokl.regularizers import Regularizer, names
 from cokl.regularizers import get as get_regularizer
+from cokl.regularizers.cokl import CoKL
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 
 Scalar = Any
@@ -225,6 +226,16 @@ def pair_probability(num, z: Scalar, size: Scalar) -> Scalar:
     return 1 - (1 - z) ** size - size * z * (1 - z) ** (size - 1)
 
 
+def replay_rest(pull: Scalar) -> Scalar:
+    """Z at which replay balances another task's pull u = c / (beta S) on logit Z, at pi+ = ref+ (beyond the paper)."""
+    return 1 - pull
+
+
+def cokl_rest(pull: Scalar, size: int) -> Scalar:
+    """Z at which CoKL from groups of `size` balances the same pull (beyond the paper)."""
+    return 1 - pull ** (1 / (size + 1))
+
+
 @dataclass(frozen=True)
 class Formulas:
     """Everything that a claim may put to the test; a replaced entry must make some claim fail."""
@@ -267,11 +278,14 @@ class Formulas:
     without_term1_finite_slope: Formula = without_term1_finite_slope
     without_term1_threshold: Formula = without_term1_threshold
     pair_probability: Formula = pair_probability
+    replay_rest: Formula = replay_rest
+    cokl_rest: Formula = cokl_rest
 
     decompose_kl: Callable = decomposition.decompose_kl
     regularizers: Mapping[str, Regularizer] = field(
         default_factory=lambda: {name: get_regularizer(name) for name in names()}
     )
+    cokl_with_baseline: Regularizer = field(default_factory=lambda: CoKL(baseline=True))
     restricted_reverse_kl: Regularizer = field(default_factory=lambda: CorrectReverseKL(form="restricted"))
     importance_ratios: Callable = groups.importance_ratios
     reference_weights: Callable = groups.reference_weights

@@ -13,6 +13,7 @@ import torch
 import theory.claims  # noqa: F401  registers them
 from cokl import groups
 from cokl.policy import expectation
+from cokl.regularizers.base import Regularizer
 from cokl.regularizers.cokl import CoKL
 from cokl.regularizers.correct_forward_kl import CorrectForwardKL
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
@@ -68,6 +69,24 @@ class UnnormalisedCoKL(CoKL):
     def surrogate_weights(self, reference, rollout, config):
         weights = super().surrogate_weights(reference, rollout, config)
         return groups.SurrogateWeights(weights.reference, rollout.rewards / rollout.rewards.shape[-1])
+
+
+class UnscaledBaseline(CoKL):
+    def surrogate_weights(self, reference, rollout, config):
+        weights = CoKL().surrogate_weights(reference, rollout, config)
+        assert weights.rollout is not None
+        return groups.SurrogateWeights(weights.reference, weights.rollout - groups.importance_ratios(rollout, 0.2))
+
+
+class GatedBaseline(CoKL):
+    def surrogate_weights(self, reference, rollout, config):
+        weights = super().surrogate_weights(reference, rollout, config)
+        return groups.SurrogateWeights(weights.reference, weights.rollout * rollout.rewards.any(-1, keepdim=True))
+
+
+class NoisyBaseline(CoKL):
+    def surrogate_weights(self, reference, rollout, config):
+        return CoKL().surrogate_weights(reference, rollout, config)
 
 
 class ReverseCalledForward(ForwardKL):
@@ -299,6 +318,25 @@ MUTANTS = {
         "correct-reverse-kl-shrinkage",
         planted(pair_probability=lambda n, z, g: 1 - (1 - z) ** g - z * (1 - z) ** (g - 1)),
     ),
+    "replay under interference: u squared": ("interference-equilibria", planted(replay_rest=lambda u: 1 - u**2)),
+    "CoKL under interference: G for G + 1": (
+        "interference-equilibria",
+        planted(cokl_rest=lambda u, g: right.cokl_rest(u, g - 1)),
+    ),
+    "CoKL under interference: u / (G + 1)": (
+        "interference-equilibria",
+        planted(cokl_rest=lambda u, g: 1 - u / (g + 1)),
+    ),
+    "replay adds nothing": ("replay-adds-mass", with_regularizer(UnconditionedCoKL())),
+    "token means: replay's direction": (
+        "token-means-do-not-leave-mass-free",
+        with_regularizer(FullScoreCoKL()),
+    ),
+    "restricted class: replay": ("cokl-gap-in-a-restricted-class", with_regularizer(UnconditionedCoKL())),
+    "term 2's noise: 1 / G": ("term-2-noise", with_regularizer(UnnormalisedCoKL())),
+    "baseline: 1": ("baseline-of-term-2", planted(cokl_with_baseline=UnscaledBaseline(baseline=True))),
+    "baseline: where K > 0 alone": ("baseline-of-term-2", planted(cokl_with_baseline=GatedBaseline(baseline=True))),
+    "baseline: none": ("baseline-of-term-2", planted(cokl_with_baseline=NoisyBaseline(baseline=True))),
     "off-policy gate: Z_old^G": ("off-policy-gate", planted(zero_correct_probability=lambda z, g: (1 - z) ** (g + 1))),
     "coverage: k - 1": ("float64-coverage", planted(coverage=lambda p, k, c: Formulas().coverage(p, k + 1, c))),
     "h', h'': derivatives": ("full-kl-derivatives", planted(forward_kl_slope=lambda n, z, q, b: 1 - b * (z - q) / z)),
@@ -409,7 +447,7 @@ def changed(formulas):
         ours, theirs = getattr(formulas, field.name), getattr(default, field.name)
         if isinstance(ours, Mapping):
             different = any(type(ours[name]) is not type(theirs[name]) for name in theirs)
-        elif isinstance(ours, CorrectReverseKL):
+        elif isinstance(ours, Regularizer):
             different = type(ours) is not type(theirs)
         else:
             different = ours is not theirs
@@ -446,7 +484,7 @@ def poisoned_regularizer(regularizer, methods=METHODS):
 def poisoned_entry(entry):
     if isinstance(entry, Mapping):
         return {name: poisoned_regularizer(regularizer) for name, regularizer in entry.items()}
-    if isinstance(entry, CorrectReverseKL):
+    if isinstance(entry, Regularizer):
         return poisoned_regularizer(entry)
     return lambda *arguments: poisoned(entry(*arguments))
 

@@ -133,8 +133,8 @@ def test_option_values_are_python_literals_or_text(temporary: str):
     assert regularizers.with_options(temporary, []) is regularizers.get(temporary)
     with pytest.raises(InputError, match=rf"fields of {temporary}: \['rate', 'kind'\]"):
         regularizers.with_options(temporary, [f"{temporary}.speed=1"])
-    with pytest.raises(InputError, match="fields of cokl: none"):
-        regularizers.with_options("cokl", ["cokl.speed=1"])
+    with pytest.raises(InputError, match="fields of entropy: none"):
+        regularizers.with_options("entropy", ["entropy.speed=1"])
 
 
 def test_faces_that_nobody_has_written_are_said_to_be_missing(temporary: str):

@@ -1,0 +1,387 @@
+"""Beyond the paper: what CoKL does while another task pushes the correctness mass down, and the noise of its term 2.
+
+Assumption beyond the paper: the other task lowers logit Z at a constant rate and leaves both conditional policies
+alone, which a language model that shares its parameters between tasks does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
+from cokl.policy import CorrectSet, Policy
+from cokl.regularizers import Regularizer
+from theory.claim import BEYOND, Effort, Evidence, claim, largest
+from theory.claims.finite_group import ENUMERATED, SHAPES
+from theory.finite_group import Bandit, all_groups, expected_surrogate_gradient, random_bandit
+from theory.formulas import Formulas
+
+DIFFERENCE = 1e-7
+"""Of central differences in float64, relative to the slope's scale."""
+SIMULATED = 0.02
+"""Of a simulated equilibrium's 1 - Z, relative."""
+
+
+def _at_mass(bandit: Bandit, mass: float) -> Bandit:
+    """The same problem with pi+ = ref+, the reference's pi- and the correctness mass `mass`; on-policy."""
+    log_shares = bandit.reference.log_softmax(-1)
+    inside = log_shares.where(bandit.correct, -math.inf).logsumexp(-1)
+    outside = log_shares.where(~bandit.correct, -math.inf).logsumexp(-1)
+    current = torch.where(
+        bandit.correct, log_shares - inside + math.log(mass), log_shares - outside + math.log1p(-mass)
+    )
+    return Bandit(bandit.reference, current, current, bandit.correct)
+
+
+def _logit_mass_gradient(bandit: Bandit) -> Tensor:
+    """(A,): the gradient of logit Z with respect to the logits, which is pi+ on correct and -pi- on wrong actions."""
+    probs = bandit.current.softmax(-1)
+    mass = probs[bandit.correct].sum()
+    return torch.where(bandit.correct, probs / mass, -probs / (1 - mass))
+
+
+@claim(
+    "interference-equilibria",
+    "while another task lowers logit Z at a constant rate c and pi+ = ref+ and pi- are held, with S = sum pi+^2 + sum "
+    "pi-^2 and u = c / (beta S) < 1: replay comes to rest at Z = 1 - u, CoKL from groups of G at Z = 1 - u^(1 / (G + "
+    "1)), and exact CoKL nowhere",
+    BEYOND,
+)
+def equilibria(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """At pi+ = ref+ replay's descent direction is grad log Z and finite-group CoKL's (1 - Z)^G grad log Z. The logits
+    move logit Z by the inner product with its gradient, and grad log Z = (1 - Z) grad logit Z, whose square is S. So
+    d logit Z / dt = beta S (1 - Z)^(G + 1) - c, with G = 0 for replay: it falls in Z from beta S - c to -c, hence one
+    point of rest, which attracts. Exact CoKL has gradient zero at pi+ = ref+, so that logit Z falls for ever."""
+    balance = silent = 0.0
+    for seed, (actions, correct, size) in enumerate(SHAPES):
+        base = random_bandit(seed, actions, correct)
+        for pull in (0.05, 0.5, 0.9):
+            rests = {
+                "cokl_without_term2": float(formulas.replay_rest(pull)),
+                "cokl": float(formulas.cokl_rest(pull, size)),
+            }
+            for name, mass in rests.items():
+                bandit = _at_mass(base, mass)
+                direction = _logit_mass_gradient(bandit)
+                gradient = expected_surrogate_gradient(formulas.regularizers[name], bandit, size)
+                push = float(-gradient @ direction / (direction @ direction))
+                balance = largest(balance, abs(push - pull) / pull)
+                policy, reference = bandit.policy(bandit.current), bandit.policy(bandit.reference)
+                exact = formulas.regularizers["cokl"].logit_gradient(policy, reference)
+                silent = largest(silent, float(exact.abs().max()))
+    simulated = _simulated(formulas, effort)
+    return [
+        Evidence("enumeration", f"{len(SHAPES)} bandits, u in 0.05, 0.5, 0.9: the pushes balance", balance, ENUMERATED),
+        Evidence("float64", "exact CoKL at pi+ = ref+: no push", silent, 1e-14),
+        simulated,
+    ]
+
+
+def _simulated(formulas: Formulas, effort: Effort) -> Evidence:
+    """Descent on the toolkit's sampled surrogates, from below and from above; 1 - Z averaged over the second half.
+
+    One step of length h adds h (push / S - u) to logit Z, so that beta S is the unit of time.
+    """
+    generator = torch.Generator().manual_seed(3)
+    groups, size, steps, step, pull = max(effort.draws // 100, 100), 4, 800, 0.1, 0.2
+    base = random_bandit(2, 6, 2)
+    worst, reached = 0.0, []
+    for name, rest in (
+        ("cokl_without_term2", formulas.replay_rest(pull)),
+        ("cokl", formulas.cokl_rest(pull, size)),
+    ):
+        for start in (0.05, 0.98):
+            mass, incorrect = start, []
+            for _ in range(steps):
+                bandit = _at_mass(base, mass)
+                direction = _logit_mass_gradient(bandit)
+                gradient = _sampled_gradient(formulas.regularizers[name], bandit, groups, size, generator)
+                odds = math.log(mass / (1 - mass)) + step * (
+                    float(-gradient @ direction / (direction @ direction)) - pull
+                )
+                mass = 1 / (1 + math.exp(-odds))
+                incorrect.append(1 - mass)
+            reached.append(float(np.mean(incorrect[steps // 2 :])))
+            worst = largest(worst, abs(reached[-1] / (1 - float(rest)) - 1))
+    detail = f"1 - Z of replay and CoKL, each from Z = 0.05 and 0.98: {', '.join(f'{x:.3f}' for x in reached)}"
+    return Evidence("simulation", f"u = {pull}, G = {size}, {groups} groups a step", worst, SIMULATED, detail, False)
+
+
+def _sampled_gradient(
+    regularizer: Regularizer, bandit: Bandit, count: int, size: int, generator: torch.Generator
+) -> Tensor:
+    """(A,): the logit gradient of the surrogate over `count` reference groups that hold a correct action, on-policy."""
+    logits = bandit.current.clone().requires_grad_()
+    log_probs = logits.log_softmax(-1)
+    held = bandit.reference.softmax(-1).where(bandit.correct, 0).sum()
+    drawn = [
+        torch.multinomial(source.softmax(-1), int(wanted) * size, replacement=True, generator=generator).view(-1, size)
+        for source, wanted in ((bandit.reference, 2 * count / (1 - (1 - held) ** size)), (bandit.current, count))
+    ]
+    drawn[0] = drawn[0][bandit.correct[drawn[0]].any(-1)][:count]
+    drawn[1] = drawn[1][: len(drawn[0])]
+    streams = [ResponseGroups(log_probs[actions], bandit.correct[actions].double()) for actions in drawn]
+    reference, rollout = streams
+    surrogate_loss(regularizer.surrogate_weights(reference, rollout, SurrogateConfig()), *streams).backward()
+    assert logits.grad is not None
+    return logits.grad
+
+
+@claim(
+    "replay-adds-mass",
+    "for any parameters, replay's descent direction is CoKL's plus grad log Z: to first order a step of it adds beta "
+    "|grad log Z|^2 to log Z and beta <grad log Z, grad J> to any other objective J, beyond what CoKL's step does",
+    BEYOND,
+)
+def replay_adds_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """-E_{ref+}[log pi] = KL(ref+ || pi+) - log Z + H(ref+), and the entropy is constant. Measured on a network whose
+    parameters a prior and a new context share, by central differences of log Z and J along both directions."""
+    generator = torch.Generator().manual_seed(5)
+    worst, signs = 0.0, set()
+    for _ in range(effort.samples // 4):
+        inputs, prior, rewards = (
+            torch.randn(*s, generator=generator, dtype=torch.float64) for s in ((2, 3), (6,), (6,))
+        )
+        network = _Shared(inputs, prior, rewards)
+        weights = [torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((5, 3), (6, 5))]
+        replay, cokl = (
+            _slopes(partial(network.value, formulas.regularizers[name]), weights)
+            for name in ("cokl_without_term2", "cokl")
+        )
+        extra = [b - a for a, b in zip(replay, cokl, strict=True)]
+        of_mass = _slopes(network.log_mass, weights)
+        for objective in (network.log_mass, network.gain):
+            predicted = float(sum((a * b).sum() for a, b in zip(of_mass, _slopes(objective, weights), strict=True)))
+            ends = [
+                float(objective([w + sign * 1e-5 * d for w, d in zip(weights, extra, strict=True)])) for sign in (1, -1)
+            ]
+            worst = largest(worst, abs((ends[0] - ends[1]) / 2e-5 - predicted) / (1 + abs(predicted)))
+        signs.add(predicted > 0)
+    detail = "replay's step is ahead on J in some, behind in others" if len(signs) == 2 else "one sign only"
+    domain = f"{effort.samples // 4} random networks that two contexts share"
+    return [Evidence("central differences", domain, worst, DIFFERENCE, detail)]
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """A network with one hidden layer, shared by a prior context, of whose 6 actions 2 are correct, and a new one.
+
+    inputs: (2, 3). reference_logits: (6,), of the prior context. rewards: (6,), of the new one.
+    """
+
+    inputs: Tensor
+    reference_logits: Tensor
+    rewards: Tensor
+
+    def logits(self, weights: list[Tensor], context: int) -> Tensor:
+        return weights[1] @ torch.tanh(weights[0] @ self.inputs[context])
+
+    def policy(self, logits: Tensor) -> Policy:
+        return Policy(logits, CorrectSet.from_mask(torch.arange(6) < 2))
+
+    def log_mass(self, weights: list[Tensor]) -> Tensor:
+        return self.policy(self.logits(weights, 0)).log_mass
+
+    def gain(self, weights: list[Tensor]) -> Tensor:
+        return self.logits(weights, 1).softmax(-1) @ self.rewards
+
+    def value(self, regularizer: Regularizer, weights: list[Tensor]) -> Tensor:
+        return regularizer.value(self.policy(self.logits(weights, 0)), self.policy(self.reference_logits))
+
+
+def _slopes(objective: Callable[[list[Tensor]], Tensor], weights: list[Tensor]) -> tuple[Tensor, ...]:
+    """The gradient of a scalar with respect to each weight."""
+    leaves = [weight.clone().requires_grad_() for weight in weights]
+    return torch.autograd.grad(objective(leaves), leaves)
+
+
+@claim(
+    "cokl-gap-in-a-restricted-class",
+    "a class of policies whose best J_CoKL is at least 1 - e has only maximizers with 1 - Z <= e; in a class too small "
+    "for pi+ = ref+ beside Z = 1, CoKL's optimum has Z < 1, and it can lie below full forward KL's",
+    BEYOND,
+)
+def restricted_class(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """The bound is the unique maximizer's, for the maximizer over the class. The class: logits of the reference but for
+    one correct action's, which t is added to. Raising Z then moves pi+; with q p < 1 - p for that action's p in ref+
+    full forward KL weighs this movement less than CoKL does, and for a large beta stays further from the reference."""
+    reference_logits = torch.log(torch.tensor([0.25, 0.25, 0.5], dtype=torch.float64))
+    correct = CorrectSet.from_mask(torch.tensor([True, True, False]))
+    reference = Policy(reference_logits, correct)
+    shifts = torch.linspace(-2, 12, 140_001, dtype=torch.float64)
+    family = Policy(reference_logits + shifts[:, None] * torch.tensor([1.0, 0, 0], dtype=torch.float64), correct)
+    above, outside, gap, margins = 0.0, 0.0, math.inf, []
+    for beta in (1.0, 3.0, 10.0):
+        masses = {}
+        for name in ("cokl", "forward_kl"):
+            values = family.mass - beta * formulas.regularizers[name].value(family, reference)
+            best = int(values.argmax())
+            masses[name] = float(family.mass[best])
+            outside += float(best in (0, len(shifts) - 1))
+            if name == "cokl":
+                above = largest(above, 1 - masses[name] - (1 - float(values[best])))
+        gap = min(gap, 1 - masses["cokl"])
+        margins.append(masses["forward_kl"] - masses["cokl"])
+    detail = f"forward KL's Z minus CoKL's at beta 1, 3, 10: {', '.join(f'{margin:.4f}' for margin in margins)}"
+    return [
+        Evidence("grid", "140,001 members of a one-parameter class, beta 1, 3, 10: 1 - Z <= e", above + outside, 1e-12),
+        Evidence("grid", "the same: 1 - Z at least", float(not gap > 1e-3), 0, f"{gap:.4f}"),
+        Evidence("grid", "the same: below forward KL at beta 3 and 10", float(not min(margins[1:]) > 1e-4), 0, detail),
+    ]
+
+
+@claim(
+    "token-means-do-not-leave-mass-free",
+    "with token means CoKL's descent direction has the part (E_{ref+}[1 / length] - E_{pi+}[1 / length]) grad log Z, "
+    "zero where all correct answers have one length; otherwise it is in general no gradient of any objective",
+    BEYOND,
+)
+def token_means(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """A response's score is grad log Z + grad log pi+. Its mean over ref+ minus its mean over pi+, each divided by the
+    length, has the first part times the difference of the mean inverse lengths. The field is a gradient only if its
+    Jacobian is symmetric. Answers are whole sequences here, with a logit each; the toolkit's exact gradient over these
+    logits is pi+ - ref+, the weights of the scores."""
+    rng = np.random.default_rng(9)
+    cokl = formulas.regularizers["cokl"]
+    split = symmetric = bent = 0.0
+    for _ in range(max(effort.samples // 20, 3)):
+        logits, reference = (torch.from_numpy(rng.normal(size=5)) for _ in range(2))
+        correct = torch.tensor([True, True, True, False, False])
+        for lengths in (torch.tensor([1.0, 2, 4, 3, 1]).double(), torch.full((5,), 3.0).double()):
+            field = _mean_field(cokl, logits, reference, correct, lengths)
+            policy = Policy(logits, CorrectSet.from_mask(correct))
+            plus, target = (_plus(values, correct) for values in (logits, reference))
+            inverse = 1 / lengths
+            push = float((target - plus) @ inverse) * policy.log_mass_logit_gradient()
+            inside = target * inverse - float(target @ inverse) * plus - (plus * inverse - float(plus @ inverse) * plus)
+            split = largest(split, float((field - push - inside).abs().max()))
+            jacobian = torch.autograd.functional.jacobian(
+                lambda x, r=reference, c=correct, n=lengths: _mean_field(cokl, x, r, c, n), logits
+            )
+            asymmetry = float((jacobian - jacobian.T).abs().max())
+            if lengths.unique().numel() == 1:
+                symmetric = largest(symmetric, asymmetry)
+            else:
+                bent = largest(bent, asymmetry)
+    domain = f"{max(effort.samples // 20, 3)} random policies over five answers"
+    return [
+        Evidence("float64", f"{domain}: the two parts", split, 1e-12),
+        Evidence("autograd", f"{domain} of one length: a symmetric Jacobian", symmetric, 1e-12),
+        Evidence(
+            "autograd",
+            f"{domain} of lengths 1, 2, 4: not in the worst",
+            float(not bent > 1e-2),
+            0,
+            f"asymmetry {bent:.4f}",
+        ),
+    ]
+
+
+def _plus(logits: Tensor, correct: Tensor) -> Tensor:
+    """(A,): the softmax over the correct actions."""
+    return logits.masked_fill(~correct, -math.inf).softmax(-1)
+
+
+def _mean_field(cokl: Regularizer, logits: Tensor, reference: Tensor, correct: Tensor, lengths: Tensor) -> Tensor:
+    """(A,): E_{ref+}[score / length] - E_{pi+}[score / length], CoKL's descent direction with token means."""
+    policy, target = (Policy(values, CorrectSet.from_mask(correct)) for values in (logits, reference))
+    weights = -cokl.logit_gradient(policy, target) / lengths
+    return weights - weights.sum() * policy.probs
+
+
+@claim(
+    "term-2-noise",
+    "Cov(sum delta s | K > 0) = E[1 / K | K > 0] Cov(s | correct), and without the condition Pr(K > 0) times that plus "
+    "Pr(K > 0) Pr(K = 0) mu_theta+ mu_theta+^T",
+    BEYOND,
+)
+def noise(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """Given K = k the correct responses are k independent draws from pi+, whose mean has covariance Cov / k and the
+    same expectation for every k >= 1. The gate's part is the variance of Pr(K > 0)'s indicator times that mean."""
+    given = whole = 0.0
+    for seed, (actions, correct, size) in enumerate(SHAPES):
+        bandit = random_bandit(seed, actions, correct)
+        probs, groups, sums = _term2(formulas.regularizers["cokl"], bandit, size)
+        policy = bandit.policy(bandit.current)
+        scores = torch.eye(actions, dtype=torch.float64) - policy.probs
+        plus = _plus(bandit.current, bandit.correct)
+        mean = plus @ scores
+        of_correct = (scores - mean).T @ (plus[:, None] * (scores - mean))
+        mass = float(policy.mass)
+        counts = torch.arange(1, size + 1, dtype=torch.float64)
+        ways = torch.tensor([math.comb(size, k) for k in range(1, size + 1)], dtype=torch.float64)
+        binomial = ways * mass**counts * (1 - mass) ** (size - counts)
+        some = formulas.positive_count_probability(math, mass, size)
+        expected = float((binomial / counts).sum()) / some * of_correct
+        held = bandit.correct[groups].any(-1)
+        given = largest(given, float((_covariance(probs[held], sums[held]) - expected).abs().max()))
+        gate = some * (1 - some) * torch.outer(mean, mean)
+        whole = largest(whole, float((_covariance(probs, sums) - some * expected - gate).abs().max()))
+    domain = f"{len(SHAPES)} bandits, all groups"
+    return [
+        Evidence("enumeration", f"{domain} with K > 0", given, ENUMERATED),
+        Evidence("enumeration", domain, whole, ENUMERATED),
+    ]
+
+
+@claim(
+    "baseline-of-term-2",
+    "weights delta - 1 / G have term 2's expectation for every G, and are zero at K = G; off-policy delta becomes "
+    "gamma and 1 / G the unclipped ratio over G",
+    BEYOND,
+)
+def baseline(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """Scores have mean zero under the policy, and ratio-weighted scores under the behaviour policy. At Z near 1 nearly
+    every group has K = G, where the weights with the baseline vanish while delta's noise is Cov(s | correct) / G."""
+    both = (formulas.regularizers["cokl"], formulas.cokl_with_baseline)
+    worst = off = silent = 0.0
+    noises = []
+    for (seed, (actions, correct, size)), on_policy in product(enumerate(SHAPES), (True, False)):
+        base = random_bandit(seed, actions, correct)
+        behavior = base.current if on_policy else base.current + 0.1 * (base.behavior - base.current).tanh()
+        bandit = Bandit(base.reference, base.current, behavior, base.correct)
+        means = []
+        for regularizer in both:
+            probs, groups, sums = _term2(regularizer, bandit, size)
+            means.append(probs @ sums)
+        if on_policy:
+            silent = largest(silent, float(sums[bandit.correct[groups].all(-1)].abs().max()))
+        difference = float((means[0] - means[1]).abs().max())
+        worst, off = (largest(worst, difference), off) if on_policy else (worst, largest(off, difference))
+    certain = _at_mass(random_bandit(2, 4, 2), 0.99)
+    for regularizer in both:
+        probs, _, sums = _term2(regularizer, certain, 3)
+        noises.append(float(_covariance(probs, sums).trace()))
+    detail = f"trace of the covariance at Z = 0.99, G = 3: {noises[0]:.4f} without, {noises[1]:.4f} with"
+    domain = f"{len(SHAPES)} bandits, all groups"
+    return [
+        Evidence("enumeration", f"{domain}, on-policy", worst, ENUMERATED, detail),
+        Evidence("enumeration", f"{domain}, ratios within the clipping range", off, ENUMERATED),
+        Evidence("enumeration", f"{domain} with K = G", silent, 1e-14),
+    ]
+
+
+def _term2(regularizer: Regularizer, bandit: Bandit, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """All groups of the behaviour policy: probabilities (M,), actions (M, G), sums of weight times score (M, A)."""
+    groups, probs = all_groups(bandit.behavior, size)
+    log_probs, behavior = bandit.current.log_softmax(-1), bandit.behavior.log_softmax(-1)
+    rollout = ResponseGroups(log_probs[groups], bandit.correct[groups].double(), behavior[groups])
+    weights = regularizer.surrogate_weights(rollout, rollout, SurrogateConfig()).rollout
+    assert weights is not None
+    scores = torch.eye(len(log_probs), dtype=torch.float64) - log_probs.exp()
+    return probs, groups, (weights[..., None] * scores[groups]).sum(1)
+
+
+def _covariance(probs: Tensor, values: Tensor) -> Tensor:
+    """(A, A): of values (M, A) with probabilities (M,), made to sum to one."""
+    shares = probs / probs.sum()
+    centred = values - shares @ values
+    return centred.T @ (shares[:, None] * centred)
