@@ -67,14 +67,8 @@ class Shift(Experiment):
         from bandit.shift.claims import judge
         from bandit.shift.run import COLUMNS
         from bandit.shift.score import score, settled
-        from cokl.support.verdicts import Claim
 
-        table = settled(read_result(folder / "shift.parquet", COLUMNS))
-        return [
-            Claim(claim.statement, claim.where, primary, claim.verdict, tuple(others))
-            for claim in judge(score(table))
-            for primary, *others in [claim.lines()]
-        ]
+        return judge(score(settled(read_result(folder / "shift.parquet", COLUMNS))))
 
     def paper_claims(self) -> Sequence[tuple[str, str]]:
         """What is judged."""

@@ -5,20 +5,19 @@ Every interval is a 95% t-interval over the reported seeds; coefficients are cho
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from bandit.shift import score as scores
-from bandit.shift.claims import JudgedClaim, judge
+from bandit.shift.claims import judge
 from bandit.two_tasks.plan import RUN
 from cokl import methods
 from cokl.support.files import write_text
 from cokl.support.options import require
 from cokl.support.statistics import markdown_table, summarize, with_spread
-from cokl.support.verdicts import no_verdict
+from cokl.support.verdicts import Claim, chance_findings, no_verdict, screen
 
 RAW = ["prior_correct", "new_correct"]
 BESIDE_ACCURACY = ["prior_pass_at_k", "conditional_kl"]
@@ -99,7 +98,7 @@ def each_seed(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
-def write(table: pd.DataFrame, folder: Path) -> list[JudgedClaim]:
+def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
     """Write each table as FOLDER/NAME.csv and all with the verdicts as FOLDER/results.md; returns the claims.
 
     Raises InputError if the shift table lacks the anchors or the selection seeds.
@@ -113,19 +112,16 @@ def write(table: pd.DataFrame, folder: Path) -> list[JudgedClaim]:
 
 def summary(table: pd.DataFrame) -> str:
     """The normalized table and the verdicts, for a terminal."""
-    lines = [anchors(table), "", readable(tables(table)["table1_normalized"]).to_string(index=False), ""]
-    lines += [said for said in (no_verdict(_reported_seeds(table)), _HOW_JUDGED) if said]
-    for claim in judge(scores.score(table)):
-        said = f"{claim.statement} ({claim.counts})" if claim.judged else claim.statement
-        verdict = "-" if claim.verdict is None else "held" if claim.verdict == "held" else claim.verdict.upper()
-        lines.append(textwrap.fill(said, 110, initial_indent=f"{verdict:11}", subsequent_indent=" " * 11))
-        lines += [textwrap.indent(line, " " * 13) for line in claim.lines()]
-    return "\n".join(lines)
+    claims = judge(scores.score(table))
+    shown = readable(tables(table)["table1_normalized"]).to_string(index=False)
+    judged = (no_verdict(_reported_seeds(table)), _HOW_JUDGED, chance_findings(claims))
+    return "\n".join([anchors(table), "", shown, "", *filter(None, judged), screen(claims)])
 
 
 _HOW_JUDGED = (
-    "A verdict, of this lab alone, is the primary measurement's; it depends where a secondary one is decided the other "
-    "way after Holm's correction within the claim. Intervals are 95% each, uncorrected."
+    'A verdict, of this lab alone, is that of the primary measurements, all of which a claim needs. It is "depends" '
+    "where what is decided contradicts itself; secondary measurements are Holm-corrected within their claim. Intervals "
+    "are 95% each, uncorrected."
 )
 
 
@@ -201,7 +197,7 @@ def _note(edge: bool, missed: bool) -> str:
     return ", ".join(word for word, holds in (("edge", edge), ("missed", missed)) if holds)
 
 
-def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[JudgedClaim]) -> str:
+def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim]) -> str:
     counts = table.groupby("role")["seed"].nunique()
     parts = [
         "# Task-shift lab",
@@ -211,13 +207,10 @@ def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Judge
         "## Claims of the paper",
         _HOW_JUDGED,
     ]
-    if said := no_verdict(_reported_seeds(table)):
-        parts.append(said)
+    parts += filter(None, (no_verdict(_reported_seeds(table)), chance_findings(claims)))
     for claim in claims:
-        parts.append(f"### {claim.statement}")
-        if claim.judged:
-            parts.append(f"**{claim.verdict}** ({claim.counts})")
-        parts.append("\n".join(f"- {line}" for line in claim.lines()))
+        parts.append(f"### {claim.statement}" + (f": {claim.verdict}" if claim.verdict else ""))
+        parts.append("\n".join(f"- {line}" for line in (claim.measured, *claim.evidence)))
     for name, caption in CAPTIONS.items():
         shown = markdown_table(readable(made[name])) if len(made[name]) else "No such runs.\n"
         parts += [f"## {name}.csv", caption, shown]

@@ -10,7 +10,7 @@ import pandas as pd
 from bandit.engine.tables import coverage_column, method_label
 from bandit.sweep.score import final_rows, matched_rows, settled
 from cokl.support.statistics import mean_and_half_width, with_spread
-from cokl.support.verdicts import ALPHA, Claim, Verdict, holm, no_verdict, p_value
+from cokl.support.verdicts import ALPHA, Claim, Measurement, Verdict, conjunction, no_verdict, of_each
 
 COLLAPSED = {"correctness above": 0.95, "coverage below": 0.15}
 
@@ -59,7 +59,7 @@ def _collapse(table: pd.DataFrame) -> Claim:
         f"(correctness above {COLLAPSED['correctness above']}, coverage below {COLLAPSED['coverage below']})",
         "Results, dynamics figure",
         f"correctness {shown[0]}, coverage {shown[1]} (95% intervals)",
-        _verdict_on_all(passed)[0],
+        _verdict_on_all(passed),
     )
 
 
@@ -78,7 +78,7 @@ def _matched(table: pd.DataFrame, others: list[str], column: str, name: str, sig
         f"CoKL {final['cokl'].mean():.3f}; next {method_label(closest)} {final[closest].mean():.3f}; "
         f"{better} by {with_spread(mean, half_width, 3)}, in {(advantages[closest] > 0).sum()} of {len(final)} seeds; "
         f"correctness {correctness.min():.3f} to {correctness.max():.3f}",
-        _verdict_on_all(list(advantages.values()))[0],
+        _verdict_on_all(list(advantages.values())),
     )
 
 
@@ -86,9 +86,8 @@ def _during_training(table: pd.DataFrame, others: list[str], column: str, name: 
     """The same at every evaluated step after the first, with an interval for each step and regularizer."""
     curves = matched_rows(table).query("step > 0").pivot(index=["step", "seed"], columns="method", values=column)
     places = [(step, other) for step in curves.index.unique("step") for other in others]
-    verdict, sides = _verdict_on_all(
-        [sign * (curves.loc[step, "cokl"] - curves.loc[step, other]) for step, other in places]
-    )
+    leads = [sign * (curves.loc[step, "cokl"] - curves.loc[step, other]) for step, other in places]
+    sides = of_each([Measurement.of("", "", lead) for lead in leads])
 
     def steps(wanted: str) -> list[int]:
         return sorted({step for (step, _), side in zip(places, sides, strict=True) if side == wanted})
@@ -110,26 +109,14 @@ def _during_training(table: pd.DataFrame, others: list[str], column: str, name: 
         "Results, dynamics figure",
         f"ahead of every other{sure} at {count - len(behind) - len(open_)} of {count} evaluated steps"
         + "".join(f"; {words}" for words in described),
-        verdict,
+        _verdict_on_all(leads),
     )
 
 
-def _verdict_on_all(differences: list[pd.Series]) -> tuple[Verdict, list[Verdict]]:
-    """Whether all of several differences are positive, and each one's verdict.
-
-    "held" takes a 95% interval above zero of each, which needs no correction: all of them have to be rejected.
-    "not held" takes one below zero, after Holm's correction for how many there are to find one among.
-    """
-    intervals = [mean_and_half_width(difference) for difference in differences]
-    p_values = [
-        p_value(*interval, len(difference)) for interval, difference in zip(intervals, differences, strict=True)
-    ]
-    below = [sure and mean < 0 for sure, (mean, _) in zip(holm(p_values), intervals, strict=True)]
-    above = [p <= ALPHA and mean > 0 for p, (mean, _) in zip(p_values, intervals, strict=True)]
-    sides: list[Verdict] = [
-        "held" if up else "not held" if down else "undecided" for up, down in zip(above, below, strict=True)
-    ]
-    return "held" if all(above) else "not held" if any(below) else "undecided", sides
+def _verdict_on_all(differences: list[pd.Series]) -> Verdict:
+    """Whether all of several differences are positive."""
+    leaning, p = conjunction([Measurement.of("", "", difference) for difference in differences])
+    return leaning if p <= ALPHA else "undecided"
 
 
 def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:

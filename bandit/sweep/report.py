@@ -9,7 +9,7 @@ import pandas as pd
 from bandit.sweep.claims import judge
 from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, final_rows, matched_table
 from cokl.support.statistics import markdown_table
-from cokl.support.verdicts import no_verdict
+from cokl.support.verdicts import no_verdict, screen, withheld
 
 
 def render_markdown(table: pd.DataFrame) -> str:
@@ -26,16 +26,13 @@ def render_markdown(table: pd.DataFrame) -> str:
 
 def render_screen(table: pd.DataFrame) -> str:
     """The same for a terminal: a paragraph per claim, then the matched table."""
-    claims = judge(table)
     refused = no_verdict(table["seed"].nunique())
+    claims = withheld(judge(table), table["seed"].nunique())
     held = sum(claim.verdict == "held" for claim in claims)
     lines = [f"\nClaims of the paper: {refused or f'{held} of {len(claims)} held in this environment'}"]
     if len(claims) < 2:
         lines.append("(the others compare CoKL with another regularizer: sweep both)")
-    for claim in claims:
-        verdict = "-" if refused or not claim.verdict else "held" if claim.verdict == "held" else claim.verdict.upper()
-        lines.append(textwrap.fill(claim.statement, 80, initial_indent=f"{verdict:11}", subsequent_indent=" " * 11))
-        lines.append(textwrap.fill(claim.measured, 80, initial_indent=" " * 13, subsequent_indent=" " * 13))
+    lines.append(screen(claims, width=80))
     shown = matched_table(table, digits=3)
     shown.columns = [name.replace("_correct", "+") if name.startswith("cov") else name for name in shown.columns]
     return "\n".join([*lines, "", _MATCHED_TITLE, shown.to_string(index=False), textwrap.fill(_legend(table), 80)])

@@ -1,4 +1,12 @@
-"""Claims and their verdicts: the p-values of means over seeds, Holm's correction, how many seeds a verdict takes.
+"""Claims, and the rules that turn measurements over seeds into their verdicts.
+
+- A measurement is decided at 5%, two-sided: above zero, or above minus a margin, or below. "Equal" is decided by two
+  one-sided tests at 5% each, so that the 90% interval lies within the margin, and decided against at 5%, two-sided.
+- A claim with several primary parts is a conjunction. It is held if every part is, which needs no correction, and not
+  held as soon as one part is decided against it, after Holm's correction over the parts; otherwise it is undecided.
+- Secondary measurements are the same claim elsewhere, in another mode or at other coefficients. Holm's correction is
+  over them. The verdict is the primary one, except that it is "depends" where what is decided, primary and secondary
+  together, contradicts itself.
 
 Assumption beyond the paper: a verdict takes four seeds or more. An interval over two or three is by luck very wide or
 very narrow: it is for looking.
@@ -8,9 +16,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ALPHA = 0.05
 """Two-sided: a verdict's interval is the 95% one, 2.5% on either side."""
@@ -35,6 +47,125 @@ class Claim:
     verdict: Verdict | None
     evidence: tuple[str, ...] = ()
     derivation: str = ""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A mean over seeds, and what a claim expects of it.
+
+    where: mode and coefficients. what: the quantity, written so that the claim expects it to be positive. half_width:
+    of its 95% t-interval. margin: 0, or how far below zero the mean may be; for `equal`, how far from zero. equal: the
+    claim expects a mean within the margin of zero.
+    """
+
+    where: str
+    what: str
+    mean: float
+    half_width: float
+    seeds: int
+    unit: Literal["points", "nats"] = "points"
+    margin: float = 0.0
+    equal: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        where: str,
+        what: str,
+        values: pd.Series,
+        unit: Literal["points", "nats"] = "points",
+        margin: float = 0.0,
+        equal: bool = False,
+    ) -> Measurement:
+        """From one value per seed."""
+        from cokl.support.statistics import mean_and_half_width
+
+        return cls(where, what, *mean_and_half_width(values), len(values), unit, margin, equal)
+
+    @property
+    def leaning(self) -> Literal["held", "not held"]:
+        """What the measurement says if it is decided."""
+        inside = abs(self.mean) < self.margin if self.equal else self.mean > -self.margin
+        return "held" if inside else "not held"
+
+    @property
+    def p_value(self) -> float:
+        """Of the test that decides for `leaning`, in [0, 1]."""
+        nearest = math.copysign(self.margin, self.mean) if self.equal else -self.margin
+        p = p_value(self.mean, self.half_width, self.seeds, nearest)
+        return p / 2 if self.equal and self.leaning == "held" else p
+
+    def __str__(self) -> str:
+        digits = 1 if self.unit == "points" else 3
+        interval = f"{self.mean:z.{digits}f} ± {self.half_width:.{digits}f} {self.unit}"
+        expected = f", equal within {self.margin:g}" if self.equal else ""
+        return f"{self.where}: {self.what} {interval}{expected}"
+
+
+def conjunction(parts: Sequence[Measurement]) -> tuple[Literal["held", "not held"], float]:
+    """What several measurements say together of a claim that needs them all, and the p-value that decides for it.
+
+    Leaning to held, the largest p; else the smallest of those that lean to not held, adjusted by Holm over all parts.
+    """
+    p_values = [part.p_value for part in parts]
+    against = [p for part, p in zip(parts, _adjusted(p_values), strict=True) if part.leaning == "not held"]
+    return ("not held", min(against)) if against else ("held", max(p_values))
+
+
+def of_each(parts: Sequence[Measurement]) -> list[Verdict]:
+    """The verdict on each part of a conjunction: held by itself, not held after Holm's correction over the parts."""
+    p_values = [part.p_value for part in parts]
+    decided = [
+        p <= ALPHA if part.leaning == "held" else sure
+        for part, p, sure in zip(parts, p_values, holm(p_values), strict=True)
+    ]
+    return [part.leaning if known else "undecided" for part, known in zip(parts, decided, strict=True)]
+
+
+def judged(
+    statement: str, where: str, parts: Sequence[Measurement], elsewhere: Iterable[Sequence[Measurement]] = ()
+) -> Claim:
+    """The claim by its primary measurements, all of which it needs, and by the secondary ones.
+
+    elsewhere: the same parts in other modes or at other coefficients, a sequence for each. No verdict below four seeds.
+    """
+    groups = [group for group in elsewhere if group]
+    leaning, p = conjunction(parts)
+    others = [conjunction(group) for group in groups]
+    sure = holm([p_of_group for _, p_of_group in others])
+    verdict: Verdict = leaning if p <= ALPHA else "undecided"
+    decided = {one for (one, _), known in zip(others, sure, strict=True) if known}
+    if {"held", "not held"} <= {verdict, *decided}:
+        verdict = "depends"
+    enough = min(part.seeds for part in parts) >= MINIMUM_SEEDS
+    evidence = []
+    for group, (one, _), known in zip(groups, others, sure, strict=True):
+        said = f" ({one if known else 'undecided'})" if enough else ""
+        evidence.append(f"secondary: {'; '.join(map(str, group))}{said}")
+    primary = f"primary: {'; '.join(map(str, parts))}"
+    return Claim(statement, where, primary, verdict if enough else None, tuple(evidence))
+
+
+def chance_findings(claims: Sequence[Claim]) -> str:
+    """How many of the claims' verdicts chance alone would be expected to decide; "" without a verdict."""
+    count = sum(claim.verdict is not None for claim in claims)
+    if not count:
+        return ""
+    return (
+        f"{count} claims are judged at {ALPHA:.0%} each, so that {ALPHA * count:.2g} of them would be expected to be "
+        "decided by chance alone if there were nothing to find."
+    )
+
+
+def screen(claims: Iterable[Claim], width: int = 100) -> str:
+    """A paragraph per claim for a terminal: verdict and statement, then the measurements."""
+    lines = []
+    for claim in claims:
+        verdict = "-" if claim.verdict is None else "held" if claim.verdict == "held" else claim.verdict.upper()
+        lines.append(textwrap.fill(claim.statement, width, initial_indent=f"{verdict:11}", subsequent_indent=" " * 11))
+        for measured in (claim.measured, *claim.evidence):
+            lines.append(textwrap.fill(measured, width, initial_indent=" " * 13, subsequent_indent=" " * 13))
+    return "\n".join(lines)
 
 
 def withheld(claims: Iterable[Claim], seeds: int) -> list[Claim]:
@@ -75,11 +206,15 @@ def verdict_on(mean: float, half_width: float, seeds: int) -> Verdict | None:
     return "held" if mean > 0 else "not held"
 
 
+def _adjusted(p_values: Sequence[float]) -> list[float]:
+    """p-values after Holm's correction for their number, in [0, 1]."""
+    adjusted, largest = [1.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = largest
+    return adjusted
+
+
 def holm(p_values: Sequence[float], alpha: float = ALPHA) -> list[bool]:
     """Which of several hypotheses Holm's step-down procedure rejects, with a family-wise error of at most `alpha`."""
-    rejected = [False] * len(p_values)
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
-        if not p_values[place] <= alpha / (len(p_values) - rank):
-            break
-        rejected[place] = True
-    return rejected
+    return [p <= alpha for p in _adjusted(p_values)]

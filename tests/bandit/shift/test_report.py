@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from typing import Any
 
@@ -210,166 +209,9 @@ def test_a_table_without_anchors_or_selection_seeds_says_so():
         report.tables(table[table["role"] == "report"])
 
 
-def verdict(points: dict, statement: str, **options) -> str | None:
-    """The verdict on the only claim whose statement holds these words."""
-    return judged(shift_table(points, **options), statement).verdict
-
-
-def judged(table: pd.DataFrame, statement: str) -> claims.JudgedClaim:
-    """The only claim whose statement holds these words."""
-    (claim,) = [claim for claim in claims.judge(score.score(table)) if statement in claim.statement]
-    return claim
-
-
-def changed(method: str, **points: tuple) -> dict:
-    """POINTS with a method's coefficients (low, middle, high) replaced."""
-    made = copy.deepcopy(POINTS)
-    for name, point in points.items():
-        made[method][{"low": 0.1, "middle": 1.0, "high": 10.0}[name]] = point
-    return made
-
-
-def swapped(one: str, other: str) -> dict:
-    """POINTS with two methods' points exchanged."""
-    return {**POINTS, one: POINTS[other], other: POINTS[one]}
-
-
-STATEMENTS = [
-    "higher Overall than every method",
-    "replay",
-    "less than half",
-    "no less than GRPO",
-    "term 2",
-    "floor",
-    "Larger KL",
-    "trades off",
-    "Reverse",
-    "drift within",
-]
-
-
-@pytest.mark.parametrize("statement", STATEMENTS)
-def test_claims_are_held_on_data_that_supports_them(statement: str):
-    assert verdict(POINTS, statement) == "held"
-
-
-@pytest.mark.parametrize(
-    ("points", "statement"),
-    [
-        (swapped("cokl", "reverse_kl"), "higher Overall than every method"),
-        (swapped("cokl", "correct_forward_kl"), "replay"),
-        (swapped("cokl", "cokl_without_term1"), "less than half"),
-        (changed("cokl_without_term1", middle=(0.2, 0.86, 0.5, 1.3)), "no less than GRPO"),
-        (swapped("cokl", "cokl_without_term2"), "term 2"),
-        (changed("cokl_floor", middle=(0.78, 0.89, 0.1, 0.2), low=(0.78, 0.89, 0.1, 0.2)), "floor"),
-        (changed("cokl", low=(0.75, 0.5, 0.1, 0.1), high=(0.5, 0.88, 0.3, 0.4)), "trades off"),
-        (
-            {**swapped("reverse_kl", "forward_kl"), "correct_reverse_kl": POINTS["correct_forward_kl"]}
-            | {"correct_forward_kl": POINTS["correct_reverse_kl"]},
-            "Reverse",
-        ),
-        (
-            {**POINTS, "none": {0.0: (*NONE, 1.5, 0.5)}, "cokl": {1.0: (0.7, 0.86, 0.2, 0.1)}},
-            "drift within",
-        ),
-    ],
-)
-def test_a_verdict_turns_with_the_data(points: dict, statement: str):
-    assert verdict(points, statement) == "not held"
-
-
-def test_the_batch_verdict_turns_with_the_data():
-    table = shift_table()
-    table["kl_prompts"] = table["kl_prompts"].replace({8: 32, 32: 8})
-    assert judged(table, "Larger KL").verdict == "not held"
-
-
-def test_the_primary_measurement_is_the_sampled_one_at_the_declared_place():
-    both = pd.concat([shift_table(), shift_table().assign(mode="sampled")], ignore_index=True)
-    found = {claim.statement: claim.primary for claim in claims.judge(score.score(both))}
-    assert len(found) == len(STATEMENTS)
-    places = [next(primary.where for statement, primary in found.items() if words in statement) for words in STATEMENTS]
-    assert places == [
-        "sampled, best",
-        *["sampled, beta 1"] * 5,
-        "sampled",
-        "sampled",
-        "sampled, best",
-        "sampled",
-    ]
-    assert "at step 20" in judged(both, "drift within").primary.what
-
-
-def test_the_rival_is_chosen_on_the_selection_seeds():
-    table = shift_table()
-    spoilt = table.copy()
-    praised = (spoilt["role"] == "report") & (spoilt["method"] == "reverse_kl") & (spoilt["step"] > 0)
-    spoilt.loc[praised, "prior_correct"] += 0.3
-    for judging in (table, spoilt):
-        assert "- Forward KL" in judged(judging, "every method").primary.what
-
-
-def test_noise_leaves_a_claim_undecided_and_modes_can_disagree():
-    assert verdict(POINTS, "floor", jitter=0.2) == "undecided"
-    turned = shift_table(swapped("cokl", "cokl_without_term2")).assign(mode="sampled")
-    both = pd.concat([shift_table(), turned], ignore_index=True)
-    claim = judged(both, "term 2")
-    assert claim.verdict == "depends"
-    found = {measurement.where: verdict for measurement, verdict in claim.verdicts}
-    assert (found["exact, best"], found["sampled, best"]) == ("held", "not held")
-
-
-def measured(mean: float, half_width: float, seeds: int = 5, negligible: float = 0.0) -> claims.Measurement:
-    return claims.Measurement("sampled", "x", mean, half_width, seeds, "points", negligible)
-
-
-def test_a_measurement_is_written_in_its_unit():
-    assert str(measured(-0.04, 1.26)) == "sampled: x 0.0 ± 1.3 points"
-    nats = claims.Measurement("exact, best", "less drift", 0.12345, 0.01, 5, "nats")
-    assert str(nats) == "exact, best: less drift 0.123 ± 0.010 nats"
-
-
-def test_the_primary_measurement_decides_and_a_decided_opposite_makes_it_depend():
-    yes, no, open_ = measured(5, 1), measured(-5, 1), measured(5, 6)
-    for primary, secondary, expected in (
-        (yes, (), "held"),
-        (yes, (open_, yes), "held"),
-        (no, (open_,), "not held"),
-        (open_, (yes, yes), "undecided"),
-        (yes, (open_, no), "depends"),
-        (no, (yes,), "depends"),
-    ):
-        assert claims.JudgedClaim("s", "", primary, secondary).verdict == expected
-    assert claims.JudgedClaim("s", "", yes, (open_, yes)).counts == "secondary: 1 held, 1 undecided"
-
-
-def test_secondary_measurements_are_corrected_for_their_number():
-    """An interval that just excludes zero decides alone, and no longer among others that do not decide."""
-    just = measured(-1.05, 1)
-    assert claims.JudgedClaim("s", "", measured(5, 1), (just,)).verdict == "depends"
-    assert claims.JudgedClaim("s", "", measured(5, 1), (just, measured(0.1, 1))).verdict == "held"
-    assert claims.JudgedClaim("s", "", just).verdict == "not held"
-
-
-def test_a_loss_that_is_negligible_does_not_speak_against_a_claim():
-    assert claims.JudgedClaim("s", "", measured(-0.5, 0.2, negligible=1)).verdict == "held"
-    assert claims.JudgedClaim("s", "", measured(-0.5, 0.7, negligible=1)).verdict == "undecided"
-    assert claims.JudgedClaim("s", "", measured(-0.98, 0.01, negligible=1)).verdict == "held"
-    assert claims.JudgedClaim("s", "", measured(-1.02, 0.01, negligible=1)).verdict == "not held"
-
-
-@pytest.mark.parametrize(("prior", "expected"), [(0.49, "held"), (0.51, "not held")])
-def test_less_than_half_is_of_what_cokl_retains(prior: float, expected: str):
-    """CoKL retains 0.4 of 0.5 at beta 1: half of that is a prior correctness of 0.5."""
-    points = changed("cokl_without_term1", middle=(prior, 0.86, 0.5, 1.3))
-    primary = judged(shift_table(points), "less than half").primary
-    assert (primary.leaning, primary.p_value < 0.05) == (expected, True)
-
-
 def test_below_four_seeds_nothing_is_judged_and_the_screen_says_why(tmp_path):
     table = shift_table()
     few = table[~table["seed"].isin((3, 4))]
-    assert verdict(POINTS, "floor") == "held"
     assert {claim.verdict for claim in claims.judge(score.score(few))} == {None}
     report.write(few, tmp_path)
     for text in (report.summary(few), (tmp_path / "results.md").read_text()):
@@ -378,22 +220,6 @@ def test_below_four_seeds_nothing_is_judged_and_the_screen_says_why(tmp_path):
     for text in (report.summary(table), (tmp_path / "results.md").read_text()):
         assert "±" in text
     assert "No verdicts" not in report.summary(table)
-
-
-def test_a_cokl_that_retains_nothing_cannot_show_a_collapse():
-    points = {**POINTS, "cokl": {1.0: (0.3, 0.9, 0.5, 1.5)}, "cokl_without_term1": {1.0: (0.25, 0.9, 0.5, 1.5)}}
-    assert verdict(points, "less than half") != "held"
-
-
-@pytest.mark.parametrize("missing", ["cokl", "cokl_without_term1"])
-def test_without_either_of_its_methods_a_collapse_is_not_measured(missing: str):
-    points = {method: at for method, at in POINTS.items() if method != missing}
-    assert not [c for c in claims.judge(score.score(shift_table(points))) if "less than half" in c.statement]
-
-
-def test_a_lead_over_the_best_rival_says_how_the_rival_was_chosen():
-    primary = judged(shift_table(), "than every method that is no variant").primary
-    assert primary.what.endswith("the best on the selection seeds")
 
 
 def test_a_sweep_at_a_coefficient_outside_the_grid_changes_no_other_table():

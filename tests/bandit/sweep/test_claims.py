@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from bandit.sweep import claims, report, score
+from cokl.support.verdicts import Measurement, of_each
 
 
 def sweep_table(points: dict[str, dict[float, tuple[float, float, float]]], seeds: int = 5) -> pd.DataFrame:
@@ -146,10 +147,11 @@ def test_one_of_many_intervals_below_zero_decides_nothing():
     """Found among forty by looking, an interval that just excludes zero is what chance makes."""
     noise = pd.Series([1.0, -1.0, 0.5, -0.5, 0.0])
     half_width = claims.mean_and_half_width(noise)[1]
-    verdict, sides = claims._verdict_on_all([noise - 1.1 * half_width, *[noise + 1e-3] * 39])
-    assert (verdict, set(sides)) == ("undecided", {"undecided"})
-    assert claims._verdict_on_all([noise - 1.1 * half_width])[0] == "not held"
-    assert claims._verdict_on_all([noise + 1.1 * half_width] * 40)[0] == "held"
+    differences = [noise - 1.1 * half_width, *[noise + 1e-3] * 39]
+    assert claims._verdict_on_all(differences) == "undecided"
+    assert set(of_each([Measurement.of("", "", values) for values in differences])) == {"undecided"}
+    assert claims._verdict_on_all([noise - 1.1 * half_width]) == "not held"
+    assert claims._verdict_on_all([noise + 1.1 * half_width] * 40) == "held"
 
 
 def test_where_the_frontier_is_crossed_is_said():

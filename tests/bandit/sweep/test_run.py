@@ -187,14 +187,14 @@ def test_regularizer_options_reach_the_regularizer(tiny):
     config = dataclasses.replace(tiny, methods=("correct_reverse_kl",), betas=(2.0,))
     restricted = dataclasses.replace(config, regularizer_options=("correct_reverse_kl.form=restricted",))
     assert planned_runs(restricted)[0].method.regularizer == CorrectReverseKL(form="restricted")
-    with pytest.raises(InputError, match="fields of cokl: none"):
-        planned_runs(dataclasses.replace(config, regularizer_options=("cokl.form=restricted",)))
+    with pytest.raises(InputError, match="fields of entropy: none"):
+        planned_runs(dataclasses.replace(config, regularizer_options=("entropy.form=restricted",)))
     with pytest.raises(InputError, match="expected one of conditional, restricted"):
         planned_runs(dataclasses.replace(config, regularizer_options=("correct_reverse_kl.form=other",)))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def teststacks_hold_every_run_once(device):
+def test_stacks_hold_every_run_once(device):
     runs = planned_runs(preset("paper"))
     assert len(runs) == 355
     chunks = stacks(runs, device)

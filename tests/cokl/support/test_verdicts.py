@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cokl.support.statistics import mean_and_half_width
-from cokl.support.verdicts import holm, no_verdict, p_value, verdict_on
+from cokl.support.verdicts import Measurement, chance_findings, holm, judged, no_verdict, p_value, verdict_on
 
 
 @given(st.lists(st.floats(-10, 10), min_size=2, max_size=8, unique=True), st.floats(-3, 3))
@@ -78,3 +78,101 @@ def test_holm_takes_its_error_and_rejects_at_the_bound():
 @pytest.mark.parametrize(("half_width", "seeds"), [(0.1, 1), (float("inf"), 5), (float("nan"), 5)])
 def test_an_unknown_interval_shows_nothing(half_width, seeds):
     assert p_value(3.0, half_width, seeds) == 1.0
+
+
+def measured(mean: float, half_width: float, seeds: int = 5, margin: float = 0.0, equal: bool = False) -> Measurement:
+    return Measurement("sampled", "x", mean, half_width, seeds, "points", margin, equal)
+
+
+def verdict_of(*parts: Measurement, elsewhere=()) -> str | None:
+    return judged("s", "", parts, elsewhere).verdict
+
+
+YES, NO, OPEN = measured(5, 1), measured(-5, 1), measured(5, 6)
+
+
+def test_a_measurement_is_written_in_its_unit():
+    assert str(measured(-0.04, 1.26)) == "sampled: x 0.0 ± 1.3 points"
+    assert str(measured(1, 2, margin=5, equal=True)) == "sampled: x 1.0 ± 2.0 points, equal within 5"
+    nats = Measurement("exact, best", "minus drift", 0.12345, 0.01, 5, "nats")
+    assert str(nats) == "exact, best: minus drift 0.123 ± 0.010 nats"
+
+
+@pytest.mark.parametrize(
+    ("primary", "elsewhere", "expected"),
+    [
+        (YES, (), "held"),
+        (YES, (OPEN, YES), "held"),
+        (NO, (OPEN,), "not held"),
+        (OPEN, (YES, YES), "undecided"),
+        (OPEN, (NO, NO), "undecided"),
+        (OPEN, (YES, NO), "depends"),
+        (YES, (OPEN, NO), "depends"),
+        (NO, (YES,), "depends"),
+    ],
+)
+def test_the_primary_one_decides_unless_what_is_decided_contradicts_itself(primary, elsewhere, expected):
+    assert verdict_of(primary, elsewhere=[[other] for other in elsewhere]) == expected
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ((YES, YES), "held"),
+        ((YES, NO), "not held"),
+        ((YES, OPEN), "undecided"),
+        ((OPEN, NO), "not held"),
+        ((YES, measured(-1.05, 1)), "not held"),  # Holm's second step
+        ((OPEN, measured(-1.05, 1)), "undecided"),  # his first, which doubles it
+        ((measured(1.05, 1), measured(1.05, 1)), "held"),  # all have to be rejected, which needs no correction
+    ],
+)
+def test_a_conjunction_takes_all_of_its_parts(parts, expected):
+    assert verdict_of(*parts) == expected
+
+
+def test_a_conjunction_elsewhere_counts_as_one():
+    """Exact mode adapts more and retains less: the conjunction is not held there, which contradicts nothing."""
+    assert verdict_of(NO, OPEN, elsewhere=[[NO, YES]]) == "not held"
+    assert verdict_of(YES, YES, elsewhere=[[NO, YES]]) == "depends"
+
+
+def test_secondary_measurements_are_corrected_for_their_number():
+    """An interval that just excludes zero decides alone, and no longer among others that do not decide."""
+    just = measured(-1.05, 1)
+    assert verdict_of(YES, elsewhere=[[just]]) == "depends"
+    assert verdict_of(YES, elsewhere=[[just], [measured(0.1, 1)]]) == "held"
+    assert verdict_of(just) == "not held"
+
+
+def test_a_loss_within_the_margin_does_not_speak_against_a_claim():
+    assert verdict_of(measured(-0.5, 0.2, margin=1)) == "held"
+    assert verdict_of(measured(-0.5, 0.7, margin=1)) == "undecided"
+    assert verdict_of(measured(-0.98, 0.01, margin=1)) == "held"
+    assert verdict_of(measured(-1.02, 0.01, margin=1)) == "not held"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_equal_is_decided_by_two_one_sided_tests(sign):
+    """Against SciPy's one-sided tests of raw values, on both sides of the margin."""
+    values = sign * np.array([2.0, 3.5, 4.0, 2.5, 3.0])
+    for margin in (3.5, 3.6, 3.7, 4.0, 6.0):
+        above = stats.ttest_1samp(values, -margin, alternative="greater").pvalue
+        below = stats.ttest_1samp(values, margin, alternative="less").pvalue
+        one = Measurement.of("", "", pd.Series(values), margin=margin, equal=True)
+        assert one.p_value == pytest.approx(max(above, below))
+        assert (verdict_of(one) == "held") == (max(above, below) <= 0.05)
+    assert verdict_of(Measurement.of("", "", pd.Series(values), margin=1, equal=True)) == "not held"
+    assert verdict_of(Measurement.of("", "", pd.Series(values), margin=2.9, equal=True)) == "undecided"
+
+
+def test_below_four_seeds_a_claim_has_no_verdict():
+    claim = judged("s", "", [measured(5, 1, seeds=3)], [[measured(5, 1, seeds=3)]])
+    assert claim.verdict is None
+    assert claim.evidence == ("secondary: sampled: x 5.0 ± 1.0 points",)
+
+
+def test_what_chance_would_decide_is_said():
+    decided = [judged("s", "", [YES])] * 10
+    assert "10 claims are judged at 5% each, so that 0.5 of them" in chance_findings(decided)
+    assert chance_findings([judged("s", "", [measured(5, 1, seeds=3)])]) == ""

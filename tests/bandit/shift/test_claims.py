@@ -1,0 +1,185 @@
+"""The paper's claims of the task shift, judged on tables made by hand, in both directions."""
+
+from __future__ import annotations
+
+import copy
+
+import pandas as pd
+import pytest
+
+from bandit.shift import claims, score
+from cokl.support.verdicts import Claim
+from tests.bandit.shift.tables import NONE, POINTS, shift_table
+
+
+def verdict(points: dict, statement: str, **options) -> str | None:
+    """The verdict on the only claim whose statement holds these words."""
+    return judged(shift_table(points, **options), statement).verdict
+
+
+def judged(table: pd.DataFrame, statement: str) -> Claim:
+    """The only claim whose statement holds these words."""
+    (claim,) = [claim for claim in claims.judge(score.score(table)) if statement in claim.statement]
+    return claim
+
+
+def changed(method: str, **points: tuple) -> dict:
+    """POINTS with a method's coefficients (low, middle, high) replaced."""
+    made = copy.deepcopy(POINTS)
+    for name, point in points.items():
+        made[method][{"low": 0.1, "middle": 1.0, "high": 10.0}[name]] = point
+    return made
+
+
+def swapped(one: str, other: str) -> dict:
+    """POINTS with two methods' points exchanged."""
+    return {**POINTS, one: POINTS[other], other: POINTS[one]}
+
+
+def reverse_at(beta: float, point: tuple) -> dict:
+    """POINTS with another end of both reverse KLs at one coefficient."""
+    return {**POINTS, **{name: {**POINTS[name], beta: point} for name in claims.REVERSE}}
+
+
+PLACES = {
+    "each of the paper's four baselines": "sampled, E.3's coefficients",
+    "than every method that is no variant": "sampled, best",
+    "than replay": "sampled, beta 1",
+    "At E.3's coefficients reverse": "sampled, E.3's coefficients",
+    "adapt less than reverse": "sampled, E.3's coefficients",
+    "best coefficient, reverse": "sampled, best",
+    "Of E.3's coefficients": "sampled",
+    "ends with the prior task better": "sampled, beta 1",
+    "less than half": "sampled, beta 1",
+    "no less than GRPO": "sampled, beta 1",
+    "term 2": "sampled, beta 1",
+    "floor": "sampled, beta 1",
+    "Larger KL": "sampled",
+    "above the paper's": "sampled",
+    "trades off": "sampled",
+    "rollout groups hold": "sampled, beta 1",
+    "drift within": "sampled",
+}
+"""Words of each claim's statement, and where its primary measurement is."""
+
+
+@pytest.mark.parametrize("statement", PLACES)
+def test_claims_are_held_on_data_that_supports_them(statement: str):
+    assert judged(shift_table(batches=(16, 8, 32, 64)), statement).verdict == "held"
+
+
+@pytest.mark.parametrize(
+    ("points", "statement"),
+    [
+        (swapped("cokl", "reverse_kl"), "than every method that is no variant"),
+        (reverse_at(0.001, (0.75, 0.89, 0.1, 0.2)), "each of the paper's four baselines"),
+        (swapped("cokl", "correct_forward_kl"), "than replay"),
+        (changed("cokl", middle=(0.6, 0.88, 0.1, 0.2)), "than replay"),
+        (changed("cokl", middle=(0.78, 0.88, 0.1, 0.2)), "than replay"),
+        (changed("cokl", middle=(0.69, 0.81, 0.1, 0.2)), "than replay"),
+        (reverse_at(0.001, (0.75, 0.87, 0.1, 0.2)), "At E.3's coefficients reverse"),
+        (reverse_at(0.001, (0.5, 0.7, 0.1, 0.2)), "adapt less than reverse"),
+        (reverse_at(0.01, (0.6, 0.88, 0.1, 0.2)), "Of E.3's coefficients"),
+        (changed("cokl", middle=(0.7, 0.8, 0.1, 0.2)), "ends with the prior task better"),
+        (changed("cokl", middle=(0.25, 0.88, 0.1, 0.2)), "ends with the prior task better"),
+        (swapped("cokl", "cokl_without_term1"), "less than half"),
+        (changed("cokl_without_term1", middle=(0.2, 0.86, 0.5, 1.3)), "no less than GRPO"),
+        (changed("cokl_floor", middle=(0.78, 0.89, 0.1, 0.2), low=(0.78, 0.89, 0.1, 0.2)), "floor"),
+        (changed("cokl", low=(0.75, 0.5, 0.1, 0.1), high=(0.5, 0.88, 0.3, 0.4)), "trades off"),
+        (changed("cokl", low=(0.5, 0.4, 0.1, 0.1)), "trades off"),
+        (
+            {
+                **POINTS,
+                **{
+                    name: {beta: (0.8, 0.88, 0.1, 0.1) for beta in POINTS[name]}
+                    for name in ("reverse_kl", "correct_reverse_kl")
+                },
+            },
+            "best coefficient, reverse",
+        ),
+        (changed("cokl", middle=(0.0, 0.88, 0.1, 0.2)), "rollout groups hold"),
+        (
+            {**POINTS, "none": {0.0: (*NONE, 1.5, 0.5)}, "cokl": {1.0: (0.7, 0.86, 0.2, 0.1)}},
+            "drift within",
+        ),
+    ],
+)
+def test_a_verdict_turns_with_the_data(points: dict, statement: str):
+    assert verdict(points, statement) == "not held"
+
+
+def test_without_term_2_the_adaptations_can_turn_too():
+    points = changed("cokl", low=(0.3, 0.7, 0.3, 0.4), middle=(0.45, 0.75, 0.1, 0.2), high=(0.5, 0.3, 0.05, 0.1))
+    assert verdict(points, "term 2") == "not held"
+
+
+def test_the_paper_s_batches_are_judged_and_larger_ones_beside_them():
+    table = shift_table()
+    table["kl_prompts"] = table["kl_prompts"].replace({8: 32, 32: 8})
+    assert judged(table, "Larger KL").verdict == "not held"
+    table["kl_prompts"] = table["kl_prompts"].replace({8: 64, 32: 8})  # 64 retains less than 8, and there is no 32
+    assert "16 - with 8" in judged(table, "Larger KL").measured
+    assert "64 - with 8" in judged(table, "above the paper's").measured
+
+
+def test_beta_is_judged_within_the_papers_range():
+    """Outside of it retention falls with beta, which the verdict must not see."""
+    points = {**POINTS, "cokl": {0.01: (0.79, 0.3, 0.1, 0.1), **POINTS["cokl"], 100.0: (0.3, 0.89, 0.1, 0.1)}}
+    claim = judged(shift_table(points), "trades off")
+    assert claim.verdict == "held"
+    assert "at beta 10 - at 0.1" in claim.measured
+
+
+def test_a_claim_of_several_parts_is_not_judged_on_some_of_them():
+    points = {name: ends for name, ends in POINTS.items() if name != "correct_reverse_kl"}
+    statements = [claim.statement for claim in claims.judge(score.score(shift_table(points)))]
+    for words in ("each of the paper's four", "reverse KLs forget more", "adapt less than", "Of E.3's"):
+        assert not [statement for statement in statements if words in statement]
+
+
+def test_the_primary_measurement_is_the_sampled_one_at_the_declared_place():
+    both = pd.concat([shift_table(batches=(16, 8, 32, 64)).assign(mode=m) for m in ("exact", "sampled")])
+    judgements = claims.judge(score.score(both.reset_index(drop=True)))
+    assert len(judgements) == len(PLACES) == len(claims.PAPER_CLAIMS)
+    for claim, (words, place) in zip(judgements, PLACES.items(), strict=True):
+        assert words in claim.statement
+        assert claim.measured.startswith(f"primary: {place}: ")
+    assert "at step 20" in judged(both, "drift within").measured
+
+
+def test_the_rival_is_chosen_on_the_selection_seeds():
+    table = shift_table()
+    spoilt = table.copy()
+    praised = (spoilt["role"] == "report") & (spoilt["method"] == "reverse_kl") & (spoilt["step"] > 0)
+    spoilt.loc[praised, "prior_correct"] += 0.3
+    for judging in (table, spoilt):
+        measured = judged(judging, "every method").measured
+        assert "CoKL - Correct-only forward KL, the best on the selection seeds" in measured
+
+
+def test_noise_leaves_a_claim_undecided_and_modes_can_disagree():
+    assert verdict(POINTS, "floor", jitter=0.2) == "undecided"
+    turned = shift_table(swapped("cokl", "cokl_without_term2")).assign(mode="sampled")
+    claim = judged(pd.concat([shift_table(), turned], ignore_index=True), "term 2")
+    assert claim.verdict == "depends"
+    said = {line.split(": ")[1]: line.rpartition("(")[2] for line in claim.evidence}
+    assert (said["exact, beta 1"], said["sampled, best"]) == ("held)", "not held)")
+
+
+@pytest.mark.parametrize(("prior", "expected"), [(0.49, "held"), (0.51, "not held")])
+def test_less_than_half_is_of_what_cokl_retains(prior: float, expected: str):
+    """CoKL retains 0.4 of 0.5 at beta 1: half of that is a prior correctness of 0.5."""
+    points = changed("cokl_without_term1", middle=(prior, 0.86, 0.5, 1.3))
+    table = shift_table(points)
+    assert judged(table[table["beta"].isin((0.0, 1.0))], "less than half").verdict == expected
+
+
+def test_a_cokl_that_retains_nothing_cannot_show_a_collapse():
+    points = {**POINTS, "cokl": {1.0: (0.3, 0.9, 0.5, 1.5)}, "cokl_without_term1": {1.0: (0.25, 0.9, 0.5, 1.5)}}
+    assert verdict(points, "less than half") != "held"
+
+
+@pytest.mark.parametrize("missing", ["cokl", "cokl_without_term1"])
+def test_without_either_of_its_methods_a_collapse_is_not_measured(missing: str):
+    points = {method: at for method, at in POINTS.items() if method != missing}
+    assert not [c for c in claims.judge(score.score(shift_table(points))) if "less than half" in c.statement]
