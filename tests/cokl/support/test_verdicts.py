@@ -124,6 +124,7 @@ def test_the_primary_one_decides_unless_what_is_decided_contradicts_itself(prima
         ((OPEN, NO), "not held"),
         ((YES, measured(-1.05, 1)), "not held"),  # Holm's second step
         ((OPEN, measured(-1.05, 1)), "undecided"),  # his first, which doubles it
+        ((NO, measured(-5, 60)), "not held"),
         ((measured(1.05, 1), measured(1.05, 1)), "held"),  # all have to be rejected, which needs no correction
     ],
 )
