@@ -13,21 +13,23 @@ if TYPE_CHECKING:
     from bandit.engine.environment import Environment
     from bandit.sweep.config import SweepConfig, preset
     from bandit.sweep.run import run_sweep
+    from cokl.support.experiment import Execution
 
-__all__ = ["Environment", "EnvironmentConfig", "SweepConfig", "preset", "run_sweep"]
+__all__ = ["Environment", "EnvironmentConfig", "Execution", "SweepConfig", "preset", "run_sweep"]
 
 _HOMES = {
-    "Environment": "engine.environment",
-    "EnvironmentConfig": "config",
-    "SweepConfig": "sweep.config",
-    "preset": "sweep.config",
-    "run_sweep": "sweep.run",
+    "Environment": "bandit.engine.environment",
+    "EnvironmentConfig": "bandit.config",
+    "Execution": "cokl.support.experiment",
+    "SweepConfig": "bandit.sweep.config",
+    "preset": "bandit.sweep.config",
+    "run_sweep": "bandit.sweep.run",
 }
 
 
 def __getattr__(name: str):
     if name not in _HOMES:
         raise AttributeError(f"module 'bandit' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"bandit.{_HOMES[name]}"), name)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

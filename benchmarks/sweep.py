@@ -29,6 +29,7 @@ from bandit.sweep.plan import RUNS_PER_CHUNK_CPU, planned_runs
 from bandit.sweep.run import run_sweep
 from benchmarks import naive
 from cokl.support.errors import InputError
+from cokl.support.experiment import Execution
 from cokl.support.workers import usable_cores
 
 RATIOS = {"naive_over_engine": ("naive", "engine"), "engine_over_floor": ("engine", "floor")}
@@ -156,7 +157,7 @@ def _whole_sweep(steps: int) -> dict[str, float]:
     measure_floor()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        run_sweep(PRESETS["paper"], folder)
+        run_sweep(PRESETS["paper"], Execution(out=Path(folder)))
         sweep_s = time.perf_counter() - start
         # The system keeps the maximum over ended children, which stands here for each of them.
         get_reusable_executor().shutdown(wait=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +36,7 @@ class Calibration(Experiment):
         """The last rows of all runs."""
         from bandit.calibration.run import calibration
 
-        return calibration(config, folder, execution.jobs, execution.backend, keep_going=execution.keep_going)
+        return calibration(config, dataclasses.replace(execution, out=folder))
 
     def report(self, trained: pd.DataFrame, config: CalibrationConfig, folder: Path) -> str:
         """calibration.csv, the page, and the answer."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
-
 import pandas as pd
 
 from bandit.calibration.config import WITHOUT_TERM_1, CalibrationConfig
@@ -13,19 +10,16 @@ from bandit.sequences.run import SEQUENCES
 from bandit.shift.run import SHIFT
 from bandit.two_tasks.plan import ShiftRun
 from bandit.two_tasks.run import Lab
+from cokl.support.experiment import HERE, Execution
 
 
 def calibration(
     config: CalibrationConfig,
-    folder: Path,
-    jobs: int | None = None,
-    backend: Literal["loky", "ray"] = "loky",
+    execution: Execution = HERE,
     progress: bool = True,
-    keep_going: bool = False,
 ) -> pd.DataFrame:
-    """The last rows of all runs, as the lab's tables with a column cell; also written to FOLDER/calibration.parquet.
+    """The last rows of all runs, as the lab's tables with a column cell; also saved as calibration.parquet.
 
-    keep_going: resume from results that other code has left in `folder`.
     Raises InputError for a folder that cannot be used.
     """
     lab = lab_of(config)
@@ -35,8 +29,9 @@ def calibration(
         for cell, experiment in experiments.items()
     }
     places = {cell: {"cell": cell} for cell in config.cells}
-    path = folder / "calibration.parquet"
-    return train_cells(plans, places, path, config.as_dict(), jobs, backend, progress, keep_going, lab)
+    with execution.results_folder() as folder:
+        path = folder / "calibration.parquet"
+        return train_cells(plans, places, path, config.as_dict(), execution, progress, lab)
 
 
 def lab_of(config: CalibrationConfig) -> Lab:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ class FiniteGroup(Experiment):
         """Metrics and recovery."""
         from bandit.finite_group.run import finite_group
 
-        return finite_group(config, folder, execution.jobs, execution.backend, keep_going=execution.keep_going)
+        return finite_group(config, dataclasses.replace(execution, out=folder))
 
     def report(self, trained: Any, config: FiniteGroupConfig, folder: Path) -> str:
         """Every table, and the page."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 import torch
@@ -19,6 +17,7 @@ from bandit.finite_group.plan import GroupRun, planned_runs
 from bandit.finite_group.recovery import COLUMNS
 from bandit.finite_group.score import ESTIMATE
 from bandit.finite_group.train import IDENTITY, train
+from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_result
 from cokl.support.results_folder import open_folder
 from cokl.support.workers import Work, Workers, require_jobs
@@ -26,11 +25,8 @@ from cokl.support.workers import Work, Workers, require_jobs
 
 def finite_group(
     config: FiniteGroupConfig = PRESETS["paper"],
-    out: Path | str | None = None,
-    jobs: int | None = None,
-    backend: Literal["loky", "ray"] = "loky",
+    execution: Execution = HERE,
     progress: bool = True,
-    keep_going: bool = False,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Train everything that `config` asks for; return the metrics and the measured recovery, also saved as tables.
 
@@ -38,19 +34,18 @@ def finite_group(
     finite_group.parquet, a row per run and evaluated step: p_correct, coverage_at_K, coverage_at_K_correct,
     conditional_kl, zero_correct_rate; and passes, how often each training input has been drawn on average.
     recovery.parquet, a row per run, recovery step and cluster: the columns of `recovery.measure`.
-    out, jobs, backend, progress, keep_going: as `bandit.run_sweep` takes them.
+    execution, progress: as `bandit.run_sweep` takes them.
     Raises InputError for unknown methods or devices and for a folder that cannot be used.
     """
-    if out is None:
-        with tempfile.TemporaryDirectory() as temporary:
-            return finite_group(config, temporary, jobs, backend, progress, keep_going)
-    require_jobs(jobs)
+    require_jobs(execution.jobs)
     device = resolve_device(config.device)
     runs = planned_runs(config)
-    folder = Path(out)
     code = code_behind("bandit.finite_group.train", (run.method for run in runs))
-    with open_folder(folder, {**config.as_dict(), "device": device}, code, keep_going) as origin:
-        workers = Workers(backend, 1 if device == "cuda" else jobs)
+    with (
+        execution.results_folder() as folder,
+        open_folder(folder, {**config.as_dict(), "device": device}, code, execution.keep_going) as origin,
+    ):
+        workers = Workers(execution.backend, 1 if device == "cuda" else execution.jobs)
         parameters = references(config, origin, device, workers, progress)
         chunks = [list(members) for _, members in itertools.groupby(runs, key=_stacked_together)]
         works = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -37,7 +38,7 @@ class Phase(Experiment):
     def _train(self, diagrams: list[Diagram], folder: Path, execution: Execution) -> dict[str, pd.DataFrame]:
         from bandit.phase.run import run
 
-        return run(diagrams, folder, execution.jobs, execution.backend, keep_going=execution.keep_going)
+        return run(diagrams, dataclasses.replace(execution, out=folder))
 
     def report(self, trained: dict[str, pd.DataFrame], config: MapsConfig, folder: Path) -> str:
         """The page of each map."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
@@ -20,37 +20,35 @@ from bandit.shift.run import SHIFT
 from bandit.shift.score import final
 from bandit.two_tasks.plan import RUN, ShiftRun
 from bandit.two_tasks.run import Lab, train_plans
+from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_result, write_text
 from cokl.support.results_folder import open_folder
 
 
 def run(
     diagrams: list[Diagram],
-    folder: Path,
-    jobs: int | None = None,
-    backend: Literal["loky", "ray"] = "loky",
+    execution: Execution = HERE,
     progress: bool = True,
-    keep_going: bool = False,
 ) -> dict[str, pd.DataFrame]:
     """Train what is missing of every diagram and return a row per cell of each; see `summarize_cell`.
 
-    keep_going: resume from results that other code has left in `folder`.
     Writes FOLDER/NAME/phase.parquet, the last rows of all runs, FOLDER/NAME.csv, a row per cell, and FOLDER/NAME.md.
     Raises InputError for unknown methods and for a folder that cannot be used.
     """
     found = {}
-    for diagram in diagrams:
-        plans = {f"{x:g}-{y:g}": (config, planned_runs(config)) for x, y, config in diagram.cells()}
-        places = {f"{x:g}-{y:g}": {"x": x, "y": y} for x, y, _ in diagram.cells()}
-        table, settings = folder / diagram.name / "phase.parquet", dataclasses.asdict(diagram)
-        rows = train_cells(plans, places, table, settings, jobs, backend, progress, keep_going)
-        cells = summarize(rows)
-        write_text(csv_text(cells), folder / f"{diagram.name}.csv")
-        write_text(
-            render(diagram, cells, divergence_note(rows, "prior_correct", ["x", "y", *RUN])),
-            folder / f"{diagram.name}.md",
-        )
-        found[diagram.name] = cells
+    with execution.results_folder() as folder:
+        for diagram in diagrams:
+            plans = {f"{x:g}-{y:g}": (config, planned_runs(config)) for x, y, config in diagram.cells()}
+            places = {f"{x:g}-{y:g}": {"x": x, "y": y} for x, y, _ in diagram.cells()}
+            table, settings = folder / diagram.name / "phase.parquet", dataclasses.asdict(diagram)
+            rows = train_cells(plans, places, table, settings, execution, progress)
+            cells = summarize(rows)
+            write_text(csv_text(cells), folder / f"{diagram.name}.csv")
+            write_text(
+                render(diagram, cells, divergence_note(rows, "prior_correct", ["x", "y", *RUN])),
+                folder / f"{diagram.name}.md",
+            )
+            found[diagram.name] = cells
     return found
 
 
@@ -59,10 +57,8 @@ def train_cells(
     places: Mapping[str, Mapping[str, float | str]],
     path: Path,
     settings: dict[str, Any],
-    jobs: int | None,
-    backend: Literal["loky", "ray"],
+    execution: Execution,
     progress: bool,
-    keep_going: bool,
     lab: Lab = SHIFT,
 ) -> pd.DataFrame:
     """Train what is missing of several experiments and return the last rows of all their runs, also written to `path`.
@@ -72,8 +68,8 @@ def train_cells(
     """
     _, some_runs = next(iter(plans.values()))
     code = code_behind(lab.module, (run.method for run in some_runs))
-    with open_folder(path.parent, {**settings, "device": "cpu"}, code, keep_going) as origin:
-        tables = train_plans(lab, plans, origin, jobs, backend, progress)
+    with open_folder(path.parent, {**settings, "device": "cpu"}, code, execution.keep_going) as origin:
+        tables = train_plans(lab, plans, origin, execution, progress)
         ends = [final(table).assign(**places[name]) for name, table in tables.items()]
         rows = pd.concat(ends, ignore_index=True)
         write_result(rows, path)

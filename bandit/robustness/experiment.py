@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class Robustness(Experiment):
         """The table of the sweep and of each alternative."""
         from bandit.robustness.run import robustness
 
-        return robustness(config, folder, execution.jobs, execution.backend, keep_going=execution.keep_going)
+        return robustness(config, dataclasses.replace(execution, out=folder))
 
     def report(self, trained: Any, config: RobustnessConfig, folder: Path) -> str:
         """robustness.csv, the page, and what stands."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 
@@ -12,6 +11,7 @@ from bandit.robustness.config import RobustnessConfig
 from bandit.sweep.plan import planned_runs
 from bandit.sweep.run import run_sweep, train_planned
 from bandit.sweep.score import matched_coefficients
+from cokl.support.experiment import HERE, Execution
 
 BASE = "base"
 """The folder, and the name, of the sweep at its defaults."""
@@ -19,18 +19,22 @@ BASE = "base"
 
 def robustness(
     config: RobustnessConfig,
-    folder: Path,
-    jobs: int | None = None,
-    backend: Literal["loky", "ray"] = "loky",
+    execution: Execution = HERE,
     progress: bool = True,
-    keep_going: bool = False,
 ) -> dict[str, pd.DataFrame]:
     """The tables of the sweep ("base") and of each alternative, on the coefficients near the sweep's matches.
 
     Tables and arguments are those of `bandit.run_sweep`; the whole sweep stays in FOLDER/base, each alternative in
     FOLDER/NAME. Raises InputError as that does.
     """
-    base = run_sweep(config.sweep, folder / BASE, jobs, backend, progress, keep_going)
+    with execution.results_folder() as folder:
+        return _robustness(config, folder, execution, progress)
+
+
+def _robustness(
+    config: RobustnessConfig, folder: Path, execution: Execution, progress: bool
+) -> dict[str, pd.DataFrame]:
+    base = run_sweep(config.sweep, dataclasses.replace(execution, out=folder / BASE), progress)
     near = near_the_match(base, config.sweep.betas, config.neighbours)
     kept = [_is_near(method, beta, near) for method, beta in zip(base["method"], base["beta"], strict=True)]
     tables = {BASE: base[kept]}
@@ -39,7 +43,7 @@ def robustness(
     for name, alternative in config.alternatives().items():
         narrowed = dataclasses.replace(alternative, betas=betas or alternative.betas)
         runs = [run for run in planned_runs(narrowed) if _is_near(run.method.name, run.beta, near)]
-        tables[name] = train_planned(narrowed, runs, folder / name, jobs, backend, progress, keep_going, chosen)
+        tables[name] = train_planned(narrowed, runs, folder / name, execution, progress, chosen)
     return tables
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ class Sequences(Experiment):
         from bandit.shift.report import require_scores
 
         require_scores(config.methods, config.selection_seeds)
-        return sequences(config, folder, execution.jobs, execution.backend, keep_going=execution.keep_going)
+        return sequences(config, dataclasses.replace(execution, out=folder))
 
     def report(self, trained: pd.DataFrame, config: SequenceConfig, folder: Path) -> str:
         """Every table, and the page."""

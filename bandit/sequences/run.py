@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 
@@ -15,6 +13,7 @@ from bandit.two_tasks.plan import ShiftRun, kl_prompts
 from bandit.two_tasks.run import Lab, train_lab
 from cokl import methods
 from cokl.support.errors import InputError
+from cokl.support.experiment import HERE, Execution
 
 METRICS = (
     "prior_correct",
@@ -56,21 +55,17 @@ def planned_runs(config: SequenceConfig) -> list[ShiftRun]:
 
 def sequences(
     config: SequenceConfig = SEQUENCE_PRESETS["paper"],
-    out: Path | str | None = None,
-    jobs: int | None = None,
-    backend: Literal["loky", "ray"] = "loky",
+    execution: Execution = HERE,
     progress: bool = True,
-    keep_going: bool = False,
 ) -> pd.DataFrame:
     """Train everything that `config` asks for and return the tidy table, a row per evaluated step.
 
     Columns: seed, mode, method, beta, step, METRICS, role and kl_prompts, as in the task-shift lab's table; k is
-    `config.pass_draws`. out: folder to save in and to resume from, with sequences.parquet at the end; None keeps
-    nothing. jobs: processes, by default one per core. backend: local processes, or a Ray cluster. progress: show bars.
-    keep_going: resume from results that other code has left in `out`.
+    `config.pass_draws`. execution: where results are kept,
+    with sequences.parquet at the end, by default nowhere, and who computes them. progress: show bars.
     Raises InputError for unknown methods and for a folder that cannot be used.
     """
-    return train_lab(SEQUENCES, config, out, jobs, backend, progress, keep_going)
+    return train_lab(SEQUENCES, config, execution, progress)
 
 
 SEQUENCES = Lab(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ class Shift(Experiment):
         from bandit.shift.run import shift
 
         require_scores(config.methods, config.selection_seeds)
-        return shift(config, folder, execution.jobs, execution.backend, keep_going=execution.keep_going)
+        return shift(config, dataclasses.replace(execution, out=folder))
 
     def report(self, trained: pd.DataFrame, config: ShiftConfig, folder: Path) -> str:
         """Every table, and the page of verdicts."""

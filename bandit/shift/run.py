@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
-
 import pandas as pd
 
 from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
 from bandit.shift.plan import planned_runs
 from bandit.shift.train import ShiftTrainer
 from bandit.two_tasks.run import Lab, train_lab
+from cokl.support.experiment import HERE, Execution
 
 COLUMNS = (
     "seed",
@@ -33,23 +31,19 @@ COLUMNS = (
 
 def shift(
     config: ShiftConfig = SHIFT_PRESETS["paper"],
-    out: Path | str | None = None,
-    jobs: int | None = None,
-    backend: Literal["loky", "ray"] = "loky",
+    execution: Execution = HERE,
     progress: bool = True,
-    keep_going: bool = False,
 ) -> pd.DataFrame:
     """Train everything that `config` asks for and return the tidy table, a row per evaluated step; see COLUMNS.
 
     Rows of method "base" hold the base model, at step 0. role: "report", or "selection" for the seeds on which
     coefficients are chosen. Rows of the KL-batch sweep differ from the others in kl_prompts, the prompts of the buffer
-    per update. out: folder to save in and to resume from, with shift.parquet at the end; None keeps nothing. jobs:
-    processes, by default one per core. backend: local processes, or a Ray cluster. progress: show bars. keep_going:
-    resume from results that other code has left in `out`. A run that diverges ends in a row without metrics, at the
-    step where it happened; see `bandit.engine.divergence`.
+    per update. execution: where results are kept, with shift.parquet at the end, by default nowhere, and who computes
+    them. progress: show bars. A run that diverges ends in a row without metrics, at the step where it happened; see
+    `bandit.engine.divergence`.
     Raises InputError for unknown methods and for a folder that cannot be used.
     """
-    return train_lab(SHIFT, config, out, jobs, backend, progress, keep_going)
+    return train_lab(SHIFT, config, execution, progress)
 
 
 SHIFT = Lab("shift", COLUMNS, planned_runs, ShiftTrainer)

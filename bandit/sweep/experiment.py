@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ class Sweep(Experiment):
         """The tidy table."""
         from bandit.sweep.run import run_sweep
 
-        return run_sweep(config, folder, execution.jobs, execution.backend, keep_going=execution.keep_going)
+        return run_sweep(config, dataclasses.replace(execution, out=folder))
 
     def report(self, trained: pd.DataFrame, config: SweepConfig, folder: Path) -> str:
         """Where the table is."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import torch
@@ -18,6 +17,7 @@ from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.sweep.plan import planned_runs, stacks
 from bandit.sweep.score import RUN
 from bandit.sweep.train import train
+from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_result
 from cokl.support.results_folder import open_folder
 from cokl.support.workers import Work, Workers, one_thread, require_jobs
@@ -25,46 +25,39 @@ from cokl.support.workers import Work, Workers, one_thread, require_jobs
 
 def run_sweep(
     config: SweepConfig = PRESETS["paper"],
-    out: Path | str | None = None,
-    jobs: int | None = None,
-    backend: Literal["loky", "ray"] = "loky",
+    execution: Execution = HERE,
     progress: bool = True,
-    keep_going: bool = False,
 ) -> pd.DataFrame:
     """Train everything that `config` asks for and return the tidy table, a row per evaluated step.
 
     Columns: seed, method, beta, step, p_correct, coverage_at_K, coverage_at_K_correct, conditional_kl; K is
-    `config.coverage_draws`. Rows of method "reference" hold the frozen reference. out: folder to save in and to resume
-    from; None keeps nothing. jobs: processes on a CPU, by default one per core. backend: local processes, or a Ray
-    cluster. progress: show bars with rate and ETA. keep_going: resume from results that other code has left in `out`.
+    `config.coverage_draws`. Rows of method "reference" hold the frozen reference. execution: where results are kept, by
+    default nowhere, and who computes them. progress: show bars with rate and ETA.
     A run that diverges ends in a row without metrics, at the step where it happened; see `bandit.engine.divergence`.
     Raises InputError for unknown methods or devices and for a folder that cannot be used.
     """
-    if out is None:
-        with tempfile.TemporaryDirectory() as temporary:
-            return run_sweep(config, temporary, jobs, backend, progress, keep_going)
-    return train_planned(config, planned_runs(config), Path(out), jobs, backend, progress, keep_going)
+    with execution.results_folder() as folder:
+        return train_planned(config, planned_runs(config), folder, execution, progress)
 
 
 def train_planned(
     config: SweepConfig,
     runs: list[Run],
     folder: Path,
-    jobs: int | None = None,
-    backend: Literal["loky", "ray"] = "loky",
-    progress: bool = True,
-    keep_going: bool = False,
+    execution: Execution,
+    progress: bool,
     chosen: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """Train some of a sweep's runs, as `run_sweep` trains all.
 
     chosen: JSON values that say which runs they are, where `config` alone does not; kept with it in config.json.
     """
-    require_jobs(jobs)
+    require_jobs(execution.jobs)
     device = resolve_device(config.device)
     code = code_behind("bandit.sweep.train", (run.method for run in runs))
-    with open_folder(folder, {**config.as_dict(), **(chosen or {}), "device": device}, code, keep_going) as origin:
-        workers = Workers(backend, 1 if device == "cuda" else jobs)
+    settings = {**config.as_dict(), **(chosen or {}), "device": device}
+    with open_folder(folder, settings, code, execution.keep_going) as origin:
+        workers = Workers(execution.backend, 1 if device == "cuda" else execution.jobs)
         parameters = references(config, origin, device, workers, progress)
         works = [
             Work(_make_chunk, (config, chunk, parameters[chunk[0].seed], device), path, _key(chunk), len(chunk))

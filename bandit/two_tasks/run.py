@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 from torch import Tensor
@@ -16,6 +14,7 @@ from bandit.engine.runs import code_behind, parameters_of, parameters_table, ref
 from bandit.two_tasks.plan import RUN, ShiftRun, stacks
 from bandit.two_tasks.train import TwoTaskTrainer
 from cokl.support.chunks import Origin
+from cokl.support.experiment import Execution
 from cokl.support.files import write_result
 from cokl.support.results_folder import open_folder
 from cokl.support.workers import Work, Workers, one_thread, require_jobs
@@ -39,24 +38,20 @@ class Lab:
 def train_lab(
     lab: Lab,
     config: Any,
-    out: Path | str | None,
-    jobs: int | None,
-    backend: Literal["loky", "ray"],
+    execution: Execution,
     progress: bool,
-    keep_going: bool,
 ) -> pd.DataFrame:
-    """Train what is missing of a configuration's runs and return their table, in OUT/NAME.parquet at the end.
+    """Train what is missing of a configuration's runs and return their table, in its folder's NAME.parquet at the end.
 
-    out: None keeps nothing. Warns of runs that diverged.
+    Warns of runs that diverged.
     """
-    if out is None:
-        with tempfile.TemporaryDirectory() as temporary:
-            return train_lab(lab, config, temporary, jobs, backend, progress, keep_going)
-    folder = Path(out)
     runs = lab.plan(config)
     code = code_behind(lab.module, (run.method for run in runs))
-    with open_folder(folder, {**config.as_dict(), "device": "cpu"}, code, keep_going) as origin:
-        table = train_plans(lab, {"": (config, runs)}, origin, jobs, backend, progress)[""]
+    with (
+        execution.results_folder() as folder,
+        open_folder(folder, {**config.as_dict(), "device": "cpu"}, code, execution.keep_going) as origin,
+    ):
+        table = train_plans(lab, {"": (config, runs)}, origin, execution, progress)[""]
         write_result(table, folder / f"{lab.name}.parquet")
     warn_of_diverged(table, "prior_correct", RUN)
     return table
@@ -66,8 +61,7 @@ def train_plans(
     lab: Lab,
     plans: Mapping[str, tuple[Any, list[ShiftRun]]],
     origin: Origin,
-    jobs: int | None = None,
-    backend: Literal["loky", "ray"] = "loky",
+    execution: Execution,
     progress: bool = True,
 ) -> dict[str, pd.DataFrame]:
     """Train what is missing of several configurations' runs and return each one's table.
@@ -76,8 +70,8 @@ def train_plans(
     that differ in their coefficient only are trained as one stack. Every table has the base model's rows, too.
     origin: the folder where results are kept, as `open_folder` gives it.
     """
-    require_jobs(jobs)
-    workers = Workers(backend, jobs)
+    require_jobs(execution.jobs)
+    workers = Workers(execution.backend, execution.jobs)
     bases = [(name, seed) for name, (_, runs) in plans.items() for seed in dict.fromkeys(run.seed for run in runs)]
     works = [
         Work(

@@ -6,10 +6,12 @@ of subclasses in other modules.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 import tyro
@@ -36,6 +38,19 @@ class Execution:
     """Processes of this machine, or a Ray cluster: the one RAY_ADDRESS names, or else one started here."""
     keep_going: bool = False
     """Resume from results that other code than this has left in the folder, which otherwise is refused."""
+
+    @contextmanager
+    def results_folder(self) -> Iterator[Path]:
+        """Where results go while a command runs: `out`, or a temporary folder that is deleted at the end."""
+        if self.out is not None:
+            yield Path(self.out)
+        else:
+            with TemporaryDirectory() as temporary:
+                yield Path(temporary)
+
+
+HERE = Execution()
+"""On this machine, on all of its cores, and nothing kept."""
 
 
 class Experiment:

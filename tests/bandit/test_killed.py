@@ -14,32 +14,36 @@ import pytest
 SWEEP = """
 import dataclasses, sys
 from pathlib import Path
+from cokl.support.experiment import Execution
 from bandit.sweep.run import run_sweep
 from bandit.sweep.figures import dynamics, tradeoff
 from figures import style
 from tests.bandit.conftest import TINY
 
 config = dataclasses.replace(TINY, steps=60, eval_interval=20, betas=(0.01, 0.02, 0.05, 0.1), seeds=3)
-table = run_sweep(config, sys.argv[1], jobs=int(sys.argv[2]), progress=False)
+table = run_sweep(config, Execution(out=sys.argv[1], jobs=int(sys.argv[2])), progress=False)
 style.save_all({"dynamics": dynamics.draw(table), "tradeoff": tradeoff.draw(table)}, Path(sys.argv[1]) / "figures")
 """
 LAB = """
 import dataclasses, sys
 from bandit.{lab}.run import {lab}
+from cokl.support.experiment import Execution
 from tests.bandit.{lab}.{module} import {tiny}
 
 config = dataclasses.replace({tiny}, seeds=2, steps=40)
-{lab}(config, sys.argv[1], jobs=int(sys.argv[2]), progress=False)
+{lab}(config, Execution(out=sys.argv[1], jobs=int(sys.argv[2])), progress=False)
 """
 PHASE = """
 import dataclasses, sys
 from pathlib import Path
 from bandit.phase.config import Diagram
 from bandit.phase.run import run
+from cokl.support.experiment import Execution
 from tests.bandit.phase.test_phase import TINY
 
 config = dataclasses.replace(TINY, steps=24)
-run([Diagram("width", "correct_modes", (8, 12), (2, 3), config)], Path(sys.argv[1]), int(sys.argv[2]), progress=False)
+diagram = Diagram("width", "correct_modes", (8, 12), (2, 3), config)
+run([diagram], Execution(out=Path(sys.argv[1]), jobs=int(sys.argv[2])), progress=False)
 """
 SCRIPTS = {
     "sweep": SWEEP,
@@ -185,6 +189,7 @@ def test_two_thousand_sweeps_in_one_process_leave_nothing_behind():
     import tempfile
 
     from bandit.sweep.run import run_sweep
+    from cokl.support.experiment import Execution
     from tests.bandit.conftest import TINY
 
     config = dataclasses.replace(TINY, seeds=1, methods=("none", "cokl"), betas=(0.1,), steps=2, eval_interval=2)
@@ -202,10 +207,10 @@ def test_two_thousand_sweeps_in_one_process_leave_nothing_behind():
         return pages * os.sysconf("SC_PAGESIZE") >> 20
 
     for _ in range(200):
-        run_sweep(config, jobs=1, progress=False)
+        run_sweep(config, Execution(jobs=1), progress=False)
     before, memory = state(), resident()
     for _ in range(1800):
-        run_sweep(config, jobs=1, progress=False)
+        run_sweep(config, Execution(jobs=1), progress=False)
     print(f"{memory} MiB, then {resident()} MiB; {before}, then {state()}")
     assert state()[:2] == before[:2]
     assert state()[2] <= before[2] + 5  # other programs use that folder, too

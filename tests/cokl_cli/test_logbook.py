@@ -10,6 +10,7 @@ from bandit import preset, run_sweep
 from bandit.calibration import config as calibration_config
 from bandit.calibration.config import CalibrationConfig
 from cokl.support.errors import InputError
+from cokl.support.experiment import Execution
 from cokl_cli.app import main
 from cokl_cli.commands.bandit import command_of
 from cokl_cli.commands.llm_report import Repeats
@@ -34,8 +35,8 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     environment = dataclasses.replace(preset("quick").environment, train_inputs=64, test_inputs=32, clusters=4)
     config = preset("quick", seeds=4, batch_size=16, environment=environment, **TINY)
-    run_sweep(config, folder / "four", jobs=1, progress=False)
-    run_sweep(dataclasses.replace(config, seeds=2), folder / "two", jobs=1, progress=False)
+    run_sweep(config, Execution(out=folder / "four", jobs=1), progress=False)
+    run_sweep(dataclasses.replace(config, seeds=2), Execution(out=folder / "two", jobs=1), progress=False)
     return folder
 
 

@@ -15,6 +15,7 @@ from bandit.phase.run import run as phase
 from bandit.sequences.run import sequences
 from bandit.shift.run import shift
 from bandit.sweep.run import run_sweep
+from cokl.support.experiment import Execution
 from cokl_cli.commands.rerun import Rerun
 from cokl_cli.commands.theory import Check
 from cokl_cli.experiments import experiments
@@ -28,11 +29,13 @@ SWEEP = dataclasses.replace(sweep_miniature.TINY, seeds=1, methods=("none", "cok
 GROUPS = dataclasses.replace(finite_group_miniature.TINY, seeds=1, methods=("none", "cokl"), betas=(0.1,))
 DIAGRAM = Diagram("cluster_overlap", "correct_modes", (0.2,), (2,), dataclasses.replace(PHASE, seeds=1))
 MAKERS = {
-    "sweep": lambda out: run_sweep(SWEEP, out, 1, progress=False),
-    "shift": lambda out: shift(TINY_SHIFT, out, 1, progress=False),
-    "finite-group": lambda out: finite_group(GROUPS, out, 1, progress=False),
-    "sequences": lambda out: sequences(dataclasses.replace(SEQUENCES, seeds=1), out, 1, progress=False),
-    "phase": lambda out: phase([DIAGRAM], out, 1, progress=False),
+    "sweep": lambda out: run_sweep(SWEEP, Execution(out=out, jobs=1), progress=False),
+    "shift": lambda out: shift(TINY_SHIFT, Execution(out=out, jobs=1), progress=False),
+    "finite-group": lambda out: finite_group(GROUPS, Execution(out=out, jobs=1), progress=False),
+    "sequences": lambda out: sequences(
+        dataclasses.replace(SEQUENCES, seeds=1), Execution(out=out, jobs=1), progress=False
+    ),
+    "phase": lambda out: phase([DIAGRAM], Execution(out=out, jobs=1), progress=False),
 }
 
 

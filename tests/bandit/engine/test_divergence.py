@@ -25,6 +25,7 @@ from bandit.sweep.plan import planned_runs
 from bandit.sweep.report import render_markdown
 from bandit.sweep.train import train
 from cokl.support.errors import InputError
+from cokl.support.experiment import Execution
 from tests.bandit.shift.conftest import TINY_SHIFT
 
 
@@ -139,7 +140,7 @@ def test_runs_of_the_shift_lab_diverge_alone(mode):
 
 def test_a_huge_learning_rate_is_no_traceback(tiny, capsys):
     config = dataclasses.replace(tiny, learning_rate=1e38)
-    table = run_sweep(config, jobs=1, progress=False)
+    table = run_sweep(config, Execution(jobs=1), progress=False)
     marks = table[table["p_correct"].isna()]
     runs = tiny.seeds * (1 + 2 * len(tiny.betas))
     assert 0 < len(marks) <= runs
@@ -148,13 +149,13 @@ def test_a_huge_learning_rate_is_no_traceback(tiny, capsys):
 
 def test_a_reference_that_diverges_is_named(tiny):
     with pytest.raises(InputError, match="the reference of seed 0 diverged"):
-        run_sweep(dataclasses.replace(tiny, pretrain_learning_rate=1e38), jobs=1, progress=False)
+        run_sweep(dataclasses.replace(tiny, pretrain_learning_rate=1e38), Execution(jobs=1), progress=False)
 
 
 @pytest.fixture
 def marked(tiny) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A sweep's table, and the same with one seed's CoKL at beta 0.1 diverged at step 13."""
-    table = run_sweep(tiny, jobs=1, progress=False)
+    table = run_sweep(tiny, Execution(jobs=1), progress=False)
     run = (table["method"] == "cokl") & (table["beta"] == 0.1) & (table["seed"] == 1)
     mark = table[run].iloc[[-1]].assign(step=13, **dict.fromkeys(METRICS, np.nan))
     return table, pd.concat([table[~(run & (table["step"] >= 13))], mark], ignore_index=True)
@@ -183,7 +184,9 @@ def test_nothing_left_is_said(marked):
 def test_shift_scores_leave_diverged_coefficients_out_and_need_grpo():
     from bandit.shift.run import shift as run_shift
 
-    table = run_shift(dataclasses.replace(TINY_SHIFT, mode="exact", methods=("none", "cokl")), jobs=1, progress=False)
+    table = run_shift(
+        dataclasses.replace(TINY_SHIFT, mode="exact", methods=("none", "cokl")), Execution(jobs=1), progress=False
+    )
 
     def spoiled(rows: pd.Series) -> pd.DataFrame:
         last = rows & (table["seed"] == 0) & (table["step"] == table["step"].max())

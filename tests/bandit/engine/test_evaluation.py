@@ -14,6 +14,7 @@ from bandit.engine.reference import SeedTask, layer_sizes, seed_task
 from bandit.sweep import run as runner
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.plan import planned_runs
+from cokl.support.experiment import Execution
 from tests.bandit.sweep.test_training import module_with
 from tests.oracles import exact
 
@@ -125,9 +126,14 @@ def test_reference_rows_equal_the_definitions(config, task):
 
 def test_the_last_step_is_evaluated_whatever_the_interval(tiny):
     config = dataclasses.replace(tiny, methods=("none",), seeds=1, steps=25)
-    assert run_sweep(config, jobs=1, progress=False).query("method == 'none'")["step"].tolist() == [0, 10, 20, 25]
+    assert run_sweep(config, Execution(jobs=1), progress=False).query("method == 'none'")["step"].tolist() == [
+        0,
+        10,
+        20,
+        25,
+    ]
     rare = dataclasses.replace(config, eval_interval=100)
-    assert run_sweep(rare, jobs=1, progress=False).query("method == 'none'")["step"].tolist() == [0, 25]
+    assert run_sweep(rare, Execution(jobs=1), progress=False).query("method == 'none'")["step"].tolist() == [0, 25]
 
 
 def test_coefficients_are_sorted_whatever_their_order(tiny):
@@ -135,7 +141,7 @@ def test_coefficients_are_sorted_whatever_their_order(tiny):
     ordered = dataclasses.replace(tiny, methods=("cokl",), seeds=1, betas=(0.01, 0.02, 0.03, 0.1, 0.2, 0.3))
     mixed = dataclasses.replace(ordered, betas=(0.1, 0.3, 0.01, 0.2, 0.02, 0.03))
     assert [run.beta for run in planned_runs(mixed)] == list(ordered.betas)
-    tables = [run_sweep(config, jobs=1, progress=False) for config in (ordered, mixed)]
+    tables = [run_sweep(config, Execution(jobs=1), progress=False) for config in (ordered, mixed)]
     final = tables[1].query("method == 'cokl' and step == 20")
     assert final["beta"].tolist() == list(ordered.betas)
     assert tables[0].equals(tables[1])

@@ -21,6 +21,7 @@ from bandit.sweep.config import SweepConfig
 from cokl import regularizers
 from cokl.groups import SurrogateWeights, reference_weights, rollout_weights
 from cokl.support.errors import InputError
+from cokl.support.experiment import Execution
 from cokl_cli.app import main
 from tests.bandit.finite_group.conftest import TINY
 
@@ -31,7 +32,7 @@ TABLES = ("finite_group.parquet", "recovery.parquet")
 def finished(tmp_path_factory) -> Path:
     """The folder of a finished miniature, trained by two processes."""
     folder = tmp_path_factory.mktemp("finished")
-    finite_group(TINY, folder, jobs=2, progress=False)
+    finite_group(TINY, Execution(out=folder, jobs=2), progress=False)
     return folder
 
 
@@ -55,7 +56,7 @@ def test_tables_have_a_row_per_run_and_step(finished, tiny):
 
 def test_the_exact_limit_is_the_sweep(finished, tiny):
     shared = {field.name: getattr(tiny, field.name) for field in dataclasses.fields(SweepConfig)}
-    table = run_sweep(SweepConfig(**shared), jobs=1, progress=False)
+    table = run_sweep(SweepConfig(**shared), Execution(jobs=1), progress=False)
     metrics = pd.read_parquet(finished / TABLES[0])
     exact = metrics[(metrics["groups"] == "exact") & (metrics["optimizer_steps"] == 1)]
     columns = ["seed", "method", "beta", "step", "p_correct", "coverage_at_64", "conditional_kl"]
@@ -64,7 +65,7 @@ def test_the_exact_limit_is_the_sweep(finished, tiny):
 
 
 def test_an_interrupted_lab_goes_on_and_ends_with_the_same_bytes(finished, tiny, tmp_path):
-    finite_group(tiny, tmp_path, jobs=1, progress=False)
+    finite_group(tiny, Execution(out=tmp_path, jobs=1), progress=False)
     whole = {name: (finished / name).read_bytes() for name in TABLES}
     assert {name: (tmp_path / name).read_bytes() for name in TABLES} == whole
     for path in sorted((tmp_path / "runs").iterdir())[::2]:
@@ -72,14 +73,14 @@ def test_an_interrupted_lab_goes_on_and_ends_with_the_same_bytes(finished, tiny,
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
     for name in TABLES:
         (tmp_path / name).unlink()
-    finite_group(tiny, tmp_path, jobs=1, progress=False)
+    finite_group(tiny, Execution(out=tmp_path, jobs=1), progress=False)
     assert {name: (tmp_path / name).read_bytes() for name in TABLES} == whole
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
 def test_another_configuration_is_refused(finished, tiny):
     with pytest.raises(InputError, match=r"another configuration \(epsilon_is: 0.2 there, 0.1 asked for\)"):
-        finite_group(dataclasses.replace(tiny, epsilon_is=0.1), finished, progress=False)
+        finite_group(dataclasses.replace(tiny, epsilon_is=0.1), Execution(out=finished), progress=False)
 
 
 def test_a_new_regularizer_takes_part(tiny, tmp_path):
@@ -101,7 +102,7 @@ def test_a_new_regularizer_takes_part(tiny, tmp_path):
 
     config = dataclasses.replace(tiny, methods=("cokl", "twin_of_cokl"), betas=(0.5,), seeds=1)
     try:
-        metrics, recovery = finite_group(config, tmp_path, jobs=2, progress=False)
+        metrics, recovery = finite_group(config, Execution(out=tmp_path, jobs=2), progress=False)
         write_tables(metrics, recovery, tmp_path)
         assert len(figure.draw_metrics(metrics).axes) == 6
         assert len(figure.draw_recovery(recovery, "twin_of_cokl").axes) == 4
@@ -136,7 +137,7 @@ def test_the_floor_takes_part(tiny):
     config = dataclasses.replace(
         tiny, methods=("cokl", "cokl_floor"), betas=(0.5,), seeds=1, reference_groups=("fresh",)
     )
-    metrics, _ = finite_group(config, jobs=1, progress=False)
+    metrics, _ = finite_group(config, Execution(jobs=1), progress=False)
     plain, floored = (metrics[metrics["method"] == name]["p_correct"].to_numpy() for name in config.methods)
     assert np.isfinite(floored).all()
     assert not np.array_equal(plain, floored)

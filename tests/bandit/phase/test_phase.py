@@ -19,6 +19,7 @@ from bandit.shift.claims import VARIANTS
 from bandit.shift.config import ShiftConfig
 from cokl import regularizers
 from cokl.support.errors import InputError
+from cokl.support.experiment import Execution
 from tests.bandit.shift.tables import BASE, NONE, POINTS, SEEDS, shift_table
 from tests.bandit.shift.test_report import last_value, naive_scores
 
@@ -152,7 +153,7 @@ TINY = ShiftConfig(
 
 def test_a_tiny_diagram_is_trained_resumed_and_drawn(tmp_path):
     diagram = Diagram("cluster_overlap", "correct_modes", (0.2, 0.8), (2, 3), TINY)
-    first = run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
+    first = run([diagram], Execution(out=tmp_path, jobs=1), progress=False)[diagram.name]
     assert list(zip(first["x"], first["y"], strict=True)) == [(0.2, 2), (0.2, 3), (0.8, 2), (0.8, 3)]
     rows = pd.read_parquet(tmp_path / diagram.name / "phase.parquet")
     for cell in first.to_dict("records"):
@@ -163,13 +164,13 @@ def test_a_tiny_diagram_is_trained_resumed_and_drawn(tmp_path):
     runs = sorted((tmp_path / diagram.name).rglob("*.parquet"))
     runs[0].unlink()
     kept = {path: path.stat().st_mtime_ns for path in runs[1:] if path.name != "phase.parquet"}
-    again = run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
+    again = run([diagram], Execution(out=tmp_path, jobs=1), progress=False)[diagram.name]
     pd.testing.assert_frame_equal(first, again)
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
     assert "of 4 cells" in (tmp_path / f"{diagram.name}.md").read_text()
     picture.draw(diagram, first)
     with pytest.raises(InputError, match="another configuration"):
-        run([dataclasses.replace(diagram, x_values=(0.2,))], tmp_path, jobs=1, progress=False)
+        run([dataclasses.replace(diagram, x_values=(0.2,))], Execution(out=tmp_path, jobs=1), progress=False)
 
 
 def test_a_new_regularizer_takes_part(tmp_path):
@@ -187,7 +188,7 @@ def test_a_new_regularizer_takes_part(tmp_path):
         assert command.diagrams()[0].experiment.methods == command.methods
         experiment = dataclasses.replace(TINY, methods=command.methods)
         diagram = Diagram("cluster_overlap", "correct_modes", (0.2,), (2, 3), experiment)
-        cells = run([diagram], tmp_path, jobs=1, progress=False)[diagram.name]
+        cells = run([diagram], Execution(out=tmp_path, jobs=1), progress=False)[diagram.name]
         rows = pd.read_parquet(tmp_path / diagram.name / "phase.parquet").drop(columns="zero_correct_rate")
         ours, twin = (rows[rows["method"] == name].drop(columns="method") for name in command.methods[1:3])
         pd.testing.assert_frame_equal(

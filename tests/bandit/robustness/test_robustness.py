@@ -15,6 +15,7 @@ from bandit.robustness.run import BASE, near_the_match, robustness
 from bandit.sweep.config import PRESETS
 from cokl.support.assumptions import assumptions_of
 from cokl.support.errors import InputError
+from cokl.support.experiment import Execution
 from cokl_cli.commands import bandit as commands
 
 
@@ -133,7 +134,7 @@ def test_it_trains_resumes_and_writes(tmp_path, capsys):
         "coverage_draws-256",
         "balanced_clusters-True",
     }
-    tables = robustness(config, tmp_path, jobs=1, progress=False)
+    tables = robustness(config, Execution(out=tmp_path, jobs=1), progress=False)
     chosen = json.loads((tmp_path / "coverage_draws-8" / "config.json").read_text())["coefficients"]
     assert {method: set(betas) for method, betas in chosen.items()} == {
         method: set(rows["beta"])

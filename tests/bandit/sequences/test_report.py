@@ -11,6 +11,7 @@ import pytest
 from bandit.sequences import report
 from bandit.sequences.run import METRICS, sequences
 from bandit.sequences.score import PREDICTORS, leads, razor
+from cokl.support.experiment import Execution
 from cokl_cli.app import main
 from tests.bandit.sequences.test_train import TINY
 
@@ -69,10 +70,10 @@ def test_the_razor_is_one_where_it_holds_and_low_for_noise():
 
 def test_the_lab_goes_on_where_it_was_stopped_and_writes_the_same(tmp_path):
     config = dataclasses.replace(TINY, seeds=1)
-    first = sequences(config, tmp_path / "a", jobs=1, progress=False)
+    first = sequences(config, Execution(out=tmp_path / "a", jobs=1), progress=False)
     for chunk in sorted((tmp_path / "a" / "runs").iterdir())[1:]:
         chunk.unlink()
-    pd.testing.assert_frame_equal(sequences(config, tmp_path / "a", jobs=1, progress=False), first)
+    pd.testing.assert_frame_equal(sequences(config, Execution(out=tmp_path / "a", jobs=1), progress=False), first)
     base = first[first["method"] == "base"]
     start = first[(first["method"] != "base") & (first["step"] == 0)]
     assert len(base) == 4  # two modes, two seeds

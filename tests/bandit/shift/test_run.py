@@ -22,6 +22,7 @@ from cokl import methods, regularizers
 from cokl.groups import SurrogateWeights
 from cokl.support.chunks import Origin
 from cokl.support.errors import InputError
+from cokl.support.experiment import Execution
 from cokl_cli.app import _parse, main
 from tests.bandit.shift.conftest import TINY_SHIFT
 
@@ -30,7 +31,7 @@ from tests.bandit.shift.conftest import TINY_SHIFT
 def finished(tmp_path_factory) -> Path:
     """The folder of the finished miniature."""
     folder = tmp_path_factory.mktemp("shift")
-    shift(TINY_SHIFT, folder, jobs=1, progress=False)
+    shift(TINY_SHIFT, Execution(out=folder, jobs=1), progress=False)
     return folder
 
 
@@ -73,7 +74,7 @@ def test_prompts_per_update_follow_e3():
 
 def test_more_seeds_change_no_seed_there_was(finished, tmp_path):
     more = dataclasses.replace(TINY_SHIFT, seeds=2, mode="exact", methods=("none", "cokl"))
-    table = shift(more, tmp_path, jobs=1, progress=False)
+    table = shift(more, Execution(out=tmp_path, jobs=1), progress=False)
     before = pd.read_parquet(finished / "shift.parquet")
     before = before[(before["mode"] == "exact") & (before["method"] != "forward_kl")].reset_index(drop=True)
     pd.testing.assert_frame_equal(table[table["seed"] != 1].reset_index(drop=True), before)
@@ -83,7 +84,9 @@ def test_several_configurations_are_trained_at_once(finished, tmp_path):
     other = dataclasses.replace(TINY_SHIFT, cluster_overlap=1.0)
     runs = [run for run in planned_runs(TINY_SHIFT) if run.method.name == "cokl" and run.seed == 0]
     origin = Origin(tmp_path, "config", "code")
-    tables = train_plans(SHIFT, {"a": (TINY_SHIFT, runs), "b": (other, runs[:1])}, origin, jobs=1, progress=False)
+    tables = train_plans(
+        SHIFT, {"a": (TINY_SHIFT, runs), "b": (other, runs[:1])}, origin, Execution(jobs=1), progress=False
+    )
     before = pd.read_parquet(finished / "shift.parquet")
     before = before[before["method"].isin(["base", "cokl"]) & (before["seed"] == 0)].reset_index(drop=True)
     pd.testing.assert_frame_equal(tables["a"], before)
@@ -94,9 +97,10 @@ def test_several_configurations_are_trained_at_once(finished, tmp_path):
 SCRIPT = """
 import dataclasses
 from bandit.shift.run import shift
+from cokl.support.experiment import Execution
 from tests.bandit.shift.conftest import TINY_SHIFT
 config = dataclasses.replace(TINY_SHIFT, steps=200, eval_interval=100, selection_seeds=0)
-shift(config, {folder!r}, jobs=1, progress=False)
+shift(config, Execution(out={folder!r}, jobs=1), progress=False)
 """
 
 
@@ -128,7 +132,7 @@ def test_a_stopped_lab_goes_on_and_ends_with_the_same_bytes(uninterrupted, tmp_p
 
 def test_another_configuration_is_refused_and_named(finished):
     with pytest.raises(InputError, match=r"another configuration \(cluster_overlap: 0.0 there, 0.9 asked for\)"):
-        shift(dataclasses.replace(TINY_SHIFT, cluster_overlap=0.9), finished, progress=False)
+        shift(dataclasses.replace(TINY_SHIFT, cluster_overlap=0.9), Execution(out=finished), progress=False)
 
 
 def test_a_regularizer_of_ones_own_takes_part(tiny_shift):
@@ -149,10 +153,10 @@ def test_a_regularizer_of_ones_own_takes_part(tiny_shift):
     try:
         with pytest.raises(InputError, match="twin_of_forward_kl: this regularizer has no sampled surrogate"):
             planned_runs(config)
-        tables = [shift(dataclasses.replace(config, mode="exact"), jobs=1, progress=False)]
+        tables = [shift(dataclasses.replace(config, mode="exact"), Execution(jobs=1), progress=False)]
         setattr(Twin, "surrogate_weights", twin_weights)  # noqa: B010
         Twin.streams = ("reference",)
-        tables.append(shift(config, jobs=2, progress=False))
+        tables.append(shift(config, Execution(jobs=2), progress=False))
     finally:
         del regularizers._registry["twin_of_forward_kl"]
     for table in tables:

@@ -1,7 +1,7 @@
 """The same numbers elsewhere: with other threads bit for bit, with other versions of the libraries within a tolerance.
 
-reproducible.csv is `run_sweep(TINY, jobs=1).to_csv(..., index=False)` with torch 2.13.0 on x86-64. This test is among
-those that `make test-oldest` and `make test-newest` run.
+reproducible.csv is `run_sweep(TINY).to_csv(..., index=False)` with torch 2.13.0 on x86-64. This test is among those
+that `make test-oldest` and `make test-newest` run.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from bandit.sweep.run import run_sweep
+from cokl.support.experiment import Execution
 from tests.bandit.conftest import TINY
 
 STORED = Path(__file__).with_name("reproducible.csv")
@@ -26,8 +27,9 @@ import sys
 import torch
 torch.set_num_threads(int(sys.argv[1]))
 from bandit.sweep.run import run_sweep
+from cokl.support.experiment import Execution
 from tests.bandit.conftest import TINY
-run_sweep(TINY, sys.argv[2], jobs=int(sys.argv[3]), progress=False)
+run_sweep(TINY, Execution(out=sys.argv[2], jobs=int(sys.argv[3])), progress=False)
 """
 
 
@@ -40,12 +42,12 @@ def deviation(found: pd.DataFrame, expected: pd.DataFrame) -> float:
 
 
 def test_these_versions_give_the_stored_numbers():
-    assert deviation(run_sweep(TINY, jobs=1, progress=False), pd.read_csv(STORED)) < TOLERANCE
+    assert deviation(run_sweep(TINY, Execution(jobs=1), progress=False), pd.read_csv(STORED)) < TOLERANCE
 
 
 @pytest.mark.parametrize("change", [{"learning_rate": 2e-3}, {"batch_size": 17}, {"pretrain_steps": 21}])
 def test_another_experiment_does_not(change):
-    other = run_sweep(dataclasses.replace(TINY, **change), jobs=1, progress=False)
+    other = run_sweep(dataclasses.replace(TINY, **change), Execution(jobs=1), progress=False)
     assert deviation(other, pd.read_csv(STORED)) > TOLERANCE
 
 

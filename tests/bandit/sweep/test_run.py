@@ -21,6 +21,7 @@ from bandit.sweep.score import read_sweep
 from cokl import regularizers
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 from cokl.support.errors import InputError
+from cokl.support.experiment import Execution
 
 COLUMNS = [
     "seed",
@@ -40,7 +41,7 @@ def finished(tmp_path_factory) -> Path:
     from tests.bandit.conftest import TINY
 
     folder = tmp_path_factory.mktemp("finished")
-    run_sweep(TINY, folder, jobs=1, progress=False)
+    run_sweep(TINY, Execution(out=folder, jobs=1), progress=False)
     return folder
 
 
@@ -78,14 +79,14 @@ def test_config_and_environment_are_beside_the_table(finished, tiny):
 
 
 def test_repeating_a_sweep_gives_the_same_bytes_with_any_number_of_processes(finished, tiny, tmp_path):
-    run_sweep(tiny, tmp_path, jobs=1, progress=False)
+    run_sweep(tiny, Execution(out=tmp_path, jobs=1), progress=False)
     assert (tmp_path / "sweep.parquet").read_bytes() == (finished / "sweep.parquet").read_bytes()
 
 
 def test_a_finished_sweep_is_not_trained_again(tiny, tmp_path):
-    run_sweep(tiny, tmp_path, jobs=1, progress=False)
+    run_sweep(tiny, Execution(out=tmp_path, jobs=1), progress=False)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
-    run_sweep(tiny, tmp_path, jobs=1, progress=False)
+    run_sweep(tiny, Execution(out=tmp_path, jobs=1), progress=False)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()} == before
 
 
@@ -129,15 +130,15 @@ def test_a_stopped_sweep_goes_on_and_ends_with_the_same_bytes(stop, long_command
 
 
 def test_float64_agrees_with_float32(tiny):
-    single = run_sweep(tiny, jobs=1, progress=False)
-    double = run_sweep(dataclasses.replace(tiny, dtype="float64"), jobs=1, progress=False)
+    single = run_sweep(tiny, Execution(jobs=1), progress=False)
+    double = run_sweep(dataclasses.replace(tiny, dtype="float64"), Execution(jobs=1), progress=False)
     pd.testing.assert_frame_equal(single, double, rtol=1e-3, atol=1e-4)
     assert not single["p_correct"].equals(double["p_correct"])
 
 
 def test_another_configuration_is_refused_and_named(finished, tiny):
     with pytest.raises(InputError, match=r"another configuration \(steps: 20 there, 30 asked for\)"):
-        run_sweep(dataclasses.replace(tiny, steps=30), finished, progress=False)
+        run_sweep(dataclasses.replace(tiny, steps=30), Execution(out=finished), progress=False)
 
 
 def test_a_table_without_its_columns_is_refused(finished, tmp_path):
@@ -172,7 +173,7 @@ def test_a_regularizer_of_ones_own_is_swept(tiny):
 
     try:
         table = run_sweep(
-            dataclasses.replace(tiny, methods=("forward_kl", "twin_of_forward_kl")), jobs=2, progress=False
+            dataclasses.replace(tiny, methods=("forward_kl", "twin_of_forward_kl")), Execution(jobs=2), progress=False
         )
     finally:
         del regularizers._registry["twin_of_forward_kl"]
@@ -219,9 +220,10 @@ def test_training_loads_neither_the_compiler_nor_what_only_reports_need():
     script = """
 import sys
 from bandit.sweep.run import run_sweep
+from cokl.support.experiment import Execution
 from tests.bandit.conftest import TINY
 
-run_sweep(TINY, jobs=1, progress=False)
+run_sweep(TINY, Execution(jobs=1), progress=False)
 print(*{"torch._dynamo", "scipy.stats", "matplotlib"} & set(sys.modules))
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

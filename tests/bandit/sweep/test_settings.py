@@ -28,6 +28,7 @@ from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.sweep.plan import planned_runs
 from cokl.support.chunks import Origin
 from cokl.support.errors import InputError
+from cokl.support.experiment import Execution
 from cokl.support.files import write_atomically
 from cokl.support.results_folder import open_folder
 from cokl.support.workers import Work, Workers
@@ -152,13 +153,13 @@ def changed(name: str) -> SweepConfig:
 @pytest.fixture(scope="module")
 def unchanged() -> pd.DataFrame:
     """The sweep table of SMALL."""
-    return run_sweep(SMALL, jobs=1, progress=False)
+    return run_sweep(SMALL, Execution(jobs=1), progress=False)
 
 
 @pytest.mark.parametrize("name", [None, *CHANGES])
 def test_a_sweep_with_any_setting_equals_the_naive_loop(name, unchanged):
     config = changed(name) if name else SMALL
-    table = run_sweep(config, jobs=1, progress=False) if name else unchanged
+    table = run_sweep(config, Execution(jobs=1), progress=False) if name else unchanged
     assert table["method"].tolist() == 2 * ["reference", *4 * ["cokl"]]
     assert table[table["method"] == "cokl"]["step"].tolist() == 2 * [0, 6, 12, 15]
     expected = pd.DataFrame([row for seed in range(2) for row in naive_rows(config, seed)])
@@ -167,7 +168,7 @@ def test_a_sweep_with_any_setting_equals_the_naive_loop(name, unchanged):
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_every_setting_changes_the_result(name, unchanged):
-    table = run_sweep(changed(name), jobs=1, progress=False)
+    table = run_sweep(changed(name), Execution(jobs=1), progress=False)
     assert CHANGES[name] != getattr(SMALL, name)
     column = 5 if name == "coverage_draws" else 4
     assert (table.iloc[:, column] - unchanged.iloc[:, column]).abs().max() > 1e-5

@@ -12,6 +12,7 @@ from bandit import run_sweep
 from cokl import regularizers
 from cokl.support.chunks import Origin
 from cokl.support.errors import InputError
+from cokl.support.experiment import Execution
 from cokl.support.workers import Work, Workers
 
 
@@ -48,9 +49,9 @@ def deadly(tmp_path):
 def sweep_with_a_death(backend, tiny, deadly: Path, tmp_path: Path) -> None:
     """Sweep twice, once with a worker dying on the way, and compare the tables' bytes."""
     config = dataclasses.replace(tiny, methods=("none", "deadly"), steps=40, eval_interval=20, seeds=3)
-    run_sweep(config, tmp_path / "disturbed", jobs=2, backend=backend, progress=False)
+    run_sweep(config, Execution(out=tmp_path / "disturbed", jobs=2, backend=backend), progress=False)
     assert deadly.exists()
-    run_sweep(config, tmp_path / "calm", jobs=2, backend=backend, progress=False)
+    run_sweep(config, Execution(out=tmp_path / "calm", jobs=2, backend=backend), progress=False)
     disturbed, calm = (tmp_path / name / "sweep.parquet" for name in ("disturbed", "calm"))
     assert disturbed.read_bytes() == calm.read_bytes()
 
@@ -68,7 +69,7 @@ def test_local_processes_run_a_lost_workers_chunk_again(tiny, deadly, tmp_path, 
 @pytest.mark.nightly
 def test_ray_gives_the_same_bytes_as_local_processes(ray_cluster, tiny, tmp_path):
     for backend in ("ray", "loky"):
-        run_sweep(tiny, tmp_path / backend, jobs=2, backend=backend, progress=False)
+        run_sweep(tiny, Execution(out=tmp_path / backend, jobs=2, backend=backend), progress=False)
     ray_table, loky_table = (tmp_path / backend / "sweep.parquet" for backend in ("ray", "loky"))
     assert ray_table.read_bytes() == loky_table.read_bytes()
 
