@@ -1,4 +1,4 @@
-"""Commands of `cokl bandit`: one for each experiment with presets. Light: heavy imports are inside `run`.
+"""Commands of `cokl bandit`: one for each experiment with presets. Heavy imports are inside `run`.
 
 Annotations are evaluated here, since the parser reads those of subclasses in other modules.
 """
@@ -45,7 +45,7 @@ class Lab(LabOptions):
     config: ClassVar[Any]
 
     def run(self) -> int:
-        """Train what is missing, write the results, say what came out and where it is, and draw."""
+        """Train what is missing, write the results, print the outcome and where it is, and draw."""
         from cokl.support.files import read_parquet, write_atomically
 
         trained = self.experiment.train(self.config, self.folder, self)
@@ -65,14 +65,17 @@ class Lab(LabOptions):
         return self.experiment.outcome(self.config, self.folder)
 
 
-def command_of(name: str) -> Callable[..., Lab]:
-    """The command of an experiment: its options are the configuration's fields beside those of every lab."""
+def command_of(name: str, preset: str = "paper") -> Callable[..., Lab]:
+    """The command of an experiment: its options are the configuration's fields beside those of every lab.
+
+    A class with the preset's defaults and no `partial` of one, for which the parser would load a type checker.
+    """
     experiment = experiments()[name]
-    default = experiment.presets["paper"]
+    default = experiment.presets[preset]
     config = (Annotated[type(default), tyro.conf.arg(name="experiment")], field(default=default))
-    command = dataclasses.make_dataclass(
+    return dataclasses.make_dataclass(
         type(experiment).__name__,
-        [("config", *config)],
+        [("preset", Literal["paper", "quick"], field(default=preset)), ("config", *config)],
         bases=(Lab,),
         namespace={
             "__doc__": experiment.summary,
@@ -82,14 +85,34 @@ def command_of(name: str) -> Callable[..., Lab]:
         frozen=True,
         kw_only=True,
     )
-    return command
 
 
 def finished_sweep() -> Path:
-    """What is read where nothing else is asked for: runs/paper, or runs/quick where only that sweep is finished."""
+    """The default of `--results`: runs/paper, or runs/quick where only that sweep is finished."""
     paper, quick = Path("runs/paper"), Path("runs/quick")
     only_quick = (quick / "sweep.parquet").is_file() and not (paper / "sweep.parquet").is_file()
     return quick if only_quick else paper
+
+
+@dataclass(frozen=True)
+class SweepFigures(Output):
+    """A command that draws from a finished sweep."""
+
+    results: Path = field(default_factory=finished_sweep)
+    """Folder of a finished sweep: runs/paper, or runs/quick where only that one is."""
+    out: Path | None = None
+    """Folder for the figures (default: RESULTS/figures)."""
+
+    prefix: ClassVar[str]
+
+    @property
+    def folder(self) -> Path:
+        """Where the figures go."""
+        return self.out or self.results / "figures"
+
+    def outcome(self) -> dict[str, Any]:
+        """The figures' files."""
+        return {"figures": sorted(str(path) for path in self.folder.glob(f"{self.prefix}*.p*"))}
 
 
 @dataclass(frozen=True)
@@ -127,7 +150,6 @@ def laboratory(arguments: list[str]) -> SubcommandApp:
     for name, experiment in experiments().items():
         if experiment.summary and experiment.presets:
             preset = preset_among(arguments, experiment.presets, "paper")
-            command = partial(command_of(name), preset=preset, config=experiment.presets[preset])
-            commands.command(name=name.replace("_", "-"))(command)
+            commands.command(name=name.replace("_", "-"))(command_of(name, preset))
     commands.command(name="report")(Report)
     return commands

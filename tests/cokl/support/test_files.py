@@ -24,10 +24,10 @@ from cokl.support.files import (
     remedy,
     set_aside,
     write_atomically,
-    write_bytes,
     write_parquet,
     write_result,
     write_text,
+    write_with_checksum,
 )
 
 TABLE = pd.DataFrame({"method": ["none", "cokl"], "p_correct": [0.25, 0.5]}, index=[7, 9])
@@ -41,7 +41,7 @@ TABLE = pd.DataFrame({"method": ["none", "cokl"], "p_correct": [0.25, 0.5]}, ind
         (errno.EROFS, "read-only file system; choose another folder"),
         (errno.EACCES, "permission is denied; choose another folder"),
         (errno.ENAMETOOLONG, "its name is too long; choose another folder"),
-        (errno.ENOTDIR, "a part of its path is no folder; choose another folder"),
+        (errno.ENOTDIR, "a part of its path is not a folder; choose another folder"),
     ],
 )
 def test_an_error_of_the_system_comes_with_advice(number, advice):
@@ -55,7 +55,7 @@ def test_an_error_without_advice_of_its_own_says_what_the_system_said():
 
 def test_what_is_written_is_read_back_and_folders_are_made_on_the_way(tmp_path):
     folder = tmp_path / "a" / "b"
-    write_bytes(b"\x00\xff", folder / "bytes")
+    write_with_checksum(b"\x00\xff", folder / "bytes")
     assert (folder / "bytes").read_bytes() == b"\x00\xff"
     write_text("Größe ± ½", folder / "text")
     assert (folder / "text").read_bytes() == "Größe ± ½".encode()
@@ -90,7 +90,7 @@ def test_the_temporary_file_lies_beside_its_place_under_a_name_that_a_folder_cle
 
 def test_a_place_that_cannot_be_written_is_named_with_advice(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"^cannot write to .*file/table: a part of its path is no folder; choose"):
+    with pytest.raises(InputError, match=r"^cannot write to .*file/table: a part of its path is not a folder; choose"):
         write_text("new", tmp_path / "file" / "table")
 
 
@@ -268,7 +268,7 @@ def test_a_lock_in_no_folder_or_through_a_link_is_refused(tmp_path):
     (tmp_path / "file").write_text("precious")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     no_folder, link = tmp_path / "file" / ".lock", tmp_path / "link"
-    with pytest.raises(InputError, match=r"^cannot write to .*file: a part of its path is no fo"), hold(no_folder, ""):
+    with pytest.raises(InputError, match=r"^cannot write to .*file: a part of its path is not"), hold(no_folder, ""):
         pass
     with (
         pytest.raises(InputError, match=r"link is a symbolic link, and a lock follows none; remove it$"),
