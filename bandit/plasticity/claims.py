@@ -3,8 +3,7 @@
 The two primary measurements are sampled, after `PRIMARY_CHANGE`, paired by seed, at matched correctness of the exact
 phase 1: CoKL's plasticity minus that of the best of the paper's other regularizers, which the selection seeds choose,
 and minus replay's. Where wrong actions become correct CoKL is expected to have no advantage; that is a claim of its
-own. Each claim's secondary measurements are corrected for their number by Holm's procedure; one that is decided the
-other way makes the verdict "depends".
+own. The rules from measurements to verdicts are in `cokl.support.verdicts`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ import pandas as pd
 from bandit.engine.tables import method_label as label
 from bandit.plasticity.config import PRIMARY_CHANGE, PlasticityConfig
 from bandit.plasticity.score import REPLAY, at_match, best_rival, match, per_seed, runs
-from cokl.support.statistics import mean_and_half_width, with_spread
-from cokl.support.verdicts import ALPHA, MINIMUM_SEEDS, Claim, Verdict, holm, p_value
+from cokl.support.verdicts import Claim, Measurement, judged
 
 WHERE = "The title; beyond the paper's experiments"
 _Difference = tuple[str, pd.Series]
@@ -89,24 +87,9 @@ class _Differences:
 
 
 def _claim(statement: str, measured: list[_Difference]) -> Claim:
-    intervals = [(*mean_and_half_width(values), len(values)) for _, values in measured]
-    p_values = [p_value(*interval) for interval in intervals]
-    decided = [p_values[0] <= ALPHA, *holm(p_values[1:])]
-    sides: list[Verdict] = [
-        ("held" if mean > 0 else "not held") if sure else "undecided"
-        for sure, (mean, _, _) in zip(decided, intervals, strict=True)
+    first, *others = [
+        Measurement.of(where, what, values, "probability")
+        for described, values in measured
+        for where, what in [described.split(": ", 1)]
     ]
-    judged = intervals[0][2] >= MINIMUM_SEEDS
-    opposite = {"held": "not held", "not held": "held"}.get(sides[0])
-    verdict: Verdict | None = "depends" if opposite in sides[1:] else sides[0]
-    lines = [
-        f"{what} {with_spread(mean, half_width, 3)}" + (f" ({side})" if judged else "")
-        for (what, _), (mean, half_width, _), side in zip(measured, intervals, sides, strict=True)
-    ]
-    return Claim(
-        statement,
-        WHERE,
-        f"primary: {lines[0]}",
-        verdict if judged else None,
-        tuple(f"secondary: {line}" for line in lines[1:]),
-    )
+    return judged(statement, WHERE, [first], [[other] for other in others])

@@ -13,9 +13,11 @@ from bandit.plasticity.figures import curves
 from bandit.plasticity.report import CAPTIONS, legend, readable, tables
 from bandit.plasticity.score import read_plasticity, runs
 from cokl.support.statistics import summarize
-from figures.page import Section, curve, plot, spread, text
+from figures.marks import Drawing, Panel, interval, join, marks
+from figures.page import Section, plot, text
 from figures.page import legend as chips
 from figures.page import table as html_table
+from figures.plotly_renderer import render
 
 _TRADEOFF = {"p_correct": "Correctness after phase 1", "plasticity": "Plasticity"}
 _CURVES = {"step": "Step of phase 2", "reward": "New reward"}
@@ -48,11 +50,17 @@ def section(folder: Path) -> Section:
 def _lines(rows: pd.DataFrame, axes: dict[str, str], known_by: str) -> go.Figure:
     """A curve per method; axes: the columns of x and y with their titles; known_by: what a point is called after."""
     (x, x_title), (y, y_title) = axes.items()
-    figure = go.Figure()
-    for key, points in rows.groupby("method", sort=False):
-        method, name = str(key), label(str(key))
-        hover = f"<b>{name}</b>, {known_by} %{{customdata:g}}<br>{x} %{{x:.4g}}, {y} %{{y:.4f}}<extra></extra>"
-        bars = spread(points[f"{y}_half_width"], method)
-        options = {"error_y": bars, "customdata": points[known_by], "hovertemplate": hover}
-        figure.add_trace(curve(method, name, points[x], points[y], **options))
-    return figure.update_layout(xaxis_title=x_title, yaxis_title=y_title)
+    curves_of_methods = [
+        marks(
+            "lines",
+            "line",
+            label=label(str(method)),
+            method=str(method),
+            x=points[x],
+            y=points[y],
+            text=[f"{known_by} {value:g}" for value in points[known_by]],
+            **interval(points, y),
+        )
+        for method, points in rows.groupby("method", sort=False)
+    ]
+    return render(Drawing(join(curves_of_methods), {"lines": Panel(x=x_title, y=y_title)}, 1, 3.0, ""))

@@ -63,7 +63,7 @@ class Measurement:
     mean: float
     half_width: float
     seeds: int
-    unit: Literal["points", "nats"] = "points"
+    unit: Literal["points", "nats", "probability"] = "points"
     margin: float = 0.0
     equal: bool = False
 
@@ -73,7 +73,7 @@ class Measurement:
         where: str,
         what: str,
         values: pd.Series,
-        unit: Literal["points", "nats"] = "points",
+        unit: Literal["points", "nats", "probability"] = "points",
         margin: float = 0.0,
         equal: bool = False,
     ) -> Measurement:
