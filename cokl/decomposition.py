@@ -13,9 +13,10 @@ from cokl.policy import Policy, expectation, normalised
 class KLDecomposition(NamedTuple):
     """The three summands of D_KL(source || target) in nats, each (...) and >= 0; they already carry their weights.
 
-    mass: D_KL(Bern(Z_source) || Bern(Z_target)), drift of the total correctness.
-    correct: Z_source D_KL(source+ || target+), drift within the correct actions.
-    incorrect: (1 - Z_source) D_KL(source- || target-), drift within the incorrect actions.
+    Attributes:
+        mass: D_KL(Bern(Z_source) || Bern(Z_target)), drift of the total correctness.
+        correct: Z_source D_KL(source+ || target+), drift within the correct actions.
+        incorrect: (1 - Z_source) D_KL(source- || target-), drift within the incorrect actions.
     """
 
     mass: Tensor
@@ -34,6 +35,18 @@ def decompose_kl(source: Policy, target: Policy) -> KLDecomposition:
     `decompose_kl(reference, policy)` is the forward KL of Eq. 7, `decompose_kl(policy, reference)` the reverse KL of
     Appendix D. Boundary cases follow the extended-value convention: a side that the source never visits contributes
     zero, and one that only the target never visits contributes +inf.
+
+    Args:
+        source: contexts (...), over which the KL averages.
+        target: the same contexts and correct sets.
+
+    Returns:
+        The three summands, (...) each; `total` is their sum.
+
+    Examples:
+        >>> correct = CorrectSet.from_mask(torch.tensor([True, True, False]))
+        >>> decompose_kl(Policy(torch.zeros(3), correct), Policy(torch.tensor([2.0, 1.0, 0.0]), correct))
+        KLDecomposition(mass=tensor(0.2289), correct=tensor(0.0801), incorrect=tensor(0.))
     """
     mass, incorrect_mass = source.log_mass.exp(), source.log_incorrect_mass.exp()
     bernoulli = torch.stack([mass, incorrect_mass], -1)

@@ -33,11 +33,18 @@ LENGTHS = ("token-sum", "token-mean", "group-mean")
 class ResponseGroups:
     """N groups of G responses to one prompt each, as sequence log-likelihoods in nats (Eq. 13).
 
-    log_probs: (N, G), under the current policy; may carry a gradient, which only `surrogate_loss` uses.
-    rewards: (N, G), the verifier's verdicts, 0 or 1.
-    behavior_log_probs: (N, G), under the policy that sampled the group; None when that is the current policy.
-    reference_log_probs: (N, G), under the reference; needed by the regularizers that compare with it on rollouts.
-    Raises ValueError for rewards outside {0, 1}, shapes that differ, or log-likelihoods that are not finite.
+    Attributes:
+        log_probs: (N, G), under the current policy; may carry a gradient, which only `surrogate_loss` uses.
+        rewards: (N, G), the verifier's verdicts, 0 or 1.
+        behavior_log_probs: (N, G), under the policy that sampled the group; None when that is the current policy.
+        reference_log_probs: (N, G), under the reference; for regularizers that compare with it on rollouts.
+
+    Raises:
+        ValueError: rewards outside {0, 1}, shapes that differ, or log-likelihoods that are not finite.
+
+    Examples:
+        >>> ResponseGroups(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([[1, 0, 1]])).rewards.shape
+        torch.Size([1, 3])
     """
 
     log_probs: Tensor
@@ -60,7 +67,19 @@ class ResponseGroups:
             raise ValueError("rewards: expected verifier verdicts, 0 or 1; threshold continuous scores first")
 
     def reference_log_ratios(self) -> Tensor:
-        """(N, G): log pi - log pi_ref of each response. Raises ValueError without reference log-likelihoods."""
+        """log pi - log pi_ref of each response, without gradient.
+
+        Returns:
+            (N, G), in nats.
+
+        Raises:
+            ValueError: there are no reference log-likelihoods.
+
+        Examples:
+            >>> log_probs, reference = torch.tensor([[-1.0]]), torch.tensor([[-3.0]])
+            >>> ResponseGroups(log_probs, torch.tensor([[1]]), reference_log_probs=reference).reference_log_ratios()
+            tensor([[2.]])
+        """
         if self.reference_log_probs is None:
             raise ValueError("reference_log_probs: this regularizer needs the rollouts' log-likelihoods under pi_ref")
         return self.log_probs.detach() - self.reference_log_probs
@@ -69,23 +88,39 @@ class ResponseGroups:
 class RowIndex(NamedTuple):
     """Which of R rows answer which of N prompts: row numbers, 0 to R - 1, one line per prompt.
 
-    reference: (N, G_ref), the cached responses. rollout: (N, G), the fresh ones. A line is the same prompt in both
-    streams, and a stream without rows has shape (N, 0). A row need not be in either.
+    A line is the same prompt in both streams, and a stream without rows has shape (N, 0). A row need not be in either.
+
+    Attributes:
+        reference: (N, G_ref), the cached responses.
+        rollout: (N, G), the fresh ones.
     """
 
     reference: Tensor
     rollout: Tensor
 
     @classmethod
-    def of(cls, places: Iterable[tuple[str, int] | None]) -> RowIndex:
-        """From the stream and the prompt's number of each row; None for a row outside the regularization minibatch.
+    def of(cls, memberships: Iterable[tuple[str, int] | None]) -> RowIndex:
+        """From what each row belongs to.
 
-        Raises ValueError for groups of unequal size.
+        Args:
+            memberships: of R rows, the stream and the prompt's number; None for a row outside the regularization
+                minibatch.
+
+        Returns:
+            The index, with the prompts in the order of their numbers.
+
+        Raises:
+            ValueError: groups of unequal size in one stream.
+
+        Examples:
+            >>> RowIndex.of([("rollout", 7), None, ("reference", 7), ("rollout", 7)])
+            RowIndex(reference=tensor([[2]]), rollout=tensor([[0, 3]]))
         """
         members: dict[str, dict[int, list[int]]] = {stream: {} for stream in cls._fields}
-        for row, place in enumerate(places):
-            if place is not None:
-                members[place[0]].setdefault(place[1], []).append(row)
+        for row, membership in enumerate(memberships):
+            if membership is not None:
+                stream, prompt = membership
+                members[stream].setdefault(prompt, []).append(row)
         prompts = sorted(set().union(*members.values()))
         tables = []
         for stream, groups in members.items():
@@ -107,11 +142,16 @@ class RowIndex(NamedTuple):
 class RegularizationRows:
     """A trainer's R rows, of which the index names those of the regularization minibatch; every tensor has shape (R,).
 
-    index: which row answers which prompt. log_probs: sequence log-likelihoods in nats under the current policy.
-    rewards: the verifier's verdicts, 0 or 1. behavior_log_probs: under the policy that sampled the rollouts; None when
-    that is the current one. reference_log_probs: under the reference, of the rollouts for methods that compare with it
-    and of the cached ones for `conditional_kl`; other rows may have NaN. tokens: lengths, which the means divide by.
     Rows outside the index may have any values.
+
+    Attributes:
+        index: which row answers which prompt.
+        log_probs: sequence log-likelihoods in nats under the current policy.
+        rewards: the verifier's verdicts, 0 or 1.
+        behavior_log_probs: under the policy that sampled the rollouts; None when that is the current one.
+        reference_log_probs: under the reference, of the rollouts for methods that compare with it and of the cached
+            ones for `conditional_kl`; other rows may have NaN.
+        tokens: lengths of the responses, which the means divide by.
     """
 
     index: RowIndex
@@ -122,17 +162,33 @@ class RegularizationRows:
     tokens: Tensor | None = None
 
     def groups(self, rows: Tensor, *columns: Tensor | None) -> ResponseGroups | None:
-        """Those of a stream, whose row numbers are (N, G); None if it has no rows.
+        """The groups of one stream.
 
-        columns: (R,), log-likelihoods that `ResponseGroups` takes after the rewards. Raises ValueError as it does.
+        Args:
+            rows: (N, G), row numbers.
+            columns: (R,) each, log-likelihoods that `ResponseGroups` takes after the rewards.
+
+        Returns:
+            (N, G) each; None if there are no rows.
+
+        Raises:
+            ValueError: as `ResponseGroups` does.
         """
         tables = [None if column is None else column[rows] for column in columns]
         return ResponseGroups(self.log_probs[rows], self.rewards[rows], *tables) if rows.numel() else None
 
     def divisors(self, rows: Tensor, length: str) -> Tensor:
-        """What the log-likelihoods of these rows, (N, G), are divided by: 1, or tokens, (N, G) or (N, 1).
+        """What the log-likelihoods of these rows are divided by.
 
-        length: one of `LENGTHS`. Raises ValueError for a mean without `tokens`.
+        Args:
+            rows: (N, G), row numbers.
+            length: one of `LENGTHS`.
+
+        Returns:
+            1, or a number of tokens: (N, G) of each response, or (N, 1), the mean of a group.
+
+        Raises:
+            ValueError: a mean without `tokens`.
         """
         if length == "token-sum":
             return torch.ones(())
@@ -143,16 +199,29 @@ class RegularizationRows:
 
 
 class SurrogateWeights(NamedTuple):
-    """Signed weights on the sequence log-likelihoods, (N, G) each; None for a stream that is not used."""
+    """Signed weights on the sequence log-likelihoods; None for a stream that is not used.
+
+    Attributes:
+        reference: (N, G_ref), on cached responses.
+        rollout: (N, G), on fresh ones.
+    """
 
     reference: Tensor | None
     rollout: Tensor | None
 
     @classmethod
     def total(cls, parts: Iterable[tuple[float | Tensor, SurrogateWeights]]) -> SurrogateWeights:
-        """The sum of coefficient times weights; a stream that no part uses stays None.
+        """The sum of coefficient times weights.
 
-        parts: a coefficient that broadcasts against (N, G), and its weights, (N, G) each.
+        Args:
+            parts: coefficients that broadcast against (N, G), each with its weights.
+
+        Returns:
+            (N, G) for each stream; None for one that no part uses.
+
+        Examples:
+            >>> SurrogateWeights.total([(0.5, SurrogateWeights(None, torch.ones(1, 2)))])
+            SurrogateWeights(reference=None, rollout=tensor([[0.5000, 0.5000]]))
         """
         scaled = [[None if weight is None else scale * weight for weight in weights] for scale, weights in parts]
         present = [[weight for weight in stream if weight is not None] for stream in zip(*scaled, strict=True)]
@@ -160,13 +229,38 @@ class SurrogateWeights(NamedTuple):
 
 
 def self_normalised(weights: Tensor) -> Tensor:
-    """`weights` (N, G), >= 0, over their group sum; a group whose sum is zero gets zero weights (below Eq. 11)."""
+    """Weights over their group's sum; a group whose sum is zero gets zero weights (below Eq. 11).
+
+    Args:
+        weights: (N, G), >= 0.
+
+    Returns:
+        (N, G), in [0, 1]; a group's sum is 1 or 0.
+
+    Examples:
+        >>> self_normalised(torch.tensor([[1.0, 3.0], [0.0, 0.0]]))
+        tensor([[0.2500, 0.7500],
+                [0.0000, 0.0000]])
+    """
     total = weights.sum(-1, keepdim=True)
     return weights / total.masked_fill(total == 0, 1)
 
 
 def importance_ratios(groups: ResponseGroups, epsilon_is: float) -> Tensor:
-    """(N, G): clipped sequence-level importance ratios rho~ (Eqs. 14-15), without gradient; ones when on-policy."""
+    """Clipped sequence-level importance ratios rho~ (Eqs. 14-15), without gradient.
+
+    Args:
+        groups: (N, G) responses of the behaviour policy.
+        epsilon_is: the clipping range, in (0, 1).
+
+    Returns:
+        (N, G), in [1 - epsilon_is, 1 + epsilon_is]; ones when on-policy.
+
+    Examples:
+        >>> groups = ResponseGroups(torch.tensor([[-1.0, -2.0]]), torch.tensor([[1, 0]]), torch.tensor([[-1.1, -5.0]]))
+        >>> importance_ratios(groups, epsilon_is=0.2)
+        tensor([[1.1052, 1.2000]])
+    """
     log_probs = groups.log_probs.detach()
     if groups.behavior_log_probs is None:
         return torch.ones_like(log_probs)
@@ -176,20 +270,58 @@ def importance_ratios(groups: ResponseGroups, epsilon_is: float) -> Tensor:
 
 
 def reference_weights(groups: ResponseGroups) -> Tensor:
-    """(N, G): alpha, uniform over the correct responses of a reference group (Eq. 11)."""
+    """Alpha: uniform over the correct responses of a reference group (Eq. 11).
+
+    Args:
+        groups: (N, G) cached responses.
+
+    Returns:
+        (N, G), in [0, 1]; zeros for a group without a correct response.
+
+    Examples:
+        >>> groups = ResponseGroups(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([[1, 0, 1]]))
+        >>> reference_weights(groups)
+        tensor([[0.5000, 0.0000, 0.5000]])
+    """
     return self_normalised(groups.rewards.to(groups.log_probs.dtype))
 
 
 def rollout_weights(groups: ResponseGroups, epsilon_is: float) -> Tensor:
-    """(N, G): gamma (Eq. 16), which is delta (Eq. 11) when the group was drawn from the current policy."""
+    """Gamma (Eq. 16), which is delta (Eq. 11) when the group was drawn from the current policy.
+
+    Args:
+        groups: (N, G) fresh responses.
+        epsilon_is: the clipping range of the importance ratio, in (0, 1).
+
+    Returns:
+        (N, G), in [0, 1]; zeros for a group without a correct response.
+
+    Examples:
+        >>> groups = ResponseGroups(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([[1, 0, 1]]))
+        >>> rollout_weights(groups, epsilon_is=0.2)
+        tensor([[0.5000, 0.0000, 0.5000]])
+    """
     return self_normalised(importance_ratios(groups, epsilon_is) * groups.rewards)
 
 
 def score_function_weights(groups: ResponseGroups, costs: Tensor, epsilon_is: float) -> Tensor:
-    """(N, G): weights whose expectation is the gradient of E_pi[cost], with a leave-one-out baseline.
+    """Weights whose surrogate has the expected gradient of E_pi[cost]; beyond the paper.
 
-    costs: (N, G), without gradient. The baseline of a response is the mean cost of its group's other responses, which
-    leaves the estimator unbiased on-policy; a group of one has no baseline.
+    The baseline of a response is the mean cost of its group's other responses, which leaves the estimator unbiased
+    on-policy; a group of one has no baseline.
+
+    Args:
+        groups: (N, G) fresh responses.
+        costs: (N, G), in nats, without gradient.
+        epsilon_is: the clipping range of the importance ratio, in (0, 1).
+
+    Returns:
+        (N, G), in nats.
+
+    Examples:
+        >>> groups = ResponseGroups(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([[1, 0, 1]]))
+        >>> score_function_weights(groups, torch.tensor([[0.0, 3.0, 6.0]]), epsilon_is=0.2)
+        tensor([[-1.5000,  0.0000,  1.5000]])
     """
     size = costs.shape[-1]
     baseline = (costs.sum(-1, keepdim=True) - costs) / max(size - 1, 1)
@@ -199,9 +331,23 @@ def score_function_weights(groups: ResponseGroups, costs: Tensor, epsilon_is: fl
 def surrogate_loss(
     weights: SurrogateWeights, reference: ResponseGroups | None, rollout: ResponseGroups | None
 ) -> Tensor:
-    """Scalar surrogate (Eqs. 12 and 17): weighted log-likelihoods summed over responses, averaged over the N groups.
+    """The sampled surrogate (Eqs. 12 and 17). Its gradient, not its value, estimates the regularizer's.
 
-    Its gradient, not its value, estimates the regularizer's. Raises ValueError if a weighted stream is missing.
+    Args:
+        weights: (N, G) for each stream, as `Method.weights` gives them.
+        reference: (N, G_ref), cached groups; None where they have no weights.
+        rollout: (N, G), fresh groups; None likewise.
+
+    Returns:
+        A scalar in nats: weighted log-likelihoods summed over responses, averaged over the N groups.
+
+    Raises:
+        ValueError: a weighted stream is missing.
+
+    Examples:
+        >>> groups = ResponseGroups(torch.tensor([[-1.0, -2.0]]), torch.tensor([[1, 0]]))
+        >>> surrogate_loss(SurrogateWeights(-reference_weights(groups), None), groups, None)
+        tensor(1.)
     """
     terms = []
     for name, weight, groups in zip(SurrogateWeights._fields, weights, (reference, rollout), strict=True):
@@ -211,20 +357,45 @@ def surrogate_loss(
 
 
 def row_surrogate_loss(weights: Tensor, log_probs: Tensor) -> Tensor:
-    """`surrogate_loss` of rows, a scalar: the sum of sg(weight) * sequence log-likelihood (Eqs. 12 and 17).
+    """`surrogate_loss` of rows: the sum of sg(weight) * sequence log-likelihood (Eqs. 12 and 17).
 
-    weights, log_probs: of one shape, any. A sum over rows is exact under any split, so this is what the simulator
-    differentiates stack by stack and VeRL's actor micro-batch by micro-batch; a mean over groups is in the weights.
+    A sum over rows is exact under any split, so this is what the simulator differentiates stack by stack and VeRL's
+    actor micro-batch by micro-batch; a mean over groups is in the weights.
+
+    Args:
+        weights: (...), as `Method.row_weights` gives them; their gradient is cut.
+        log_probs: (...), of the same shape, in nats.
+
+    Returns:
+        A scalar in nats: the sum over all rows.
+
+    Examples:
+        >>> row_surrogate_loss(torch.tensor([-1.0, 0.5]), torch.tensor([-3.0, -4.0]))
+        tensor(1.)
     """
     return (weights.detach() * log_probs).sum()
 
 
 def conditional_kl(rows: RegularizationRows) -> float:
-    """KL(reference | correct || policy | correct) in nats, estimated; the mean of the prompts that have a correct
-    cached response. NaN without one, or without rollouts.
+    """Estimate of D_KL(pi_ref+ || pi+) (Eq. 8) from samples, for display; it carries no gradient.
 
     Of the cached correct responses, log reference - log policy on average, and the logarithm of the policy's fraction
-    of correct fresh ones over that of the cached ones. Raises ValueError without `rows.reference_log_probs`.
+    of correct fresh ones over that of the cached ones.
+
+    Args:
+        rows: a trainer's R rows, with the cached ones' reference log-likelihoods.
+
+    Returns:
+        Nats, averaged over the prompts that have a correct cached response; NaN without one, or without rollouts.
+
+    Raises:
+        ValueError: there are no reference log-likelihoods.
+
+    Examples:
+        >>> index = RowIndex(reference=torch.tensor([[0, 1]]), rollout=torch.tensor([[2, 3]]))
+        >>> rows = torch.tensor([-2.0, -1.0, -1.0, -1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
+        >>> conditional_kl(RegularizationRows(index, *rows, reference_log_probs=-torch.ones(4)))
+        1.0
     """
     if rows.reference_log_probs is None:
         raise ValueError("reference_log_probs: expected the cached responses' log-likelihoods under the reference")
@@ -238,7 +409,22 @@ def conditional_kl(rows: RegularizationRows) -> float:
 
 
 def required(groups: ResponseGroups | None, stream: str) -> ResponseGroups:
-    """`groups`, which a regularizer weights. Raises ValueError naming the stream if they are missing."""
+    """The groups of a stream that a regularizer weights.
+
+    Args:
+        groups: (N, G), or None.
+        stream: "reference" or "rollout", for the message.
+
+    Returns:
+        The groups.
+
+    Raises:
+        ValueError: they are missing; the message names the stream.
+
+    Examples:
+        >>> required(ResponseGroups(torch.tensor([[-1.0]]), torch.tensor([[1]])), "rollout").log_probs
+        tensor([[-1.]])
+    """
     if groups is None:
         raise ValueError(f"{stream}: this regularizer needs {stream} groups")
     return groups

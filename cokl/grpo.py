@@ -42,10 +42,24 @@ class GRPOConfig:
 
 
 def group_advantages(rewards: Tensor, config: GRPOConfig | None = None) -> Tensor:
-    """(N, G): rewards (N, G) normalised within their group (Eq. 1), without gradient.
+    """Rewards normalised within their group (Eq. 1), without gradient.
 
     A group of equal rewards, and a group of one response, has zero advantages.
-    Raises ValueError for rewards that are not floating-point or not finite: one NaN would spoil its whole group.
+
+    Args:
+        rewards: (N, G) floating, in any unit.
+        config: the choices that the paper leaves open; its defaults if None.
+
+    Returns:
+        (N, G), in standard deviations of a group's rewards; the mean and the deviation are over G.
+
+    Raises:
+        ValueError: rewards that are not floating-point or not finite: one NaN would spoil its whole group.
+
+    Examples:
+        >>> group_advantages(torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0]]))
+        tensor([[ 1.1547, -0.5773, -0.5773],
+                [ 0.0000,  0.0000,  0.0000]])
     """
     config = config or GRPOConfig()
     if not rewards.is_floating_point():
@@ -66,13 +80,28 @@ def grpo_loss(
     response_mask: Tensor,
     config: GRPOConfig | None = None,
 ) -> Tensor:
-    """Scalar -J_GRPO (Eqs. 2-4): clipped surrogate, mean over a response's tokens, then over responses and groups.
+    """-J_GRPO (Eqs. 2-4): the clipped surrogate.
 
     The minimum of Eq. 3 clips from above for advantages >= 0 and from below for others, so it is taken in log space,
     before a ratio can overflow; only a negative advantage, for which Eq. 3 has no upper bound, can give +inf.
-    log_probs, behavior_log_probs: (N, G, T) token log-probabilities; only the first carries a gradient.
-    advantages: (N, G), shared by all tokens of a response. response_mask: (N, G, T) bool, True on response tokens.
-    Raises ValueError for a response without tokens, whose mean is undefined.
+
+    Args:
+        log_probs: (N, G, T), in nats per token under the current policy; carries the gradient.
+        behavior_log_probs: (N, G, T), under the policy that sampled; its gradient is cut.
+        advantages: (N, G), shared by all tokens of a response.
+        response_mask: (N, G, T) bool, True on response tokens.
+        config: the choices that the paper leaves open; its defaults if None.
+
+    Returns:
+        A scalar: the mean over a response's tokens, then over responses and groups.
+
+    Raises:
+        ValueError: a response without tokens, whose mean is undefined.
+
+    Examples:
+        >>> log_probs, advantages = torch.tensor([[[-1.0, -2.0], [-1.0, -1.0]]]), torch.tensor([[1.0, -3.0]])
+        >>> grpo_loss(log_probs, log_probs, advantages, torch.ones(1, 2, 2, dtype=torch.bool))
+        tensor(1.)
     """
     config = config or GRPOConfig()
     lengths = response_mask.sum(-1)

@@ -32,9 +32,17 @@ FLOOR_SUFFIX = "_floor"
 
 @dataclass(frozen=True)
 class Method:
-    """What is added to the RL loss: beta * regularizer + floor * L_floor.
+    """What is added to the RL loss: beta * regularizer + floor * L_floor (Eqs. 18 and 20).
 
-    regularizer: None for unregularized RL. floor: lambda_floor of Eq. 20, >= 0; it does not scale with beta.
+    Attributes:
+        name: as `get` takes it.
+        label: as figures and tables show it.
+        regularizer: None for unregularized RL.
+        floor: lambda_floor of Eq. 20, >= 0; it does not scale with beta.
+
+    Examples:
+        >>> get("cokl_floor").streams(), get("cokl_floor").floor
+        (('reference', 'rollout'), 1.0)
     """
 
     name: str
@@ -73,11 +81,25 @@ class Method:
         beta: float | Tensor,
         config: SurrogateConfig,
     ) -> SurrogateWeights:
-        """Signed weights (N, G) of both streams with all coefficients in, for `surrogate_loss`; None if unused.
+        """Signed weights of both streams with all coefficients in, for `cokl.groups.surrogate_loss` (Eqs. 12, 17, 20).
 
-        reference, rollout: as `Regularizer.surrogate_weights` takes them; the floor needs both, and its gate averages
-        over all N groups. beta: a number, or (N, 1), a coefficient for each group.
-        Raises InputError for a regularizer without a sampled surrogate.
+        Args:
+            reference: (N, G_ref), cached groups; None where the method does not weight them.
+            rollout: (N, G), fresh groups of the same prompts; None likewise. The floor needs both streams.
+            beta: a number, or (N, 1), a coefficient for each group.
+            config: the choices that the paper leaves open.
+
+        Returns:
+            (N, G) for each stream, None where unused. Only the floor's gate averages over groups.
+
+        Raises:
+            InputError: a regularizer without a sampled surrogate.
+            ValueError: a stream that is needed is missing.
+
+        Examples:
+            >>> cached = ResponseGroups(torch.tensor([[-1.0, -2.0]]), torch.tensor([[1, 0]]))
+            >>> get("correct_forward_kl").weights(cached, None, beta=0.5, config=SurrogateConfig()).reference
+            tensor([[-0.5000,  0.0000]])
         """
         if self.regularizer is None:
             return SurrogateWeights(None, None)
@@ -91,11 +113,25 @@ class Method:
     def row_weights(
         self, rows: RegularizationRows, beta: float, config: SurrogateConfig, length: str = "token-sum"
     ) -> Tensor:
-        """A trainer's weights (R,), the mean over groups in them: it minimises `(weights * log_probs).sum()`.
+        """A trainer's weights, the mean over groups in them: it minimises `(weights * log_probs).sum()`.
 
-        beta: the coefficient. length: what of a response is weighted, one of `cokl.groups.LENGTHS`. Rows outside
-        `rows.index` weigh 0, which all do where it names none. Raises ValueError where a stream that the method
-        weights has no rows, and for a mean without `rows.tokens`.
+        Args:
+            rows: the trainer's R rows.
+            beta: the coefficient.
+            config: the choices that the paper leaves open.
+            length: what of a response is weighted, one of `cokl.groups.LENGTHS`.
+
+        Returns:
+            (R,). Rows outside `rows.index` weigh 0, which all do where it names none.
+
+        Raises:
+            ValueError: a stream that the method weights has no rows, or a mean without `rows.tokens`.
+
+        Examples:
+            >>> index = RowIndex(reference=torch.tensor([[0, 1]]), rollout=torch.tensor([[2, 3]]))
+            >>> rows = RegularizationRows(index, -torch.ones(5), torch.tensor([1, 0, 1, 1, 0]))
+            >>> get("cokl").row_weights(rows, beta=1.0, config=SurrogateConfig())
+            tensor([-1.0000,  0.0000,  0.5000,  0.5000,  0.0000])
         """
         weights = torch.zeros_like(rows.log_probs)
         if len(rows.index.reference):
@@ -108,9 +144,21 @@ class Method:
         return weights
 
     def logit_gradient(self, policy: Policy, reference: Policy, beta: float | Tensor) -> Tensor:
-        """Each context's gradient of what is added to the loss with respect to its logits, (..., B, A).
+        """Each context's gradient of what is added to the loss with respect to its own logits.
 
-        beta: a number, or a tensor that broadcasts against (..., B, A). The floor's gate averages over B.
+        Args:
+            policy: contexts (..., B) over A actions.
+            reference: the same contexts and correct sets.
+            beta: a number, or a tensor that broadcasts against (..., B, A).
+
+        Returns:
+            (..., B, A). Only the floor's gate averages over B.
+
+        Examples:
+            >>> correct = CorrectSet.from_mask(torch.tensor([[True, True, False]]))
+            >>> policy, reference = Policy(torch.zeros(1, 3), correct), Policy(torch.tensor([[2.0, 1.0, 0.0]]), correct)
+            >>> get("cokl").logit_gradient(policy, reference, beta=0.5)
+            tensor([[-0.1155,  0.1155,  0.0000]])
         """
         if self.regularizer is None:
             return torch.zeros_like(policy.logits)
@@ -123,11 +171,20 @@ class Method:
 def get(name: str, options: Iterable[str] = ()) -> Method:
     """The method called `name`.
 
-    name: "none" (or "grpo"), a regularizer's name, that name with "_floor" appended, or a weighted sum of regularizers
-    such as "0.3cokl+0.7correct_forward_kl".
+    Args:
+        name: "none" (or "grpo"), a regularizer's name, that name with "_floor" appended, or a weighted sum of
+            regularizers such as "0.3cokl+0.7correct_forward_kl".
+        options: "NAME.FIELD=VALUE", as `regularizers.with_options` takes them.
 
-    options: "NAME.FIELD=VALUE", as `regularizers.with_options` takes them.
-    Raises InputError listing what is known.
+    Returns:
+        The method with its label and coefficients.
+
+    Raises:
+        InputError: an unknown name, with a list of the known ones, or an option that no regularizer has.
+
+    Examples:
+        >>> get("0.3cokl+0.7correct_forward_kl").label
+        '0.3 CoKL + 0.7 Correct-only forward KL'
     """
     if name in UNREGULARIZED:
         return Method(name, "GRPO w/o KL", None)
@@ -146,9 +203,18 @@ def get(name: str, options: Iterable[str] = ()) -> Method:
 
 
 def label(name: str, own: Mapping[str, str] = MappingProxyType({})) -> str:
-    """How tables and figures call what stands in a column of methods; a name that is not ours stays as it is.
+    """How tables and figures call what stands in a column of methods.
 
-    own: labels that hold in one experiment only, such as its base model's.
+    Args:
+        name: of a method, or anything else.
+        own: labels that hold in one experiment only, such as its base model's.
+
+    Returns:
+        The label; a name that is not known stays as it is.
+
+    Examples:
+        >>> label("cokl_without_term1"), label("mine")
+        ('CoKL w/o term 1', 'mine')
     """
     if name in own:
         return own[name]

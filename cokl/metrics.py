@@ -22,15 +22,43 @@ from cokl.support.errors import InputError
 
 
 def correctness(policy: Policy) -> Tensor:
-    """P_corr for each context, (...), in [0, 1]: the probability of a correct action (Eq. 5)."""
+    """P_corr: the probability of a correct action (Eq. 5).
+
+    Args:
+        policy: contexts (...).
+
+    Returns:
+        (...), in [0, 1]: summed over correct actions, not over contexts.
+
+    Examples:
+        >>> policy = Policy(torch.tensor([2.0, 1.0, 0.0]), CorrectSet.from_mask(torch.tensor([True, True, False])))
+        >>> correctness(policy)
+        tensor(0.9100)
+    """
     return policy.mass.clamp(max=1)
 
 
 def coverage(policy: Policy, k: int, conditional: bool = False) -> Tensor:
-    """Expected share of a context's correct actions that `k` independent draws hit at least once, (...), in [0, 1].
+    """Expected share of a context's correct actions that `k` independent draws hit at least once.
 
-    Exact: the mean over correct y of 1 - (1 - p(y))^k, with p = pi, or pi+ if `conditional`.
-    Raises ValueError for k < 1 and for a context without a correct action, where the share is undefined.
+    The paper's coverage@k (Section 5), exactly: the mean over correct y of 1 - (1 - p(y))^k, where p is pi, or pi+ if
+    `conditional`.
+
+    Args:
+        policy: contexts (...).
+        k: draws, at least 1.
+        conditional: draw from pi+ (Eq. 6) in place of pi.
+
+    Returns:
+        (...), in [0, 1]: averaged over correct actions, not over contexts.
+
+    Raises:
+        ValueError: k < 1, or a context without a correct action, where the share is undefined.
+
+    Examples:
+        >>> policy = Policy(torch.tensor([2.0, 1.0, 0.0]), CorrectSet.from_mask(torch.tensor([True, True, False])))
+        >>> coverage(policy, k=2)
+        tensor(0.6588)
     """
     if k < 1:
         raise ValueError(f"k: expected at least one draw, got {k}")
@@ -51,9 +79,22 @@ class HasMass(Protocol):
 
 
 def pass_at_k(policy: HasMass, k: int) -> Tensor:
-    """Probability 1 - (1 - Z)^k for each context, (...), in [0, 1], that one of `k` independent draws is correct.
+    """Probability 1 - (1 - Z)^k that one of `k` independent draws is correct, exactly.
 
-    Exact. Raises ValueError for k < 1.
+    Args:
+        policy: contexts (...), over actions or over sequences.
+        k: draws, at least 1.
+
+    Returns:
+        (...), in [0, 1], for each context.
+
+    Raises:
+        ValueError: k < 1.
+
+    Examples:
+        >>> policy = Policy(torch.tensor([2.0, 1.0, 0.0]), CorrectSet.from_mask(torch.tensor([True, True, False])))
+        >>> pass_at_k(policy, k=2)
+        tensor(0.9919)
     """
     if k < 1:
         raise ValueError(f"k: expected at least one draw, got {k}")
@@ -61,10 +102,24 @@ def pass_at_k(policy: HasMass, k: int) -> Tensor:
 
 
 def sampled_pass_at_k(correct: Sequence[bool], k: int) -> float:
-    """Probability that k of these responses, drawn without replacement, hold a correct one, in [0, 1].
+    """Probability that `k` of these n responses, drawn without replacement, hold a correct one.
 
-    1 - C(n - c, k) / C(n, k) (Chen et al., arXiv 2107.03374), unbiased for k fresh responses. Raises ValueError for k
-    outside 1 to n.
+    With c correct responses it is 1 - C(n - c, k) / C(n, k) (Chen et al., arXiv 2107.03374), an unbiased estimate for k
+    fresh responses.
+
+    Args:
+        correct: n verdicts on the responses to one prompt.
+        k: responses drawn, 1 to n.
+
+    Returns:
+        The probability, in [0, 1].
+
+    Raises:
+        ValueError: k outside 1 to n.
+
+    Examples:
+        >>> sampled_pass_at_k([True, False, False, False], k=2)
+        0.5
     """
     n, c = len(correct), sum(correct)
     if not 1 <= k <= n:
@@ -73,7 +128,22 @@ def sampled_pass_at_k(correct: Sequence[bool], k: int) -> float:
 
 
 def majority(correct: Sequence[bool], answers: Sequence[str]) -> float:
-    """Probability that the answer given most often is correct, in [0, 1]; 0 without any answer."""
+    """Probability that the answer given most often is correct; correct answers count as one, a tie is drawn by lot.
+
+    Args:
+        correct: n verdicts on the responses to one prompt.
+        answers: the n answers as written; "" for a response without one, which does not vote.
+
+    Returns:
+        The probability, in [0, 1]; 0 without any answer.
+
+    Raises:
+        ValueError: different numbers of verdicts and answers.
+
+    Examples:
+        >>> majority([True, True, False, False], ["1/2", "0.5", "2", "2"])
+        0.5
+    """
     right = sum(correct)
     wrong = Counter(answer for answer, ok in zip(answers, correct, strict=True) if answer and not ok)
     most = max([right, *wrong.values()])
@@ -83,14 +153,40 @@ def majority(correct: Sequence[bool], answers: Sequence[str]) -> float:
 
 
 def conditional_kl(policy: Policy, reference: Policy) -> Tensor:
-    """D_KL(pi_ref+ || pi+) for each context, (...), in nats (Eq. 8)."""
+    """D_KL(pi_ref+ || pi+), the value of CoKL (Eq. 8).
+
+    Args:
+        policy: contexts (...).
+        reference: the same contexts and correct sets.
+
+    Returns:
+        (...), in nats, >= 0: summed over correct actions, not over contexts; 0 without a correct action.
+
+    Examples:
+        >>> correct = CorrectSet.from_mask(torch.tensor([True, True, False]))
+        >>> conditional_kl(Policy(torch.tensor([2.0, 1.0, 0.0]), correct), Policy(torch.zeros(3), correct))
+        tensor(0.1201)
+    """
     return CoKL().value(policy, reference)
 
 
 def expected_zero_correct_rate(policy: Policy, group_size: int) -> Tensor:
-    """Probability (1 - Z)^G for each context, (...), that a group of `group_size` draws holds no correct action.
+    """Probability (1 - Z)^G that a group of draws holds no correct action (Appendix B).
 
-    Raises ValueError for group_size < 1.
+    Args:
+        policy: contexts (...).
+        group_size: G, at least 1.
+
+    Returns:
+        (...), in [0, 1], for each context.
+
+    Raises:
+        ValueError: group_size < 1.
+
+    Examples:
+        >>> policy = Policy(torch.tensor([2.0, 1.0, 0.0]), CorrectSet.from_mask(torch.tensor([True, True, False])))
+        >>> expected_zero_correct_rate(policy, group_size=2)
+        tensor(0.0081)
     """
     if group_size < 1:
         raise ValueError(f"group_size: expected at least one draw, got {group_size}")
@@ -100,11 +196,26 @@ def expected_zero_correct_rate(policy: Policy, group_size: int) -> Tensor:
 def dual_anchor(
     scores: npt.ArrayLike, zero: npt.ArrayLike, hundred: npt.ArrayLike, name: str = "scores"
 ) -> npt.NDArray[np.float64]:
-    """100 (score - zero) / (hundred - zero), elementwise, exact at the anchors, which broadcast against the scores.
+    """100 (score - zero) / (hundred - zero), elementwise, exact at the anchors (Appendix E.5).
 
     Retention: zero is GRPO w/o KL, hundred is the base model. Adaptation: zero is the base, hundred is GRPO w/o KL.
-    Raises InputError, naming `name`, where the anchors coincide: nothing was forgotten (or learned) to compare with;
-    and where the quotient is beyond what float64 can hold.
+
+    Args:
+        scores: (...), in any unit.
+        zero: the score that becomes 0, in that unit; broadcasts against `scores`.
+        hundred: the score that becomes 100; broadcasts against `scores`.
+        name: what the error message calls the scores.
+
+    Returns:
+        (...), in points; below 0 and above 100 for scores outside the anchors.
+
+    Raises:
+        InputError: the anchors coincide, so that nothing was forgotten or learned to compare with; or the quotient is
+            beyond what float64 can hold.
+
+    Examples:
+        >>> dual_anchor([0.25, 0.75], zero=0.25, hundred=1.25)
+        array([ 0., 50.])
     """
     scores, zero, hundred = (np.asarray(value, dtype=np.float64) for value in (scores, zero, hundred))
     if np.any(zero == hundred):

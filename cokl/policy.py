@@ -22,18 +22,54 @@ Index = _Axis | tuple[_Axis, ...]
 
 
 def expectation(probs: Tensor, values: Tensor) -> Tensor:
-    """Sum of `probs * values` over the last axis, where a zero probability silences any value, infinite or NaN."""
+    """Expectation of `values`, summed over the last axis; a zero probability silences any value, infinite or NaN.
+
+    Args:
+        probs: (..., A), >= 0; need not sum to one.
+        values: (..., A), broadcasts against `probs`.
+
+    Returns:
+        (...), in the unit of `values`.
+
+    Examples:
+        >>> expectation(torch.tensor([0.25, 0.75, 0.0]), torch.tensor([4.0, 8.0, torch.inf]))
+        tensor(7.)
+    """
     return (probs * torch.where(probs > 0, values, 0)).sum(-1)
 
 
 def centred(probs: Tensor, values: Tensor) -> Tensor:
-    """`probs * (values - E_probs[values])` over the last axis: the logit gradient of an expectation of log-ratios."""
+    """`probs * (values - E_probs[values])`: the logit gradient of an expectation of log-ratios.
+
+    Args:
+        probs: (..., A), a distribution over the last axis.
+        values: (..., A), in nats; any value where the probability is zero.
+
+    Returns:
+        (..., A), which sums to zero over the last axis.
+
+    Examples:
+        >>> centred(torch.tensor([0.25, 0.75]), torch.tensor([4.0, 8.0]))
+        tensor([-0.7500,  0.7500])
+    """
     values = torch.where(probs > 0, values, 0)
     return probs * (values - (probs * values).sum(-1, keepdim=True))
 
 
 def normalised(logits: Tensor) -> Tensor:
-    """`logits` as log-probabilities over the last axis; where all are -inf, the distribution is empty and they stay."""
+    """Log-softmax over the last axis; where all logits are -inf, the distribution is empty and they stay -inf.
+
+    Args:
+        logits: (..., A).
+
+    Returns:
+        (..., A), in nats, <= 0.
+
+    Examples:
+        >>> normalised(torch.tensor([[0.0, 0.0], [-torch.inf, -torch.inf]]))
+        tensor([[-0.6931, -0.6931],
+                [   -inf,    -inf]])
+    """
     largest = logits.detach().amax(-1, keepdim=True).clamp_min(torch.finfo(logits.dtype).min)
     shifted = logits - largest
     total = shifted.exp().sum(-1, keepdim=True)  # at least 1, the largest summand; a clamp has no gradient there
@@ -44,9 +80,14 @@ def normalised(logits: Tensor) -> Tensor:
 class CorrectSet:
     """The correct actions of each context, gathered into `K` columns; smaller sets are padded.
 
-    actions: (..., K) int64, indices into the action axis; padding holds any index that is in range.
-    valid: (..., K) bool, False on padding; None when every set has exactly K >= 1 members.
-    num_actions: A.
+    Attributes:
+        actions: (..., K) int64, indices into the action axis; padding holds any index that is in range.
+        valid: (..., K) bool, False on padding; None when every set has exactly K >= 1 members.
+        num_actions: A.
+
+    Examples:
+        >>> CorrectSet.from_mask(torch.tensor([[True, False, True], [False, True, False]])).sizes
+        tensor([2, 1])
     """
 
     actions: Tensor
@@ -55,7 +96,21 @@ class CorrectSet:
 
     @classmethod
     def from_mask(cls, mask: Tensor) -> CorrectSet:
-        """Build from a (..., A) boolean mask. Raises ValueError if `mask` is not boolean or has no action axis."""
+        """Build from a mask.
+
+        Args:
+            mask: (..., A) bool, True for correct actions.
+
+        Returns:
+            The same sets; K is the size of the largest, and at least 1.
+
+        Raises:
+            ValueError: `mask` is not boolean, or has no action axis.
+
+        Examples:
+            >>> CorrectSet.from_mask(torch.tensor([False, True, True])).actions
+            tensor([1, 2])
+        """
         if mask.dtype != torch.bool or mask.dim() == 0 or mask.shape[-1] == 0:
             raise ValueError(
                 f"correct: expected a boolean mask of shape (..., A), got {mask.dtype} {tuple(mask.shape)}"
@@ -103,9 +158,17 @@ class CorrectSet:
 class Policy:
     """A softmax policy and the correctness of its actions.
 
-    logits: (..., A) floating, finite (or -inf for an action of probability zero); need not be normalised.
-    correct: the correct sets; their leading axes broadcast against the logits'.
-    Raises ValueError if the two disagree on the number of actions.
+    Attributes:
+        logits: (..., A) floating, finite (or -inf for an action of probability zero); need not be normalised.
+        correct: the correct sets; their leading axes broadcast against the logits'.
+
+    Raises:
+        ValueError: the two disagree on the number of actions.
+
+    Examples:
+        >>> policy = Policy(torch.tensor([2.0, 1.0, 0.0]), CorrectSet.from_mask(torch.tensor([True, True, False])))
+        >>> policy.mass, policy.conditional_probs
+        (tensor(0.9100), tensor([0.7311, 0.2689]))
     """
 
     logits: Tensor
@@ -119,7 +182,23 @@ class Policy:
 
     @classmethod
     def from_log_probs(cls, log_probs: Tensor, correct: CorrectSet) -> Policy:
-        """A policy from log-probabilities (..., A), already normalised, which saves normalising them again."""
+        """A policy from log-probabilities, which saves normalising them again.
+
+        Args:
+            log_probs: (..., A), in nats, already normalised.
+            correct: the correct sets.
+
+        Returns:
+            The policy with these log-probabilities.
+
+        Raises:
+            ValueError: the two disagree on the number of actions.
+
+        Examples:
+            >>> log_probs, correct = torch.tensor([0.25, 0.75]).log(), CorrectSet.from_mask(torch.tensor([True, False]))
+            >>> Policy.from_log_probs(log_probs, correct).mass
+            tensor(0.2500)
+        """
         policy = cls(log_probs, correct)
         policy.__dict__["log_probs"] = log_probs
         return policy

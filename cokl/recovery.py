@@ -8,6 +8,7 @@ R_G(Z) = integral from Z to 1 of (1 - t)^G / t dt, whose derivative is R_G'.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import digamma, roots_laguerre
 
 from cokl.regularizers.base import FloatArray
@@ -17,24 +18,48 @@ _LEGENDRE = np.polynomial.legendre.leggauss(24)
 _LAGUERRE = roots_laguerre(96)
 
 
-def zero_correct_probability(mass: float | FloatArray, group_size: int | FloatArray) -> FloatArray:
+def zero_correct_probability(mass: npt.ArrayLike, group_size: npt.ArrayLike) -> FloatArray:
     """Probability (1 - Z)^G that a group of G rollouts holds no correct response (Appendix B).
 
-    mass: Z in (0, 1]. group_size: G >= 1. Arrays broadcast. Raises InputError naming the argument out of its range.
+    Args:
+        mass: Z, in (0, 1].
+        group_size: G >= 1; broadcasts against `mass`.
+
+    Returns:
+        The probability, in [0, 1), elementwise.
+
+    Raises:
+        InputError: an argument out of its range, which it names.
+
+    Examples:
+        >>> zero_correct_probability(0.5, [1, 2, 3])
+        array([0.5  , 0.25 , 0.125])
     """
     mass, group_size = _validated(mass, group_size)
     with np.errstate(divide="ignore"):
         return np.exp(group_size * np.log1p(-mass))
 
 
-def recovery(mass: float | FloatArray, group_size: int | FloatArray) -> FloatArray:
-    """R_G(Z) in nats, >= 0, zero at Z = 1; relative error near rounding for every Z and G.
-
-    mass: Z in (0, 1]. group_size: G >= 1. Arrays broadcast. Raises InputError naming the argument out of its range.
+def recovery(mass: npt.ArrayLike, group_size: npt.ArrayLike) -> FloatArray:
+    """R_G(Z) (Appendix B), with a relative error near rounding for every Z and G.
 
     Few expected correct responses, (G + 1) Z < 1: the integral is -log Z - H_G + int_0^Z (1 - (1 - t)^G) / t dt, where
     the last integrand is smooth. Otherwise 1 - t = (1 - Z) exp(-w / (G + 1)) turns it into
     (1 - Z)^(G + 1) / (G + 1) int_0^inf e^-w / (1 - (1 - Z) exp(-w / (G + 1))) dw, whose poles have |w| > 1.
+
+    Args:
+        mass: Z, in (0, 1].
+        group_size: G >= 1; broadcasts against `mass`.
+
+    Returns:
+        R_G(Z) in nats, >= 0, elementwise; zero at Z = 1.
+
+    Raises:
+        InputError: an argument out of its range, which it names.
+
+    Examples:
+        >>> recovery(0.5, [1, 8]).round(6)
+        array([0.193147, 0.000397])
     """
     mass, group_size = np.broadcast_arrays(*_validated(mass, group_size))
     rare = mass * (group_size + 1) < 1
@@ -53,15 +78,27 @@ def recovery(mass: float | FloatArray, group_size: int | FloatArray) -> FloatArr
     return result
 
 
-def recovery_derivative(mass: float | FloatArray, group_size: int | FloatArray) -> FloatArray:
-    """R_G'(Z) = -(1 - Z)^G / Z, negative for Z < 1 and zero at Z = 1.
+def recovery_derivative(mass: npt.ArrayLike, group_size: npt.ArrayLike) -> FloatArray:
+    """R_G'(Z) = -(1 - Z)^G / Z (Appendix B): the slope of what finite groups add to CoKL.
 
-    mass: Z in (0, 1]. group_size: G >= 1. Arrays broadcast. Raises InputError naming the argument out of its range.
+    Args:
+        mass: Z, in (0, 1].
+        group_size: G >= 1; broadcasts against `mass`.
+
+    Returns:
+        The derivative in nats, elementwise; negative for Z < 1 and zero at Z = 1.
+
+    Raises:
+        InputError: an argument out of its range, which it names.
+
+    Examples:
+        >>> recovery_derivative(0.5, [1, 2, 3])
+        array([-1.  , -0.5 , -0.25])
     """
     return -zero_correct_probability(mass, group_size) / np.asarray(mass, dtype=np.float64)
 
 
-def _validated(mass: float | FloatArray, group_size: int | FloatArray) -> tuple[FloatArray, FloatArray]:
+def _validated(mass: npt.ArrayLike, group_size: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
     mass, group_size = np.asarray(mass, dtype=np.float64), np.asarray(group_size, dtype=np.float64)
     if not np.all((mass > 0) & (mass <= 1)):
         raise InputError(f"mass: expected a correctness in (0, 1], got {mass}")

@@ -24,13 +24,14 @@ class Regularizer:
     To add one, put a file in this package with a registered subclass that sets `name` and `label` and defines `value`.
     The other faces have defaults: the logit gradient comes from autograd, surrogate and optimum are "not known".
 
-    name: how it is called in tables and on the command line.
-    label: how it is called in figures.
-    conditional: it compares correctness-conditioned distributions, so prompts without a correct reference response are
-        filtered from its buffer (E.3).
-    streams: which responses its sampled surrogate weights, of "reference" (drawn from pi_ref, cached) and "rollout"
-        (drawn from the current policy), in this order; empty where no surrogate is known.
-    compares_with_reference: its surrogate needs the rollouts' log-likelihoods under the reference.
+    Attributes:
+        name: how it is called in tables and on the command line.
+        label: how it is called in figures.
+        conditional: it compares correctness-conditioned distributions, so prompts without a correct reference response
+            are filtered from its buffer (E.3).
+        streams: which responses its sampled surrogate weights, of "reference" (drawn from pi_ref, cached) and "rollout"
+            (drawn from the current policy), in this order; empty where no surrogate is known.
+        compares_with_reference: its surrogate needs the rollouts' log-likelihoods under the reference.
     """
 
     name: str
@@ -44,7 +45,15 @@ class Regularizer:
         return (type(self),)
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
-        """Exact value in nats for each context, shape (...): summed over the action axis, not over contexts."""
+        """Exact value D(policy).
+
+        Args:
+            policy: contexts (...).
+            reference: the same contexts and correct sets.
+
+        Returns:
+            (...), in nats: summed over the action axis, not over contexts.
+        """
         raise NotImplementedError
 
     def log_linear(self) -> LogLinear | None:
@@ -55,7 +64,15 @@ class Regularizer:
         return None
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
-        """Gradient of each context's value with respect to that context's logits, shape (..., A)."""
+        """Gradient of each context's value with respect to that context's logits.
+
+        Args:
+            policy: contexts (...) over A actions.
+            reference: the same contexts and correct sets.
+
+        Returns:
+            (..., A), which sums to zero over actions.
+        """
         with torch.enable_grad():
             logits = policy.logits.detach().requires_grad_()
             total = self.value(Policy(logits, policy.correct), reference).sum()
@@ -66,20 +83,36 @@ class Regularizer:
     ) -> SurrogateWeights:
         """Stop-gradient weights of the sampled surrogate (Eqs. 11 and 17), for a class that declares `streams`.
 
-        reference: groups drawn from pi_ref; rollout: groups drawn from the behaviour policy. A regularizer that uses
-        only one of the two ignores the other and returns None for it. Weights carry their sign: minimising
-        `surrogate_loss` minimises the regularizer. Raises ValueError for groups that it needs and that are missing.
+        Args:
+            reference: (N, G_ref), groups drawn from pi_ref.
+            rollout: (N, G), groups drawn from the behaviour policy.
+            config: the choices that the paper leaves open.
+
+        Returns:
+            (N, G) for each stream that it uses, None for the other. Weights carry their sign: minimising
+            `surrogate_loss` minimises the regularizer.
+
+        Raises:
+            ValueError: groups that it needs are missing.
         """
         raise NotImplementedError
 
     def optimal_mass(
         self, q: float | FloatArray, beta: float | FloatArray, correct_fraction: float | FloatArray | None = None
     ) -> FloatArray | None:
-        """Total correctness Z* that maximises Z - beta * D over all policies, or None where it is not known.
+        """Total correctness Z* that maximises Z - beta * D over all policies (Theorems 1 and 2). Arrays broadcast.
 
-        q: correctness of the reference, in (0, 1). beta: coefficient, > 0. correct_fraction: correct actions over all
-        actions, in (0, 1); needed only where the optimum depends on the size of the action space. Arrays broadcast.
-        Raises InputError naming the argument that is out of its range.
+        Args:
+            q: correctness of the reference, in (0, 1).
+            beta: coefficient, > 0.
+            correct_fraction: correct actions over all actions, in (0, 1); needed only where the optimum depends on the
+                size of the action space.
+
+        Returns:
+            Z*, in [0, 1], elementwise; None where it is not known.
+
+        Raises:
+            InputError: an argument out of its range, which it names.
         """
         q, beta = np.asarray(q, dtype=np.float64), np.asarray(beta, dtype=np.float64)
         if not np.all((q > 0) & (q < 1)):

@@ -32,10 +32,15 @@ DOWNLOADED = [*FINGERPRINTED, "*.json", "*.jinja", "tokenizer.model"]
 class CachedGroup:
     """A prompt and the reference model's G_ref responses to it.
 
-    prompt: the messages, as VeRL's `prompt` column has them. data_source, ground_truth: what the verifier was given.
-    prompt_ids: (P,) token ids after the chat template. response_ids: G arrays of token ids, the end token included.
-    log_probs: G arrays, nats per token under the reference at temperature 1. rewards: (G,) verdicts, 0 or 1.
-    extra_info: what else the reward function is told of the prompt.
+    Attributes:
+        prompt: the messages, as VeRL's `prompt` column has them.
+        data_source: what the verifier was given, with `ground_truth`.
+        ground_truth: the gold answer.
+        prompt_ids: (P,) token ids after the chat template.
+        response_ids: G_ref arrays (T,) of token ids, the end token included.
+        log_probs: G_ref arrays (T,), nats per token under the reference at temperature 1.
+        rewards: (G_ref,) verdicts, 0 or 1.
+        extra_info: what else the reward function is told of the prompt.
     """
 
     prompt: list[dict[str, str]]
@@ -50,9 +55,14 @@ class CachedGroup:
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """The cached groups of one model, all of the same number of responses.
+    """The cached groups of one model, all of the same number of responses (E.3).
 
-    fingerprint: of the model that sampled the responses. Raises InputError for groups that no method could use.
+    Attributes:
+        groups: at least one.
+        fingerprint: of the model that sampled the responses.
+
+    Raises:
+        InputError: groups that no method could use.
     """
 
     groups: tuple[CachedGroup, ...]
@@ -75,7 +85,14 @@ class Buffer:
         return len(self.groups[0].response_ids)
 
     def filtered(self) -> Buffer:
-        """Without the prompts that have no correct response (E.3). Raises InputError if none is left."""
+        """Without the prompts that have no correct response (E.3).
+
+        Returns:
+            The other prompts, in their order.
+
+        Raises:
+            InputError: no prompt is left.
+        """
         kept = tuple(group for group in self.groups if group.rewards.any())
         if not kept:
             raise InputError(
@@ -93,7 +110,15 @@ class Buffer:
     def load(cls, path: Path, fingerprint: str) -> Buffer:
         """The buffer at `path`, for the model of this fingerprint.
 
-        Raises InputError if there is none, it is damaged, empty, lacks a column, or belongs to another model.
+        Args:
+            path: a Parquet file that `save` has written.
+            fingerprint: of the model in training, as `model_fingerprint` gives it.
+
+        Returns:
+            The buffer.
+
+        Raises:
+            InputError: there is none, it is damaged, empty, lacks a column, or belongs to another model.
         """
         if not path.is_file():
             raise InputError(f"no buffer at {path}; build it first (`cokl llm buffer`)")
@@ -131,7 +156,18 @@ class Buffer:
 
 
 def plain(value: Any) -> Any:
-    """A prompt's `extra_info` as JSON values, in which numpy's arrays and numbers are none."""
+    """A prompt's `extra_info` as JSON values, which numpy's arrays and numbers are not.
+
+    Args:
+        value: what a row of a data set holds.
+
+    Returns:
+        The same in Python's lists and numbers.
+
+    Examples:
+        >>> plain({"numbers": np.arange(2)})
+        {'numbers': [0, 1]}
+    """
     return json.loads(json.dumps(value, default=lambda array: array.tolist()))
 
 
@@ -156,9 +192,17 @@ def _problem(group: CachedGroup, group_size: int) -> str | None:
 
 
 class DrawOrder:
-    """Which of `size` prompts come next: a new seeded permutation each time all have been drawn.
+    """Which prompts come next: a new seeded permutation each time all have been drawn.
 
-    position: prompts drawn so far; it is all the state there is, so that a run resumes from its checkpoint.
+    Args:
+        size: prompts in the buffer.
+        seed: of the permutations, >= 0.
+        position: prompts drawn so far; it is all the state there is, so that a run resumes from its checkpoint.
+
+    Examples:
+        >>> order = DrawOrder(size=3, seed=0)
+        >>> order.draw(2), order.draw(2)
+        ([2, 0], [1, 2])
     """
 
     FILE = "buffer_position.json"
@@ -170,7 +214,14 @@ class DrawOrder:
         self.position = position
 
     def draw(self, count: int) -> list[int]:
-        """The next `count` prompts' indices, from the next permutation where this one ends."""
+        """The next prompts, from the next permutation where this one ends.
+
+        Args:
+            count: how many.
+
+        Returns:
+            Their indices, 0 to size - 1.
+        """
         positions = range(self.position, self.position + count)
         self.position += count
         orders = {epoch: self._order(epoch) for epoch in {position // self.size for position in positions}}
@@ -198,9 +249,16 @@ class DrawOrder:
 
 
 def model_fingerprint(model: str | Path) -> str:
-    """Hex SHA-256 of the weights and the tokenizer of a Hugging Face model folder, or of a model on the hub.
+    """Hex SHA-256 of a model's weights and tokenizer.
 
-    Raises InputError if the folder holds no weights in safetensors, and where the hub's model cannot be had.
+    Args:
+        model: a Hugging Face model folder, or a model's name on the hub.
+
+    Returns:
+        64 digits.
+
+    Raises:
+        InputError: no weights in safetensors, or a name that the hub does not give.
     """
     folder = model_folder(model)
     files = sorted({path for pattern in FINGERPRINTED for path in folder.glob(pattern)})
@@ -210,9 +268,17 @@ def model_fingerprint(model: str | Path) -> str:
 
 
 def model_folder(model: str | Path, revision: str = "") -> Path:
-    """The folder of a model that is a path, or a name on the hub, whose files are fetched unless they are here.
+    """The folder of a model, whose files are fetched from the hub unless they are here.
 
-    revision: a commit of the hub's repository; its newest if empty. Raises InputError where it cannot be had.
+    Args:
+        model: a folder, or a name on the hub.
+        revision: a commit of the hub's repository; its newest if empty.
+
+    Returns:
+        The folder.
+
+    Raises:
+        InputError: it is neither a folder nor on the hub.
     """
     folder = Path(model).expanduser()
     if folder.exists() or Path(model).is_absolute():

@@ -78,9 +78,17 @@ class Judgement:
 class Verifier:
     """Compares answers one at a time in a process of its own; safe to share between threads.
 
-    seconds: CPU time per answer. memory_bytes: memory per answer beyond the idle process. `counts` holds how often each
-    reason was given, repeated answers included. `killed` counts how often the process was killed from outside; the
-    answer is then judged again. The process starts at the first answer that needs it, in a child after a fork too.
+    `counts` holds how often each reason was given, repeated answers included. `killed` counts how often the process was
+    killed from outside; the answer is then judged again. The process starts at the first answer that needs it, in a
+    child after a fork too.
+
+    Args:
+        seconds: CPU time per answer.
+        memory_bytes: memory per answer beyond the idle process.
+
+    Examples:
+        >>> Verifier().verify("1/2", "so it is 0.5")
+        Judgement(reason='no_answer')
     """
 
     def __init__(self, seconds: float = 2.0, memory_bytes: int = 256 << 20) -> None:
@@ -100,9 +108,17 @@ class Verifier:
     def verify(self, gold: str, response: str, multiple: bool = False, tolerances: Sequence[float] = ()) -> Judgement:
         """Judge a whole response against a gold answer, both as LaTeX with or without dollar signs.
 
-        multiple: the gold answer is a list separated by commas, all of which must be given. tolerances: the largest
-        absolute differences, one per gold answer or one for all; none for exact equality. Raises InputError if the
-        process cannot be started.
+        Args:
+            gold: the gold answer.
+            response: all that the model wrote, whose last box is its answer.
+            multiple: the gold answer is a list separated by commas, all of which must be given.
+            tolerances: the largest absolute differences, one per gold answer or one for all; none for exact equality.
+
+        Returns:
+            The verdict and its reason.
+
+        Raises:
+            InputError: the process cannot be started.
         """
         answers = _boxes(response)
         if isinstance(answers, str):
@@ -230,7 +246,18 @@ class Verifier:
 
 
 def final_answer(response: str) -> str:
-    """What stands in the last box of a response as it is written; "" without a box that is closed."""
+    """What stands in the last box of a response.
+
+    Args:
+        response: all that the model wrote.
+
+    Returns:
+        The answer as it is written; "" without a box that is closed.
+
+    Examples:
+        >>> final_answer(r"first \\boxed{1}, no: \\boxed{\\frac12}")
+        '\\\\frac12'
+    """
     answers = _boxes(response)
     return "" if isinstance(answers, str) else answers[-1]
 
