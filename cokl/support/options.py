@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import typeguard
 import tyro
 
 from cokl.support.errors import InputError
@@ -63,21 +64,51 @@ def require_types(config: Any, prefix: str) -> None:
 
     prefix: goes before a field's name in the message. Raises InputError for the first that is not.
     """
-    for name, hint in get_type_hints(type(config)).items():
+    config_class: type = type(config)
+    for name, hint in _hints(config_class).items():
         value = getattr(config, name)
-        try:
-            typeguard.check_type(value, hint, collection_check_strategy=typeguard.CollectionCheckStrategy.ALL_ITEMS)
-        except typeguard.TypeCheckError:
+        if not _has_type(value, hint):
             kind = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
             require(False, f"{prefix}{name}", kind, repr(value))
         for number in value if isinstance(value, tuple) else (value,):
             require(not isinstance(number, float) or math.isfinite(number), f"{prefix}{name}", "finite numbers", number)
-    for name, bound in _bounds(type(config)):
+    for name, bound in _bounds(config_class):
         value = getattr(config, name)
         for number in value if bound.each else (value,):
             require(bound.holds(number), f"{prefix}{name}", bound.expected, number)
 
 
+def _has_type(value: Any, hint: Any) -> bool:
+    """Whether a value is of its annotated type; the type checker, slow to load, is asked where that is not plain."""
+    if _is_plainly(value, hint):
+        return True
+    import typeguard
+
+    try:
+        typeguard.check_type(value, hint, collection_check_strategy=typeguard.CollectionCheckStrategy.ALL_ITEMS)
+    except typeguard.TypeCheckError:
+        return False
+    return True
+
+
+def _is_plainly(value: Any, hint: Any) -> bool:
+    """Whether a value's class is the annotated one, or one of the alternatives, member by member in a tuple."""
+    kind, arguments = get_origin(hint), get_args(hint)
+    if kind in (Union, types.UnionType):
+        return any(_is_plainly(value, alternative) for alternative in arguments)
+    if kind is tuple and type(value) is tuple:
+        members = arguments[:1] * len(value) if arguments[-1:] == (...,) else arguments
+        return len(members) == len(value) and all(map(_is_plainly, value, members))
+    return type(value) is hint or (kind is Literal and type(value) is str and value in arguments)
+
+
+@cache
+def _hints(config_class: type) -> dict[str, Any]:
+    """Fields with their types, evaluated; once a class, since presets make many configurations of one."""
+    return get_type_hints(config_class)
+
+
+@cache
 def _bounds(config_class: type) -> tuple[tuple[str, Bound], ...]:
     """Fields with their bounds; a subclass that declares a field again, for another default, leaves it bounded."""
     return tuple(

@@ -65,14 +65,17 @@ class Lab(LabOptions):
         return self.experiment.outcome(self.config, self.folder)
 
 
-def command_of(name: str) -> Callable[..., Lab]:
-    """The command of an experiment: its options are the configuration's fields beside those of every lab."""
+def command_of(name: str, preset: str = "paper") -> Callable[..., Lab]:
+    """The command of an experiment: its options are the configuration's fields beside those of every lab.
+
+    A class with the preset's defaults and no `partial` of one, for which the parser would load a type checker.
+    """
     experiment = experiments()[name]
-    default = experiment.presets["paper"]
+    default = experiment.presets[preset]
     config = (Annotated[type(default), tyro.conf.arg(name="experiment")], field(default=default))
-    command = dataclasses.make_dataclass(
+    return dataclasses.make_dataclass(
         type(experiment).__name__,
-        [("config", *config)],
+        [("preset", Literal["paper", "quick"], field(default=preset)), ("config", *config)],
         bases=(Lab,),
         namespace={
             "__doc__": experiment.summary,
@@ -82,7 +85,6 @@ def command_of(name: str) -> Callable[..., Lab]:
         frozen=True,
         kw_only=True,
     )
-    return command
 
 
 def finished_sweep() -> Path:
@@ -127,7 +129,6 @@ def laboratory(arguments: list[str]) -> SubcommandApp:
     for name, experiment in experiments().items():
         if experiment.summary and experiment.presets:
             preset = preset_among(arguments, experiment.presets, "paper")
-            command = partial(command_of(name), preset=preset, config=experiment.presets[preset])
-            commands.command(name=name.replace("_", "-"))(command)
+            commands.command(name=name.replace("_", "-"))(command_of(name, preset))
     commands.command(name="report")(Report)
     return commands

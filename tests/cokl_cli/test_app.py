@@ -162,13 +162,14 @@ print(*(name for name in sys.modules if name.startswith("cokl_cli.commands.")))
     assert loaded == needed.get(first, {first}) | ({"bandit"} if first in ("theory", "figures") else set())
 
 
-def test_the_help_loads_no_type_checker():
+@pytest.mark.parametrize("command", [[], ["bandit"]])
+def test_the_help_loads_no_type_checker(command):
     """Which the parser takes for the check of a default value that is no class: a third of the time to the help."""
-    script = """
+    script = f"""
 import sys
 from cokl_cli.app import main
 try:
-    main(["--help"])
+    main([*{command}, "--help"])
 except SystemExit:
     print("typeguard" in sys.modules)
 """
