@@ -13,8 +13,7 @@ from bandit.engine.runs import parameters_of, reference_path
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.score import final_rows
 from cokl import regularizers
-from cokl.support.chunks import read_chunk
-from cokl.support.files import read_json
+from cokl.support.files import read_json, read_result
 from cokl.support.options import from_json
 
 
@@ -25,7 +24,7 @@ def reference_masses(folder: Path) -> tuple[np.ndarray, float]:
     config = from_json(SweepConfig, read_json(folder / "config.json", dict))
     masses = []
     for seed in range(config.seeds):
-        parameters = parameters_of(read_chunk(reference_path(folder, seed)))
+        parameters = parameters_of(read_result(reference_path(folder, seed)))
         masses.append(seed_task(config, seed, parameters).test.reference(slice(None)).mass.double().ravel())
     return torch.cat(masses).numpy(), config.environment.correct_actions / config.environment.actions
 

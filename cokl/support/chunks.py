@@ -1,17 +1,14 @@
 """Chunks of a results folder: self-describing checkpoints in Parquet, verified before resuming.
 
 A chunk's footer holds, under "cokl", a JSON object: the format, digests of the configuration and of the code, the
-chunk's key, its rows, its cells that are not finite, and the SHA-256 of the file with these 64 digits as zeros. The
-checksum is compared before anything parses the file. Finished tables have theirs in a file of its own, which
-`sha256sum --check` reads: `cokl.support.files.write_result`.
+chunk's key, its rows, and its cells that are not finite. Its checksum stands beside it, as a finished table's does, and
+is compared before anything parses the file.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cokl.support.errors import InputError
-from cokl.support.files import remedy, set_aside, write_bytes
+from cokl.support.files import checksum_error, remedy, set_aside, write_with_checksum
 
-FORMAT = 1
-_FOOTER = "cokl"
-_ZEROS = "0" * 64
-_CHECKSUM = re.compile(rb'"sha256": "([0-9a-f]{64})"')
+FORMAT = 2
+"""Of a results folder; 1 had a chunk's checksum in its footer."""
+_FOOTER = b"cokl"
 
 
 class BadChunk(Exception):
@@ -39,7 +35,7 @@ class BadChunk(Exception):
 class Origin:
     """A results folder, and the digests of the configuration and the code that its chunks are made with.
 
-    keep_going: whether chunks of other code are taken as they are.
+    keep_going: whether chunks of other code are used as they are.
     """
 
     folder: Path
@@ -62,7 +58,7 @@ class Origin:
         except OSError as error:
             raise InputError(f"cannot read {path}: {remedy(error)}") from error
         try:
-            identity = _verified(content)
+            identity = _verified(content, path)
             _require_same(identity, {"config": self.config, "key": key})
             if identity["code"] != self.code and not self.keep_going:
                 raise InputError(
@@ -76,9 +72,9 @@ class Origin:
         return table
 
     def save(self, table: pd.DataFrame, path: Path, key: str) -> None:
-        """Write the chunk with this key atomically. Raises InputError if that fails."""
+        """Write the chunk with this key, and its checksum. Raises InputError if that fails."""
         identity = {"format": FORMAT, "config": self.config, "code": self.code, "key": key, **_counts(table)}
-        write_bytes(_sealed(table, identity), path)
+        write_with_checksum(_parquet(table, identity), path)
 
     def _refuse(self, path: Path, reason: str) -> None:
         kept = set_aside(path)
@@ -86,23 +82,10 @@ class Origin:
         print(f"note: {where} is not what was saved there ({reason}); kept as {kept.name}, done again", file=sys.stderr)
 
 
-def read_chunk(path: Path) -> pd.DataFrame:
-    """A whole chunk, whatever it was made from. Raises InputError for anything else."""
-    try:
-        content = path.read_bytes()
-        _verified(content)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except BadChunk as error:
-        raise InputError(f"{path} is damaged ({error}); run the command that made it again") from error
-    table: pd.DataFrame = pd.read_parquet(io.BytesIO(content))
-    return table
-
-
 def made_from(path: Path) -> str | None:
     """The digest of the configuration that a chunk was made from; None if it is damaged."""
     try:
-        return str(_verified(path.read_bytes())["config"])
+        return str(_verified(path.read_bytes(), path)["config"])
     except (OSError, BadChunk, InputError):
         return None
 
@@ -112,28 +95,23 @@ def _counts(table: pd.DataFrame) -> dict[str, int]:
     return {"rows": len(table), "not_finite": int((~np.isfinite(numbers)).sum())}
 
 
-def _sealed(table: pd.DataFrame, identity: dict[str, Any]) -> bytes:
-    """The table as Parquet, with its identity and checksum in the footer."""
+def _parquet(table: pd.DataFrame, identity: dict[str, Any]) -> bytes:
+    """The table as Parquet, with its identity in the footer."""
     arrow, buffer = pa.Table.from_pandas(table, preserve_index=False), io.BytesIO()
     with pq.ParquetWriter(buffer, arrow.schema) as writer:
         writer.write_table(arrow)
-        writer.add_key_value_metadata({_FOOTER: json.dumps({**identity, "sha256": _ZEROS})})
-    content = buffer.getvalue()
-    return _with_checksum(content, hashlib.sha256(content).hexdigest())
+        writer.add_key_value_metadata({_FOOTER: json.dumps(identity)})
+    return buffer.getvalue()
 
 
-def _with_checksum(content: bytes, checksum: str) -> bytes:
-    return _CHECKSUM.sub(f'"sha256": "{checksum}"'.encode(), content)
-
-
-def _verified(content: bytes) -> dict[str, Any]:
+def _verified(content: bytes, path: Path) -> dict[str, Any]:
     """The identity of an undamaged chunk. Raises BadChunk, and InputError for a newer format."""
-    stored = _CHECKSUM.findall(content)
-    if len(stored) != 1:
-        raise BadChunk("no checksum is in it")
-    if hashlib.sha256(_with_checksum(content, _ZEROS)).hexdigest().encode() != stored[0]:
-        raise BadChunk("its checksum is wrong")
-    identity: dict[str, Any] = json.loads(pq.read_metadata(io.BytesIO(content)).metadata[_FOOTER.encode()])
+    if error := checksum_error(content, path):
+        raise BadChunk(error)
+    footer = pq.read_metadata(io.BytesIO(content)).metadata or {}
+    if _FOOTER not in footer:
+        raise BadChunk("it is another table")
+    identity: dict[str, Any] = json.loads(footer[_FOOTER])
     if identity["format"] > FORMAT:
         raise InputError(
             f"this folder was written by a newer version of this code (format {identity['format']}, known: {FORMAT}); "

@@ -22,17 +22,17 @@ _NO_MATHEMATICS = "cokl.support"
 def code_of(root: str, classes: Iterable[type]) -> dict[str, str]:
     """Digests by module of all source that `root`'s results depend on, and that of the classes used in them.
 
-    root: a module's name. Of a class, all its ancestors count: one of a package that is not ours with its module and
-    what that imports of its own package, one that was typed into a program or an interpreter with its own source.
+    root: a module's name. All ancestors of a class count. For one in a package that is not ours, its module counts, and
+    what that imports of its own package; for one that was typed into a program or an interpreter, its own source.
     """
     digests = {name: _digest(source) for name, source in _closure(root).items()}
     for ancestor in dict.fromkeys(ancestor for used in classes for ancestor in used.__mro__):
         module = ancestor.__module__
         if module in digests or module.partition(".")[0] in sys.stdlib_module_names:
             continue
-        found = {} if module == "__main__" else _closure(module)
-        if found:
-            digests |= {name: _digest(source) for name, source in found.items()}
+        sources = {} if module == "__main__" else _closure(module)
+        if sources:
+            digests |= {name: _digest(source) for name, source in sources.items()}
         else:
             digests[f"{module}.{ancestor.__qualname__}"] = _digest(_source_of_class(ancestor))
     return dict(sorted(digests.items()))
@@ -45,24 +45,24 @@ def _digest(source: bytes) -> str:
 def _closure(root: str) -> dict[str, bytes]:
     """The source of `root` and of the modules of its package, or of ours, that it imports, by name; {} without any."""
     packages = {root.partition(".")[0], *OURS}
-    found: dict[str, bytes] = {}
+    sources: dict[str, bytes] = {}
     waiting = [root]
     while waiting:
         name = waiting.pop()
         excluded = name == _NO_MATHEMATICS or name.startswith(f"{_NO_MATHEMATICS}.")
-        if name in found or excluded or name.partition(".")[0] not in packages:
+        if name in sources or excluded or name.partition(".")[0] not in packages:
             continue
         file = _file_of(name)
         if file is None:
             continue
-        found[name] = file.read_bytes()
+        sources[name] = file.read_bytes()
         parent = name if file.name == "__init__.py" else name.rpartition(".")[0]
-        waiting += [parent, *_imports(ast.parse(found[name]), parent)]
-    return found
+        waiting += [parent, *_imports(ast.parse(sources[name]), parent)]
+    return sources
 
 
 def _file_of(name: str) -> Path | None:
-    """The source file of a module; None for what is no module, or has no source."""
+    """The source file of a module; None where there is no such module, or no source."""
     top, *parts = name.split(".")
     try:
         spec = importlib.util.find_spec(top)

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, read back with an error that says what to do, or held by one process."""
+"""Files: written whole or not at all, read back with an error that says what to do, or locked by one process."""
 
 from __future__ import annotations
 
@@ -54,11 +54,6 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         raise InputError(f"cannot write to {path}: {remedy(error)}") from error
 
 
-def write_bytes(content: bytes, path: Path) -> None:
-    """Write a file atomically."""
-    write_atomically(path, lambda temporary: temporary.write_bytes(content))
-
-
 def write_parquet(frame: pd.DataFrame, path: Path) -> None:
     """Write a table atomically."""
     write_atomically(path, lambda temporary: frame.to_parquet(temporary, index=False))
@@ -69,24 +64,37 @@ def write_text(text: str, path: Path) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def write_with_checksum(content: bytes, path: Path) -> None:
+    """Write a file atomically, and beforehand its checksum to PATH.sha256, a file for `sha256sum --check`."""
+    write_text(f"{hashlib.sha256(content).hexdigest()}  {path.name}\n", _checksum_of(path))
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
+
+
+def checksum_error(content: bytes, path: Path) -> str:
+    """What is wrong with the checksum beside a file with this content; "" if it is the content's."""
+    checksum = _checksum_of(path)
+    if not checksum.is_file():
+        return f"{checksum.name} is missing"
+    stored = _read(checksum).split()[:1]
+    same = stored == [hashlib.sha256(content).hexdigest().encode()]
+    return "" if same else f"its checksum is not the one in {checksum.name}"
+
+
 def write_result(frame: pd.DataFrame, path: Path) -> None:
-    """Write a table atomically, and beforehand its checksum to PATH.sha256, a file for `sha256sum --check`."""
+    """Write a table with its checksum."""
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)
-    content = buffer.getvalue()
-    write_text(f"{hashlib.sha256(content).hexdigest()}  {path.name}\n", _checksum_of(path))
-    write_bytes(content, path)
+    write_with_checksum(buffer.getvalue(), path)
 
 
 def read_result(path: Path, columns: Collection[str] = ()) -> pd.DataFrame:
-    """A table that `write_result` has written, or one without a checksum beside it.
+    """A table or chunk with its checksum beside it, or one that an older version wrote without.
 
     columns: that it must have, others being free. Raises InputError if it is damaged or another version wrote it.
     """
     content = _read(path)
-    checksum = _checksum_of(path)
-    if checksum.is_file() and _read(checksum).split()[:1] != [hashlib.sha256(content).hexdigest().encode()]:
-        raise _damaged(path, f"its checksum is not the one in {checksum.name}")
+    if _checksum_of(path).is_file() and (error := checksum_error(content, path)):
+        raise _damaged(path, error)
     table = _parse_parquet(content, path)
     missing = [name for name in columns if name not in table.columns]
     if missing:
@@ -98,12 +106,12 @@ def read_result(path: Path, columns: Collection[str] = ()) -> pd.DataFrame:
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
-    """A table of ours. Raises InputError if the file is damaged or cannot be read."""
+    """A Parquet table. Raises InputError if the file is damaged or cannot be read."""
     return _parse_parquet(_read(path), path)
 
 
 def read_json(path: Path, kind: type) -> Any:
-    """A JSON file of ours holding a `kind`. Raises InputError if it is damaged or cannot be read."""
+    """The content of a JSON file, a `kind`. Raises InputError if it is damaged or cannot be read."""
     content = _read(path)
     try:
         value = json.loads(content.decode("utf-8"))
@@ -151,8 +159,8 @@ def _parse_parquet(content: bytes, path: Path) -> pd.DataFrame:
 
 
 def _damaged(path: Path, reason: object) -> InputError:
-    said = " ".join(str(reason).split())[:120]
-    return InputError(f"{path} is damaged ({said}); remove it and run the same command again")
+    one_line = " ".join(str(reason).split())[:120]
+    return InputError(f"{path} is damaged ({one_line}); remove it and run the same command again")
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:
@@ -171,7 +179,7 @@ def json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 @contextmanager
 def hold(path: Path, busy: str) -> Iterator[int]:
-    """Hold the lock file `path`, made if need be, and give its descriptor; the holder's name stands in it.
+    """Lock the file `path`, made if need be, and give its descriptor; the name of the process is written into it.
 
     A child that inherits the descriptor holds the lock too. Raises InputError, `busy` with the holder's name, while
     another process holds it; also for a symbolic link, and where no file can be made.

@@ -1,4 +1,4 @@
-"""What the configurations of all stages share: lists on the command line, and fields held to their types and bounds.
+"""What the configurations of all stages share: lists on the command line, and checks of types and bounds.
 
 Light: no heavy imports, since the command line loads it for help.
 """
@@ -34,9 +34,9 @@ def separated(parse: type, metavar: str) -> Any:
 
 @dataclass(frozen=True)
 class Bound:
-    """What a value must be besides of its type. It stands in the field's annotation: `Annotated[int, at_least(1)]`.
+    """What a value must satisfy beside its type. It stands in the field's annotation: `Annotated[int, at_least(1)]`.
 
-    expected: how the message calls it. each: whether it is the elements of a tuple that must be so.
+    holds: the check. expected: how the message describes it. each: whether it applies to each element of a tuple.
     """
 
     holds: Callable[[Any], bool]
@@ -60,9 +60,9 @@ def above(limit: float, kind: str = "a number") -> Bound:
 
 
 def require_types(config: Any, prefix: str) -> None:
-    """Hold every field of a dataclass to its annotation with its bounds, and every float to be finite.
+    """Check every field of a dataclass against its annotated type and bounds, and that every float is finite.
 
-    prefix: goes before a field's name in the message. Raises InputError for the first that is not.
+    prefix: goes before a field's name in the message. Raises InputError for the first field that fails.
     """
     config_class: type = type(config)
     for name, hint in _hints(config_class).items():

@@ -3,7 +3,7 @@
 config.json records the configuration and digests of the code; results of another one are refused.
 
 Layout: config.json, environment.json, seconds.json (of each process that ended by itself), .lock,
-reference/seed-N.parquet, runs/CHUNK.parquet, and at the end the tables.
+reference/seed-N.parquet, runs/CHUNK.parquet, and at the end the tables. Each Parquet file has its checksum beside it.
 """
 
 from __future__ import annotations
@@ -54,15 +54,18 @@ def open_folder(
 
 
 def _record(folder: Path, asked: dict[str, Any], origin: Origin) -> None:
-    """Write config.json where no results are yet; elsewhere hold them to be those of `asked`."""
+    """Write config.json where there are no results yet; where there are, check that they are those of `asked`."""
     path = folder / "config.json"
     chunks = [chunk for name in ("reference", "runs") for chunk in folder.rglob(f"{name}/*.parquet")]
     stored = _stored_config(path, chunks, origin)
     if stored is None or not (chunks or any(folder.glob("*.parquet")) or any(folder.rglob("reference/*.npy"))):
         write_text(json.dumps(asked, indent=2) + "\n", path)
         return
-    if not isinstance(stored.get("format"), int):
-        raise InputError(f"{folder} holds results of an older version of this code; choose another --out")
+    if not isinstance(stored.get("format"), int) or stored["format"] < FORMAT:
+        raise InputError(
+            f"{folder} holds results of an older version of this code, which can be read and not resumed; "
+            "choose another --out"
+        )
     if stored["format"] > FORMAT:
         raise InputError(f"{folder} holds results of a newer version of this code; use that, or choose another --out")
     code, asked_code = stored.pop("code", {}), asked.pop("code")
@@ -78,7 +81,7 @@ def _record(folder: Path, asked: dict[str, Any], origin: Origin) -> None:
 
 
 def resume_with_other_code(folder: Path, changed: Sequence[str], keep_going: bool) -> None:
-    """Say which modules have changed since a folder was begun. Raises InputError unless `keep_going`."""
+    """Print which modules have changed since a folder was begun. Raises InputError unless `keep_going`."""
     names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
     if not keep_going:
         raise InputError(
@@ -89,7 +92,7 @@ def resume_with_other_code(folder: Path, changed: Sequence[str], keep_going: boo
 
 
 def _stored_config(path: Path, chunks: list[Path], origin: Origin) -> dict[str, Any] | None:
-    """What the folder's config.json says; None where it says nothing and the chunks are those of `origin`, if any."""
+    """The content of config.json; None if there is none and no chunk has another configuration than `origin`."""
     if os.path.lexists(path):
         try:
             path.read_bytes()
@@ -108,12 +111,12 @@ def _stored_config(path: Path, chunks: list[Path], origin: Origin) -> dict[str, 
 
 
 def digest(value: Any) -> str:
-    """16 digits that stand for a JSON value."""
+    """The first 16 hexadecimal digits of a JSON value's SHA-256."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def record_environment(path: Path, device: str, code: str) -> None:
-    """Write what the results are made with; when it is resumed in another environment, say so and list both."""
+    """Record versions and machine; a folder that is resumed in another environment lists both, with a note."""
     current = {**describe_environment(device), "code": code}
     history = []
     if path.exists():

@@ -68,9 +68,9 @@ def test_an_interrupted_lab_goes_on_and_ends_with_the_same_bytes(finished, tiny,
     finite_group(tiny, Execution(out=tmp_path, jobs=1), progress=False)
     whole = {name: (finished / name).read_bytes() for name in TABLES}
     assert {name: (tmp_path / name).read_bytes() for name in TABLES} == whole
-    for path in sorted((tmp_path / "runs").iterdir())[::2]:
+    for path in sorted((tmp_path / "runs").glob("*.parquet"))[::2]:
         path.unlink()
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*.parquet")}
     for name in TABLES:
         (tmp_path / name).unlink()
     finite_group(tiny, Execution(out=tmp_path, jobs=1), progress=False)

@@ -1,17 +1,19 @@
 """Chunks: whatever happens to a saved file, it is never taken for what was saved."""
 
+import io
 import json
 import random
 import shutil
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cokl.support.chunks import Origin, read_chunk
+from cokl.support.chunks import Origin
 from cokl.support.errors import InputError
-from cokl.support.files import read_result, write_result
+from cokl.support.files import read_result, write_result, write_with_checksum
 from cokl.support.workers import Work, Workers
 
 TABLE = pd.DataFrame({"method": ["none", "cokl"] * 3, "step": range(6), "p_correct": np.linspace(0.1, 0.6, 6)})
@@ -30,7 +32,7 @@ def test_a_chunk_comes_back_as_it_was_and_any_parquet_reader_opens_it(origin, tm
     assert loaded is not None
     pd.testing.assert_frame_equal(loaded, TABLE)
     pd.testing.assert_frame_equal(pd.read_parquet(path), TABLE)
-    pd.testing.assert_frame_equal(read_chunk(path), TABLE)
+    pd.testing.assert_frame_equal(read_result(path), TABLE)
     identity = json.loads(pq.read_metadata(path).metadata[b"cokl"])
     assert (identity["config"], identity["code"], identity["key"], identity["rows"]) == ("config", "code", KEY, 6)
     assert origin.load(tmp_path / "runs" / "other.parquet", KEY) is None
@@ -58,37 +60,34 @@ def test_no_flipped_bit_is_taken_for_the_chunk(origin, tmp_path, capsys):
     assert all(line.startswith("note: chunk.parquet is not what was saved there (") for line in lines)
 
 
-def edited(content: bytes, **changes) -> bytes:
-    """A chunk whose footer says something else, with a checksum that is right again."""
-    import hashlib
-    import io
-
-    import pyarrow as pa
-
-    table = pq.read_table(io.BytesIO(content))
-    identity = {**json.loads(pq.read_metadata(io.BytesIO(content)).metadata[b"cokl"]), "sha256": "0" * 64, **changes}
+def edit(path, **changes) -> None:
+    """Let a chunk's footer say something else, with a checksum that is right again."""
+    table = pq.read_table(path)
+    identity = {**json.loads(pq.read_metadata(path).metadata[b"cokl"]), **changes}
     buffer = io.BytesIO()
     with pq.ParquetWriter(buffer, table.schema) as writer:
         writer.write_table(pa.Table.from_pandas(table.to_pandas()[: changes.get("rows", 6) - 1 or None]))
         writer.add_key_value_metadata({"cokl": json.dumps(identity)})
-    made = buffer.getvalue()
-    return made.replace(b"0" * 64, hashlib.sha256(made).hexdigest().encode())
+    write_with_checksum(buffer.getvalue(), path)
+
+
+_WRONG = "its checksum is not the one in chunk.parquet.sha256"
 
 
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda path: path.write_bytes(b""), "no checksum is in it"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "no checksum is in it|its checksum is wrong"),
+        (lambda path: path.write_bytes(b""), _WRONG),
+        (lambda path: path.write_bytes(path.read_bytes()[:-100]), _WRONG),
         (lambda path: (path.unlink(), path.mkdir()), "it is a folder"),
-        (TABLE[:3].to_parquet, "no checksum is in it"),
-        (lambda path: path.write_bytes(edited(path.read_bytes())), "another rows: 6 instead of 5"),
+        (TABLE[:3].to_parquet, _WRONG),
+        (lambda path: write_result(TABLE, path), "it is another table"),
+        (lambda path: path.with_name("chunk.parquet.sha256").unlink(), "chunk.parquet.sha256 is missing"),
+        (lambda path: path.with_name("chunk.parquet.sha256").write_text("junk"), _WRONG),
+        (edit, "another rows: 6 instead of 5"),
         (lambda path: Origin(path.parent, "config", "code").save(TABLE, path, "seed 1"), "another key"),
         (lambda path: Origin(path.parent, "lr 1", "code").save(TABLE, path, KEY), "another config: lr 1"),
-        (
-            lambda path: shutil.copy(_with_nan(path), path),
-            "no checksum is in it",
-        ),
+        (lambda path: shutil.copy(_with_nan(path), path), _WRONG),
     ],
 )
 def test_what_is_not_the_chunk_is_kept_aside_and_said(damage, reason, origin, tmp_path, capsys):
@@ -133,7 +132,7 @@ def test_other_code_stops_unless_asked_to_keep_going(origin, tmp_path):
 def test_a_newer_format_is_refused(origin, tmp_path):
     path = tmp_path / "chunk.parquet"
     origin.save(TABLE, path, KEY)
-    path.write_bytes(edited(path.read_bytes(), format=2))
+    edit(path, format=3)
     with pytest.raises(InputError, match="written by a newer version"):
         origin.load(path, KEY)
     assert path.exists()

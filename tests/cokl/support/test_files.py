@@ -24,10 +24,10 @@ from cokl.support.files import (
     remedy,
     set_aside,
     write_atomically,
-    write_bytes,
     write_parquet,
     write_result,
     write_text,
+    write_with_checksum,
 )
 
 TABLE = pd.DataFrame({"method": ["none", "cokl"], "p_correct": [0.25, 0.5]}, index=[7, 9])
@@ -55,7 +55,7 @@ def test_an_error_without_advice_of_its_own_says_what_the_system_said():
 
 def test_what_is_written_is_read_back_and_folders_are_made_on_the_way(tmp_path):
     folder = tmp_path / "a" / "b"
-    write_bytes(b"\x00\xff", folder / "bytes")
+    write_with_checksum(b"\x00\xff", folder / "bytes")
     assert (folder / "bytes").read_bytes() == b"\x00\xff"
     write_text("Größe ± ½", folder / "text")
     assert (folder / "text").read_bytes() == "Größe ± ½".encode()

@@ -144,8 +144,11 @@ def test_older_and_newer_versions_are_refused(tmp_path):
     fill(tmp_path)
     path = tmp_path / "config.json"
     stored = json.loads(path.read_text())
-    path.write_text(json.dumps({**stored, "format": 2}))
+    path.write_text(json.dumps({**stored, "format": 3}))
     with pytest.raises(InputError, match="newer version"):
+        fill(tmp_path)
+    path.write_text(json.dumps({**stored, "format": 1}))
+    with pytest.raises(InputError, match="older version of this code, which can be read and not resumed"):
         fill(tmp_path)
     del stored["format"]
     path.write_text(json.dumps(stored))

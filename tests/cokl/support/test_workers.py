@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 import torch
 
-from cokl.support.chunks import Origin, read_chunk
+from cokl.support.chunks import Origin
 from cokl.support.errors import InputError
+from cokl.support.files import read_result
 from cokl.support.workers import MOST_JOBS, Work, Workers, one_thread, require_jobs, usable_cores
 
 
@@ -44,7 +45,7 @@ def test_two_processes_give_tables_in_order_and_save_each(origin):
     assert (joined["threads"] == 1).all()
     assert not joined["grad"].any()
     for number, table in enumerate(tables, 1):
-        pd.testing.assert_frame_equal(read_chunk(origin.folder / f"{number}.parquet"), table)
+        pd.testing.assert_frame_equal(read_result(origin.folder / f"{number}.parquet"), table)
         assert origin.load(origin.folder / f"{number}.parquet", f"chunk {number}") is not None
 
 
