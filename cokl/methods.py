@@ -1,6 +1,6 @@
 """A method of the task-shift experiment: what is added to the RL objective, with all coefficients (Eqs. 18 and 20).
 
-Every method is one object here, so that the simulator, its sampled mode and the LLM trainer know none by name.
+Every method is one object here, so that the simulator, its sampled mode and the LLM trainer name none.
 
 Assumption beyond the paper: a method that weights only one stream of responses draws as many groups per update as CoKL
 does in both of its streams together (E.3 says so of the baselines, not of the ablations).

@@ -1,4 +1,4 @@
-"""Choices in the sampled surrogates that the paper leaves open. Light, since configurations read its defaults."""
+"""Choices in the sampled surrogates that the paper leaves open. No heavy imports: configurations read its defaults."""
 
 from __future__ import annotations
 

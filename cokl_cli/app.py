@@ -1,7 +1,7 @@
-"""The `cokl` command line, the only package that knows all others.
+"""The `cokl` command line, the only package that imports all others.
 
-A command is a frozen dataclass whose fields are its options and whose `run` does it; heavy imports are inside `run`, so
-that help appears at once.
+A command is a frozen dataclass whose fields are its options and whose `run` does the work; heavy imports are inside
+`run`, so that help appears at once.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from cokl.support.errors import InputError
-from cokl_cli.output import asked_for
+from cokl_cli.output import output_of
 
 
 class Command(Protocol):
-    """What a subcommand is: its fields are its options."""
+    """A subcommand; its fields are its options."""
 
     def run(self) -> int:
-        """Do it and return the exit code. Raises InputError for what the user can mend."""
+        """Do the work and return the exit code. Raises InputError for what the user can mend."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -48,10 +48,10 @@ def main(argv: list[str] | None = None) -> None:
             signal.signal(ending, _terminated)
     try:
         if not arguments:
-            print(_WHAT_THERE_IS)
+            print(_OVERVIEW)
             sys.exit(0)
         command = _parse(arguments)
-        with asked_for(command):
+        with output_of(command):
             code = command.run()
         sys.stdout.flush()
         sys.exit(code)
@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP, its number: ends a command as Ctrl-C does."""
+    """SIGTERM or SIGHUP, whose number is its argument: ends a command as Ctrl-C does."""
 
 
 def _terminated(number: int, _: object) -> None:
@@ -84,7 +84,7 @@ def _terminated(number: int, _: object) -> None:
 
 
 def _end_now(code: int) -> NoReturn:
-    """End this process with what is registered for its end, without the seconds in which libraries are taken down."""
+    """Run the registered exit functions and end, without the seconds that libraries take for their clean-up."""
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.SIG_IGN)
     atexit._run_exitfuncs()
@@ -100,12 +100,12 @@ def _fail(message: str) -> NoReturn:
 
 
 def _silence_stdout() -> None:
-    """Let what is left to be written, as Python ends, go nowhere."""
+    """Discard what Python would still write to standard output as it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def application(arguments: list[str]) -> SubcommandApp:
-    """All commands; of those that `arguments` cannot ask for, the name and the help alone.
+    """All commands, but of those that `arguments` do not name only name and help.
 
     So a command starts without the imports of the others, and `cokl --help` without any.
     """
@@ -113,27 +113,27 @@ def application(arguments: list[str]) -> SubcommandApp:
     decided = first in _COMMANDS or first in ("-h", "--help")
     commands = SubcommandApp()
     for name, (where, summary) in _COMMANDS.items():
-        command: Any = _Elsewhere if decided and name != first else _resolved(where, arguments)
+        command: Any = _NotNamed if decided and name != first else _resolved(where, arguments)
         own_words = name == first and not isinstance(command, SubcommandApp)
         commands.command(command, name=name, help=None if own_words else summary)
     return commands
 
 
 def _resolved(where: str, arguments: list[str]) -> Any:
-    """The command's dataclass, or what the function there makes of the arguments."""
-    found = pkgutil.resolve_name(f"cokl_cli.commands.{where}")
-    return found if isinstance(found, type) else found(arguments)
+    """The dataclass of this name, or what the function of this name makes of the arguments."""
+    command = pkgutil.resolve_name(f"cokl_cli.commands.{where}")
+    return command if isinstance(command, type) else command(arguments)
 
 
 @dataclass(frozen=True)
-class _Elsewhere:
-    """Holds the place of a command that is not asked for; for a function the parser would load a type checker."""
+class _NotNamed:
+    """Stands for a command that is not named; for a function in its place the parser would load a type checker."""
 
 
 def _parse(arguments: list[str]) -> Command:
     """The command that the arguments name. Raises InputError; exits for --help."""
     arguments = _overrides_first(arguments)
-    # The parser prints a box and exits, with no hook between: so its box is read, for the one line of our own errors.
+    # The parser prints its errors in a box and exits, without a hook: the box is captured and made into one line.
     messages = io.StringIO()
     try:
         with contextlib.redirect_stderr(messages):
@@ -159,7 +159,7 @@ _COMMANDS = {
     "doctor": ("doctor:Doctor", "What is installed, which parts work here, what the rest needs."),
 }
 _STYLE = (tyro.conf.OmitArgPrefixes,)
-_WHAT_THERE_IS = """\
+_OVERVIEW = """\
 cokl: correctness-conditioned KL regularization, experiments and theorems
   cokl reproduce --preset quick   controlled experiment and theory, made small
   cokl bandit sweep|report        train every method; judge the paper's claims

@@ -27,7 +27,7 @@ def _load() -> None:
 
 
 def experiments() -> dict[str, Experiment]:
-    """Every experiment by its name, in their order."""
+    """Every experiment by its name, sorted by `order`."""
     _load()
     return registered()
 
@@ -35,7 +35,8 @@ def experiments() -> dict[str, Experiment]:
 def finished(root: Path) -> dict[str, list[Path]]:
     """The folders under `root`, itself among them, with finished results of each experiment that has any.
 
-    The paper's settings come first, then what lies less deep. Raises InputError if `root` is no folder.
+    The paper's settings come before quick ones, and shallow folders before deep ones. Raises InputError if `root` is no
+    folder.
     """
     if not root.is_dir():
         raise InputError(f"results: {root} is no folder; `cokl bandit sweep --preset quick` makes results in runs/")

@@ -14,7 +14,7 @@ RENDERED, PAGE = _ROOT / "figures" / "rendered", _ROOT / "docs" / "gallery.md"
 
 @dataclass(frozen=True)
 class Entry:
-    """A picture's file name and title, the command that draws it, and the paper's figure that it answers, if any."""
+    """A picture: its file name and title, the command that draws it, and its counterpart in the paper, if any."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""What every command that prints results takes, `--quiet` and `--json`, and how they are obeyed."""
+"""The options of every command that prints results, `--quiet` and `--json`, and what they do."""
 
 import contextlib
 import json
@@ -16,18 +16,18 @@ class Output:
     """A command whose results can be read by a person or by a program."""
 
     quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print nothing but errors; the exit code says how it went."""
+    """Print nothing but errors; the exit code says whether it succeeded."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print the results as JSON to standard output, and all else to standard error."""
 
     def outcome(self) -> Any:
-        """What was found and where it is, as plain JSON values; asked for after a run that did not raise."""
+        """The results and where they are, as plain JSON values; called after a run that did not raise."""
         raise NotImplementedError
 
 
 @contextlib.contextmanager
-def asked_for(command: object) -> Iterator[None]:
-    """Run a command inside: what it prints goes where its options say, and its results follow."""
+def output_of(command: object) -> Iterator[None]:
+    """Run a command in this context: its options say where its output goes, and its results are printed at the end."""
     quiet, as_json = getattr(command, "quiet", False), getattr(command, "json", False)
     with contextlib.ExitStack() as stack:
         if quiet:

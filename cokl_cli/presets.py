@@ -1,4 +1,4 @@
-"""The preset among a command's arguments: it decides the defaults of all other options, so it is needed before them."""
+"""The preset among a command's arguments, found before they are parsed: it sets the defaults of all other options."""
 
 import itertools
 from collections.abc import Collection
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def preset_among(arguments: list[str], known: Collection[str], default: str) -> Any:
-    """The name, one of `known`, that follows --preset; `default` if there is none. The parser refuses others."""
+    """The name after --preset if it is one of `known`, else `default`; the parser refuses other names."""
     for argument, following in itertools.pairwise([*arguments, ""]):
         name, equals, value = argument.partition("=")
         if name == "--preset":
-            asked = value if equals else following
-            return asked if asked in known else default
+            name = value if equals else following
+            return name if name in known else default
     return default

@@ -71,7 +71,7 @@ class Mixture(Regularizer):
 
 
 def parse(name: str) -> list[tuple[float, str]] | None:
-    """The weights and names of a mixture's parts, [(0.3, "cokl"), ...]; None for what is called like no mixture."""
-    found = [_PART.fullmatch(part) for part in name.split("+")]
-    parts = [(float(part[1]), part[2]) for part in found if part]
-    return parts if len(parts) == len(found) and all(weight > 0 for weight, _ in parts) else None
+    """The weights and names of a mixture's parts, [(0.3, "cokl"), ...]; None for a name of another form."""
+    matches = [_PART.fullmatch(part) for part in name.split("+")]
+    parts = [(float(part[1]), part[2]) for part in matches if part]
+    return parts if len(parts) == len(matches) and all(weight > 0 for weight, _ in parts) else None

@@ -3,8 +3,8 @@
 Stored as Parquet, one row per prompt. A buffer belongs to the model that sampled it: it carries that model's
 fingerprint, and loading it for another model is refused.
 
-Assumption beyond the paper: minibatches are drawn without replacement, in a new seeded order each time the buffer has
-been gone through, one order for all methods.
+Assumption beyond the paper: minibatches are drawn without replacement, in a new seeded order each time all prompts have
+been drawn; all methods share the order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cokl.support.errors import InputError
 from cokl.support.files import read_json, read_parquet, write_parquet, write_text
 
 FINGERPRINTED = ("*.safetensors", "tokenizer.json", "vocab.json", "merges.txt")
-"""The files of a Hugging Face model folder that make two models the same: weights and tokenizer."""
+"""The files of a Hugging Face model folder that identify a model: weights and tokenizer."""
 DOWNLOADED = [*FINGERPRINTED, "*.json", "*.jinja", "tokenizer.model"]
 """The files of a model on the hub that are needed."""
 
@@ -236,7 +236,7 @@ class DrawOrder:
         path = folder / self.FILE
         if not path.is_file():
             raise InputError(
-                f"{folder} holds no {self.FILE}: it is no checkpoint of a regularized run; start a new one"
+                f"{folder} holds no {self.FILE}: it is not a checkpoint of a regularized run; start a new run"
             )
         state = read_json(path, dict)
         position = state.pop("position", None)

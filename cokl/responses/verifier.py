@@ -1,9 +1,9 @@
 """Whether a response's final answer equals the gold answer: math-verify, kept in a process that an answer cannot harm.
 
-An answer is hostile input. It is compared in another process (`verifier_process`), gold first and answer second, where
-the kernel limits its CPU time and memory. Whatever is too slow, too large or crashes the process is incorrect, says so,
-is counted, and touches no other answer. Works in any thread: math-verify's own time limits, which need signals on the
-main thread, are off.
+An answer is hostile input. It is compared in another process, `verifier_process`, where the kernel limits its CPU time
+and memory. An answer that is too slow, too large or crashes the process is incorrect; the verdict gives the reason, and
+no other answer is affected. It works in any thread: math-verify's own time limits, which need signals on the main
+thread, are off.
 
 Assumption beyond the paper: only what stands in the last \\boxed{} is the answer, since Appendix H's prompt asks for
 it; a response without one, or cut off inside one, is incorrect. An answer of a list question may be spread over as many

@@ -1,4 +1,4 @@
-"""Commands of `cokl bandit`: one for each experiment with presets. Light: heavy imports are inside `run`.
+"""Commands of `cokl bandit`: one for each experiment with presets. Heavy imports are inside `run`.
 
 Annotations are evaluated here, since the parser reads those of subclasses in other modules.
 """
@@ -45,7 +45,7 @@ class Lab(LabOptions):
     config: ClassVar[Any]
 
     def run(self) -> int:
-        """Train what is missing, write the results, say what came out and where it is, and draw."""
+        """Train what is missing, write the results, print the outcome and where it is, and draw."""
         from cokl.support.files import read_parquet, write_atomically
 
         trained = self.experiment.train(self.config, self.folder, self)
@@ -88,7 +88,7 @@ def command_of(name: str, preset: str = "paper") -> Callable[..., Lab]:
 
 
 def finished_sweep() -> Path:
-    """What is read where nothing else is asked for: runs/paper, or runs/quick where only that sweep is finished."""
+    """The default of `--results`: runs/paper, or runs/quick where only that sweep is finished."""
     paper, quick = Path("runs/paper"), Path("runs/quick")
     only_quick = (quick / "sweep.parquet").is_file() and not (paper / "sweep.parquet").is_file()
     return quick if only_quick else paper

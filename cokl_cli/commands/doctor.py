@@ -1,4 +1,4 @@
-"""The command `cokl doctor`. Light: it looks packages up without importing them, but for PyTorch's devices."""
+"""The command `cokl doctor`. It looks packages up without importing them; only PyTorch is imported, for its devices."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Doctor(Output):
-    """Say what is installed, which parts work here, and what to install for the rest. Exit code 1 if the core lacks."""
+    """What is installed, which parts work here, and what to install for the rest. Exit code 1 if the core is incomplete."""
 
     def run(self) -> int:
         """Print a line per part."""
-        found = self.outcome()
-        print(f"Python {found['python']}, cokl {found['cokl']}, device: {found['device']}, {found['platform']}")
-        for part in found["parts"]:
+        installed = self.outcome()
+        print("Python {python}, cokl {cokl}, device: {device}, {platform}".format(**installed))
+        for part in installed["parts"]:
             missing = part["missing"]
             print(f"{'missing' if missing else 'ok':9}{part['extra'] or 'core':9}{part['for']}")
             if missing:
                 print(f"{'':18}{part['install']}")
                 print(textwrap.fill(", ".join(missing), 79, initial_indent=f"{'':18}for ", subsequent_indent=" " * 22))
-        return 1 if found["parts"][0]["missing"] else 0
+        return 1 if installed["parts"][0]["missing"] else 0
 
     def outcome(self) -> dict[str, Any]:
         """Versions, the device, and for each part what is missing and the command that installs it."""

@@ -1,4 +1,4 @@
-"""The command `cokl figures`. Light: heavy imports are inside `run`."""
+"""The command `cokl figures`. Heavy imports are inside `run`."""
 
 from __future__ import annotations
 

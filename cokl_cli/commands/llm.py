@@ -1,4 +1,4 @@
-"""Commands of `cokl llm` that run the experiment. Light: heavy imports are inside `run`."""
+"""Commands of `cokl llm` that run the experiment. Heavy imports are inside `run`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ExperimentOptions(Output):
     push: Annotated[str, tyro.conf.arg(metavar="NAMESPACE")] = ""
     """The user or organization on the hub that final models are uploaded to, into private repositories."""
     keep_going: bool = False
-    """Go on with results that other code than this has left in the folder, which otherwise is refused."""
+    """Resume from results that other code than this has left in the folder; otherwise they are refused."""
     settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = PRESETS["tiny"]
     data: DataConfig = DataConfig()
 

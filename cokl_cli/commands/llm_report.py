@@ -1,4 +1,4 @@
-"""Commands of `cokl llm` that only read tables. Light: heavy imports are inside `run`."""
+"""Commands of `cokl llm` that only read tables. Heavy imports are inside `run`."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class CheckPaper(Output):
 
         claims = check_paper(read_paper())
         for claim in claims:
-            said = f"{claim.statement} ({claim.where})"
-            print(textwrap.fill(said, 110, initial_indent=f"{claim.verdict:10}", subsequent_indent=" " * 10))
+            claimed = f"{claim.statement} ({claim.where})"
+            print(textwrap.fill(claimed, 110, initial_indent=f"{claim.verdict:10}", subsequent_indent=" " * 10))
             print(textwrap.fill(claim.measured, 110, initial_indent=" " * 12, subsequent_indent=" " * 12))
         print(f"{sum(claim.verdict == 'held' for claim in claims)} of {len(claims)} held")
         return 0

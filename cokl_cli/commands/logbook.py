@@ -1,4 +1,4 @@
-"""The command `cokl logbook`. Light: heavy imports are inside `run`."""
+"""The command `cokl logbook`. Heavy imports are inside `run`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Logbook(Output):
     """Write REPRODUCTION.md: each claim of the paper with its verdict, primary measurement, command and time."""
 
     results: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR")] = ()
-    """Folders with results; what they hold takes the place of what the logbook had of the same experiment."""
+    """Folders with results, which replace the logbook's entries of the same experiments."""
     out: Path = Path()
-    """Folder of REPRODUCTION.md and of REPRODUCTION.json, which it goes on from."""
+    """Folder of REPRODUCTION.md and of REPRODUCTION.json, whose other entries are kept."""
 
     def run(self) -> int:
         """Read the results, write both files, and say which experiments are new in them."""

@@ -1,4 +1,4 @@
-"""The command `cokl report`. Light: heavy imports are inside `run`."""
+"""The command `cokl report`. Heavy imports are inside `run`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HtmlReport(Output):
     """The page; RESULTS/report.html if not given."""
 
     def run(self) -> int:
-        """Write the page; say where it is and what it lacks."""
+        """Write the page; print where it is and which commands would add to it."""
         from cokl.support.errors import InputError
 
         try:

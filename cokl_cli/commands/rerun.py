@@ -1,4 +1,4 @@
-"""The command `cokl rerun`: a result computed anew from what its folder says, and compared. Light: see `run`."""
+"""The command `cokl rerun`: a result computed anew from its folder's configuration, and compared."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Compared:
     """A table and its rerun.
 
-    outcome: identical, equal or different. deviation: the largest absolute one of a number, at `where`; None if rows do
-    not match.
+    outcome: identical, equal or different. deviation: the largest absolute difference of two numbers, in the cell that
+    `where` names; None if rows do not match.
     """
 
     table: str
@@ -39,18 +39,18 @@ class Compared:
 
 @dataclass(frozen=True)
 class Rerun(Output):
-    """Compute a finished result anew, as its folder says that it was made, and compare; exit code 1 if it differs."""
+    """Compute a finished result anew, with its folder's configuration, and compare; exit code 1 if it differs."""
 
     results: tyro.conf.Positional[Path]
-    """Folder of a sweep, a lab, one phase diagram or the theory check. FOLDER.rerun holds the rerun until it agrees;
-    the comparison stays in FOLDER/rerun.json."""
+    """Folder of a sweep, a lab, one phase diagram or the theory check. The rerun is made in FOLDER.rerun, which is
+    removed if it agrees; the comparison is written to FOLDER/rerun.json."""
     tolerance: float = 0.0
     """The largest absolute deviation of a number that still counts as equal."""
     jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Processes on a CPU; one per core if not given."""
 
     def run(self) -> int:
-        """Compute, compare, and say for each table whether it is identical, equal or different."""
+        """Compute, compare, and print for each table whether it is identical, equal or different."""
         from cokl.support.files import write_text
 
         require(0 <= self.tolerance < math.inf, "tolerance", "a finite number >= 0", self.tolerance)
@@ -71,8 +71,8 @@ class Rerun(Output):
         text = json.dumps([asdict(one) for one in compared], indent=1) + "\n"
         write_text(text, folder / "rerun.json")
         for one in compared:
-            at = "" if one.deviation == 0 else f" ({one.where}{_by(one.deviation)})"
-            print(f"{one.outcome:10}{folder / one.table}{at}")
+            difference = "" if one.deviation == 0 else f" ({one.where}{_by(one.deviation)})"
+            print(f"{one.outcome:10}{folder / one.table}{difference}")
         if all(one.outcome != _DIFFERENT for one in compared):
             shutil.rmtree(again)
             return 0
@@ -93,7 +93,7 @@ def _by(deviation: float | None) -> str:
 
 
 def _compare(old: Path, new: Path, read: Callable[[Path], pd.DataFrame], tolerance: float) -> Compared:
-    """Bytes first, then rows, columns and texts, which must be the same, then numbers; NaN is NaN's equal alone."""
+    """Compare bytes; if they differ, rows, columns and texts, which must be the same, then numbers. NaN equals NaN."""
     import numpy as np
 
     if old.read_bytes() == new.read_bytes():
@@ -105,7 +105,7 @@ def _compare(old: Path, new: Path, read: Callable[[Path], pd.DataFrame], toleran
     deviation, where = 0.0, ""
     for name in before.columns:
         stored, anew = before[name], after[name]
-        if not (_counts(stored) and _counts(anew)):
+        if not (_is_numeric(stored) and _is_numeric(anew)):
             if not stored.equals(anew):
                 return Compared(old.name, _DIFFERENT, None, name)
             continue
@@ -119,5 +119,5 @@ def _compare(old: Path, new: Path, read: Callable[[Path], pd.DataFrame], toleran
     return Compared(old.name, _EQUAL if deviation <= tolerance else _DIFFERENT, deviation, where)
 
 
-def _counts(column: pd.Series) -> bool:
+def _is_numeric(column: pd.Series) -> bool:
     return column.dtype.kind in "iuf"

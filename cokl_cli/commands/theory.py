@@ -1,4 +1,4 @@
-"""Commands of `cokl theory`. Light: heavy imports are inside `run`."""
+"""Commands of `cokl theory`. Heavy imports are inside `run`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Check(Output):
     out: Path = Path("runs/theory")
     """Folder of claims.json, claims.md, and config.json, which says what was checked."""
     effort: Literal["full", "quick"] = "full"
-    """Quick takes fewer samples, programs and boxes: for looking."""
+    """Quick takes fewer samples, programs and boxes, for a first look."""
 
     def run(self) -> int:
         if self.list:
@@ -90,7 +90,7 @@ class TheoryFigures(Output):
     """Draw theory against practice and the off-policy bias, from a finished sweep, as PDF and PNG."""
 
     results: Path = field(default_factory=finished_sweep)
-    """Folder of a finished sweep, whose networks are compared with the population optima; as of `cokl figures`."""
+    """Folder of a finished sweep, whose networks are compared with the population optima."""
     out: Path | None = None
     """Folder for the figures (default: RESULTS/figures)."""
 
