@@ -94,13 +94,9 @@ def resume_with_other_code(folder: Path, changed: Sequence[str], keep_going: boo
 def _stored_config(path: Path, chunks: list[Path], origin: Origin) -> dict[str, Any] | None:
     """The content of config.json; None if there is none and no chunk has another configuration than `origin`."""
     if os.path.lexists(path):
-        try:
-            path.read_bytes()
-            stored: dict[str, Any] = read_json(path, dict)
-        except InputError as error:
-            kept = set_aside(path)
-            print(f"note: {error.args[0].split('; remove')[0]}; kept as {kept.name}", file=sys.stderr)
-        else:
+        path.read_bytes()
+        stored: dict[str, Any] | None = _read_or_set_aside(path, dict)
+        if stored is not None:
             return stored
     digests = {made_from(chunk) for chunk in chunks} - {None}
     if digests - {origin.config}:
@@ -108,6 +104,16 @@ def _stored_config(path: Path, chunks: list[Path], origin: Origin) -> dict[str, 
             f"{path.parent} holds results of another configuration, whose config.json is lost; choose another --out"
         )
     return None
+
+
+def _read_or_set_aside(path: Path, kind: type) -> Any:
+    """A JSON file's content; None if it is damaged, in which case it is renamed, with a note on stderr."""
+    try:
+        return read_json(path, kind)
+    except InputError as error:
+        kept = set_aside(path)
+        print(f"note: {error.args[0].split('; remove')[0]}; kept as {kept.name}", file=sys.stderr)
+        return None
 
 
 def digest(value: Any) -> str:
@@ -118,13 +124,7 @@ def digest(value: Any) -> str:
 def record_environment(path: Path, device: str, code: str) -> None:
     """Record versions and machine; a folder that is resumed in another environment lists both, with a note."""
     current = {**describe_environment(device), "code": code}
-    history = []
-    if path.exists():
-        try:
-            history = read_json(path, list)
-        except InputError as error:
-            kept = set_aside(path)
-            print(f"note: {error.args[0].split('; remove')[0]}; kept as {kept.name}", file=sys.stderr)
+    history = (_read_or_set_aside(path, list) if path.exists() else None) or []
     if current in history:
         return
     if history:

@@ -95,6 +95,27 @@ def finished_sweep() -> Path:
 
 
 @dataclass(frozen=True)
+class SweepFigures(Output):
+    """A command that draws from a finished sweep."""
+
+    results: Path = field(default_factory=finished_sweep)
+    """Folder of a finished sweep: runs/paper, or runs/quick where only that one is."""
+    out: Path | None = None
+    """Folder for the figures (default: RESULTS/figures)."""
+
+    prefix: ClassVar[str]
+
+    @property
+    def folder(self) -> Path:
+        """Where the figures go."""
+        return self.out or self.results / "figures"
+
+    def outcome(self) -> dict[str, Any]:
+        """The figures' files."""
+        return {"figures": sorted(str(path) for path in self.folder.glob(f"{self.prefix}*.p*"))}
+
+
+@dataclass(frozen=True)
 class Report(Output):
     """Judge each claim of the paper on a finished sweep; print the verdicts and write them as Markdown."""
 

@@ -26,7 +26,7 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Doctor(Output):
-    """What is installed, which parts work here, and what to install for the rest. Exit code 1 if the core is incomplete."""
+    """What is installed, which parts work here, and what the rest needs. Exit code 1 if the core is incomplete."""
 
     def run(self) -> int:
         """Print a line per part."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import tyro
 from tyro.extras import SubcommandApp
 
-from cokl_cli.commands.bandit import finished_sweep
+from cokl_cli.commands.bandit import SweepFigures
 from cokl_cli.output import Output
 
 
@@ -86,16 +86,13 @@ class Optimum(Output):
 
 
 @dataclass(frozen=True)
-class TheoryFigures(Output):
+class TheoryFigures(SweepFigures):
     """Draw theory against practice and the off-policy bias, from a finished sweep, as PDF and PNG."""
 
-    results: Path = field(default_factory=finished_sweep)
-    """Folder of a finished sweep, whose networks are compared with the population optima."""
-    out: Path | None = None
-    """Folder for the figures (default: RESULTS/figures)."""
+    prefix = "theory_"
 
     def run(self) -> int:
-        """Draw both figures and say where they are."""
+        """Draw both figures and print where they are."""
         from bandit.sweep.references import lacking, reference_masses
         from bandit.sweep.score import diverged_note, read_sweep
         from cokl.support.workers import one_thread
@@ -106,7 +103,6 @@ class TheoryFigures(Output):
         from theory.numeric.optimum_curves import ACTIONS, CORRECT, optimum_curves
 
         table = read_sweep(self.results)
-        folder = self.out or self.results / "figures"
         masses, fraction = reference_masses(self.results)
         q, (low, high) = float(masses.mean()), optima.OTHER_MASSES
         fractions = {low: CORRECT / ACTIONS, q: fraction, high: CORRECT / ACTIONS}
@@ -116,13 +112,8 @@ class TheoryFigures(Output):
             "theory_optima": optima.draw(curves, lacking(table, masses, fraction), q, fractions, diverged_note(table)),
             "theory_off_policy_bias": off_policy_bias.draw(biases),
         }
-        style.save_all(drawn, folder)
+        style.save_all(drawn, self.folder)
         return 0
-
-    def outcome(self) -> dict[str, Any]:
-        """The figures' files."""
-        folder = self.out or self.results / "figures"
-        return {"figures": sorted(str(path) for path in folder.glob("theory_*.p*"))}
 
 
 def checks(_: list[str]) -> SubcommandApp:
