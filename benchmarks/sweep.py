@@ -2,8 +2,9 @@
 
 One process per core, all at the same time, each with one thread. In each, for each method, the three take one step in
 turn, so that a busy or throttled moment falls on all alike, and each finds the caches as the others left them. A ratio
-is taken within a turn; a block (a process, a method, a round) has the median of its turns' ratios, and what is reported
-is the median over blocks with its 95 % interval (order statistics). Seconds are a process's, divided by the processes.
+is taken within a turn. A block is a process, a method and a round; it has the median of its turns' ratios. What is
+reported is the median over blocks with its 95 % interval, from order statistics. Seconds are a process's, divided by
+the number of processes.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Method:
         return self.regularizer is not None and (self.regularizer.conditional or self.floor > 0)
 
     def streams(self) -> tuple[Stream, ...]:
-        """Which responses it weights or looks at: any of "reference" (cached) and "rollout" (fresh), in this order.
+        """Which responses it weights or looks at: of "reference", the cached, and "rollout", the fresh, in this order.
 
         The floor takes both, since its gate compares them. Raises InputError for a regularizer without a sampled
         surrogate.

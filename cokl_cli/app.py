@@ -36,8 +36,8 @@ class Command(Protocol):
 def main(argv: list[str] | None = None) -> None:
     """Run one command.
 
-    Ends with exit code 0, 1 (a check failed), 2 (bad input, or what the system refuses), 130 (Ctrl-C), 141 (no reader),
-    129 or 143 (SIGHUP, SIGTERM).
+    Exit codes: 0; 1, a check failed; 2, bad input, or what the system refuses; 130, Ctrl-C; 141, no reader; 129 or 143,
+    SIGHUP or SIGTERM.
     """
     arguments = sys.argv[1:] if argv is None else argv
     for stream in (sys.stdout, sys.stderr):

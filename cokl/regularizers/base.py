@@ -29,8 +29,8 @@ class Regularizer:
         label: how it is called in figures.
         conditional: it compares correctness-conditioned distributions, so prompts without a correct reference response
             are filtered from its buffer (E.3).
-        streams: which responses its sampled surrogate weights, of "reference" (drawn from pi_ref, cached) and "rollout"
-            (drawn from the current policy), in this order; empty where no surrogate is known.
+        streams: which responses its sampled surrogate weights: of "reference", drawn from pi_ref and cached, and
+            "rollout", drawn from the current policy, in this order; empty where no surrogate is known.
         compares_with_reference: its surrogate needs the rollouts' log-likelihoods under the reference.
     """
 
