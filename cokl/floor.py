@@ -1,6 +1,6 @@
 """The batch-level correctness floor (Eqs. 19-20): a one-sided, gated pull on the total correctness.
 
-It is no regularizer of a single context, since its gate averages over the batch, so it stands beside the registry.
+It is not a regularizer of a single context, since its gate averages over the batch, so the registry does not have it.
 
 Assumption beyond the paper: Eq. 20's `r_ij` and `y_ij` are the reference responses and their rewards, as in Eq. 12.
 """

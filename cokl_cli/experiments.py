@@ -35,11 +35,11 @@ def experiments() -> dict[str, Experiment]:
 def finished(root: Path) -> dict[str, list[Path]]:
     """The folders under `root`, itself among them, with finished results of each experiment that has any.
 
-    The paper's settings come before quick ones, and shallow folders before deep ones. Raises InputError if `root` is no
-    folder.
+    The paper's settings come before quick ones, and shallow folders before deep ones. Raises InputError if `root` is
+    not a folder.
     """
     if not root.is_dir():
-        raise InputError(f"results: {root} is no folder; `cokl bandit sweep --preset quick` makes results in runs/")
+        raise InputError(f"results: {root} is not a folder; `cokl bandit sweep --preset quick` makes results in runs/")
     by_name = {}
     for name, experiment in experiments().items():
         marks = root.rglob(experiment.tables[0]) if experiment.tables else ()

@@ -59,7 +59,7 @@ class Regularizer:
     def log_linear(self) -> LogLinear | None:
         """`value` as an expectation of log-probabilities, for contexts whose actions are too many to list.
 
-        None where it is no such expectation, or not known to be one.
+        None where it is not such an expectation, or not known to be one.
         """
         return None
 

@@ -2,7 +2,7 @@
 
 D = E_measure[a log pi + b log pi_ref] + c log Z + d log q. The log-probability of a sequence is a sum over its tokens,
 so such a D needs no more than how often a measure visits each token, which recursions give exactly for any length.
-The Jensen-Shannon divergence is none: log(pi + pi_ref) is no sum over tokens.
+The Jensen-Shannon divergence is not of this form: log(pi + pi_ref) is not a sum over tokens.
 """
 
 from __future__ import annotations
@@ -29,5 +29,5 @@ class LogLinear:
 
     @property
     def conditional(self) -> bool:
-        """Whether a context without a correct response has none of it."""
+        """Whether it is 0 in a context without a correct response."""
         return "correct" in self.measure or self.log_mass != 0 or self.log_reference_mass != 0

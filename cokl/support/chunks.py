@@ -78,8 +78,8 @@ class Origin:
 
     def _refuse(self, path: Path, reason: str) -> None:
         kept = set_aside(path)
-        where = path.relative_to(self.folder)
-        print(f"note: {where} is not what was saved there ({reason}); kept as {kept.name}, done again", file=sys.stderr)
+        message = f"{path.relative_to(self.folder)} is not what was saved there ({reason})"
+        print(f"note: {message}; kept as {kept.name}, computed again", file=sys.stderr)
 
 
 def made_from(path: Path) -> str | None:

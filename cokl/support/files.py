@@ -28,8 +28,8 @@ _REMEDIES = {
     errno.EACCES: "permission is denied; choose another folder or mend its permissions",
     errno.EPERM: "permission is denied; choose another folder or mend its permissions",
     errno.ENAMETOOLONG: "its name is too long; choose another folder",
-    errno.ENOTDIR: "a part of its path is no folder; choose another folder",
-    errno.EEXIST: "a part of its path is no folder; choose another folder",
+    errno.ENOTDIR: "a part of its path is not a folder; choose another folder",
+    errno.EEXIST: "a part of its path is not a folder; choose another folder",
 }
 
 

@@ -90,7 +90,7 @@ def test_unknown_claim_is_named(tmp_path):
 
 def test_unwritable_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="a part of its path is no folder; choose another"):
+    with pytest.raises(InputError, match="a part of its path is not a folder; choose another"):
         Check(only=("cokl-definition",), out=tmp_path / "file").run()
 
 

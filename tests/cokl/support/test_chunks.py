@@ -101,7 +101,7 @@ def test_what_is_not_the_chunk_is_kept_aside_and_said(damage, reason, origin, tm
     import re
 
     assert re.search(reason, line), line
-    assert line.endswith("kept as chunk.parquet.bad, done again")
+    assert line.endswith("kept as chunk.parquet.bad, computed again")
 
 
 def _with_nan(path):

@@ -41,7 +41,7 @@ TABLE = pd.DataFrame({"method": ["none", "cokl"], "p_correct": [0.25, 0.5]}, ind
         (errno.EROFS, "read-only file system; choose another folder"),
         (errno.EACCES, "permission is denied; choose another folder"),
         (errno.ENAMETOOLONG, "its name is too long; choose another folder"),
-        (errno.ENOTDIR, "a part of its path is no folder; choose another folder"),
+        (errno.ENOTDIR, "a part of its path is not a folder; choose another folder"),
     ],
 )
 def test_an_error_of_the_system_comes_with_advice(number, advice):
@@ -90,7 +90,7 @@ def test_the_temporary_file_lies_beside_its_place_under_a_name_that_a_folder_cle
 
 def test_a_place_that_cannot_be_written_is_named_with_advice(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"^cannot write to .*file/table: a part of its path is no folder; choose"):
+    with pytest.raises(InputError, match=r"^cannot write to .*file/table: a part of its path is not a folder; choose"):
         write_text("new", tmp_path / "file" / "table")
 
 
@@ -268,7 +268,7 @@ def test_a_lock_in_no_folder_or_through_a_link_is_refused(tmp_path):
     (tmp_path / "file").write_text("precious")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     no_folder, link = tmp_path / "file" / ".lock", tmp_path / "link"
-    with pytest.raises(InputError, match=r"^cannot write to .*file: a part of its path is no fo"), hold(no_folder, ""):
+    with pytest.raises(InputError, match=r"^cannot write to .*file: a part of its path is not"), hold(no_folder, ""):
         pass
     with (
         pytest.raises(InputError, match=r"link is a symbolic link, and a lock follows none; remove it$"),
