@@ -28,10 +28,18 @@ class Run:
 
 
 def references(
-    config: TrainingConfig, origin: Origin, device: str, workers: Workers, progress: bool
+    config: TrainingConfig,
+    origin: Origin,
+    device: str,
+    workers: Workers,
+    progress: bool,
+    seeds: Iterable[int] | None = None,
 ) -> dict[int, torch.Tensor]:
-    """Each seed's reference parameters (P,), pretrained where the folder does not hold them yet."""
-    seeds = range(config.seeds)
+    """Each seed's reference parameters (P,), pretrained where the folder does not hold them yet.
+
+    seeds: 0 to `config.seeds` - 1 if not given.
+    """
+    seeds = list(range(config.seeds) if seeds is None else seeds)
     works = [
         Work(_make_reference, (config, seed, device), reference_path(origin.folder, seed), f"reference of seed {seed}")
         for seed in seeds

@@ -1,0 +1,130 @@
+"""Configuration of the plasticity lab: the controlled experiment, then another reward; no heavy imports here.
+
+Assumption beyond the paper, which does not measure plasticity: phase 2 and sampled phase 1 are on-policy GRPO without
+a KL term, with a fresh Adam of the same learning rate in each phase.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from bandit.config import Count, TrainingConfig
+from bandit.two_tasks.config import FIRST_SELECTION_SEED
+from cokl.support.assumptions import assumption
+from cokl.support.options import Bound, Coefficients, Integers, Names, at_least, require
+
+PRIMARY_CHANGE = "narrowed-2"
+KINDS = ("narrowed", "repaired", "preferred", "moved", "chain")
+_Share = Annotated[float, Bound(lambda value: 0 < value < 1, "a number in (0, 1)")]
+_Counts = Annotated[Integers, Bound(lambda count: count >= 1, "numbers of at least 1", each=True)]
+
+
+@dataclass(frozen=True)
+class PlasticityConfig(TrainingConfig):
+    """Phase 1 trains every method at every coefficient; phase 2 learns a changed reward from each final policy."""
+
+    methods: Names = (
+        "none",
+        "entropy",
+        "forward_kl",
+        "reverse_kl",
+        "jensen_shannon",
+        "cokl",
+        "correct_forward_kl",
+        "correct_reverse_kl",
+    )
+    """Methods of the exact phase 1."""
+    sampled_methods: Names = ("none", "entropy", "forward_kl", "reverse_kl", "cokl", "correct_forward_kl")
+    """Methods of the sampled phase 1: GRPO groups, with the regularizer on the same prompts; empty for none."""
+    sampled_betas: Coefficients = (0.01, 0.03, 0.1, 0.3, 1.0)
+    """Coefficients of the sampled phase 1."""
+    cached: _Counts = (4, 8, 16, 64)
+    """G_ref, cached reference responses per prompt, of sampled methods that weight them; nested in one another."""
+    seeds: int = 5
+    """Reported seeds, from first_seed on."""
+    first_seed: Annotated[int, at_least(0)] = 0
+    """The first reported seed: other seeds repeat the experiment with everything random drawn anew."""
+    selection_seeds: Annotated[int, at_least(1)] = assumption(3, "the luck in the match and in the choice of the rival")
+    """Seeds 1000 to 1000 + N - 1, which choose the matched coefficients and the best rival and report nothing."""
+    matched_correctness: _Share = 0.96
+    """Correctness after the exact phase 1 at which methods are compared, between neighbouring coefficients."""
+    sampled_matched_correctness: _Share = 0.94
+    """The same after the sampled phase 1, which without a regularizer ends lower."""
+    changes: Names = (
+        PRIMARY_CHANGE,
+        "narrowed-1",
+        "narrowed-4",
+        "repaired",
+        "repaired-reference",
+        "preferred",
+        "moved-2",
+        "chain-6-3-1",
+    )
+    """Changes of the reward. The first is learned from every policy, the others from those nearest the match."""
+    new_steps: Count = 400
+    """Steps of phase 2, of each change and of each change in a chain."""
+    evaluated_steps: Integers = (0, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 250, 300, 350, 400)
+    """Steps of phase 2 at which the policy is evaluated; 0 and new_steps among them."""
+    evaluated_inputs: Count = assumption(1000, "more inputs make the evaluation of phase 2 dearer and no less noisy")
+    """Test inputs, the first so many, on which phase 2 is evaluated."""
+    prompts: Count = assumption(64, "more prompts per step speed up phase 2 and make every policy recover sooner")
+    """Inputs per step of phase 2 and of the sampled phase 1."""
+    group_size: Annotated[int, at_least(2)] = 8
+    """G, responses in a GRPO group."""
+
+    def __post_init__(self) -> None:
+        """Raises InputError for a value of the wrong type or out of range."""
+        super().__post_init__()
+        last = self.first_seed + self.seeds
+        require(last <= FIRST_SELECTION_SEED, "seeds", f"at most {FIRST_SELECTION_SEED} with first_seed", last)
+        steps = self.evaluated_steps
+        ordered = list(steps) == sorted(set(steps)) and steps[:1] == (0,) and steps[-1:] == (self.new_steps,)
+        require(ordered, "evaluated_steps", f"increasing steps from 0 to new_steps, {self.new_steps}", steps)
+        sampled = not self.sampled_methods or (len(self.sampled_betas) > 0 and min(self.sampled_betas) > 0)
+        require(sampled, "sampled_betas", "coefficients > 0", self.sampled_betas)
+        require(len(set(self.changes)) == len(self.changes) > 0, "changes", "different changes", self.changes)
+        environment = self.environment
+        most = {"narrowed": environment.correct_actions, "chain": environment.correct_actions}
+        most["moved"] = environment.actions - environment.correct_actions
+        for change in self.changes:
+            kind, *sizes = change.split("-")
+            known = change in ("repaired", "repaired-reference", "preferred") or (
+                kind in most
+                and (len(sizes) == 1 or kind == "chain")
+                and len(sizes) > 0
+                and all(size.isdecimal() and 1 <= int(size) <= most[kind] for size in sizes)
+            )
+            named = "narrowed-M, repaired, repaired-reference, preferred, moved-M or chain-M-M, with few enough actions"
+            require(known, "changes", named, change)
+        ambiguous = environment.correct_actions < 2 and {"repaired", "repaired-reference", "preferred"} & {*self.changes}
+        require(not ambiguous, "environment.correct_actions", "at least 2 for these changes", 1)
+
+    @property
+    def roles(self) -> dict[int, str]:
+        """Every seed, and whether it is for "report" or for "selection"."""
+        report = range(self.first_seed, self.first_seed + self.seeds)
+        selection = range(FIRST_SELECTION_SEED, FIRST_SELECTION_SEED + self.selection_seeds)
+        return dict.fromkeys(report, "report") | dict.fromkeys(selection, "selection")
+
+
+PRESETS: dict[str, PlasticityConfig] = {
+    "paper": PlasticityConfig(),
+    "quick": PlasticityConfig(
+        methods=("none", "reverse_kl", "forward_kl", "cokl", "correct_forward_kl"),
+        betas=(0.01, 0.03, 0.1),
+        sampled_methods=("cokl",),
+        sampled_betas=(0.1, 0.3),
+        cached=(8,),
+        seeds=2,
+        selection_seeds=1,
+        steps=400,
+        pretrain_steps=600,
+        matched_correctness=0.93,
+        sampled_matched_correctness=0.9,
+        changes=(PRIMARY_CHANGE, "repaired", "moved-2"),
+        new_steps=200,
+        evaluated_steps=(0, 5, 10, 20, 30, 50, 75, 100, 150, 200),
+        evaluated_inputs=500,
+    ),
+}

@@ -1,0 +1,69 @@
+"""Which policies phase 1 makes, which are trained as one stack, and which changes each of them meets."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bandit.engine.runs import Run
+from bandit.plasticity.config import PlasticityConfig
+from cokl import methods
+
+_RUNS_PER_STACK = 5
+
+
+@dataclass(frozen=True)
+class Start(Run):
+    """A policy that phase 2 starts from.
+
+    phase: how phase 1 was trained; the reference is not. cached: G_ref, 0 where nothing cached is weighted.
+    """
+
+    phase: Literal["reference", "exact", "sampled"]
+    cached: int = 0
+
+    @property
+    def name(self) -> str:
+        """What tables call its method."""
+        return "reference" if self.phase == "reference" else self.method.name
+
+    @property
+    def identity(self) -> tuple[str, str, int, float]:
+        """phase, method, cached, beta: what names it up to its seed."""
+        return self.phase, self.name, self.cached, self.beta
+
+
+def planned(config: PlasticityConfig, seed: int) -> list[Start]:
+    """Every policy of one seed. Raises InputError for unknown methods and for one that cannot be sampled."""
+    options = config.regularizer_options
+    starts = [Start(seed, methods.get("none"), 0.0, "reference")]
+    for name in config.methods:
+        method = methods.get(name, options)
+        betas = sorted(config.betas) if method.regularizer is not None else [0.0]
+        starts += [Start(seed, method, beta, "exact") for beta in betas]
+    for name in config.sampled_methods:
+        method = methods.get(name, options)
+        sizes = config.cached if "reference" in method.streams() else (0,)
+        betas = sorted(config.sampled_betas) if method.regularizer is not None else [0.0]
+        starts += [Start(seed, method, beta, "sampled", size) for size, beta in itertools.product(sizes, betas)]
+    return starts
+
+
+def stacks(starts: list[Start]) -> list[list[Start]]:
+    """Policies that are trained as one stack: those of a seed that differ in their coefficient only."""
+    chunks = []
+    for _, group in itertools.groupby(starts, key=lambda start: (start.seed, *start.identity[:3])):
+        members = list(group)
+        parts = -(-len(members) // _RUNS_PER_STACK)
+        chunks += [part.tolist() for part in np.array_split(np.array(members, dtype=object), parts)]
+    return chunks
+
+
+def meets_all(start: Start, matched: set[tuple[str, str, int, float]]) -> bool:
+    """Whether a policy of a reported seed meets every change: those nearest the match, of the exact phase 1."""
+    return start.phase == "reference" or (
+        start.phase == "exact" and (start.method.regularizer is None or start.identity in matched)
+    )

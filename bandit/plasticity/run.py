@@ -1,0 +1,74 @@
+"""The plasticity lab's runs: the selection seeds', which find the match, then the reported ones'; saved as made."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from bandit.engine.divergence import warn_of_diverged
+from bandit.engine.runs import code_behind, references, resolve_device
+from bandit.plasticity.config import PRESETS, PlasticityConfig
+from bandit.plasticity.plan import Start, meets_all, planned, stacks
+from bandit.plasticity.score import START, match
+from bandit.plasticity.train import train
+from cokl.support.experiment import Execution
+from cokl.support.files import write_result
+from cokl.support.results_folder import open_folder
+from cokl.support.workers import Work, Workers, require_jobs
+
+
+def plasticity(
+    config: PlasticityConfig = PRESETS["paper"],
+    folder: Path | None = None,
+    execution: Execution = Execution(),  # noqa: B008  frozen
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Train everything that `config` asks for and return the tidy table, also saved; `score` says its columns.
+
+    folder: to save in and to resume from; None keeps nothing. A policy whose network diverged has rows without metrics.
+    Raises InputError for unknown methods or devices and for a folder that cannot be used.
+    """
+    if folder is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            return plasticity(config, Path(temporary), execution, progress)
+    require_jobs(execution.jobs)
+    device = resolve_device(config.device)
+    plans = {seed: planned(config, seed) for seed in config.roles}
+    code = code_behind("bandit.plasticity.train", (start.method for plan in plans.values() for start in plan))
+    with open_folder(folder, {**config.as_dict(), "device": device}, code, execution.keep_going) as origin:
+        workers = Workers(execution.backend, 1 if device == "cuda" else execution.jobs)
+        parameters = references(config, origin, device, workers, progress, config.roles)
+
+        def made(role: str, matched: set[tuple[str, str, int, float]]) -> pd.DataFrame:
+            works = []
+            for stack in (stack for seed, plan in plans.items() if config.roles[seed] == role for stack in stacks(plan)):
+                everything = [role == "report" and meets_all(start, matched) for start in stack]
+                first = stack[0]
+                key = f"seed {first.seed}, {', '.join(map(repr, zip([s.identity for s in stack], everything)))}"
+                name = f"seed-{first.seed}-{first.phase}-{first.name}-{first.cached}-{first.beta:g}.parquet"
+                arguments = (config, stack, parameters[first.seed], everything, device)
+                works.append(Work(_make_chunk, arguments, folder / "runs" / name, key, len(stack)))
+            return pd.concat(workers.do(works, origin, f"{role} runs", progress)).assign(role=role)
+
+        selection = made("selection", set())
+        chosen = match(selection, config)
+        matched = set(chosen[START].itertuples(index=False, name=None))
+        table = _in_order(pd.concat([made("report", matched), selection], ignore_index=True))
+        write_result(table, folder / "plasticity.parquet")
+    warn_of_diverged(table.drop_duplicates(["seed", *START]), "reward", START)
+    return table
+
+
+def _make_chunk(
+    config: PlasticityConfig, stack: list[Start], parameters: torch.Tensor, everything: list[bool], device: str
+) -> pd.DataFrame:
+    return train(config, stack, parameters.to(device), everything)
+
+
+def _in_order(table: pd.DataFrame) -> pd.DataFrame:
+    """By seed, as planned, and the columns that say which run a row is of first."""
+    names = ["seed", "role", *START, "change", "mode", "step", "reward", "below_half"]
+    return table[[*names, *(name for name in table if name not in names)]]
