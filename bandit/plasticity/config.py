@@ -97,7 +97,9 @@ class PlasticityConfig(TrainingConfig):
             )
             named = "narrowed-M, repaired, repaired-reference, preferred, moved-M or chain-M-M, with few enough actions"
             require(known, "changes", named, change)
-        ambiguous = environment.correct_actions < 2 and {"repaired", "repaired-reference", "preferred"} & {*self.changes}
+        ambiguous = environment.correct_actions < 2 and {"repaired", "repaired-reference", "preferred"} & {
+            *self.changes
+        }
         require(not ambiguous, "environment.correct_actions", "at least 2 for these changes", 1)
 
     @property

@@ -44,10 +44,13 @@ def plasticity(
 
         def made(role: str, matched: set[tuple[str, str, int, float]]) -> pd.DataFrame:
             works = []
-            for stack in (stack for seed, plan in plans.items() if config.roles[seed] == role for stack in stacks(plan)):
+            for stack in (
+                stack for seed, plan in plans.items() if config.roles[seed] == role for stack in stacks(plan)
+            ):
                 everything = [role == "report" and meets_all(start, matched) for start in stack]
                 first = stack[0]
-                key = f"seed {first.seed}, {', '.join(map(repr, zip([s.identity for s in stack], everything)))}"
+                met = zip([start.identity for start in stack], everything, strict=True)
+                key = f"seed {first.seed}, {', '.join(map(repr, met))}"
                 name = f"seed-{first.seed}-{first.phase}-{first.name}-{first.cached}-{first.beta:g}.parquet"
                 arguments = (config, stack, parameters[first.seed], everything, device)
                 works.append(Work(_make_chunk, arguments, folder / "runs" / name, key, len(stack)))

@@ -12,7 +12,6 @@ seed; at the nearest coefficient where none enclose it.
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ import pandas as pd
 
 from bandit.engine.divergence import divergence_note, without_diverged
 from bandit.engine.tables import coverage_column
-from bandit.engine.tables import method_label as label
 from bandit.plasticity.config import PlasticityConfig
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, read_result
@@ -98,14 +96,14 @@ def runs(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _steps_to_half(steps: np.ndarray, reward: np.ndarray) -> float:
-    """The first step with a mean reward of one half, interpolated between evaluations; the last step if there is none.
-
-    """
+    """The first step with a mean reward of one half, between evaluations; the last step if there is none."""
     above = np.flatnonzero(reward >= 0.5)
     if not len(above):
         return float(steps[-1])
     first = above[0]
-    return float(steps[0] if first == 0 else np.interp(0.5, reward[first - 1 : first + 1], steps[first - 1 : first + 1]))
+    return float(
+        steps[0] if first == 0 else np.interp(0.5, reward[first - 1 : first + 1], steps[first - 1 : first + 1])
+    )
 
 
 def at_match(scored: pd.DataFrame, chosen: pd.DataFrame, columns: list[str], role: str = "report") -> pd.DataFrame:
@@ -116,7 +114,9 @@ def at_match(scored: pd.DataFrame, chosen: pd.DataFrame, columns: list[str], rol
     return rows.groupby(by, sort=False)[columns].sum().reset_index()
 
 
-def per_seed(matched: pd.DataFrame, method: str, change: str, mode: str, phase: str = "exact", cached: int = 0):
+def per_seed(
+    matched: pd.DataFrame, method: str | None, change: str, mode: str, phase: str = "exact", cached: int = 0
+) -> pd.Series:
     """Plasticity by seed of one method at the match; empty where the table has none."""
     wanted = {"phase": phase, "method": method, "cached": cached, "change": change, "mode": mode}
     kept = np.logical_and.reduce([matched[name] == value for name, value in wanted.items()])

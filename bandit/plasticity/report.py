@@ -1,0 +1,110 @@
+"""The plasticity lab's tables and verdicts, as a Markdown page and for a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from bandit.engine.tables import coverage_column
+from bandit.engine.tables import method_label as label
+from bandit.plasticity.claims import judge
+from bandit.plasticity.config import PRIMARY_CHANGE, PlasticityConfig
+from bandit.plasticity.score import GROUP, START, at_match, diverged_note, match, ranking, runs
+from cokl.support.files import write_text
+from cokl.support.statistics import markdown_table, spread_column, summarize
+from cokl.support.verdicts import no_verdict
+
+CAPTIONS = {
+    "at_match": "At matched correctness of the exact phase 1, by change of the reward",
+    "cached": f"At matched correctness of the sampled phase 1, after {PRIMARY_CHANGE}, by cached responses",
+    "coefficients": f"Every coefficient, after {PRIMARY_CHANGE} in sampled groups",
+    "ranking": f"Spearman's rank correlation of plasticity after {PRIMARY_CHANGE} with what phase 1 reached",
+}
+_MEASURED = ["p_correct", "plasticity", "start", "to_half", "never"]
+
+
+def tables(table: pd.DataFrame, config: PlasticityConfig) -> dict[str, pd.DataFrame]:
+    """Every table by its name, means over the reported seeds with 95% half-widths; empty ones are left out."""
+    scored, chosen = runs(table), match(table, config)
+    matched = at_match(scored, chosen, _MEASURED)
+    primary = scored[(scored["change"] == PRIMARY_CHANGE) & (scored["mode"] == "sampled")]
+    facts = ["p_correct", "plasticity", coverage_column(scored), "conditional_kl"]
+    made = {
+        "at_match": summarize(matched[matched["phase"] != "sampled"], ["change", "mode", "method"], _MEASURED),
+        "cached": summarize(matched[matched["phase"] == "sampled"], ["method", "cached"], _MEASURED),
+        "coefficients": summarize(primary[primary["role"] == "report"], START, facts),
+        "ranking": ranking(scored, PRIMARY_CHANGE),
+    }
+    return {name: frame for name, frame in made.items() if len(frame)}
+
+
+def readable(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table as people read it: labels, and each mean with its half-width."""
+    shown = {}
+    for name in map(str, frame.columns):
+        if name.endswith("_half_width"):
+            continue
+        if f"{name}_half_width" in frame:
+            shown[_TITLES.get(name, name)] = spread_column(frame, name, 0 if name == "to_half" else 3)
+        else:
+            shown[_TITLES.get(name, name)] = [label(v) if name == "method" else str(v) for v in frame[name]]
+    return pd.DataFrame(shown)
+
+
+_TITLES = {
+    "p_correct": "phase-1 correctness",
+    "start": "new reward at its start",
+    "to_half": "steps to one half",
+    "never": "inputs below one half at the end",
+    "rank_correlation": "rank correlation",
+}
+
+
+def legend(table: pd.DataFrame, config: PlasticityConfig) -> str:
+    """What stands under the tables."""
+    chosen = match(table, config)
+    targets = {"exact": config.matched_correctness, "sampled": config.sampled_matched_correctness}
+    regularized = chosen[chosen["beta"] > 0].drop_duplicates(GROUP)
+    missed = [
+        f"{label(row['method'])}"
+        + (f" with {row['cached']} cached" if row["cached"] else "")
+        + f" at {row['reached']:.3f}"
+        for row in regularized.to_dict("records")
+        if abs(row["reached"] - targets[row["phase"]]) > 0.002
+    ]
+    seeds = table.loc[table["role"] == "report", "seed"].nunique()
+    return (
+        f"Seeds: {seeds} and {config.selection_seeds} for selection. After ± is half the width of a 95% t-interval. "
+        f"The match is at a correctness of {targets['exact']:g}, after the sampled phase 1 {targets['sampled']:g}; "
+        f"steps to one half are {config.new_steps} where it is never reached."
+        + (f" No coefficients enclose the match, so the nearest one stands for {', '.join(missed)}." if missed else "")
+        + (f" {note}." if (note := diverged_note(table)) else "")
+    )
+
+
+def render_markdown(table: pd.DataFrame, config: PlasticityConfig) -> str:
+    """The verdicts with every measurement, and the tables."""
+    refused = no_verdict(table.loc[table["role"] == "report", "seed"].nunique())
+    lines = ["# Plasticity\n", legend(table, config), *([refused] if refused else []), "\n## Claims\n"]
+    for claim in judge(table, config):
+        lines += [f"### {claim.statement}\n", f"Verdict: {claim.verdict or 'none'}.\n"]
+        lines += [*(f"- {line}" for line in (claim.measured, *claim.evidence)), ""]
+    for name, frame in tables(table, config).items():
+        lines += [f"## {CAPTIONS[name]}\n", markdown_table(readable(frame))]
+    return "\n".join(lines)
+
+
+def write(table: pd.DataFrame, config: PlasticityConfig, folder: Path) -> str:
+    """Write results.md and each table as CSV; returns what the screen shows."""
+    page = folder / "results.md"
+    write_text(render_markdown(table, config), page)
+    made = tables(table, config)
+    for name, frame in made.items():
+        write_text(frame.to_csv(index=False), folder / f"{name}.csv")
+    claims = [
+        f"{claim.verdict or '-':10} {claim.statement}\n{'':10} {claim.measured}" for claim in judge(table, config)
+    ]
+    shown = made["at_match"]
+    shown = readable(shown[(shown["change"] == PRIMARY_CHANGE) | shown["change"].str.startswith("moved")])
+    return "\n".join([*claims, "", shown.to_string(index=False), legend(table, config), f"everything: {page}"])
