@@ -21,7 +21,6 @@ from cokl.support.statistics import mean_and_half_width, with_spread
 from cokl.support.verdicts import ALPHA, MINIMUM_SEEDS, Claim, Verdict, holm, p_value
 
 WHERE = "The title; beyond the paper's experiments"
-_BESIDE = ("forward_kl", REPLAY, "none", "reference")
 _Difference = tuple[str, pd.Series]
 """Where and what, and the differences by seed."""
 
@@ -48,7 +47,9 @@ def judge(table: pd.DataFrame, config: PlasticityConfig) -> list[Claim]:
         "regularizers": list(differences.over(rival, others, REPLAY)),
         f"CoKL's policy {narrowed} than the reference does": list(differences.over("reference", others)),
         "At matched correctness, CoKL's policy also learns better than the others' that actions which were wrong are "
-        "correct": [found for other in (rival, *_BESIDE) for found in differences.over(other, moved)],
+        "correct": [
+            found for other in dict.fromkeys((rival, "forward_kl", REPLAY)) for found in differences.over(other, moved)
+        ],
     }
     return [_claim(statement, found) for statement, found in measured.items() if found]
 

@@ -1,0 +1,39 @@
+"""A miniature of the plasticity lab: every kind of change, both phases 1, two methods and more."""
+
+import pytest
+
+from bandit.plasticity.config import PlasticityConfig
+from bandit.plasticity.run import plasticity
+from cokl.support.experiment import Execution
+from tests.bandit.conftest import TINY_ENVIRONMENT
+
+TINY = PlasticityConfig(
+    methods=("none", "reverse_kl", "cokl", "correct_forward_kl"),
+    betas=(0.03, 0.3),
+    sampled_methods=("none", "reverse_kl", "cokl", "correct_forward_kl"),
+    sampled_betas=(0.3,),
+    cached=(2, 4),
+    seeds=2,
+    selection_seeds=1,
+    steps=20,
+    batch_size=16,
+    pretrain_steps=20,
+    hidden=(8, 8),
+    matched_correctness=0.3,
+    changes=("narrowed-2", "repaired", "repaired-reference", "preferred", "moved-2", "chain-2-1"),
+    new_steps=12,
+    evaluated_steps=(0, 4, 12),
+    evaluated_inputs=50,
+    prompts=16,
+    group_size=4,
+    dtype="float64",
+    environment=TINY_ENVIRONMENT,
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory):
+    """The miniature's results folder."""
+    folder = tmp_path_factory.mktemp("plasticity") / "tiny"
+    plasticity(TINY, folder, Execution(jobs=1), progress=False)
+    return folder

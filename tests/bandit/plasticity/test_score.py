@@ -1,0 +1,87 @@
+"""The match, the measures and the verdicts on tables whose answers are known."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bandit.plasticity.claims import judge
+from bandit.plasticity.config import PlasticityConfig
+from bandit.plasticity.score import at_match, best_rival, match, ranking, runs
+
+CONFIG = PlasticityConfig()
+LEVELS = {"reverse_kl": 0.5, "entropy": 0.4, "cokl": 0.8, "correct_forward_kl": 0.8, "none": 0.2}
+
+
+def made(levels=LEVELS, change="narrowed-2", selection=LEVELS) -> pd.DataFrame:
+    """A table of two coefficients, 0.98 and 0.94 correct: plasticity is the level at the match, give or take 0.1."""
+    lines = []
+    noise = np.random.default_rng(1)
+    for seed in (*range(5), 1000, 1001):
+        of = levels if seed < 1000 else selection
+        for method, level in of.items():
+            for beta, correctness, off in (
+                ((0.1, 0.98, -0.1), (0.2, 0.94, 0.1)) if method != "none" else ((0, 0.99, 0),)
+            ):
+                jitter = noise.normal(scale=1e-3)
+                for step in (0, 100, 400):
+                    facts = {"p_correct": correctness, "coverage_at_64": level, "coverage_at_64_correct": level}
+                    lines.append(
+                        {"seed": seed, "role": "report" if seed < 1000 else "selection", "phase": "exact",
+                         "method": method, "cached": 0, "beta": float(beta), "change": change, "mode": "sampled",
+                         "step": step, "reward": level + off + jitter, "below_half": 0.25, **facts,
+                         "conditional_kl": -level}
+                    )  # fmt: skip
+    return pd.DataFrame(lines)
+
+
+def test_the_match_interpolates_between_the_coefficients_that_enclose_it():
+    chosen = match(made(), CONFIG).set_index(["method", "beta"])
+    assert chosen["weight"]["cokl"].to_dict() == pytest.approx({0.1: 0.5, 0.2: 0.5})
+    assert chosen["reached"]["cokl"].to_list() == pytest.approx([0.96, 0.96])
+    above = dataclasses.replace(CONFIG, matched_correctness=0.985)
+    nearest = match(made(), above).set_index("method")
+    assert nearest.loc["cokl", ["beta", "weight", "reached"]].tolist() == pytest.approx([0.1, 1, 0.98])
+    matched = at_match(runs(made()), match(made(), CONFIG), ["plasticity", "p_correct"])
+    assert matched.groupby("method")["plasticity"].mean().to_dict() == pytest.approx(LEVELS, abs=2e-3)
+    assert matched.loc[matched["method"] == "cokl", "p_correct"].to_list() == pytest.approx([0.96] * 5)
+
+
+def test_measures_of_a_run():
+    table = (
+        made({"cokl": 0.0}).query("seed == 0 and beta == 0.1").assign(reward=[0.0, 1.0, 0.5], below_half=[1, 0, 0.5])
+    )
+    run = runs(table).iloc[0]
+    assert run["plasticity"] == pytest.approx((50 + 225) / 400)
+    assert (run["start"], run["end"], run["never"], run["to_half"]) == (0.0, 0.5, 0.5, 50.0)
+    assert runs(table.assign(reward=0.1)).iloc[0]["to_half"] == 400
+    assert runs(table.assign(reward=0.7)).iloc[0]["to_half"] == 0
+
+
+def test_the_rival_is_chosen_on_the_selection_seeds():
+    table = made(selection={**LEVELS, "entropy": 0.6})
+    chosen = match(table, CONFIG)
+    assert best_rival(runs(table), chosen, "narrowed-2") == "entropy"
+    assert "CoKL - Entropy 0.4" in judge(table, CONFIG)[0].measured
+
+
+def test_verdicts_follow_the_differences():
+    first, second, third, *_ = judge(made(), CONFIG)
+    assert (first.verdict, second.verdict, third.verdict) == ("held", "undecided", "held")
+    assert "CoKL - Reverse KL 0.30" in first.measured
+    behind = judge(made({**LEVELS, "cokl": 0.3}), CONFIG)
+    assert [claim.verdict for claim in behind[:2]] == ["not held", "not held"]
+
+
+def test_a_change_that_is_decided_the_other_way_makes_the_verdict_depend():
+    table = pd.concat([made(), made({**LEVELS, "cokl": 0.3}, "preferred")])
+    assert judge(table, CONFIG)[0].verdict == "depends"
+    moved = judge(pd.concat([made(), made({**LEVELS, "cokl": 0.3}, "moved-2")]), CONFIG)
+    assert [moved[0].verdict, moved[-1].verdict] == ["held", "not held"]
+
+
+def test_what_predicts_plasticity():
+    ranked = ranking(runs(made()), "narrowed-2").set_index("predictor")["rank_correlation"]
+    assert ranked["coverage_at_64"] > 0.8
+    assert ranked["conditional_kl"] == pytest.approx(-ranked["coverage_at_64"])
