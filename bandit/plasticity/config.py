@@ -1,7 +1,7 @@
 """Configuration of the plasticity lab: the controlled experiment, then another reward; no heavy imports here.
 
-Assumption beyond the paper, which does not measure plasticity: phase 2 and sampled phase 1 are on-policy GRPO without
-a KL term, with a fresh Adam of the same learning rate in each phase.
+Assumption beyond the paper: plasticity is measured on a changed reward, which is learned by on-policy GRPO, or in
+expectation, without a regularizer and with a fresh Adam of the same learning rate.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -22,8 +23,9 @@ def assumption(default: Any, effect: str) -> Any:
 
 
 def assumptions_of(config_class: type) -> list[dataclasses.Field[Any]]:
-    """The fields of a dataclass that were declared with `assumption`, in order."""
-    return [field for field in dataclasses.fields(config_class) if "effect" in field.metadata]
+    """The fields that a dataclass itself, and no base of it, declares with `assumption`, in order."""
+    own = inspect.get_annotations(config_class)
+    return [field for field in dataclasses.fields(config_class) if field.name in own and "effect" in field.metadata]
 
 
 def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> str:
