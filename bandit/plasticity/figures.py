@@ -14,7 +14,7 @@ from bandit.engine.tables import method_label as label
 from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.score import at_match, diverged_note, match, runs, settled
 from cokl.support.statistics import summarize
-from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged, panel_letters
+from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged, panel_letters
 
 _COLUMNS = 4
 
@@ -44,7 +44,7 @@ def draw_tradeoff(table: pd.DataFrame, config: PlasticityConfig) -> Picture:
             axes.axvline(config.matched_correctness, color="#999999", linewidth=0.7, dashes=(2, 2), zorder=1)
         panels[0].set_ylabel(f"Plasticity after {primary}")
         if len(cached):
-            _against_cache(panels[2], summarize(cached, ["method", "cached"], ["plasticity"]))
+            _against_cache(panels[2], cached)
         panel_letters(*panels)
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=5)
@@ -65,17 +65,7 @@ def draw_tradeoff(table: pd.DataFrame, config: PlasticityConfig) -> Picture:
 def _against_correctness(axes: Axes, rows: pd.DataFrame) -> None:
     for method, points in rows.groupby("method", sort=False):
         means = summarize(points, ["beta"], ["p_correct", "plasticity"]).sort_values("beta")
-        style = method_style(str(method))
-        single = {"linestyle": "none"} if len(means) == 1 else {}
-        axes.plot(means["p_correct"], means["plasticity"], label=label(str(method)), **style.line() | single)
-        axes.errorbar(
-            means["p_correct"],
-            means["plasticity"],
-            _finite(means["plasticity_half_width"]),
-            fmt="none",
-            ecolor=style.color,
-            elinewidth=0.6,
-        )
+        _line(axes, str(method), means, "p_correct", rows["seed"].nunique())
     axes.set_xscale("function", functions=(_stretch, _unstretch))
     low, high = rows["p_correct"].min(), rows["p_correct"].max()
     axes.set_xticks([tick for tick in (0.1, 0.5, 0.8, 0.9, 0.96, 0.98, 0.99) if low - 0.01 <= tick <= high + 0.01])
@@ -91,19 +81,15 @@ def _unstretch(position: np.ndarray) -> np.ndarray:
     return 1 - np.exp(-position)
 
 
-def _against_cache(axes: Axes, means: pd.DataFrame) -> None:
+def _against_cache(axes: Axes, rows: pd.DataFrame) -> None:
+    means = summarize(rows, ["method", "cached"], ["plasticity"])
     for method, points in means.groupby("method", sort=False):
-        style = method_style(str(method))
         if (points["cached"] == 0).all():
-            axes.axhline(
-                points["plasticity"].iloc[0], color=style.color, linewidth=0.9, dashes=style.dashes or (None, None)
-            )
-            continue
-        half_width = _finite(points["plasticity_half_width"])
-        axes.plot(points["cached"], points["plasticity"], **style.line())
-        axes.errorbar(
-            points["cached"], points["plasticity"], half_width, fmt="none", ecolor=style.color, elinewidth=0.6
-        )
+            style = method_style(str(method))
+            dashes = style.dashes or (None, None)
+            axes.axhline(points["plasticity"].iloc[0], color=style.color, linewidth=0.9, dashes=dashes)
+        else:
+            _line(axes, str(method), points, "cached", rows["seed"].nunique())
     sizes = sorted(set(means["cached"]) - {0})
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
@@ -124,7 +110,7 @@ def draw_curves(table: pd.DataFrame, config: PlasticityConfig) -> Picture:
     """A panel per change in sampled groups, and one of the first change in expectation."""
     shown = [panel for panel in curves(table, config) if panel[1] == "sampled" or panel[0] == config.changes[0]]
     shown.sort(key=lambda panel: panel[1] == "exact")
-    lines = math.ceil(len(shown) / _COLUMNS)
+    lines, seeds = math.ceil(len(shown) / _COLUMNS), table.loc[table["role"] == "report", "seed"].nunique()
     with mpl.rc_context(RC):
         columns = min(_COLUMNS, len(shown))
         figure, panels = new_figure(TEXT_WIDTH, 0.8 + 1.6 * lines, nrows=lines, ncols=columns, sharey=True)
@@ -132,11 +118,13 @@ def draw_curves(table: pd.DataFrame, config: PlasticityConfig) -> Picture:
             unused.set_visible(False)
         for place, (axes, (change, mode, means)) in enumerate(zip(panels, shown, strict=False)):
             for method, points in means.groupby("method", sort=False):
-                style = method_style(str(method))
-                axes.plot(points["step"], points["reward"], label=label(str(method)), **style.line() | {"marker": ""})
-                half_width = _finite(points["reward_half_width"])
+                look = method_style(str(method)).line() | {"marker": ""}
+                if method == "reference":
+                    look["dashes"] = (1, 1)
+                axes.plot(points["step"], points["reward"], label=label(str(method)), **look)
+                half_width = _shown(points["reward_half_width"], seeds)
                 low, high = points["reward"] - half_width, points["reward"] + half_width
-                axes.fill_between(points["step"], low, high, color=style.color, alpha=0.15, linewidth=0)
+                axes.fill_between(points["step"], low, high, color=look["color"], alpha=0.15, linewidth=0)
             axes.set_title(change if mode == "sampled" else f"{change}, exact", fontsize=7)
             axes.set_ylim(0, 1)
             axes.margins(x=0)
@@ -168,7 +156,7 @@ def draw_schematic(group_size: int) -> Picture:
         positions = np.concatenate([np.arange(4), 4.8 + np.arange(5)])
         chances = []
         for axes, (title, probs) in zip(panels, policies.items(), strict=True):
-            bars = axes.bar(positions, probs, 0.8, color=["#4d4d4d"] * 2 + ["#D55E00"] * 2 + ["#dddddd"] * 5)
+            bars = axes.bar(positions, probs, 0.8, color=["#bdbdbd"] * 2 + ["black"] * 2 + ["#e6e6e6"] * 5)
             for bar in bars[:2]:
                 bar.set_hatch("////")
                 bar.set_edgecolor("white")
@@ -183,7 +171,7 @@ def draw_schematic(group_size: int) -> Picture:
                 va="center",
                 fontsize=7,
             )
-            axes.set_xticks([0.5, 2.5, 6.8], ["no longer\ncorrect", "still\ncorrect", "always\nincorrect"])
+            axes.set_xticks([0.5, 2.5, 6.8], ["not\nany more", "still\ncorrect", "never\ncorrect"])
             axes.tick_params(axis="x", length=0)
         panels[0].set_ylabel("Probability")
         panels[0].set_ylim(0, 1)
@@ -195,6 +183,14 @@ def draw_schematic(group_size: int) -> Picture:
     return figure
 
 
-def _finite(half_widths: pd.Series) -> pd.Series:
-    """Zero where a single seed leaves the interval unknown."""
-    return half_widths.where(np.isfinite(half_widths), 0.0)
+def _line(axes: Axes, method: str, means: pd.DataFrame, x: str, seeds: int) -> None:
+    """Mean plasticity with its intervals; a single point without a line."""
+    look = method_style(method).line() | ({"linestyle": "none"} if len(means) == 1 else {})
+    half_width = _shown(means["plasticity_half_width"], seeds)
+    axes.plot(means[x], means["plasticity"], label=label(method), **look)
+    axes.errorbar(means[x], means["plasticity"], half_width, fmt="none", ecolor=look["color"], elinewidth=0.6)
+
+
+def _shown(half_widths: pd.Series, seeds: int) -> pd.Series:
+    """Zero for so few seeds that an interval says next to nothing."""
+    return half_widths if seeds >= SEED_LINES else pd.Series(0.0, half_widths.index)
