@@ -171,7 +171,7 @@ def draw_schematic(group_size: int) -> Picture:
                 va="center",
                 fontsize=7,
             )
-            axes.set_xticks([0.5, 2.5, 6.8], ["not\nany more", "still\ncorrect", "never\ncorrect"])
+            axes.set_xticks([0.5, 2.5, 6.8], ["no\nlonger", "still\ncorrect", "never\ncorrect"])
             axes.tick_params(axis="x", length=0)
         panels[0].set_ylabel("Probability")
         panels[0].set_ylim(0, 1)
