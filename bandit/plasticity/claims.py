@@ -23,10 +23,14 @@ from cokl.support.verdicts import ALPHA, MINIMUM_SEEDS, Claim, Verdict, holm, p_
 WHERE = "The title; beyond the paper's experiments"
 _Difference = tuple[str, pd.Series]
 """Where and what, and the differences by seed."""
+_SAMPLED = ", sampled: "
+"""Where a primary measurement is taken."""
 
 
 def judge(table: pd.DataFrame, config: PlasticityConfig) -> list[Claim]:
-    """Every claim that the methods and changes of a table allow to be judged."""
+    """Every claim whose primary measurement the methods and changes of a table allow."""
+    if PRIMARY_CHANGE not in set(table["change"]):
+        return []
     scored = runs(table)
     chosen = match(table, config)
     differences = _Differences(at_match(scored, chosen, ["plasticity"]), scored)
@@ -51,7 +55,7 @@ def judge(table: pd.DataFrame, config: PlasticityConfig) -> list[Claim]:
             found for other in dict.fromkeys((rival, "forward_kl", REPLAY)) for found in differences.over(other, moved)
         ],
     }
-    return [_claim(statement, found) for statement, found in measured.items() if found]
+    return [_claim(statement, found) for statement, found in measured.items() if found and _SAMPLED in found[0][0]]
 
 
 class _Differences:
@@ -63,15 +67,15 @@ class _Differences:
         self.changes = sorted(scored["change"].unique(), key=lambda change: change != PRIMARY_CHANGE)
         self.cached = sorted(set(scored.loc[scored["phase"] == "sampled", "cached"]) - {0})
 
-    def over(self, other: str | None, changes: list[str], one: str = "cokl") -> Iterator[_Difference]:
+    def over(self, other: str, changes: list[str], one: str = "cokl") -> Iterator[_Difference]:
         """After the exact phase 1: the first change sampled, then every other one, then all in expectation."""
         for mode, change in itertools.product(("sampled", "exact"), changes):
             ours = per_seed(self.matched, one, change, mode)
             theirs = per_seed(self.matched, other, change, mode, "reference" if other == "reference" else "exact")
             if len(ours) and len(theirs):
-                yield f"{change}, {mode}: plasticity of {label(one)} - {label(str(other))}", ours - theirs
+                yield f"{change}, {mode}: plasticity of {label(one)} - {label(other)}", ours - theirs
 
-    def by_cache(self, other: str | None) -> Iterator[_Difference]:
+    def by_cache(self, other: str) -> Iterator[_Difference]:
         """After the sampled phase 1, by CoKL's G_ref, which is the other's too if it weights cached responses."""
         for size in self.cached:
             ours, theirs, uncached = (
@@ -81,7 +85,7 @@ class _Differences:
             theirs = theirs if len(theirs) else uncached
             if len(ours) and len(theirs):
                 what = f"{PRIMARY_CHANGE}, phase 1 sampled with {size} cached"
-                yield f"{what}: plasticity of {label('cokl')} - {label(str(other))}", ours - theirs
+                yield f"{what}: plasticity of {label('cokl')} - {label(other)}", ours - theirs
 
 
 def _claim(statement: str, measured: list[_Difference]) -> Claim:

@@ -115,7 +115,7 @@ def at_match(scored: pd.DataFrame, chosen: pd.DataFrame, columns: list[str], rol
 
 
 def per_seed(
-    matched: pd.DataFrame, method: str | None, change: str, mode: str, phase: str = "exact", cached: int = 0
+    matched: pd.DataFrame, method: str, change: str, mode: str, phase: str = "exact", cached: int = 0
 ) -> pd.Series:
     """Plasticity by seed of one method at the match; empty where the table has none."""
     wanted = {"phase": phase, "method": method, "cached": cached, "change": change, "mode": mode}
@@ -123,12 +123,15 @@ def per_seed(
     return matched[kept].set_index("seed")["plasticity"]
 
 
-def best_rival(scored: pd.DataFrame, chosen: pd.DataFrame, change: str) -> str | None:
-    """Of the paper's other regularizers the one with the highest sampled plasticity at the match, by selection."""
+def best_rival(scored: pd.DataFrame, chosen: pd.DataFrame, change: str) -> str:
+    """Of the paper's other regularizers the one with the highest sampled plasticity at the match, by selection.
+
+    "" where the table has none of them.
+    """
     selection = at_match(scored, chosen, ["plasticity"], "selection")
     means = {name: per_seed(selection, name, change, "sampled").mean() for name in OTHERS}
     means = {name: mean for name, mean in means.items() if np.isfinite(mean)}
-    return max(means, key=lambda name: means[name]) if means else None
+    return max(means, key=lambda name: means[name], default="")
 
 
 def ranking(scored: pd.DataFrame, change: str) -> pd.DataFrame:

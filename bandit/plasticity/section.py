@@ -17,6 +17,9 @@ from figures.page import Section, curve, plot, spread, text
 from figures.page import legend as chips
 from figures.page import table as html_table
 
+_TRADEOFF = {"p_correct": "Correctness after phase 1", "plasticity": "Plasticity"}
+_CURVES = {"step": "Step of phase 2", "reward": "New reward"}
+
 
 def section(folder: Path) -> Section:
     """Figures and tables of one finished lab."""
@@ -25,11 +28,12 @@ def section(folder: Path) -> Section:
     scored = runs(table)
     rows = scored[(scored["role"] == "report") & (scored["change"] == first) & (scored["phase"] != "sampled")]
     rows = rows[rows["mode"] == "sampled"]
+    means = summarize(rows, ["method", "beta"], ["p_correct", "plasticity"])
     said = f"Correctness after phase 1 against plasticity after {first}, a point per coefficient."
-    plots, places = {f"{name}-plasticity": _tradeoff(rows)}, [plot(f"{name}-plasticity", said)]
-    for change, mode, means in curves(table, config):
+    plots, places = {f"{name}-plasticity": _lines(means, _TRADEOFF, "beta")}, [plot(f"{name}-plasticity", said)]
+    for change, mode, points in curves(table, config):
         if mode == "sampled" and (change == first or change.startswith("moved")):
-            plots[f"{name}-{change}"] = _curves(means)
+            plots[f"{name}-{change}"] = _lines(points, _CURVES, "step")
             places.append(plot(f"{name}-{change}", f"The new reward during phase 2 at the match: {change}."))
     claims = "".join(f"<li>{text(claim.statement)}: {text(claim.measured)}</li>" for claim in judge(table, config))
     folded = "".join(
@@ -41,29 +45,14 @@ def section(folder: Path) -> Section:
     return Section("plasticity", "What can still be learned", body, name, plots)
 
 
-def _tradeoff(rows: pd.DataFrame) -> go.Figure:
+def _lines(rows: pd.DataFrame, axes: dict[str, str], known_by: str) -> go.Figure:
+    """A curve per method; axes: the columns of x and y with their titles; known_by: what a point is called after."""
+    (x, x_title), (y, y_title) = axes.items()
     figure = go.Figure()
-    for method, points in rows.groupby("method", sort=False):
-        means = summarize(points, ["beta"], ["p_correct", "plasticity"])
-        figure.add_trace(
-            curve(
-                str(method),
-                label(str(method)),
-                means["p_correct"],
-                means["plasticity"],
-                error_y=spread(means["plasticity_half_width"], str(method)),
-                customdata=means["beta"],
-                hovertemplate=f"<b>{label(str(method))}</b>, β = %{{customdata:g}}<br>correctness %{{x:.4f}}, "
-                "plasticity %{y:.4f}<extra></extra>",
-            )
-        )
-    return figure.update_layout(xaxis_title="Correctness after phase 1", yaxis_title="Plasticity")
-
-
-def _curves(means: pd.DataFrame) -> go.Figure:
-    figure = go.Figure()
-    for method, points in means.groupby("method", sort=False):
-        name = label(str(method))
-        hover = f"<b>{name}</b><br>step %{{x}}: %{{y:.4f}}<extra></extra>"
-        figure.add_trace(curve(str(method), name, points["step"], points["reward"], hovertemplate=hover))
-    return figure.update_layout(xaxis_title="Step of phase 2", yaxis_title="New reward")
+    for key, points in rows.groupby("method", sort=False):
+        method, name = str(key), label(str(key))
+        hover = f"<b>{name}</b>, {known_by} %{{customdata:g}}<br>{x} %{{x:.4g}}, {y} %{{y:.4f}}<extra></extra>"
+        bars = spread(points[f"{y}_half_width"], method)
+        options = {"error_y": bars, "customdata": points[known_by], "hovertemplate": hover}
+        figure.add_trace(curve(method, name, points[x], points[y], **options))
+    return figure.update_layout(xaxis_title=x_title, yaxis_title=y_title)

@@ -27,7 +27,8 @@ class Naive:
         centers = generator.normal(scale=e.center_scale, size=(e.clusters, e.input_dim))
         self.correct = np.zeros((e.clusters, e.actions), bool)
         oracle = np.full((e.clusters, e.actions), (1 - e.correct_mass) / (e.actions - e.correct_actions))
-        for cluster, exponent in enumerate(np.linspace(*e.zipf_exponents, e.clusters)):
+        first, last = e.zipf_exponents
+        for cluster, exponent in enumerate(np.linspace(first, last, e.clusters)):
             zipf = np.arange(1, e.correct_actions + 1) ** -exponent
             chosen = generator.choice(e.actions, e.correct_actions, replace=False)
             oracle[cluster, chosen] = e.correct_mass * generator.dirichlet(e.concentration * zipf / zipf.sum())

@@ -38,8 +38,8 @@ def made(levels=LEVELS, change="narrowed-2", selection=LEVELS) -> pd.DataFrame:
 
 def test_the_match_interpolates_between_the_coefficients_that_enclose_it():
     chosen = match(made(), CONFIG).set_index(["method", "beta"])
-    assert chosen["weight"]["cokl"].to_dict() == pytest.approx({0.1: 0.5, 0.2: 0.5})
-    assert chosen["reached"]["cokl"].to_list() == pytest.approx([0.96, 0.96])
+    assert chosen.loc["cokl", "weight"].to_dict() == pytest.approx({0.1: 0.5, 0.2: 0.5})
+    assert chosen.loc["cokl", "reached"].to_list() == pytest.approx([0.96, 0.96])
     above = dataclasses.replace(CONFIG, matched_correctness=0.985)
     nearest = match(made(), above).set_index("method")
     assert nearest.loc["cokl", ["beta", "weight", "reached"]].tolist() == pytest.approx([0.1, 1, 0.98])
@@ -85,3 +85,11 @@ def test_what_predicts_plasticity():
     ranked = ranking(runs(made()), "narrowed-2").set_index("predictor")["rank_correlation"]
     assert ranked["coverage_at_64"] > 0.8
     assert ranked["conditional_kl"] == pytest.approx(-ranked["coverage_at_64"])
+
+
+def test_nothing_is_judged_without_its_primary_measurement():
+    assert judge(made(change="narrowed-1"), CONFIG) == []
+    without = {name: level for name, level in LEVELS.items() if name not in ("reverse_kl", "entropy")}
+    statements = [claim.statement for claim in judge(made(without, selection=without), CONFIG)]
+    assert len(statements) == 1
+    assert "replay's" in statements[0]
