@@ -19,6 +19,7 @@ CAPTIONS = {
     "at_match": "At matched correctness of the exact phase 1, by change of the reward",
     "cached": f"At matched correctness of the sampled phase 1, after {PRIMARY_CHANGE}, by cached responses",
     "coefficients": f"Every coefficient, after {PRIMARY_CHANGE} in sampled groups",
+    "match": "The coefficients that the match takes, chosen on the selection seeds",
     "ranking": f"Spearman's rank correlation of plasticity after {PRIMARY_CHANGE} with what phase 1 reached",
 }
 _MEASURED = ["p_correct", "plasticity", "start", "to_half", "never"]
@@ -34,6 +35,7 @@ def tables(table: pd.DataFrame, config: PlasticityConfig) -> dict[str, pd.DataFr
         "at_match": summarize(matched[matched["phase"] != "sampled"], ["change", "mode", "method"], _MEASURED),
         "cached": summarize(matched[matched["phase"] == "sampled"], ["method", "cached"], _MEASURED),
         "coefficients": summarize(primary[primary["role"] == "report"], START, facts),
+        "match": chosen.round(3),
         "ranking": ranking(scored, PRIMARY_CHANGE),
     }
     return {name: frame for name, frame in made.items() if len(frame)}

@@ -37,12 +37,13 @@ def made(levels=LEVELS, change="narrowed-2", selection=LEVELS) -> pd.DataFrame:
 
 
 def test_the_match_interpolates_between_the_coefficients_that_enclose_it():
-    chosen = match(made(), CONFIG).set_index(["method", "beta"])
-    assert chosen.loc["cokl", "weight"].to_dict() == pytest.approx({0.1: 0.5, 0.2: 0.5})
-    assert chosen.loc["cokl", "reached"].to_list() == pytest.approx([0.96, 0.96])
+    chosen = match(made(), CONFIG).query("method == 'cokl'")
+    assert chosen[["beta", "weight", "reached"]].to_numpy() == pytest.approx(
+        np.array([[0.1, 0.5, 0.96], [0.2, 0.5, 0.96]])
+    )
     above = dataclasses.replace(CONFIG, matched_correctness=0.985)
-    nearest = match(made(), above).set_index("method")
-    assert nearest.loc["cokl", ["beta", "weight", "reached"]].tolist() == pytest.approx([0.1, 1, 0.98])
+    nearest = match(made(), above).query("method == 'cokl'")
+    assert nearest[["beta", "weight", "reached"]].to_numpy() == pytest.approx(np.array([[0.1, 1, 0.98]]))
     matched = at_match(runs(made()), match(made(), CONFIG), ["plasticity", "p_correct"])
     assert matched.groupby("method")["plasticity"].mean().to_dict() == pytest.approx(LEVELS, abs=2e-3)
     assert matched.loc[matched["method"] == "cokl", "p_correct"].to_list() == pytest.approx([0.96] * 5)
