@@ -82,17 +82,21 @@ def runs(table: pd.DataFrame) -> pd.DataFrame:
 
     A chain's is its changes', each a row.
     """
-    table = settled(table).sort_values("step", kind="stable")
-    by = ["seed", "role", *START, *NEW]
-    facts = [coverage_column(table), f"{coverage_column(table)}_correct", "conditional_kl", "p_correct"]
-    lines = []
-    for key, rows in table.groupby(by, sort=False):
-        steps, reward = rows["step"].to_numpy(), rows["reward"].to_numpy()
-        line = dict(zip(by, key, strict=True))
-        line |= {"plasticity": np.trapezoid(reward, steps) / steps[-1], "start": reward[0], "end": reward[-1]}
-        line |= {"never": rows["below_half"].iloc[-1], "to_half": _steps_to_half(steps, reward)}
-        lines.append(line | rows[facts].iloc[-1].to_dict())
-    return pd.DataFrame(lines)
+    table = settled(table)
+    by = ["seed", *START, *NEW]
+    curves = table.pivot(index=by, columns="step", values="reward")
+    steps = curves.columns.to_numpy()
+    ends = table[table["step"] == steps[-1]].reset_index(drop=True)
+    reward = curves.reindex(pd.MultiIndex.from_frame(ends[by])).to_numpy()
+    return (
+        ends.drop(columns="step")
+        .rename(columns={"reward": "end", "below_half": "never"})
+        .assign(
+            plasticity=np.trapezoid(reward, steps) / steps[-1],
+            start=reward[:, 0],
+            to_half=[_steps_to_half(steps, curve) for curve in reward],
+        )
+    )
 
 
 def _steps_to_half(steps: np.ndarray, reward: np.ndarray) -> float:
