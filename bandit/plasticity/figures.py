@@ -51,8 +51,8 @@ def draw_tradeoff(table: pd.DataFrame, config: PlasticityConfig) -> Picture:
         note_diverged(figure, diverged_note(table))
         figure.caption = (
             f"Correctness after phase 1 against plasticity, the mean new reward over {config.new_steps} steps after "
-            f"{primary}: a point per coefficient, means over {rows['seed'].nunique()} seeds, bars 95% t-intervals; "
-            f"dashed, the matched correctness."
+            f"{primary}: a point per coefficient, {_intervals('bars', rows['seed'].nunique())}; "
+            "dashed, the matched correctness."
             + (
                 f" (c) by cached responses after the sampled phase 1, at {config.sampled_matched_correctness:g}."
                 if len(cached)
@@ -138,7 +138,7 @@ def draw_curves(table: pd.DataFrame, config: PlasticityConfig) -> Picture:
         figure.caption = (
             f"Learning a changed reward in groups of {config.group_size}, the first change also in expectation, "
             f"from policies of a correctness of {config.matched_correctness:g}, from unregularized RL and from the "
-            "reference; bands are 95% t-intervals."
+            f"reference: {_intervals('bands', seeds)}."
         )
     return figure
 
@@ -189,6 +189,10 @@ def _line(axes: Axes, method: str, means: pd.DataFrame, x: str, seeds: int) -> N
     half_width = _shown(means["plasticity_half_width"], seeds)
     axes.plot(means[x], means["plasticity"], label=label(method), **look)
     axes.errorbar(means[x], means["plasticity"], half_width, fmt="none", ecolor=look["color"], elinewidth=0.6)
+
+
+def _intervals(drawn: str, seeds: int) -> str:
+    return f"means over {seeds} seeds" + (f", {drawn} 95% t-intervals" if seeds >= SEED_LINES else "")
 
 
 def _shown(half_widths: pd.Series, seeds: int) -> pd.Series:
