@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ class Plasticity(Experiment):
         """The tidy table."""
         from bandit.plasticity.run import plasticity
 
-        return plasticity(config, folder, execution)
+        return plasticity(config, dataclasses.replace(execution, out=folder))
 
     def report(self, trained: pd.DataFrame, config: PlasticityConfig, folder: Path) -> str:
         """Every table, and the page of verdicts."""

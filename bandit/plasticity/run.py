@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import pandas as pd
 import torch
 
 from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.runs import code_behind, references, resolve_device
-from bandit.plasticity.config import PlasticityConfig
+from bandit.plasticity.config import PRESETS, PlasticityConfig
 from bandit.plasticity.plan import Start, meets_all, planned, stacks
 from bandit.plasticity.score import START, match
 from bandit.plasticity.train import train
-from cokl.support.experiment import Execution
+from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_result
 from cokl.support.results_folder import open_folder
 from cokl.support.workers import Work, Workers, require_jobs
 
 
 def plasticity(
-    config: PlasticityConfig,
-    folder: Path | None,
-    execution: Execution = Execution(),  # noqa: B008  frozen
+    config: PlasticityConfig = PRESETS["paper"],
+    execution: Execution = HERE,
     progress: bool = True,
 ) -> pd.DataFrame:
     """Train everything that `config` asks for and return the tidy table, also saved; `score` says its columns.
 
-    folder: to save in and to resume from; None keeps nothing. A policy whose network diverged has rows without metrics.
+    execution: where results are kept, by whom they are computed, and whether to resume from other code's. progress:
+    show bars. A policy whose network diverged has rows without metrics.
     Raises InputError for unknown methods or devices and for a folder that cannot be used.
     """
-    if folder is None:
-        with tempfile.TemporaryDirectory() as temporary:
-            return plasticity(config, Path(temporary), execution, progress)
     require_jobs(execution.jobs)
     device = resolve_device(config.device)
     plans = {seed: planned(config, seed) for seed in config.roles}
     code = code_behind("bandit.plasticity.train", (start.method for plan in plans.values() for start in plan))
-    with open_folder(folder, {**config.as_dict(), "device": device}, code, execution.keep_going) as origin:
+    with (
+        execution.results_folder() as folder,
+        open_folder(folder, {**config.as_dict(), "device": device}, code, execution.keep_going) as origin,
+    ):
         workers = Workers(execution.backend, 1 if device == "cuda" else execution.jobs)
         parameters = references(config, origin, device, workers, progress, config.roles)
 

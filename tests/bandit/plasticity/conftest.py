@@ -35,5 +35,5 @@ TINY = PlasticityConfig(
 def tiny_folder(tmp_path_factory):
     """The miniature's results folder."""
     folder = tmp_path_factory.mktemp("plasticity") / "tiny"
-    plasticity(TINY, folder, Execution(jobs=1), progress=False)
+    plasticity(TINY, Execution(out=folder, jobs=1), progress=False)
     return folder

@@ -47,21 +47,21 @@ def test_every_policy_meets_the_first_change_and_those_of_the_match_all(tiny_fol
 
 def test_results_do_not_depend_on_processes_and_are_resumed(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
-    plasticity(SMALL, one, Execution(jobs=1), progress=False)
-    plasticity(SMALL, two, Execution(jobs=2), progress=False)
+    plasticity(SMALL, Execution(out=one, jobs=1), progress=False)
+    plasticity(SMALL, Execution(out=two, jobs=2), progress=False)
     assert (one / "plasticity.parquet").read_bytes() == (two / "plasticity.parquet").read_bytes()
     chunks = sorted((two / "runs").iterdir())
     before = [chunk.stat().st_mtime_ns for chunk in chunks[1:]]
     chunks[0].unlink()
     (two / "plasticity.parquet").unlink()
-    plasticity(SMALL, two, Execution(jobs=1), progress=False)
+    plasticity(SMALL, Execution(out=two, jobs=1), progress=False)
     assert [chunk.stat().st_mtime_ns for chunk in chunks[1:]] == before
     assert (one / "plasticity.parquet").read_bytes() == (two / "plasticity.parquet").read_bytes()
 
 
 def test_a_run_that_diverges_is_left_out_and_spoils_no_other(tmp_path, capsys):
     broken = dataclasses.replace(SMALL, betas=(0.3, 1e300), sampled_methods=(), dtype="float32")
-    table = plasticity(broken, tmp_path, Execution(jobs=1), progress=False)
+    table = plasticity(broken, Execution(out=tmp_path, jobs=1), progress=False)
     assert "cokl at beta 1e+300" in capsys.readouterr().err
     assert set(table.loc[table["reward"].isna(), "beta"]) == {1e300}
     assert set(match(table, broken)["beta"]) == {0.0, 0.3}

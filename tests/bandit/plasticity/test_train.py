@@ -14,6 +14,7 @@ from bandit.plasticity.score import START
 from bandit.plasticity.train import train
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.run import run_sweep
+from cokl.support.experiment import Execution
 from tests.bandit.plasticity.conftest import TINY
 from tests.bandit.plasticity.naive import Naive
 
@@ -70,7 +71,7 @@ def test_both_phases_equal_the_naive_loop(start, trained, naive):
 
 def test_the_exact_phase_1_is_the_controlled_experiment(trained):
     shared = {field.name: getattr(TINY, field.name) for field in dataclasses.fields(SweepConfig)}
-    sweep = run_sweep(SweepConfig(**shared), progress=False, jobs=1)
+    sweep = run_sweep(SweepConfig(**shared), Execution(jobs=1), progress=False)
     final = sweep[(sweep["step"] == TINY.steps) & (sweep["seed"] == SEED)].set_index(["method", "beta"])
     ours = trained[trained["phase"] == "exact"].drop_duplicates(START).set_index(["method", "beta"])
     for metric in ("p_correct", "conditional_kl", "coverage_at_64"):
