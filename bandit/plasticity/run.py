@@ -7,7 +7,7 @@ import torch
 
 from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.runs import code_behind, references, resolve_device
-from bandit.plasticity.config import PlasticityConfig
+from bandit.plasticity.config import PRESETS, PlasticityConfig
 from bandit.plasticity.plan import Start, meets_all, planned, stacks
 from bandit.plasticity.score import START, match
 from bandit.plasticity.train import train
@@ -18,7 +18,7 @@ from cokl.support.workers import Work, Workers, require_jobs
 
 
 def plasticity(
-    config: PlasticityConfig,
+    config: PlasticityConfig = PRESETS["paper"],
     execution: Execution = HERE,
     progress: bool = True,
 ) -> pd.DataFrame:
