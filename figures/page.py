@@ -13,7 +13,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from matplotlib.colors import to_hex, to_rgb
 
-from figures.style import method_style
+from figures.style import Style, method_style
 
 DARK_PAGE = "#14171c"
 """Background of the dark page, against which dark colours are lightened."""
@@ -34,6 +34,9 @@ _SYMBOLS = {
     "H": ("hexagon2", "⬣"),
     "8": ("octagon", "⯃"),
     "4": ("y-right-open", "≻"),
+    ".": ("circle", "●"),
+    "+": ("cross-thin-open", "+"),
+    "x": ("x-thin-open", "✕"),
 }
 """matplotlib's marker -> plotly's and a character for the legend."""
 _LINE_WIDTH = 2.0
@@ -92,27 +95,16 @@ def legend(methods: Iterable[str], label: Any) -> str:
     return f'<div class="chips" role="group" aria-label="Methods: press one to isolate it">{buttons}</div>'
 
 
-def look(method: str) -> dict[str, Any]:
-    """Line and marker of a method for plotly."""
-    style = method_style(method)
+def look(style: Style) -> dict[str, Any]:
+    """Line and marker for plotly."""
     dash = ",".join(f"{length * _LINE_WIDTH:g}px" for length in style.dashes) or "solid"
+    symbol = _SYMBOLS[style.marker][0] if style.marker else "circle"
+    if style.fill and not symbol.endswith("-open"):
+        symbol += "-open"
     return {
-        "line": {"color": color(method), "width": _LINE_WIDTH, "dash": dash},
-        "marker": {"symbol": _SYMBOLS[style.marker][0], "color": color(method), "size": 8},
+        "line": {"color": str(to_hex(style.color)), "width": _LINE_WIDTH, "dash": dash},
+        "marker": {"symbol": symbol, "color": str(to_hex(style.edge or style.color)), "size": 8},
     }
-
-
-def curve(method: str, label: str, x: Iterable[float], y: Iterable[float], **options: Any) -> go.Scatter:
-    """A line with markers that isolates with its method."""
-    return go.Scatter(
-        x=list(x), y=list(y), name=label, mode="lines+markers", meta={"method": method}, **(look(method) | options)
-    )
-
-
-def spread(half_widths: pd.Series, method: str) -> dict[str, Any]:
-    """Error bars of a method's colour; none where a single seed leaves them unknown."""
-    finite = half_widths.where(np.isfinite(half_widths), 0.0)
-    return {"type": "data", "array": finite.tolist(), "color": color(method), "thickness": 1, "width": 0}
 
 
 def color(method: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -50,51 +51,75 @@ RC: Any = {
 
 
 @dataclass(frozen=True)
-class MethodStyle:
-    """Colour, marker and dash pattern of a method."""
+class Style:
+    """How a line, its markers or an area look.
+
+    dashes: lengths of strokes and gaps in line widths, none for a solid line. fill: a marker's inside where it is not
+    of the line's colour. edge: a marker's outline likewise. order: what is higher is drawn later.
+    """
 
     color: str
-    marker: str
+    marker: str = ""
     dashes: tuple[float, ...] = ()
+    width: float = 1.3
+    size: float = 3.6
+    fill: str = ""
+    edge: str = ""
+    alpha: float = 1.0
+    order: float = 3
 
-    def line(self) -> dict:
-        """Keyword arguments for a line with markers."""
-        return {"color": self.color, "marker": self.marker, "dashes": self.dashes or (None, None)}
+    def line(self) -> dict[str, Any]:
+        """Keyword arguments for Matplotlib's line with markers."""
+        return {
+            "color": self.color,
+            "marker": self.marker,
+            "dashes": self.dashes or (None, None),
+            "linewidth": self.width,
+            "markersize": self.size,
+            "markerfacecolor": self.fill or self.color,
+            "markeredgecolor": self.edge or self.color,
+            "alpha": self.alpha,
+            "zorder": self.order,
+        }
 
 
 METHOD_STYLES = {
-    "reference": MethodStyle("#000000", "*"),
-    "base": MethodStyle("#000000", "*"),
-    "none": MethodStyle("#000000", "X"),
-    "grpo": MethodStyle("#000000", "X"),
-    "cokl": MethodStyle("#D55E00", "o"),
-    "forward_kl": MethodStyle("#0072B2", "s", (5, 1.2)),
-    "reverse_kl": MethodStyle("#56B4E9", "D", (5, 1.2, 1.2, 1.2)),
-    "jensen_shannon": MethodStyle("#009E73", "^", (2.5, 1.2)),
-    "entropy": MethodStyle("#E69F00", "v", (1.2, 1.2)),
-    "correct_forward_kl": MethodStyle("#CC79A7", "P", (5, 1.2)),
-    "correct_reverse_kl": MethodStyle("#7A4B94", "d", (5, 1.2, 1.2, 1.2)),
-    "cokl_without_term1": MethodStyle("#8C564B", "<", (2.5, 1.2)),
-    "cokl_without_term2": MethodStyle("#7F7F7F", ">", (1.2, 1.2)),
-    "cokl_floor": MethodStyle("#999933", "p", (5, 1.2)),
+    "reference": Style("#000000", "*"),
+    "base": Style("#000000", "*"),
+    "none": Style("#000000", "X"),
+    "grpo": Style("#000000", "X"),
+    "cokl": Style("#D55E00", "o"),
+    "forward_kl": Style("#0072B2", "s", (5, 1.2)),
+    "reverse_kl": Style("#56B4E9", "D", (5, 1.2, 1.2, 1.2)),
+    "jensen_shannon": Style("#009E73", "^", (2.5, 1.2)),
+    "entropy": Style("#E69F00", "v", (1.2, 1.2)),
+    "correct_forward_kl": Style("#CC79A7", "P", (5, 1.2)),
+    "correct_reverse_kl": Style("#7A4B94", "d", (5, 1.2, 1.2, 1.2)),
+    "cokl_without_term1": Style("#8C564B", "<", (2.5, 1.2)),
+    "cokl_without_term2": Style("#7F7F7F", ">", (1.2, 1.2)),
+    "cokl_floor": Style("#999933", "p", (5, 1.2)),
 }
 
 _SPARE_COLORS = ["#332288", "#117733", "#882255", "#DDCC77"]
 _SPARE_MARKERS = "h8H4"
 
 
-def method_style(method: str) -> MethodStyle:
+def method_style(method: str) -> Style:
     """A method's style; methods that are not in the table get one of the spare colours, fixed by their name."""
     if method in METHOD_STYLES:
         return METHOD_STYLES[method]
     position = sum(method.encode()) % len(_SPARE_COLORS)
-    return MethodStyle(_SPARE_COLORS[position], _SPARE_MARKERS[position], (3, 1, 1, 1))
+    return Style(_SPARE_COLORS[position], _SPARE_MARKERS[position], (3, 1, 1, 1))
 
 
 class Picture(Figure):
-    """A figure with the words that stand under it; it is not pyplot's, which would keep every figure open."""
+    """A figure with the words that stand under it; it is not pyplot's, which would keep every figure open.
+
+    marks: what is drawn, a table of `figures.marks`; None where a picture is not a plot of data.
+    """
 
     caption: str = ""
+    marks: pd.DataFrame | None = None
 
 
 def new_figure(width: float, height: float, **subplots) -> tuple[Picture, list[Axes]]:
@@ -127,13 +152,18 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 
 def save_all(figures: dict[str, Picture], folder: Path) -> None:
-    """Save each figure under its name, its caption in FOLDER/captions.json, and say where they are."""
+    """Save each figure under its name and what it draws beside it as CSV; say where they are.
+
+    Captions are in FOLDER/captions.json.
+    """
     for name, figure in figures.items():
         save(figure, folder, name)
+        if figure.marks is not None:
+            write_text(figure.marks.to_csv(index=False, lineterminator="\n"), folder / f"{name}.csv")
     if figures:
         captions = read_captions(folder) | {name: figure.caption for name, figure in figures.items()}
         write_text(json.dumps(captions, indent=1, sort_keys=True, ensure_ascii=False) + "\n", folder / CAPTIONS)
-        print(f"figures, as PDF and PNG, with their captions: {folder}")
+        print(f"figures, as PDF and PNG, with their captions, and what they draw as CSV: {folder}")
 
 
 CAPTIONS = "captions.json"

@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 
 from bandit.engine.tables import coverage_column, coverage_label, method_label
+from bandit.sweep.figures.means import means
 from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, read_sweep, settled
 from figures.page import Section, legend, look, plot, text
-from figures.style import SEED_LINES
+from figures.style import SEED_LINES, method_style
 
 
 def section(folder: Path) -> Section:
@@ -60,7 +61,7 @@ over seeds, its bars one standard deviation. Hover for numbers; press a method, 
             _setting(str(method), float(str(beta)), rows, coverage, seeds < SEED_LINES)
             for (method, beta), rows in table.groupby(["method", "beta"], sort=False)
         ],
-        "looks": {method: {"label": method_label(method), **look(method)} for method in methods},
+        "looks": {method: {"label": method_label(method), **look(method_style(method))} for method in methods},
         "order": trained,
     }
     return Section("tradeoff", "Correctness against diversity", body, name, data={"sweeps": {name: data}})
@@ -74,12 +75,11 @@ def _setting(method: str, beta: float, rows: pd.DataFrame, coverage: str, each_s
         "covered": f"{coverage}_correct",
         "kl": "conditional_kl",
     }
-    by_step = rows.groupby("step")[list(columns.values())]
-    means, spreads = by_step.mean(), by_step.std().fillna(0.0)
-    setting: dict[str, Any] = {"method": method, "beta": beta, "step": [int(step) for step in means.index]}
+    by_step = means(rows).sort_values("step")
+    setting: dict[str, Any] = {"method": method, "beta": beta, "step": by_step["step"].tolist()}
     for name, column in columns.items():
-        setting[name] = _short(means[column])
-        setting[f"{name}_std"] = _short(spreads[column])
+        setting[name] = _short(by_step[column])
+        setting[f"{name}_std"] = _short(by_step[f"{column}_std"].fillna(0.0))
     if each_seed:
         setting["each"] = [
             {name: _short(run.sort_values("step")[columns[name]]) for name in ("coverage", "kl")}

@@ -2,55 +2,45 @@
 
 from __future__ import annotations
 
-import matplotlib as mpl
 import pandas as pd
 
-from bandit.engine.tables import coverage_column, coverage_label, method_label
+from bandit.engine.tables import coverage_column, method_label
+from bandit.sweep.figures.means import means, panels
 from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, matched_rows, settled
-from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged, panel_letters
+from figures.marks import Drawing, interval, join, marks
+from figures.matplotlib_renderer import render
+from figures.style import SEED_LINES, Picture
 
 
 def draw(table: pd.DataFrame) -> Picture:
     """`table` is a sweep table. Lines are means over seeds, bands one standard deviation; few seeds are thin lines."""
-    coverage = coverage_column(table)
+    return render(drawing(table))
+
+
+def drawing(table: pd.DataFrame) -> Drawing:
+    """A line per method at its matched coefficient over the training steps."""
+    shown = panels(table, x="Training step", x_limits=(0, None), y_limits=(0, None))
     note, table = diverged_note(table), settled(table)
     rows = pd.concat([table[table["method"] == "none"], matched_rows(table)])
-    few = table["seed"].nunique() < SEED_LINES
-    with mpl.rc_context(RC):
-        figure, (left, right) = new_figure(TEXT_WIDTH, 2.75, ncols=2)
+    few, parts = table["seed"].nunique() < SEED_LINES, []
+    for column in shown:
         for method in rows["method"].unique():
-            run = rows[rows["method"] == method]
-            beta = run["beta"].iloc[0]
-            style = method_style(method)
+            run = rows[rows["method"] == method].sort_values("step")
             name = method_label(method)
-            label = name if method == "none" else rf"{name}, $\beta={beta:g}$"
-            for axes, column in ((left, coverage), (right, "conditional_kl")):
-                curve = run.groupby("step")[column].agg(["mean", "std"])
-                axes.plot(curve.index, curve["mean"], label=label, markevery=2, **style.line())
-                if few:
-                    for _, seed in run.groupby("seed"):
-                        axes.plot(seed["step"], seed[column], color=style.color, linewidth=0.6, alpha=0.7)
-                else:
-                    low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
-                    axes.fill_between(curve.index, low, high, color=style.color, alpha=0.15, linewidth=0)
-        left.set_ylabel(coverage_label(coverage))
-        right.set_ylabel(r"$D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+}\,\Vert\,\pi_\theta^{+})$ [nats]")
-        for axes in (left, right):
-            axes.set_xlabel("Training step")
-            axes.set_xlim(left=0)
-            axes.set_ylim(bottom=0)
-        panel_letters(left, right)
-        handles, labels = left.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3)
-        note_diverged(figure, note)
-        figure.caption = _caption(rows, coverage, few)
-    return figure
+            label = name if method == "none" else rf"{name}, $\beta={run['beta'].iloc[0]:g}$"
+            mean = means(run)
+            ends = {} if few else interval(mean, column, "_std")
+            parts.append(marks(column, "band", label=label, method=method, x=mean["step"], y=mean[column], **ends))
+            if few:
+                parts.append(marks(column, "seed", method=method, x=run["step"], y=run[column], run=run["seed"]))
+    return Drawing(join(parts), shown, 2, 2.75, _caption(rows, few), legend_columns=3, letters=True, note=note)
 
 
-def _caption(rows: pd.DataFrame, coverage: str, few: bool) -> str:
+def _caption(rows: pd.DataFrame, few: bool) -> str:
+    coverage = coverage_column(rows)
     last = rows[rows["step"] == rows["step"].max()].groupby("method", sort=False)[[coverage, "conditional_kl"]].mean()
     ends = "; ".join(
-        f"{method_label(str(m))} {row.iloc[0]:.3f} and {row.iloc[1]:.2f} nats" for m, row in last.iterrows()
+        f"{method_label(str(method))} {row.iloc[0]:.3f} and {row.iloc[1]:.2f} nats" for method, row in last.iterrows()
     )
     spread = "thin lines single seeds" if few else "bands one standard deviation"
     return (

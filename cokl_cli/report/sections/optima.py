@@ -13,6 +13,7 @@ from bandit.engine.tables import method_label
 from bandit.sweep.score import final_rows, read_sweep
 from cokl import regularizers
 from figures.page import Section, legend, look, plot
+from figures.style import method_style
 
 REFERENCE_CORRECTNESS = np.round(np.concatenate([[0.001, 0.002, 0.005], np.arange(0.01, 1.0, 0.01)]), 3)
 COEFFICIENTS = np.logspace(-3, 2, 126)
@@ -55,7 +56,7 @@ pulls it back to q as β grows. Entropy's optimum does not depend on q but on th
         "curves": curves,
         "networks": networks,
         "networks_q": nearest,
-        "looks": {name: {"label": method_label(name), **look(name)} for name in curves},
+        "looks": {name: {"label": method_label(name), **look(method_style(name))} for name in curves},
     }
     return Section("optima", "Population optima Z*(β)", body, data={"optima": data})
 

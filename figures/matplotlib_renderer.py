@@ -1,0 +1,195 @@
+"""Draws a table of marks with Matplotlib, for print."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.colors import TwoSlopeNorm, to_hex, to_rgb
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from figures.marks import Drawing, Panel
+from figures.style import RC, TEXT_WIDTH, Picture, Style, new_figure, note_diverged, panel_letters
+
+UNDEFINED = "#e6e6e6"
+"""The colour of a cell without a value."""
+RASTERIZED = 500
+"""More points than this are pixels in a PDF."""
+_HATCH = "/////"
+
+
+def render(drawing: Drawing) -> Picture:
+    """The figure, with its caption and its marks."""
+    count = len(drawing.panels)
+    rows = -(-count // drawing.columns)
+    with mpl.rc_context({**RC, "hatch.linewidth": 0.6, "axes.axisbelow": True}):
+        widths = {"gridspec_kw": {"width_ratios": drawing.widths}} if drawing.widths else {}
+        figure, axes = new_figure(
+            TEXT_WIDTH, drawing.height, nrows=rows, ncols=drawing.columns, **drawing.shared, **widths
+        )
+        for unused in axes[count:]:
+            unused.set_visible(False)
+        for place, (panel, (name, its_axes)) in enumerate(zip(axes, drawing.panels.items(), strict=False)):
+            for kind, label, style, _, part in drawing.series(name):
+                _draw(panel, its_axes, kind, label, style, part)
+            _set_axes(panel, its_axes)
+            if drawing.shared.get("sharey") is not True or place % drawing.columns == 0:
+                panel.set_ylabel(its_axes.y)
+            if not drawing.shared.get("sharex") or place + drawing.columns >= count:
+                panel.set_xlabel(its_axes.x)
+                panel.tick_params(labelbottom=True)
+        if drawing.letters:
+            panel_letters(*axes[:count])
+        figure.legend(
+            handles=_legend(drawing, axes[:count]), loc="outside lower center", ncols=drawing.legend_columns,
+            title=drawing.legend_title or None,
+        )  # fmt: skip
+        note_diverged(figure, drawing.note)
+    figure.caption, figure.marks = drawing.caption, drawing.marks
+    return figure
+
+
+def _draw(axes: Axes, panel: Panel, kind: str, label: str, style: Style, rows: pd.DataFrame) -> None:
+    shown = label or "_"
+    match kind:
+        case "line" | "band" | "point":
+            every = -(-len(rows) // 8) if kind == "band" else 1
+            look = style.line() | {"label": shown, "markevery": every, "rasterized": len(rows) > RASTERIZED}
+            if kind == "point":
+                look |= {"linestyle": "none", "dashes": None}
+            axes.plot(rows["x"], rows["y"], **{name: value for name, value in look.items() if value is not None})
+            (_band if kind == "band" else _bars)(axes, rows, style)
+        case "seed":
+            axes.plot(rows["x"], rows["y"], **(style.line() | {"linewidth": 0.6, "alpha": 0.7, "marker": ""}))
+        case "area":
+            _band(axes, rows, style, label=shown)
+        case "bar":
+            axes.barh(
+                rows["y"], rows["x_high"] - rows["x_low"], left=rows["x_low"], height=0.7, facecolor=style.color,
+                edgecolor="black", linewidth=0.5, hatch=_HATCH if rows["hatched"].any() else None, label=shown,
+            )  # fmt: skip
+            axes.grid(axis="y", visible=False)
+        case "cell":
+            _cells(axes, panel, style, rows, shown)
+        case "hline":
+            height = rows["y"].iloc[0]
+            axes.axhline(
+                height, color=style.color, linewidth=style.width, dashes=style.dashes or (None, None), zorder=1,
+                label=shown,
+            )  # fmt: skip
+            axes.annotate(
+                rows["text"].iloc[0], (1, height), xycoords=("axes fraction", "data"), xytext=(0, 2),
+                textcoords="offset points", ha="right", fontsize=6,
+            )  # fmt: skip
+        case "text":
+            for mark in rows.to_dict("records"):
+                axes.text(
+                    mark["x"], mark["y"], mark["text"], transform=axes.transAxes, fontsize=7,
+                    ha="right" if mark["x"] > 0.5 else "left", va="top" if mark["y"] > 0.5 else "bottom",
+                )  # fmt: skip
+
+
+def _bars(axes: Axes, rows: pd.DataFrame, style: Style) -> None:
+    """Bars of the intervals of x and y, where there are any."""
+    widths = {}
+    for name, low, high, middle in (("xerr", "x_low", "x_high", "x"), ("yerr", "low", "high", "y")):
+        if rows[high].notna().any():
+            widths[name] = np.nan_to_num(np.array([rows[middle] - rows[low], rows[high] - rows[middle]]))
+    if widths:
+        axes.errorbar(
+            rows["x"],
+            rows["y"],
+            fmt="none",
+            ecolor=style.color,
+            elinewidth=0.6,
+            alpha=0.6,
+            zorder=style.order,
+            **widths,
+        )
+
+
+def _band(axes: Axes, rows: pd.DataFrame, style: Style, label: str = "_") -> None:
+    """A band around a line, or an area with an outline where it has a label of its own."""
+    if rows["low"].isna().all():
+        return
+    look: dict = {"facecolor": style.color, "alpha": 0.15, "linewidth": 0}
+    if label != "_":
+        hatch = _HATCH if rows["hatched"].any() else None
+        look |= {"alpha": 1, "linewidth": 0.5, "edgecolor": "black", "hatch": hatch, "label": label}
+    axes.fill_between(rows["x"], rows["low"], rows["high"], **look)
+
+
+def _cells(axes: Axes, panel: Panel, style: Style, rows: pd.DataFrame, label: str) -> None:
+    """Squares with words, in shades of their values where the panel has shades."""
+    shades = mpl.cm.ScalarMappable(TwoSlopeNorm(0, -panel.shades, panel.shades), "RdBu") if panel.shades else None
+    for cell in rows.to_dict("records"):
+        color = to_hex(style.color)
+        if shades is not None:
+            color = to_hex(tuple(shades.to_rgba(cell["value"]))) if np.isfinite(cell["value"]) else UNDEFINED
+        corner = panel.x_values.index(cell["x"]), panel.y_values.index(cell["y"])
+        edge, hatch = ("#777777", "////") if cell["hatched"] else ("white", None)
+        axes.add_patch(Rectangle(corner, 1, 1, facecolor=color, edgecolor=edge, hatch=hatch, lw=0.3, label=label))
+        axes.text(
+            corner[0] + 0.5, corner[1] + 0.5, cell["text"], ha="center", va="center", fontsize=6.5,
+            color="white" if np.mean(to_rgb(color)) < 0.42 else "black",
+            bbox={"facecolor": color, "edgecolor": "none", "pad": 0.8} if cell["hatched"] else None,
+        )  # fmt: skip
+
+
+def _set_axes(axes: Axes, panel: Panel) -> None:
+    axes.set_title(panel.title, fontsize=7 if len(panel.title) < 30 else 6.5)
+    if panel.scale.startswith("log"):
+        axes.set_xscale("log", base=int(panel.scale[3:]))
+    elif panel.scale == "stretched":
+        axes.set_xscale("function", functions=(_stretch, _unstretch))
+        axes.margins(x=0.02)
+        axes.set_xticks(_ticks(*axes.get_xlim()))
+    if panel.x_ticks:
+        axes.set_xticks(panel.x_ticks, [f"{tick:g}" for tick in panel.x_ticks])
+    axes.minorticks_off()
+    if panel.y_names:
+        axes.set_yticks(list(panel.y_names), list(panel.y_names.values()))
+    if panel.x_values:
+        axes.grid(visible=False)
+        axes.set_xticks(np.arange(len(panel.x_values)) + 0.5, [f"{value:g}" for value in panel.x_values])
+        axes.set_yticks(np.arange(len(panel.y_values)) + 0.5, [f"{value:g}" for value in panel.y_values])
+        axes.tick_params(length=0)
+        axes.set(xlim=(0, len(panel.x_values)), ylim=(0, len(panel.y_values)))
+    if panel.shades:
+        shades = mpl.cm.ScalarMappable(TwoSlopeNorm(0, -panel.shades, panel.shades), "RdBu")
+        axes.figure.colorbar(shades, ax=axes, shrink=0.8, pad=0.02).outline.set_visible(False)
+    for limits, change in ((panel.x_limits, axes.set_xlim), (panel.y_limits, axes.set_ylim)):
+        if limits != (None, None):
+            change(*limits)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers within the axis, close enough to label at least two."""
+    chosen = [tick for tick in (0.1, 0.5, 0.7, 0.8, 0.9, 0.94, 0.96, 0.98, 0.99) if low <= tick <= high]
+    return chosen if len(chosen) > 1 else [round(float(tick), 4) for tick in np.linspace(low, high, 4)]
+
+
+def _stretch(correctness: np.ndarray) -> np.ndarray:
+    return -np.log(np.clip(1 - correctness, 1e-6, None))
+
+
+def _unstretch(position: np.ndarray) -> np.ndarray:
+    return 1 - np.exp(-position)
+
+
+def _legend(drawing: Drawing, panels: list[Axes]) -> list[Artist]:
+    """What the drawing's legend names, or else every labelled mark once."""
+    if drawing.legend is not None:
+        looks = {label: drawing.style(name).line() for label, name in drawing.legend.items()}
+        return [Line2D([], [], label=label, **look) for label, look in looks.items()]
+    handles: dict[str, Artist] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    for panel in drawing.panels.values():
+        if panel.hatching:
+            handles[panel.hatching] = Patch(facecolor="white", hatch="////", edgecolor="#777777", label=panel.hatching)
+    return list(handles.values())

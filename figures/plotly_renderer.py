@@ -1,0 +1,112 @@
+"""Draws a table of marks with Plotly, for the page: bands and areas of intervals are left to what hovering shows."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from matplotlib.colors import to_hex
+from plotly.subplots import make_subplots
+
+from figures.marks import Drawing, Panel
+from figures.page import look
+from figures.style import Style
+
+_PLAIN = {r"\beta": "β", r"\mu": "μ", r"\infty": "∞", r"\to": "→", "$": "", r"\,": " "}
+
+
+def render(drawing: Drawing) -> go.Figure:
+    """The panels below each other; a trace isolates with its method."""
+    count = len(drawing.panels)
+    shared = bool(drawing.shared.get("sharex"))
+    figure = make_subplots(rows=count, cols=1, shared_xaxes=shared, vertical_spacing=0.15 / count)
+    for row, (name, panel) in enumerate(drawing.panels.items(), start=1):
+        for kind, label, style, method, rows in drawing.series(name):
+            if trace := _trace(panel, kind, label, style, rows):
+                figure.add_trace(trace.update(meta={"method": method}), row=row, col=1)
+        figure.update_yaxes(title_text=plain(panel.y), row=row, col=1)
+        if row == count or not shared:
+            figure.update_xaxes(title_text=plain(panel.x), row=row, col=1)
+        if panel.scale.startswith("log"):
+            step = {"dtick": 0.30103, "tickformat": "~g"} if panel.scale == "log2" else {}
+            figure.update_xaxes(type="log", **step, row=row, col=1)
+        if panel.x_values:
+            figure.update_xaxes(type="category", showgrid=False)
+            figure.update_yaxes(type="category", showgrid=False)
+    return figure
+
+
+def plain(label: str) -> str:
+    """A label without Matplotlib's mathematics."""
+    for mathematics, words in _PLAIN.items():
+        label = label.replace(mathematics, words)
+    return re.sub(r"\s+", " ", label)
+
+
+def _trace(panel: Panel, kind: str, label: str, style: Style, rows: pd.DataFrame) -> go.BaseTraceType | None:
+    x, y = rows["x"].tolist(), rows["y"].tolist()
+    match kind:
+        case "line" | "band" | "point" | "seed":
+            mode = {"point": "markers", "seed": "lines"}.get(kind, "lines+markers" if style.marker else "lines")
+            bars = (
+                {} if kind == "band" else {"error_x": _spread(rows, "x", style), "error_y": _spread(rows, "y", style)}
+            )
+            return go.Scatter(
+                x=x, y=y, name=plain(label), mode=mode, **look(style), **bars, **_hover(panel, label, rows)
+            )
+        case "hline":
+            across = rows.loc[:, ["x_low", "x_high"]].iloc[0].tolist()
+            said = {"hovertemplate": f"{plain(label)}: %{{y:.4g}}<extra></extra>"}
+            return go.Scatter(x=across, y=y * 2, name=plain(label), mode="lines", line=look(style)["line"], **said)
+        case "cell":
+            return _cells(panel, style, rows)
+    return None
+
+
+def _spread(rows: pd.DataFrame, name: str, style: Style) -> dict[str, Any] | None:
+    """Error bars; none where no interval is known."""
+    low, high = ("low", "high") if name == "y" else ("x_low", "x_high")
+    if rows[high].isna().all():
+        return None
+    array = [np.nan_to_num(part).tolist() for part in (rows[high] - rows[name], rows[name] - rows[low])]
+    sides = dict(zip(("array", "arrayminus"), array, strict=True))
+    return {"type": "data", "symmetric": False, **sides, "color": to_hex(style.color), "thickness": 1, "width": 0}
+
+
+def _hover(panel: Panel, label: str, rows: pd.DataFrame) -> dict[str, Any]:
+    """What is shown on hovering: the label, the mark's own text, and both numbers with their intervals."""
+    beside = [
+        [f" ± {half:.4g}" if np.isfinite(half) else "" for half in (rows[high] - rows[low]) / 2]
+        for low, high in (("x_low", "x_high"), ("low", "high"))
+    ]
+    words = [f", {text}" if text else "" for text in rows["text"]]
+    template = (
+        f"<b>{plain(label)}</b>%{{customdata[0]}}<br>{plain(panel.x)}: %{{x:.4~g}}%{{customdata[1]}}<br>"
+        f"{plain(panel.y)}: %{{y:.4~g}}%{{customdata[2]}}<extra></extra>"
+    )
+    return {"customdata": list(zip(words, *beside, strict=True)), "hovertemplate": template}
+
+
+def _cells(panel: Panel, style: Style, rows: pd.DataFrame) -> go.Heatmap:
+    """Squares with words: in shades of their values, or all in the style's colour."""
+    shaded = bool(panel.shades)
+    color = to_hex(style.color)
+    colors = {"colorscale": "RdBu", "zmin": -panel.shades, "zmax": panel.shades}
+    return go.Heatmap(
+        x=[f"{x:g}" for x in rows["x"]],
+        y=[f"{y:g}" for y in rows["y"]],
+        z=rows["value"].tolist() if shaded else [0] * len(rows),
+        text=[
+            text.replace("\n", "<br>") + (" ?" if hatched else "")
+            for text, hatched in rows[["text", "hatched"]].to_numpy()
+        ],
+        texttemplate="%{text}",
+        hovertemplate=f"{plain(panel.x)} %{{x}}<br>{plain(panel.y)} %{{y}}<br>%{{text}}<extra></extra>",
+        xgap=2,
+        ygap=2,
+        showscale=False,
+        **(colors if shaded else {"colorscale": [[0, color], [1, color]]}),
+    )
