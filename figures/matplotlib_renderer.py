@@ -183,13 +183,18 @@ def _unstretch(position: np.ndarray) -> np.ndarray:
 def _legend(drawing: Drawing, panels: list[Axes]) -> list[Artist]:
     """What the drawing's legend names, or else every labelled mark once."""
     if drawing.legend is not None:
-        looks = {label: drawing.style(name).line() for label, name in drawing.legend.items()}
-        return [Line2D([], [], label=label, **look) for label, look in looks.items()]
-    handles: dict[str, Artist] = {}
+        points = set(drawing.marks.loc[drawing.marks["kind"] == "point", "style"])
+        handles = {
+            label: Line2D([], [], label=label, **drawing.style(name).line()) for label, name in drawing.legend.items()
+        }
+        for label in (label for label, name in drawing.legend.items() if name in points):
+            handles[label].set_linestyle("none")
+        return list(handles.values())
+    artists: dict[str, Artist] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
+            artists.setdefault(label, handle)
     for panel in drawing.panels.values():
         if panel.hatching:
-            handles[panel.hatching] = Patch(facecolor="white", hatch="////", edgecolor="#777777", label=panel.hatching)
-    return list(handles.values())
+            artists[panel.hatching] = Patch(facecolor="white", hatch="////", edgecolor="#777777", label=panel.hatching)
+    return list(artists.values())

@@ -26,7 +26,7 @@ def render(drawing: Drawing) -> go.Figure:
     for row, (name, panel) in enumerate(drawing.panels.items(), start=1):
         for kind, label, style, method, rows in drawing.series(name):
             if trace := _trace(panel, kind, label, style, rows):
-                figure.add_trace(trace.update(meta={"method": method}), row=row, col=1)
+                figure.add_trace(trace.update(meta={"method": method} if method else None), row=row, col=1)
         figure.update_yaxes(title_text=plain(panel.y), row=row, col=1)
         if row == count or not shared:
             figure.update_xaxes(title_text=plain(panel.x), row=row, col=1)

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from bandit.sequences.report import CAPTIONS, named, tables
 from bandit.sequences.run import SEQUENCES
+from bandit.shift.figures import frontier
 from bandit.shift.score import label
-from bandit.shift.section import few_seeds, folded, frontier
+from bandit.shift.section import few_seeds, folded
 from cokl.support.files import read_result
 from figures.page import Section, legend, plot
+from figures.plotly_renderer import render
 
 _SHOWN = ("normalized", "leads", "equal_adaptation", "razor", "raw")
 
@@ -23,7 +25,7 @@ def section(folder: Path) -> Section:
     plots, places = {}, []
     for mode, rows in search.groupby("mode", sort=False):
         key = f"{name}-{mode}-frontier"
-        plots[key] = frontier(rows, bars=not few_seeds(lab))
+        plots[key] = render(frontier(rows, bars=not few_seeds(lab)))
         said = (
             f"Retention against adaptation ({mode}): a point is a coefficient, bars are 95% t-intervals; crosses mark "
         )

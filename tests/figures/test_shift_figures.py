@@ -17,6 +17,7 @@ from bandit.shift import figures as shift
 from bandit.shift import report as results
 from bandit.two_tasks.config import METHODS
 from figures import style
+from figures.matplotlib_renderer import render
 from tests.bandit.shift.tables import POINTS, shift_table
 from tests.figures.test_figures import lines_of
 
@@ -45,10 +46,10 @@ _KINDS = ("tradeoff", "beta", "dynamics", "decomposition")
 def test_tradeoff_and_beta_draw_the_reported_means(tables: dict[str, pd.DataFrame]):
     search = tables["beta_search"]
     reported = search[(search["method"] == "cokl") & (search["role"] == "report")]
-    axes = panels_of(shift.draw_tradeoff(search))["CoKL"]
+    axes = panels_of(render(shift.tradeoff(search)))["CoKL"]
     curves = [line.get_xydata() for line in axes.lines]
     assert any(np.array_equal(curve, reported[["adaptation", "retention"]].to_numpy()) for curve in curves)
-    axes = panels_of(shift.draw_beta(search))["CoKL"]
+    axes = panels_of(render(shift.beta(search)))["CoKL"]
     retention, adaptation, best = (line.get_xydata() for line in axes.lines)
     np.testing.assert_array_equal(retention, reported[["beta", "retention"]])
     np.testing.assert_array_equal(adaptation, reported[["beta", "adaptation"]])
@@ -58,18 +59,18 @@ def test_tradeoff_and_beta_draw_the_reported_means(tables: dict[str, pd.DataFram
 def test_dynamics_and_decomposition_draw_the_tables(tables: dict[str, pd.DataFrame]):
     dynamics = tables["dynamics"]
     ours = dynamics[dynamics["method"] == "cokl"]
-    axes = panels_of(shift.draw_dynamics(dynamics))["CoKL"]
+    axes = panels_of(render(shift.dynamics(dynamics)))["CoKL"]
     *_, prior, new = (line.get_xydata() for line in axes.lines)
     np.testing.assert_array_equal(prior, ours[["step", "prior_correct"]])
     np.testing.assert_array_equal(new, ours[["step", "new_correct"]])
     ends = tables["decomposition"].query("setting == 'best'")
-    bars = shift.draw_decomposition(tables["decomposition"], dynamics).axes[0]
+    bars = render(shift.decomposition(tables["decomposition"], dynamics)).axes[0]
     widths = [bar.get_width() for bar in bars.patches if isinstance(bar, Rectangle)]
     np.testing.assert_allclose(widths, ends[results.DRIFTS].to_numpy().T.ravel())
 
 
 def test_kl_batch_draws_every_size(tables: dict[str, pd.DataFrame]):
-    retention, _ = shift.draw_kl_batch(tables["kl_batch"]).axes
+    retention, _ = render(shift.kl_batch(tables["kl_batch"])).axes
     np.testing.assert_array_equal(lines_of(retention)["CoKL"], tables["kl_batch"][["kl_prompts", "retention"]])
 
 
@@ -107,7 +108,7 @@ def test_few_seeds_are_drawn_one_by_one():
     thin = [line.get_xydata().tolist() for line in axes.lines]
     for _, run in rows.groupby("seed"):
         assert run[["step", "prior_correct"]].to_numpy().tolist() in thin
-    assert panels_of(shift.draw_dynamics(results.tables(table)["dynamics"]))["CoKL"].collections
+    assert panels_of(render(shift.dynamics(results.tables(table)["dynamics"])))["CoKL"].collections
 
 
 def test_every_picture_has_a_caption_with_its_numbers(tables: dict[str, pd.DataFrame]):
