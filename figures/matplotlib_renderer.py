@@ -31,21 +31,23 @@ def render(drawing: Drawing) -> Picture:
             TEXT_WIDTH, drawing.height, nrows=rows, ncols=drawing.columns, **drawing.shared, **widths
         )
         for unused in axes[count:]:
-            unused.set_visible(False)
+            unused.remove()
         for place, (panel, (name, its_axes)) in enumerate(zip(axes, drawing.panels.items(), strict=False)):
             for kind, label, style, _, part in drawing.series(name):
                 _draw(panel, its_axes, kind, label, style, part)
+            panel.set_title(its_axes.title, fontsize=7 if drawing.columns > 3 else None)
             _set_axes(panel, its_axes)
             if drawing.shared.get("sharey") is not True or place % drawing.columns == 0:
                 panel.set_ylabel(its_axes.y)
             if not drawing.shared.get("sharex") or place + drawing.columns >= count:
                 panel.set_xlabel(its_axes.x)
                 panel.tick_params(labelbottom=True)
+        small = any(style.size < 3 for style in drawing.styles.values())
         if drawing.letters:
             panel_letters(*axes[:count])
         figure.legend(
             handles=_legend(drawing, axes[:count]), loc="outside lower center", ncols=drawing.legend_columns,
-            title=drawing.legend_title or None,
+            title=drawing.legend_title or None, markerscale=3 if small else 1,
         )  # fmt: skip
         note_diverged(figure, drawing.note)
     figure.caption, figure.marks = drawing.caption, drawing.marks
@@ -140,7 +142,6 @@ def _cells(axes: Axes, panel: Panel, style: Style, rows: pd.DataFrame, label: st
 
 
 def _set_axes(axes: Axes, panel: Panel) -> None:
-    axes.set_title(panel.title, fontsize=7 if len(panel.title) < 30 else 6.5)
     if panel.scale.startswith("log"):
         axes.set_xscale("log", base=int(panel.scale[3:]))
     elif panel.scale == "stretched":
@@ -193,8 +194,13 @@ def _legend(drawing: Drawing, panels: list[Axes]) -> list[Artist]:
     artists: dict[str, Artist] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            artists.setdefault(label, handle)
+            shown = handle
+            if isinstance(handle, Rectangle):  # a cell, which may be hatched for reasons of its own
+                shown = Patch(facecolor=handle.get_facecolor(), edgecolor="black", lw=0.5, label=label)
+            artists.setdefault(label, shown)
     for panel in drawing.panels.values():
         if panel.hatching:
-            artists[panel.hatching] = Patch(facecolor="white", hatch="////", edgecolor="#777777", label=panel.hatching)
+            artists[panel.hatching] = Patch(
+                facecolor="white", hatch="////", edgecolor="#777777", lw=0.5, label=panel.hatching
+            )
     return list(artists.values())

@@ -34,8 +34,9 @@ def render(drawing: Drawing) -> go.Figure:
             step = {"dtick": 0.30103, "tickformat": "~g"} if panel.scale == "log2" else {}
             figure.update_xaxes(type="log", **step, row=row, col=1)
         if panel.x_values:
-            figure.update_xaxes(type="category", showgrid=False)
-            figure.update_yaxes(type="category", showgrid=False)
+            for update, values in ((figure.update_xaxes, panel.x_values), (figure.update_yaxes, panel.y_values)):
+                order = {"categoryorder": "array", "categoryarray": [f"{value:g}" for value in values]}
+                update(type="category", showgrid=False, **order)
     return figure
 
 
@@ -62,7 +63,7 @@ def _trace(panel: Panel, kind: str, label: str, style: Style, rows: pd.DataFrame
             said = {"hovertemplate": f"{plain(label)}: %{{y:.4g}}<extra></extra>"}
             return go.Scatter(x=across, y=y * 2, name=plain(label), mode="lines", line=look(style)["line"], **said)
         case "cell":
-            return _cells(panel, style, rows)
+            return _cells(panel, label, style, rows)
     return None
 
 
@@ -90,7 +91,7 @@ def _hover(panel: Panel, label: str, rows: pd.DataFrame) -> dict[str, Any]:
     return {"customdata": list(zip(words, *beside, strict=True)), "hovertemplate": template}
 
 
-def _cells(panel: Panel, style: Style, rows: pd.DataFrame) -> go.Heatmap:
+def _cells(panel: Panel, label: str, style: Style, rows: pd.DataFrame) -> go.Heatmap:
     """Squares with words: in shades of their values, or all in the style's colour."""
     shaded = bool(panel.shades)
     color = to_hex(style.color)
@@ -100,7 +101,7 @@ def _cells(panel: Panel, style: Style, rows: pd.DataFrame) -> go.Heatmap:
         y=[f"{y:g}" for y in rows["y"]],
         z=rows["value"].tolist() if shaded else [0] * len(rows),
         text=[
-            text.replace("\n", "<br>") + (" ?" if hatched else "")
+            "<br>".join(filter(None, (label, text.replace("\n", " ")))) + (" ?" if hatched else "")
             for text, hatched in rows[["text", "hatched"]].to_numpy()
         ],
         texttemplate="%{text}",
