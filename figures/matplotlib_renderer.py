@@ -149,7 +149,8 @@ def _set_axes(axes: Axes, panel: Panel) -> None:
         axes.margins(x=0.02)
         axes.set_xticks(_ticks(*axes.get_xlim()))
     if panel.x_ticks:
-        axes.set_xticks(panel.x_ticks, [f"{tick:g}" for tick in panel.x_ticks])
+        powers = panel.scale == "log10" and all(np.log10(panel.x_ticks) % 1 == 0)
+        axes.set_xticks(panel.x_ticks, None if powers else [f"{tick:g}" for tick in panel.x_ticks])
     axes.minorticks_off()
     if panel.y_names:
         axes.set_yticks(list(panel.y_names), list(panel.y_names.values()))
@@ -184,13 +185,8 @@ def _unstretch(position: np.ndarray) -> np.ndarray:
 def _legend(drawing: Drawing, panels: list[Axes]) -> list[Artist]:
     """What the drawing's legend names, or else every labelled mark once."""
     if drawing.legend is not None:
-        points = set(drawing.marks.loc[drawing.marks["kind"] == "point", "style"])
-        handles = {
-            label: Line2D([], [], label=label, **drawing.style(name).line()) for label, name in drawing.legend.items()
-        }
-        for label in (label for label, name in drawing.legend.items() if name in points):
-            handles[label].set_linestyle("none")
-        return list(handles.values())
+        looks = {label: drawing.style(name).line() for label, name in drawing.legend.items()}
+        return [Line2D([], [], label=label, **look) for label, look in looks.items()]
     artists: dict[str, Artist] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

@@ -55,7 +55,8 @@ class Style:
     """How a line, its markers or an area look.
 
     dashes: lengths of strokes and gaps in line widths, none for a solid line. fill: a marker's inside where it is not
-    of the line's colour. edge: a marker's outline likewise. order: what is higher is drawn later.
+    of the line's colour. edge: a marker's outline likewise. width: of the line; 0
+    leaves the markers alone. order: what is higher is drawn later.
     """
 
     color: str
@@ -65,6 +66,7 @@ class Style:
     size: float = 3.6
     fill: str = ""
     edge: str = ""
+    edge_width: float = 1.0
     alpha: float = 1.0
     order: float = 3
 
@@ -78,6 +80,7 @@ class Style:
             "markersize": self.size,
             "markerfacecolor": self.fill or self.color,
             "markeredgecolor": self.edge or self.color,
+            "markeredgewidth": self.edge_width,
             "alpha": self.alpha,
             "zorder": self.order,
         }

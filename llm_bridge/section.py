@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
-from figures.page import Section, curve, legend, plot, text
+from figures.page import Section, legend, plot, text
 from figures.page import table as html_table
+from figures.plotly_renderer import render
 from llm_bridge.paper.numbers import paper_tables, read_paper
-from llm_bridge.report.figures import main_dynamics
+from llm_bridge.report.figures import dynamics, main_dynamics, scores
 from llm_bridge.report.result_tables import result_tables, sweep
 from llm_bridge.report.results import Results, read_results
 from llm_bridge.report.tables import HEADERS, Table, method_label
 
 _SWEPT = {"beta": "Coefficient β", "kl_prompts": "Prompts in the KL batch"}
-_LINES = {"math_val": "MATH-Val [%]", "chat_val": "Chat-Val reward"}
-_SCORES = {"math_avg": "Math Avg. [%]", "chat_val": "Chat-Val reward", "overall": "Overall"}
 
 
 def section(folder: Path) -> Section:
@@ -51,26 +49,15 @@ def _shown(table: Table) -> str:
 
 def _plots(results: Results, name: str) -> tuple[dict[str, go.Figure], list[str]]:
     plots, places = {}, []
-    for place, (model, rows) in enumerate(main_dynamics(results).groupby("model", sort=False)):
-        key = f"{name}-dynamics-{place}"
-        plots[key] = _lines(rows, "step", _LINES, "Chat-stage step")
-        places.append(plot(key, f"Validation during the chat stage: {model}.", tall=True))
+    drawn = {"dynamics": (dynamics(results), "Validation during the chat stage")} if len(main_dynamics(results)) else {}
     for parameter, title in _SWEPT.items():
-        for place, (model, rows) in enumerate(sweep(results, parameter).groupby("model", sort=False)):
-            key = f"{name}-{parameter}-{place}"
-            plots[key] = _lines(rows, parameter, _SCORES, title).update_xaxes(type="log")
-            places.append(plot(key, f"Scores against {title.lower()}: {model}.", tall=True))
+        if len(sweep(results, parameter)):
+            drawn[parameter] = scores(results, parameter), f"Scores against {title.lower()}"
+    for kind, (drawing, caption) in drawn.items():
+        panels = list(drawing.panels.items())
+        for place, start in enumerate(range(0, len(panels), drawing.columns)):
+            key, ours = f"{name}-{kind}-{place}", dict(panels[start : start + drawing.columns])
+            model = next(iter(ours)).rsplit(" ", 1)[0]
+            plots[key] = render(replace(drawing, panels=ours, shared={"sharex": True}))
+            places.append(plot(key, f"{caption}: {model}.", tall=True))
     return plots, places
-
-
-def _lines(rows: pd.DataFrame, x: str, columns: dict[str, str], title: str) -> go.Figure:
-    figure = make_subplots(rows=len(columns), cols=1, shared_xaxes=True, vertical_spacing=0.05)
-    for row, (column, axis) in enumerate(columns.items(), start=1):
-        for method, points in rows.groupby("method", sort=False):
-            ordered, name = points.sort_values(x), str(method)
-            hover = f"<b>{method_label(name)}</b><br>%{{x:~g}}: %{{y:.2f}}<extra></extra>"
-            line = curve(name, method_label(name), ordered[x], ordered[column], hovertemplate=hover)
-            figure.add_trace(line, row=row, col=1)
-        figure.update_yaxes(title_text=axis, row=row, col=1)
-    figure.update_xaxes(title_text=title, row=len(columns), col=1)
-    return figure

@@ -106,7 +106,7 @@ def recovery(table: pd.DataFrame, method: str = "cokl") -> Drawing:
     shown = table[table["method"] == (method if method in set(table["method"]) else table["method"].iloc[0])]
     sizes = sorted(shown["group_size"].unique())
     colors = mpl.colormaps["viridis"]([index / max(len(sizes) - 1, 1) for index in range(len(sizes))])
-    styles = {f"G = {size:g}": Style(to_hex(color), ".", size=2.5, edge="none", alpha=0.5)
+    styles = {f"G = {size:g}": Style(to_hex(color), ".", size=2.5, edge="none", width=0, alpha=0.5)
               for size, color in zip(sizes, colors, strict=True)}  # fmt: skip
     styles["slope 1"] = Style("black", dashes=(4, 2), width=0.8)
     gates = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
-import matplotlib as mpl
 import pandas as pd
-from matplotlib.axes import Axes
 
-from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure, panel_letters
+from figures.marks import Drawing, Panel, join, marks
+from figures.matplotlib_renderer import render
+from figures.style import Picture, Style
 from llm_bridge.experiment.config import BASE
 from llm_bridge.report.normalize import with_averages
 from llm_bridge.report.result_tables import main_scores, sweep
@@ -17,20 +17,16 @@ from llm_bridge.report.tables import method_label
 
 MODELS = {"tiny": "tiny, a Qwen3-architecture model: arithmetic, then chat"}
 """What a model is, where its name does not say so."""
-_PANEL_HEIGHT = 2.1
-_LEGEND_HEIGHT = 0.6
-_ANCHOR_DASHES = {BASE: (1, 2), GRPO: (6, 2)}
+_ANCHORS = {BASE: Style("black", dashes=(1, 2), width=0.8), GRPO: Style("black", dashes=(6, 2), width=0.8)}
 
 
 def draw(results: Results) -> dict[str, Picture]:
     """Every figure that the results have rows for, by name."""
-    figures = {}
-    if len(main_dynamics(results)):
-        figures["llm_training_dynamics"] = draw_dynamics(results)
+    drawings = {"llm_training_dynamics": dynamics(results)} if len(main_dynamics(results)) else {}
     for parameter, name in (("beta", "llm_beta"), ("kl_prompts", "llm_kl_batch")):
         if len(sweep(results, parameter)):
-            figures[name] = draw_sweep(results, parameter)
-    return figures
+            drawings[name] = scores(results, parameter)
+    return {name: render(drawing) for name, drawing in drawings.items()}
 
 
 def main_dynamics(results: Results) -> pd.DataFrame:
@@ -39,29 +35,20 @@ def main_dynamics(results: Results) -> pd.DataFrame:
     return results.dynamics.merge(main, on=list(main.columns))
 
 
-def draw_dynamics(results: Results) -> Picture:
+def dynamics(results: Results) -> Drawing:
     """A row per model: math accuracy, chat reward and their mean over the steps of the chat stage (E.6)."""
     rows = main_dynamics(results)
     rows = rows.assign(mean=(rows["math_val"] + rows["chat_val"]) / 2)
     labels = {"math_val": "MATH-Val accuracy [%]", "chat_val": "Chat-Val reward", "mean": "Mean of both"}
-    with mpl.rc_context(RC):
-        figure, panels = _grid(rows, len(labels))
-        for axes_row, (_, part) in zip(panels, rows.groupby("model", sort=False), strict=True):
-            for axes, (column, label) in zip(axes_row, labels.items(), strict=True):
-                _curves(axes, part, "step", column)
-                axes.set_ylabel(label)
-                axes.set_xlabel("Chat-stage step")
-                axes.set_xlim(left=0)
-        _legend(figure)
-        last = rows[rows["step"] == rows.groupby(["model", "method"])["step"].transform("max")]
-        figure.caption = (
-            f"Validation during the chat stage ({', '.join(map(str, rows['model'].unique()))}). MATH-Val at the end: "
-            f"{_listed(last, 'math_val')}. Chat-Val: {_listed(last, 'chat_val')}."
-        )
-    return figure
+    last = rows[rows["step"] == rows.groupby(["model", "method"])["step"].transform("max")]
+    caption = (
+        f"Validation during the chat stage ({', '.join(map(str, rows['model'].unique()))}). MATH-Val at the end: "
+        f"{_listed(last, 'math_val')}. Chat-Val: {_listed(last, 'chat_val')}."
+    )
+    return _drawing(rows, "step", labels, Panel(x="Chat-stage step", x_limits=(0, None)), [], caption)
 
 
-def draw_sweep(results: Results, parameter: str) -> Picture:
+def scores(results: Results, parameter: str) -> Drawing:
     """A row per model: raw Math Avg., Chat-Val and Overall against "beta" or "kl_prompts", a line per method.
 
     Horizontal lines at the anchors give the scale: what there is to retain and to learn.
@@ -69,30 +56,26 @@ def draw_sweep(results: Results, parameter: str) -> Picture:
     rows = sweep(results, parameter)
     main = with_averages(main_scores(results), results.math_columns)
     labels = {"math_avg": "Math Avg. [%]", "chat_val": "Chat-Val reward", "overall": "Overall"}
-    with mpl.rc_context(RC):
-        figure, panels = _grid(rows, len(labels))
-        for axes_row, (model, part) in zip(panels, rows.groupby("model", sort=False), strict=True):
-            anchors = main[(main["model"] == model) & main["method"].isin(_ANCHOR_DASHES)]
-            for axes, (column, label) in zip(axes_row, labels.items(), strict=True):
-                for method, score in zip(anchors["method"], anchors[column], strict=True):
-                    axes.axhline(
-                        score, label=method_label(method), color="black", linewidth=0.8, dashes=_ANCHOR_DASHES[method]
-                    )
-                axes.set_xscale("log", base=10 if parameter == "beta" else 2)
-                _curves(axes, part, parameter, column)
-                axes.set_ylabel(label)
-                axes.set_xticks(ticks := sorted(part[parameter].unique()), [f"{tick:g}" for tick in ticks])
-                axes.minorticks_off()
-                axes.set_xlabel(r"Coefficient $\beta$" if parameter == "beta" else "Prompts in the KL batch")
-        _legend(figure)
-        best = rows.loc[rows.groupby(["model", "method"], sort=False)["overall"].idxmax()]
-        said = ", ".join(
-            f"{method_label(str(method))} at {value:g}"
-            for method, value in zip(best["method"], best[parameter], strict=True)
-        )
-        over = "the coefficient" if parameter == "beta" else "the prompts in the KL batch"
-        figure.caption = f"Scores against {over}; lines without markers are the anchors. Best Overall: {said}."
-    return figure
+    ends = {"x_low": rows[parameter].min(), "x_high": rows[parameter].max()}
+    anchors = [
+        marks(f"{model} {column}", "hline", label=method_label(method), method=method, y=[score], **ends)
+        for model in rows["model"].unique()
+        for column in labels
+        for method, score in main.loc[
+            (main["model"] == model) & main["method"].isin(_ANCHORS), ["method", column]
+        ].itertuples(index=False)
+    ]
+    best = rows.loc[rows.groupby(["model", "method"], sort=False)["overall"].idxmax()]
+    said = ", ".join(
+        f"{method_label(str(method))} at {value:g}"
+        for method, value in zip(best["method"], best[parameter], strict=True)
+    )
+    over = "the coefficient" if parameter == "beta" else "the prompts in the KL batch"
+    caption = f"Scores against {over}; lines without markers are the anchors. Best Overall: {said}."
+    axes = Panel(x=r"Coefficient $\beta$", scale="log10")
+    if parameter == "kl_prompts":
+        axes = Panel(x="Prompts in the KL batch", scale="log2")
+    return _drawing(rows, parameter, labels, axes, anchors, caption)
 
 
 def _listed(rows: pd.DataFrame, column: str) -> str:
@@ -101,30 +84,20 @@ def _listed(rows: pd.DataFrame, column: str) -> str:
     return ", ".join(f"{method_label(str(m))} {v:.1f}" for m, v in zip(ordered["method"], ordered[column], strict=True))
 
 
-def _grid(rows: pd.DataFrame, columns: int) -> tuple[Picture, list[list[Axes]]]:
-    """A row of axes for each model, named in the middle where there are several."""
-    models = list(rows["model"].unique())
-    figure, flat = new_figure(
-        TEXT_WIDTH, _PANEL_HEIGHT * len(models) + _LEGEND_HEIGHT, nrows=len(models), ncols=columns
-    )
-    panels = [flat[start : start + columns] for start in range(0, len(flat), columns)]
-    panel_letters(*flat)
-    for model, axes_row in zip(models, panels, strict=True):
-        axes_row[columns // 2].set_title(MODELS.get(str(model), str(model)))
-    return figure, panels
-
-
-def _curves(axes: Axes, rows: pd.DataFrame, x: str, y: str) -> None:
-    for method, curve in rows.groupby("method", sort=False):
-        ordered = curve.sort_values(x)
-        every = max(1, len(ordered) // 8)
-        label = method_label(str(method))
-        axes.plot(ordered[x], ordered[y], label=label, markevery=every, **method_style(str(method)).line())
-
-
-def _legend(figure: Picture) -> None:
-    entries: dict[str, Any] = {}
-    for axes in figure.axes:
-        handles, labels = axes.get_legend_handles_labels()
-        entries.update(zip(labels, handles, strict=True))
-    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=4)
+def _drawing(
+    rows: pd.DataFrame, x: str, columns: dict[str, str], axes: Panel, parts: list[pd.DataFrame], caption: str
+) -> Drawing:
+    """A row of panels for each model, named in the middle, with a line per method; after the given parts."""
+    panels = {}
+    for model, of_model in rows.groupby("model", sort=False):
+        ticks = sorted(of_model[x].unique()) if x != "step" else ()
+        for place, (column, y) in enumerate(columns.items()):
+            title = MODELS.get(str(model), str(model)) if place == len(columns) // 2 else ""
+            panels[f"{model} {column}"] = replace(axes, title=title, y=y, x_ticks=ticks)
+            for method, curve in of_model.groupby("method", sort=False):
+                ordered, look = curve.sort_values(x), {"label": method_label(str(method)), "method": method}
+                kind = "band" if x == "step" else "line"
+                parts.append(marks(f"{model} {column}", kind, x=ordered[x], y=ordered[column], **look))
+    height = 2.1 * len(panels) / len(columns) + 0.6
+    styles = _ANCHORS if x != "step" else {}
+    return Drawing(join(parts), panels, len(columns), height, caption, styles, letters=True)

@@ -18,7 +18,7 @@ def draw(table: pd.DataFrame) -> Picture:
     """table: `theory.numeric.off_policy.bias_table`'s. Left: over G at a fixed mismatch, with the limits G -> inf that
     clipping leaves. Right: over the mismatch at a fixed G."""
     sizes, mismatches = (table[table["over"] == over] for over in ("size", "mismatch"))
-    parts, styles = [], {}
+    parts, styles = [], dict[str, Style]()
     for (value, rows), look in zip(sizes.groupby("epsilon_is", sort=False, dropna=False), _LOOKS, strict=True):
         epsilon = float(str(value))
         clipped = not math.isnan(epsilon)
