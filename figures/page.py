@@ -103,7 +103,7 @@ def look(style: Style) -> dict[str, Any]:
         symbol += "-open"
     return {
         "line": {"color": str(to_hex(style.color)), "width": _LINE_WIDTH, "dash": dash},
-        "marker": {"symbol": symbol, "color": str(to_hex(style.edge or style.color)), "size": 8},
+        "marker": {"symbol": symbol, "color": str(to_hex(style.color)), "size": round(2.2 * style.size)},
     }
 
 

@@ -34,9 +34,8 @@ def render(drawing: Drawing) -> go.Figure:
             step = {"dtick": 0.30103, "tickformat": "~g"} if panel.scale == "log2" else {}
             figure.update_xaxes(type="log", **step, row=row, col=1)
         if panel.x_values:
-            for update, values in ((figure.update_xaxes, panel.x_values), (figure.update_yaxes, panel.y_values)):
-                order = {"categoryorder": "array", "categoryarray": [f"{value:g}" for value in values]}
-                update(type="category", showgrid=False, **order)
+            figure.update_xaxes(type="category", showgrid=False)
+            figure.update_yaxes(type="category", showgrid=False)
     return figure
 
 
@@ -60,7 +59,7 @@ def _trace(panel: Panel, kind: str, label: str, style: Style, rows: pd.DataFrame
             )
         case "hline":
             across = rows.loc[:, ["x_low", "x_high"]].iloc[0].tolist()
-            said = {"hovertemplate": f"{plain(label)}: %{{y:.4g}}<extra></extra>"}
+            said = {"hovertemplate": f"{plain(label or rows["text"].iloc[0])}: %{{y:.4g}}<extra></extra>"}
             return go.Scatter(x=across, y=y * 2, name=plain(label), mode="lines", line=look(style)["line"], **said)
         case "cell":
             return _cells(panel, label, style, rows)
@@ -92,22 +91,25 @@ def _hover(panel: Panel, label: str, rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _cells(panel: Panel, label: str, style: Style, rows: pd.DataFrame) -> go.Heatmap:
-    """Squares with words: in shades of their values, or all in the style's colour."""
-    shaded = bool(panel.shades)
+    """Squares with words, in shades of their values or all in the style's colour; the rest of the map is left open."""
+    z, words = (np.full((len(panel.y_values), len(panel.x_values)), None) for _ in range(2))
+    for cell in rows.to_dict("records"):
+        place = panel.y_values.index(cell["y"]), panel.x_values.index(cell["x"])
+        z[place] = cell["value"] if panel.shades else 0
+        said = "<br>".join(filter(None, (label, cell["text"].replace("\n", " "))))
+        words[place] = f"{said} ?" if cell["hatched"] else said
     color = to_hex(style.color)
-    colors = {"colorscale": "RdBu", "zmin": -panel.shades, "zmax": panel.shades}
+    shades = {"colorscale": "RdBu", "zmin": -panel.shades, "zmax": panel.shades}
     return go.Heatmap(
-        x=[f"{x:g}" for x in rows["x"]],
-        y=[f"{y:g}" for y in rows["y"]],
-        z=rows["value"].tolist() if shaded else [0] * len(rows),
-        text=[
-            "<br>".join(filter(None, (label, text.replace("\n", " ")))) + (" ?" if hatched else "")
-            for text, hatched in rows[["text", "hatched"]].to_numpy()
-        ],
+        x=[f"{x:g}" for x in panel.x_values],
+        y=[f"{y:g}" for y in panel.y_values],
+        z=z.tolist(),
+        text=words.tolist(),
         texttemplate="%{text}",
         hovertemplate=f"{plain(panel.x)} %{{x}}<br>{plain(panel.y)} %{{y}}<br>%{{text}}<extra></extra>",
+        hoverongaps=False,
         xgap=2,
         ygap=2,
         showscale=False,
-        **(colors if shaded else {"colorscale": [[0, color], [1, color]]}),
+        **(shades if panel.shades else {"colorscale": [[0, color], [1, color]]}),
     )

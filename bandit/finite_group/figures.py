@@ -40,9 +40,9 @@ def metrics(table: pd.DataFrame) -> Drawing:
     final = final[final["beta"] == final["beta"].max()]
     coverage = coverage_column(table)
     columns = {
-        "p_correct": r"Correctness $P_{\mathrm{corr}}$",
+        "p_correct": "Correctness",
         coverage: coverage_label(coverage),
-        "conditional_kl": r"$D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+}\,\Vert\,\pi_\theta^{+})$ [nats]",
+        "conditional_kl": "Conditional KL [nats]",
     }
     sizes = sorted(final.loc[final["groups"] != EXACT, "group_size"].unique())
     panels, parts = {}, []
