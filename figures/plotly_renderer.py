@@ -59,8 +59,9 @@ def _trace(panel: Panel, kind: str, label: str, style: Style, rows: pd.DataFrame
             )
         case "hline":
             across = rows.loc[:, ["x_low", "x_high"]].iloc[0].tolist()
-            said = {"hovertemplate": f"{plain(label or rows["text"].iloc[0])}: %{{y:.4g}}<extra></extra>"}
-            return go.Scatter(x=across, y=y * 2, name=plain(label), mode="lines", line=look(style)["line"], **said)
+            name = plain(label or str(rows["text"].iloc[0]))
+            said = {"hovertemplate": f"{name}: %{{y:.4g}}<extra></extra>"}
+            return go.Scatter(x=across, y=y * 2, name=name, mode="lines", line=look(style)["line"], **said)
         case "cell":
             return _cells(panel, label, style, rows)
     return None

@@ -1,0 +1,311 @@
+"""What each lab's figures draw, against the results that they are drawn from, recomputed here without the lab."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from bandit.finite_group import figures as finite_group
+from bandit.phase import figures as phase
+from bandit.sequences.report import tables as sequence_tables
+from bandit.sequences.run import METRICS
+from bandit.shift import figures as shift
+from bandit.shift.report import tables as shift_tables
+from bandit.sweep.figures import dynamics, tradeoff
+from figures import style
+from figures.marks import DEFAULTS
+from llm_bridge.report import figures as llm
+from tests.bandit.finite_group.test_report import metrics, recovery  # noqa: F401
+from tests.bandit.shift.tables import POINTS, SEEDS, shift_table
+from tests.bandit.sweep.test_claims import GOOD, sweep_table
+from tests.llm_bridge.report.test_report import results
+from theory.numeric import off_policy_figure, optimum_figure
+from theory.numeric.off_policy import bias_table
+
+
+def picked(marks: pd.DataFrame, **values: object) -> pd.DataFrame:
+    """The marks with these values, of which there must be some."""
+    for name, value in values.items():
+        marks = marks[marks[name] == value]
+    assert len(marks), values
+    return marks
+
+
+def half_width(values: list[float]) -> float:
+    """Half of a 95% t-interval."""
+    return float(stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values)))
+
+
+def noisy_sweep() -> pd.DataFrame:
+    """Four seeds, no two numbers alike, of which the coefficients do not change places."""
+    table, rng = sweep_table(GOOD, seeds=4), np.random.default_rng(2)
+    columns = ["p_correct", "coverage_at_64", "coverage_at_64_correct", "conditional_kl"]
+    table[columns] += rng.uniform(0, 1e-3, (len(table), 4))
+    return pd.concat([table.query("method == 'none' and step == 0").assign(method="reference"), table])
+
+
+@pytest.mark.parametrize("column", ["coverage_at_64", "conditional_kl"])
+def test_the_tradeoff_is_means_and_standard_deviations_of_the_last_step(column):
+    table = noisy_sweep()
+    marks = tradeoff.drawing(table).marks
+    for method, betas in GOOD.items():
+        points = picked(marks, panel=column, method=method)
+        assert len(points) == len(betas)
+        for beta, point in zip(sorted(betas), points.to_dict("records"), strict=True):
+            rows = table[(table["method"] == method) & (table["beta"] == beta) & (table["step"] == 200)]
+            for name, low, high, of in (("x", "x_low", "x_high", "p_correct"), ("y", "low", "high", column)):
+                values = rows[of].tolist()
+                mean, spread = statistics.mean(values), statistics.stdev(values)
+                assert [point[name], point[low], point[high]] == pytest.approx([mean, mean - spread, mean + spread])
+            assert point["text"] == f"β = {beta:g}"
+    star = picked(marks, panel=column, method="reference")
+    reference = table[table["method"] == "reference"]
+    expected = [reference["p_correct"].mean(), reference[column].mean()]
+    assert star[["x", "y"]].to_numpy().ravel() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("column", ["coverage_at_64", "conditional_kl"])
+def test_dynamics_are_means_and_standard_deviations_of_each_step(column):
+    table = noisy_sweep()
+    marks = dynamics.drawing(table).marks
+    for method, beta in (("none", 0.0), ("cokl", 0.1), ("forward_kl", 0.001)):
+        rows = table[(table["method"] == method) & (table["beta"] == beta)]
+        band = picked(marks, panel=column, method=method, kind="band")
+        assert band["x"].tolist() == [0, 100, 200]
+        for mark in band.to_dict("records"):
+            values = rows.loc[rows["step"] == mark["x"], column].tolist()
+            mean, spread = statistics.mean(values), statistics.stdev(values)
+            assert [mark["y"], mark["low"], mark["high"]] == pytest.approx([mean, mean - spread, mean + spread])
+
+
+def test_the_marks_lie_beside_the_picture(tmp_path):
+    picture = tradeoff.draw(noisy_sweep())
+    style.save_all({"tradeoff": picture}, tmp_path)
+    empty = {name: "" for name, default in DEFAULTS.items() if isinstance(default, float)}
+    stored = pd.read_csv(tmp_path / "tradeoff.csv", keep_default_na=False, na_values=empty)
+    assert list(stored.columns) == list(DEFAULTS)
+    pd.testing.assert_frame_equal(stored, picture.marks, check_dtype=False)
+
+
+def seeds_scores(table: pd.DataFrame, method: str, beta: float) -> dict[str, list[float]]:
+    """Retention and adaptation of each reported seed: linearised around the ratio of means, as the score promises."""
+    last = table[(table["role"] == "report") & ((table["step"] == 20) | (table["method"] == "base"))]
+    main = last[last["kl_prompts"].isin([0, 16])]
+
+    def ends(which: str, coefficient: float, column: str) -> np.ndarray:
+        rows = main[(main["method"] == which) & (main["beta"] == coefficient)].sort_values("seed")
+        assert len(rows) == len(SEEDS["report"])
+        return rows[column].to_numpy()
+
+    scores = {}
+    for name, column, zero, hundred in (
+        ("retention", "prior_correct", "none", "base"),
+        ("adaptation", "new_correct", "base", "none"),
+    ):
+        value, low, high = ends(method, beta, column), ends(zero, 0.0, column), ends(hundred, 0.0, column)
+        ratio = (value.mean() - low.mean()) / (high.mean() - low.mean())
+        scores[name] = (100 * (ratio + (value - low - ratio * (high - low)) / (high.mean() - low.mean()))).tolist()
+    return scores
+
+
+def check_frontier(points: pd.DataFrame, table: pd.DataFrame, method: str) -> None:
+    """A point per coefficient with both intervals."""
+    assert len(points) == len(POINTS[method])
+    for beta, point in zip(sorted(POINTS[method]), points.to_dict("records"), strict=True):
+        scores = seeds_scores(table, method, beta)
+        for name, low, high, of in (("x", "x_low", "x_high", "adaptation"), ("y", "low", "high", "retention")):
+            mean, half = statistics.mean(scores[of]), half_width(scores[of])
+            assert [point[name], point[low], point[high]] == pytest.approx([mean, mean - half, mean + half])
+        assert point["text"].startswith(f"β = {beta:g}, ")
+
+
+@pytest.mark.parametrize("method", [method for method in POINTS if method != "none"])
+def test_the_shift_labs_frontier(method):
+    table = shift_table(jitter=0.02)
+    search = shift_tables(table)["beta_search"]
+    check_frontier(picked(shift.frontier(search).marks, method=method, kind="line"), table, method)
+    panel = picked(shift.tradeoff(search).marks, panel=method)
+    check_frontier(picked(panel, kind="line", method=method), table, method)
+    overall = {beta: np.mean([*seeds_scores(table, method, beta).values()]) for beta in POINTS[method]}
+    chosen = search[(search["method"] == method) & (search["role"] == "report") & search["best"]]["beta"].item()
+    ends = {name: statistics.mean(values) for name, values in seeds_scores(table, method, chosen).items()}
+    star = picked(panel, style="best")
+    assert star[["x", "y"]].to_numpy().ravel() == pytest.approx([ends["adaptation"], ends["retention"]])
+    star = picked(shift.beta(search).marks, panel=method, style="best")
+    assert star[["x", "y"]].to_numpy().ravel() == pytest.approx([chosen, overall[chosen]])
+
+
+def test_the_shift_labs_dynamics_and_their_bands():
+    table = shift_table(jitter=0.02)
+    rows = shift_tables(table)["dynamics"]
+    best = rows.loc[rows["method"] == "cokl", "beta"].iloc[0]
+    runs = table[(table["role"] == "report") & (table["method"] == "cokl") & (table["beta"] == best)]
+    runs = runs[runs["kl_prompts"] == 16]
+    marks = shift.dynamics(rows).marks
+    for column, side in (("prior_correct", "first"), ("new_correct", "second")):
+        shown = picked(marks, panel="cokl", style=f"cokl {side}", kind="band")
+        for step, mark in zip((0, 10, 20), shown.to_dict("records"), strict=True):
+            values = runs.loc[runs["step"] == step, column].tolist()
+            mean, half = statistics.mean(values), half_width(values)
+            assert [mark["x"], mark["y"], mark["low"], mark["high"]] == pytest.approx(
+                [step, mean, mean - half, mean + half]
+            )
+        together = picked(shift.tasks(rows).marks, panel=column, method="cokl")
+        assert together[["x", "y", "low", "high"]].to_numpy() == pytest.approx(
+            shown[["x", "y", "low", "high"]].to_numpy()
+        )
+
+
+def test_the_drifts_are_stacked_and_the_mass_alone_is_hatched():
+    table = shift_table(jitter=0.02)
+    made = shift_tables(table)
+    marks = shift.decomposition(made["decomposition"], made["dynamics"]).marks
+    drifts = ["mass_drift", "correct_drift", "incorrect_drift"]
+    best = made["decomposition"].query("setting == 'best'").set_index("method")["beta"]
+    reported = table[(table["role"] == "report") & (table["step"] == 20) & table["kl_prompts"].isin([0, 16])]
+    for method, beta in best.items():
+        rows = reported[(reported["method"] == method) & (reported["beta"] == beta)]
+        left = 0.0
+        for drift in drifts:
+            (bar,) = picked(marks, kind="bar", method=method, style=drift).to_dict("records")
+            width = statistics.mean(rows[drift].tolist())
+            assert [bar["x_low"], bar["x_high"]] == pytest.approx([left, left + width])
+            assert bar["hatched"] == (drift == "mass_drift")
+            left += width
+        total = picked(marks, style="total", y=bar["y"])
+        half = half_width(rows[drifts].sum(axis=1).tolist())
+        assert total[["x", "x_low", "x_high"]].to_numpy().ravel() == pytest.approx([left, left - half, left + half])
+    areas = picked(marks, panel="cokl", kind="area", x=20)
+    assert areas["high"].to_numpy()[:-1] == pytest.approx(areas["low"].to_numpy()[1:])
+    assert areas["hatched"].tolist() == [True, False, False]
+
+
+def test_the_sequence_labs_frontier():
+    table = shift_table(jitter=0.02, batches=(16,))
+    table = table.assign(**dict.fromkeys(set(METRICS) - set(table), 0.5))
+    search = sequence_tables(table)["beta_search"].assign(best=False)
+    for method in ("cokl", "reverse_kl"):
+        check_frontier(picked(shift.frontier(search).marks, method=method, kind="line"), table, method)
+    unmarked = shift.frontier(search, bars=False).marks
+    assert unmarked[["low", "high", "x_low", "x_high"]].isna().all(axis=None)
+
+
+def test_the_finite_group_labs_metrics(metrics):  # noqa: F811
+    marks = finite_group.metrics(metrics).marks
+    last = metrics[metrics["step"] == 50]
+    for (method, groups, steps), rows in last.groupby(["method", "groups", "optimizer_steps"]):
+        for column in ("p_correct", "coverage_at_8", "conditional_kl"):
+            of_panel = picked(marks, panel=f"{column}, mu = {steps}", style=f"{method} {groups}")
+            for mark, (size, seeds) in zip(of_panel.to_dict("records"), rows.groupby("group_size"), strict=True):
+                mean = statistics.mean(seeds[column].tolist())
+                assert mark["y"] == pytest.approx(mean)
+                if groups == "exact":
+                    assert mark["kind"] == "hline"
+                    continue
+                half = half_width(seeds[column].tolist())
+                assert [mark["x"], mark["low"], mark["high"]] == pytest.approx([size, mean - half, mean + half])
+
+
+def test_the_finite_group_labs_recovery(recovery):  # noqa: F811
+    marks = finite_group.recovery(recovery).marks
+    for steps, column in ((1, "predicted"), (4, "predicted"), (4, "predicted_at_rollout")):
+        for size in (1.0, 8.0):
+            rows = recovery[
+                (recovery["method"] == "cokl")
+                & (recovery["optimizer_steps"] == steps)
+                & (recovery["group_size"] == size)
+            ]
+            (groups,) = rows["groups"].unique()
+            shown = picked(marks, panel=f"{groups}, mu = {steps}, {column}", label=f"$G = {size:g}$")
+            np.testing.assert_array_equal(shown[["x", "y"]], rows[[column, "measured"]])
+
+
+def test_a_phase_map_hatches_the_cells_whose_interval_reaches_zero():
+    cells = pd.DataFrame(
+        {
+            "x": [1.0, 1.0, 2.0, 2.0], "y": [5.0, 6.0, 5.0, 6.0], "winner": ["cokl", "", "reverse_kl", "cokl"],
+            "lead": [3.0, math.nan, 1.0, 2.0], "lead_half_width": [1.0, math.nan, 1.5, 3.0],
+            "cokl_lead": [4.0, math.nan, -2.0, 0.5], "cokl_lead_half_width": [5.0, math.nan, 1.0, 0.2],
+            "correct_share": [0.1, 0.2, 0.3, 0.4], "forgotten": 0.1, "base_correct": 0.5,
+            "correct_drift": [0.1, 0.2, 0.3, 0.4], "mass_drift": 1.0, "incorrect_drift": 0.0,
+        }
+    )  # fmt: skip
+    drawing = phase.maps(cells, "cluster_overlap", "group_size", "exact")
+    winners = picked(drawing.marks, panel="winner").set_index(["x", "y"])
+    leads = picked(drawing.marks, panel="lead").set_index(["x", "y"])
+    assert winners["method"].to_dict() == {(1, 5): "cokl", (2, 6): "cokl", (1, 6): "", (2, 5): "reverse_kl"}
+    assert winners["text"].to_dict() == {(1, 5): "3.0\n±1.0", (2, 6): "2.0\n±3.0", (1, 6): "", (2, 5): "1.0\n±1.5"}
+    assert winners["hatched"].to_dict() == {(1, 5): False, (2, 6): True, (1, 6): False, (2, 5): True}
+    assert leads["hatched"].to_dict() == {(1, 5): True, (1, 6): False, (2, 5): False, (2, 6): False}
+    assert leads["value"].dropna().to_dict() == {(1, 5): 4.0, (2, 5): -2.0, (2, 6): 0.5}
+    assert drawing.panels["lead"].shades == 4.0
+    reason = picked(drawing.marks, panel="reason", kind="point").dropna(subset="y")
+    expected = [[0.1, 4, -1, 9], [0.3, -2, -3, -1], [0.4, 0.5, 0.3, 0.7]]
+    assert reason[["x", "y", "low", "high"]].to_numpy() == pytest.approx(np.array(expected))
+
+
+def test_the_theorys_curves_points_and_departures():
+    fractions = {0.02: 0.25, 0.1: 0.06, 0.5: 0.25}
+    curves = pd.DataFrame(
+        [
+            {"method": method, "q": q, "kind": kind, "beta": beta, "mass": q + beta + shift}
+            for method in ("forward_kl", "cokl")
+            for q in fractions
+            for kind, shift in (("closed form", 0.0), ("certified", 0.001), ("tabular", 0.002))
+            for beta in (0.1, 0.2)
+        ]
+    )
+    networks = pd.DataFrame(
+        {
+            "method": ["forward_kl", "cokl"], "beta": [0.1, 0.1], "p_correct": [0.7, 0.9],
+            "p_correct_std": [0.05, math.nan], "optimum": [0.9, 1.0],
+        }
+    )  # fmt: skip
+    marks = optimum_figure.draw(curves, networks, 0.1, fractions).marks
+    for place, q in enumerate(fractions):
+        shown = picked(marks, panel="cokl", style=f"cokl {place}", kind="line")
+        assert shown["y"].tolist() == pytest.approx([q + 0.1, q + 0.2])
+        for kind, more in (("certified", 0.001), ("tabular", 0.002)):
+            shown = picked(marks, panel="cokl", style=kind, run=place, kind="point")
+            assert shown["y"].tolist() == pytest.approx([q + 0.1 + more, q + 0.2 + more])
+    (point,) = picked(marks, style="forward_kl networks").to_dict("records")
+    assert [point["y"], point["low"], point["high"]] == pytest.approx([0.7, 0.65, 0.75])
+    assert picked(marks, panel="missing", kind="line")["y"].tolist() == pytest.approx([0.2, 0.1])
+
+
+def test_the_bias_and_its_limits():
+    table = bias_table()
+    marks = off_policy_figure.draw(table).marks
+    for epsilon in (0.5, 0.2):
+        name = rf"$\epsilon_{{\mathrm{{IS}}}} = {epsilon:g}$"
+        for panel, x in (("size", "size"), ("mismatch", "mismatch")):
+            rows = table[(table["over"] == panel) & (table["epsilon_is"] == epsilon)]
+            np.testing.assert_array_equal(picked(marks, panel=panel, style=name)[["x", "y"]], rows[[x, "bias"]])
+        (limit,) = table.loc[(table["over"] == "size") & (table["epsilon_is"] == epsilon), "limit"].unique()
+        assert picked(marks, kind="hline", style=f"limit {name}")["y"].tolist() == [limit]
+
+
+def test_the_llm_experiments_dynamics_and_anchors():
+    source = results()
+    marks = llm.dynamics(source).marks
+    main = source.dynamics[(source.dynamics["model"] == "large") & (source.dynamics["method"] == "cokl")]
+    main = main[(main["beta"] == 1.0) & (main["kl_prompts"] == 8)].sort_values("step")
+    for column, values in (
+        ("math_val", main["math_val"]),
+        ("chat_val", main["chat_val"]),
+        ("mean", (main["math_val"] + main["chat_val"]) / 2),
+    ):
+        shown = picked(marks, panel=f"large {column}", method="cokl")
+        np.testing.assert_allclose(shown[["x", "y"]], np.column_stack([main["step"], values]))
+    swept = llm.scores(source, "beta").marks
+    scores = source.scores[(source.scores["model"] == "large")]
+    base = scores[scores["method"] == "base"]["chat_val"].item()
+    assert picked(swept, panel="large chat_val", kind="hline", method="base")["y"].tolist() == [base]
+    ours = scores[(scores["method"] == "forward_kl")].sort_values("beta")
+    shown = picked(swept, panel="large chat_val", kind="line", method="forward_kl")
+    np.testing.assert_allclose(shown[["x", "y"]], ours[["beta", "chat_val"]])

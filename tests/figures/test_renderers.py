@@ -1,0 +1,155 @@
+"""Both renderers draw every kind of mark where the table says: read from Matplotlib's artists and Plotly's traces."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+
+from figures import matplotlib_renderer, plotly_renderer
+from figures.marks import Drawing, Panel, join, marks
+from figures.style import Style
+
+STYLES = {
+    "red": Style("#ff0000", "o"),
+    "blue": Style("#0000ff", "s", dashes=(2, 1), fill="white"),
+    "white": Style("#ffffff"),
+    "grey": Style("#888888", dashes=(4, 2)),
+}
+X, Y = [1.0, 2.0, 4.0], [3.0, 5.0, 4.0]
+LOW, HIGH = [2.5, 4.0, 3.9], [3.1, 7.0, 4.5]
+
+
+def drawing() -> Drawing:
+    """A panel of lines, one of areas and a map."""
+    parts = [
+        marks("lines", "line", label="bars", style="red", x=X, y=Y, low=LOW, high=HIGH, method="cokl", text="β = 1"),
+        marks("lines", "band", label="band", style="blue", x=X, y=HIGH, low=Y, high=[8.0, 9.0, 9.0]),
+        marks("lines", "seed", style="blue", x=[1, 2, 1, 2], y=[1, 2, 3, 4], run=[0, 0, 1, 1]),
+        marks("lines", "point", style="red", x=X, y=LOW, x_low=[0.5, 1.0, 3.0], x_high=[1.5, 3.5, 4.5]),
+        marks("lines", "hline", style="grey", y=2.0, x_low=1.0, x_high=4.0, text="level"),
+        marks("lines", "text", x=0.9, y=0.1, text="words"),
+        marks("areas", "area", label="hatched", style="white", x=X, low=[0, 0, 0], high=LOW, hatched=True),
+        marks("areas", "area", label="plain", style="grey", x=X, low=LOW, high=HIGH),
+        marks("bars", "bar", label="first", style="white", y=[1, 0], x_low=[0, 0], x_high=[2, 3], hatched=True),
+        marks("bars", "bar", label="second", style="grey", y=[1, 0], x_low=[2, 3], x_high=[2.5, 7]),
+        marks("map", "cell", x=[1.0, 2.0], y=[10.0, 20.0], value=[-1.0, 1.0], text=["-1", "1"], hatched=[False, True]),
+        marks("colours", "cell", label="red one", style="red", x=2.0, y=10.0, text="won"),
+    ]
+    cells = {"x_values": (1.0, 2.0), "y_values": (10.0, 20.0)}
+    panels = {
+        "lines": Panel("Title", r"$\beta$", "y of lines", "log2", X, y_limits=(0, None)),
+        "areas": Panel(),
+        "bars": Panel(y_names={1: "one", 0: "two"}),
+        "map": Panel(shades=1.0, hatching="unclear", **cells),
+        "colours": Panel(**cells),
+    }
+    return Drawing(join(parts), panels, 2, 6, "Words.", STYLES, letters=True, note="Some diverged.")
+
+
+@pytest.fixture(scope="module")
+def panels() -> dict[str, Axes]:
+    """Matplotlib's axes by the panels' names."""
+    return dict(zip(drawing().panels, matplotlib_renderer.render(drawing()).axes, strict=False))
+
+
+def segments(axes: Axes) -> list[np.ndarray]:
+    return [one for bars in axes.collections if isinstance(bars, LineCollection) for one in bars.get_segments()]
+
+
+def test_lines_bars_and_points(panels):
+    axes = panels["lines"]
+    bars, band, first, second, point, level = axes.lines
+    np.testing.assert_array_equal(bars.get_xydata(), np.column_stack([X, Y]))
+    np.testing.assert_array_equal(band.get_xydata(), np.column_stack([X, HIGH]))
+    np.testing.assert_array_equal(first.get_xydata(), [[1, 1], [2, 2]])
+    np.testing.assert_array_equal(second.get_xydata(), [[1, 3], [2, 4]])
+    np.testing.assert_array_equal(point.get_xydata(), np.column_stack([X, LOW]))
+    assert (bars.get_color(), bars.get_marker(), bars.get_linestyle()) == ("#ff0000", "o", "-")
+    assert (band.get_color(), band.get_markerfacecolor(), band.is_dashed()) == ("#0000ff", "white", True)
+    assert (point.get_linestyle(), level.get_ydata()) == ("None", [2, 2])
+    vertical = [[[x, low], [x, high]] for x, low, high in zip(X, LOW, HIGH, strict=True)]
+    horizontal = [[[0.5, 2.5], [1.5, 2.5]], [[1, 4], [3.5, 4]], [[3, 3.9], [4.5, 3.9]]]
+    np.testing.assert_allclose(segments(axes), vertical + horizontal)
+    (area,) = [one for one in axes.collections if isinstance(one, PolyCollection)]
+    vertices = area.get_paths()[0].vertices
+    for x, low, high in zip(X, Y, [8, 9, 9], strict=True):
+        assert {y for of_x, y in vertices.tolist() if of_x == x} == {low, high}
+    assert [text.get_text() for text in axes.texts] == ["level", "words"]
+    assert axes.get_xscale() == "log"
+    assert axes.get_xticks().tolist() == X
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (r"$\beta$", "y of lines")
+    assert axes.get_ylim()[0] == 0
+
+
+def test_areas_and_bars_are_hatched_where_their_marks_are(panels):
+    hatched, plain = panels["areas"].collections
+    assert (hatched.get_hatch(), plain.get_hatch()) == ("/////", None)
+    for area, low, high in ((hatched, [0, 0, 0], LOW), (plain, LOW, HIGH)):
+        heights = area.get_paths()[0].vertices
+        for x, bottom, top in zip(X, low, high, strict=True):
+            assert {y for of_x, y in heights.tolist() if of_x == x} == {bottom, top}
+    bars = [bar for bar in panels["bars"].patches if isinstance(bar, Rectangle)]
+    assert [(bar.get_x(), bar.get_width(), bar.get_y() + 0.35) for bar in bars] == [
+        (0, 2, 1), (0, 3, 0), (2, 0.5, 1), (3, 4, 0),
+    ]  # fmt: skip
+    assert [bar.get_hatch() for bar in bars] == ["/////", "/////", None, None]
+    assert [label.get_text() for label in panels["bars"].get_yticklabels()] == ["one", "two"]
+
+
+def test_cells_lie_at_their_row_and_column(panels):
+    cells = panels["map"].patches
+    assert [cell.get_xy() for cell in cells] == [(0, 0), (1, 1)]
+    assert [cell.get_hatch() for cell in cells] == [None, "////"]
+    low, high = (to_hex(cell.get_facecolor()) for cell in cells)
+    assert int(low[1:3], 16) > int(low[5:], 16)  # red below zero, blue above
+    assert int(high[1:3], 16) < int(high[5:], 16)
+    assert [text.get_text() for text in panels["map"].texts] == ["-1", "1"]
+    (cell,) = panels["colours"].patches
+    assert (cell.get_xy(), to_hex(cell.get_facecolor())) == ((1, 0), "#ff0000")
+
+
+def test_the_legend_names_each_label_once_and_the_figure_keeps_its_words():
+    picture = matplotlib_renderer.render(drawing())
+    (legend,) = picture.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["bars", "band", "hatched", "plain", "first", "second", "red one", "unclear"]
+    assert picture.caption == "Words."
+    assert picture.get_suptitle() == "Some diverged."
+    assert [axes.get_title(loc="left") for axes in picture.axes[:5]] == ["(a)", "(b)", "(c)", "(d)", "(e)"]
+    pd.testing.assert_frame_equal(picture.marks, drawing().marks)
+
+
+def test_plotlys_traces_are_the_marks():
+    whole = drawing()
+    names = ("lines", "map", "colours")
+    shown = Drawing(whole.marks, {name: whole.panels[name] for name in names}, 1, 6, "", STYLES)
+    figure = plotly_renderer.render(shown)
+    bars, band, first, second, point, level, cells, won = figure.data
+    for trace, x, y in (
+        (bars, X, Y),
+        (band, X, HIGH),
+        (first, [1, 2], [1, 2]),
+        (second, [1, 2], [3, 4]),
+        (point, X, LOW),
+    ):
+        assert (list(trace.x), list(trace.y)) == (x, y)
+    assert (bars.meta, band.meta) == ({"method": "cokl"}, None)
+    assert (bars.mode, first.mode, point.mode) == ("lines+markers", "lines", "markers")
+    np.testing.assert_allclose(bars.error_y.array, np.subtract(HIGH, Y))
+    np.testing.assert_allclose(bars.error_y.arrayminus, np.subtract(Y, LOW))
+    np.testing.assert_allclose(point.error_x.array, [0.5, 1.5, 0.5])
+    np.testing.assert_allclose(point.error_x.arrayminus, [0.5, 1, 1])
+    assert band.error_y.array is None
+    assert (bars.line.color, bars.marker.symbol, band.marker.symbol) == ("#ff0000", "circle", "square-open")
+    assert (list(level.x), list(level.y)) == ([1, 4], [2, 2])
+    assert tuple(bars.customdata[1]) == (", β = 1", "", " ± 1.5")
+    assert bars.hovertemplate.startswith("<b>bars</b>%{customdata[0]}<br>β: %{x")
+    assert cells.z == ([-1, None], [None, 1])
+    assert cells.text == (["-1", None], [None, "1 ?"])
+    assert (won.z, won.text) == (([None, 0], [None, None]), ([None, "red one<br>won"], [None, None]))
+    assert won.colorscale[0][1] == "#ff0000"
+    assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("β", "y of lines")
+    assert (figure.layout.xaxis.type, figure.layout.xaxis2.type) == ("log", "category")
