@@ -34,8 +34,8 @@ def render(drawing: Drawing) -> go.Figure:
             step = {"dtick": 0.30103, "tickformat": "~g"} if panel.scale == "log2" else {}
             figure.update_xaxes(type="log", **step, row=row, col=1)
         if panel.x_values:
-            figure.update_xaxes(type="category", showgrid=False)
-            figure.update_yaxes(type="category", showgrid=False)
+            figure.update_xaxes(type="category", showgrid=False, row=row, col=1)
+            figure.update_yaxes(type="category", showgrid=False, row=row, col=1)
     return figure
 
 

@@ -118,11 +118,11 @@ def method_style(method: str) -> Style:
 class Picture(Figure):
     """A figure with the words that stand under it; it is not pyplot's, which would keep every figure open.
 
-    marks: what is drawn, a table of `figures.marks`; None where a picture is not a plot of data.
+    marks: what is drawn, a table of `figures.marks`; empty where a picture is not a plot of data.
     """
 
     caption: str = ""
-    marks: pd.DataFrame | None = None
+    marks: pd.DataFrame = pd.DataFrame()
 
 
 def new_figure(width: float, height: float, **subplots) -> tuple[Picture, list[Axes]]:
@@ -161,7 +161,7 @@ def save_all(figures: dict[str, Picture], folder: Path) -> None:
     """
     for name, figure in figures.items():
         save(figure, folder, name)
-        if figure.marks is not None:
+        if len(figure.marks):
             write_text(figure.marks.to_csv(index=False, lineterminator="\n"), folder / f"{name}.csv")
     if figures:
         captions = read_captions(folder) | {name: figure.caption for name, figure in figures.items()}

@@ -1,5 +1,7 @@
 """Both renderers draw every kind of mark where the table says: read from Matplotlib's artists and Plotly's traces."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -38,13 +40,13 @@ def drawing() -> Drawing:
         marks("map", "cell", x=[1.0, 2.0], y=[10.0, 20.0], value=[-1.0, 1.0], text=["-1", "1"], hatched=[False, True]),
         marks("colours", "cell", label="red one", style="red", x=2.0, y=10.0, text="won"),
     ]
-    cells = {"x_values": (1.0, 2.0), "y_values": (10.0, 20.0)}
+    cells = Panel(x_values=(1.0, 2.0), y_values=(10.0, 20.0))
     panels = {
         "lines": Panel("Title", r"$\beta$", "y of lines", "log2", X, y_limits=(0, None)),
         "areas": Panel(),
         "bars": Panel(y_names={1: "one", 0: "two"}),
-        "map": Panel(shades=1.0, hatching="unclear", **cells),
-        "colours": Panel(**cells),
+        "map": replace(cells, shades=1.0, hatching="unclear"),
+        "colours": cells,
     }
     return Drawing(join(parts), panels, 2, 6, "Words.", STYLES, letters=True, note="Some diverged.")
 
@@ -74,7 +76,7 @@ def test_lines_bars_and_points(panels):
     horizontal = [[[0.5, 2.5], [1.5, 2.5]], [[1, 4], [3.5, 4]], [[3, 3.9], [4.5, 3.9]]]
     np.testing.assert_allclose(segments(axes), vertical + horizontal)
     (area,) = [one for one in axes.collections if isinstance(one, PolyCollection)]
-    vertices = area.get_paths()[0].vertices
+    vertices = np.asarray(area.get_paths()[0].vertices)
     for x, low, high in zip(X, Y, [8, 9, 9], strict=True):
         assert {y for of_x, y in vertices.tolist() if of_x == x} == {low, high}
     assert [text.get_text() for text in axes.texts] == ["level", "words"]
@@ -88,7 +90,7 @@ def test_areas_and_bars_are_hatched_where_their_marks_are(panels):
     hatched, plain = panels["areas"].collections
     assert (hatched.get_hatch(), plain.get_hatch()) == ("/////", None)
     for area, low, high in ((hatched, [0, 0, 0], LOW), (plain, LOW, HIGH)):
-        heights = area.get_paths()[0].vertices
+        heights = np.asarray(area.get_paths()[0].vertices)
         for x, bottom, top in zip(X, low, high, strict=True):
             assert {y for of_x, y in heights.tolist() if of_x == x} == {bottom, top}
     bars = [bar for bar in panels["bars"].patches if isinstance(bar, Rectangle)]
