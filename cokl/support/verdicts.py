@@ -95,11 +95,13 @@ class Measurement:
         p = p_value(self.mean, self.half_width, self.seeds, nearest)
         return p / 2 if self.equal and self.leaning == "held" else p
 
-    def __str__(self) -> str:
+    @property
+    def value(self) -> str:
+        """The quantity and its interval."""
         digits = 1 if self.unit == "points" else 3
         interval = f"{self.mean:z.{digits}f} ± {self.half_width:.{digits}f} {self.unit}"
         expected = f", equal within {self.margin:g}" if self.equal else ""
-        return f"{self.where}: {self.what} {interval}{expected}"
+        return f"{self.what} {interval}{expected}"
 
 
 def conjunction(parts: Sequence[Measurement]) -> tuple[Literal["held", "not held"], float]:
@@ -141,9 +143,13 @@ def judged(
     evidence = []
     for group, (one, _), known in zip(groups, others, sure, strict=True):
         said = f" ({one if known else 'undecided'})" if enough else ""
-        evidence.append(f"secondary: {'; '.join(map(str, group))}{said}")
-    primary = f"primary: {'; '.join(map(str, parts))}"
-    return Claim(statement, where, primary, verdict if enough else None, tuple(evidence))
+        evidence.append(f"secondary: {_written(group)}{said}")
+    return Claim(statement, where, f"primary: {_written(parts)}", verdict if enough else None, tuple(evidence))
+
+
+def _written(group: Sequence[Measurement]) -> str:
+    """Where a group was measured, and its quantities with their intervals."""
+    return f"{group[0].where}: {'; '.join(one.value for one in group)}"
 
 
 def chance_findings(claims: Sequence[Claim]) -> str:

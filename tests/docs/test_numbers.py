@@ -5,8 +5,11 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from scipy import stats
 
+from bandit.shift.score import label
 from cokl_cli.experiments import experiments
 from cokl_cli.report import logbook
 
@@ -49,6 +52,42 @@ def test_every_number_of_the_readme_is_in_the_logbook():
     assert unsupported(README, PAGE) == []
     assert missing_rows(README, "sweep") == []
     assert len(README.splitlines()) <= 110
+
+
+SHIFT = Path("bandit/shift")
+_INTERVAL = re.compile(r"\d+\.\d+ ± \d+\.\d+")
+
+
+def of_the_task_shift(findings: str) -> str:
+    """The part of bandit/FINDINGS.md whose numbers are all in bandit/shift/RESULTS.md."""
+    return findings.split("## Where CoKL helps", maxsplit=1)[0]
+
+
+def test_every_interval_of_the_task_shifts_findings_is_in_its_results():
+    findings = of_the_task_shift(Path("bandit/FINDINGS.md").read_text(encoding="utf-8"))
+    known = set(_INTERVAL.findall((SHIFT / "RESULTS.md").read_text(encoding="utf-8")))
+    found = _INTERVAL.findall(findings)
+    assert len(found) > 90
+    assert [interval for interval in found if interval not in known] == []
+
+
+def test_the_task_shifts_table_is_of_the_committed_seeds():
+    """Means and intervals computed here from each seed's scores, row by row."""
+    seeds = pd.read_csv(SHIFT / "RESULTS.csv")
+    table = [row for row in rows(of_the_task_shift(Path("bandit/FINDINGS.md").read_text(encoding="utf-8")))]
+    shown = {row[0]: row[1:] for row in table if len(row) == 7 and "±" in row[-1]}
+    assert len(shown) == 9
+    for name, cells in shown.items():
+        method = next(key for key in seeds["method"].unique() if label(key) == name)
+        expected = []
+        for mode in ("sampled", "exact"):
+            runs = seeds[(seeds["method"] == method) & (seeds["mode"] == mode) & (seeds["beta"] == 1)]
+            runs = runs[runs["kl_prompts"] == (8 if name.startswith("CoKL") and "term" not in name else 16)]
+            for score in ("retention", "adaptation", "overall"):
+                values = runs[score]
+                half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+                expected.append(f"{values.mean():.1f} ± {half:.1f}")
+        assert cells == expected
 
 
 def test_every_number_of_the_tiny_experiment_is_in_its_page():

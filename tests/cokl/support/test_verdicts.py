@@ -92,10 +92,10 @@ YES, NO, OPEN = measured(5, 1), measured(-5, 1), measured(5, 6)
 
 
 def test_a_measurement_is_written_in_its_unit():
-    assert str(measured(-0.04, 1.26)) == "sampled: x 0.0 ± 1.3 points"
-    assert str(measured(1, 2, margin=5, equal=True)) == "sampled: x 1.0 ± 2.0 points, equal within 5"
+    assert measured(-0.04, 1.26).value == "x 0.0 ± 1.3 points"
+    assert measured(1, 2, margin=5, equal=True).value == "x 1.0 ± 2.0 points, equal within 5"
     nats = Measurement("exact, best", "minus drift", 0.12345, 0.01, 5, "nats")
-    assert str(nats) == "exact, best: minus drift 0.123 ± 0.010 nats"
+    assert nats.value == "minus drift 0.123 ± 0.010 nats"
 
 
 @pytest.mark.parametrize(
