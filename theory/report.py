@@ -21,6 +21,7 @@ from cokl.support.code import code_of
 from cokl.support.errors import InputError
 from cokl.support.files import write_text
 from cokl.support.results_folder import digest, record_environment
+from cokl.support.statistics import plain_markdown_table
 from cokl.support.workers import progress_bar
 from theory.claim import QUICK, Effort, Evidence, Statement, registered_claims
 from theory.formulas import Formulas
@@ -114,8 +115,8 @@ def to_text(results: list[Checked], every_evidence: bool = False) -> str:
         if every_evidence or not result.holds:
             lines += _indented(result.claim.statement, 10)
             for evidence in result.evidence:
-                said = f"{evidence.method}, {evidence.domain}: {measured(evidence)} ({outcome(evidence)})"
-                lines += _indented(said, 12)
+                line = f"{evidence.method}, {evidence.domain}: {measured(evidence)} ({outcome(evidence)})"
+                lines += _indented(line, 12)
     if any(result.called == "held*" for result in results):
         lines.append("* some of its evidence is a search: not certified")
     return "\n".join([*lines, summary(results)])
@@ -127,12 +128,8 @@ def _indented(text: str, columns: int) -> list[str]:
 
 def to_markdown(results: list[Checked]) -> str:
     """The table as a Markdown document."""
-    lines = ["# Claims", "", f"{summary(results)}. Made by `cokl theory check`.", ""]
-    lines += [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
-    for result in results:
-        for row in _rows(result):
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
-    return "\n".join(lines) + "\n"
+    table = plain_markdown_table(COLUMNS, [row for result in results for row in _rows(result)])
+    return f"# Claims\n\n{summary(results)}. Made by `cokl theory check`.\n\n{table}\n"
 
 
 def to_json(results: list[Checked]) -> str:
