@@ -158,10 +158,10 @@ def to_json(results: list[Checked]) -> str:
 
 
 def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: Path) -> list[Checked]:
-    """Check claims and write OUT/claims.json, claims.md and config.json.
+    """Check claims and write claims.json, claims.md and config.json to the results folder `out`.
 
-    only: names of claims, several in one text separated by commas; all if empty. Until the tables are written,
-    OUT/pieces keeps what is checked, from which the same code resumes. Raises InputError for an unknown claim.
+    only: names of claims, several in one text separated by commas; all if empty. Until the tables are written, the
+    subfolder `chunks` keeps what is checked, and the same code resumes from it. Raises InputError for an unknown claim.
     """
     import theory.claims  # noqa: F401  registers them
 
@@ -173,20 +173,20 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
         raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
     chosen = [claim for name, claim in claims.items() if not asked or name in asked]
     code = digest(code_of("theory.claims", ()))
-    origin, pieces = Origin(out, effort, code), out / "pieces" / f"{effort}-{code}"
+    origin, chunks = Origin(out, effort, code), out / "chunks" / f"{effort}-{code}"
     failures = machine_checked.prove([claim.name for claim in chosen], BUILD)
     results: list[Checked] = []
     with progress_bar(len(chosen), "claims", "claim") as bar:
         for claim in chosen:
-            piece = pieces / f"{claim.name}.parquet"
-            rows = origin.load(piece, claim.name)
+            chunk = chunks / f"{claim.name}.parquet"
+            rows = origin.load(chunk, claim.name)
             if rows is None:
                 (checked,) = check_claims([claim], Formulas(), QUICK if effort == "quick" else Effort())
                 rows = pd.DataFrame(map(asdict, checked.evidence)).assign(seconds=checked.seconds)
-                origin.save(rows, piece, claim.name)
+                origin.save(rows, chunk, claim.name)
             seconds = float(rows.pop("seconds").iloc[0])
-            found = [Evidence(*row) for row in rows.itertuples(index=False, name=None)]
-            results.append(Checked(claim, found + machine_checked.evidence(claim.name, BUILD, failures), seconds))
+            measurements = [Evidence(*row) for row in rows.itertuples(index=False, name=None)]
+            results.append(Checked(claim, measurements + machine_checked.evidence(claim.name, BUILD, failures), seconds))
             bar.update()
     record_environment(out / "environment.json", "cpu", code)
     config = {"effort": effort, "only": [claim.name for claim in chosen]}
@@ -197,10 +197,10 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
     ):
         write_text(text, path)
     for claim in chosen:
-        (pieces / f"{claim.name}.parquet").unlink()
+        (chunks / f"{claim.name}.parquet").unlink()
     with contextlib.suppress(OSError):  # what a check of other claims has left there stays
-        pieces.rmdir()
-        pieces.parent.rmdir()
+        chunks.rmdir()
+        chunks.parent.rmdir()
     if not machine_checked.coq_is_installed():
         print(f"{machine_checked.INSTALL}: no proof was compiled", file=sys.stderr)
     return results
