@@ -186,7 +186,9 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
                 origin.save(rows, chunk, claim.name)
             seconds = float(rows.pop("seconds").iloc[0])
             measurements = [Evidence(*row) for row in rows.itertuples(index=False, name=None)]
-            results.append(Checked(claim, measurements + machine_checked.evidence(claim.name, BUILD, failures), seconds))
+            results.append(
+                Checked(claim, measurements + machine_checked.evidence(claim.name, BUILD, failures), seconds)
+            )
             bar.update()
     record_environment(out / "environment.json", "cpu", code)
     config = {"effort": effort, "only": [claim.name for claim in chosen]}

@@ -9,7 +9,7 @@ import time
 import pandas as pd
 import pytest
 
-import theory.claims  # noqa: F401  registers them
+import theory.claims  # registers them
 import theory.formulas
 from cokl.support.errors import InputError
 from cokl_cli.commands.theory import Check, Optimum
