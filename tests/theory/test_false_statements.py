@@ -1,6 +1,7 @@
 """A claim refuses a false statement put in the place of its own."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -40,7 +41,7 @@ def test_the_number_of_correct_responses_has_no_other_distribution(monkeypatch, 
     assert not holds("zero-correct-probability")
 
 
-RECOVERIES = {
+RECOVERIES: dict[str, dict[str, Any]] = {
     "increasing at first": {"recovery": lambda z, size: z * (1 - z)},
     "0 before Z = 1": {"recovery": lambda z, size: max(0.8 - z, 0)},
     "0 everywhere": {"recovery": lambda z, size: 0 * z},
