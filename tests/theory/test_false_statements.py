@@ -9,7 +9,7 @@ from scipy.stats import binom, poisson
 
 import theory.claims  # noqa: F401  registers them
 from theory.claim import QUICK, registered_claims
-from theory.claims import finite_group, off_policy, other_regularizers
+from theory.claims import decoupling, finite_group, off_policy, other_regularizers
 from theory.formulas import Formulas, recovery_slope
 
 
@@ -77,6 +77,7 @@ def test_no_regularizer_has_the_gap_of_another(monkeypatch, name, like):
 @pytest.mark.parametrize(
     "claim",
     [
+        "conditional-penalties-decouple",
         "off-policy-bias-of-self-normalization",
         "zero-correct-probability",
         "recovery-decreasing",
@@ -85,3 +86,16 @@ def test_no_regularizer_has_the_gap_of_another(monkeypatch, name, like):
 )
 def test_the_true_statements_hold(claim):
     assert holds(claim)
+
+
+MAXIMIZERS = {
+    "uniform on the correct actions": lambda reference: 0 * reference.plus + 1 / reference.correct,
+    "the reference, Z = q": lambda reference: reference.q * reference.plus,
+    "sharpened": lambda reference: reference.plus**2 / (reference.plus**2).sum(),
+}
+
+
+@pytest.mark.parametrize("statement", MAXIMIZERS)
+def test_conditional_penalties_have_no_other_maximizer(monkeypatch, statement):
+    monkeypatch.setattr(decoupling, "conditional_maximizer", MAXIMIZERS[statement])
+    assert not holds("conditional-penalties-decouple")
