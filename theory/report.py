@@ -21,6 +21,7 @@ from cokl.support.code import code_of
 from cokl.support.errors import InputError
 from cokl.support.files import write_text
 from cokl.support.results_folder import digest, record_environment
+from cokl.support.statistics import plain_markdown_table
 from cokl.support.workers import progress_bar
 from theory.claim import QUICK, Effort, Evidence, Statement, registered_claims
 from theory.formulas import Formulas
@@ -114,8 +115,8 @@ def to_text(results: list[Checked], every_evidence: bool = False) -> str:
         if every_evidence or not result.holds:
             lines += _indented(result.claim.statement, 10)
             for evidence in result.evidence:
-                said = f"{evidence.method}, {evidence.domain}: {measured(evidence)} ({outcome(evidence)})"
-                lines += _indented(said, 12)
+                line = f"{evidence.method}, {evidence.domain}: {measured(evidence)} ({outcome(evidence)})"
+                lines += _indented(line, 12)
     if any(result.called == "held*" for result in results):
         lines.append("* some of its evidence is a search: not certified")
     return "\n".join([*lines, summary(results)])
@@ -127,12 +128,8 @@ def _indented(text: str, columns: int) -> list[str]:
 
 def to_markdown(results: list[Checked]) -> str:
     """The table as a Markdown document."""
-    lines = ["# Claims", "", f"{summary(results)}. Made by `cokl theory check`.", ""]
-    lines += [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
-    for result in results:
-        for row in _rows(result):
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
-    return "\n".join(lines) + "\n"
+    table = plain_markdown_table(COLUMNS, [row for result in results for row in _rows(result)])
+    return f"# Claims\n\n{summary(results)}. Made by `cokl theory check`.\n\n{table}\n"
 
 
 def to_json(results: list[Checked]) -> str:
@@ -161,10 +158,10 @@ def to_json(results: list[Checked]) -> str:
 
 
 def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: Path) -> list[Checked]:
-    """Check claims and write OUT/claims.json, claims.md and config.json.
+    """Check claims and write claims.json, claims.md and config.json to the results folder `out`.
 
-    only: names of claims, several in one text separated by commas; all if empty. Until the tables are written,
-    OUT/pieces keeps what is checked, from which the same code resumes. Raises InputError for an unknown claim.
+    only: names of claims, several in one text separated by commas; all if empty. Until the tables are written, the
+    subfolder `chunks` keeps what is checked, and the same code resumes from it. Raises InputError for an unknown claim.
     """
     import theory.claims  # noqa: F401  registers them
 
@@ -176,20 +173,22 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
         raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
     chosen = [claim for name, claim in claims.items() if not asked or name in asked]
     code = digest(code_of("theory.claims", ()))
-    origin, pieces = Origin(out, effort, code), out / "pieces" / f"{effort}-{code}"
+    origin, chunks = Origin(out, effort, code), out / "chunks" / f"{effort}-{code}"
     failures = machine_checked.prove([claim.name for claim in chosen], BUILD)
     results: list[Checked] = []
     with progress_bar(len(chosen), "claims", "claim") as bar:
         for claim in chosen:
-            piece = pieces / f"{claim.name}.parquet"
-            rows = origin.load(piece, claim.name)
+            chunk = chunks / f"{claim.name}.parquet"
+            rows = origin.load(chunk, claim.name)
             if rows is None:
                 (checked,) = check_claims([claim], Formulas(), QUICK if effort == "quick" else Effort())
                 rows = pd.DataFrame(map(asdict, checked.evidence)).assign(seconds=checked.seconds)
-                origin.save(rows, piece, claim.name)
+                origin.save(rows, chunk, claim.name)
             seconds = float(rows.pop("seconds").iloc[0])
-            found = [Evidence(*row) for row in rows.itertuples(index=False, name=None)]
-            results.append(Checked(claim, found + machine_checked.evidence(claim.name, BUILD, failures), seconds))
+            measurements = [Evidence(*row) for row in rows.itertuples(index=False, name=None)]
+            results.append(
+                Checked(claim, measurements + machine_checked.evidence(claim.name, BUILD, failures), seconds)
+            )
             bar.update()
     record_environment(out / "environment.json", "cpu", code)
     config = {"effort": effort, "only": [claim.name for claim in chosen]}
@@ -200,10 +199,10 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
     ):
         write_text(text, path)
     for claim in chosen:
-        (pieces / f"{claim.name}.parquet").unlink()
+        (chunks / f"{claim.name}.parquet").unlink()
     with contextlib.suppress(OSError):  # what a check of other claims has left there stays
-        pieces.rmdir()
-        pieces.parent.rmdir()
+        chunks.rmdir()
+        chunks.parent.rmdir()
     if not machine_checked.coq_is_installed():
         print(f"{machine_checked.INSTALL}: no proof was compiled", file=sys.stderr)
     return results

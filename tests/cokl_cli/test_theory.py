@@ -9,6 +9,7 @@ import time
 import pandas as pd
 import pytest
 
+import theory.claims  # registers them
 import theory.formulas
 from cokl.support.errors import InputError
 from cokl_cli.commands.theory import Check, Optimum
@@ -44,12 +45,12 @@ def test_a_failing_claim_ends_with_exit_code_1(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.nightly
-def test_a_killed_check_goes_on_where_it_was(tmp_path):
+def test_a_killed_check_resumes_where_it_was(tmp_path):
     """SIGKILL after the first claim: what it measured is read, not measured again; the rest is as if uninterrupted."""
     names = ["cokl-definition", "cokl-gradient", "full-kl-strict-concavity"]
     command = [sys.executable, "-m", "cokl_cli", "theory", "check", "--only", ",".join(names), "--out"]
     process = subprocess.Popen([*command, str(tmp_path / "killed")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while not (saved := sorted((tmp_path / "killed" / "pieces").glob("*/cokl-definition.parquet"))):
+    while not (saved := sorted((tmp_path / "killed" / "chunks").glob("*/cokl-definition.parquet"))):
         assert process.poll() is None
         time.sleep(0.001)
     process.kill()
@@ -59,7 +60,7 @@ def test_a_killed_check_goes_on_where_it_was(tmp_path):
     for folder in ("killed", "whole"):
         subprocess.run([*command, str(tmp_path / folder)], check=True, capture_output=True)
         tables[folder] = json.loads((tmp_path / folder / "claims.json").read_text())
-        assert not (tmp_path / folder / "pieces").exists()
+        assert not (tmp_path / folder / "chunks").exists()
     assert tables["killed"][0]["seconds"] == round(seconds, 3)
     for row in [*tables["killed"], *tables["whole"]]:
         del row["seconds"]
@@ -80,7 +81,7 @@ def test_a_check_of_other_claims_leaves_what_an_interrupted_one_has_done(tmp_pat
         "effort": "quick",
         "only": ["full-kl-strict-concavity"],
     }
-    assert [path.stem for path in (tmp_path / "pieces").glob("*/*.parquet")] == ["cokl-definition"]
+    assert [path.stem for path in (tmp_path / "chunks").glob("*/*.parquet")] == ["cokl-definition"]
 
 
 def test_unknown_claim_is_named(tmp_path):

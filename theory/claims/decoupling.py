@@ -12,7 +12,7 @@ from theory.claims.decomposition import EXACT
 from theory.definitions import DEFINITIONS, ExactPolicy, Problem, kl, random_problems
 from theory.formulas import Formulas
 from theory.provers.arithmetic import Interval, Intervals
-from theory.provers.convex import TOLERANCE, maximise, random_references
+from theory.provers.convex import CONDITIONAL_PENALTIES, TOLERANCE, Reference, maximise, random_references
 from theory.provers.intervals import prove_positive
 
 
@@ -153,6 +153,11 @@ def unique_maximizer(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
+def conditional_maximizer(reference: Reference) -> np.ndarray:
+    """Probabilities of the correct actions at the maximum that is claimed: Z = 1 and pi+ = ref+."""
+    return reference.plus
+
+
 @claim(
     "conditional-penalties-decouple",
     "a penalty D(pi+) >= 0 that is 0 at ref+ alone has CoKL's maximizer over the simplex, Z = 1 and pi+ = ref+, also "
@@ -165,7 +170,7 @@ def conditional_penalties(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """J = Z - beta D(pi+) + beta' log Z <= 1 with equality iff Z = 1 and D(pi+) = 0; a constant added to D moves the
     maximum and not the maximizer. Z < 1 for finite logits, so for softmax policies it is a supremum. So Theorem 1's
     maximizer does not distinguish CoKL from correct-only replay; only its first two clauses do."""
-    worst = 0.0
+    worst, distance = 0.0, 0.0
     for name in ("correct_reverse_kl", "correct_forward_kl", "cokl_without_term2"):
         for reference, beta in random_references(26, effort.programs):
             certificate = maximise(name, reference, beta)
@@ -173,4 +178,12 @@ def conditional_penalties(formulas: Formulas, effort: Effort) -> list[Evidence]:
             entropy = -float(reference.plus @ np.log(reference.plus))
             constant = {"correct_reverse_kl": -np.log(reference.q), "cokl_without_term2": entropy}.get(name, 0.0)
             worst = largest(worst, certificate.worst, abs(certificate.value - (claimed - beta * constant)))
-    return [Evidence("convex program", f"three regularizers, {effort.programs} references each", worst, TOLERANCE)]
+            solution = certificate.solution
+            if name in CONDITIONAL_PENALTIES:
+                solution = solution[0] * solution[1:]
+            maximizer = conditional_maximizer(reference)
+            distance = largest(distance, float(np.abs(solution[: reference.correct] - maximizer).max()))
+    return [
+        Evidence("convex program", f"three regularizers, {effort.programs} references each", worst, TOLERANCE),
+        Evidence("convex program", "their solutions against Z = 1, pi+ = ref+", distance, 1e-4),
+    ]

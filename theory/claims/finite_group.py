@@ -9,7 +9,7 @@ import mpmath
 import sympy
 import torch
 from mpmath import mp, mpf
-from scipy.stats import norm
+from scipy.stats import binom, norm
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateWeights, surrogate_loss
@@ -87,6 +87,11 @@ def recovery_form(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [_enumerated(formulas, "cokl", direct), _enumerated(formulas, "cokl", potential)]
 
 
+def count_probabilities(size: int, mass: float) -> Tensor:
+    """Pr(K = k) for k = 0 to G, (G + 1,): what the claim states of the number of correct responses in a group."""
+    return torch.from_numpy(binom.pmf(range(size + 1), size, mass))
+
+
 @claim(
     "zero-correct-probability",
     "K ~ Binomial(G, Z), so Pr(K > 0) = 1 - (1 - Z)^G",
@@ -97,8 +102,10 @@ def zero_correct(formulas: Formulas, effort: Effort) -> list[Evidence]:
     for seed, (actions, correct, size) in enumerate(SHAPES):
         bandit = random_bandit(seed, actions, correct)
         groups, probs = all_groups(bandit.current, size)
-        some = float(probs[bandit.correct[groups].any(-1)].sum())
+        counts = torch.bincount(bandit.correct[groups].sum(-1), probs, minlength=size + 1)
+        some = float(counts[1:].sum())
         mass = _mass(bandit)
+        worst = largest(worst, float((counts - count_probabilities(size, mass)).abs().max()))
         worst = largest(worst, abs(some - formulas.positive_count_probability(math, mass, size)))
         worst = largest(worst, abs(1 - some - float(formulas.zero_correct_probability(mass, size))))
     return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst, ENUMERATED)]
@@ -199,13 +206,23 @@ def recovery_decreasing(formulas: Formulas, effort: Effort) -> list[Evidence]:
     bounded away from 0 on every box."""
     proof = _over_groups(lambda z, y, size: -formulas.recovery_slope(Intervals, z, size), effort)
     sizes = range(1, effort.largest_group + 1)
-    negative = sum(
-        not float(formulas.recovery(mass, size)) >= 0 for size in sizes for mass in (1e-6, 0.1, 0.9, 1 - 1e-9)
-    )
+    wrong = 0
+    for size in sizes:
+        previous = math.inf
+        for mass in (1e-6, 0.1, 0.5, 0.9, 1 - 1e-9):
+            value = float(formulas.recovery(mass, size))
+            representable = (1 - mass) ** (size + 1) / (size + 1) > 1e-300  # a lower bound of R_G
+            wrong += not (0 < value < previous if representable else 0 <= value <= previous)
+            previous = value
     at_one = largest(*(abs(float(formulas.recovery(1.0, size))) for size in sizes))
     return [
         proved("Z in [1e-6, 1 - 1e-6], real G in [1, 1024]", {"-R_G'": proof}),
-        Evidence("float64", f"every G to {effort.largest_group}: negative values, and |R_G(1)|", negative + at_one, 0),
+        Evidence(
+            "float64",
+            f"every G to {effort.largest_group}: values not positive or not decreasing, and |R_G(1)|",
+            wrong + at_one,
+            0,
+        ),
     ]
 
 

@@ -453,6 +453,28 @@ def gap_threshold(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
+def _one(z: float, q: float) -> bool:
+    return z == 1
+
+
+def _between(z: float, q: float) -> bool:
+    return q < z < 1
+
+
+OPTIMAL_MASS: dict[str, Callable[[float, float], bool]] = {
+    "cokl": _one,
+    "correct_forward_kl": _one,
+    "correct_reverse_kl": _one,
+    "cokl_without_term2": _one,
+    "cokl_without_term1": lambda z, q: z == 0,
+    "forward_kl": _between,
+    "reverse_kl": _between,
+    "jensen_shannon": _between,
+    "entropy": lambda z, q: z < 1,
+}
+"""What is claimed of Z*, given Z* and q, at every q and beta: for each registered regularizer."""
+
+
 @claim(
     "regularizers-with-a-gap",
     "forward KL, reverse KL, JS and entropy have Z* < 1 for every q and beta; CoKL, correct-only KLs (the reverse "
@@ -461,19 +483,12 @@ def gap_threshold(formulas: Formulas, effort: Effort) -> list[Evidence]:
 )
 def with_a_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """Collects the previous claims; in float64 a gap below rounding is a 1, so the comparison is at beta >= 0.1."""
-    wrong = 0
-    never = ("cokl", "correct_forward_kl", "correct_reverse_kl", "cokl_without_term2")
-    for q, beta in ((q, beta) for q in (1e-6, 0.1, 0.5, 0.9) for beta in (0.1, 1.0, 1e3)):
-        for name, regularizer in formulas.regularizers.items():
-            mass = regularizer.optimal_mass(q, beta, 0.06)
-            if name in never:
-                wrong += float(mass) != 1  # type: ignore[arg-type]
-            elif name == "cokl_without_term1":
-                wrong += float(mass) != 0  # type: ignore[arg-type]
-            elif name in ("forward_kl", "reverse_kl", "jensen_shannon"):
-                wrong += not q < float(mass) < 1  # type: ignore[arg-type]
-            elif name == "entropy":
-                wrong += not float(mass) < 1  # type: ignore[arg-type]
+    wrong = sum(
+        not OPTIMAL_MASS[name](float(regularizer.optimal_mass(q, beta, 0.06)), q)  # type: ignore[arg-type]
+        for q in (1e-6, 0.1, 0.5, 0.9)
+        for beta in (0.1, 1.0, 1e3)
+        for name, regularizer in formulas.regularizers.items()
+    )
     return [Evidence("float64", "q from 1e-6 to 0.9, beta from 0.1 to 1e3", wrong, 0, "violations counted")]
 
 
