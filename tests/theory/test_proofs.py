@@ -437,6 +437,21 @@ def test_a_narrowed_theorem_that_is_still_proved_fails_make_proofs(build, tmp_pa
     assert "statements.txt" in capsys.readouterr().err
 
 
+def test_f_divergences_without_continuity_at_zero_fail_make_proofs(build, tmp_path, monkeypatch, capsys):
+    sources, copy = _copies(build, tmp_path, monkeypatch)
+    text = (sources / "FDivergences.v").read_text()
+    right = "f 1 = 0 -> filterlim f (at_right 0) (locally (f 0)) ->\n  (forall beta"
+    assert right in text
+    text = text.replace(right, "f 1 = 0 ->\n  (forall beta").replace(
+        "move=> convex f1 _; split", "move=> convex f1; split"
+    )
+    (sources / "FDivergences.v").write_text(text)
+    monkeypatch.setattr(machine_checked, "BUILD", copy)
+    assert machine_checked.compile_proofs(copy) == {}
+    assert machine_checked.main() == 1
+    assert "statements.txt" in capsys.readouterr().err
+
+
 def test_a_proof_with_the_guard_bypassed_fails_make_proofs(build, tmp_path, monkeypatch, capsys):
     """1 = 2 by a fixpoint that calls itself on its own argument, used by a theorem whose statement stays as it is."""
     sources, copy = _copies(build, tmp_path, monkeypatch)
