@@ -28,6 +28,13 @@ def test_every_theorem_has_its_sentences_once():
     assert all(entry.paper and entry.ours and entry.domain for entry in machine_checked.theorems())
 
 
+def test_every_theorem_and_definition_has_its_printed_statement():
+    pinned = (SOURCES / "statements.txt").read_text()
+    for file in FILES:
+        for name in re.findall(r"^(?:Definition|Fixpoint|Theorem) (\w+)", (SOURCES / file).read_text(), re.M):
+            assert re.search(rf"^@?(?:\w+\.)?{name}(?: =|$)", pinned, re.M), name
+
+
 def test_both_theorems_and_appendix_b_are_proved():
     proved = {name for entry in machine_checked.theorems() for name in entry.claims}
     clauses = [

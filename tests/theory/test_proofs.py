@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import random
 import shutil
+import subprocess
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -51,6 +52,14 @@ def test_every_file_is_listed_and_compiles(build):
 
 def test_the_axioms_are_the_listed_ones(build):
     assert machine_checked.axioms(build) == machine_checked.allowed_axioms()
+
+
+def test_an_independent_checker_accepts_the_compiled_files(build):
+    """coqchk reads the compiled files alone, so nothing that a source tells Coq to skip is skipped."""
+    modules = [argument for file in FILES for argument in ("-norec", f"CoKL.{file.removesuffix('.v')}")]
+    command = ["coqchk", "-silent", "-R", ".", "CoKL", *modules]
+    checked = subprocess.run(command, cwd=build, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
 
 
 def test_an_admitted_proof_is_seen(build, tmp_path, monkeypatch):
@@ -400,6 +409,63 @@ def test_a_weakened_theorem_breaks_the_whole_statement(build, tmp_path, monkeypa
     )
     assert "AppendixD.v" not in machine_checked.compile_proofs(copy, ("AppendixD.v",))
     assert "Theorems.v" in machine_checked.compile_proofs(copy, ("Theorems.v",))
+
+
+NARROWED = {
+    "Theorem 2 for beta < 1 alone": ("policy ref -> 0 < mass C ref < 1 -> 0 < beta ->", "0 < beta < 1 ->", "[b0 _]"),
+    "Theorem 2 for two distinct probabilities alone": (
+        "policy ref -> 0 < mass C ref < 1 -> 0 < beta ->",
+        "0 < beta -> (exists a b, ref a <> ref b) ->",
+        "b0 _",
+    ),
+}
+
+
+@pytest.mark.parametrize("narrowed", NARROWED)
+def test_a_narrowed_theorem_that_is_still_proved_fails_make_proofs(build, tmp_path, monkeypatch, capsys, narrowed):
+    statement, planted, introduced = NARROWED[narrowed]
+    sources, copy = _copies(build, tmp_path, monkeypatch)
+    text = (sources / "Theorems.v").read_text()
+    assert statement in text
+    assert text.count("move=> A C ref beta pr hq b0; have") == 2
+    text = text.replace(statement, statement.replace("0 < beta ->", planted))
+    text = text.replace("move=> A C ref beta pr hq b0; have", f"move=> A C ref beta pr hq {introduced}; have")
+    (sources / "Theorems.v").write_text(text)
+    monkeypatch.setattr(machine_checked, "BUILD", copy)
+    assert machine_checked.compile_proofs(copy) == {}
+    assert machine_checked.main() == 1
+    assert "statements.txt" in capsys.readouterr().err
+
+
+def test_f_divergences_without_continuity_at_zero_fail_make_proofs(build, tmp_path, monkeypatch, capsys):
+    sources, copy = _copies(build, tmp_path, monkeypatch)
+    text = (sources / "FDivergences.v").read_text()
+    right = "f 1 = 0 -> filterlim f (at_right 0) (locally (f 0)) ->\n  (forall beta"
+    assert right in text
+    text = text.replace(right, "f 1 = 0 ->\n  (forall beta").replace(
+        "move=> convex f1 _; split", "move=> convex f1; split"
+    )
+    (sources / "FDivergences.v").write_text(text)
+    monkeypatch.setattr(machine_checked, "BUILD", copy)
+    assert machine_checked.compile_proofs(copy) == {}
+    assert machine_checked.main() == 1
+    assert "statements.txt" in capsys.readouterr().err
+
+
+def test_a_proof_with_the_guard_bypassed_fails_make_proofs(build, tmp_path, monkeypatch, capsys):
+    """1 = 2 by a fixpoint that calls itself on its own argument, used by a theorem whose statement stays as it is."""
+    sources, copy = _copies(build, tmp_path, monkeypatch)
+    text = (sources / "FDivergences.v").read_text()
+    start = text.index("Theorem chi_squared_generator_not_steep")
+    statement = text[start:].split("\n")[0]
+    (sources / "FDivergences.v").write_text(
+        f"{text[:start]}#[bypass_check(guard)] Fixpoint one_is_two (n : nat) : 1%nat = 2%nat := one_is_two n.\n"
+        f"{statement}\nProof. by have := one_is_two 0%nat. Qed.\n"
+    )
+    monkeypatch.setattr(machine_checked, "BUILD", copy)
+    assert machine_checked.main() == 1
+    assert "is assumed to be guarded" in capsys.readouterr().err
+    assert not machine_checked.is_compiled("FDivergences.v", copy)
 
 
 @pytest.mark.parametrize(

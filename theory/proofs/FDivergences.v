@@ -1,5 +1,5 @@
 (* Beyond the paper: an f-divergence leaves a correctness gap for every beta exactly if f'(0+) = -infinity. The reference
-   is positive everywhere; two theorems, for f(0) finite and for f(0+) = +infinity, cover all generators. *)
+   is positive everywhere; two theorems, for f continuous at 0 and for f(0+) = +infinity. *)
 From mathcomp Require Import all_ssreflect.
 Require Import Reals Lra Psatz.
 From Coquelicot Require Import Coquelicot.
@@ -179,13 +179,26 @@ Proof.
   lra.
 Qed.
 
-(* f(0) finite: a gap for every beta exactly if f'(0+) = -infinity. *)
-Theorem f_divergence_gap : convex_from_zero f -> f 1 = 0 ->
+(* f(0) finite and f continuous at 0: a gap for every beta exactly if f'(0+) = -infinity. Convexity alone allows f to
+   jump down just right of 0; the chords from 0 then say nothing of f'(0+). *)
+Theorem f_divergence_gap : convex_from_zero f -> f 1 = 0 -> filterlim f (at_right 0) (locally (f 0)) ->
   (forall beta, 0 < beta -> correctness_gap C (J_divergence beta)) <-> infinite_slope_at_zero f.
 Proof.
-  move=> convex f1; split=> [gaps|steep beta]; last exact: steep_gives_gap.
+  move=> convex f1 _; split=> [gaps|steep beta]; last exact: steep_gives_gap.
   case: (Classical_Prop.classic (infinite_slope_at_zero f)) => // /(flat_gives_none convex) [beta [b0 none]].
   by case: none; apply: gaps.
+Qed.
+
+(* A maximizer then has mass below 1. *)
+Theorem f_divergence_maximizer_below_one : convex_from_zero f -> f 1 = 0 ->
+  filterlim f (at_right 0) (locally (f 0)) -> infinite_slope_at_zero f ->
+  forall beta p, 0 < beta -> policy p ->
+  (forall other, policy other -> Rbar_le (J_divergence beta other) (J_divergence beta p)) -> mass C p < 1.
+Proof.
+  move=> convex f1 _ steep beta p b0 pp best.
+  case: (Rle_lt_or_eq_dec _ _ (mass_at_most_one C p pp)) => // one.
+  have [other [po above]] := steep_gives_gap beta convex f1 steep b0 p pp one.
+  by have := best other po; move/Rbar_le_not_lt.
 Qed.
 
 (* f(0+) = +infinity: a gap for every beta, and the chords near 0 have no lower bound either. *)
@@ -228,3 +241,30 @@ Qed.
 
 Theorem chi_squared_generator_not_steep : ~ infinite_slope_at_zero (fun t => (t - 1) ^ 2).
 Proof. by move=> /(_ 2) [t [ht]]; nra. Qed.
+
+(* The jump that continuity at 0 excludes: f(1) = 0, chords from 0 without a lower bound, and f'(0+) = -2. *)
+Definition jump_at_zero (t : R) : R := if is_zero t then 2 else (t - 1) ^ 2.
+
+Theorem jump_is_steep_without_continuity :
+  infinite_slope_at_zero jump_at_zero /\ ~ filterlim jump_at_zero (at_right 0) (locally (jump_at_zero 0)).
+Proof.
+  have at_0 : jump_at_zero 0 = 2 by rewrite /jump_at_zero /is_zero; case: Req_EM_T => //= nonzero; exfalso; apply: nonzero.
+  have off t : 0 < t -> jump_at_zero t = (t - 1) ^ 2.
+    by move=> t0; rewrite /jump_at_zero; case: is_zeroP => // ?; lra.
+  split=> [M|near].
+  - have M0 := Rabs_pos M; exists (1 / (2 + Rabs M)).
+    have small : 0 < 1 / (2 + Rabs M) by apply: Rdiv_lt_0_compat; lra.
+    have unit : 1 / (2 + Rabs M) * (2 + Rabs M) = 1 by field; lra.
+    have := Rle_abs M; split; first nra.
+    rewrite off // at_0; nra.
+  - have e0 : 0 < 1 / 2 by lra.
+    have [d close] := near (ball (jump_at_zero 0) (mkposreal _ e0)) (locally_ball _ (mkposreal _ e0)).
+    pose s := Rmin (d / 2) (1 / 4); have d0 := cond_pos d.
+    have s0 : 0 < s by apply: Rmin_glb_lt; lra.
+    have sd : s <= d / 2 by apply: Rmin_l.
+    have := close s ltac:(change (Rabs (s - 0) < d); rewrite Rminus_0_r Rabs_pos_eq; lra) s0.
+    rewrite at_0 off // => inside; have [_ above] : (s - 1) ^ 2 - 2 < 1 / 2 /\ - (1 / 2) < (s - 1) ^ 2 - 2.
+      by apply: Rabs_def2; exact: inside.
+    have s4 : s <= 1 / 4 by apply: Rmin_r.
+    nra.
+Qed.

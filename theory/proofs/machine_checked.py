@@ -1,12 +1,13 @@
 """The proofs in Coq: compiling them, what each theorem says, and which claims have one that compiled as it stands.
 
 Run as a script (`python -m theory.proofs.machine_checked`), with the standard library alone: compiles every file,
-compares the axioms of every theorem with the committed list, and exits with code 1 where something fails, 2 where Coq
-is missing.
+compares the axioms of every theorem with `axioms.txt` and its statement with `statements.txt`, and exits with code 1
+where something fails, 2 where Coq is missing.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import math
 import re
@@ -178,7 +179,8 @@ def allowed_axioms() -> set[str]:
 def axioms(build: Path, files: Iterable[str] = FILES) -> set[str]:
     """What the theorems of `files`, compiled in `build`, rest on together, by Coq's `Print Assumptions`.
 
-    Coq is asked once, about the tuple of all of them: one by one it goes through its library each time.
+    Coq is asked once, about the tuple of all of them: one by one it goes through its library each time. A line that is
+    no axiom with its type ("f is assumed to be guarded.") is returned whole: no list allows it.
     Raises RuntimeError where Coq does not know a theorem.
     """
     entries = [entry for entry in theorems() if entry.file in set(files)]
@@ -193,7 +195,40 @@ def axioms(build: Path, files: Iterable[str] = FILES) -> set[str]:
     result = run_coq("PrintAssumptions.v", build)
     if result.returncode:
         raise RuntimeError(result.stderr.strip())
-    return set(re.findall(r"^([\w.]+)(?=\s*:|$)", result.stdout.replace("Axioms:\n", ""), re.MULTILINE))
+    lines = re.findall(r"^(?!Axioms:$|Closed under the global context$)\S.*", result.stdout, re.MULTILINE)
+    return {re.sub(r"^([\w.']+)(?:\s*:.*)?$", r"\1", line) for line in lines}
+
+
+def statements(build: Path) -> str:
+    """Every definition and theorem of the files compiled in `build`, as Coq prints them, section variables closed.
+
+    Raises RuntimeError where Coq does not know one.
+    """
+    modules = [file.removesuffix(".v") for file in FILES]
+    named = [
+        f"Check @{module}.{name}." if kind == "Theorem" else f"Print {module}.{name}."
+        for module in modules
+        for kind, name in re.findall(
+            r"^(Definition|Fixpoint|Theorem) (\w+)", (SOURCES / f"{module}.v").read_text(), re.MULTILINE
+        )
+    ]
+    (build / "PrintStatements.v").write_text(
+        "From mathcomp Require Import all_ssreflect.\nRequire Import Reals.\n"
+        "From Coquelicot Require Import Coquelicot.\n"
+        f"From CoKL Require Import {' '.join(modules)}.\nOpen Scope R_scope.\n"
+        "Set Printing Width 110.\nSet Printing Depth 1000.\n" + "\n".join(named) + "\n"
+    )
+    result = run_coq("PrintStatements.v", build)
+    if result.returncode:
+        raise RuntimeError(result.stderr.strip())
+    return re.sub(r"\n+Arguments .*(?:\n  .*)*", "", result.stdout)
+
+
+def statement_changes(build: Path) -> str:
+    """How the statements of `build` differ from `statements.txt`, as a unified diff; empty where they do not."""
+    pinned = (SOURCES / "statements.txt").read_text().splitlines(keepends=True)
+    printed = statements(build).splitlines(keepends=True)
+    return "".join(difflib.unified_diff(pinned, printed, "statements.txt", "as Coq prints them"))
 
 
 def main() -> int:
@@ -206,8 +241,19 @@ def main() -> int:
         print(f"{file}: {message}", file=sys.stderr)
     if failures:
         return 1
+    assumed = axioms(BUILD)
+    if assumed - allowed_axioms():
+        print(f"axioms.txt does not allow: {', '.join(sorted(assumed - allowed_axioms()))}", file=sys.stderr)
+        return 1
+    changes = statement_changes(BUILD)
+    if changes:
+        print(f"The statements are not those of statements.txt:\n{changes}", file=sys.stderr)
+        return 1
     count = sum(len(entry.names) for entry in theorems())
-    print(f"{count} theorems in {len(FILES)} files proved; they rest on {', '.join(sorted(axioms(BUILD)))}")
+    print(
+        f"{count} theorems in {len(FILES)} files proved, their statements those of statements.txt; "
+        f"they rest on {', '.join(sorted(assumed))}"
+    )
     return 0
 
 
