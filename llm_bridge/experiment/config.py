@@ -122,9 +122,10 @@ class LLMConfig:
     )
     """Clipping range of the sequence-level importance ratio (Eq. 15)."""
     length: Literal["token-sum", "token-mean", "group-mean"] = assumption(
-        "token-sum",
+        "token-mean",
         "Eq. 13 is a sum: over 7,000 tokens, beside a GRPO loss that is a token mean and under a gradient clip of "
-        "1, the chat signal may vanish; a mean makes the regularizer weaker by about the length of a response",
+        "1, the chat signal vanishes; a mean makes the regularizer weaker by about the length of a response. The tiny "
+        "preset keeps the sum",
     )
     """What of a response the regularizer weights: its log-likelihood, per token, or over its group's mean length."""
     dual_clip: Annotated[PositiveFloat, above(1)] = assumption(
@@ -189,6 +190,7 @@ PRESETS: dict[str, LLMConfig] = {
         max_response_length=24,
         eval_interval=30,
         save_interval=10,
+        length="token-sum",
         reward_model="",
         pretraining_steps=1500,
     ),

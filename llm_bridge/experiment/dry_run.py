@@ -38,6 +38,19 @@ ARCHITECTURES = {
 }
 REWARD_MODELS = {"Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": 7.5e9}
 """Parameters; the classification head takes the place of the vocabulary's."""
+LENGTHS_SAID = {
+    "token-sum": [
+        "The regularizer weights a response's sum over tokens, as Eq. 13 has it (--length token-sum). At the paper's",
+        "lengths its gradient is some 13,600 times the RL loss's, which a clip at norm 1 then leaves nothing of.",
+        "--length token-mean has some 2.2 times. Watch cokl/gradient_share.",
+    ],
+    "token-mean": [
+        "The regularizer weights a response's mean over tokens (--length token-mean), which is not Eq. 13's sum. At",
+        "the paper's lengths its gradient is some 2.2 times the RL loss's, the sum's (--length token-sum) 13,600 times.",
+    ],
+    "group-mean": ["The regularizer weights a response's sum over its group's mean length (--length group-mean)."],
+}
+"""What is said of the choice, by `LLMConfig.length`; the ratios are those of tests/cokl/test_strength.py."""
 TINY = 204_480
 """Parameters of the tiny experiment's model."""
 
@@ -71,6 +84,7 @@ def describe(config: LLMConfig, planned: Sequence[tuple[Job, DictConfig]], keep:
             + (" each" if job.steps else "")
         )
     lines.append("VeRL's ppo_mini_batch_size below counts RL prompts; the trainer adds the KL groups to it.")
+    lines += LENGTHS_SAID[config.length]
     size = parameters(config)
     room = disk.describe([job for job, _ in planned], size, keep) if size else ["disk: unknown model"]
     lines += ["", *_memory(config, tokens), *room, ""]

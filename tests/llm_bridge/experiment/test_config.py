@@ -104,6 +104,28 @@ def test_the_dry_run_names_every_stage_and_rows_and_resolves_everything():
     assert "${" not in text
 
 
+@pytest.mark.parametrize(
+    ("changes", "option", "said"),
+    [
+        ({}, "token-mean", "which is not Eq. 13's sum"),
+        ({"length": "token-sum"}, "token-sum", "as Eq. 13 has it (--length token-sum)"),
+        ({"length": "group-mean"}, "group-mean", "over its group's mean length"),
+    ],
+)
+def test_the_dry_run_says_what_of_a_response_is_weighted(changes, option, said):
+    config = dataclasses.replace(configurations.preset("qwen3-0.6b"), **changes)
+    text = describe(config, Experiment(config, ROOT).check([("cokl", None, None)]))
+    assert said in text
+    assert f"cokl.length: {option}" in text
+
+
+def test_the_tiny_preset_keeps_the_equations_sum():
+    assert {name: preset.length for name, preset in configurations.PRESETS.items()} == {
+        "tiny": "token-sum",
+        **dict.fromkeys(("qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"), "token-mean"),
+    }
+
+
 def test_an_override_that_verl_does_not_know_is_one_line():
     config = configurations.preset("tiny")
     job = Experiment(config, ROOT, ("trainer.no_such_option=1",)).planned_jobs(RUNS[:1])[0]
