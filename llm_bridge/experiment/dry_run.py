@@ -46,8 +46,8 @@ LENGTHS_SAID = {
     ],
     "token-mean": [
         "The regularizer weights a response's mean over tokens (--length token-mean), which is not Eq. 13's sum. At",
-        "the paper's lengths its gradient is some 2.2 times the RL loss's; with the sum (--length token-sum) it is some",
-        "13,600 times.",
+        "the paper's lengths its gradient is some 2.2 times the RL loss's; with the sum (--length token-sum) it is",
+        "some 13,600 times.",
     ],
     "group-mean": ["The regularizer weights a response's sum over its group's mean length (--length group-mean)."],
 }
