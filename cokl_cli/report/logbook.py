@@ -109,10 +109,10 @@ What the paper claims, and what came out here. Made by `cokl logbook` from the r
 theory](theory/FINDINGS.md) and [the tables](llm_bridge/paper/FINDINGS.md); here are the verdicts.
 
 A verdict is that of the primary measurement and speaks of the environment in its section alone: *held*, *not held*,
-*undecided*, or *depends*, where what is decided, primary and secondary measurements together, contradicts itself. Of
-the theory, *held* says that each check of the statement came out on its domain; the domains are in [{RECORD}]({RECORD}).
-"Proved in Coq" alone is the statement itself on its whole domain. Unless said otherwise, after ± is half the width of a
-95% t-interval over seeds.
+*undecided*, or *depends*, where what is decided, primary and secondary measurements together, contradicts itself.
+Of the theory, *held* says that each check of the statement came out on its domain; the domains are in
+[{RECORD}]({RECORD}). "Proved in Coq" alone is the statement itself on its whole domain. Unless said otherwise, after ±
+is half the width of a 95% t-interval over seeds.
 Below four seeds there is *no verdict*. Times are those of the clock, on a machine that other work may have shared."""
 
 
