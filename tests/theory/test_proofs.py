@@ -456,11 +456,11 @@ def test_a_proof_with_the_guard_bypassed_fails_make_proofs(build, tmp_path, monk
     """1 = 2 by a fixpoint that calls itself on its own argument, used by a theorem whose statement stays as it is."""
     sources, copy = _copies(build, tmp_path, monkeypatch)
     text = (sources / "FDivergences.v").read_text()
-    start = text.index("Theorem chi_squared_generator_not_steep")
-    statement = text[start:].split("\n")[0]
+    before, name, after = text.partition("Theorem chi_squared_generator_not_steep")
+    statement, _, rest = after.partition("\n")
     (sources / "FDivergences.v").write_text(
-        f"{text[:start]}#[bypass_check(guard)] Fixpoint one_is_two (n : nat) : 1%nat = 2%nat := one_is_two n.\n"
-        f"{statement}\nProof. by have := one_is_two 0%nat. Qed.\n"
+        f"{before}#[bypass_check(guard)] Fixpoint one_is_two (n : nat) : 1%nat = 2%nat := one_is_two n.\n"
+        f"{name}{statement}\nProof. by have := one_is_two 0%nat. Qed.\n{rest.partition('Qed.')[2]}"
     )
     monkeypatch.setattr(machine_checked, "BUILD", copy)
     assert machine_checked.main() == 1
