@@ -19,7 +19,7 @@ import torch
 from cokl.support.chunks import Origin
 from cokl.support.code import code_of
 from cokl.support.errors import InputError
-from cokl.support.files import write_text
+from cokl.support.files import checksum_of, write_text
 from cokl.support.results_folder import digest, record_environment
 from cokl.support.statistics import plain_markdown_table
 from cokl.support.workers import progress_bar
@@ -199,7 +199,9 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
     ):
         write_text(text, path)
     for claim in chosen:
-        (chunks / f"{claim.name}.parquet").unlink()
+        chunk = chunks / f"{claim.name}.parquet"
+        chunk.unlink()
+        checksum_of(chunk).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # what a check of other claims has left there stays
         chunks.rmdir()
         chunks.parent.rmdir()

@@ -66,13 +66,13 @@ def write_text(text: str, path: Path) -> None:
 
 def write_with_checksum(content: bytes, path: Path) -> None:
     """Write a file atomically, and beforehand its checksum to PATH.sha256, a file for `sha256sum --check`."""
-    write_text(f"{hashlib.sha256(content).hexdigest()}  {path.name}\n", _checksum_of(path))
+    write_text(f"{hashlib.sha256(content).hexdigest()}  {path.name}\n", checksum_of(path))
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def checksum_error(content: bytes, path: Path) -> str:
     """What is wrong with the checksum beside a file with this content; "" if it is the content's."""
-    checksum = _checksum_of(path)
+    checksum = checksum_of(path)
     if not checksum.is_file():
         return f"{checksum.name} is missing"
     stored = _read(checksum).split()[:1]
@@ -93,7 +93,7 @@ def read_result(path: Path, columns: Collection[str] = ()) -> pd.DataFrame:
     columns: that it must have, others being free. Raises InputError if it is damaged or another version wrote it.
     """
     content = _read(path)
-    if _checksum_of(path).is_file() and (error := checksum_error(content, path)):
+    if checksum_of(path).is_file() and (error := checksum_error(content, path)):
         raise _damaged(path, error)
     table = _parse_parquet(content, path)
     missing = [name for name in columns if name not in table.columns]
@@ -136,7 +136,8 @@ def set_aside(path: Path) -> Path:
     return kept
 
 
-def _checksum_of(path: Path) -> Path:
+def checksum_of(path: Path) -> Path:
+    """The file beside `path` that holds its checksum."""
     return path.with_name(f"{path.name}.sha256")
 
 

@@ -34,6 +34,7 @@ def test_check_writes_the_table_and_prints_it_last(tmp_path, capsys):
     table = json.loads((tmp_path / "claims.json").read_text())
     assert [row["claim"] for row in table] == ["cokl-definition", "cokl-gradient", "full-kl-strict-concavity"]
     assert check.outcome() == table
+    assert not (tmp_path / "chunks").exists()
     assert "full-kl-strict-concavity" in (tmp_path / "claims.md").read_text()
 
 
