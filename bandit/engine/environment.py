@@ -31,7 +31,7 @@ class RandomStream(IntEnum):
     RECOVERY_GROUPS = 22
 
 
-def random_generator(seed: int, stream: RandomStream) -> np.random.Generator:
+def random_generator(seed: int, stream: IntEnum) -> np.random.Generator:
     """The generator of one purpose of one seed; no purpose disturbs another."""
     return np.random.default_rng([seed, stream])
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from bandit.engine.environment import Environment
+from bandit.engine.environment import Environment, random_generator
 
 LESS = 0.2
 """The reward of the correct actions that are not preferred."""
@@ -38,11 +37,6 @@ class PlasticityStream(IntEnum):
     SAMPLED_ROLLOUTS = 204
     NEW_BATCHES = 205
     NEW_ROLLOUTS = 206
-
-
-def random_generator(seed: int, stream: PlasticityStream) -> np.random.Generator:
-    """The generator of one purpose of one seed."""
-    return np.random.default_rng([seed, stream])
 
 
 def stages(change: str) -> list[str]:

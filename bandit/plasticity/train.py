@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from bandit.engine.divergence import spare_samplers
-from bandit.engine.environment import Environment, RandomStream
+from bandit.engine.environment import Environment, RandomStream, random_generator
 from bandit.engine.exact import averages, loss_gradient, objectives, policy_metrics
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, layer_sizes, minibatches, seed_task
 from bandit.engine.sampled import Responses, at, draw, draw_actions, grpo_logit_gradient, method_logit_gradient
 from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.plan import Start
-from bandit.plasticity.rewards import PlasticityStream, random_generator, reward_table, stages
+from bandit.plasticity.rewards import PlasticityStream, reward_table, stages
 from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig
 from cokl.policy import CorrectSet, Policy

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bandit.engine.environment import RandomStream
-from bandit.engine.environment import random_generator as environment_generator
+from bandit.engine.environment import RandomStream, random_generator
 from bandit.engine.networks import StackedMLP
 from bandit.sequences.automata import Automata, without_forbidden_tokens
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.recursions import SequencePolicy, contexts
 from bandit.sequences.sampled import draw
-from bandit.two_tasks.tasks import Cache, ShiftStream, TwoTasks, random_generator
+from bandit.two_tasks.tasks import Cache, ShiftStream, TwoTasks
 
 _ADVICE = "--prior-steps or a smaller --forbidden, or enlarge --reference-group-size"
 
@@ -84,14 +83,14 @@ def families(config: SequenceConfig, seed: int) -> tuple[Family, Family]:
 
 
 def _family(config: SequenceConfig, seed: int) -> Family:
-    rng = environment_generator(seed, RandomStream.ENVIRONMENT)
+    rng = random_generator(seed, RandomStream.ENVIRONMENT)
     centers = rng.normal(size=(config.clusters, config.input_dim))
     automata = without_forbidden_tokens(config.clusters, config.states, config.symbols, config.forbidden, rng)
     parameters = [config.concentration / config.symbols] * config.symbols
     by_last_token = torch.from_numpy(rng.dirichlet(parameters, size=(config.clusters, config.symbols + 1)))
     later = by_last_token[:, 1:].repeat(1, config.length - 1, 1)
     table = _given_correct(torch.cat([by_last_token[:, :1], later], dim=1), automata)
-    rng = environment_generator(seed, RandomStream.INPUTS)
+    rng = random_generator(seed, RandomStream.INPUTS)
 
     def drawn(count: int) -> tuple[Prompts, Tensor]:
         clusters = rng.integers(config.clusters, size=count)

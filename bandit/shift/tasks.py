@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bandit.engine.environment import Environment
+from bandit.engine.environment import Environment, random_generator
 from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import Split
 from bandit.engine.sampled import draw
 from bandit.shift.config import ShiftConfig
-from bandit.two_tasks.tasks import Cache, ShiftStream, TwoTasks, random_generator
+from bandit.two_tasks.tasks import Cache, ShiftStream, TwoTasks
 from cokl.policy import CorrectSet
 
 _ADVICE = "--prior-steps or --correct-mass, or enlarge --buffer-size or --reference-group-size"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from bandit.engine.sampled import Responses
@@ -30,11 +29,6 @@ class ShiftStream(IntEnum):
     KL_BATCHES = 107
     NEW_ROLLOUTS = 108
     KL_ROLLOUTS = 109
-
-
-def random_generator(seed: int, stream: ShiftStream) -> np.random.Generator:
-    """The generator of one purpose of one seed."""
-    return np.random.default_rng([seed, stream])
 
 
 @dataclass(frozen=True)
