@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bandit.config import Count, TrainingConfig
-from bandit.two_tasks.config import FIRST_SELECTION_SEED
+from bandit.two_tasks.config import SeedRoles
 from cokl.support.assumptions import assumption
 from cokl.support.options import Bound, Coefficients, Integers, Names, at_least, require
 
@@ -21,7 +21,7 @@ _Counts = Annotated[Integers, Bound(lambda count: count >= 1, "numbers of at lea
 
 
 @dataclass(frozen=True)
-class PlasticityConfig(TrainingConfig):
+class PlasticityConfig(SeedRoles, TrainingConfig):
     """Phase 1 trains every method at every coefficient; phase 2 learns a changed reward from each final policy."""
 
     methods: Names = (
@@ -76,8 +76,7 @@ class PlasticityConfig(TrainingConfig):
     def __post_init__(self) -> None:
         """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
-        last = self.first_seed + self.seeds
-        require(last <= FIRST_SELECTION_SEED, "seeds", f"at most {FIRST_SELECTION_SEED} with first_seed", last)
+        self.require_roles_apart()
         steps = self.evaluated_steps
         ordered = list(steps) == sorted(set(steps)) and steps[:1] == (0,) and steps[-1:] == (self.new_steps,)
         require(ordered, "evaluated_steps", f"increasing steps from 0 to new_steps, {self.new_steps}", steps)
@@ -101,13 +100,6 @@ class PlasticityConfig(TrainingConfig):
             *self.changes
         }
         require(not ambiguous, "environment.correct_actions", "at least 2 for these changes", 1)
-
-    @property
-    def roles(self) -> dict[int, str]:
-        """Every seed, and whether it is for "report" or for "selection"."""
-        report = range(self.first_seed, self.first_seed + self.seeds)
-        selection = range(FIRST_SELECTION_SEED, FIRST_SELECTION_SEED + self.selection_seeds)
-        return dict.fromkeys(report, "report") | dict.fromkeys(selection, "selection")
 
 
 PRESETS: dict[str, PlasticityConfig] = {

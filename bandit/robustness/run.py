@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pandas as pd
 
@@ -28,22 +27,16 @@ def robustness(
     FOLDER/NAME. Raises InputError as that does.
     """
     with execution.results_folder() as folder:
-        return _robustness(config, folder, execution, progress)
-
-
-def _robustness(
-    config: RobustnessConfig, folder: Path, execution: Execution, progress: bool
-) -> dict[str, pd.DataFrame]:
-    base = run_sweep(config.sweep, dataclasses.replace(execution, out=folder / BASE), progress)
-    near = near_the_match(base, config.sweep.betas, config.neighbours)
-    kept = [_is_near(method, beta, near) for method, beta in zip(base["method"], base["beta"], strict=True)]
-    tables = {BASE: base[kept]}
-    betas = tuple(sorted({beta for betas in near.values() for beta in betas}))
-    chosen = {"coefficients": {method: list(betas) for method, betas in near.items()}}
-    for name, alternative in config.alternatives().items():
-        narrowed = dataclasses.replace(alternative, betas=betas or alternative.betas)
-        runs = [run for run in planned_runs(narrowed) if _is_near(run.method.name, run.beta, near)]
-        tables[name] = train_planned(narrowed, runs, folder / name, execution, progress, chosen)
+        base = run_sweep(config.sweep, dataclasses.replace(execution, out=folder / BASE), progress)
+        near = near_the_match(base, config.sweep.betas, config.neighbours)
+        kept = [_is_near(method, beta, near) for method, beta in zip(base["method"], base["beta"], strict=True)]
+        tables = {BASE: base[kept]}
+        betas = tuple(sorted({beta for betas in near.values() for beta in betas}))
+        chosen = {"coefficients": {method: list(betas) for method, betas in near.items()}}
+        for name, alternative in config.alternatives().items():
+            narrowed = dataclasses.replace(alternative, betas=betas or alternative.betas)
+            runs = [run for run in planned_runs(narrowed) if _is_near(run.method.name, run.beta, near)]
+            tables[name] = train_planned(narrowed, runs, folder / name, execution, progress, chosen)
     return tables
 
 

@@ -29,7 +29,27 @@ METHODS = (
 )
 
 
-class TwoTaskConfig:
+class SeedRoles:
+    """Which seeds of a configuration are reported and which choose; its fields are declared by the configuration."""
+
+    seeds: int
+    first_seed: int
+    selection_seeds: int
+
+    @property
+    def roles(self) -> dict[int, str]:
+        """Every seed, and whether it is for "report" or for "selection"."""
+        report = range(self.first_seed, self.first_seed + self.seeds)
+        selection = range(FIRST_SELECTION_SEED, FIRST_SELECTION_SEED + self.selection_seeds)
+        return dict.fromkeys(report, "report") | dict.fromkeys(selection, "selection")
+
+    def require_roles_apart(self) -> None:
+        """Raises InputError for a reported seed that is a selection seed."""
+        last = self.first_seed + self.seeds
+        require(last <= FIRST_SELECTION_SEED, "seeds", f"at most {FIRST_SELECTION_SEED} with first_seed", last)
+
+
+class TwoTaskConfig(SeedRoles):
     """What both labs require of the fields that they share. Each lab's is a frozen dataclass with its own defaults.
 
     Declared here are the fields that are read here, and defaults for a lab without such a field.
@@ -38,9 +58,6 @@ class TwoTaskConfig:
     mode: Literal["both", "exact", "sampled"]
     methods: Names
     betas: Coefficients
-    seeds: int
-    first_seed: int
-    selection_seeds: int
     group_size: int
     hidden: tuple[int, ...]
     new_learning_rate: float | None
@@ -60,8 +77,7 @@ class TwoTaskConfig:
         self.require_counts(_COUNTS)
         for name in ("selection_seeds", "prior_steps", "first_seed"):
             require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
-        last = self.first_seed + self.seeds
-        require(last <= FIRST_SELECTION_SEED, "seeds", f"at most {FIRST_SELECTION_SEED} with first_seed", last)
+        self.require_roles_apart()
         require(self.group_size >= 2, "group_size", "at least 2, for GRPO compares responses", self.group_size)
         self.require_positive(("learning_rate", "max_gradient_norm", "init_scale", "adam_epsilon"))
         rate = self.new_learning_rate
@@ -84,13 +100,6 @@ class TwoTaskConfig:
     def modes(self) -> tuple[Mode, ...]:
         """The modes to train in."""
         return ("exact", "sampled") if self.mode == "both" else (self.mode,)
-
-    @property
-    def roles(self) -> dict[int, str]:
-        """Every seed, and whether it is for "report" or for "selection"."""
-        report = range(self.first_seed, self.first_seed + self.seeds)
-        selection = range(FIRST_SELECTION_SEED, FIRST_SELECTION_SEED + self.selection_seeds)
-        return dict.fromkeys(report, "report") | dict.fromkeys(selection, "selection")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, nested as the dataclasses are."""
