@@ -19,10 +19,8 @@ from bandit.plasticity.score import REPLAY, at_match, best_rival, match, per_see
 from cokl.support.verdicts import Claim, Measurement, judged
 
 WHERE = "The title; beyond the paper's experiments"
-_Difference = tuple[str, pd.Series]
-"""Where and what, and the differences by seed."""
-_SAMPLED = ", sampled: "
-"""Where a primary measurement is taken."""
+_SAMPLED = ", sampled"
+"""How the place of a primary measurement ends."""
 
 
 def judge(table: pd.DataFrame, config: PlasticityConfig) -> list[Claim]:
@@ -53,7 +51,11 @@ def judge(table: pd.DataFrame, config: PlasticityConfig) -> list[Claim]:
             found for other in dict.fromkeys((rival, "forward_kl", REPLAY)) for found in differences.over(other, moved)
         ],
     }
-    return [_claim(statement, found) for statement, found in measured.items() if found and _SAMPLED in found[0][0]]
+    return [
+        judged(statement, WHERE, [found[0]], [[other] for other in found[1:]])
+        for statement, found in measured.items()
+        if found and found[0].where.endswith(_SAMPLED)
+    ]
 
 
 class _Differences:
@@ -65,15 +67,16 @@ class _Differences:
         self.changes = sorted(scored["change"].unique(), key=lambda change: change != PRIMARY_CHANGE)
         self.cached = sorted(set(scored.loc[scored["phase"] == "sampled", "cached"]) - {0})
 
-    def over(self, other: str, changes: list[str], one: str = "cokl") -> Iterator[_Difference]:
+    def over(self, other: str, changes: list[str], one: str = "cokl") -> Iterator[Measurement]:
         """After the exact phase 1: the first change sampled, then every other one, then all in expectation."""
         for mode, change in itertools.product(("sampled", "exact"), changes):
             ours = per_seed(self.matched, one, change, mode)
             theirs = per_seed(self.matched, other, change, mode, "reference" if other == "reference" else "exact")
             if len(ours) and len(theirs):
-                yield f"{change}, {mode}: plasticity of {label(one)} - {label(other)}", ours - theirs
+                what = f"plasticity of {label(one)} - {label(other)}"
+                yield Measurement.of(f"{change}, {mode}", what, ours - theirs, "probability")
 
-    def by_cache(self, other: str) -> Iterator[_Difference]:
+    def by_cache(self, other: str) -> Iterator[Measurement]:
         """After the sampled phase 1, by CoKL's G_ref, which is the other's too if it weights cached responses."""
         for size in self.cached:
             ours, theirs, uncached = (
@@ -82,14 +85,6 @@ class _Differences:
             )
             theirs = theirs if len(theirs) else uncached
             if len(ours) and len(theirs):
-                what = f"{PRIMARY_CHANGE}, phase 1 sampled with {size} cached"
-                yield f"{what}: plasticity of {label('cokl')} - {label(other)}", ours - theirs
-
-
-def _claim(statement: str, measured: list[_Difference]) -> Claim:
-    first, *others = [
-        Measurement.of(where, what, values, "probability")
-        for described, values in measured
-        for where, what in [described.split(": ", 1)]
-    ]
-    return judged(statement, WHERE, [first], [[other] for other in others])
+                where = f"{PRIMARY_CHANGE}, phase 1 sampled with {size} cached"
+                what = f"plasticity of {label('cokl')} - {label(other)}"
+                yield Measurement.of(where, what, ours - theirs, "probability")

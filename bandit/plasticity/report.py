@@ -13,7 +13,7 @@ from bandit.plasticity.config import PRIMARY_CHANGE, PlasticityConfig
 from bandit.plasticity.score import GROUP, START, at_match, diverged_note, match, ranking, runs
 from cokl.support.files import write_text
 from cokl.support.statistics import markdown_table, spread_column, summarize
-from cokl.support.verdicts import no_verdict
+from cokl.support.verdicts import Claim, no_verdict
 
 CAPTIONS = {
     "at_match": "At matched correctness of the exact phase 1, by change of the reward",
@@ -85,14 +85,14 @@ def legend(table: pd.DataFrame, config: PlasticityConfig) -> str:
     )
 
 
-def render_markdown(table: pd.DataFrame, config: PlasticityConfig) -> str:
+def _page(table: pd.DataFrame, config: PlasticityConfig, claims: list[Claim], made: dict[str, pd.DataFrame]) -> str:
     """The verdicts with every measurement, and the tables."""
     refused = no_verdict(table.loc[table["role"] == "report", "seed"].nunique())
     lines = ["# Plasticity\n", legend(table, config), *([refused] if refused else []), "\n## Claims\n"]
-    for claim in judge(table, config):
+    for claim in claims:
         lines += [f"### {claim.statement}\n", f"Verdict: {claim.verdict or 'none'}.\n"]
         lines += [*(f"- {line}" for line in (claim.measured, *claim.evidence)), ""]
-    for name, frame in tables(table, config).items():
+    for name, frame in made.items():
         lines += [f"## {CAPTIONS[name]}\n", markdown_table(readable(frame))]
     return "\n".join(lines)
 
@@ -100,13 +100,11 @@ def render_markdown(table: pd.DataFrame, config: PlasticityConfig) -> str:
 def write(table: pd.DataFrame, config: PlasticityConfig, folder: Path) -> str:
     """Write results.md and each table as CSV; returns what the screen shows."""
     page = folder / "results.md"
-    write_text(render_markdown(table, config), page)
-    made = tables(table, config)
+    claims, made = judge(table, config), tables(table, config)
+    write_text(_page(table, config, claims, made), page)
     for name, frame in made.items():
         write_text(frame.to_csv(index=False), folder / f"{name}.csv")
-    claims = [
-        f"{claim.verdict or '-':10} {claim.statement}\n{'':10} {claim.measured}" for claim in judge(table, config)
-    ]
+    verdicts = [f"{claim.verdict or '-':10} {claim.statement}\n{'':10} {claim.measured}" for claim in claims]
     shown = made["at_match"]
     shown = readable(shown[(shown["change"] == PRIMARY_CHANGE) | shown["change"].str.startswith("moved")])
-    return "\n".join([*claims, "", shown.to_string(index=False), legend(table, config), f"everything: {page}"])
+    return "\n".join([*verdicts, "", shown.to_string(index=False), legend(table, config), f"everything: {page}"])
