@@ -236,6 +236,21 @@ def cokl_rest(pull: Scalar, size: int) -> Scalar:
     return 1 - pull ** (1 / (size + 1))
 
 
+def narrowed_start(mass: Scalar, share: Scalar, q: Scalar) -> Scalar:
+    """pi(S') at pi+ = ref+ and correctness `mass`, for correct actions S' with share = ref(S') (beyond the paper)."""
+    return mass * share / q
+
+
+def half_time(num, start: Scalar) -> Scalar:
+    """F(p), the integral of 1 / (J^2 (1 - J)^2) from p = start to 1/2 (beyond the paper)."""
+    return 1 / start - 1 / (1 - start) + 2 * num.log((1 - start) / start)
+
+
+def waiting_groups(start: Scalar, size: int) -> Scalar:
+    """Expected groups up to the first that holds an action of S' and another one (beyond the paper)."""
+    return 1 / (1 - (1 - start) ** size - start**size)
+
+
 @dataclass(frozen=True)
 class Formulas:
     """Everything that a claim may put to the test; a replaced entry must make some claim fail."""
@@ -280,6 +295,9 @@ class Formulas:
     pair_probability: Formula = pair_probability
     replay_rest: Formula = replay_rest
     cokl_rest: Formula = cokl_rest
+    narrowed_start: Formula = narrowed_start
+    half_time: Formula = half_time
+    waiting_groups: Formula = waiting_groups
 
     decompose_kl: Callable = decomposition.decompose_kl
     regularizers: Mapping[str, Regularizer] = field(

@@ -327,6 +327,14 @@ MUTANTS = {
         "interference-equilibria",
         planted(cokl_rest=lambda u, g: 1 - u / (g + 1)),
     ),
+    "narrowed start: the reference's own": ("narrowed-start", planted(narrowed_start=lambda z, share, q: share)),
+    "narrowed start: Z = 1 of a full KL": ("narrowed-start", planted(narrowed_start=lambda z, share, q: share / q)),
+    "half time: no logarithm": ("narrowed-half-time", planted(half_time=lambda n, p: 1 / p - 1 / (1 - p))),
+    "half time: the logit's": ("narrowed-half-time", planted(half_time=lambda n, p: n.log((1 - p) / p))),
+    "waiting: certain groups count": (
+        "narrowed-waiting-time",
+        planted(waiting_groups=lambda p, g: 1 / (1 - (1 - p) ** g)),
+    ),
     "replay adds nothing": ("replay-adds-mass", with_regularizer(UnconditionedCoKL())),
     "token means: replay's direction": (
         "token-means-do-not-leave-mass-free",
