@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cokl.support.experiment import Experiment, register
+from cokl.support.experiment import Experiment, GalleryPicture, register
 
 if TYPE_CHECKING:
     from cokl.support.verdicts import Claim
@@ -108,9 +108,23 @@ class LLM(Experiment):
     tables = ("scores.csv",)
     reruns = False
     claims_of = "shift"
-
-    def section(self, folder: Path) -> Any:
-        """Tables and dynamics, with the paper's own tables beside them."""
-        from llm_bridge.section import section
-
-        return section(folder)
+    gallery = (
+        GalleryPicture(
+            "llm_training_dynamics",
+            "The tiny language model's training",
+            "the training dynamics of the LLM experiment",
+            "cokl llm report --preset tiny",
+        ),
+        GalleryPicture(
+            "llm_beta",
+            "The tiny language model: the coefficient",
+            "the coefficient's effect and the search over it",
+            "cokl llm run --preset tiny --paper-search",
+        ),
+        GalleryPicture(
+            "llm_kl_batch",
+            "The tiny language model: the KL batch",
+            "the KL batch's effect",
+            "cokl llm run --preset tiny --paper-search",
+        ),
+    )

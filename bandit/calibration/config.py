@@ -122,7 +122,7 @@ class CalibrationConfig:
         return dataclasses.replace(ShiftConfig(**of_both, kl_sweep_methods=()), **CELLS[cell])
 
 
-CALIBRATION_PRESETS = {
+PRESETS = {
     "paper": CalibrationConfig(),
     "quick": CalibrationConfig(
         cells=("even-apart", "even-same"), shares=(0.1, 1.0), betas=(0.3, 1.0, 3.0), seeds=3,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bandit.calibration.config import CALIBRATION_PRESETS, SEQUENCE_CELLS, CalibrationConfig
+from bandit.calibration.config import PRESETS, SEQUENCE_CELLS, CalibrationConfig
 from cokl.support.experiment import Execution, Experiment, register
 from cokl.support.files import json_rows, read_json, read_result
 from cokl.support.options import from_json
@@ -26,29 +24,17 @@ class Calibration(Experiment):
     name, title, area = "calibration", "The paper's pattern, searched for", "calibration"
     command, order = "cokl bandit calibration", 60
     summary = "Search the task-shift lab for the paper's pattern: how much of term 2, and does it pay? Resumes."
-    presets = CALIBRATION_PRESETS
+    presets = PRESETS
     folder_prefix = "calibration-"
     tables = ("calibration.parquet",)
     assumed_modules: ClassVar[tuple[str, ...]] = ("bandit.calibration.config",)
     of_sequences: ClassVar[bool] = False
 
-    def train(self, config: CalibrationConfig, folder: Path, execution: Execution) -> pd.DataFrame:
+    def train(self, config: CalibrationConfig, execution: Execution) -> pd.DataFrame:
         """The last rows of all runs."""
         from bandit.calibration.run import calibration
 
-        return calibration(config, dataclasses.replace(execution, out=folder))
-
-    def report(self, trained: pd.DataFrame, config: CalibrationConfig, folder: Path) -> str:
-        """calibration.csv, the page, and the answer."""
-        from bandit.calibration.report import answer, render
-        from bandit.calibration.score import summarize
-        from bandit.shift.report import csv_text
-        from cokl.support.files import write_text
-
-        summary = summarize(trained, config)
-        write_text(csv_text(summary), folder / "calibration.csv")
-        write_text(render(summary, config.seeds), folder / "results.md")
-        return f"{textwrap.fill(answer(summary, config.seeds), 80)}\n\nwritten to {folder / 'results.md'}"
+        return calibration(config, execution)
 
     def outcome(self, config: CalibrationConfig, folder: Path) -> dict[str, Any]:
         """Where the page is, and every setting and share."""

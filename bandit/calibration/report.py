@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
+from pathlib import Path
+
 import pandas as pd
 
-from bandit.calibration.score import NEAR_GRPO, NEAR_REPLAY
-from cokl.support.statistics import markdown_table, spread_column, with_spread
+from bandit.calibration.config import CalibrationConfig
+from bandit.calibration.score import NEAR_GRPO, NEAR_REPLAY, summarize
+from cokl.support.files import write_text
+from cokl.support.statistics import csv_text, markdown_table, spread_column, with_spread
 from cokl.support.verdicts import Claim, no_verdict
 
 _COLUMNS = {
@@ -63,7 +68,15 @@ def _worth(measured: pd.DataFrame) -> Claim:
     )
 
 
-def render(found: pd.DataFrame, seeds: int) -> str:
+def write(trained: pd.DataFrame, config: CalibrationConfig, folder: Path) -> str:
+    """Write a row per setting and share as FOLDER/calibration.csv, and FOLDER/results.md; returns the answer."""
+    summary = summarize(trained, config)
+    write_text(csv_text(summary), folder / "calibration.csv")
+    write_text(page(summary, config.seeds), folder / "results.md")
+    return f"{textwrap.fill(answer(summary, config.seeds), 80)}\n\nwritten to {folder / 'results.md'}"
+
+
+def page(found: pd.DataFrame, seeds: int) -> str:
     """The page: the answer, and a row per setting and share."""
     shown = pd.DataFrame(
         {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from bandit.calibration.config import WITHOUT_TERM_1, CalibrationConfig
-from bandit.phase.run import train_cells
 from bandit.sequences.run import SEQUENCES
 from bandit.shift.run import SHIFT
+from bandit.two_tasks.grid import Cell, train_grid
 from bandit.two_tasks.plan import ShiftRun
 from bandit.two_tasks.run import Lab
 from cokl.support.experiment import HERE, Execution
@@ -24,14 +24,12 @@ def calibration(
     """
     lab = lab_of(config)
     experiments = {cell: config.experiment(cell) for cell in config.cells}
-    plans = {
-        cell: (experiment, [run for run in lab.plan(experiment) if _is_looked_at(config, run)])
+    grid = {
+        cell: Cell({"cell": cell}, experiment, [run for run in lab.plan(experiment) if _is_looked_at(config, run)])
         for cell, experiment in experiments.items()
     }
-    places = {cell: {"cell": cell} for cell in config.cells}
     with execution.results_folder() as folder:
-        path = folder / "calibration.parquet"
-        return train_cells(plans, places, path, config.as_dict(), execution, progress, lab)
+        return train_grid(lab, grid, folder / "calibration.parquet", config.as_dict(), execution, progress)
 
 
 def lab_of(config: CalibrationConfig) -> Lab:

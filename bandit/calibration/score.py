@@ -9,7 +9,7 @@ import pandas as pd
 from bandit.calibration.config import REPLAY, WITHOUT_TERM_1, CalibrationConfig, method_name
 from bandit.phase.score import is_meaningful
 from bandit.shift.config import PAPER_BETA
-from bandit.shift.score import anchors_diverged, at_equal_adaptation, final, forgotten_and_learned, score
+from bandit.shift.score import anchors_diverged, at_equal_adaptation, final_rows, forgotten_and_learned, score
 from cokl.support.statistics import mean_and_half_width
 from cokl.support.verdicts import holm, p_value
 
@@ -56,7 +56,7 @@ def _of_cell(table: pd.DataFrame, config: CalibrationConfig) -> dict[float, dict
     if anchors_diverged(table):
         lost: dict[str, object] = {"base_correct": math.nan, "lost": math.nan, "lost_half_width": math.nan}
         return {share: lost | unknown for share in config.shares}
-    ends = final(table[table["role"] == "report"])
+    ends = final_rows(table[table["role"] == "report"])
     correct = ends[ends["method"] == "base"]["prior_correct"].mean()
     forgotten, learned = forgotten_and_learned(table)
     lost = {

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bandit.finite_group.config import PRESETS, FiniteGroupConfig
-from cokl.support.experiment import Execution, Experiment, register
+from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
 from cokl.support.files import json_rows, read_parquet
 
 if TYPE_CHECKING:
@@ -26,28 +25,16 @@ class FiniteGroup(Experiment):
     folder_prefix = "finite-group-"
     tables = ("finite_group.parquet", "recovery.parquet")
     assumed_modules = ("bandit.finite_group.config",)
+    gallery = (
+        GalleryPicture("finite_group_metrics", "Finite groups: the metrics against group size"),
+        GalleryPicture("finite_group_recovery", "Finite groups: the recovery, measured and predicted"),
+    )
 
-    def train(self, config: FiniteGroupConfig, folder: Path, execution: Execution) -> Any:
+    def train(self, config: FiniteGroupConfig, execution: Execution) -> Any:
         """Metrics and recovery."""
         from bandit.finite_group.run import finite_group
 
-        return finite_group(config, dataclasses.replace(execution, out=folder))
-
-    def report(self, trained: Any, config: FiniteGroupConfig, folder: Path) -> str:
-        """Every table, and the page."""
-        from bandit.finite_group.report import render_screen, write_tables
-
-        metrics, recovery = trained
-        written = [*(folder / name for name in self.tables), *write_tables(metrics, recovery, folder)]
-        return "\n".join([render_screen(metrics, recovery), *map(str, written)])
-
-    def figures(self, trained: Any, config: FiniteGroupConfig, folder: Path) -> Mapping[str, Any]:
-        """Metrics against group size and, where it was measured, the recovery."""
-        from bandit.finite_group import figures
-
-        metrics, recovery = trained
-        drawn = {"finite_group_metrics": figures.draw_metrics(metrics)}
-        return drawn | ({"finite_group_recovery": figures.draw_recovery(recovery)} if len(recovery) else {})
+        return finite_group(config, execution)
 
     def outcome(self, config: FiniteGroupConfig, folder: Path) -> dict[str, Any]:
         """Where both tables are, and the metrics at the last step, a row per seed."""
@@ -63,9 +50,3 @@ class FiniteGroup(Experiment):
 
         _, recovery = read_results(folder)
         return withheld(judge(recovery), recovery["seed"].nunique())
-
-    def section(self, folder: Path) -> Any:
-        """Metrics and recovery."""
-        from bandit.finite_group.section import section
-
-        return section(folder)

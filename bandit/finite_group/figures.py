@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.colors import to_hex
 
 from bandit.engine.tables import coverage_column, coverage_label, method_label
+from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.plan import EXACT
 from bandit.finite_group.score import diverged_note, final_table, slope_table
 from cokl.support.statistics import with_spread
@@ -20,14 +21,11 @@ _EXACT_LABEL = r"exact ($G \to \infty$)"
 _DASHES = {"unfiltered": (1.0, 1.65), EXACT: (4.0, 2.0)}
 
 
-def draw_metrics(table: pd.DataFrame) -> Picture:
-    """The final metrics, for print."""
-    return render(metrics(table))
-
-
-def draw_recovery(table: pd.DataFrame, method: str = "cokl") -> Picture:
-    """The recovery of one method, for print."""
-    return render(recovery(table, method))
+def draw_all(trained: tuple[pd.DataFrame, pd.DataFrame], config: FiniteGroupConfig) -> dict[str, Picture]:
+    """Metrics against group size and, where it was measured, the recovery; for print."""
+    of_metrics, of_recovery = trained
+    drawn = {"finite_group_metrics": render(metrics(of_metrics))}
+    return drawn | ({"finite_group_recovery": render(recovery(of_recovery))} if len(of_recovery) else {})
 
 
 def metrics(table: pd.DataFrame) -> Drawing:

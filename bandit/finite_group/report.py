@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from bandit.engine.tables import method_label
+from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.plan import EXACT
 from bandit.finite_group.score import ESTIMATE, diverged_note, final_table, metric_columns, slope_table
 from cokl.support.files import write_atomically, write_text
@@ -44,8 +45,12 @@ def caching_table(metrics: pd.DataFrame) -> pd.DataFrame:
 POOLED = ["method", "beta", "groups", "optimizer_steps"]
 
 
-def write_tables(metrics: pd.DataFrame, recovery: pd.DataFrame, folder: Path) -> list[Path]:
-    """Write the tables as CSV and the page that shows them, results.md; returns the paths."""
+def write(trained: tuple[pd.DataFrame, pd.DataFrame], config: FiniteGroupConfig, folder: Path) -> str:
+    """Write the tables as CSV and the page that shows them, FOLDER/results.md; returns what the screen shows.
+
+    trained: metrics and recovery, as `bandit.finite_group.run.finite_group` returns them.
+    """
+    metrics, recovery = trained
     tables = {"final": final_table(metrics), "caching": caching_table(metrics)}
     if len(recovery):
         tables |= {
@@ -53,7 +58,7 @@ def write_tables(metrics: pd.DataFrame, recovery: pd.DataFrame, folder: Path) ->
             "recovery_by_step": slope_table(recovery, [*ESTIMATE, "step"]),
             "recovery": slope_table(recovery, POOLED),
         }
-    paths = []
+    paths = [folder / "finite_group.parquet", folder / "recovery.parquet"]
     for name, table in tables.items():
         paths.append(folder / "tables" / f"{name}.csv")
         write_atomically(paths[-1], partial(table.to_csv, index=False))
@@ -62,10 +67,10 @@ def write_tables(metrics: pd.DataFrame, recovery: pd.DataFrame, folder: Path) ->
         page.append(f"## {title}\n\n{markdown_table(shown)}")
     paths.append(folder / "results.md")
     write_text("\n".join(page), paths[-1])
-    return paths
+    return "\n".join([screen(metrics, recovery), *map(str, paths)])
 
 
-def render_screen(metrics: pd.DataFrame, recovery: pd.DataFrame) -> str:
+def screen(metrics: pd.DataFrame, recovery: pd.DataFrame) -> str:
     """The on-policy table with fresh groups, and the recovery over all G, for a terminal."""
     final = final_table(metrics)
     final = final[final["groups"].isin([EXACT, "fresh"]) & (final["optimizer_steps"] == final["optimizer_steps"].min())]

@@ -206,7 +206,7 @@ class MapsConfig:
         return default_diagrams(experiment, self.preset)
 
 
-MAPS = {
+PRESETS = {
     name: MapsConfig(methods=config.methods, betas=config.betas, seeds=config.seeds, steps=config.steps, preset=name)
     for name, config in EXPERIMENTS.items()
 }

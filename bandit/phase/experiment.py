@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bandit.phase.config import EXPERIMENTS, MAPS, Diagram, MapsConfig
-from cokl.support.experiment import Execution, Experiment, register
+from bandit.phase.config import EXPERIMENTS, PRESETS, Diagram, MapsConfig
+from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
 from cokl.support.files import read_json, read_result
 from cokl.support.options import from_json
 
@@ -25,31 +25,24 @@ class Phase(Experiment):
     name, title, area = "phase", "Maps of the task shift", "map"
     command, order = "cokl bandit phase", 40
     summary = "Over two knobs of the task-shift lab, which method wins Overall, by how much, and why. Resumes."
-    presets: ClassVar[Mapping[str, Any]] = {str(name): config for name, config in MAPS.items()}
+    presets: ClassVar[Mapping[str, Any]] = {str(name): config for name, config in PRESETS.items()}
     folder_prefix = "phase-"
     tables = ("phase.parquet",)
     pools_folders = True
     assumed_modules = ("bandit.phase.config",)
+    gallery = (
+        GalleryPicture(
+            "phase_reference_correctness-correct_modes",
+            "Where CoKL helps: the reference's correctness and the number of correct modes",
+        ),
+        GalleryPicture("phase_cluster_overlap-group_size", "Where CoKL helps: the tasks' overlap and the group size"),
+    )
 
-    def train(self, config: MapsConfig, folder: Path, execution: Execution) -> dict[str, pd.DataFrame]:
+    def train(self, config: MapsConfig, execution: Execution) -> dict[str, pd.DataFrame]:
         """The cells of each map by its name."""
-        return self._train(config.diagrams(), folder, execution)
-
-    def _train(self, diagrams: list[Diagram], folder: Path, execution: Execution) -> dict[str, pd.DataFrame]:
         from bandit.phase.run import run
 
-        return run(diagrams, dataclasses.replace(execution, out=folder))
-
-    def report(self, trained: dict[str, pd.DataFrame], config: MapsConfig, folder: Path) -> str:
-        """The page of each map."""
-        pages = [folder / f"{name}.md" for name in trained]
-        return "\n".join(f"{page.read_text(encoding='utf-8')}\nwritten to {page}\n" for page in pages)
-
-    def figures(self, trained: dict[str, pd.DataFrame], config: MapsConfig, folder: Path) -> Mapping[str, Any]:
-        """Each map."""
-        from bandit.phase.figures import draw
-
-        return {f"phase_{one.name}": draw(one, trained[one.name]) for one in config.diagrams()}
+        return run(config.diagrams(), execution)
 
     def outcome(self, config: MapsConfig, folder: Path) -> dict[str, Any]:
         """Where each map's page and table are."""
@@ -77,16 +70,12 @@ class Phase(Experiment):
             )
         ]
 
-    def section(self, folder: Path) -> Any:
-        """The map's winners and leads."""
-        from bandit.phase.section import section
-
-        return section(folder)
-
     def rerun(self, folder: Path, again: Path, execution: Execution) -> Path:
         """One map."""
+        from bandit.phase.run import run
+
         diagram = from_json(Diagram, read_json(folder / "config.json", dict))
-        self._train([diagram], again, execution)
+        run([diagram], dataclasses.replace(execution, out=again))
         return again / diagram.name
 
     def stored_presets(self) -> Mapping[str, dict[str, Any]]:

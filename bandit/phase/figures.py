@@ -6,13 +6,14 @@ cell whose interval reaches zero is hatched.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 from matplotlib.colors import to_hex, to_rgb
 
-from bandit.phase.config import KNOBS, Diagram
+from bandit.phase.config import KNOBS, MapsConfig
 from bandit.phase.score import UNDECIDED, explain
 from bandit.shift.score import label
 from cokl.support.statistics import with_spread
@@ -21,9 +22,12 @@ from figures.matplotlib_renderer import UNDEFINED, render
 from figures.style import Picture, Style, method_style
 
 
-def draw(diagram: Diagram, cells: pd.DataFrame) -> Picture:
-    """`cells` is what `bandit.phase.run.run` returns for this diagram."""
-    return render(maps(cells, diagram.x, diagram.y, diagram.experiment.mode))
+def draw_all(cells: Mapping[str, pd.DataFrame], config: MapsConfig) -> dict[str, Picture]:
+    """Every map of `cells`, which is what `bandit.phase.run.run` returns."""
+    return {
+        f"phase_{one.name}": render(maps(cells[one.name], one.x, one.y, one.experiment.mode))
+        for one in config.diagrams()
+    }
 
 
 def maps(cells: pd.DataFrame, x: str, y: str, mode: str) -> Drawing:

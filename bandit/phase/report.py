@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from bandit.phase.config import KNOBS, Diagram
+from bandit.phase.config import KNOBS, Diagram, MapsConfig
 from bandit.phase.score import UNDECIDED, explain
 from bandit.shift.score import label
 from cokl.support.statistics import markdown_table, spread_column
@@ -45,7 +46,13 @@ def tally(cells: pd.DataFrame) -> str:
     )
 
 
-def render(diagram: Diagram, cells: pd.DataFrame, note: str = "") -> str:
+def write(cells: Mapping[str, pd.DataFrame], config: MapsConfig, folder: Path) -> str:
+    """The page of each map, which are written as soon as a map is trained, for a terminal."""
+    paths = [folder / f"{name}.md" for name in cells]
+    return "\n".join(f"{path.read_text(encoding='utf-8')}\nwritten to {path}\n" for path in paths)
+
+
+def page(diagram: Diagram, cells: pd.DataFrame, note: str = "") -> str:
     """A diagram as Markdown: who wins, CoKL's lead in every cell, and what it goes with.
 
     note: what is to be said of diverged runs.

@@ -9,7 +9,15 @@ import pandas as pd
 
 from bandit.shift.claims import VARIANTS
 from bandit.shift.report import BESIDE_ACCURACY, DRIFTS
-from bandit.shift.score import anchors_diverged, at, best_coefficients, final, forgotten_and_learned, score, settled
+from bandit.shift.score import (
+    anchors_diverged,
+    at,
+    best_coefficients,
+    final_rows,
+    forgotten_and_learned,
+    score,
+    settled,
+)
 from cokl.support.statistics import mean_and_half_width
 
 MEANINGFUL = 0.05
@@ -37,7 +45,7 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
     """
     lost = anchors_diverged(table)
     table = table if lost else settled(table)
-    ends = final(table[table["role"] == "report"]).set_index("seed")
+    ends = final_rows(table[table["role"] == "report"]).set_index("seed")
     base, grpo = ends[ends["method"] == "base"], ends[ends["method"] == "none"]
     forgotten, learned = (_UNKNOWN, _UNKNOWN) if lost else forgotten_and_learned(table)
     cell: dict[str, Any] = {
@@ -58,8 +66,8 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
         return cell
     scored = score(table)
     best = best_coefficients(scored[scored["method"] != "base"])
-    chosen = final(best.merge(scored[scored["role"] == "selection"])).groupby("method")["overall"].mean()
-    trained = final(at(scored, best))
+    chosen = final_rows(best.merge(scored[scored["role"] == "selection"])).groupby("method")["overall"].mean()
+    trained = final_rows(at(scored, best))
     overall = trained.pivot(index="seed", columns="method", values="overall")
     winner, runner_up = chosen.nlargest(2).index
     cell |= {"winner": winner, "winner_overall": overall[winner].mean(), "runner_up": runner_up}

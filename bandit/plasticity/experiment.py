@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bandit.plasticity.config import PRESETS, PlasticityConfig
 from cokl.support.experiment import Execution, Experiment, register
@@ -29,23 +28,11 @@ class Plasticity(Experiment):
     assumed_configs = (PlasticityConfig,)
     assumed_modules = ("bandit.plasticity.config", "bandit.plasticity.score")
 
-    def train(self, config: PlasticityConfig, folder: Path, execution: Execution) -> pd.DataFrame:
+    def train(self, config: PlasticityConfig, execution: Execution) -> pd.DataFrame:
         """The tidy table."""
         from bandit.plasticity.run import plasticity
 
-        return plasticity(config, dataclasses.replace(execution, out=folder))
-
-    def report(self, trained: pd.DataFrame, config: PlasticityConfig, folder: Path) -> str:
-        """Every table, and the page of verdicts."""
-        from bandit.plasticity.report import write
-
-        return write(trained, config, folder)
-
-    def figures(self, trained: pd.DataFrame, config: PlasticityConfig, folder: Path) -> Mapping[str, Any]:
-        """Trade-off, learning curves and schematic."""
-        from bandit.plasticity.figures import draw_all
-
-        return draw_all(trained, config)
+        return plasticity(config, execution)
 
     def claims(self, folder: Path) -> Sequence[Claim]:
         """What the title says."""
@@ -53,9 +40,3 @@ class Plasticity(Experiment):
         from bandit.plasticity.score import read_plasticity
 
         return judge(*read_plasticity(folder))
-
-    def section(self, folder: Path) -> Any:
-        """Trade-off, learning curves and tables."""
-        from bandit.plasticity.section import section
-
-        return section(folder)

@@ -6,7 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from bandit.sweep.config import PRESETS, SweepConfig
+from bandit.sweep.config import PRESETS as SWEEPS
+from bandit.sweep.config import SweepConfig
 from cokl.support.options import Names, at_least, require, require_types
 
 ALTERNATIVES: dict[str, tuple[Any, ...]] = {
@@ -59,11 +60,11 @@ def _with(config: SweepConfig, field: str, value: Any) -> SweepConfig:
     return dataclasses.replace(config, environment=dataclasses.replace(config.environment, **{field: value}))
 
 
-ROBUSTNESS_PRESETS = {
-    "paper": RobustnessConfig(PRESETS["paper"]),
+PRESETS = {
+    "paper": RobustnessConfig(SWEEPS["paper"]),
     "quick": RobustnessConfig(
         dataclasses.replace(
-            PRESETS["quick"],
+            SWEEPS["quick"],
             methods=("none", "entropy", "cokl"),
             betas=(0.01, 0.03, 0.1, 0.3),
             steps=100,

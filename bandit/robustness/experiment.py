@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
-from bandit.robustness.config import ROBUSTNESS_PRESETS, RobustnessConfig
+from bandit.robustness.config import PRESETS, RobustnessConfig
 from cokl.support.experiment import Execution, Experiment, register
-from cokl.support.files import json_rows, write_text
+from cokl.support.files import json_rows
 
 
 @register
@@ -18,24 +17,14 @@ class Robustness(Experiment):
     name, title, area = "robustness", "Robustness of the controlled experiment", "robustness"
     command, order = "cokl bandit robustness", 70
     summary = "Vary each assumption of the sweep, one at a time, and say of each verdict whether it stands. Resumes."
-    presets = ROBUSTNESS_PRESETS
+    presets = PRESETS
     folder_prefix = "robustness-"
 
-    def train(self, config: RobustnessConfig, folder: Path, execution: Execution) -> Any:
+    def train(self, config: RobustnessConfig, execution: Execution) -> Any:
         """The table of the sweep and of each alternative."""
         from bandit.robustness.run import robustness
 
-        return robustness(config, dataclasses.replace(execution, out=folder))
-
-    def report(self, trained: Any, config: RobustnessConfig, folder: Path) -> str:
-        """robustness.csv, the page, and what stands."""
-        from bandit.robustness.report import compare, render_markdown, render_screen
-        from bandit.shift.report import csv_text
-
-        compared, seeds = compare(trained), config.sweep.seeds
-        write_text(csv_text(compared), folder / "robustness.csv")
-        write_text(render_markdown(compared, seeds), folder / "results.md")
-        return f"{render_screen(compared, seeds)}\n\nwritten to {folder / 'results.md'}"
+        return robustness(config, execution)
 
     def outcome(self, config: RobustnessConfig, folder: Path) -> dict[str, Any]:
         """Where the page is, and every claim under every alternative."""

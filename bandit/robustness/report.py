@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 
 import pandas as pd
 
+from bandit.robustness.config import RobustnessConfig
 from bandit.robustness.run import BASE
 from bandit.sweep.claims import judge
-from cokl.support.statistics import markdown_table
+from cokl.support.files import write_text
+from cokl.support.statistics import csv_text, markdown_table
 from cokl.support.verdicts import no_verdict
 
 
@@ -31,7 +34,15 @@ def compare(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.DataFrame(lines).astype({"stands": "boolean"})
 
 
-def render_markdown(compared: pd.DataFrame, seeds: int) -> str:
+def write(tables: Mapping[str, pd.DataFrame], config: RobustnessConfig, folder: Path) -> str:
+    """Write the comparison as FOLDER/robustness.csv and FOLDER/results.md; returns what stands, for a terminal."""
+    compared, seeds = compare(tables), config.sweep.seeds
+    write_text(csv_text(compared), folder / "robustness.csv")
+    write_text(page(compared, seeds), folder / "results.md")
+    return f"{screen(compared, seeds)}\n\nwritten to {folder / 'results.md'}"
+
+
+def page(compared: pd.DataFrame, seeds: int) -> str:
     """The comparison as a page: a section per claim."""
     parts = ["# Robustness of the controlled experiment", _legend(seeds)]
     for claim, rows in compared.groupby("claim", sort=False):
@@ -40,7 +51,7 @@ def render_markdown(compared: pd.DataFrame, seeds: int) -> str:
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
 
-def render_screen(compared: pd.DataFrame, seeds: int) -> str:
+def screen(compared: pd.DataFrame, seeds: int) -> str:
     """A paragraph per claim: whether its verdict stands, and the figures of the base and of where it does not."""
     lines = [textwrap.fill(_legend(seeds), 80)]
     for claim, rows in compared.groupby("claim", sort=False):

@@ -111,7 +111,7 @@ class SequenceConfig(TwoTaskConfig):
         require(self.buffer_size <= enough, "buffer_size", f"at most the {enough} training prompts", self.buffer_size)
 
 
-SEQUENCE_PRESETS: dict[str, SequenceConfig] = {
+PRESETS: dict[str, SequenceConfig] = {
     "paper": SequenceConfig(),
     "quick": SequenceConfig(
         methods=("none", "reverse_kl", "correct_forward_kl", "cokl", "cokl_without_term1"),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bandit.sequences.config import SEQUENCE_PRESETS, SequenceConfig
+from bandit.sequences.config import PRESETS, SequenceConfig
 from cokl.support.experiment import Execution, Experiment, register
 from cokl.support.files import read_result
 
@@ -24,27 +23,19 @@ class Sequences(Experiment):
     name, title, area = "sequences", "Task shift with answers of many tokens", "sequences"
     command, order = "cokl bandit sequences", 30
     summary = "The task shift with answers of many tokens, exactly and in samples: tables, who forgets what. Resumes."
-    presets = SEQUENCE_PRESETS
+    presets = PRESETS
     folder_prefix = "sequences-"
     tables = ("sequences.parquet",)
     pools_folders = True
     assumed_configs = (SequenceConfig,)
 
-    def train(self, config: SequenceConfig, folder: Path, execution: Execution) -> pd.DataFrame:
+    def train(self, config: SequenceConfig, execution: Execution) -> pd.DataFrame:
         """The tidy table."""
         from bandit.sequences.run import sequences
         from bandit.shift.report import require_scores
 
         require_scores(config.methods, config.selection_seeds)
-        return sequences(config, dataclasses.replace(execution, out=folder))
-
-    def report(self, trained: pd.DataFrame, config: SequenceConfig, folder: Path) -> str:
-        """Every table, and the page."""
-        from bandit.sequences.report import summary, write
-
-        write(trained, config, folder)
-        written = f"{len(trained)} rows: {folder / 'sequences.parquet'}; tables: {folder / 'results.md'}"
-        return f"{summary(trained, config)}\n\n{written}"
+        return sequences(config, execution)
 
     def outcome(self, config: SequenceConfig, folder: Path) -> dict[str, Any]:
         """Where everything is."""
@@ -68,9 +59,3 @@ class Sequences(Experiment):
                 verdict_on(*lead, seeds) if lead else None,
             )
         ]
-
-    def section(self, folder: Path) -> Any:
-        """Frontiers and tables."""
-        from bandit.sequences.section import section
-
-        return section(folder)

@@ -13,11 +13,11 @@ from bandit.sequences.config import SequenceConfig
 from bandit.sequences.run import METRICS
 from bandit.sequences.score import BESIDE_ACCURACY, MEASURES, PREDICTORS, PRIMARY, leads, primary_lead, razor
 from bandit.shift import score as scores
-from bandit.shift.report import NORMALIZED, anchors, csv_text, readable
+from bandit.shift.report import NORMALIZED, anchors, readable
 from bandit.shift.score import label
 from bandit.two_tasks.plan import RUN
 from cokl.support.files import write_text
-from cokl.support.statistics import markdown_table, summarize, with_spread
+from cokl.support.statistics import csv_text, markdown_table, summarize, with_spread
 from cokl.support.verdicts import no_verdict, verdict_on
 
 CAPTIONS = {
@@ -44,7 +44,7 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """
     scored = scores.score(table)
     compared = scores.settings(scored)
-    last = scores.final(compared)
+    last = scores.final_rows(compared)
     by = ["mode", "setting", "method", "beta", "edge", "missed"]
     raw = ["prior_correct", "new_correct", *BESIDE_ACCURACY]
     equal = scores.at_equal_adaptation(scored, MEASURES)
@@ -54,13 +54,15 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "equal_adaptation": summarize(equal, ["mode", "method", "beta_below", "beta_above"], MEASURES),
         "leads": leads(table),
         "razor": razor(table),
-        "beta_search": summarize(scores.final(scored), ["role", *RUN], [*NORMALIZED, *METRICS]),
+        "beta_search": summarize(scores.final_rows(scored), ["role", *RUN], [*NORMALIZED, *METRICS]),
         "dynamics": summarize(compared[compared["setting"] == "best"], [*RUN, "step"], list(METRICS)),
     }
 
 
-def write(table: pd.DataFrame, config: SequenceConfig, folder: Path) -> None:
-    """Write each table as FOLDER/NAME.csv and all as FOLDER/results.md. Raises InputError as `tables` does."""
+def write(table: pd.DataFrame, config: SequenceConfig, folder: Path) -> str:
+    """Write each table as FOLDER/NAME.csv and all as FOLDER/results.md; returns what was trained, the tables of scores,
+    leads and the Razor, and the primary comparison, for a terminal. Raises InputError as `tables` does.
+    """
     made = tables(table)
     for name, frame in made.items():
         write_text(csv_text(frame), folder / f"{name}.csv")
@@ -70,15 +72,11 @@ def write(table: pd.DataFrame, config: SequenceConfig, folder: Path) -> None:
         parts += [f"## {name}.csv", caption, shown]
     parts.append("Over training: dynamics.csv.")
     write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n", folder / "results.md")
-
-
-def summary(table: pd.DataFrame, config: SequenceConfig) -> str:
-    """What was trained, the tables of scores, leads and the Razor, and the primary comparison, for a terminal."""
-    made = tables(table)
     parts = [_setting(table, config), anchors(table)]
     for name in ("normalized", "leads", "razor"):
         parts += [CAPTIONS[name], named(made[name]).to_string(index=False) if len(made[name]) else "No such runs."]
-    return "\n\n".join([*parts, primary(table)])
+    written = f"{len(table)} rows: {folder / 'sequences.parquet'}; tables: {folder / 'results.md'}"
+    return "\n\n".join([*parts, primary(table), written])
 
 
 def primary(table: pd.DataFrame) -> str:

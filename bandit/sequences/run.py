@@ -6,7 +6,7 @@ import itertools
 
 import pandas as pd
 
-from bandit.sequences.config import SEQUENCE_PRESETS, SequenceConfig
+from bandit.sequences.config import PRESETS, SequenceConfig
 from bandit.sequences.exact import MOST_LISTED, is_exact
 from bandit.sequences.train import SequenceTrainer
 from bandit.two_tasks.plan import ShiftRun, kl_prompts
@@ -54,7 +54,7 @@ def planned_runs(config: SequenceConfig) -> list[ShiftRun]:
 
 
 def sequences(
-    config: SequenceConfig = SEQUENCE_PRESETS["paper"],
+    config: SequenceConfig = PRESETS["paper"],
     execution: Execution = HERE,
     progress: bool = True,
 ) -> pd.DataFrame:

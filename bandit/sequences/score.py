@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bandit.shift.report import DRIFTS
-from bandit.shift.score import at_equal_adaptation, final, score, settled
+from bandit.shift.score import at_equal_adaptation, final_rows, score, settled
 from cokl.support.statistics import summarize
 
 BESIDE_ACCURACY = ["prior_pass_at_k", "conditional_kl", "conditional_entropy"]
@@ -64,7 +64,7 @@ def razor(table: pd.DataFrame) -> pd.DataFrame:
     """
     table = settled(table)
     reported = table[table["role"] == "report"].assign(prior_kl=table[DRIFTS].sum(axis=1))
-    trained = final(reported[reported["method"] != "base"])
+    trained = final_rows(reported[reported["method"] != "base"])
     chosen = {"all methods": trained, "GRPO over time": reported[reported["method"] == "none"]}
     base = reported[reported["method"] == "base"].set_index(["mode", "seed"])["prior_correct"]
     lines = []

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pandas as pd
 
 from bandit.shift.config import PAPER_BETA
-from bandit.shift.score import at, at_equal_adaptation, best_coefficients, final, label, main_rows
+from bandit.shift.score import at, at_equal_adaptation, best_coefficients, final_rows, label, main_rows
 from cokl.support.verdicts import Claim, Measurement, judged
 
 NEGLIGIBLE = 1.0
@@ -212,17 +212,17 @@ class _Views:
 
     def __init__(self, scored: pd.DataFrame) -> None:
         self.best = best_coefficients(scored)
-        selection = final(self.best.merge(scored[scored["role"] == "selection"]))
+        selection = final_rows(self.best.merge(scored[scored["role"] == "selection"]))
         self.chosen = selection.groupby(["mode", "method"])["overall"].mean()
         runs = main_rows(scored)[["mode", "method", "beta", "kl_prompts"]].drop_duplicates()
         unregularized = runs["method"] == "none"
         in_e3 = runs["beta"] == runs["method"].map(dict.fromkeys(REVERSE, REVERSE_BETA)).fillna(PAPER_BETA)
-        self.all = final(at(scored, runs))
+        self.all = final_rows(at(scored, runs))
         self.rows = {
-            BEST: final(at(scored, self.best)),
+            BEST: final_rows(at(scored, self.best)),
             EQUAL: at_equal_adaptation(scored),
-            PAPER: final(at(scored, runs[(runs["beta"] == PAPER_BETA) | unregularized])),
-            E3: final(at(scored, runs[in_e3])),
+            PAPER: final_rows(at(scored, runs[(runs["beta"] == PAPER_BETA) | unregularized])),
+            E3: final_rows(at(scored, runs[in_e3])),
         }
         self.rivals = [m for m in scored["method"].unique() if m not in (*VARIANTS, "base")]
 
@@ -275,7 +275,7 @@ class _Views:
 
 def _batches(scored: pd.DataFrame, mode: str, larger: int, smaller: int) -> Iterator[Measurement]:
     """CoKL's retention with a larger KL batch minus with a smaller one, at each coefficient trained with both."""
-    ours = final(scored[(scored["method"] == "cokl") & (scored["role"] == "report") & (scored["mode"] == mode)])
+    ours = final_rows(scored[(scored["method"] == "cokl") & (scored["role"] == "report") & (scored["mode"] == mode)])
     for beta, runs in ours.groupby("beta", sort=False):
         retention = runs.pivot(index="seed", columns="kl_prompts", values="retention")
         if {larger, smaller} <= set(retention):
@@ -285,7 +285,7 @@ def _batches(scored: pd.DataFrame, mode: str, larger: int, smaller: int) -> Iter
 
 def _coefficients(scored: pd.DataFrame, mode: str) -> Iterator[Measurement]:
     """CoKL at the ends of the paper's range, or of what its grid has of it."""
-    main = main_rows(final(scored))
+    main = main_rows(final_rows(scored))
     runs = main[(main["method"] == "cokl") & (main["role"] == "report") & (main["mode"] == mode)]
     runs = runs[runs["beta"].between(*BETAS)]
     low, high = runs["beta"].min(), runs["beta"].max()

@@ -135,7 +135,7 @@ class ShiftConfig(TwoTaskConfig):
         return round(self.correct_overlap * self.environment.correct_actions)
 
 
-SHIFT_PRESETS: dict[str, ShiftConfig] = {
+PRESETS: dict[str, ShiftConfig] = {
     "paper": ShiftConfig(),
     "quick": ShiftConfig(betas=(0.03, 0.3, 3.0), seeds=2, selection_seeds=1, steps=300, eval_interval=60),
 }

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
-from cokl.support.experiment import Execution, Experiment, register
+from bandit.shift.config import PRESETS, ShiftConfig
+from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
 from cokl.support.files import json_rows, read_parquet, read_result
 
 if TYPE_CHECKING:
@@ -24,33 +23,32 @@ class Shift(Experiment):
     name, title, area = "shift", "Task shift, in miniature", "task shift"
     command, order = "cokl bandit shift", 20
     summary = "Train on one task, then on another with each method; write shift.parquet, tables and figures. Resumes."
-    presets = SHIFT_PRESETS
+    presets = PRESETS
     folder_prefix = "shift-"
     tables = ("shift.parquet",)
     assumed_configs = (ShiftConfig,)
     assumed_modules = ("bandit.shift.tasks", "bandit.shift.score")
+    gallery = (
+        *(
+            GalleryPicture(f"shift_{kind}_{mode}", f"Task shift, {mode}: {title}", counterpart)
+            for kind, title, counterpart in (
+                ("tradeoff", "retention against adaptation", ""),
+                ("beta", "the coefficient", "the coefficient's effect and the search over it, in miniature"),
+                ("dynamics", "training dynamics", "the training dynamics, in miniature"),
+                ("decomposition", "what drifts", ""),
+            )
+            for mode in ("exact", "sampled")
+        ),
+        GalleryPicture("shift_kl_batch", "Task shift: the KL batch", "the KL batch's effect, in miniature"),
+    )
 
-    def train(self, config: ShiftConfig, folder: Path, execution: Execution) -> pd.DataFrame:
+    def train(self, config: ShiftConfig, execution: Execution) -> pd.DataFrame:
         """The tidy table."""
         from bandit.shift.report import require_scores
         from bandit.shift.run import shift
 
         require_scores(config.methods, config.selection_seeds)
-        return shift(config, dataclasses.replace(execution, out=folder))
-
-    def report(self, trained: pd.DataFrame, config: ShiftConfig, folder: Path) -> str:
-        """Every table, and the page of verdicts."""
-        from bandit.shift.report import summary, write
-
-        write(trained, folder)
-        written = f"{len(trained)} rows: {folder / 'shift.parquet'}; tables and verdicts: {folder / 'results.md'}"
-        return f"{summary(trained)}\n{written}"
-
-    def figures(self, trained: pd.DataFrame, config: ShiftConfig, folder: Path) -> Mapping[str, Any]:
-        """Trade-off, coefficient, dynamics, decomposition and KL batch, for each mode."""
-        from bandit.shift.figures import draw_all
-
-        return draw_all(trained)
+        return shift(config, execution)
 
     def outcome(self, config: ShiftConfig, folder: Path) -> dict[str, Any]:
         """Where everything is, the normalized scores, and every claim with its verdict."""
@@ -76,9 +74,3 @@ class Shift(Experiment):
         from bandit.shift.claims import PAPER_CLAIMS
 
         return list(PAPER_CLAIMS.values())
-
-    def section(self, folder: Path) -> Any:
-        """Frontiers, dynamics and tables."""
-        from bandit.shift.section import section
-
-        return section(folder)

@@ -12,11 +12,12 @@ import pandas as pd
 
 from bandit.shift import score as scores
 from bandit.shift.claims import judge
+from bandit.shift.config import ShiftConfig
 from bandit.two_tasks.plan import RUN
 from cokl import methods
 from cokl.support.files import write_text
 from cokl.support.options import require
-from cokl.support.statistics import markdown_table, summarize, with_spread
+from cokl.support.statistics import csv_text, markdown_table, summarize, with_spread
 from cokl.support.verdicts import Claim, chance_findings, no_verdict, screen
 
 RAW = ["prior_correct", "new_correct"]
@@ -67,7 +68,7 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     scored["drift"] = scored[DRIFTS].sum(axis=1)
     scored["correct_share"] = scored["correct_drift"] / (scored["correct_drift"] + scored["mass_drift"])
     compared = scores.settings(scored)
-    last = scores.final(compared)
+    last = scores.final_rows(compared)
     by = ["mode", "setting", "method", "beta", "kl_prompts", "edge", "missed"]
     measures = ["retention", *BESIDE_ACCURACY]
     return {
@@ -91,15 +92,16 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 def each_seed(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What `tables` has means of, for each reported seed: the rows behind "beta_search" and behind "dynamics"."""
     scored = scores.score(table)
-    searched = scores.main_rows(scores.final(scored))
+    searched = scores.main_rows(scores.final_rows(scored))
     return {
         "beta_search": searched[searched["role"] == "report"].sort_values("beta"),
         "dynamics": scores.at(scored, scores.best_coefficients(scored)),
     }
 
 
-def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
-    """Write each table as FOLDER/NAME.csv and all with the verdicts as FOLDER/results.md; returns the claims.
+def write(table: pd.DataFrame, config: ShiftConfig, folder: Path) -> str:
+    """Write each table as FOLDER/NAME.csv and all with the verdicts as FOLDER/results.md; returns the normalized table
+    and the verdicts, for a terminal.
 
     Raises InputError if the shift table lacks the anchors or the selection seeds.
     """
@@ -107,15 +109,10 @@ def write(table: pd.DataFrame, folder: Path) -> list[Claim]:
     for name, frame in made.items():
         write_text(csv_text(frame), folder / f"{name}.csv")
     write_text(_page(table, made, claims), folder / "results.md")
-    return claims
-
-
-def summary(table: pd.DataFrame) -> str:
-    """The normalized table and the verdicts, for a terminal."""
-    claims = judge(scores.score(table))
-    shown = readable(tables(table)["table1_normalized"]).to_string(index=False)
+    shown = readable(made["table1_normalized"]).to_string(index=False)
     judged = (no_verdict(_reported_seeds(table)), _HOW_JUDGED, chance_findings(claims))
-    return "\n".join([anchors(table), "", shown, "", *filter(None, judged), screen(claims)])
+    written = f"{len(table)} rows: {folder / 'shift.parquet'}; tables and verdicts: {folder / 'results.md'}"
+    return "\n".join([anchors(table), "", shown, "", *filter(None, judged), screen(claims), written])
 
 
 _HOW_JUDGED = (
@@ -144,7 +141,7 @@ def anchors(table: pd.DataFrame) -> str:
 
 
 def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
-    rows = scores.main_rows(scores.final(scored))
+    rows = scores.main_rows(scores.final_rows(scored))
     by = ["mode", "role", "method", "beta", "kl_prompts"]
     found = summarize(rows, by, RAW + BESIDE_ACCURACY + NORMALIZED)
     for name, chosen in (
@@ -157,7 +154,7 @@ def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
 
 
 def _kl_batch(scored: pd.DataFrame) -> pd.DataFrame:
-    last = scores.final(scored[scored["role"] == "report"])
+    last = scores.final_rows(scored[scored["role"] == "report"])
     sizes = last.groupby(["mode", "method", "beta"])["kl_prompts"].transform("nunique")
     return summarize(last[sizes > 1].sort_values("kl_prompts", kind="stable"), RUN, RAW + NORMALIZED)
 
@@ -168,13 +165,6 @@ def _zero_correct(compared: pd.DataFrame) -> pd.DataFrame:
     rates = trained.groupby([*by, "seed"], sort=False)["zero_correct_rate"].mean().reset_index()
     prompts = ["filtered" if methods.get(name).filtered else "all" for name in rates["method"]]
     return summarize(rates.assign(buffer=prompts), [*by, "buffer"], ["zero_correct_rate"])
-
-
-def csv_text(frame: pd.DataFrame) -> str:
-    """Six significant digits; adding zero turns -0 into 0."""
-    numbers = frame.select_dtypes("float")
-    rounded = {str(name): numbers[name].round(9) + 0.0 for name in numbers}
-    return frame.assign(**rounded).to_csv(index=False, float_format="%.6g")
 
 
 def readable(frame: pd.DataFrame) -> pd.DataFrame:

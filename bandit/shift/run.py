@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
+from bandit.shift.config import PRESETS, ShiftConfig
 from bandit.shift.plan import planned_runs
 from bandit.shift.train import ShiftTrainer
 from bandit.two_tasks.run import Lab, train_lab
@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 def shift(
-    config: ShiftConfig = SHIFT_PRESETS["paper"],
+    config: ShiftConfig = PRESETS["paper"],
     execution: Execution = HERE,
     progress: bool = True,
 ) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from functools import partial
 import pandas as pd
 
 from bandit.engine.divergence import diverged, divergence_note, without_diverged
+from bandit.two_tasks.grid import final_rows
 from bandit.two_tasks.plan import RUN
 from cokl import methods
 from cokl.metrics import dual_anchor
@@ -47,7 +48,7 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
     Raises InputError if an anchor is missing or diverged, or the anchors coincide.
     """
     table = settled(table).reset_index(drop=True)
-    scored, last = table.copy(), final(table)
+    scored, last = table.copy(), final_rows(table)
     seeds = ["mode", "role", "seed"]
     anchors = {method: last[last["method"] == method].set_index(seeds) for method in ANCHORS}
     place = pd.MultiIndex.from_frame(table[seeds])
@@ -81,16 +82,11 @@ def diverged_note(table: pd.DataFrame) -> str:
     return divergence_note(table, "prior_correct", RUN)
 
 
-def final(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of each run's last step."""
-    return table[table["step"] == table.groupby([*RUN, "role", "seed"], dropna=False)["step"].transform("max")]
-
-
 def forgotten_and_learned(table: pd.DataFrame) -> tuple[tuple[float, float], tuple[float, float]]:
     """Prior correctness that GRPO w/o KL loses and new correctness that it gains, what all scores are divided by: means
     over the reported seeds of a table of one mode, with the half-widths of their 95% intervals.
     """
-    ends = final(settled(table)).query("role == 'report'").set_index("seed")
+    ends = final_rows(settled(table)).query("role == 'report'").set_index("seed")
     base, grpo = (ends[ends["method"] == method] for method in ANCHORS)
     return (
         mean_and_half_width(base["prior_correct"] - grpo["prior_correct"]),
@@ -142,7 +138,7 @@ def at_equal_adaptation(scored: pd.DataFrame, measures: Sequence[str] = ("retent
     noise of its adaptation. A method that never passes 90 has no rows. Columns: mode, method, beta_below, beta_above,
     seed, and the measures.
     """
-    last = main_rows(final(scored))
+    last = main_rows(final_rows(scored))
     measured = list(measures)
     columns = ["mode", "method", "beta_below", "beta_above", "seed", *measured]
     frames = []
@@ -169,7 +165,7 @@ def at_equal_adaptation(scored: pd.DataFrame, measures: Sequence[str] = ("retent
 
 
 def _selection_means(scored: pd.DataFrame) -> pd.DataFrame:
-    rows = main_rows(final(scored[scored["role"] == "selection"]))
+    rows = main_rows(final_rows(scored[scored["role"] == "selection"]))
     if rows.empty:
         raise InputError("the shift table has no selection seeds, on which coefficients are chosen")
     return rows.groupby(RUN, sort=False)[["retention", "adaptation", "overall"]].mean().reset_index()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bandit.config import EnvironmentConfig, TrainingConfig
 from bandit.sweep.config import PRESETS, SweepConfig
-from cokl.support.experiment import Execution, Experiment, register
+from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
 from cokl.support.files import read_json
 
 if TYPE_CHECKING:
@@ -30,16 +29,27 @@ class Sweep(Experiment):
     assumed_configs = (EnvironmentConfig, TrainingConfig)
     assumed_modules = ("bandit.sweep.score",)
     spread = "standard deviation over seeds"
+    gallery = (
+        GalleryPicture(
+            "figure1_constraint_scopes", "What each KL constrains", "Figure 1, the scopes of KL constraints"
+        ),
+        GalleryPicture("figure2_tradeoff", "The trade-offs", "the controlled experiment's trade-offs"),
+        GalleryPicture("figure3_dynamics", "Training dynamics", "the controlled experiment's dynamics"),
+    )
 
-    def train(self, config: SweepConfig, folder: Path, execution: Execution) -> pd.DataFrame:
+    def train(self, config: SweepConfig, execution: Execution) -> pd.DataFrame:
         """The tidy table."""
         from bandit.sweep.run import run_sweep
 
-        return run_sweep(config, dataclasses.replace(execution, out=folder))
+        return run_sweep(config, execution)
 
     def report(self, trained: pd.DataFrame, config: SweepConfig, folder: Path) -> str:
         """Where the table is."""
         return f"{len(trained)} rows: {folder / 'sweep.parquet'}"
+
+    def figures(self, trained: pd.DataFrame, config: SweepConfig, folder: Path) -> Mapping[str, Any]:
+        """None: `cokl figures` draws them, from any finished sweep."""
+        return {}
 
     def outcome(self, config: SweepConfig, folder: Path) -> dict[str, Any]:
         """The table's path, and means over seeds at the last step."""
@@ -63,12 +73,6 @@ class Sweep(Experiment):
 
         table = read_sweep(folder)
         return withheld(judge(table), table["seed"].nunique())
-
-    def section(self, folder: Path) -> Any:
-        """The interactive trade-off."""
-        from bandit.sweep.section import section
-
-        return section(folder)
 
     def headline(self, folder: Path) -> dict[str, list[str]]:
         """At matched correctness, as the README shows it."""

@@ -8,31 +8,31 @@ import pandas as pd
 
 from bandit.sweep.claims import judge
 from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, final_rows, matched_table
+from cokl.support import verdicts
 from cokl.support.statistics import markdown_table
-from cokl.support.verdicts import no_verdict, screen, withheld
 
 
-def render_markdown(table: pd.DataFrame) -> str:
+def page(table: pd.DataFrame) -> str:
     """The verdicts and the matched table as a Markdown page; below four seeds, what was measured alone."""
-    refused = no_verdict(table["seed"].nunique())
+    refused = verdicts.no_verdict(table["seed"].nunique())
     rows = [{"claim": claim.statement, "measured": claim.measured, "verdict": claim.verdict} for claim in judge(table)]
-    verdicts = pd.DataFrame(rows).drop(columns=["verdict"] if refused else [])
+    judged = pd.DataFrame(rows).drop(columns=["verdict"] if refused else [])
     return (
         f"# Controlled multi-solution experiment\n\n{_legend(table)}\n\n## Claims of the paper\n\n"
         + (f"{refused}\n\n" if refused else "")
-        + f"{markdown_table(verdicts)}\n## {_MATCHED_TITLE}\n\n{markdown_table(matched_table(table))}"
+        + f"{markdown_table(judged)}\n## {_MATCHED_TITLE}\n\n{markdown_table(matched_table(table))}"
     )
 
 
-def render_screen(table: pd.DataFrame) -> str:
+def screen(table: pd.DataFrame) -> str:
     """The same for a terminal: a paragraph per claim, then the matched table."""
-    refused = no_verdict(table["seed"].nunique())
-    claims = withheld(judge(table), table["seed"].nunique())
+    refused = verdicts.no_verdict(table["seed"].nunique())
+    claims = verdicts.withheld(judge(table), table["seed"].nunique())
     held = sum(claim.verdict == "held" for claim in claims)
     lines = [f"\nClaims of the paper: {refused or f'{held} of {len(claims)} held in this environment'}"]
     if len(claims) < 2:
         lines.append("(the others compare CoKL with another regularizer: sweep both)")
-    lines.append(screen(claims, width=80))
+    lines.append(verdicts.screen(claims, width=80))
     shown = matched_table(table, digits=3)
     shown.columns = [name.replace("_correct", "+") if name.startswith("cov") else name for name in shown.columns]
     return "\n".join([*lines, "", _MATCHED_TITLE, shown.to_string(index=False), textwrap.fill(_legend(table), 80)])

@@ -1,6 +1,7 @@
 """What an experiment is to everything that iterates over experiments: commands, rerun, page, logbook, assumptions.
 
-An experiment is one folder with a module `experiment`, which registers one subclass of `Experiment`. Light: whatever
+An experiment is one folder with a module `experiment`, which registers one subclass of `Experiment`. Beside it, by
+name: `config` with PRESETS, `report` with `write`, `figures` with `draw_all`, `section` with `section`. Light: whatever
 imports PyTorch or draws is imported inside the methods. Annotations are evaluated here, since the parser reads those
 of subclasses in other modules.
 """
@@ -8,7 +9,9 @@ of subclasses in other modules.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,6 +56,19 @@ HERE = Execution()
 """On this machine, on all of its cores, and nothing kept."""
 
 
+@dataclass(frozen=True)
+class GalleryPicture:
+    """A picture that the gallery shows, with or without its file in figures/rendered.
+
+    name: of the file, without its ending. counterpart: in the paper. command: draws it; the experiment's own if "".
+    """
+
+    name: str
+    title: str
+    counterpart: str = ""
+    command: str = ""
+
+
 class Experiment:
     """One experiment: its configuration, its results folder, and what is read from there.
 
@@ -63,7 +79,7 @@ class Experiment:
     one. reruns: whether `cokl rerun` can compute it anew. pools_folders: whether the logbook takes the claims of all
     its folders or the first one's. assumed_configs, assumed_modules: what states assumptions in its fields and its
     module docstrings. spread: what stands after ± in its headline table. claims_of: the experiment whose claims of the
-    paper it shares. measured_as: what `brief` gives.
+    paper it shares. measured_as: what `brief` gives. gallery: pictures of docs/gallery.md.
     """
 
     name: ClassVar[str]
@@ -81,22 +97,25 @@ class Experiment:
     assumed_modules: ClassVar[tuple[str, ...]] = ()
     spread: ClassVar[str] = "half the width of a 95% t-interval"
     claims_of: ClassVar[str] = ""
+    gallery: ClassVar[tuple[GalleryPicture, ...]] = ()
     measured_as: ClassVar[str] = "primary measurement"
 
-    def train(self, config: Any, folder: Path, execution: Execution) -> Any:
-        """Compute what is missing and save it in `folder`; returns what `report` and `figures` take.
+    def train(self, config: Any, execution: Execution) -> Any:
+        """Compute what is missing and save it in `execution.out`; returns what `report` and `figures` take.
 
         Raises InputError for a configuration or a folder that cannot be used.
         """
         raise NotImplementedError
 
     def report(self, trained: Any, config: Any, folder: Path) -> str:
-        """Write tables and pages beside the results; returns what the screen shows."""
-        raise NotImplementedError
+        """Write tables and pages into `folder`, by `write` of the module `report`; returns what the screen shows."""
+        screen: str = self._beside("report").write(trained, config, folder)
+        return screen
 
     def figures(self, trained: Any, config: Any, folder: Path) -> Mapping[str, Any]:
-        """A picture by its file name, for `figures.style.save_all`."""
-        return {}
+        """A picture by its file name, for `figures.style.save_all`: `draw_all` of the module `figures`."""
+        module = self._beside("figures")
+        return module.draw_all(trained, config) if module else {}
 
     def outcome(self, config: Any, folder: Path) -> Any:
         """What a finished run gives to a program, as JSON values."""
@@ -124,13 +143,14 @@ class Experiment:
         return ()
 
     def section(self, folder: Path) -> Any:
-        """Its section of the page, a `figures.page.Section`; None for the tables alone."""
-        return None
+        """Its section of the page, a `figures.page.Section`, by `section` of the module `section`; None without one."""
+        module = self._beside("section")
+        return module.section(folder) if module else None
 
     def rerun(self, folder: Path, again: Path, execution: Execution) -> Path:
         """Compute the results of `folder` anew into `again`; returns the folder with the new tables."""
         config = from_json(type(self.presets["paper"]), read_json(folder / "config.json", dict))
-        self.train(config, again, execution)
+        self.train(config, replace(execution, out=again))
         return again
 
     def comparable(self, path: Path) -> "pd.DataFrame":
@@ -142,6 +162,12 @@ class Experiment:
     def headline(self, folder: Path) -> dict[str, list[str]] | None:
         """The table that the logbook shows, rows of text by column, or None."""
         return None
+
+    def _beside(self, name: str) -> Any:
+        """The module `name` in the experiment's folder; None where there is none."""
+        package = type(self).__module__.rpartition(".")[0]
+        path = f"{package}.{name}"
+        return import_module(path) if package and find_spec(path) else None
 
     def stored_presets(self) -> Mapping[str, dict[str, Any]]:
         """The presets as a results folder's config.json has them, by name."""

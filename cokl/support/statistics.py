@@ -59,3 +59,10 @@ def markdown_table(frame: pd.DataFrame) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     header, *body = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
     return plain_markdown_table(header, body, rule=["-" * (width + 2) for width in widths]) + "\n"
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """Six significant digits; adding zero turns -0 into 0."""
+    numbers = frame.select_dtypes("float")
+    rounded = {str(name): numbers[name].round(9) + 0.0 for name in numbers}
+    return frame.assign(**rounded).to_csv(index=False, float_format="%.6g")

@@ -48,7 +48,7 @@ class Lab(LabOptions):
         """Train what is missing, write the results, print the outcome and where it is, and draw."""
         from cokl.support.files import read_parquet, write_atomically
 
-        trained = self.experiment.train(self.config, self.folder, self)
+        trained = self.experiment.train(self.config, dataclasses.replace(self, out=self.folder))
         print(self.experiment.report(trained, self.config, self.folder))
         for name in self.experiment.tables if self.csv else ():
             table, path = read_parquet(self.folder / name), (self.folder / name).with_suffix(".csv")
@@ -124,14 +124,14 @@ class Report(Output):
 
     def run(self) -> int:
         """Print the verdicts and write RESULTS/claims.md."""
-        from bandit.sweep.report import render_markdown, render_screen
+        from bandit.sweep.report import page, screen
         from bandit.sweep.score import read_sweep
         from cokl.support.files import write_text
 
         table = read_sweep(self.results)
         path = self.results / "claims.md"
-        write_text(render_markdown(table), path)
-        print(render_screen(table))
+        write_text(page(table), path)
+        print(screen(table))
         print(f"written to {path}")
         return 0
 

@@ -49,7 +49,8 @@ class Toy(Experiment):
     presets = {"paper": ToyConfig(), "quick": ToyConfig(2)}
     assumed_configs, assumed_modules = (ToyConfig,), (__name__,)
 
-    def train(self, config, folder, execution):
+    def train(self, config, execution):
+        folder = execution.out
         with open_folder(folder, config.as_dict(), {"toy": "1"}, execution.keep_going):
             if not (folder / "squares.parquet").exists():
                 numbers = range(config.start, config.start + config.n)

@@ -15,7 +15,7 @@ def test_the_page_is_up_to_date():
 
 def test_every_picture_is_in_it():
     pictures = {path.stem for path in gallery.RENDERED.glob("*.png")}
-    assert pictures <= {entry.name for entry in gallery.ENTRIES}
+    assert pictures <= {entry.name for entry in gallery.entries()}
     text = gallery.page()
     assert all(f"](../figures/rendered/{name}.png)" in text for name in pictures)
 
@@ -25,7 +25,7 @@ def test_every_picture_says_what_it_shows():
     assert [path.stem for path in gallery.RENDERED.glob("*.png") if not captions.get(path.stem)] == []
 
 
-@pytest.mark.parametrize("command", sorted({entry.command for entry in gallery.ENTRIES}))
+@pytest.mark.parametrize("command", sorted({entry.command for entry in gallery.entries()}))
 def test_every_command_parses(command: str):
     name, *arguments = shlex.split(command)
     assert name == "cokl"

@@ -15,6 +15,7 @@ from bandit.phase.config import EXPERIMENTS
 from bandit.phase.config import diagram as make_diagram
 from bandit.shift import figures as shift
 from bandit.shift import report as results
+from bandit.shift.config import PRESETS
 from bandit.two_tasks.config import METHODS
 from figures import style
 from figures.matplotlib_renderer import render
@@ -35,7 +36,7 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def test_every_figure_is_drawn_for_each_mode():
     both = pd.concat([shift_table(), shift_table().assign(mode="sampled")], ignore_index=True)
-    drawn = shift.draw_all(both)
+    drawn = shift.draw_all(both, PRESETS["paper"])
     per_mode = {f"shift_{kind}_{mode}" for kind in _KINDS for mode in ("exact", "sampled")}
     assert set(drawn) == per_mode | {"shift_kl_batch"}
 
@@ -90,7 +91,7 @@ def test_a_phase_diagram_names_winners_only_and_prints_leads():
     cells = phase.summarize(rows)
     assert list(cells["winner"]) == ["cokl", "reverse_kl"]
     diagram = make_diagram("cluster_overlap", "group_size", "exact", EXPERIMENTS["quick"], "quick", (0.3, 0.9), (2,))
-    figure = phase_figure.draw(diagram, cells)
+    figure = render(phase_figure.maps(cells, diagram.x, diagram.y, diagram.experiment.mode))
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["CoKL", "Reverse KL"]
     texts = [text.get_text() for text in figure.axes[1].texts]
@@ -101,7 +102,7 @@ def test_a_phase_diagram_names_winners_only_and_prints_leads():
 def test_few_seeds_are_drawn_one_by_one():
     table = shift_table()
     table = table[(table["role"] == "selection") | (table["seed"] < style.SEED_LINES - 1)]
-    drawn = shift.draw_all(table)
+    drawn = shift.draw_all(table, PRESETS["paper"])
     rows = results.each_seed(table)["dynamics"].query("method == 'cokl'")
     axes = panels_of(drawn["shift_dynamics_exact"])["CoKL"]
     assert not axes.collections
@@ -113,6 +114,6 @@ def test_few_seeds_are_drawn_one_by_one():
 
 def test_every_picture_has_a_caption_with_its_numbers(tables: dict[str, pd.DataFrame]):
     best = tables["beta_search"].query("method == 'cokl' and role == 'report' and best")["overall"].iloc[0]
-    drawn = shift.draw_all(shift_table())
+    drawn = shift.draw_all(shift_table(), PRESETS["paper"])
     assert all(figure.caption for figure in drawn.values())
     assert f"CoKL {best:.1f}" in drawn["shift_tradeoff_exact"].caption

@@ -8,7 +8,7 @@ import pytest
 
 from bandit.calibration import config as settings
 from bandit.calibration.config import CalibrationConfig, method_name
-from bandit.calibration.report import answer, judge, render
+from bandit.calibration.report import answer, judge, page
 from bandit.calibration.score import summarize
 from bandit.sequences.config import SequenceConfig
 from bandit.shift.config import ShiftConfig
@@ -101,7 +101,7 @@ def test_the_answer_counts_settings_and_names_the_largest_gain():
     assert worth.measured.endswith("the most 3.0 ± 0.0 points (even-apart, share 0.1)")
     assert worth.measured in answer(found, 5)
     assert "No verdicts" in answer(found, 3)
-    assert "| yes " in render(found, 5)
+    assert "| yes " in page(found, 5)
 
 
 def test_a_claim_is_held_by_one_setting_and_lost_by_all():

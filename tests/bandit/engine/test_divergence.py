@@ -22,7 +22,7 @@ from bandit.shift.train import ShiftTrainer
 from bandit.sweep.claims import judge
 from bandit.sweep.figures import dynamics, tradeoff
 from bandit.sweep.plan import planned_runs
-from bandit.sweep.report import render_markdown
+from bandit.sweep.report import page
 from bandit.sweep.train import train
 from cokl.support.errors import InputError
 from cokl.support.experiment import Execution
@@ -165,10 +165,10 @@ def test_summaries_leave_the_coefficient_out_and_say_so(marked):
     table, broken = marked
     without = table[~((table["method"] == "cokl") & (table["beta"] == 0.1))]
     assert judge(broken) == judge(without) != judge(table)
-    page = render_markdown(broken)
-    assert "1 of 10 runs diverged (cokl at beta 0.1, seed 1, at step 13)" in page
-    assert "nan" not in page.lower()
-    assert "diverged" not in render_markdown(table)
+    text = page(broken)
+    assert "1 of 10 runs diverged (cokl at beta 0.1, seed 1, at step 13)" in text
+    assert "nan" not in text.lower()
+    assert "diverged" not in page(table)
     for figure in (tradeoff.draw(broken), dynamics.draw(broken)):
         assert "1 of 10 runs diverged" in figure.get_suptitle()
     assert tradeoff.draw(table).get_suptitle() == ""

@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from bandit.finite_group import figures as figure
-from bandit.finite_group.report import PAPER_PASSES, caching_table, render_screen, write_tables
+from bandit.finite_group.config import PRESETS
+from bandit.finite_group.report import PAPER_PASSES, caching_table, screen, write
 from bandit.finite_group.score import final_table, read_results, slope_table
 from cokl.support.errors import InputError
 
@@ -129,7 +130,7 @@ def test_the_cost_of_caching_by_passes(metrics, tmp_path):
             assert (line[name], line[f"{name}_interval"]) == pytest.approx(expected)
     assert caching_table(metrics[metrics["groups"] != "cached"]).empty
     assert PAPER_PASSES == 9.375
-    write_tables(metrics, metrics.iloc[:0], tmp_path)
+    write((metrics, metrics.iloc[:0]), PRESETS["quick"], tmp_path)
     assert "the paper makes 9.4" in (tmp_path / "results.md").read_text()
 
 
@@ -151,26 +152,26 @@ def test_slopes_are_those_of_each_seed(recovery, by):
 
 
 def test_the_page_and_the_screen_show_the_tables_numbers(metrics, recovery, tmp_path):
-    write_tables(metrics, recovery, tmp_path)
-    page, screen = (tmp_path / "results.md").read_text(), render_screen(metrics, recovery)
+    write((metrics, recovery), PRESETS["quick"], tmp_path)
+    page, printed = (tmp_path / "results.md").read_text(), screen(metrics, recovery)
     stored = pd.read_csv(tmp_path / "tables" / "final.csv")
     np.testing.assert_allclose(stored["p_correct"], final_table(metrics)["p_correct"])
     line = final_table(metrics).query("method == 'cokl' and group_size == 8 and optimizer_steps == 1").iloc[0]
     shown = f"{line['p_correct']:.4f} ± {line['p_correct_interval']:.4f}"
     assert shown in page
-    assert shown in screen
+    assert shown in printed
     slope = slope_table(recovery, ["method", "optimizer_steps"]).iloc[0]
-    assert f"{slope['slope']:.4f} ± {slope['slope_interval']:.4f}" in screen
+    assert f"{slope['slope']:.4f} ± {slope['slope_interval']:.4f}" in printed
     assert "Seeds: 3; steps: 50." in page
 
 
 def test_figures_draw_the_tables_numbers(metrics, recovery):
-    drawn = figure.draw_metrics(metrics)
+    drawn = figure.render(figure.metrics(metrics))
     assert len(drawn.axes) == 6
     expected = final_table(metrics).query("method == 'cokl' and groups == 'fresh' and optimizer_steps == 1")
     line = next(line for line in drawn.axes[0].lines if np.array_equal(np.asarray(line.get_xdata()), [1, 8]))
     np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), expected["p_correct"])
-    scatter = figure.draw_recovery(recovery)
+    scatter = figure.render(figure.recovery(recovery))
     points = [np.asarray(line.get_xydata()) for line in scatter.axes[0].lines if line.get_label() == "$G = 8$"]
     rows = recovery.query("method == 'cokl' and group_size == 8 and optimizer_steps == 1")
     np.testing.assert_allclose(points[0], rows[["predicted", "measured"]])

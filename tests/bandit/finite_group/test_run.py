@@ -14,7 +14,7 @@ from bandit.finite_group import figures as figure
 from bandit.finite_group.config import PRESETS
 from bandit.finite_group.plan import planned_runs
 from bandit.finite_group.recovery import COLUMNS
-from bandit.finite_group.report import write_tables
+from bandit.finite_group.report import write
 from bandit.finite_group.run import finite_group
 from bandit.finite_group.train import IDENTITY
 from bandit.sweep.config import SweepConfig
@@ -103,9 +103,9 @@ def test_a_new_regularizer_takes_part(tiny, tmp_path):
     config = dataclasses.replace(tiny, methods=("cokl", "twin_of_cokl"), betas=(0.5,), seeds=1)
     try:
         metrics, recovery = finite_group(config, Execution(out=tmp_path, jobs=2), progress=False)
-        write_tables(metrics, recovery, tmp_path)
-        assert len(figure.draw_metrics(metrics).axes) == 6
-        assert len(figure.draw_recovery(recovery, "twin_of_cokl").axes) == 4
+        write((metrics, recovery), tiny, tmp_path)
+        assert len(figure.render(figure.metrics(metrics)).axes) == 6
+        assert len(figure.render(figure.recovery(recovery, "twin_of_cokl")).axes) == 4
     finally:
         del regularizers._registry["twin_of_cokl"]
     assert "| Twin " in (tmp_path / "results.md").read_text()

@@ -11,8 +11,8 @@ from scipy import stats
 
 from bandit.config import EnvironmentConfig
 from bandit.phase import figures as picture
-from bandit.phase.config import EXPERIMENTS, KNOBS, MAPS, Diagram, default_diagrams, diagram
-from bandit.phase.report import render, tally
+from bandit.phase.config import EXPERIMENTS, KNOBS, PRESETS, Diagram, default_diagrams, diagram
+from bandit.phase.report import page, tally
 from bandit.phase.run import run
 from bandit.phase.score import EXPLANATIONS, UNDECIDED, explain, summarize_cell
 from bandit.shift.claims import VARIANTS
@@ -99,8 +99,8 @@ def test_a_cell_without_forgetting_or_learning_has_no_winner(end: tuple[float, f
     assert np.isnan(cell["cokl_lead"])
     cells = pd.DataFrame([{"x": 0.3, "y": 2, **cell}])
     diagram = dataclasses.replace(default_diagrams(EXPERIMENTS["paper"], "paper")[1], x_values=(0.3,), y_values=(2,))
-    assert UNDECIDED in render(diagram, cells)
-    picture.draw(diagram, cells)
+    assert UNDECIDED in page(diagram, cells)
+    picture.render(picture.maps(cells, diagram.x, diagram.y, diagram.experiment.mode))
 
 
 def test_the_explanation_is_spearmans():
@@ -168,7 +168,7 @@ def test_a_tiny_diagram_is_trained_resumed_and_drawn(tmp_path):
     pd.testing.assert_frame_equal(first, again)
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
     assert "of 4 cells" in (tmp_path / f"{diagram.name}.md").read_text()
-    picture.draw(diagram, first)
+    picture.render(picture.maps(first, diagram.x, diagram.y, diagram.experiment.mode))
     with pytest.raises(InputError, match="another configuration"):
         run([dataclasses.replace(diagram, x_values=(0.2,))], Execution(out=tmp_path, jobs=1), progress=False)
 
@@ -183,7 +183,7 @@ def test_a_new_regularizer_takes_part(tmp_path):
 
     try:
         command = dataclasses.replace(
-            MAPS["quick"], methods=("none", "forward_kl", "cokl_like_forward_kl", "cokl"), steps=5
+            PRESETS["quick"], methods=("none", "forward_kl", "cokl_like_forward_kl", "cokl"), steps=5
         )
         assert command.diagrams()[0].experiment.methods == command.methods
         experiment = dataclasses.replace(TINY, methods=command.methods)
@@ -194,7 +194,7 @@ def test_a_new_regularizer_takes_part(tmp_path):
         pd.testing.assert_frame_equal(
             ours.reset_index(drop=True), twin.reset_index(drop=True), rtol=1e-4, atol=1e-6, check_exact=False
         )
-        picture.draw(diagram, cells)
+        picture.render(picture.maps(cells, diagram.x, diagram.y, diagram.experiment.mode))
         assert "cokl_like_forward_kl" not in VARIANTS
     finally:
         del regularizers._registry["cokl_like_forward_kl"]

@@ -10,7 +10,7 @@ import pytest
 
 from bandit.config import EnvironmentConfig, TrainingConfig
 from bandit.robustness import config as settings
-from bandit.robustness.report import compare, render_markdown, render_screen
+from bandit.robustness.report import compare, page, screen
 from bandit.robustness.run import BASE, near_the_match, robustness
 from bandit.sweep.config import PRESETS
 from cokl.support.assumptions import assumptions_of
@@ -42,32 +42,30 @@ def test_a_fragile_verdict_is_found_and_only_that():
     assert len(fallen) == 4
     assert all("coverage" in claim for claim in fallen["claim"])
     assert set(fallen["verdict"]) == {"not held"}
-    page = render_markdown(compared, 5)
-    assert page.count("held: stands in 1 of 2 alternatives; not held with init_scale-2.0") == 4
-    assert page.count("held: stands in 2 of 2 alternatives") == 4
-    screen = render_screen(compared, 5)
-    assert "higher by -0.100" in screen
-    assert "\n  base: held; " in screen
-    assert "\n  init_scale-2.0: not held; " in screen
+    text = page(compared, 5)
+    assert text.count("held: stands in 1 of 2 alternatives; not held with init_scale-2.0") == 4
+    assert text.count("held: stands in 2 of 2 alternatives") == 4
+    shown = screen(compared, 5)
+    assert "higher by -0.100" in shown
+    assert "\n  base: held; " in shown
+    assert "\n  init_scale-2.0: not held; " in shown
     claims = list(dict.fromkeys(compared["claim"]))
     assert claims != sorted(claims)  # so that their order is the sweep's
-    assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == claims
-    shown = [" ".join(part.split()).partition(" held: ")[0] for part in screen.split("\n\n")[1:]]
-    assert shown == claims
+    assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == claims
+    first = [" ".join(part.split()).partition(" held: ")[0] for part in shown.split("\n\n")[1:]]
+    assert first == claims
 
 
 def test_a_verdict_that_no_alternative_shares_is_called_by_its_own_name():
     compared = compare({BASE: table(0.6), "init_scale-2.0": table(0.3)})
-    assert (
-        render_markdown(compared, 5).count("\nheld: stands in 0 of 1 alternatives; not held with init_scale-2.0") == 4
-    )
+    assert page(compared, 5).count("\nheld: stands in 0 of 1 alternatives; not held with init_scale-2.0") == 4
 
 
 def test_below_four_seeds_nothing_stands_or_falls():
     compared = compare({BASE: table(0.6, seeds=2), "init_scale-2.0": table(0.3, seeds=2)})
     assert compared["stands"].isna().all()
     assert not compared["verdict"].any()
-    for said in (render_screen(compared, 2), render_markdown(compared, 2)):
+    for said in (screen(compared, 2), page(compared, 2)):
         assert "No verdicts: 2 reported seeds" in said
         assert "stands in" not in said
         assert "higher by -0.100" in said

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bandit.shift import claims, report, score
-from bandit.shift.config import SHIFT_PRESETS
+from bandit.shift.config import PRESETS
 from cokl.support import statistics
 from cokl.support.errors import InputError
 from tests.bandit.shift.tables import BASE, NONE, POINTS, SEEDS, shift_table
@@ -185,7 +185,7 @@ def test_decomposition_and_batches_and_zero_correct_by_loops():
 def test_the_files_hold_the_tables_and_no_negative_zero(tmp_path):
     table = shift_table()
     table.loc[table["method"] == "none", "incorrect_drift"] = -1e-12
-    report.write(table, tmp_path)
+    shown = report.write(table, PRESETS["paper"], tmp_path)
     for name, frame in report.tables(table).items():
         text = (tmp_path / f"{name}.csv").read_text()
         read = pd.read_csv(tmp_path / f"{name}.csv")
@@ -198,7 +198,7 @@ def test_the_files_hold_the_tables_and_no_negative_zero(tmp_path):
     assert "-0.000" not in page
     assert "±" in page
     assert statistics.with_spread(-1e-9, 0.01, 3) == "0.000 ± 0.010"
-    assert "CoKL" in report.summary(table)
+    assert "CoKL" in shown
 
 
 def test_a_table_without_anchors_or_selection_seeds_says_so():
@@ -213,13 +213,13 @@ def test_below_four_seeds_nothing_is_judged_and_the_screen_says_why(tmp_path):
     table = shift_table()
     few = table[~table["seed"].isin((3, 4))]
     assert {claim.verdict for claim in claims.judge(score.score(few))} == {None}
-    report.write(few, tmp_path)
-    for text in (report.summary(few), (tmp_path / "results.md").read_text()):
+    shown = report.write(few, PRESETS["paper"], tmp_path)
+    for text in (shown, (tmp_path / "results.md").read_text()):
         assert "No verdicts: 3 reported seeds are for looking; a verdict takes 4." in text
         assert "held" not in text.lower().replace("which held", "")
-    for text in (report.summary(table), (tmp_path / "results.md").read_text()):
+    for text in (shown, (tmp_path / "results.md").read_text()):
         assert "±" in text
-    assert "No verdicts" not in report.summary(table)
+    assert "No verdicts" not in report.write(table, PRESETS["paper"], tmp_path)
 
 
 def test_a_sweep_at_a_coefficient_outside_the_grid_changes_no_other_table():
@@ -241,14 +241,14 @@ def test_the_main_batch_of_a_single_coefficient_is_the_one_that_selection_has():
     assert set(rows.loc[rows["method"] == "reverse_kl", "kl_prompts"]) == {16}
 
 
-def test_anchors_that_noise_hides_are_said():
+def test_anchors_that_noise_hides_are_said(tmp_path):
     lost = {**POINTS, "none": {0.0: (BASE[0], NONE[1], 0.1, 0.1)}}
-    assert "WARNING" in report.summary(shift_table(lost, jitter=0.05))
-    assert "WARNING" not in report.summary(shift_table())
+    assert "WARNING" in report.write(shift_table(lost, jitter=0.05), PRESETS["paper"], tmp_path)
+    assert "WARNING" not in report.write(shift_table(), PRESETS["paper"], tmp_path)
 
 
 @pytest.mark.parametrize("wrong", [{"methods": ("cokl", "forward_kl")}, {"methods": ("none",)}, {"selection_seeds": 0}])
 def test_what_could_not_be_scored_is_refused_before_training(wrong):
-    config = dataclasses.replace(SHIFT_PRESETS["quick"], **wrong)
+    config = dataclasses.replace(PRESETS["quick"], **wrong)
     with pytest.raises(InputError, match=next(iter(wrong))):
         report.require_scores(config.methods, config.selection_seeds)

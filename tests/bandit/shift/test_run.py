@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bandit.shift.config import SHIFT_PRESETS, ShiftConfig
+from bandit.shift.config import PRESETS, ShiftConfig
 from bandit.shift.plan import planned_runs
 from bandit.shift.run import COLUMNS, SHIFT, shift
 from bandit.two_tasks.plan import kl_prompts
@@ -66,7 +66,7 @@ def test_modes_share_their_start(finished):
 
 
 def test_prompts_per_update_follow_e3():
-    config = SHIFT_PRESETS["paper"]
+    config = PRESETS["paper"]
     names = ("none", "forward_kl", "reverse_kl", "correct_forward_kl", "cokl", "cokl_floor", "cokl_without_term1")
     assert [kl_prompts(config.kl_groups, methods.get(name)) for name in names] == [0, 16, 16, 16, 8, 8, 16]
     assert (config.batch_size, config.group_size, config.reference_group_size, config.buffer_size) == (64, 8, 8, 512)
@@ -218,4 +218,4 @@ def test_the_command_line_takes_the_presets_and_explains_bad_input(preset, tmp_p
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("cokl: error: unknown method 'nope'")
     parsed = _parse(["bandit", "shift", "--preset", preset, "--mode", "exact", "--seeds", "3"])
-    assert parsed.config == dataclasses.replace(SHIFT_PRESETS[preset], mode="exact", seeds=3)  # type: ignore[attr-defined]
+    assert parsed.config == dataclasses.replace(PRESETS[preset], mode="exact", seeds=3)  # type: ignore[attr-defined]

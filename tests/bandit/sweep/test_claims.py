@@ -65,8 +65,8 @@ def test_all_claims_hold_on_data_that_supports_them():
 def test_a_claim_fails_on_data_against_it(points, statement):
     (claim,) = [c for c in claims.judge(sweep_table(points)) if statement in c.statement]
     assert claim.verdict == "not held"
-    assert "NOT HELD" in report.render_screen(sweep_table(points))
-    assert "| not held" in report.render_markdown(sweep_table(points))
+    assert "NOT HELD" in report.screen(sweep_table(points))
+    assert "| not held" in report.page(sweep_table(points))
 
 
 def test_a_crossed_frontier_is_named_with_the_best_there():
@@ -107,13 +107,13 @@ def test_a_sweep_without_cokl_is_judged_as_far_as_it_goes():
     table = sweep_table({"none": GOOD["none"], "forward_kl": GOOD["forward_kl"]})
     (claim,) = claims.judge(table)
     assert claim.statement.startswith("Unregularized")
-    assert "sweep both" in report.render_screen(table)
+    assert "sweep both" in report.screen(table)
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_below_four_seeds_no_verdict_is_printed_and_the_reason_is(seeds):
     table = sweep_table(GOOD, seeds=seeds)
-    for text in (report.render_markdown(table), report.render_screen(table)):
+    for text in (report.page(table), report.screen(table)):
         assert f"No verdicts: {seeds} reported seed" in text
         for word in ("held", "undecided", "nan", "inf"):
             assert word not in text.lower()
