@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,18 @@ PRESETS: dict[str, SweepConfig] = {
 
 
 def preset(name: str, **changes: Any) -> SweepConfig:
-    """The configuration called `name`, "paper" or "quick", with some fields changed. Raises InputError if unknown."""
+    """The configuration called `name`, "paper" or "quick", with some fields changed.
+
+    Raises InputError for a name or a field that is unknown, and for a value of the wrong type.
+    """
     if name not in PRESETS:
         raise InputError(f"preset: expected one of {', '.join(PRESETS)}, got {name!r}")
+    fields = [field.name for field in dataclasses.fields(SweepConfig)]
+    if unknown := sorted(set(changes) - set(fields)):
+        near = difflib.get_close_matches(unknown[0], fields, 1)
+        raise InputError(
+            f"preset: there is no field {unknown[0]!r}"
+            + (f"; did you mean {near[0]!r}?" if near else "")
+            + f" Fields: {', '.join(fields)}"
+        )
     return dataclasses.replace(PRESETS[name], **changes)

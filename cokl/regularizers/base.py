@@ -72,11 +72,29 @@ class Regularizer:
 
         Returns:
             (..., A), which sums to zero over actions.
+
+        Raises:
+            InputError: a `value` that is no tensor of one number per context, or does not depend on the policy.
         """
         with torch.enable_grad():
             logits = policy.logits.detach().requires_grad_()
-            total = self.value(Policy(logits, policy.correct), reference).sum()
-            return torch.autograd.grad(total, logits)[0]
+            values: object = self.value(Policy(logits, policy.correct), reference)
+            return torch.autograd.grad(self._one_per_context(values, logits.shape[:-1]).sum(), logits)[0]
+
+    def _one_per_context(self, values: object, contexts: torch.Size) -> Tensor:
+        """A mean or sum over contexts would train with another coefficient, and a constant with none."""
+        if not isinstance(values, Tensor) or values.shape != contexts:
+            returned = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+            raise InputError(
+                f"{self.name}: value returned {returned}, expected shape {tuple(contexts)}, one number per context; "
+                "sum over the action axis alone, dim=-1"
+            )
+        if not values.requires_grad:
+            raise InputError(
+                f"{self.name}: the gradient of value does not reach the policy; compute it from policy.log_probs or "
+                "policy.logits, without detach, item or numpy"
+            )
+        return values
 
     def surrogate_weights(
         self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig

@@ -6,6 +6,7 @@ cores and a busy machine does not stall on thread hand-overs.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import signal
@@ -29,8 +30,6 @@ from cokl.support.options import require
 from cokl.support.orphans import end_with
 
 _T = TypeVar("_T")
-# A backend that cannot stream hands its results back after so many chunks per process.
-_CHUNKS_PER_WAVE = 4
 MOST_JOBS = 10_000
 # A process that dies is replaced, unless so many die in a row without a chunk being done.
 _DEATHS_IN_A_ROW = 3
@@ -87,16 +86,11 @@ class Workers:
     def __init__(self, backend: Literal["loky", "ray"], jobs: int | None) -> None:
         self.backend = backend
         self.jobs = jobs
-        self.options: dict[str, Any] = {}
         if backend == "ray":
             cluster_cores = _join_ray()
-            # A lost worker is replaced by Ray itself, which also runs its chunk again.
-            self.options = {"ray_remote_args": {"max_restarts": -1, "max_task_retries": -1}}
             self.jobs = jobs or cluster_cores
         else:
-            # Before a worker's first chunk, so that none outlives a driver that was killed as it started.
-            self.options = {"initializer": end_with, "initargs": (os.getpid(),)}
-            self.jobs = usable_cores() if jobs is None else jobs
+            self.jobs = jobs or usable_cores()
 
     def do(self, works: list[Work], origin: Origin, unit: str, progress: bool) -> list[pd.DataFrame]:
         """Do what is not yet in its path, and return all tables; the bar starts with what an earlier call left done.
@@ -130,20 +124,32 @@ class Workers:
 
     def _results(self, works: list[tuple[int, Work]]) -> Generator[tuple[int, Any], None, None]:
         """Results as they end, in any order, each with its work's index."""
-        if self.jobs == 1 and self.backend == "loky":
+        if self.backend == "ray":
+            yield from self._results_on_ray(works)
+        elif self.jobs == 1:
             yield from (_perform(index, work) for index, work in works)
-            return
-        with joblib.parallel_config(self.backend, n_jobs=self.jobs, **self.options):
-            parallel = joblib.Parallel(batch_size=1)
-            if parallel._backend.supports_return_generator:
+        else:
+            # Before a worker's first chunk, so that none outlives a driver that was killed as it started.
+            with joblib.parallel_config("loky", n_jobs=self.jobs, initializer=end_with, initargs=(os.getpid(),)):
                 streaming = joblib.Parallel(batch_size=1, return_as="generator_unordered")
                 with _interrupts_held_back():
                     results = streaming(joblib.delayed(_perform)(*work) for work in works)
                 yield from results
-                return
-            wave = _CHUNKS_PER_WAVE * (self.jobs or 1)
-            for start in range(0, len(works), wave):
-                yield from parallel(joblib.delayed(_perform)(*work) for work in works[start : start + wave])
+
+    def _results_on_ray(self, works: list[tuple[int, Work]]) -> Generator[tuple[int, Any], None, None]:
+        """The same as tasks of the cluster, `jobs` at a time; Ray itself runs a lost worker's task again."""
+        import ray
+
+        perform = ray.remote(_perform).options(num_cpus=1, max_retries=-1)
+        running = [perform.remote(*work) for work in works[: self.jobs]]
+        waiting = iter(works[self.jobs :])
+        while running:
+            (ended, *_), running = ray.wait(running)
+            running += [perform.remote(*work) for work in itertools.islice(waiting, 1)]
+            try:
+                yield ray.get(ended)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from error
 
 
 @contextmanager
@@ -200,20 +206,21 @@ def one_thread() -> Iterator[None]:
 def _join_ray() -> int:
     """Join the Ray cluster of RAY_ADDRESS, or start one here, and return its cores. Raises InputError without Ray.
 
-    A cluster started here has the loopback address as its own, but its servers and workers listen on every interface;
-    Ray's token keeps others out, which Ray has by default for local clusters from 2.59 on. What other clusters of this
-    machine have left in its temporary folder is not looked at.
+    A cluster started here listens on every interface, and only those who know its token are let in: the file
+    ~/.ray/auth_token, which Ray makes, or RAY_AUTH_TOKEN. What other clusters of this machine have left in its
+    temporary folder is not looked at.
     """
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local" and "ray" not in sys.modules:
+        os.environ["RAY_AUTH_MODE"] = (
+            "token"  # read on import; where Ray is imported already, ray.init has it by default
+        )
     try:
         import ray
-        from ray.util.joblib import register_ray
     except ImportError as error:
         raise InputError("backend: ray is not installed; in the checkout, pip install '.[cluster]'") from error
-    register_ray()  # type: ignore[no-untyped-call]
     if not ray.is_initialized():
-        address = os.environ.get("RAY_ADDRESS") or "local"
-        here: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-        options = here if address == "local" else {}
+        options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     return int(ray.cluster_resources()["CPU"])  # type: ignore[no-untyped-call]
 

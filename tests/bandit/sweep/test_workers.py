@@ -76,7 +76,7 @@ def test_ray_gives_the_same_bytes_as_local_processes(ray_cluster, tiny, tmp_path
 
 @pytest.mark.nightly
 def test_ray_saves_while_work_is_left(ray_cluster, tmp_path):
-    """Results of earlier waves are saved when a later piece of work fails."""
+    """What has ended is saved when a later chunk fails, whose own error it is."""
 
     def piece(index):
         if index == 10:
@@ -86,7 +86,7 @@ def test_ray_saves_while_work_is_left(ray_cluster, tmp_path):
     works = [Work(piece, (index,), tmp_path / f"{index}.parquet", str(index)) for index in range(12)]
     with pytest.raises(ZeroDivisionError):
         Workers("ray", 2).do(works, Origin(tmp_path, "config", "code"), "pieces", progress=False)
-    assert {path.stem for path in tmp_path.glob("*.parquet")} == {str(index) for index in range(8)}
+    assert {path.stem for path in tmp_path.glob("*.parquet")} >= {str(index) for index in range(9)}
 
 
 def test_workers_that_keep_dying_are_reported(tmp_path):

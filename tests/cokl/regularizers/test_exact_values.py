@@ -15,6 +15,7 @@ from hypothesis.extra.numpy import arrays
 from cokl import regularizers
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
+from cokl.support.errors import InputError
 from tests.cokl.cases import LARGEST_LOGIT, VARIANTS, Case, assert_close, cases, every_regularizer, moderate_cases
 from tests.oracles import exact
 
@@ -190,3 +191,25 @@ def test_reverse_kls_gradient_where_the_reference_has_no_mass_is_the_limit_of_sm
         Policy(logits, correct), Policy(reference_with(-torch.inf), correct)
     )
     torch.testing.assert_close(found, limit.to(found), rtol=0, atol=0)
+
+
+class Wrong(Regularizer):
+    name, label = "wrong", "Wrong"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (lambda policy, reference: policy.log_mass.mean(), r"wrong: value returned shape \(\), expected shape \(3,\)"),
+        (lambda policy, reference: policy.log_probs, r"returned shape \(3, 4\), expected shape \(3,\)"),
+        (lambda policy, reference: 0.5, "returned float, expected shape"),
+        (lambda policy, reference: policy.log_mass.detach(), "does not reach the policy"),
+    ],
+)
+def test_a_value_that_would_train_something_else_is_refused_at_the_first_step(monkeypatch, value, message):
+    """A mean over contexts trains with the coefficient divided by their number."""
+    monkeypatch.setattr(Wrong, "value", lambda self, *policies: value(*policies), raising=False)
+    correct = CorrectSet.from_mask(torch.tensor([True, False, True, False]).expand(3, -1))
+    policies = (Policy(torch.randn(3, 4, dtype=torch.float64), correct) for _ in range(2))
+    with pytest.raises(InputError, match=message):
+        Wrong().logit_gradient(*policies)

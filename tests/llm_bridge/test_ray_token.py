@@ -1,0 +1,86 @@
+"""Whoever lacks the token of a Ray cluster that the toolkit starts is refused, and the run goes to its end.
+
+One cluster is a sweep's, the other that of a VeRL job's environment. `make llm-test` runs both, and `make nightly-test`
+with the core's Ray.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llm_bridge.experiment.config import PRESETS
+from llm_bridge.experiment.jobs import environment, math_job
+from tests.llm_bridge.conftest import NEEDED
+
+pytestmark = [] if NEEDED else [pytest.mark.nightly]
+
+SWEEP = """
+import sys
+from cokl.support.workers import Work, Workers
+from cokl.support.chunks import Origin
+from pathlib import Path
+folder = Path(sys.argv[1])
+
+def table(index):
+    import pandas
+    return pandas.DataFrame({"index": [index]})
+
+workers = Workers("ray", 2)
+import ray
+print(ray.get_runtime_context().gcs_address, flush=True)
+sys.stdin.readline()
+works = [Work(table, (index,), folder / f"{index}.parquet", str(index)) for index in range(3)]
+print([frame["index"].item() for frame in workers.do(works, Origin(folder, "config", "code"), "chunks", False)])
+"""
+VERL = """
+import sys, ray
+ray.init(include_dashboard=False)
+print(ray.get_runtime_context().gcs_address, flush=True)
+sys.stdin.readline()
+print(ray.get([ray.remote(lambda index=index: index).remote() for index in range(3)]))
+"""
+CLIENT = "import ray; ray.init({!r}, log_to_driver=False); print(ray.get(ray.remote(lambda: 'let in').remote()))"
+
+
+def outside() -> dict[str, str]:
+    """The environment without what decides about Ray's token."""
+    left_out = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS")
+    return {name: value for name, value in os.environ.items() if name not in left_out}
+
+
+@pytest.mark.parametrize("kind", ["sweep", "verl"])
+def test_a_client_without_the_token_is_refused_and_the_run_unharmed(kind, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    variables, code = {**outside(), "RAY_AUTH_MODE": "disabled"}, SWEEP
+    if kind == "verl":
+        tiny = PRESETS["tiny"]
+        variables, code = environment(tiny, math_job(tiny, tmp_path, "model"), tmp_path / "metrics.jsonl"), VERL
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], env={**variables, "PYTHONPATH": str(Path.cwd())},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as run:  # fmt: skip
+        assert run.stdout
+        address = run.stdout.readline().strip()
+        assert address
+
+        def client(**token: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-c", CLIENT.format(address)]
+            variables = {**outside(), **token}
+            return subprocess.run(command, check=False, env=variables, capture_output=True, text=True, timeout=240)
+
+        refused = client(RAY_AUTH_MODE="disabled")
+        assert refused.returncode != 0
+        assert "let in" not in refused.stdout
+        assert "uthenticat" in refused.stderr
+        token = (home / ".ray" / "auth_token").read_text()
+        assert "let in" in client(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token).stdout
+        rest, complaints = run.communicate("\n", timeout=240)
+    assert run.returncode == 0, complaints
+    assert rest.strip() == "[0, 1, 2]"
+    assert "__ray_terminate__" not in complaints
