@@ -127,15 +127,15 @@ def per_seed(
     return matched[kept].set_index("seed")["plasticity"]
 
 
-def best_rival(scored: pd.DataFrame, chosen: pd.DataFrame, change: str) -> str:
+def best_rival(scored: pd.DataFrame, chosen: pd.DataFrame, change: str, phase: str = "exact") -> str:
     """Of the paper's other regularizers the one with the highest sampled plasticity at the match, by selection.
 
-    "" where the table has none of them.
+    phase: how phase 1 trained it; a method with several caches counts with their mean. "" where the table has none.
     """
     selection = at_match(scored, chosen, ["plasticity"], "selection")
-    means = {name: per_seed(selection, name, change, "sampled").mean() for name in OTHERS}
-    means = {name: mean for name, mean in means.items() if np.isfinite(mean)}
-    return max(means, key=lambda name: means[name], default="")
+    rows = selection[(selection["phase"] == phase) & (selection["change"] == change) & (selection["mode"] == "sampled")]
+    means = rows[rows["method"].isin(OTHERS)].groupby("method")["plasticity"].mean()
+    return str(means.idxmax()) if len(means) else ""
 
 
 def ranking(scored: pd.DataFrame, change: str) -> pd.DataFrame:

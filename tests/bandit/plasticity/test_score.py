@@ -67,6 +67,18 @@ def test_the_rival_is_chosen_on_the_selection_seeds():
     assert "CoKL - Entropy 0.4" in judge(table, CONFIG)[0].measured
 
 
+def test_after_a_sampled_phase_1_the_rival_is_that_phases():
+    """There entropy is ahead of reverse KL, which is the rival after the exact phase 1."""
+    sampled = made({**LEVELS, "cokl": 0.7, "entropy": 0.6}, selection={**LEVELS, "entropy": 0.6})
+    sampled = sampled.assign(phase="sampled", cached=np.where(sampled["method"] == "cokl", 8, 0))
+    table = pd.concat([made(), sampled])
+    config = dataclasses.replace(CONFIG, sampled_matched_correctness=0.96)
+    assert best_rival(runs(table), match(table, config), "narrowed-2", "sampled") == "entropy"
+    first = judge(table, config)[0]
+    assert "CoKL - Reverse KL 0.30" in first.measured
+    assert "phase 1 sampled with 8 cached: plasticity of CoKL - Entropy 0.1" in first.evidence[-1]
+
+
 def test_verdicts_follow_the_differences():
     first, second, third, *_ = judge(made(), CONFIG)
     assert (first.verdict, second.verdict, third.verdict) == ("held", "undecided", "held")
