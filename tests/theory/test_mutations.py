@@ -21,7 +21,7 @@ from cokl.regularizers.forward_kl import ForwardKL
 from cokl.regularizers.jensen_shannon import JensenShannon
 from cokl.regularizers.reverse_kl import ReverseKL
 from theory import formulas as right
-from theory.claim import QUICK, registered_claims
+from theory.claim import BOXES, QUICK, registered_claims
 from theory.formulas import Formulas
 from theory.report import check_claims
 
@@ -507,9 +507,7 @@ def test_wrong_formula_is_caught(name):
     claim, formulas = MUTANTS[name]
     with np.errstate(all="ignore"):
         (result,) = check_claims([CLAIMS[claim]], formulas, dataclasses.replace(QUICK, boxes=2000))
-    assert any(
-        piece.method != "interval proof" or piece.error == math.inf for piece in result.evidence if not piece.holds
-    )
+    assert any(piece.method != BOXES or piece.error == math.inf for piece in result.evidence if not piece.holds)
 
 
 def test_an_objective_that_sees_the_incorrect_actions_is_caught(monkeypatch):
@@ -567,7 +565,7 @@ def refused(claim, formulas):
     """Whether a claim refuses formulas for another reason than boxes left undecided, where it has another."""
     with np.errstate(all="ignore"):
         (result,) = check_claims([CLAIMS[claim]], formulas, FEW_BOXES)
-    judged = [piece for piece in result.evidence if piece.method != "interval proof"] or result.evidence
+    judged = [piece for piece in result.evidence if piece.method != BOXES] or result.evidence
     return any(not piece.holds for piece in judged)
 
 

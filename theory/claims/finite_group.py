@@ -56,7 +56,8 @@ def _mass(bandit: Bandit) -> float:
 
 @claim(
     "finite-group-gradient",
-    "E[grad L_on] = -mu_ref+ + [1 - (1 - Z)^G] mu_theta+, for a reference group that holds a correct response",
+    "on-policy, E[grad L_on] = -mu_ref+ + [1 - (1 - Z)^G] mu_theta+, for a reference group that holds a correct "
+    "response",
     "Eq. appb-finite-gradient",
 )
 def finite_gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
@@ -69,7 +70,8 @@ def finite_gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 @claim(
     "finite-group-gradient-recovery-form",
-    "E[grad L_on] = grad CoKL - (1 - Z)^G grad log Z = grad [CoKL + R_G(Z)]",
+    "on-policy, with reference groups that hold a correct response, E[grad L_on] = grad CoKL - (1 - Z)^G grad log Z = "
+    "grad [CoKL + R_G(Z)]",
     "Eqs. appb-finite-gradient-decomposition, appb-recovery-gradient",
 )
 def recovery_form(formulas: Formulas, effort: Effort) -> list[Evidence]:
@@ -275,7 +277,8 @@ def not_uniform(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 @claim(
     "finite-group-optimum",
-    "dJ_G / dZ = 1 + beta (1 - Z)^G / Z > 0, so finite groups leave the optimum at Z = 1, pi+ = ref+",
+    "dJ_G / dZ = 1 + beta (1 - Z)^G / Z > 0, so finite groups, on-policy and with filtered references, leave the "
+    "optimum at Z = 1, pi+ = ref+",
     "Eqs. appb-finite-objective-derivative, appb-finite-optimum",
 )
 def finite_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:

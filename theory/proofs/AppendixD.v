@@ -153,7 +153,7 @@ Qed.
 Theorem reverse_optimum_slope_negative q beta : 0 < q < 1 -> 0 < beta ->
   let z := reverse_optimum q beta in - (z * (1 - z) / beta ^ 2) < 0.
 Proof.
-  move=> hq hb z; have gap : q < z < 1 := reverse_strict_gap q beta hq hb.
+  move=> hq hb z; have inside : 0 < z < 1 by rewrite /z; have := reverse_strict_gap q beta hq hb; lra.
   have : 0 < z * (1 - z) / beta ^ 2 by apply: Rdiv_lt_0_compat; [nra | apply: pow_lt].
   lra.
 Qed.
