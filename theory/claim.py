@@ -13,6 +13,8 @@ from theory.formulas import Formulas
 from theory.provers.intervals import Proof
 
 BEYOND = "beyond the paper"
+BOXES = "proved on boxes"
+"""How interval proofs are called in the tables."""
 WORKING_DIGITS = 50 + 70  # of mpmath in every check: 50, and what 1 - Z may lose where Z is within 1e-70 of 1
 
 
@@ -101,7 +103,7 @@ def proved(domain: str, proofs: dict[str, Proof]) -> Evidence:
     refused = [f"{name}: {proof.refusal}" for name, proof in proofs.items() if not proof.holds]
     error = math.inf if any(proof.refuted for proof in proofs.values()) else sum(p.undecided for p in proofs.values())
     detail = "; ".join([f"{sum(proof.boxes for proof in proofs.values())} boxes", *refused])
-    return Evidence("interval proof", domain, error, 0, detail)
+    return Evidence(BOXES, domain, error, 0, detail)
 
 
 def largest(*errors: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
 from cokl.support.files import read_json
-from theory.proofs.machine_checked import METHOD
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,12 +39,13 @@ class Theory(Experiment):
         import theory.claims  # noqa: F401  registers them
         from cokl.support.verdicts import Claim, Verdict
         from theory.claim import registered_claims
+        from theory.report import in_words, stored_evidence
 
         known = registered_claims()
         judged = []
         for row in read_json(folder / self.tables[0], list):
             claim = known.get(row["claim"])
-            first, *others = (_line(evidence) for evidence in row["evidence"])
+            first, *others = (in_words(stored_evidence(evidence)) for evidence in row["evidence"])
             derivation = " ".join((claim.check.__doc__ or "").split()) if claim else ""
             statement = f"{row['claim']}: {row['statement']}"
             verdict: Verdict = "held" if row["holds"] else "not held"
@@ -55,13 +54,9 @@ class Theory(Experiment):
 
     def brief(self, measured: Sequence[str]) -> str:
         """The kinds of evidence, a proof first; of a proof of a part, which part."""
-        kinds = {}
-        for line in measured:
-            kind, detail = line.partition(" (")[0], line.partition(", accepted ")[2].split("; ")[1:]
-            proved = kind == METHOD
-            shown = "proved in Coq" + (f" ({detail[-1]})" if len(detail) > 1 else "") if proved else kind
-            kinds[shown] = not proved
-        return ", ".join(sorted(kinds, key=lambda shown: kinds[shown]))
+        from theory.report import kinds_of_evidence
+
+        return kinds_of_evidence(measured)
 
     def record(self, folders: Sequence[Path]) -> dict[str, Any]:
         """Scope and time of the check."""
@@ -96,13 +91,3 @@ class Theory(Experiment):
             for piece in row["evidence"]
         ]
         return pd.DataFrame(rows).astype({"error": float})
-
-
-def _line(row: dict[str, Any]) -> str:
-    """One piece of evidence: how, where, how far off, and what else it says."""
-    from theory.report import outcome, stored_evidence
-
-    evidence = stored_evidence(row)
-    error = "infinite" if math.isinf(evidence.error) else f"{evidence.error:.2g}"
-    line = f"{evidence.method} ({outcome(evidence)}), {evidence.domain}: {error}, accepted {evidence.accepted:.2g}"
-    return f"{line}; {evidence.detail}" if evidence.detail else line

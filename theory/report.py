@@ -23,7 +23,7 @@ from cokl.support.files import checksum_of, write_text
 from cokl.support.results_folder import digest, record_environment
 from cokl.support.statistics import plain_markdown_table
 from cokl.support.workers import progress_bar
-from theory.claim import QUICK, Effort, Evidence, Statement, registered_claims
+from theory.claim import BOXES, QUICK, Effort, Evidence, Statement, registered_claims
 from theory.formulas import Formulas
 from theory.proofs import machine_checked
 from theory.proofs.machine_checked import BUILD, METHOD
@@ -85,9 +85,33 @@ def outcome(evidence: Evidence) -> str:
 def measured(evidence: Evidence) -> str:
     """The error beside what is accepted, with the details; "proved" alone is the statement on its whole domain."""
     unit = f"{evidence.error:.2g} (accepted {evidence.accepted:.2g})"
-    if evidence.method in ("interval proof", METHOD) and evidence.holds:
+    if evidence.method in (BOXES, METHOD) and evidence.holds:
         unit = "proved" if evidence.method == METHOD else "proved on these boxes"
     return f"{unit}; {evidence.detail}" if evidence.detail else unit
+
+
+def in_words(evidence: Evidence) -> str:
+    """One piece of evidence as a sentence that starts with its kind and a colon."""
+    if evidence.method == METHOD and evidence.holds:
+        theorems, _, part = evidence.detail.partition("; ")
+        return f"{METHOD}{f' in part ({part})' if part else ''}: {evidence.domain}, by {theorems}"
+    error = "infinite" if math.isinf(evidence.error) else f"{evidence.error:.2g}"
+    found = f"largest error {error}, of {evidence.accepted:.2g} accepted"
+    if evidence.holds and not evidence.accepted:
+        found = "no exception"
+    kind = evidence.method if evidence.certified else f"{evidence.method}, not certified"
+    sentence = f"{kind if evidence.holds else f'not held by {kind}'}: {evidence.domain}, {found}"
+    return f"{sentence}; {evidence.detail}" if evidence.detail else sentence
+
+
+def kinds_of_evidence(sentences: Iterable[str]) -> str:
+    """The kinds that sentences of `in_words` start with, each once and proofs first.
+
+    A proof of the whole statement makes those of its parts superfluous.
+    """
+    kinds = dict.fromkeys(sentence.partition(": ")[0] for sentence in sentences)
+    shown = [kind for kind in kinds if not (METHOD in kinds and kind.startswith(f"{METHOD} in part"))]
+    return ", ".join(sorted(shown, key=lambda kind: not kind.startswith(METHOD)))
 
 
 def _rows(checked: Checked) -> list[tuple[str, ...]]:
@@ -108,15 +132,19 @@ def summary(results: list[Checked]) -> str:
 
 
 def to_text(results: list[Checked], every_evidence: bool = False) -> str:
-    """A line per claim within 80 columns, under it the evidence of those not held, or of all; the summary last."""
+    """A line per claim within 80 columns: verdict, name and kinds of evidence; the summary last.
+
+    Under those not held, or with `every_evidence` under all, what is claimed and a sentence for each piece of evidence.
+    """
     lines = []
     for result in results:
-        lines.append(f"{result.called:10}{result.claim.name:42}{result.claim.source}"[:WIDTH].rstrip())
+        sentences = [in_words(evidence) for evidence in result.evidence]
+        line = f"{result.called:10}{result.claim.name:42}"
+        lines.append(line + textwrap.shorten(kinds_of_evidence(sentences), WIDTH - len(line), placeholder=" ..."))
         if every_evidence or not result.holds:
-            lines += _indented(result.claim.statement, 10)
-            for evidence in result.evidence:
-                line = f"{evidence.method}, {evidence.domain}: {measured(evidence)} ({outcome(evidence)})"
-                lines += _indented(line, 12)
+            lines += _indented(f"{result.claim.statement} ({result.claim.source})", 10)
+            for sentence in sentences:
+                lines += _indented(sentence, 12)
     if any(result.called == "held*" for result in results):
         lines.append("* some of its evidence is a search: not certified")
     return "\n".join([*lines, summary(results)])

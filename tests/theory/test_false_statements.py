@@ -10,6 +10,7 @@ from scipy.stats import binom, poisson
 import theory.claims  # noqa: F401  registers them
 from theory.claim import QUICK, registered_claims
 from theory.claims import decoupling, finite_group, off_policy, other_regularizers
+from theory.definitions import ExactPolicy
 from theory.formulas import Formulas, recovery_slope
 
 
@@ -77,11 +78,13 @@ def test_no_regularizer_has_the_gap_of_another(monkeypatch, name, like):
 @pytest.mark.parametrize(
     "claim",
     [
-        "conditional-penalties-decouple",
         "off-policy-bias-of-self-normalization",
         "zero-correct-probability",
         "recovery-decreasing",
         "regularizers-with-a-gap",
+        "conditional-penalties-decouple",
+        "surrogate-is-linear-in-log-likelihoods",
+        "floor-keeps-the-optimum",
     ],
 )
 def test_the_true_statements_hold(claim):
@@ -99,3 +102,65 @@ MAXIMIZERS = {
 def test_conditional_penalties_have_no_other_maximizer(monkeypatch, statement):
     monkeypatch.setattr(decoupling, "conditional_maximizer", MAXIMIZERS[statement])
     assert not holds("conditional-penalties-decouple")
+
+
+SURROGATE_WEIGHTS = {
+    "1 / G": lambda rewards: (-rewards / len(rewards), rewards / len(rewards)),
+    "the incorrect responses": lambda rewards: tuple(sign * (1 - rewards) / len(rewards) for sign in (-1, 1)),
+    "1 / (K + 1)": lambda rewards: tuple(sign * rewards / (rewards.sum() + 1) for sign in (-1, 1)),
+    "the signs swapped": lambda rewards: tuple(sign * rewards / rewards.sum().clamp_min(1) for sign in (1, -1)),
+}
+
+
+@pytest.mark.parametrize("statement", SURROGATE_WEIGHTS)
+def test_the_scores_have_no_other_weights(monkeypatch, statement):
+    monkeypatch.setattr(finite_group, "stated_weights", SURROGATE_WEIGHTS[statement])
+    assert not holds("surrogate-is-linear-in-log-likelihoods")
+
+
+SURROGATE_VALUES = {
+    "an estimate of log Z": lambda policy, size: float(policy.log_mass),
+    "log Z where K > 0": lambda policy, size: float((1 - (1 - policy.mass) ** size) * policy.log_mass),
+    "the mean under pi+ for every K": lambda policy, size: float(policy.conditional_probs @ policy.correct_log_probs),
+}
+
+
+@pytest.mark.parametrize("statement", SURROGATE_VALUES)
+def test_term_2_has_no_other_value(monkeypatch, statement):
+    monkeypatch.setattr(finite_group, "stated_value", SURROGATE_VALUES[statement])
+    assert not holds("surrogate-is-linear-in-log-likelihoods")
+
+
+FLOOR_MAXIMIZERS = {
+    "Z* = q": lambda reference: (reference.mass, reference.conditional_log_probs),
+    "uniform on the correct actions": lambda reference: (
+        torch.ones(()).double(),
+        torch.zeros_like(reference.conditional_log_probs).log_softmax(-1),
+    ),
+    "sharpened": lambda reference: (torch.ones(()).double(), (2 * reference.conditional_log_probs).log_softmax(-1)),
+}
+
+
+@pytest.mark.parametrize("statement", FLOOR_MAXIMIZERS)
+def test_the_floor_has_no_other_optimum(monkeypatch, statement):
+    monkeypatch.setattr(other_regularizers, "floor_maximizer", FLOOR_MAXIMIZERS[statement])
+    assert not holds("floor-keeps-the-optimum")
+
+
+GATES = {
+    "open on both sides of q": lambda q, mass: (q - mass).abs(),
+    "always closed": lambda q, mass: 0 * q,
+    "relative to q": lambda q, mass: (1 - mass / q).clamp_min(0),
+    "closed from q / 2 on": lambda q, mass: (q / 2 - mass).clamp_min(0),
+}
+
+
+@pytest.mark.parametrize("statement", GATES)
+def test_the_floor_has_no_other_gate(monkeypatch, statement):
+    monkeypatch.setattr(other_regularizers, "floor_gate", GATES[statement])
+    assert not holds("floor-keeps-the-optimum")
+
+
+def test_the_conditionals_are_not_the_unconditioned_probabilities(monkeypatch):
+    monkeypatch.setattr(ExactPolicy, "plus", property(lambda policy: policy.probs))
+    assert not holds("correctness-parameterization")

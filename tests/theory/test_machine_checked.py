@@ -73,6 +73,6 @@ def test_a_proof_that_fails_fails_its_claims(tmp_path):
 
 
 def test_the_table_calls_it_proved():
-    piece = Evidence("machine-checked", "all", 0, 0, "AppendixC.v: cokl_maximum")
+    piece = Evidence(machine_checked.METHOD, "all", 0, 0, "AppendixC.v: cokl_maximum")
     (result,) = check_claims([Statement("one", "1 = 1", "here", lambda formulas, effort: [piece])], Formulas(), QUICK)
     assert "proved" in to_text([result], every_evidence=True)

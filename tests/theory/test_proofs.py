@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import shutil
 import subprocess
 from fractions import Fraction
-from itertools import product
+from itertools import permutations, product
 from pathlib import Path
 
 import pytest
@@ -127,7 +128,7 @@ Ltac read := cbv beta iota delta [weighted_at held_at unfiltered_at buffered_at 
 def _coq(value: Fraction | float) -> str:
     """A number as Coq reads it, exactly."""
     exact = Fraction(value)
-    return f"({exact.numerator} / {exact.denominator})"
+    return f"({exact.numerator} / {exact.denominator})" if exact else "0"
 
 
 def _coq_table(values) -> str:
@@ -155,7 +156,7 @@ class Draw:
 
 
 def _policy(probs: list[Fraction]) -> Policy:
-    logits = torch.tensor([math.log(prob) for prob in probs], dtype=torch.float64)
+    logits = torch.tensor([math.log(prob) if prob else -math.inf for prob in probs], dtype=torch.float64)
     return Policy(logits, CorrectSet.from_mask(torch.tensor([True, True, False])))
 
 
@@ -321,8 +322,79 @@ def group_goals(draw: Draw) -> str:
     return "".join(_goal(*goal) for goal in goals)
 
 
+PAIRS = """(* G = 2, over one correct and one incorrect action. *)
+Definition two (values : seq R) (a : 'I_2) : R := nth 0 values a.
+Definition one_right (a : 'I_2) : bool := (a < 1)%nat.
+Ltac written_twice := eexists; rewrite ?/expected_gradient ?/buffered_gradient !expected_one_more; do 3 groups;
+  rewrite /two /one_right /=; reflexivity.
+Definition unfiltered_two r0 r1 p0 p1 s0 s1 :
+  {x | expected_gradient one_right (two [:: r0; r1]) (two [:: p0; p1]) (two [:: s0; s1]) 2 = x}.
+Proof. written_twice. Defined.
+Definition buffered_two r0 r1 p0 p1 s0 s1 :
+  {x | buffered_gradient one_right (two [:: r0; r1]) (two [:: p0; p1]) (two [:: s0; s1]) 2 = x}.
+Proof. written_twice. Defined.
+Ltac read_two := cbv beta iota delta [unfiltered_two buffered_two proj1_sig].
+"""
+
+
+def pair_goals(draw: Draw) -> str:
+    """One point of the expected gradients for G = 2, over one correct and one incorrect action."""
+    masses = draw.between(0.1, 0.9), draw.between(0.1, 0.9)
+    ref, pi = ([mass, 1 - mass] for mass in masses)
+    logits = [torch.tensor([math.log(prob) for prob in probs], dtype=torch.float64) for probs in (ref, pi)]
+    bandit = Bandit(logits[0], logits[1], logits[1], torch.tensor([True, False]))
+    tables = " ".join(f"(two [:: {'; '.join(map(_coq, values))}])" for values in (ref, pi, [1 - pi[0], -pi[0]]))
+    goals = []
+    for term, kept, filtered in (("expected_gradient", "unfiltered", False), ("buffered_gradient", "buffered", True)):
+        value = expected_surrogate_gradient(FORMULAS.regularizers["cokl"], bandit, 2, filtered)[0]
+        tactic = f"rewrite (proj2_sig ({kept}_two _ _ _ _ _ _)); read_two"
+        goals.append(_goal(f"{term} one_right {tables} 2", value, tactic))
+    return "".join(goals)
+
+
+QUARTERS = sorted({probs for split in ((4, 0, 0), (2, 2, 0), (2, 1, 1)) for probs in permutations(split)})
+
+BOUNDARY = """(* Policies with zeros: where KL is a number and where it is infinite. *)
+Ltac entries := rewrite /plus ?mass_table /table /right /=.
+Ltac covers := case=> [[|[|[|n]]]] //= ?; entries; try (move=> /quotient_zero []); rewrite /Rdiv; lra.
+Ltac covered := rewrite kl_finite; last covers.
+Ltac missed k := apply: kl_infinite => h; have := h (@Ordinal 3 k isT) ltac:(entries; rewrite /Rdiv; lra); entries;
+  try (move=> /quotient_zero []); lra.
+"""
+
+
+def boundary_goals() -> str:
+    """KL and CoKL of every pair of policies over quarters, zeros included, and the objectives where it is infinite."""
+    goals = []
+    for ref, pi in product(QUARTERS, QUARTERS):
+        reference, policy = ([Fraction(share, 4) for share in shares] for shares in (ref, pi))
+        at_ref, at_pi = _coq_table(reference), _coq_table(policy)
+        missed = [action for action in range(3) if reference[action] and not policy[action]]
+        value = exact_kl(_exact(reference).probs, _exact(policy).probs)
+        if math.isinf(value):
+            goals.append(
+                f"Goal J_forward right 1 {at_ref} {at_pi} = Coquelicot.Rbar.m_infty.\n"
+                f"Proof. rewrite /J_forward (_ : kl _ _ = Coquelicot.Rbar.p_infty) //; missed {missed[0]}%nat. Qed.\n"
+            )
+        else:
+            term = f"Coquelicot.Rbar.real (kl {at_ref} {at_pi})"
+            goals.append(_goal(term, value, "covered; rewrite /= /kl_sum; sums"))
+        if any(reference[:2]) and any(policy[:2]):
+            cokl = float(FORMULAS.regularizers["cokl"].value(_policy(policy), _policy(reference)))
+            if math.isinf(cokl):
+                goals.append(
+                    f"Goal J_cokl right 1 {at_ref} {at_pi} = Coquelicot.Rbar.m_infty.\n"
+                    f"Proof. rewrite /J_cokl (_ : kl _ _ = Coquelicot.Rbar.p_infty) //; missed {missed[0]}%nat. Qed.\n"
+                )
+            else:
+                term = f"Coquelicot.Rbar.real (kl (plus right {at_ref}) (plus right {at_pi}))"
+                goals.append(_goal(term, cokl, "covered; rewrite /= /kl_sum /plus; sums; rewrite /Rdiv ?Rmult_0_l"))
+    return "".join(goals)
+
+
 def _check(goals: str, build: Path, name: str):
-    (build / f"{name}.v").write_text(PREAMBLE + (GROUPS if "_at " in goals else "") + goals)
+    needed = (GROUPS, "_at "), (GROUPS + PAIRS, "_two "), (BOUNDARY, "missed ")
+    (build / f"{name}.v").write_text(PREAMBLE + "".join(text for text, word in needed if word in goals) + goals)
     return machine_checked.run_coq(f"{name}.v", build)
 
 
@@ -333,6 +405,27 @@ def test_definitions_are_the_formulas(build, kind, goals):
     draw = Draw(20)
     result = _check("".join(goals(draw) for _ in range(POINTS)), build, kind)
     assert result.returncode == 0, result.stderr
+
+
+def test_expected_gradients_of_pairs_are_the_enumeration(build):
+    draw = Draw(21)
+    result = _check("".join(pair_goals(draw) for _ in range(2)), build, "PairNumbers")
+    assert result.returncode == 0, result.stderr
+
+
+def test_zeros_and_infinities_are_the_python_definitions(build):
+    result = _check(boundary_goals(), build, "BoundaryNumbers")
+    assert result.returncode == 0, result.stderr
+
+
+def test_definitions_that_are_properties_have_examples_and_counterexamples(build):
+    examples = (Path(__file__).parent / "Properties.v").read_text()
+    result = _check(examples, build, "PropertyExamples")
+    assert result.returncode == 0, result.stderr
+    for file in FILES:
+        for name in re.findall(r"^Definition (\w+).* : Prop :=", (SOURCES / file).read_text(), re.MULTILINE):
+            assert f"Goal {name} " in examples, name
+            assert f"Goal ~ {name} " in examples, name
 
 
 # ---------- Planted errors ----------

@@ -161,15 +161,14 @@ def conditional_maximizer(reference: Reference) -> np.ndarray:
 @claim(
     "conditional-penalties-decouple",
     "a penalty D(pi+) >= 0 that is 0 at ref+ alone has CoKL's maximizer over the simplex, Z = 1 and pi+ = ref+, also "
-    "with beta' log Z, beta' >= 0, added to the objective; the maximum is 1 less beta times what constant is added to "
-    "D (0 in correct-only forward KL, -log q in correct-only reverse KL, H(ref+) in w/o term 2), and no softmax "
-    "policy attains it",
+    "with beta' log Z, beta' >= 0, added to the objective; the maximum is 1 minus beta times what constant is added "
+    "to D (0 in correct-only forward KL, -log q in correct-only reverse KL, H(ref+) in w/o term 2)",
     BEYOND,
 )
 def conditional_penalties(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """J = Z - beta D(pi+) + beta' log Z <= 1 with equality iff Z = 1 and D(pi+) = 0; a constant added to D moves the
-    maximum and not the maximizer. Z < 1 for finite logits, so for softmax policies it is a supremum. So Theorem 1's
-    maximizer does not distinguish CoKL from correct-only replay; only its first two clauses do."""
+    maximum and not the maximizer. So Theorem 1's maximizer does not distinguish CoKL from correct-only replay; only its
+    first two clauses do."""
     worst, distance = 0.0, 0.0
     for name in ("correct_reverse_kl", "correct_forward_kl", "cokl_without_term2"):
         for reference, beta in random_references(26, effort.programs):

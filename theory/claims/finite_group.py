@@ -13,6 +13,7 @@ from scipy.stats import binom, norm
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateWeights, surrogate_loss
+from cokl.policy import Policy, expectation
 from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved
 from theory.claims.decomposition import EXACT
 from theory.claims.gap import LOG_BETA, shares
@@ -55,7 +56,8 @@ def _mass(bandit: Bandit) -> float:
 
 @claim(
     "finite-group-gradient",
-    "E[grad L_on] = -mu_ref+ + [1 - (1 - Z)^G] mu_theta+, for a reference group that holds a correct response",
+    "on-policy, E[grad L_on] = -mu_ref+ + [1 - (1 - Z)^G] mu_theta+, for a reference group that holds a correct "
+    "response",
     "Eq. appb-finite-gradient",
 )
 def finite_gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
@@ -68,7 +70,8 @@ def finite_gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 @claim(
     "finite-group-gradient-recovery-form",
-    "E[grad L_on] = grad CoKL - (1 - Z)^G grad log Z = grad [CoKL + R_G(Z)]",
+    "on-policy, with reference groups that hold a correct response, E[grad L_on] = grad CoKL - (1 - Z)^G grad log Z = "
+    "grad [CoKL + R_G(Z)]",
     "Eqs. appb-finite-gradient-decomposition, appb-recovery-gradient",
 )
 def recovery_form(formulas: Formulas, effort: Effort) -> list[Evidence]:
@@ -274,7 +277,8 @@ def not_uniform(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 @claim(
     "finite-group-optimum",
-    "dJ_G / dZ = 1 + beta (1 - Z)^G / Z > 0, so finite groups leave the optimum at Z = 1, pi+ = ref+",
+    "dJ_G / dZ = 1 + beta (1 - Z)^G / Z > 0, so finite groups, on-policy and with filtered references, leave the "
+    "optimum at Z = 1, pi+ = ref+",
     "Eqs. appb-finite-objective-derivative, appb-finite-optimum",
 )
 def finite_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
@@ -522,29 +526,45 @@ def without_term1(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
+def stated_weights(rewards: Tensor) -> tuple[Tensor, Tensor]:
+    """(G,) each: what the scores of a reference and of a rollout group with 0/1 `rewards` weigh, as it is claimed."""
+    shares = rewards / rewards.sum().clamp_min(1)
+    return -shares, shares
+
+
+def stated_value(policy: Policy, size: int) -> float:
+    """Term 2's expected value [nats] in groups of `size`, as it is claimed."""
+    entropy = -expectation(policy.conditional_probs, policy.conditional_log_probs)
+    return float((1 - (1 - policy.mass) ** size) * (policy.log_mass - entropy))
+
+
 @claim(
     "surrogate-is-linear-in-log-likelihoods",
-    "the on-policy surrogate's gradient is the weighted sum of scores, and its value is no estimate of log Z",
+    "the on-policy surrogate's gradient is the weighted sum of scores; its term 2 has the expected value "
+    "[1 - (1 - Z)^G] (log Z - H(pi+)) and is no estimate of log Z",
     "Eq. 12 (appb-on-policy-loss)",
 )
 def linear_surrogate(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """Pair by pair: over all groups together, the two streams' scores would cancel whatever their weights."""
     bandit = random_bandit(3, 4, 2)
-    groups, _ = all_groups(bandit.current, 3)
-    reference_groups, _ = all_groups(bandit.reference, 3)
-    theta = bandit.current.clone().requires_grad_()
-    log_probs = theta.log_softmax(-1)
-    streams = [ResponseGroups(log_probs[g], bandit.correct[g].double()) for g in (reference_groups, groups)]
-    weights = both_weights(formulas.regularizers["cokl"], *streams)
-    surrogate_loss(SurrogateWeights(*weights), *streams).backward()
-    scores = torch.eye(4, dtype=torch.float64) - bandit.current.softmax(-1)
-    by_hand = torch.zeros(4, dtype=torch.float64)
-    for sign, group in ((-1, reference_groups), (1, groups)):
-        for actions in group:
-            flags = bandit.correct[actions].double()
-            count = float(flags.sum())
-            if count:
-                by_hand += sign * (flags[:, None] * scores[actions]).sum(0) / count / len(group)
-    assert theta.grad is not None
+    policy = bandit.policy(bandit.current)
+    groups, probs = all_groups(bandit.current, 3)
+    scores = torch.eye(4, dtype=torch.float64) - policy.probs
+    worst, value = 0.0, 0.0
+    for prob, reference_actions, actions in zip(probs, groups.roll(23, 0), groups, strict=True):
+        theta = bandit.current.clone().requires_grad_()
+        log_probs = theta.log_softmax(-1)
+        pair = reference_actions, actions
+        streams = [ResponseGroups(log_probs[group][None], bandit.correct[group][None].double()) for group in pair]
+        weights = both_weights(formulas.regularizers["cokl"], *streams)
+        surrogate_loss(SurrogateWeights(*weights), *streams).backward()
+        assert theta.grad is not None
+        stated = [stated_weights(bandit.correct[group].double())[stream] for stream, group in enumerate(pair)]
+        by_hand = sum(weight @ scores[group] for weight, group in zip(stated, pair, strict=True))
+        worst = largest(worst, float((theta.grad - by_hand).abs().max()))
+        value += float(prob * (weights[1] * policy.log_probs[actions]).sum())
+    detail = f"{value:.3f} nats; log Z is {float(policy.log_mass):.3f}"
     return [
-        Evidence("hand enumeration", "4 actions, G = 3, all groups", float((theta.grad - by_hand).abs().max()), 1e-12)
+        Evidence("hand enumeration", "4 actions, G = 3: 64 pairs of groups", worst, 1e-12),
+        Evidence("enumeration", "all groups: term 2's value", abs(value - stated_value(policy, 3)), ENUMERATED, detail),
     ]

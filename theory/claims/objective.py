@@ -107,7 +107,7 @@ def gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
                 differences = largest(differences, float(abs(mpf(float(closed[action])) - exact)))
     domain = f"{effort.samples} random pairs"
     return [
-        Evidence("float64: expectation of scores", domain, scores, 1e-12),
+        Evidence("float64 expectation of scores", domain, scores, 1e-12),
         Evidence("autograd", domain, automatic, 1e-10),
         Evidence("finite differences at 50 digits", f"{effort.samples // 8} random pairs", differences, 1e-12),
     ]

@@ -96,6 +96,28 @@ Proof.
   by rewrite -expected_scale -expected_plus; apply: expected_ext => g; lra.
 Qed.
 
+(* K ~ Binomial(G, Z); 'C(G, k) is zero for k > G. *)
+Theorem count_distribution C p G (k : nat) : policy p ->
+  expected p G (fun g => if (correct_count C g == k)%nat then 1 else 0) =
+  INR 'C(G, k) * mass C p ^ k * (1 - mass C p) ^ (G - k)%nat.
+Proof.
+  move=> pp; elim: G k => [|G IH] k.
+    by rewrite expected_none /correct_count /=; case: k => [|k] /=; lra.
+  rewrite expected_one_more (sum_split C).
+  rewrite (sum_ext (fun a => ~~ C a) _ (fun a => INR 'C(G, k) * mass C p ^ k * (1 - mass C p) ^ (G - k)%nat * p a)).
+    2: by move=> a /negbTE Ca; rewrite -IH Rmult_comm; congr (_ * _); apply: expected_ext => g; rewrite /correct_count /= Ca.
+  rewrite sum_scale mass_complement //; case: k => [|k].
+    rewrite (sum_ext C _ (fun=> 0)) ?sum_zero ?subn0 ?bin0 /=; first by ring.
+    move=> a Ca; rewrite (expected_ext _ _ _ (fun=> 0)) ?expected_constant //; first by lra.
+    by move=> g; rewrite /correct_count /= Ca.
+  rewrite (sum_ext C _ (fun a => INR 'C(G, k) * mass C p ^ k * (1 - mass C p) ^ (G - k)%nat * p a)).
+    2: by move=> a Ca; rewrite -IH Rmult_comm; congr (_ * _); apply: expected_ext => g; rewrite /correct_count /= Ca add1n eqSS.
+  rewrite sum_scale -/(mass C p) binS subSS -plusE plus_INR.
+  case: (ltnP k G) => [below|above]; first by rewrite -(subnSK below) /=; ring.
+  have none : 'C(G, k.+1) = 0%nat by rewrite bin_small.
+  by rewrite none /=; ring.
+Qed.
+
 (* A sum of scores over the correct responses, weighted by any function of their number: its expectation is the mean
    score times a factor that does not depend on the score. *)
 Lemma score_factor C p G (h : nat -> R) : exists factor, forall score,
@@ -209,6 +231,16 @@ Proof.
   move=> pr pp qr qp same; rewrite unfiltered_gradient //.
   have -> : mean (plus C ref) score = mean (plus C p) score by apply: sum_ext => a _; rewrite same.
   ring.
+Qed.
+
+(* ... from both sides: descent moves log Z against the sign of this factor. *)
+Theorem unfiltered_pull G q z : (0 < G)%nat -> 0 <= q <= 1 -> 0 <= z <= 1 ->
+  (z < q -> (1 - q) ^ G - (1 - z) ^ G < 0) /\ (q < z -> 0 < (1 - q) ^ G - (1 - z) ^ G).
+Proof.
+  move=> size hq hz; have rising x y : 0 <= x < y -> x ^ G < y ^ G.
+    case: G size => // n _ [x0 xy] /=; have p0 : 0 < y ^ n by apply: pow_lt; lra.
+    by have := pow_incr x y n ltac:(lra); nra.
+  split=> order; [have := rising (1 - q) (1 - z) | have := rising (1 - z) (1 - q)]; lra.
 Qed.
 
 End Groups.

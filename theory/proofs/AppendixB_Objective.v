@@ -77,24 +77,31 @@ Proof.
 Qed.
 
 Section Path.
-Variables (path : R -> A -> R) (score : A -> R) (t : R).
-Hypotheses (path_policy : forall s, policy (path s)) (path_positive : forall s a, 0 < path s a).
+(* Actions that are not allowed are masked: they have probability 0 all along the path. *)
+Variables (allowed : pred A) (path : R -> A -> R) (score : A -> R) (t : R).
+Hypotheses (path_policy : forall s, policy (path s)) (path_positive : forall s a, allowed a -> 0 < path s a).
+Hypothesis path_masked : forall s a, ~~ allowed a -> path s a = 0.
+Hypothesis ref_allowed : forall a, C a -> ref a <> 0 -> allowed a.
 (* score a is the derivative of log pi(a) along the path. *)
-Hypothesis path_score : forall a, is_derive (fun s => ln (path s a)) t (score a).
+Hypothesis path_score : forall a, allowed a -> is_derive (fun s => ln (path s a)) t (score a).
 
 Lemma path_mass s : 0 < mass C (path s).
 Proof.
   case: (Rle_lt_or_eq_dec 0 _ (mass_nonneg C _ (path_policy s))) => // none.
   suff : mass C ref = 0 by lra.
   rewrite /mass big1 // => a Ca; have := inside_zero C _ a (path_policy s) (esym none) Ca.
-  by have := path_positive s a; lra.
+  case: (Req_dec (ref a) 0) => // /(ref_allowed a Ca) /(path_positive s a); lra.
 Qed.
 
 Lemma path_derivative a : is_derive (fun s => path s a) t (path t a * score a).
 Proof.
-  apply: (is_derive_ext (fun s => exp (ln (path s a)))); first by move=> s; rewrite exp_ln.
+  case shown : (allowed a); last first.
+    apply: (is_derive_ext (fun=> 0)); first by move=> s; rewrite path_masked ?shown.
+    by rewrite path_masked ?shown // Rmult_0_l; exact: is_derive_const.
+  apply: (is_derive_ext (fun s => exp (ln (path s a)))); first by move=> s; rewrite exp_ln //; apply: path_positive.
+  have pos := path_positive t a shown.
   have -> : path t a * score a = scal (score a) (exp (ln (path t a))) by rewrite exp_ln // /scal /= /mult /=; lra.
-  apply: (is_derive_comp exp (fun s => ln (path s a)) t) => //; exact: is_derive_exp.
+  apply: (is_derive_comp exp (fun s => ln (path s a)) t); [exact: is_derive_exp | exact: path_score].
 Qed.
 
 (* Eqs. appb-logz-gradient to appb-logz-expectation. *)
@@ -112,7 +119,10 @@ Qed.
 Theorem cokl_gradient : is_derive (fun s => cokl (path s)) t
   (- (\sum_a (plus C ref a * score a)) + \sum_a (plus C (path t) a * score a)).
 Proof.
-  have ac s : continuous_wrt (plus C ref) (path s) by move=> a zero; have := path_positive s a; lra.
+  have shown a : plus C ref a <> 0 -> allowed a.
+    by rewrite /plus; case Ca : (C a) => // ne; apply: ref_allowed => // zero; apply: ne; rewrite zero; lra.
+  have ac s : continuous_wrt (plus C ref) (path s).
+    by move=> a zero; case: (Req_dec (plus C ref a) 0) => // /shown /(path_positive s a); lra.
   apply: (is_derive_ext (fun s => \sum_a (plus C ref a * ln (plus C ref a))
       + - (\sum_a (plus C ref a * ln (path s a))) + ln (mass C (path s)))).
     by move=> s; rewrite cokl_equivalent_form //; [apply: path_mass].
@@ -120,7 +130,8 @@ Proof.
   have -> : - (\sum_a (plus C ref a * score a)) = 0 + - (\sum_a (plus C ref a * score a)) by lra.
   apply: (is_derive_plus (V := R_NormedModule)); first exact: is_derive_const.
   apply: (is_derive_opp (V := R_NormedModule)); apply: is_derive_sum => a _.
-  exact: is_derive_scal.
+  case: (Req_dec (plus C ref a) 0) => [->|/shown here]; last by apply: is_derive_scal; exact: path_score.
+  by rewrite Rmult_0_l; apply: (is_derive_ext (fun=> 0)) => [s|]; [rewrite Rmult_0_l | exact: is_derive_const].
 Qed.
 
 End Path.
@@ -172,14 +183,15 @@ Proof.
     have -> : logits a + 0 * direction a = logits a by lra.
     by congr (_ / _); apply: sum_ext => b _; congr exp; lra.
   have policies s : policy (path s) by exact: softmax_policy.
-  have positive s a : 0 < path s a by exact: softmax_positive.
-  have := cokl_gradient path _ 0 policies positive softmax_score.
+  have positive s a : xpredT a -> 0 < path s a by move=> _; exact: softmax_positive.
+  have none s a : ~~ xpredT a -> path s a = 0 by [].
+  have := cokl_gradient xpredT path _ 0 policies positive none (fun a _ _ => isT) (fun a _ => softmax_score a).
   have right := plus_ext C _ _ start.
   set center := \sum_b (softmax logits b * direction b); have split p : \sum_a p a = 1 ->
       \sum_a (p a * (direction a - center)) = \sum_a (p a * direction a) - center.
     move=> one; rewrite (sum_ext _ _ (fun a => p a * direction a - center * p a)); last by move=> *; lra.
     by rewrite sum_minus sum_scale one; lra.
-  have one : \sum_a plus C (path 0) a = 1 by case: (plus_policy C _ (policies 0) (path_mass path policies positive 0)).
+  have one : \sum_a plus C (path 0) a = 1 by case: (plus_policy C _ (policies 0) (path_mass xpredT path policies positive (fun a _ _ => isT) 0)).
   rewrite !split ?ref_plus_sums //.
   have -> : \sum_a (plus C (path 0) a * direction a) = \sum_a (plus C (softmax logits) a * direction a).
     by apply: sum_ext => a _; rewrite right.

@@ -111,6 +111,15 @@ Proof. by rewrite /recovery [log_partial (S G) z]/log_partial -/log_partial; lra
 Theorem recovery_lower G z : 0 < z <= 1 -> (1 - z) ^ (S G) / INR (S G) <= recovery G z.
 Proof. by move=> hz; rewrite (recovery_next G); have := recovery_nonnegative (S G) z hz; lra. Qed.
 
+(* R_G = 0 at Z = 1 alone. *)
+Theorem recovery_zero G z : 0 < z <= 1 -> recovery G z = 0 <-> z = 1.
+Proof.
+  move=> hz; split=> [zero|->]; last exact: recovery_at_one.
+  case: (Req_dec z 1) => // ne; have := recovery_lower G z hz; rewrite zero.
+  have : 0 < (1 - z) ^ (S G) / INR (S G) by apply: Rdiv_lt_0_compat; [apply: pow_lt; lra | exact: size_positive].
+  lra.
+Qed.
+
 Lemma recovery_small G z : 0 < z <= 1 -> recovery G z <= / INR (S G) * / z.
 Proof.
   move=> hz; apply: Rle_trans (recovery_upper G z hz) _; have pos := size_positive G.
@@ -160,9 +169,17 @@ Section Gradient.
 Context {A : finType}.
 Variables (C : pred A) (ref : A -> R).
 Hypotheses (ref_policy : policy ref) (ref_mass : 0 < mass C ref).
-Variables (path : R -> A -> R) (score : A -> R) (t : R).
-Hypotheses (path_policy : forall s, policy (path s)) (path_positive : forall s a, 0 < path s a).
-Hypothesis path_score : forall a, is_derive (fun s => ln (path s a)) t (score a).
+Variables (allowed : pred A) (path : R -> A -> R) (score : A -> R) (t : R).
+Hypotheses (path_policy : forall s, policy (path s)) (path_positive : forall s a, allowed a -> 0 < path s a).
+Hypothesis path_masked : forall s a, ~~ allowed a -> path s a = 0.
+Hypothesis ref_allowed : forall a, C a -> ref a <> 0 -> allowed a.
+Hypothesis path_score : forall a, allowed a -> is_derive (fun s => ln (path s a)) t (score a).
+
+Let pos := path_mass C ref ref_mass allowed path path_policy path_positive ref_allowed.
+Let logs := log_mass_gradient C ref ref_mass allowed path score t path_policy path_positive path_masked ref_allowed
+  path_score.
+Let cokls := cokl_gradient C ref ref_policy ref_mass allowed path score t path_policy path_positive path_masked
+  ref_allowed path_score.
 
 (* Eq. appb-finite-gradient-decomposition: the gradients named by what they differentiate. *)
 Theorem finite_gradient_decomposition G : (0 < G)%nat ->
@@ -171,25 +188,16 @@ Theorem finite_gradient_decomposition G : (0 < G)%nat ->
     is_derive (fun s => ln (mass C (path s))) t log_mass_slope /\
     buffered_gradient C ref (path t) score G = cokl_slope - (1 - mass C (path t)) ^ G * log_mass_slope.
 Proof.
-  move=> size; have pos := path_mass C ref ref_mass path path_policy path_positive.
+  move=> size.
   exists (- mean (plus C ref) score + mean (plus C (path t)) score), (mean (plus C (path t)) score).
-  split; first exact: cokl_gradient.
-  split; first exact: (log_mass_gradient C ref).
+  split; first exact: cokls.
+  split; first exact: logs.
   by rewrite finite_group_gradient //; ring.
 Qed.
 
-(* Eq. appb-recovery-gradient: it is the gradient of CoKL + R_G(Z). *)
-Theorem recovery_gradient G : (0 < G)%nat ->
-  is_derive (fun s => cokl C ref (path s) + recovery G (mass C (path s))) t
-    (buffered_gradient C ref (path t) score G).
+Lemma recovery_along_path G :
+  is_derive (fun s => recovery G (mass C (path s))) t (- ((1 - mass C (path t)) ^ G * mean (plus C (path t)) score)).
 Proof.
-  move=> size; have pos := path_mass C ref ref_mass path path_policy path_positive.
-  rewrite finite_group_gradient //.
-  have -> : - mean (plus C ref) score + (1 - (1 - mass C (path t)) ^ G) * mean (plus C (path t)) score =
-            (- mean (plus C ref) score + mean (plus C (path t)) score) +
-            - ((1 - mass C (path t)) ^ G * mean (plus C (path t)) score) by ring.
-  apply: (is_derive_plus (V := R_NormedModule)); first exact: cokl_gradient.
-  have logs := log_mass_gradient C ref ref_mass path score t path_policy path_positive path_score.
   apply: (is_derive_ext (fun s => recovery G (exp (ln (mass C (path s)))))); first by move=> s; rewrite exp_ln.
   have inner := is_derive_comp exp (fun s => ln (mass C (path s))) t _ _ (is_derive_exp _) logs.
   have outer := is_derive_comp (recovery G) (fun s => exp (ln (mass C (path s)))) t _ _
@@ -197,6 +205,29 @@ Proof.
   move: outer; rewrite /scal /= /mult /= exp_ln // -/(mean (plus C (path t)) score) /recovery_slope.
   set m := mean _ _; set w := (1 - _) ^ G; have := pos t; set z := mass C (path t) => z0.
   by have -> : m * z * - (w / z) = - (w * m) by field; lra.
+Qed.
+
+(* Eq. appb-recovery-gradient: it is the gradient of CoKL + R_G(Z). *)
+Theorem recovery_gradient G : (0 < G)%nat ->
+  is_derive (fun s => cokl C ref (path s) + recovery G (mass C (path s))) t
+    (buffered_gradient C ref (path t) score G).
+Proof.
+  move=> size; rewrite finite_group_gradient //.
+  have -> : - mean (plus C ref) score + (1 - (1 - mass C (path t)) ^ G) * mean (plus C (path t)) score =
+            (- mean (plus C ref) score + mean (plus C (path t)) score) +
+            - ((1 - mass C (path t)) ^ G * mean (plus C (path t)) score) by ring.
+  by apply: (is_derive_plus (V := R_NormedModule)); [exact: cokls | exact: recovery_along_path].
+Qed.
+
+(* Term 2 alone, the ablation without term 1: the gradient of log Z + R_G(Z). *)
+Theorem without_term1_gradient G :
+  is_derive (fun s => ln (mass C (path s)) + recovery G (mass C (path s))) t
+    (expected (path t) G (weighted_score C score)).
+Proof.
+  rewrite expected_weighted_score //.
+  have -> : (1 - (1 - mass C (path t)) ^ G) * mean (plus C (path t)) score =
+            mean (plus C (path t)) score + - ((1 - mass C (path t)) ^ G * mean (plus C (path t)) score) by ring.
+  by apply: (is_derive_plus (V := R_NormedModule)); [exact: logs | exact: recovery_along_path].
 Qed.
 
 End Gradient.
@@ -250,6 +281,34 @@ Qed.
 
 Theorem without_term1_value G beta z : 0 < z -> without_term1 G beta z = z - beta * (ln z + recovery G z).
 Proof. by move=> z0; rewrite /without_term1 /recovery; ring. Qed.
+
+(* It is convex in Z, by its chords. *)
+Lemma power_convex n x y t : 0 <= x -> 0 <= y -> 0 <= t <= 1 ->
+  (t * x + (1 - t) * y) ^ n <= t * x ^ n + (1 - t) * y ^ n.
+Proof.
+  move=> x0 y0 ht; elim: n => [|n IH] /=; first by lra.
+  set m := t * x + (1 - t) * y; have m0 : 0 <= m by rewrite /m; nra.
+  have step : m * m ^ n <= m * (t * x ^ n + (1 - t) * y ^ n) by apply: Rmult_le_compat_l.
+  have same : 0 <= (x - y) * (x ^ n - y ^ n).
+    by case: (Rle_dec x y) => order; [have := pow_incr x y n | have := pow_incr y x n]; nra.
+  have tt : 0 <= t * (1 - t) by nra.
+  have gap : 0 <= t * (1 - t) * ((x - y) * (x ^ n - y ^ n)) by apply: Rmult_le_pos.
+  by apply: Rle_trans step _; rewrite /m; nra.
+Qed.
+
+Theorem without_term1_convex G beta x y t : 0 < beta -> 0 <= x <= 1 -> 0 <= y <= 1 -> 0 <= t <= 1 ->
+  without_term1 G beta (t * x + (1 - t) * y) <= t * without_term1 G beta x + (1 - t) * without_term1 G beta y.
+Proof.
+  move=> b0 hx hy ht; rewrite /without_term1.
+  suff : log_partial G (t * x + (1 - t) * y) <= t * log_partial G x + (1 - t) * log_partial G y by nra.
+  elim: G => [|n IH]; first by rewrite /=; lra.
+  rewrite /log_partial -/log_partial; have pos := Rinv_0_lt_compat _ (size_positive n).
+  have := power_convex (S n) (1 - x) (1 - y) t ltac:(lra) ltac:(lra) ht.
+  have -> : t * (1 - x) + (1 - t) * (1 - y) = 1 - (t * x + (1 - t) * y) by ring.
+  set m := (1 - _) ^ S n; set a := (1 - x) ^ S n; set b := (1 - y) ^ S n => chord.
+  have : m * / INR (S n) <= (t * a + (1 - t) * b) * / INR (S n) by apply: Rmult_le_compat_r; lra.
+  rewrite /Rdiv; lra.
+Qed.
 
 Lemma log_partial_below G z : 0 <= z <= 1 -> 0 <= log_partial G z <= (1 - z) * harmonic G.
 Proof.

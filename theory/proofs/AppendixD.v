@@ -150,6 +150,14 @@ Proof.
   field; split; lra.
 Qed.
 
+Theorem reverse_optimum_slope_negative q beta : 0 < q < 1 -> 0 < beta ->
+  let z := reverse_optimum q beta in - (z * (1 - z) / beta ^ 2) < 0.
+Proof.
+  move=> hq hb z; have inside : 0 < z < 1 by rewrite /z; have := reverse_strict_gap q beta hq hb; lra.
+  have : 0 < z * (1 - z) / beta ^ 2 by apply: Rdiv_lt_0_compat; [nra | apply: pow_lt].
+  lra.
+Qed.
+
 (* h of Appendix D: the coefficient whose optimum is z. *)
 Theorem forward_coefficient q beta : 0 < q < 1 -> 0 < beta ->
   let z := forward_optimum q beta in beta = z * (1 - z) / (z - q).
@@ -162,6 +170,32 @@ Qed.
 Theorem forward_coefficient_slope q z : 0 < q < z ->
   is_derive (fun x => x * (1 - x) / (x - q)) z (- (((z - q) ^ 2 + q * (1 - q)) / (z - q) ^ 2)).
 Proof. by move=> hz; auto_derive; [lra | field; lra]. Qed.
+
+Theorem forward_coefficient_decreasing q z : 0 < q < 1 -> q < z -> - (((z - q) ^ 2 + q * (1 - q)) / (z - q) ^ 2) < 0.
+Proof.
+  move=> [q0 q1] hz; have s0 : 0 < (z - q) ^ 2 by apply: pow_lt; lra.
+  have : 0 < ((z - q) ^ 2 + q * (1 - q)) / (z - q) ^ 2 by apply: Rdiv_lt_0_compat => //; nra.
+  lra.
+Qed.
+
+(* The quadratic's one positive root. *)
+Lemma forward_root q beta z : 0 < q < 1 -> 0 < beta -> 0 < z -> z ^ 2 + (beta - 1) * z - beta * q = 0 ->
+  forward_optimum q beta = z.
+Proof.
+  move=> hq hb z0 root; have := forward_stationary q beta hq hb; have := forward_strict_gap q beta hq hb.
+  set y := forward_optimum q beta => /= gap yroot; have bq := Rmult_lt_0_compat _ _ hb (proj1 hq).
+  have y' : y * (y + beta - 1) = beta * q by lra.
+  have s0 : 0 < y + beta - 1 by nra.
+  have difference : (y - z) * (y + z + beta - 1) = 0 by rewrite /= in root; lra.
+  by case: (Rmult_integral _ _ difference); lra.
+Qed.
+
+(* h is the inverse of Z*_FKL. *)
+Theorem forward_coefficient_inverse q z : 0 < q < 1 -> q < z < 1 -> forward_optimum q (z * (1 - z) / (z - q)) = z.
+Proof.
+  move=> hq hz; have up : 0 < z * (1 - z) by nra.
+  apply: forward_root => //; [by apply: Rdiv_lt_0_compat; lra | lra | by field; lra].
+Qed.
 
 Lemma exp_at_least x : 1 + x <= exp x.
 Proof. by case: (Req_dec x 0) => [->|ne]; [rewrite exp_0; lra | apply: Rlt_le; apply: exp_ineq1]. Qed.
@@ -305,6 +339,37 @@ Proof.
   move=> b0 [z0 z1]; rewrite /reverse_curvature.
   have : 0 < beta / (z * (1 - z)) by apply: Rdiv_lt_0_compat => //; nra.
   rewrite /Rdiv; lra.
+Qed.
+
+(* The one stationary point of each profile is Z*. *)
+Theorem forward_stationary_point q beta z : 0 < q < 1 -> 0 < beta -> 0 < z < 1 ->
+  forward_slope q beta z = 0 <-> z = forward_optimum q beta.
+Proof.
+  move=> hq hb hz; have up : 0 < z * (1 - z) by nra.
+  rewrite /forward_slope; split=> [flat|->]; last first.
+    have := forward_coefficient q beta hq hb; have := forward_strict_gap q beta hq hb.
+    set y := forward_optimum q beta => /= gap ->; field; repeat split; nra.
+  apply: esym; apply: forward_root => //; first lra.
+  have e : beta * (z - q) = z * (1 - z).
+    have : beta * ((z - q) / (z * (1 - z))) * (z * (1 - z)) = beta * (z - q) by field; lra.
+    have -> : beta * ((z - q) / (z * (1 - z))) = 1 by lra.
+    lra.
+  by rewrite /=; lra.
+Qed.
+
+Theorem reverse_stationary_point q beta z : 0 < q < 1 -> 0 < beta -> 0 < z < 1 ->
+  reverse_slope q beta z = 0 <-> z = reverse_optimum q beta.
+Proof.
+  move=> hq hb hz; rewrite /reverse_slope reverse_closed //.
+  have e0 := exp_pos (1 / beta); rewrite exp_Ropp.
+  have ratio : 0 < z * (1 - q) / (q * (1 - z)) by apply: Rdiv_lt_0_compat; nra.
+  split=> [flat|zr].
+  - have : ln (z * (1 - q) / (q * (1 - z))) = 1 / beta by apply: (Rmult_eq_reg_l beta); [field_simplify; lra | lra].
+    move=> l; have : exp (1 / beta) = z * (1 - q) / (q * (1 - z)) by rewrite -l exp_ln.
+    by move=> ->; field; repeat split; nra.
+  - have -> : z * (1 - q) / (q * (1 - z)) = exp (1 / beta); last by rewrite ln_exp; field; lra.
+    have n0 : 0 < q * exp (1 / beta) + (1 - q) by nra.
+    by rewrite zr; field; repeat split; nra.
 Qed.
 
 Definition strictly_concave (F : R -> R) : Prop := forall x y t, 0 < x < 1 -> 0 < y < 1 -> x <> y -> 0 < t < 1 ->

@@ -40,7 +40,7 @@ FILES = (
 PACKAGES = "coq libcoq-coquelicot libcoq-interval libcoq-mathcomp-ssreflect"
 INSTALL = f"Coq 8.16 with Coquelicot, Interval and MathComp was not found (Debian 12: apt-get install {PACKAGES})"
 BUILD = Path("runs/proofs")
-METHOD = "machine-checked"
+METHOD = "proved in Coq"
 _FLAGS = ("-w", "-notation-overridden,-ambiguous-paths", "-R", ".", "CoKL")
 
 
