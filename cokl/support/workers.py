@@ -212,9 +212,8 @@ def _join_ray() -> int:
     """
     address = os.environ.get("RAY_ADDRESS") or "local"
     if address == "local" and "ray" not in sys.modules:
-        os.environ["RAY_AUTH_MODE"] = (
-            "token"  # read on import; where Ray is imported already, ray.init has it by default
-        )
+        # Ray reads this when it is imported. Where it is already, ray.init asks for a token by default.
+        os.environ["RAY_AUTH_MODE"] = "token"
     try:
         import ray
     except ImportError as error:

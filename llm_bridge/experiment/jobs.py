@@ -397,7 +397,6 @@ def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
         "VERL_FILE_LOGGER_PATH": str(metrics),
         "TENSORBOARD_DIR": str(job.folder / "tensorboard"),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_AUTH_MODE": "token",  # a cluster that the job starts listens on every interface
         "RAY_worker_niceness": "0",  # else a loaded machine starves the workers
         "HYDRA_FULL_ERROR": "1",
         "WANDB_RUN_ID": hashlib.sha256(str(job.folder).encode()).hexdigest()[:16],
@@ -418,8 +417,8 @@ def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
             "HF_HUB_OFFLINE": "1",
         }
     added["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    if "RAY_ADDRESS" in os.environ:
-        del added["RAY_AUTH_MODE"]  # what a cluster that runs already asks for is its own
+    if "RAY_ADDRESS" not in os.environ:
+        added["RAY_AUTH_MODE"] = "token"  # the cluster that the job starts listens on every interface
     variables = {**os.environ, **added}
     if "RAY_ADDRESS" in os.environ:  # the workers of a cluster that runs already inherit nothing from this process
         kept = {name: value for name, value in variables.items() if name.startswith(HANDED_ON)}
