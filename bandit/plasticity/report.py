@@ -12,7 +12,7 @@ from bandit.plasticity.claims import judge
 from bandit.plasticity.config import PRIMARY_CHANGE, PlasticityConfig
 from bandit.plasticity.score import GROUP, START, at_match, diverged_note, match, ranking, runs
 from cokl.support.files import write_text
-from cokl.support.statistics import markdown_table, spread_column, summarize
+from cokl.support.statistics import csv_text, markdown_table, spread_column, summarize
 from cokl.support.verdicts import Claim, no_verdict
 
 CAPTIONS = {
@@ -98,12 +98,13 @@ def _page(table: pd.DataFrame, config: PlasticityConfig, claims: list[Claim], ma
 
 
 def write(table: pd.DataFrame, config: PlasticityConfig, folder: Path) -> str:
-    """Write results.md and each table as CSV; returns what the screen shows."""
+    """Write results.md, each table and every seed at the match as CSV; returns what the screen shows."""
     page = folder / "results.md"
     claims, made = judge(table, config), tables(table, config)
     write_text(_page(table, config, claims, made), page)
-    for name, frame in made.items():
-        write_text(frame.to_csv(index=False), folder / f"{name}.csv")
+    each_seed = at_match(runs(table), match(table, config), _MEASURED)
+    for name, frame in {**made, "each_seed": each_seed}.items():
+        write_text(csv_text(frame), folder / f"{name}.csv")
     verdicts = [f"{claim.verdict or '-':10} {claim.statement}\n{'':10} {claim.measured}" for claim in claims]
     shown = made["at_match"]
     shown = readable(shown[(shown["change"] == PRIMARY_CHANGE) | shown["change"].str.startswith("moved")])
