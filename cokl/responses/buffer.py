@@ -198,6 +198,7 @@ class DrawOrder:
         size: prompts in the buffer.
         seed: of the permutations, >= 0.
         position: prompts drawn so far; it is all the state there is, so that a run resumes from its checkpoint.
+        content: what tells the buffer from another of the same size, such as a digest of its file.
 
     Examples:
         >>> order = DrawOrder(size=3, seed=0)
@@ -208,10 +209,11 @@ class DrawOrder:
     FILE = "buffer_position.json"
     """In a checkpoint's folder."""
 
-    def __init__(self, size: int, seed: int, position: int = 0) -> None:
+    def __init__(self, size: int, seed: int, position: int = 0, content: str = "") -> None:
         self.size = size
         self.seed = seed
         self.position = position
+        self.content = content
 
     def draw(self, count: int) -> list[int]:
         """The next prompts, from the next permutation where this one ends.
@@ -240,7 +242,8 @@ class DrawOrder:
             )
         state = read_json(path, dict)
         position = state.pop("position", None)
-        if state != {"size": self.size, "seed": self.seed} or not isinstance(position, int):
+        expected = {"size": self.size, "seed": self.seed, "content": self.content}
+        if {"content": self.content, **state} != expected or not isinstance(position, int):
             raise InputError(f"{path} belongs to another buffer or seed; start a new run")
         self.position = position
 

@@ -12,6 +12,7 @@ optimizer step.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,6 +36,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from cokl.groups import RegularizationRows, conditional_kl
 from cokl.responses.buffer import Buffer, DrawOrder, model_fingerprint
+from cokl.support.errors import InputError
 from llm_bridge.trainer.base import RewardedTrainer
 from llm_bridge.trainer.join import join
 from llm_bridge.trainer.loss import ADDED, RL_BATCH_SIZE, SQUARED_GRADIENTS, WEIGHT, joint_loss
@@ -58,10 +60,12 @@ class CoKLTrainer(PPOTrainerSync):
         settings = self.settings
         buffer = Buffer.load(Path(settings.buffer), model_fingerprint(config.actor_rollout_ref.model.path))
         self.buffer = buffer.filtered() if self.method.filtered else buffer
-        self.order = DrawOrder(len(self.buffer), settings.seed)
+        content = hashlib.sha256(Path(settings.buffer).read_bytes()).hexdigest()
+        self.order = DrawOrder(len(self.buffer), settings.seed, content=content)
         self.shape = check_settings(config, self.buffer.group_size, settings)
         self.schedule = BetaSchedule(settings.schedule, settings.beta, settings.beta_end, settings.kl_target)
         self.minibatch = Minibatch({}, 0)
+        self.weighed = False
         # Sequence log-likelihoods in nats of the fresh added rows, by key.
         self.reference_log_probs: dict[str, float] = {}
         self.use_reference_policy = self.method.compares_with_reference
@@ -145,6 +149,12 @@ class CoKLTrainer(PPOTrainerSync):
         self.beta = self.schedule.begin(self.global_steps, self.total_training_steps)
         self.rows = self._indexed_rows(batch, data)
         metrics.update(self._row_metrics(batch))
+        if not (self.weighed or metrics["cokl/kl_rows"]):
+            raise InputError(
+                f"no group of cokl.kl_prompts came back whole, so that nothing is regularized: expected "
+                f"{self.shape.added} rows of whole groups; an agent loop may give one output a session"
+            )
+        self.weighed = True
         self.schedule.observe(metrics.get("cokl/conditional_kl", math.nan))
         return self._mark_added_rows(batch, data["loss_mask"])
 

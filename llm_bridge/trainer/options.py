@@ -171,6 +171,7 @@ _ACCEPTED: dict[str, tuple] = {
     f"{_ROLLOUT}.top_p": (1, 1.0),
     f"{_ROLLOUT}.top_k": (-1, 0),
     "actor_rollout_ref.model.lora_rank": (0, None),
+    "actor_rollout_ref.model.lora.rank": (0, None),
     "actor_rollout_ref.model.lora_adapter_path": (None,),
     f"{_ACTOR}.ulysses_sequence_parallel_size": (1,),
     f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size": (1,),

@@ -130,6 +130,18 @@ def test_a_draw_goes_on_from_its_position(size, seed, before, after):
     assert DrawOrder(size, seed, before).draw(after) == whole[before:]
 
 
+def test_a_checkpoint_of_another_buffer_of_the_same_size_is_refused(tmp_path):
+    DrawOrder(5, 0, 3, content="one").save(tmp_path)
+    resumed = DrawOrder(5, 0, content="one")
+    resumed.resume(tmp_path)
+    assert resumed.position == 3
+    with pytest.raises(InputError, match="another buffer"):
+        DrawOrder(5, 0, content="another").resume(tmp_path)
+    (tmp_path / DrawOrder.FILE).write_text('{"size": 5, "seed": 0, "position": 2}')  # as it was once saved
+    resumed.resume(tmp_path)
+    assert resumed.position == 2
+
+
 def test_orders_differ_between_seeds_and_epochs():
     first = DrawOrder(64, 0)
     epochs = [tuple(first.draw(64)), tuple(first.draw(64)), tuple(DrawOrder(64, 1).draw(64))]

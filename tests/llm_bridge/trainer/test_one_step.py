@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM
 
 from cokl.groups import LENGTHS
 from cokl.methods import Method
+from cokl.support.errors import InputError
 from cokl.surrogate_config import SurrogateConfig
 from llm_bridge.trainer import joint, options
 from llm_bridge.trainer.loss import WEIGHT
@@ -136,6 +137,11 @@ def test_a_prompt_that_lost_a_response_has_no_part(step):
     assert max(errors(step, gradients, whole)) < AGREES
     assert metrics["cokl/kl_rows"] == (one_step.KL_PROMPTS - 1) * (one_step.CACHED + one_step.FRESH)
     assert max(errors(step, gradients, rows)) > DIFFERS
+
+
+def test_a_first_step_in_which_no_group_came_back_whole_is_refused(step):
+    with pytest.raises(InputError, match=r"no group of cokl\.kl_prompts came back whole"):
+        step.run(lose=one_step.KL_PROMPTS * one_step.CACHED)
 
 
 def test_rows_carry_the_references_log_likelihoods_of_both_streams(step):

@@ -53,6 +53,7 @@ def test_the_papers_settings_are_accepted_and_give_80_groups():
         (f"{ACTOR}.ppo_mini_batch_size=60", "ppo_mini_batch_size"),
         (f"{ROLLOUT}.top_p=0.9", "top_p"),
         ("actor_rollout_ref.model.lora_rank=8", "lora_rank: expected 0"),
+        ("actor_rollout_ref.model.lora.rank=8", "lora.rank: expected 0"),
         ("actor_rollout_ref.model.lora_adapter_path=/a", "lora_adapter_path"),
         (f"{ACTOR}.ulysses_sequence_parallel_size=2", "ulysses"),
         ("cokl.kl_prompts=0", "kl_prompts"),

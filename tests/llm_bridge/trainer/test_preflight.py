@@ -1,0 +1,109 @@
+"""Every way of starting VeRL that would leave `cokl.*` unused ends in one line, before Ray is started."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("verl")
+
+from omegaconf import open_dict
+
+import llm_bridge.plugin  # noqa: F401  registers the trainers
+from llm_bridge.trainer.preflight import MAIN, check_command, check_configuration
+from tests.llm_bridge.trainer.test_options import configuration
+
+OURS = ["python", "-m", MAIN, "+cokl.method=cokl"]
+MODE = "trainer.v1.trainer_mode"
+
+
+def line_of(capsys: pytest.CaptureFixture[str], refusing, *arguments) -> str:
+    with pytest.raises(SystemExit) as ended:
+        refusing(*arguments)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ["-m", "verl.experimental.one_step_off_policy.main_ppo"],
+        ["-m", "verl.experimental.fully_async_policy.fully_async_main"],
+        ["-m", "recipe.dapo.main_dapo"],
+        ["-m", "verl.trainer.main_ppo_v0"],
+        ["recipe/dapo/main_dapo.py"],
+    ],
+)
+def test_another_program_than_verls_main_is_refused_by_its_name(capsys, program):
+    line = line_of(capsys, check_command, ["python", *program, "+cokl.method=cokl"], "0.9.1")
+    assert Path(program[-1]).name in line
+    assert MAIN in line
+
+
+@pytest.mark.parametrize("option", ["+cokl.method=cokl", "++cokl.beta=1", "cokl.beta=1"])
+def test_another_version_of_verl_is_refused(capsys, option):
+    line = line_of(capsys, check_command, ["python", "-m", MAIN, option], "0.9.2")
+    assert "verl is 0.9.2, expected 0.9.1" in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        OURS,
+        ["python", "/site-packages/verl/trainer/main_ppo.py", "+cokl.method=cokl"],
+        ["python", "-m", "recipe.dapo.main_dapo", "trainer.project_name=cokl.runs"],
+        ["python", "-m", "pytest"],
+        ["python", "/ray/default_worker.py", "--node-ip=10.0.0.1"],
+        ["python", "-c", "import verl"],
+    ],
+)
+def test_other_processes_pass(arguments):
+    check_command(arguments, "0.9.1")
+    check_configuration(configuration(f"{MODE}=cokl"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ((f"{MODE}=cokl", "trainer.use_v1=False"), "trainer.use_v1: expected True"),
+        ((f"{MODE}=sync",), f"{MODE}: expected one of cokl, "),
+        ((f"{MODE}=separate_async",), "got separate_async"),
+        ((f"{MODE}=cokl", "reward.reward_model.enable=True"), "custom_reward_function.path: expected a file"),
+    ],
+)
+def test_a_configuration_that_would_not_use_the_regularizer_is_refused(capsys, overrides, message):
+    assert message in line_of(capsys, check_configuration, configuration(*overrides))
+
+
+def test_without_cokl_in_it_any_configuration_passes():
+    plain = configuration("trainer.use_v1=False")
+    with open_dict(plain):
+        del plain["cokl"]
+    check_configuration(plain)
+
+
+@pytest.mark.parametrize(
+    ("program", "overrides", "message"),
+    [
+        (MAIN, ("trainer.use_v1=False", f"{MODE}=cokl"), "trainer.use_v1"),
+        ("verl.experimental.one_step_off_policy.main_ppo", (), "one_step_off_policy.main_ppo does not look"),
+    ],
+)
+def test_a_real_start_ends_in_one_line_and_starts_nothing(program, overrides, message, tmp_path):
+    variables = {
+        **os.environ,
+        "VERL_USE_EXTERNAL_MODULES": "llm_bridge.cpu,llm_bridge.plugin",
+        "PYTHONPATH": str(Path.cwd()),
+    }
+    command = [sys.executable, "-m", program, "+cokl.method=cokl", *overrides]
+    ended = subprocess.run(
+        command, check=False, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("cokl: ")]
+    assert message in line
+    assert "Started a local Ray instance" not in ended.stdout + ended.stderr
