@@ -1,17 +1,22 @@
 """Every way of starting VeRL that would leave `cokl.*` unused ends in one line, before Ray is started."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from string import Template
 
 import pytest
 
 pytest.importorskip("verl")
 
+from hydra import compose, initialize_config_module
 from omegaconf import open_dict
+from verl.utils.config import validate_config
 
 import llm_bridge.plugin  # noqa: F401  registers the trainers
+from llm_bridge.trainer.options import check_settings
 from llm_bridge.trainer.preflight import MAIN, check_command, check_configuration
 from tests.llm_bridge.trainer.test_options import configuration
 
@@ -107,3 +112,26 @@ def test_a_real_start_ends_in_one_line_and_starts_nothing(program, overrides, me
     (line,) = [line for line in ended.stderr.splitlines() if line.startswith("cokl: ")]
     assert message in line
     assert "Started a local Ray instance" not in ended.stdout + ended.stderr
+
+
+def test_the_how_tos_commands_pass_verls_checks_and_ours_as_they_are_printed():
+    """Nothing is added: no batch size that the page leaves out, and no folder that two runs would share."""
+    variables = {"DATA": "/data", "MODEL": "/model", "OUT": "/out"}
+    page = Path("docs/how-to/verl.md").read_text(encoding="utf-8")
+    scripts = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    grpo, cokl = (
+        [
+            Template(line.removesuffix(" \\")).substitute(variables)
+            for line in re.findall(r"^    (\S+=.*)$", script, re.M)
+        ]
+        for script in (scripts[0], scripts[2])
+    )
+    folders = []
+    for overrides in (grpo, [*grpo, *cokl]):
+        with initialize_config_module("verl.trainer.config", version_base=None):
+            config = compose("ppo_trainer", overrides)
+        validate_config(config, use_reference_policy=False, use_critic=False)
+        check_configuration(config)
+        folders.append(config.trainer.default_local_dir)
+    assert check_settings(config, reference_group_size=8).rl == 512
+    assert len(set(folders)) == 2
