@@ -54,13 +54,11 @@ def _mass(bandit: Bandit) -> float:
     return float(bandit.policy(bandit.current).mass)
 
 
-@claim(
-    "finite-group-gradient",
-    "on-policy, E[grad L_on] = -mu_ref+ + [1 - (1 - Z)^G] mu_theta+, for a reference group that holds a correct "
-    "response",
-    "Eq. appb-finite-gradient",
-)
+@claim("finite-group-gradient", "Eq. appb-finite-gradient")
 def finite_gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """on-policy, E[grad L_on] = -mu_ref+ + [1 - (1 - Z)^G] mu_theta+, for a reference group that holds a correct
+    response"""
+
     def expected(bandit: Bandit, size: int) -> Tensor:
         reference, current = _conditional_scores(bandit)
         return -reference + formulas.positive_count_probability(math, _mass(bandit), size) * current
@@ -68,13 +66,11 @@ def finite_gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [_enumerated(formulas, "cokl", expected)]
 
 
-@claim(
-    "finite-group-gradient-recovery-form",
-    "on-policy, with reference groups that hold a correct response, E[grad L_on] = grad CoKL - (1 - Z)^G grad log Z = "
-    "grad [CoKL + R_G(Z)]",
-    "Eqs. appb-finite-gradient-decomposition, appb-recovery-gradient",
-)
+@claim("finite-group-gradient-recovery-form", "Eqs. appb-finite-gradient-decomposition, appb-recovery-gradient")
 def recovery_form(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """on-policy, with reference groups that hold a correct response, E[grad L_on] = grad CoKL - (1 - Z)^G grad log Z =
+    grad [CoKL + R_G(Z)]"""
+
     def direct(bandit: Bandit, size: int) -> Tensor:
         policy, reference = bandit.policy(bandit.current), bandit.policy(bandit.reference)
         missed = float(formulas.zero_correct_probability(_mass(bandit), size))
@@ -95,12 +91,9 @@ def count_probabilities(size: int, mass: float) -> Tensor:
     return torch.from_numpy(binom.pmf(range(size + 1), size, mass))
 
 
-@claim(
-    "zero-correct-probability",
-    "K ~ Binomial(G, Z), so Pr(K > 0) = 1 - (1 - Z)^G",
-    "Eq. appb-positive-count-probability",
-)
+@claim("zero-correct-probability", "Eq. appb-positive-count-probability")
 def zero_correct(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """K ~ Binomial(G, Z), so Pr(K > 0) = 1 - (1 - Z)^G"""
     worst = 0.0
     for seed, (actions, correct, size) in enumerate(SHAPES):
         bandit = random_bandit(seed, actions, correct)
@@ -114,12 +107,9 @@ def zero_correct(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst, ENUMERATED)]
 
 
-@claim(
-    "conditional-weights-mean",
-    "E[sum delta s | K > 0] = mu_theta+ and E[sum alpha s | K_ref > 0] = mu_ref+",
-    "Eqs. appb-conditional-current-score, appb-expected-reference-score",
-)
+@claim("conditional-weights-mean", "Eqs. appb-conditional-current-score, appb-expected-reference-score")
 def conditional_weights(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """E[sum delta s | K > 0] = mu_theta+ and E[sum alpha s | K_ref > 0] = mu_ref+"""
     worst = 0.0
     for seed, (actions, correct, size) in enumerate(SHAPES):
         bandit = random_bandit(seed, actions, correct)
@@ -139,13 +129,11 @@ def conditional_weights(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst, ENUMERATED)]
 
 
-@claim(
-    "recovery-series",
-    "R_G(Z) = sum_{m > G} (1 - Z)^m / m = -log Z - sum_{m <= G} (1 - Z)^m / m, and the toolkit's R_G is that",
-    "Eq. appb-recovery-term",
-)
+@claim("recovery-series", "Eq. appb-recovery-term")
 def recovery_series(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """The tail is summed as x^(G+1) / (G + 1) 2F1(1, G + 1; G + 2; x), which mpmath evaluates independently."""
+    """R_G(Z) = sum_{m > G} (1 - Z)^m / m = -log Z - sum_{m <= G} (1 - Z)^m / m, and the toolkit's R_G is that
+
+    The tail is summed as x^(G+1) / (G + 1) 2F1(1, G + 1; G + 2; x), which mpmath evaluates independently."""
     exact, measured = mpf(0), mpf(0)
     sizes = [size for size in (1, 2, 3, 8, 16, 64, 256, 1024) if size <= effort.largest_group]
     for size in sizes:
@@ -165,8 +153,9 @@ def recovery_series(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("recovery-derivative", "R_G'(Z) = -(1 - Z)^G / Z", "Eq. appb-recovery-derivative")
+@claim("recovery-derivative", "Eq. appb-recovery-derivative")
 def recovery_derivative(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """R_G'(Z) = -(1 - Z)^G / Z"""
     z = sympy.symbols("z", positive=True)
     wrong = sum(
         sympy.cancel(
@@ -199,13 +188,11 @@ def _over_groups(function: Callable[[Interval, Interval, Interval], Interval], e
     )
 
 
-@claim(
-    "recovery-decreasing",
-    "R_G'(Z) < 0 for 0 < Z < 1, so R_G >= 0 with equality at Z = 1 alone",
-    "Eq. appb-recovery-properties",
-)
+@claim("recovery-decreasing", "Eq. appb-recovery-properties")
 def recovery_decreasing(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """R_G(1) = 0 and R_G' < 0 before it. The boxes take G as a real number; (1 - Z)^G enters through its logarithm,
+    """R_G'(Z) < 0 for 0 < Z < 1, so R_G >= 0 with equality at Z = 1 alone
+
+    R_G(1) = 0 and R_G' < 0 before it. The boxes take G as a real number; (1 - Z)^G enters through its logarithm,
     bounded away from 0 on every box."""
     proof = _over_groups(lambda z, y, size: -formulas.recovery_slope(Intervals, z, size), effort)
     sizes = range(1, effort.largest_group + 1)
@@ -229,13 +216,11 @@ def recovery_decreasing(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "recovery-bounds",
-    "(1 - Z)^(G+1) / (G + 1) <= R_G(Z) <= (1 - Z)^(G+1) / ((G + 1) Z): the rates of R_G -> 0 as Z -> 1 and as G -> inf",
-    "Eq. appb-recovery-limits; the bounds are beyond the paper",
-)
+@claim("recovery-bounds", "Eq. appb-recovery-limits; the bounds are beyond the paper")
 def recovery_bounds(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """The lower bound is the series' first term; the upper one replaces every 1 / m by 1 / (G + 1). Both differences
+    """(1 - Z)^(G+1) / (G + 1) <= R_G(Z) <= (1 - Z)^(G+1) / ((G + 1) Z): the rates of R_G -> 0 as Z -> 1 and as G -> inf
+
+    The lower bound is the series' first term; the upper one replaces every 1 / m by 1 / (G + 1). Both differences
     vanish at Z = 1, so their signs follow from their derivatives: d/dZ (R_G - lower) = -(1 - Z)^G (1 / Z - 1) < 0, and
     d/dZ (upper - R_G) = -(1 - Z)^(G+1) / ((G + 1) Z^2) < 0. sympy checks both; the point values are at 50 digits."""
     z, size = sympy.symbols("z G", positive=True)
@@ -258,13 +243,11 @@ def recovery_bounds(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "recovery-limit-not-uniform",
-    "R_G -> 0 only pointwise: R_G(c / G) -> E_1(c), so a policy with Z of order 1 / G never leaves the recovery regime",
-    BEYOND,
-)
+@claim("recovery-limit-not-uniform", BEYOND)
 def not_uniform(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """R_G(c / G) = int_{c/G}^1 (1 - t)^G / t dt with t = u / G tends to int_c^inf e^-u / u du = E_1(c), and the
+    """R_G -> 0 only pointwise: R_G(c / G) -> E_1(c), so a policy with Z of order 1 / G never leaves the recovery regime
+
+    R_G(c / G) = int_{c/G}^1 (1 - t)^G / t dt with t = u / G tends to int_c^inf e^-u / u du = E_1(c), and the
     difference is O(1 / G): (1 - u / G)^G = e^-u (1 - u^2 / (2 G) + ...)."""
     worst = 0.0
     for c in (0.1, 0.5, 1.0, 2.0):
@@ -275,13 +258,10 @@ def not_uniform(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("float64 against 50 digits", "c from 0.1 to 2, G to 1e5: G |difference|", worst, 1, detail)]
 
 
-@claim(
-    "finite-group-optimum",
-    "dJ_G / dZ = 1 + beta (1 - Z)^G / Z > 0, so finite groups, on-policy and with filtered references, leave the "
-    "optimum at Z = 1, pi+ = ref+",
-    "Eqs. appb-finite-objective-derivative, appb-finite-optimum",
-)
+@claim("finite-group-optimum", "Eqs. appb-finite-objective-derivative, appb-finite-optimum")
 def finite_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """dJ_G / dZ = 1 + beta (1 - Z)^G / Z > 0, so finite groups, on-policy and with filtered references, leave the
+    optimum at Z = 1, pi+ = ref+"""
     z, beta = sympy.symbols("z beta", positive=True)
     wrong = sum(
         sympy.simplify(
@@ -313,12 +293,9 @@ def finite_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "finite-group-gradient-on-a-network",
-    "the recovery form holds for the parameters of a 64-128-128-200 Tanh network (the bandit's shape)",
-    "Eqs. appb-finite-gradient, appb-recovery-gradient",
-)
+@claim("finite-group-gradient-on-a-network", "Eqs. appb-finite-gradient, appb-recovery-gradient")
 def monte_carlo(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """the recovery form holds for the parameters of a 64-128-128-200 Tanh network (the bandit's shape)"""
     network = torch.nn.Sequential(
         torch.nn.Linear(64, 128), torch.nn.Tanh(), torch.nn.Linear(128, 128), torch.nn.Tanh(), torch.nn.Linear(128, 200)
     ).double()
@@ -377,14 +354,12 @@ def monte_carlo_agreement(
     return largest(*scores), bound, bound * max(half_widths)
 
 
-@claim(
-    "unfiltered-reference-groups",
-    "without the buffer's filter, E[grad] = -[1 - (1 - q)^G] mu_ref+ + [1 - (1 - Z)^G] mu_theta+: at pi+ = ref+ it is "
-    "[(1 - q)^G - (1 - Z)^G] grad log Z, which pulls Z to q from both sides",
-    BEYOND,
-)
+@claim("unfiltered-reference-groups", BEYOND)
 def unfiltered(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Zero-correct reference groups weigh alpha = 0 (below Eq. 11), so term 1 carries Pr(K_ref > 0). The one-sided
+    """without the buffer's filter, E[grad] = -[1 - (1 - q)^G] mu_ref+ + [1 - (1 - Z)^G] mu_theta+: at pi+ = ref+ it is
+    [(1 - q)^G - (1 - Z)^G] grad log Z, which pulls Z to q from both sides
+
+    Zero-correct reference groups weigh alpha = 0 (below Eq. 11), so term 1 carries Pr(K_ref > 0). The one-sided
     recovery of Appendix B is owed to the filter that builds D+, not to the surrogate of Eq. 12 itself."""
 
     def expected(bandit: Bandit, size: int) -> Tensor:
@@ -409,14 +384,12 @@ def unfiltered(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return evidence
 
 
-@claim(
-    "cached-references-are-the-target",
-    "with a fixed cached reference group, the expected gradient vanishes at pi+ = alpha, not at pi+ = ref+ (Z -> 1); "
-    "a mode that the cache missed is pushed down",
-    BEYOND,
-)
+@claim("cached-references-are-the-target", BEYOND)
 def cached(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Appendix B averages over reference groups, but D+ holds one group per prompt for the whole run. Given the cache,
+    """with a fixed cached reference group, the expected gradient vanishes at pi+ = alpha, not at pi+ = ref+ (Z -> 1); a
+    mode that the cache missed is pushed down
+
+    Appendix B averages over reference groups, but D+ holds one group per prompt for the whole run. Given the cache,
     term 1 is -sum_j alpha_j s(y_j): its stationary pi+ is the cache's empirical distribution, at which ref+ has
     infinite KL whenever the cache missed a correct mode."""
     correct = torch.tensor([True, True, True, False])
@@ -450,14 +423,12 @@ def cached(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "score-function-surrogates-unbiased",
-    "on-policy, the sampled surrogates of entropy, forward KL, reverse KL, Jensen-Shannon, correct-only forward KL and "
-    "restricted reverse KL have the exact gradient in expectation",
-    BEYOND,
-)
+@claim("score-function-surrogates-unbiased", BEYOND)
 def unbiased(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Forward KL: -1/G over reference draws is -E_ref[s]. Correct-only forward KL: alpha has mean mu_ref+ given
+    """on-policy, the sampled surrogates of entropy, forward KL, reverse KL, Jensen-Shannon, correct-only forward KL and
+    restricted reverse KL have the exact gradient in expectation
+
+    Forward KL: -1/G over reference draws is -E_ref[s]. Correct-only forward KL: alpha has mean mu_ref+ given
     K_ref > 0. The others are score functions with a leave-one-out baseline, which is independent of its own draw."""
     worst = 0.0
     names = ("entropy", "forward_kl", "reverse_kl", "jensen_shannon", "correct_forward_kl", "cokl_without_term2")
@@ -472,14 +443,12 @@ def unbiased(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("enumeration", f"{len(objects)} regularizers, {len(SHAPES)} bandits", worst, ENUMERATED)]
 
 
-@claim(
-    "correct-reverse-kl-shrinkage",
-    "the sampled correct-only reverse KL has Pr(K > 1) times the exact gradient: groups with one correct response are "
-    "silent",
-    BEYOND,
-)
+@claim("correct-reverse-kl-shrinkage", BEYOND)
 def shrinkage(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Given K = k > 1 correct draws from pi+, sum_j (c_j - mean of the others) s_j / k has mean Cov_{pi+}(c, s), the
+    """the sampled correct-only reverse KL has Pr(K > 1) times the exact gradient: groups with one correct response are
+    silent
+
+    Given K = k > 1 correct draws from pi+, sum_j (c_j - mean of the others) s_j / k has mean Cov_{pi+}(c, s), the
     gradient of KL(pi+ || ref); for k < 2 the weights are zero."""
 
     def expected(bandit: Bandit, size: int) -> Tensor:
@@ -490,14 +459,12 @@ def shrinkage(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [_enumerated(formulas, "correct_reverse_kl", expected)]
 
 
-@claim(
-    "without-term1-finite-group",
-    "finite groups turn the ablation w/o term 1 into Z - beta (log Z + R_G), convex in Z: its maximum is at Z = 0 for "
-    "beta > 1 / H_G and at Z = 1 for beta < 1 / H_G (1 / H_8 = 0.368; the paper uses beta = 1, G = 8)",
-    BEYOND,
-)
+@claim("without-term1-finite-group", BEYOND)
 def without_term1(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """log Z + R_G(Z) = -sum_{m <= G} (1 - Z)^m / m by the closed form of R_G, so J = Z + beta sum (1 - Z)^m / m:
+    """finite groups turn the ablation w/o term 1 into Z - beta (log Z + R_G), convex in Z: its maximum is at Z = 0 for
+    beta > 1 / H_G and at Z = 1 for beta < 1 / H_G (1 / H_8 = 0.368; the paper uses beta = 1, G = 8)
+
+    log Z + R_G(Z) = -sum_{m <= G} (1 - Z)^m / m by the closed form of R_G, so J = Z + beta sum (1 - Z)^m / m:
     convex, with J(1) = 1 and J(0) = beta H_G. Its slope is 1 - beta (1 - (1 - Z)^G) / Z = 1 - beta sum_{j < G} (1 -
     Z)^j."""
 
@@ -538,14 +505,12 @@ def stated_value(policy: Policy, size: int) -> float:
     return float((1 - (1 - policy.mass) ** size) * (policy.log_mass - entropy))
 
 
-@claim(
-    "surrogate-is-linear-in-log-likelihoods",
-    "the on-policy surrogate's gradient is the weighted sum of scores; its term 2 has the expected value "
-    "[1 - (1 - Z)^G] (log Z - H(pi+)) and is no estimate of log Z",
-    "Eq. 12 (appb-on-policy-loss)",
-)
+@claim("surrogate-is-linear-in-log-likelihoods", "Eq. 12 (appb-on-policy-loss)")
 def linear_surrogate(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Pair by pair: over all groups together, the two streams' scores would cancel whatever their weights."""
+    """the on-policy surrogate's gradient is the weighted sum of scores; its term 2 has the expected value [1 - (1 -
+    Z)^G] (log Z - H(pi+)) and is no estimate of log Z
+
+    Pair by pair: over all groups together, the two streams' scores would cancel whatever their weights."""
     bandit = random_bandit(3, 4, 2)
     policy = bandit.policy(bandit.current)
     groups, probs = all_groups(bandit.current, 3)

@@ -48,15 +48,13 @@ def _logit_mass_gradient(bandit: Bandit) -> Tensor:
     return torch.where(bandit.correct, probs / mass, -probs / (1 - mass))
 
 
-@claim(
-    "interference-equilibria",
-    "while another task lowers logit Z at a constant rate c and pi+ = ref+ and pi- are held, with S = sum pi+^2 + sum "
-    "pi-^2 and u = c / (beta S) < 1: replay comes to rest at Z = 1 - u, CoKL from groups of G at Z = 1 - u^(1 / (G + "
-    "1)), and exact CoKL nowhere",
-    BEYOND,
-)
+@claim("interference-equilibria", BEYOND)
 def equilibria(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """At pi+ = ref+ replay's descent direction is grad log Z and finite-group CoKL's (1 - Z)^G grad log Z. The logits
+    """while another task lowers logit Z at a constant rate c and pi+ = ref+ and pi- are held, with S = sum pi+^2 + sum
+    pi-^2 and u = c / (beta S) < 1: replay comes to rest at Z = 1 - u, CoKL from groups of G at Z = 1 - u^(1 / (G + 1)),
+    and exact CoKL nowhere
+
+    At pi+ = ref+ replay's descent direction is grad log Z and finite-group CoKL's (1 - Z)^G grad log Z. The logits
     move logit Z by the inner product with its gradient, and grad log Z = (1 - Z) grad logit Z, whose square is S. So
     d logit Z / dt = beta S (1 - Z)^(G + 1) - c, with G = 0 for replay: it falls in Z from beta S - c to -c, hence one
     point of rest, which attracts. Exact CoKL has gradient zero at pi+ = ref+, so that logit Z falls for ever."""
@@ -135,14 +133,12 @@ def _sampled_gradient(
     return logits.grad
 
 
-@claim(
-    "replay-adds-mass",
-    "for any parameters, replay's descent direction is CoKL's plus grad log Z: to first order a step of it adds beta "
-    "|grad log Z|^2 to log Z and beta <grad log Z, grad J> to any other objective J, beyond what CoKL's step does",
-    BEYOND,
-)
+@claim("replay-adds-mass", BEYOND)
 def replay_adds_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """-E_{ref+}[log pi] = KL(ref+ || pi+) - log Z + H(ref+), and the entropy is constant. Measured on a network whose
+    """for any parameters, replay's descent direction is CoKL's plus grad log Z: to first order a step of it adds beta
+    |grad log Z|^2 to log Z and beta <grad log Z, grad J> to any other objective J, beyond what CoKL's step does
+
+    -E_{ref+}[log pi] = KL(ref+ || pi+) - log Z + H(ref+), and the entropy is constant. Measured on a network whose
     parameters a prior and a new context share, by central differences of log Z and J along both directions."""
     generator = torch.Generator().manual_seed(5)
     worst, signs = 0.0, set()
@@ -203,14 +199,12 @@ def _slopes(objective: Callable[[list[Tensor]], Tensor], weights: list[Tensor]) 
     return torch.autograd.grad(objective(leaves), leaves)
 
 
-@claim(
-    "cokl-gap-in-a-restricted-class",
-    "a class of policies whose best J_CoKL is at least 1 - e has only maximizers with 1 - Z <= e; in a class too small "
-    "for pi+ = ref+ beside Z = 1, CoKL's optimum has Z < 1, and it can lie below full forward KL's",
-    BEYOND,
-)
+@claim("cokl-gap-in-a-restricted-class", BEYOND)
 def restricted_class(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """The bound is the unique maximizer's, for the maximizer over the class. The class: logits of the reference but for
+    """a class of policies whose best J_CoKL is at least 1 - e has only maximizers with 1 - Z <= e; in a class too small
+    for pi+ = ref+ beside Z = 1, CoKL's optimum has Z < 1, and it can lie below full forward KL's
+
+    The bound is the unique maximizer's, for the maximizer over the class. The class: logits of the reference but for
     one correct action's, which t is added to. Raising Z then moves pi+; with q p < 1 - p for that action's p in ref+
     full forward KL weighs this movement less than CoKL does, and for a large beta stays further from the reference."""
     reference_logits = torch.log(torch.tensor([0.25, 0.25, 0.5], dtype=torch.float64))
@@ -238,14 +232,12 @@ def restricted_class(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "token-means-do-not-leave-mass-free",
-    "with token means CoKL's descent direction has the part (E_{ref+}[1 / length] - E_{pi+}[1 / length]) grad log Z, "
-    "zero where all correct answers have one length; otherwise it is in general no gradient of any objective",
-    BEYOND,
-)
+@claim("token-means-do-not-leave-mass-free", BEYOND)
 def token_means(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """A response's score is grad log Z + grad log pi+. Its mean over ref+ minus its mean over pi+, each divided by the
+    """with token means CoKL's descent direction has the part (E_{ref+}[1 / length] - E_{pi+}[1 / length]) grad log Z,
+    zero where all correct answers have one length; otherwise it is in general no gradient of any objective
+
+    A response's score is grad log Z + grad log pi+. Its mean over ref+ minus its mean over pi+, each divided by the
     length, has the first part times the difference of the mean inverse lengths. The field is a gradient only if its
     Jacobian is symmetric. Answers are whole sequences here, with a logit each; the toolkit's exact gradient over these
     logits is pi+ - ref+, the weights of the scores."""
@@ -297,14 +289,12 @@ def _mean_field(cokl: Regularizer, logits: Tensor, reference: Tensor, correct: T
     return weights - weights.sum() * policy.probs
 
 
-@claim(
-    "term-2-noise",
-    "Cov(sum delta s | K > 0) = E[1 / K | K > 0] Cov(s | correct), and without the condition Pr(K > 0) times that plus "
-    "Pr(K > 0) Pr(K = 0) mu_theta+ mu_theta+^T",
-    BEYOND,
-)
+@claim("term-2-noise", BEYOND)
 def noise(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Given K = k the correct responses are k independent draws from pi+, whose mean has covariance Cov / k and the
+    """Cov(sum delta s | K > 0) = E[1 / K | K > 0] Cov(s | correct), and without the condition Pr(K > 0) times that plus
+    Pr(K > 0) Pr(K = 0) mu_theta+ mu_theta+^T
+
+    Given K = k the correct responses are k independent draws from pi+, whose mean has covariance Cov / k and the
     same expectation for every k >= 1. The gate's part is the variance of Pr(K > 0)'s indicator times that mean."""
     given = whole = 0.0
     for seed, (actions, correct, size) in enumerate(SHAPES):
@@ -332,14 +322,12 @@ def noise(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "baseline-of-term-2",
-    "weights delta - 1 / G have term 2's expectation for every G, and are zero at K = G; off-policy delta becomes "
-    "gamma and 1 / G the unclipped ratio over G",
-    BEYOND,
-)
+@claim("baseline-of-term-2", BEYOND)
 def baseline(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Scores have mean zero under the policy, and ratio-weighted scores under the behaviour policy. At Z near 1 nearly
+    """weights delta - 1 / G have term 2's expectation for every G, and are zero at K = G; off-policy delta becomes
+    gamma and 1 / G the unclipped ratio over G
+
+    Scores have mean zero under the policy, and ratio-weighted scores under the behaviour policy. At Z near 1 nearly
     every group has K = G, where the weights with the baseline vanish while delta's noise is Cov(s | correct) / G."""
     both = (formulas.regularizers["cokl"], formulas.cokl_with_baseline)
     worst = off = silent = 0.0
