@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 
 import mpmath
 import sympy
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateWeights, surrogate_loss
 from cokl.policy import Policy, expectation
-from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved, worst_of_each, worst_over
 from theory.claims.decomposition import EXACT
 from theory.claims.gap import LOG_BETA, shares
 from theory.finite_group import Bandit, all_groups, both_weights, expected_surrogate_gradient, random_bandit
@@ -38,16 +39,23 @@ def _conditional_scores(bandit: Bandit) -> tuple[Tensor, Tensor]:
     return means[0], means[1]
 
 
+def bandits() -> list[tuple[Bandit, int]]:
+    """A random problem of each shape, on-policy, and its G."""
+    return [(random_bandit(seed, actions, correct), size) for seed, (actions, correct, size) in enumerate(SHAPES)]
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """Of the entries that are furthest apart."""
+    return float((a - b).abs().max())
+
+
 def _enumerated(formulas: Formulas, name: str, expected: Callable[[Bandit, int], Tensor], filtered=True) -> Evidence:
-    worst = 0.0
-    pairs = 0
-    for seed, (actions, correct, size) in enumerate(SHAPES):
-        bandit = random_bandit(seed, actions, correct)
-        measured = expected_surrogate_gradient(formulas.regularizers[name], bandit, size, filtered)
-        worst = largest(worst, float((measured - expected(bandit, size)).abs().max()))
-        pairs += actions ** (2 * size)
+    def error(case: tuple[Bandit, int]) -> float:
+        return distance(expected_surrogate_gradient(formulas.regularizers[name], *case, filtered), expected(*case))
+
+    pairs = sum(actions ** (2 * size) for actions, _, size in SHAPES)
     domain = f"A from 3 to 5, G from 2 to 4: {pairs} pairs of groups"
-    return Evidence("enumeration", domain, worst, ENUMERATED)
+    return Evidence("enumeration", domain, worst_over(bandits(), error), ENUMERATED)
 
 
 def _mass(bandit: Bandit) -> float:
@@ -94,38 +102,43 @@ def count_probabilities(size: int, mass: float) -> Tensor:
 @claim("zero-correct-probability", "Eq. appb-positive-count-probability")
 def zero_correct(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """K ~ Binomial(G, Z), so Pr(K > 0) = 1 - (1 - Z)^G"""
-    worst = 0.0
-    for seed, (actions, correct, size) in enumerate(SHAPES):
-        bandit = random_bandit(seed, actions, correct)
+
+    def error(case: tuple[Bandit, int]) -> float:
+        bandit, size = case
         groups, probs = all_groups(bandit.current, size)
         counts = torch.bincount(bandit.correct[groups].sum(-1), probs, minlength=size + 1)
-        some = float(counts[1:].sum())
-        mass = _mass(bandit)
-        worst = largest(worst, float((counts - count_probabilities(size, mass)).abs().max()))
-        worst = largest(worst, abs(some - formulas.positive_count_probability(math, mass, size)))
-        worst = largest(worst, abs(1 - some - float(formulas.zero_correct_probability(mass, size))))
-    return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst, ENUMERATED)]
+        some, mass = float(counts[1:].sum()), _mass(bandit)
+        return largest(
+            distance(counts, count_probabilities(size, mass)),
+            abs(some - formulas.positive_count_probability(math, mass, size)),
+            abs(1 - some - float(formulas.zero_correct_probability(mass, size))),
+        )
+
+    return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst_over(bandits(), error), ENUMERATED)]
 
 
 @claim("conditional-weights-mean", "Eqs. appb-conditional-current-score, appb-expected-reference-score")
 def conditional_weights(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """E[sum delta s | K > 0] = mu_theta+ and E[sum alpha s | K_ref > 0] = mu_ref+"""
-    worst = 0.0
-    for seed, (actions, correct, size) in enumerate(SHAPES):
-        bandit = random_bandit(seed, actions, correct)
-        for logits, mean in zip((bandit.reference, bandit.current), _conditional_scores(bandit), strict=True):
+
+    def errors(case: tuple[Bandit, int]) -> tuple[float, float]:
+        bandit, size = case
+        scores = torch.eye(len(bandit.current), dtype=torch.float64) - bandit.current.softmax(-1)
+
+        def mean_score(logits: Tensor, weigh: Callable[[ResponseGroups], Tensor]) -> Tensor:
             groups, probs = all_groups(logits, size)
             held = bandit.correct[groups].any(-1)
-            responses = ResponseGroups(logits.log_softmax(-1)[groups], bandit.correct[groups].double())
-            weight = (
-                formulas.reference_weights(responses)
-                if logits is bandit.reference
-                else formulas.rollout_weights(responses, 0.2)
-            )
-            shares = torch.zeros(actions, dtype=torch.float64)
-            shares.index_add_(0, groups[held].ravel(), (probs[held, None] * weight[held]).ravel() / probs[held].sum())
-            scores = torch.eye(actions, dtype=torch.float64) - bandit.current.softmax(-1)
-            worst = largest(worst, float((shares @ scores - mean).abs().max()))
+            weight = weigh(ResponseGroups(logits.log_softmax(-1)[groups], bandit.correct[groups].double()))
+            given = (probs[held, None] * weight[held]).ravel() / probs[held].sum()
+            return torch.zeros_like(logits).index_add_(0, groups[held].ravel(), given) @ scores
+
+        reference, current = _conditional_scores(bandit)
+        return (
+            distance(mean_score(bandit.reference, formulas.reference_weights), reference),
+            distance(mean_score(bandit.current, lambda groups: formulas.rollout_weights(groups, 0.2)), current),
+        )
+
+    worst = largest(*worst_of_each(bandits(), errors))
     return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst, ENUMERATED)]
 
 
@@ -157,25 +170,23 @@ def recovery_series(formulas: Formulas, effort: Effort) -> list[Evidence]:
 def recovery_derivative(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """R_G'(Z) = -(1 - Z)^G / Z"""
     z = sympy.symbols("z", positive=True)
-    wrong = sum(
-        sympy.cancel(
-            sympy.diff(formulas.recovery_closed_form(sympy, z, size), z) - formulas.recovery_slope(sympy, z, size)
-        )
-        != 0
-        for size in range(1, 13)
-    )
+    wrong = 0
+    for size in range(1, 13):
+        slope = sympy.diff(formulas.recovery_closed_form(sympy, z, size), z)
+        wrong += sympy.cancel(slope - formulas.recovery_slope(sympy, z, size)) != 0
     count = sympy.Symbol("G", positive=True, integer=True)
     step = formulas.recovery_slope(sympy, z, count + 1) - formulas.recovery_slope(sympy, z, count) - (1 - z) ** count
     wrong += sympy.simplify(step) != 0  # what the closed form's next term adds, so that G = 1 gives every G
-    worst = mpf(0)
-    for size in (1, 8, 64, effort.largest_group):
-        for mass in (1e-6, 1e-3, 0.3, 0.9):
-            exact = formulas.recovery_slope(mp, mpf(mass), size)
-            if not abs(exact) <= 1e-290:
-                worst = largest(worst, abs(mpf(float(formulas.recovery_derivative(mass, size))) / exact - 1))
+
+    def error(point: tuple[int, float]) -> mpf:
+        size, mass = point
+        exact = formulas.recovery_slope(mp, mpf(mass), size)
+        return 0 if abs(exact) <= 1e-290 else abs(mpf(float(formulas.recovery_derivative(mass, size))) / exact - 1)
+
+    worst = worst_over(product((1, 8, 64, effort.largest_group), (1e-6, 1e-3, 0.3, 0.9)), error)
     return [
         Evidence("symbolic", "G from 1 to 12 and the step from G to G + 1, all Z", float(wrong), 0),
-        Evidence("float64 against 50 digits", f"Z in [1e-6, 0.9], G to {effort.largest_group}", float(worst), 1e-12),
+        Evidence("float64 against 50 digits", f"Z in [1e-6, 0.9], G to {effort.largest_group}", worst, 1e-12),
     ]
 
 
@@ -204,15 +215,11 @@ def recovery_decreasing(formulas: Formulas, effort: Effort) -> list[Evidence]:
             representable = (1 - mass) ** (size + 1) / (size + 1) > 1e-300  # a lower bound of R_G
             wrong += not (0 < value < previous if representable else 0 <= value <= previous)
             previous = value
-    at_one = largest(*(abs(float(formulas.recovery(1.0, size))) for size in sizes))
+    at_one = worst_over(sizes, lambda size: abs(float(formulas.recovery(1.0, size))))
+    domain = f"every G to {effort.largest_group}: values not positive or not decreasing, and |R_G(1)|"
     return [
         proved("Z in [1e-6, 1 - 1e-6], real G in [1, 1024]", {"-R_G'": proof}),
-        Evidence(
-            "float64",
-            f"every G to {effort.largest_group}: values not positive or not decreasing, and |R_G(1)|",
-            wrong + at_one,
-            0,
-        ),
+        Evidence("float64", domain, wrong + at_one, 0),
     ]
 
 
@@ -249,11 +256,12 @@ def not_uniform(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     R_G(c / G) = int_{c/G}^1 (1 - t)^G / t dt with t = u / G tends to int_c^inf e^-u / u du = E_1(c), and the
     difference is O(1 / G): (1 - u / G)^G = e^-u (1 - u^2 / (2 G) + ...)."""
-    worst = 0.0
-    for c in (0.1, 0.5, 1.0, 2.0):
-        for size in (64, 1024, 10**5):
-            limit = float(mpmath.e1(c))
-            worst = largest(worst, abs(float(formulas.recovery(c / size, size)) - limit) * size)
+
+    def error(point: tuple[float, int]) -> float:
+        c, size = point
+        return abs(float(formulas.recovery(c / size, size)) - float(mpmath.e1(c))) * size
+
+    worst = worst_over(product((0.1, 0.5, 1.0, 2.0), (64, 1024, 10**5)), error)
     detail = f"R_G(1 / G) -> E_1(1) = {float(mpmath.e1(1)):.4f}"
     return [Evidence("float64 against 50 digits", "c from 0.1 to 2, G to 1e5: G |difference|", worst, 1, detail)]
 
@@ -263,32 +271,22 @@ def finite_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """dJ_G / dZ = 1 + beta (1 - Z)^G / Z > 0, so finite groups, on-policy and with filtered references, leave the
     optimum at Z = 1, pi+ = ref+"""
     z, beta = sympy.symbols("z beta", positive=True)
-    wrong = sum(
-        sympy.simplify(
-            sympy.diff(z - beta * formulas.recovery_closed_form(sympy, z, size), z)
-            - formulas.finite_objective_slope(sympy, z, size, beta)
-        )
-        != 0
-        for size in range(1, 9)
-    )
-
+    wrong = 0
+    for size in range(1, 9):
+        slope = sympy.diff(z - beta * formulas.recovery_closed_form(sympy, z, size), z)
+        wrong += sympy.simplify(slope - formulas.finite_objective_slope(sympy, z, size, beta)) != 0
     count = sympy.Symbol("G", positive=True)
-    wrong += (
-        sympy.simplify(
-            1 - beta * formulas.recovery_slope(sympy, z, count) - formulas.finite_objective_slope(sympy, z, count, beta)
-        )
-        != 0
-    )
+    by_slope = 1 - beta * formulas.recovery_slope(sympy, z, count)
+    wrong += sympy.simplify(by_slope - formulas.finite_objective_slope(sympy, z, count, beta)) != 0
 
     def margin(logit_z: Interval, log_size: Interval, log_beta: Interval) -> Interval:
         size = Intervals.exp(log_size)
         return formulas.finite_objective_slope(Intervals, shares(logit_z)[0], size, Intervals.exp(log_beta))
 
     proof = prove_positive(margin, [(-13.82, 13.82), (0.0, math.log(1024)), LOG_BETA], effort.boxes)
+    domain = "the slope is that of Z - beta R_G: G from 1 to 8, and by R_G' for all G"
     return [
-        Evidence(
-            "symbolic", "the slope is that of Z - beta R_G: G from 1 to 8, and by R_G' for all G", float(wrong), 0
-        ),
+        Evidence("symbolic", domain, float(wrong), 0),
         proved("Z in [1e-6, 1 - 1e-6], real G in [1, 1024], beta in [1e-3, 1e3]", {"dJ_G/dZ": proof}),
     ]
 
@@ -412,15 +410,8 @@ def cached(formulas: Formulas, effort: Effort) -> list[Evidence]:
     missed = float(gradients["reference"][2])
     wrong = float(not missed > 0)
     detail = f"at pi+ = ref+ the missed mode's logit has gradient {missed:+.3f}"
-    return [
-        Evidence(
-            "enumeration",
-            "three modes, a cache that saw two",
-            float(gradients["empirical"].abs().max()) + wrong,
-            ENUMERATED,
-            detail,
-        )
-    ]
+    error = float(gradients["empirical"].abs().max()) + wrong
+    return [Evidence("enumeration", "three modes, a cache that saw two", error, ENUMERATED, detail)]
 
 
 @claim("score-function-surrogates-unbiased", BEYOND)
@@ -430,16 +421,17 @@ def unbiased(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     Forward KL: -1/G over reference draws is -E_ref[s]. Correct-only forward KL: alpha has mean mu_ref+ given
     K_ref > 0. The others are score functions with a leave-one-out baseline, which is independent of its own draw."""
-    worst = 0.0
     names = ("entropy", "forward_kl", "reverse_kl", "jensen_shannon", "correct_forward_kl", "cokl_without_term2")
     objects = {name: formulas.regularizers[name] for name in names} | {"restricted": formulas.restricted_reverse_kl}
-    for name, regularizer in objects.items():
-        for seed, (actions, correct, size) in enumerate(SHAPES):
-            bandit = random_bandit(seed, actions, correct)
-            policy, reference = bandit.policy(bandit.current), bandit.policy(bandit.reference)
-            filtered = name in ("correct_forward_kl", "cokl_without_term2")
-            measured = expected_surrogate_gradient(regularizer, bandit, size, filtered)
-            worst = largest(worst, float((measured - regularizer.logit_gradient(policy, reference)).abs().max()))
+
+    def error(case: tuple[str, tuple[Bandit, int]]) -> float:
+        name, (bandit, size) = case
+        filtered = name in ("correct_forward_kl", "cokl_without_term2")
+        measured = expected_surrogate_gradient(objects[name], bandit, size, filtered)
+        exact = objects[name].logit_gradient(bandit.policy(bandit.current), bandit.policy(bandit.reference))
+        return distance(measured, exact)
+
+    worst = worst_over(product(objects, bandits()), error)
     return [Evidence("enumeration", f"{len(objects)} regularizers, {len(SHAPES)} bandits", worst, ENUMERATED)]
 
 
@@ -525,8 +517,8 @@ def linear_surrogate(formulas: Formulas, effort: Effort) -> list[Evidence]:
         surrogate_loss(SurrogateWeights(*weights), *streams).backward()
         assert theta.grad is not None
         stated = [stated_weights(bandit.correct[group].double())[stream] for stream, group in enumerate(pair)]
-        by_hand = sum(weight @ scores[group] for weight, group in zip(stated, pair, strict=True))
-        worst = largest(worst, float((theta.grad - by_hand).abs().max()))
+        by_hand = stated[0] @ scores[reference_actions] + stated[1] @ scores[actions]
+        worst = largest(worst, distance(theta.grad, by_hand))
         value += float(prob * (weights[1] * policy.log_probs[actions]).sum())
     detail = f"{value:.3f} nats; log Z is {float(policy.log_mass):.3f}"
     return [

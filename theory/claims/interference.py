@@ -19,8 +19,8 @@ from torch import Tensor
 from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
-from theory.claim import BEYOND, Effort, Evidence, claim, largest
-from theory.claims.finite_group import ENUMERATED, SHAPES
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, worst_of_each
+from theory.claims.finite_group import ENUMERATED, SHAPES, bandits, distance
 from theory.finite_group import Bandit, all_groups, expected_surrogate_gradient, random_bandit
 from theory.formulas import Formulas
 
@@ -41,11 +41,15 @@ def _at_mass(bandit: Bandit, mass: float) -> Bandit:
     return Bandit(bandit.reference, current, current, bandit.correct)
 
 
-def _logit_mass_gradient(bandit: Bandit) -> Tensor:
-    """(A,): the gradient of logit Z with respect to the logits, which is pi+ on correct and -pi- on wrong actions."""
+def _push(bandit: Bandit, gradient: Tensor) -> float:
+    """How fast descent along `gradient` (A,) moves logit Z, over the square S of logit Z's own gradient.
+
+    That is pi+ on the correct and -pi- on the incorrect actions.
+    """
     probs = bandit.current.softmax(-1)
     mass = probs[bandit.correct].sum()
-    return torch.where(bandit.correct, probs / mass, -probs / (1 - mass))
+    direction = torch.where(bandit.correct, probs / mass, -probs / (1 - mass))
+    return float(-gradient @ direction / (direction @ direction))
 
 
 @claim("interference-equilibria", BEYOND)
@@ -58,23 +62,17 @@ def equilibria(formulas: Formulas, effort: Effort) -> list[Evidence]:
     move logit Z by the inner product with its gradient, and grad log Z = (1 - Z) grad logit Z, whose square is S. So
     d logit Z / dt = beta S (1 - Z)^(G + 1) - c, with G = 0 for replay: it falls in Z from beta S - c to -c, hence one
     point of rest, which attracts. Exact CoKL has gradient zero at pi+ = ref+, so that logit Z falls for ever."""
-    balance = silent = 0.0
-    for seed, (actions, correct, size) in enumerate(SHAPES):
-        base = random_bandit(seed, actions, correct)
-        for pull in (0.05, 0.5, 0.9):
-            rests = {
-                "cokl_without_term2": float(formulas.replay_rest(pull)),
-                "cokl": float(formulas.cokl_rest(pull, size)),
-            }
-            for name, mass in rests.items():
-                bandit = _at_mass(base, mass)
-                direction = _logit_mass_gradient(bandit)
-                gradient = expected_surrogate_gradient(formulas.regularizers[name], bandit, size)
-                push = float(-gradient @ direction / (direction @ direction))
-                balance = largest(balance, abs(push - pull) / pull)
-                policy, reference = bandit.policy(bandit.current), bandit.policy(bandit.reference)
-                exact = formulas.regularizers["cokl"].logit_gradient(policy, reference)
-                silent = largest(silent, float(exact.abs().max()))
+
+    def errors(case: tuple[tuple[Bandit, int], float, str]) -> tuple[float, float]:
+        (base, size), pull, name = case
+        rest = formulas.cokl_rest(pull, size) if name == "cokl" else formulas.replay_rest(pull)
+        bandit = _at_mass(base, float(rest))
+        push = _push(bandit, expected_surrogate_gradient(formulas.regularizers[name], bandit, size))
+        policy, reference = bandit.policy(bandit.current), bandit.policy(bandit.reference)
+        exact = formulas.regularizers["cokl"].logit_gradient(policy, reference)
+        return abs(push - pull) / pull, float(exact.abs().max())
+
+    balance, silent = worst_of_each(product(bandits(), (0.05, 0.5, 0.9), ("cokl_without_term2", "cokl")), errors)
     simulated = _simulated(formulas, effort)
     return [
         Evidence("enumeration", f"{len(SHAPES)} bandits, u in 0.05, 0.5, 0.9: the pushes balance", balance, ENUMERATED),
@@ -100,11 +98,8 @@ def _simulated(formulas: Formulas, effort: Effort) -> Evidence:
             mass, incorrect = start, []
             for _ in range(steps):
                 bandit = _at_mass(base, mass)
-                direction = _logit_mass_gradient(bandit)
                 gradient = _sampled_gradient(formulas.regularizers[name], bandit, groups, size, generator)
-                odds = math.log(mass / (1 - mass)) + step * (
-                    float(-gradient @ direction / (direction @ direction)) - pull
-                )
+                odds = math.log(mass / (1 - mass)) + step * (_push(bandit, gradient) - pull)
                 mass = 1 / (1 + math.exp(-odds))
                 incorrect.append(1 - mass)
             reached.append(float(np.mean(incorrect[steps // 2 :])))
@@ -296,12 +291,12 @@ def noise(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     Given K = k the correct responses are k independent draws from pi+, whose mean has covariance Cov / k and the
     same expectation for every k >= 1. The gate's part is the variance of Pr(K > 0)'s indicator times that mean."""
-    given = whole = 0.0
-    for seed, (actions, correct, size) in enumerate(SHAPES):
-        bandit = random_bandit(seed, actions, correct)
+
+    def errors(case: tuple[Bandit, int]) -> tuple[float, float]:
+        bandit, size = case
         probs, groups, sums = _term2(formulas.regularizers["cokl"], bandit, size)
         policy = bandit.policy(bandit.current)
-        scores = torch.eye(actions, dtype=torch.float64) - policy.probs
+        scores = torch.eye(len(bandit.current), dtype=torch.float64) - policy.probs
         plus = _plus(bandit.current, bandit.correct)
         mean = plus @ scores
         of_correct = (scores - mean).T @ (plus[:, None] * (scores - mean))
@@ -312,9 +307,13 @@ def noise(formulas: Formulas, effort: Effort) -> list[Evidence]:
         some = formulas.positive_count_probability(math, mass, size)
         expected = float((binomial / counts).sum()) / some * of_correct
         held = bandit.correct[groups].any(-1)
-        given = largest(given, float((_covariance(probs[held], sums[held]) - expected).abs().max()))
         gate = some * (1 - some) * torch.outer(mean, mean)
-        whole = largest(whole, float((_covariance(probs, sums) - some * expected - gate).abs().max()))
+        return (
+            distance(_covariance(probs[held], sums[held]), expected),
+            distance(_covariance(probs, sums) - some * expected, gate),
+        )
+
+    given, whole = worst_of_each(bandits(), errors)
     domain = f"{len(SHAPES)} bandits, all groups"
     return [
         Evidence("enumeration", f"{domain} with K > 0", given, ENUMERATED),
@@ -330,20 +329,22 @@ def baseline(formulas: Formulas, effort: Effort) -> list[Evidence]:
     Scores have mean zero under the policy, and ratio-weighted scores under the behaviour policy. At Z near 1 nearly
     every group has K = G, where the weights with the baseline vanish while delta's noise is Cov(s | correct) / G."""
     both = (formulas.regularizers["cokl"], formulas.cokl_with_baseline)
-    worst = off = silent = 0.0
+
+    def difference(bandit: Bandit, size: int) -> float:
+        (probs, _, without), (_, _, having) = (_term2(regularizer, bandit, size) for regularizer in both)
+        return distance(probs @ without, probs @ having)
+
+    def errors(case: tuple[Bandit, int]) -> tuple[float, float, float]:
+        bandit, size = case
+        _, groups, sums = _term2(formulas.cokl_with_baseline, bandit, size)
+        silent = float(sums[bandit.correct[groups].all(-1)].abs().max())
+        nearby = Bandit(
+            bandit.reference, bandit.current, bandit.current + 0.1 * bandit.reference.tanh(), bandit.correct
+        )
+        return difference(bandit, size), difference(nearby, size), silent
+
+    worst, off, silent = worst_of_each(bandits(), errors)
     noises = []
-    for (seed, (actions, correct, size)), on_policy in product(enumerate(SHAPES), (True, False)):
-        base = random_bandit(seed, actions, correct)
-        behavior = base.current if on_policy else base.current + 0.1 * (base.behavior - base.current).tanh()
-        bandit = Bandit(base.reference, base.current, behavior, base.correct)
-        means = []
-        for regularizer in both:
-            probs, groups, sums = _term2(regularizer, bandit, size)
-            means.append(probs @ sums)
-        if on_policy:
-            silent = largest(silent, float(sums[bandit.correct[groups].all(-1)].abs().max()))
-        difference = float((means[0] - means[1]).abs().max())
-        worst, off = (largest(worst, difference), off) if on_policy else (worst, largest(off, difference))
     certain = _at_mass(random_bandit(2, 4, 2), 0.99)
     for regularizer in both:
         probs, _, sums = _term2(regularizer, certain, 3)
