@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import mpmath
 
 from theory.formulas import Formulas
 from theory.provers.intervals import Proof
+
+Case = TypeVar("Case")
 
 BEYOND = "beyond the paper"
 BOXES = "proved on boxes"
@@ -63,7 +65,7 @@ class Statement:
     """A statement under test.
 
     name: identifier, unique. source: the paper's label, or "beyond the paper". check: takes the formulas under test
-    and an effort, returns evidence; its docstring holds the derivation where the paper has none.
+    and an effort, returns evidence.
     """
 
     name: str
@@ -71,17 +73,26 @@ class Statement:
     source: str
     check: Callable[[Formulas, Effort], list[Evidence]]
 
+    @property
+    def derivation(self) -> str:
+        """What the check's docstring says after its first paragraph; "" where the paper has the derivation."""
+        return " ".join((self.check.__doc__ or "").partition("\n\n")[2].split())
+
 
 _claims: dict[str, Statement] = {}
 
 
-def claim(name: str, statement: str, source: str) -> Callable:
-    """Decorator: register a check as a claim, to be run with WORKING_DIGITS. Raises ValueError for a name that is
-    taken."""
+def claim(name: str, source: str) -> Callable:
+    """Decorator: register a check as a claim, to be run with WORKING_DIGITS.
+
+    The first paragraph of the check's docstring is the statement, the rest its derivation. Raises ValueError for a name
+    that is taken.
+    """
 
     def register(check: Callable[[Formulas, Effort], list[Evidence]]) -> Callable[[Formulas, Effort], list[Evidence]]:
         if name in _claims:
             raise ValueError(f"name: there is already a claim called {name!r}")
+        statement = " ".join((check.__doc__ or "").partition("\n\n")[0].split())
         _claims[name] = Statement(name, statement, source, mpmath.workdps(WORKING_DIGITS)(check))
         return check
 
@@ -109,3 +120,13 @@ def proved(domain: str, proofs: dict[str, Proof]) -> Evidence:
 def largest(*errors: Any) -> Any:
     """The largest error, NaN if one of them is: unlike `max`, which may drop a NaN."""
     return next((error for error in errors if not error <= math.inf), None) or max(errors)
+
+
+def worst_over(cases: Iterable[Case], error: Callable[[Case], Any]) -> float:
+    """The largest error of all cases; NaN if one of them is."""
+    return worst_of_each(cases, lambda case: (error(case),))[0]
+
+
+def worst_of_each(cases: Iterable[Case], errors: Callable[[Case], tuple[Any, ...]]) -> list[float]:
+    """The largest of each of the errors that a case has; NaN if one of them is. None is below 0."""
+    return [float(largest(0, *column)) for column in zip(*map(errors, cases), strict=True)]

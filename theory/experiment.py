@@ -46,7 +46,7 @@ class Theory(Experiment):
         for row in read_json(folder / self.tables[0], list):
             claim = known.get(row["claim"])
             first, *others = (in_words(stored_evidence(evidence)) for evidence in row["evidence"])
-            derivation = " ".join((claim.check.__doc__ or "").split()) if claim else ""
+            derivation = claim.derivation if claim else ""
             statement = f"{row['claim']}: {row['statement']}"
             verdict: Verdict = "held" if row["holds"] else "not held"
             judged.append(Claim(statement, row["source"], first, verdict, tuple(others), derivation))

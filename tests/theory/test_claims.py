@@ -76,7 +76,7 @@ def test_the_table_covers_the_paper():
 
 def test_a_name_is_given_once():
     with pytest.raises(ValueError, match="forward-decomposition"):
-        claim("forward-decomposition", "", "")(lambda formulas, effort: [])
+        claim("forward-decomposition", "")(lambda formulas, effort: [])
 
 
 @pytest.mark.parametrize("error", [1e-3, float("inf"), float("nan")])

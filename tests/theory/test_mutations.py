@@ -102,6 +102,13 @@ class UnscaledBaseline(CoKL):
         return groups.SurrogateWeights(weights.reference, weights.rollout - groups.importance_ratios(rollout, 0.2))
 
 
+class RatiolessBaseline(CoKL):
+    def surrogate_weights(self, reference, rollout, config):
+        weights = CoKL().surrogate_weights(reference, rollout, config)
+        assert weights.rollout is not None
+        return groups.SurrogateWeights(weights.reference, weights.rollout - 1 / rollout.rewards.shape[-1])
+
+
 class GatedBaseline(CoKL):
     def surrogate_weights(self, reference, rollout, config):
         weights = super().surrogate_weights(reference, rollout, config)
@@ -367,6 +374,7 @@ MUTANTS = {
     "restricted class: replay": ("cokl-gap-in-a-restricted-class", with_regularizer(UnconditionedCoKL())),
     "term 2's noise: 1 / G": ("term-2-noise", with_regularizer(UnnormalisedCoKL())),
     "baseline: 1": ("baseline-of-term-2", planted(cokl_with_baseline=UnscaledBaseline(baseline=True))),
+    "baseline: 1 / G off-policy": ("baseline-of-term-2", planted(cokl_with_baseline=RatiolessBaseline(baseline=True))),
     "baseline: where K > 0 alone": ("baseline-of-term-2", planted(cokl_with_baseline=GatedBaseline(baseline=True))),
     "baseline: none": ("baseline-of-term-2", planted(cokl_with_baseline=NoisyBaseline(baseline=True))),
     "off-policy gate: Z_old^G": ("off-policy-gate", planted(zero_correct_probability=lambda z, g: (1 - z) ** (g + 1))),

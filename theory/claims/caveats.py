@@ -15,13 +15,11 @@ from theory.formulas import Formulas
 from theory.provers.convex import TOLERANCE, Reference, maximise
 
 
-@claim(
-    "cokl-has-no-value-at-zero-mass",
-    "J_CoKL has no continuous extension to Z = 0, which the full simplex contains: its limits there fill (-inf, 0]",
-    BEYOND,
-)
+@claim("cokl-has-no-value-at-zero-mass", BEYOND)
 def zero_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Along pi = z p+ + (1 - z) p- the limit z -> 0 is -beta KL(ref+ || p+), whatever p+ was chosen."""
+    """J_CoKL has no continuous extension to Z = 0, which the full simplex contains: its limits there fill (-inf, 0]
+
+    Along pi = z p+ + (1 - z) p- the limit z -> 0 is -beta KL(ref+ || p+), whatever p+ was chosen."""
     reference = ExactPolicy((mpf("0.3"), mpf("0.2"), mpf("0.5")), (True, True, False))
     z = mpf(10) ** -60
     limits = []
@@ -45,13 +43,10 @@ def zero_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "exact-difference-needs-finite-kl",
-    "Theorem 1's exact difference needs KL(ref+ || pi+) < inf: otherwise both objectives are -inf and the difference "
-    "is undefined",
-    BEYOND,
-)
+@claim("exact-difference-needs-finite-kl", BEYOND)
 def infinite_difference(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """Theorem 1's exact difference needs KL(ref+ || pi+) < inf: otherwise both objectives are -inf and the difference
+    is undefined"""
     reference = ExactPolicy((mpf("0.3"), mpf("0.2"), mpf("0.5")), (True, True, False))
     values = [
         objective(ExactPolicy((z, mpf(0), 1 - z), reference.correct), reference, mpf(1))
@@ -64,14 +59,12 @@ def infinite_difference(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("50 digits", "a correct action that pi never takes", wrong, 0, "both objectives are -inf")]
 
 
-@claim(
-    "cokl-maximum-not-attained-by-softmax",
-    "no softmax policy attains max J_CoKL = 1: J <= Z < 1 with finite logits; 1 is a supremum, approached along "
-    "diverging logits",
-    BEYOND,
-)
+@claim("cokl-maximum-not-attained-by-softmax", BEYOND)
 def not_attained(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Along logits + lead on the correct actions, started at the reference, pi+ = ref+ and the odds of a wrong answer
+    """no softmax policy attains max J_CoKL = 1: J <= Z < 1 with finite logits; 1 is a supremum, approached along
+    diverging logits
+
+    Along logits + lead on the correct actions, started at the reference, pi+ = ref+ and the odds of a wrong answer
     fall as exp(-lead): 1 - J = 1 - Z = p exp(-lead) / (q + p exp(-lead))."""
     wrong, path, disagreement = 0, mpf(0), 0.0
     for problem in random_problems(81, effort.samples):
@@ -97,14 +90,12 @@ def not_attained(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "edge-of-theorem2-at-q-0",
-    "as q -> 0, Z*_FKL -> max(0, 1 - beta) but Z*_RKL -> 0: forward KL can learn what the reference never does, "
-    "reverse KL cannot; at q = 1 both are 1 and there is no gap",
-    BEYOND,
-)
+@claim("edge-of-theorem2-at-q-0", BEYOND)
 def edge(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """f(z) = z + beta (1 - q) log(1 - z) + ... at q = 0 has slope 1 - beta / (1 - z): root 1 - beta. Reverse KL has
+    """as q -> 0, Z*_FKL -> max(0, 1 - beta) but Z*_RKL -> 0: forward KL can learn what the reference never does,
+    reverse KL cannot; at q = 1 both are 1 and there is no gap
+
+    f(z) = z + beta (1 - q) log(1 - z) + ... at q = 0 has slope 1 - beta / (1 - z): root 1 - beta. Reverse KL has
     logit Z* = logit q + 1 / beta -> -inf."""
     worst = mpf(0)
     q = mpf(10) ** -100
@@ -117,14 +108,12 @@ def edge(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("50 digits", "q = 1e-100 (1e-2000 for reverse KL) and 1 - 1e-100", float(worst), 1e-90)]
 
 
-@claim(
-    "regularized-limit-selects",
-    "beta -> 0 is not beta = 0: the maximizers of Z alone are all policies with Z = 1, and every beta > 0 selects ref+ "
-    "among them",
-    BEYOND,
-)
+@claim("regularized-limit-selects", BEYOND)
 def selection(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Every policy with Z = 1 has the reward 1, so the reward alone does not choose. The certified optimum at a small
+    """beta -> 0 is not beta = 0: the maximizers of Z alone are all policies with Z = 1, and every beta > 0 selects ref+
+    among them
+
+    Every policy with Z = 1 has the reward 1, so the reward alone does not choose. The certified optimum at a small
     beta is ref+; a collapsed policy, pi+ on one action and as correct, is worse in the toolkit's own values."""
     reference = Reference(np.array([0.05, 0.03, 0.02, 0.6, 0.3]), 3)
     certificates, distance, wrong = 0.0, 0.0, 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import mpmath
 import sympy
@@ -10,8 +11,8 @@ import torch
 from mpmath import mp, mpf
 
 from cokl.policy import CorrectSet, Policy
-from theory.claim import Effort, Evidence, claim, largest, proved
-from theory.definitions import ExactPolicy, kl, random_problems
+from theory.claim import Effort, Evidence, claim, largest, proved, worst_of_each, worst_over
+from theory.definitions import ExactPolicy, Problem, kl, random_problems
 from theory.formulas import Formulas
 from theory.provers.arithmetic import Intervals
 from theory.provers.intervals import prove_positive
@@ -32,37 +33,33 @@ def _parts(formulas: Formulas, source: ExactPolicy, target: ExactPolicy) -> tupl
     )
 
 
-@claim(
-    "correctness-parameterization",
-    "(Z, pi+, pi-) determines pi: z p+ on correct and (1 - z) p- on incorrect actions gives pi back",
-    "Eqs. 5-6, Appendix C",
-)
+@claim("correctness-parameterization", "Eqs. 5-6, Appendix C")
 def parameterization(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    worst = 0.0
-    for problem in random_problems(1, effort.samples):
+    """(Z, pi+, pi-) determines pi: z p+ on correct and (1 - z) p- on incorrect actions gives pi back"""
+
+    def error(problem: Problem) -> float:
         policy, exact = problem.policy, problem.exact_policy
-        rebuilt = policy.mass * policy.correct.add_to(torch.zeros_like(policy.logits), policy.conditional_probs)
-        for index, flag in enumerate(exact.correct):
-            value = float(rebuilt[index]) if flag else float(policy.probs[index])
-            worst = largest(
-                worst, _relative(value, exact.mass * exact.plus[index] + (1 - exact.mass) * exact.minus[index])
-            )
-        worst = largest(worst, _relative(float(policy.mass), exact.mass))
+        rebuilt = policy.correct.add_to(torch.zeros_like(policy.logits), policy.mass * policy.conditional_probs)
+        values = torch.where(policy.correct.mask, rebuilt, policy.probs)
+        stated = [exact.mass * a + (1 - exact.mass) * b for a, b in zip(exact.plus, exact.minus, strict=True)]
+        return largest(_relative(float(policy.mass), exact.mass), *map(_relative, values.tolist(), stated))
+
+    worst = worst_over(random_problems(1, effort.samples), error)
     return [Evidence("float64 against 50 digits", f"{effort.samples} random policies, 3 to 24 actions", worst, 1e-12)]
 
 
 def _decomposition(formulas: Formulas, effort: Effort, forward: bool) -> list[Evidence]:
-    identity, float_error = 0.0, 0.0
-    for problem in random_problems(2, effort.samples):
+    def errors(problem: Problem) -> tuple[float, float]:
         exact_pair = problem.exact_reference, problem.exact_policy
         pair = problem.reference, problem.policy
         source, target = exact_pair if forward else exact_pair[::-1]
         parts = _parts(formulas, source, target)
         full = kl(source.probs, target.probs)
-        identity = largest(identity, _relative(mpmath.fsum(parts), full))
         measured = formulas.decompose_kl(*(pair if forward else pair[::-1]))
-        for value, part in zip(measured, parts, strict=True):
-            float_error = largest(float_error, float(abs(mpf(float(value)) - part) / max(1, full)))
+        distances = [abs(mpf(float(value)) - part) / max(1, full) for value, part in zip(measured, parts, strict=True)]
+        return _relative(mpmath.fsum(parts), full), float(largest(*distances))
+
+    identity, float_error = worst_of_each(random_problems(2, effort.samples), errors)
     domain = f"{effort.samples} random pairs, logits spread up to 30"
     return [
         Evidence("50 digits", domain, identity, EXACT),
@@ -70,12 +67,9 @@ def _decomposition(formulas: Formulas, effort: Effort, forward: bool) -> list[Ev
     ]
 
 
-@claim(
-    "forward-decomposition",
-    "KL(ref || pi) = KL(Bern(q) || Bern(Z)) + q KL(ref+ || pi+) + (1 - q) KL(ref- || pi-)",
-    "Eq. 7, Appendix A (app-final-decomposition)",
-)
+@claim("forward-decomposition", "Eq. 7, Appendix A (app-final-decomposition)")
 def forward_decomposition(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """KL(ref || pi) = KL(Bern(q) || Bern(Z)) + q KL(ref+ || pi+) + (1 - q) KL(ref- || pi-)"""
     evidence = _decomposition(formulas, effort, forward=True)
     q, z, a, b, c, d = sympy.symbols("q z a b c d", positive=True)
     reference = [q * a, q * (1 - a), (1 - q) * b, (1 - q) * (1 - b)]
@@ -94,26 +88,20 @@ def forward_decomposition(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return evidence
 
 
-@claim(
-    "reverse-decomposition",
-    "KL(pi || ref) = KL(Bern(Z) || Bern(q)) + Z KL(pi+ || ref+) + (1 - Z) KL(pi- || ref-)",
-    "Appendix D, full reverse KL",
-)
+@claim("reverse-decomposition", "Appendix D, full reverse KL")
 def reverse_decomposition(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """KL(pi || ref) = KL(Bern(Z) || Bern(q)) + Z KL(pi+ || ref+) + (1 - Z) KL(pi- || ref-)"""
     return _decomposition(formulas, effort, forward=False)
 
 
-@claim(
-    "decomposition-by-response-set",
-    "the correct (incorrect) responses contribute q log(q / Z) + q KL(ref+ || pi+), and likewise for 1 - q",
-    "Eqs. app-positive-part, app-negative-part",
-)
+@claim("decomposition-by-response-set", "Eqs. app-positive-part, app-negative-part")
 def by_response_set(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    worst = 0.0
-    for problem in random_problems(3, effort.samples):
+    """the correct (incorrect) responses contribute q log(q / Z) + q KL(ref+ || pi+), and likewise for 1 - q"""
+
+    def error(problem: Problem) -> mpf:
         reference, policy = problem.exact_reference, problem.exact_policy
         measured = formulas.decompose_kl(problem.reference, problem.policy)
-        scale = max(1, kl(reference.probs, policy.probs))
+        distances = []
         for flag, q, z, part in (
             (True, reference.mass, policy.mass, measured.correct),
             (False, 1 - reference.mass, 1 - policy.mass, measured.incorrect),
@@ -123,17 +111,18 @@ def by_response_set(formulas: Formulas, effort: Effort) -> list[Evidence]:
                 for a, b, correct in zip(reference.probs, policy.probs, reference.correct, strict=True)
                 if correct == flag
             )
-            worst = largest(worst, float(abs(contribution - q * mpmath.log(q / z) - mpf(float(part))) / scale))
+            distances.append(abs(contribution - q * mpmath.log(q / z) - mpf(float(part))))
+        return largest(*distances) / max(1, kl(reference.probs, policy.probs))
+
+    worst = worst_over(random_problems(3, effort.samples), error)
     return [Evidence("float64 against 50 digits", f"{effort.samples} random pairs", worst, 1e-12)]
 
 
-@claim(
-    "bernoulli-term-nonnegative",
-    "KL(Bern(a) || Bern(b)) >= 2 (a - b)^2 >= 0, so every summand of Eq. 7 is nonnegative",
-    "Eq. app-bernoulli-kl; the quantitative form is beyond the paper",
-)
+@claim("bernoulli-term-nonnegative", "Eq. app-bernoulli-kl; the quantitative form is beyond the paper")
 def bernoulli_nonnegative(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Pinsker for two outcomes. With b fixed, KL - 2 (a - b)^2 vanishes with its derivative at a = b, and its second
+    """KL(Bern(a) || Bern(b)) >= 2 (a - b)^2 >= 0, so every summand of Eq. 7 is nonnegative
+
+    Pinsker for two outcomes. With b fixed, KL - 2 (a - b)^2 vanishes with its derivative at a = b, and its second
     derivative 1 / (a (1 - a)) - 4 = (1 - 2 a)^2 / (a (1 - a)) is nonnegative. The two symbolic facts prove it; the
     boxes prove KL > 0 away from the diagonal without them."""
     a, b = sympy.symbols("a b", positive=True)
@@ -152,13 +141,10 @@ def bernoulli_nonnegative(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "decomposition-boundaries",
-    "at Z = 0 or 1 the extended-value convention holds: a side that the source visits and the target leaves gives "
-    "+inf, one that the source never visits gives 0",
-    "Appendix A, boundary cases",
-)
+@claim("decomposition-boundaries", "Appendix A, boundary cases")
 def boundaries(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """at Z = 0 or 1 the extended-value convention holds: a side that the source visits and the target leaves gives
+    +inf, one that the source never visits gives 0"""
     correct = CorrectSet.from_mask(torch.tensor([True, True, False, False]))
     inner = Policy(torch.tensor([0.3, -1.0, 0.5, 2.0], dtype=torch.float64), correct)
     certain = Policy(torch.tensor([0.3, -1.0, -math.inf, -math.inf], dtype=torch.float64), correct)
@@ -175,26 +161,25 @@ def boundaries(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("float64", "Z = 0 and Z = 1, both directions", wrong, 0, "violations counted")]
 
 
-@claim(
-    "decomposition-boundary-rates",
-    "KL(Bern(q) || Bern(z)) + q log z -> -H(q) as z -> 0, and + (1 - q) log(1 - z) -> -H(q) as z -> 1: the mass term "
-    "diverges logarithmically; the mirror image stays bounded, -> -log(1 - q) and -log q",
-    "Appendix A, boundary cases; the rates are beyond the paper",
-)
+@claim("decomposition-boundary-rates", "Appendix A, boundary cases; the rates are beyond the paper")
 def boundary_rates(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """From app-bernoulli-kl: the remainders are (1 - q) log(1 - z) and z log(z / q) - z log((1 - z) / (1 - q)) + ...,
+    """KL(Bern(q) || Bern(z)) + q log z -> -H(q) as z -> 0, and + (1 - q) log(1 - z) -> -H(q) as z -> 1: the mass term
+    diverges logarithmically; the mirror image stays bounded, -> -log(1 - q) and -log q
+
+    From app-bernoulli-kl: the remainders are (1 - q) log(1 - z) and z log(z / q) - z log((1 - z) / (1 - q)) + ...,
     each at most 2 z |log z| for z <= q <= 1/2, and symmetrically at 1."""
-    worst = mpf(0)
-    for exponent in range(3, 41):
-        z = mpf(10) ** -exponent
-        for q in (mpf("1e-2"), mpf("0.3"), mpf("0.5"), mpf("0.9")):
-            entropy = -(q * mpmath.log(q) + (1 - q) * mpmath.log(1 - q))
-            remainders = (
-                formulas.bernoulli_kl(mp, q, z) + q * mpmath.log(z) + entropy,
-                formulas.bernoulli_kl(mp, q, 1 - z) + (1 - q) * mpmath.log(z) + entropy,
-                formulas.bernoulli_kl(mp, z, q) + mpmath.log(1 - q),
-                formulas.bernoulli_kl(mp, 1 - z, 1 - q) + mpmath.log(1 - q),
-            )
-            bound = 2 * z * (abs(mpmath.log(z)) + abs(mpmath.log(q)) + abs(mpmath.log(1 - q)) + 1)
-            worst = largest(worst, *(abs(remainder) / bound for remainder in remainders))
-    return [Evidence("50 digits", "z and 1 - z from 1e-3 to 1e-40", float(worst), 1, "remainder over its bound")]
+
+    def error(point: tuple[int, str]) -> mpf:
+        z, q = mpf(10) ** -point[0], mpf(point[1])
+        entropy = -(q * mpmath.log(q) + (1 - q) * mpmath.log(1 - q))
+        remainders = (
+            formulas.bernoulli_kl(mp, q, z) + q * mpmath.log(z) + entropy,
+            formulas.bernoulli_kl(mp, q, 1 - z) + (1 - q) * mpmath.log(z) + entropy,
+            formulas.bernoulli_kl(mp, z, q) + mpmath.log(1 - q),
+            formulas.bernoulli_kl(mp, 1 - z, 1 - q) + mpmath.log(1 - q),
+        )
+        bound = 2 * z * (abs(mpmath.log(z)) + abs(mpmath.log(q)) + abs(mpmath.log(1 - q)) + 1)
+        return largest(*map(abs, remainders)) / bound
+
+    worst = worst_over(product(range(3, 41), ("1e-2", "0.3", "0.5", "0.9")), error)
+    return [Evidence("50 digits", "z and 1 - z from 1e-3 to 1e-40", worst, 1, "remainder over its bound")]

@@ -32,12 +32,9 @@ def _value(formulas: Formulas, policy: ExactPolicy, reference: Problem) -> float
     return float(formulas.regularizers["cokl"].value(problem.policy, problem.reference))
 
 
-@claim(
-    "cokl-ignores-incorrect-conditional",
-    "J_CoKL depends on pi only through Z and pi+: replacing pi- by any other distribution changes nothing",
-    "Theorem 1, clause 1",
-)
+@claim("cokl-ignores-incorrect-conditional", "Theorem 1, clause 1")
 def ignores_incorrect(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """J_CoKL depends on pi only through Z and pi+: replacing pi- by any other distribution changes nothing"""
     rng = np.random.default_rng(21)
     exact_error, float_error = 0.0, 0.0
     for problem in random_problems(21, effort.samples):
@@ -55,12 +52,10 @@ def ignores_incorrect(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("50 digits", domain, exact_error, EXACT), Evidence("float64", domain, float_error, 1e-12)]
 
 
-@claim(
-    "cokl-exact-difference",
-    "for pi1+ = pi2+ and Z2 > Z1, J(pi2) - J(pi1) = Z2 - Z1 > 0, whatever pi1- and pi2- are (KL(ref+ || pi+) finite)",
-    "Theorem 1, clause 2",
-)
+@claim("cokl-exact-difference", "Theorem 1, clause 2")
 def exact_difference(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """for pi1+ = pi2+ and Z2 > Z1, J(pi2) - J(pi1) = Z2 - Z1 > 0, whatever pi1- and pi2- are (KL(ref+ || pi+)
+    finite)"""
     rng = np.random.default_rng(22)
     exact_error, float_error = 0.0, 0.0
     for problem in random_problems(22, effort.samples):
@@ -80,12 +75,9 @@ def exact_difference(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "cokl-maximum",
-    "max J_CoKL = 1 over the simplex, attained at Z = 1, pi+ = ref+",
-    "Theorem 1, clause 3",
-)
+@claim("cokl-maximum", "Theorem 1, clause 3")
 def maximum(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """max J_CoKL = 1 over the simplex, attained at Z = 1, pi+ = ref+"""
     worst, shortfall, distance = 0.0, 0.0, 0.0
     for reference, beta in random_references(23, effort.programs):
         certificate = maximise("cokl", reference, beta)
@@ -121,14 +113,12 @@ def _multi_start(formulas: Formulas, effort: Effort) -> Evidence:
     return Evidence("multi-start search in pi", "one random reference", abs(best - 1), 1e-4, detail, certified=False)
 
 
-@claim(
-    "cokl-unique-maximizer",
-    "every maximizer has Z = 1 and pi+ = ref+; quantitatively, J >= 1 - e forces 1 - Z <= e and TV(ref+, pi+)^2 <= "
-    "e / (2 beta)",
-    "Theorem 1, clause 3; the quantitative form is beyond the paper",
-)
+@claim("cokl-unique-maximizer", "Theorem 1, clause 3; the quantitative form is beyond the paper")
 def unique_maximizer(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """1 - J = (1 - Z) + beta KL(ref+ || pi+), both summands nonnegative, so each is at most e; Pinsker's inequality
+    """every maximizer has Z = 1 and pi+ = ref+; quantitatively, J >= 1 - e forces 1 - Z <= e and TV(ref+, pi+)^2 <= e /
+    (2 beta)
+
+    1 - J = (1 - Z) + beta KL(ref+ || pi+), both summands nonnegative, so each is at most e; Pinsker's inequality
     KL >= 2 TV^2 does the rest. The boxes prove Pinsker's inequality strictly for two correct actions, away from a = b.
     """
     worst, measured = mpf(0), 0.0
@@ -158,15 +148,13 @@ def conditional_maximizer(reference: Reference) -> np.ndarray:
     return reference.plus
 
 
-@claim(
-    "conditional-penalties-decouple",
-    "a penalty D(pi+) >= 0 that is 0 at ref+ alone has CoKL's maximizer over the simplex, Z = 1 and pi+ = ref+, also "
-    "with beta' log Z, beta' >= 0, added to the objective; the maximum is 1 minus beta times what constant is added "
-    "to D (0 in correct-only forward KL, -log q in correct-only reverse KL, H(ref+) in w/o term 2)",
-    BEYOND,
-)
+@claim("conditional-penalties-decouple", BEYOND)
 def conditional_penalties(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """J = Z - beta D(pi+) + beta' log Z <= 1 with equality iff Z = 1 and D(pi+) = 0; a constant added to D moves the
+    """a penalty D(pi+) >= 0 that is 0 at ref+ alone has CoKL's maximizer over the simplex, Z = 1 and pi+ = ref+, also
+    with beta' log Z, beta' >= 0, added to the objective; the maximum is 1 minus beta times what constant is added to D
+    (0 in correct-only forward KL, -log q in correct-only reverse KL, H(ref+) in w/o term 2)
+
+    J = Z - beta D(pi+) + beta' log Z <= 1 with equality iff Z = 1 and D(pi+) = 0; a constant added to D moves the
     maximum and not the maximizer. So Theorem 1's maximizer does not distinguish CoKL from correct-only replay; only its
     first two clauses do."""
     worst, distance = 0.0, 0.0

@@ -36,8 +36,9 @@ def _measured(formulas: Formulas, name: str, q: float, beta: float) -> float:
     return float(regularizer.optimal_mass(q, beta, FRACTION))  # type: ignore[arg-type]
 
 
-@claim("float64-optima", "every optimal_mass agrees with its closed form at 50 digits to 1e-12", BEYOND)
+@claim("float64-optima", BEYOND)
 def optima(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """every optimal_mass agrees with its closed form at 50 digits to 1e-12"""
     worst = dict.fromkeys(_exact_optima(formulas, mpf("0.5"), mpf(1)), 0.0)
     with mp.workdps(1000):
         grid = parameter_grid(4 * effort.samples)
@@ -51,10 +52,9 @@ def optima(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "float64-optima-at-the-edges", "every optimal_mass is finite and in [0, 1] at the ends of double precision", BEYOND
-)
+@claim("float64-optima-at-the-edges", BEYOND)
 def edges(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """every optimal_mass is finite and in [0, 1] at the ends of double precision"""
     wrong, drift = 0, 0.0
     tiny, huge = np.nextafter(0, 1), np.finfo(float).max
     with np.errstate(all="raise", under="ignore"):
@@ -73,11 +73,11 @@ def edges(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "float64-recovery", "R_G, R_G' and (1 - Z)^G agree with 50 digits to 1e-12 for Z near 0 and 1 and large G", BEYOND
-)
+@claim("float64-recovery", BEYOND)
 def recovery(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Points are compared where the exact value is a normal double. The exact R_G is summed with as many extra digits
+    """R_G, R_G' and (1 - Z)^G agree with 50 digits to 1e-12 for Z near 0 and 1 and large G
+
+    Points are compared where the exact value is a normal double. The exact R_G is summed with as many extra digits
     as its closed form cancels."""
     worst = dict.fromkeys(("R_G", "R_G'", "(1 - Z)^G"), mpf(0))
     sizes = [size for size in (1, 2, 3, 5, 8, 16, 64, 256, 1024) if size <= effort.largest_group]
@@ -120,12 +120,9 @@ def recovery(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("float64 against 50 digits", f"{name}: {domain}", float(e), ACCEPTED) for name, e in worst.items()]
 
 
-@claim(
-    "float64-coverage",
-    "coverage@k agrees with mean of 1 - (1 - p)^k at 50 digits to 1e-12, for p down to 1e-18",
-    BEYOND,
-)
+@claim("float64-coverage", BEYOND)
 def coverage(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """coverage@k agrees with mean of 1 - (1 - p)^k at 50 digits to 1e-12, for p down to 1e-18"""
     worst = mpf(0)
     rng = np.random.default_rng(71)
     for _ in range(max(effort.samples // 8, 4)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 
 import mpmath
 import sympy
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateWeights, surrogate_loss
 from cokl.policy import Policy, expectation
-from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved, worst_of_each, worst_over
 from theory.claims.decomposition import EXACT
 from theory.claims.gap import LOG_BETA, shares
 from theory.finite_group import Bandit, all_groups, both_weights, expected_surrogate_gradient, random_bandit
@@ -38,29 +39,34 @@ def _conditional_scores(bandit: Bandit) -> tuple[Tensor, Tensor]:
     return means[0], means[1]
 
 
+def bandits() -> list[tuple[Bandit, int]]:
+    """A random problem of each shape, on-policy, and its G."""
+    return [(random_bandit(seed, actions, correct), size) for seed, (actions, correct, size) in enumerate(SHAPES)]
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """Of the entries that are furthest apart."""
+    return float((a - b).abs().max())
+
+
 def _enumerated(formulas: Formulas, name: str, expected: Callable[[Bandit, int], Tensor], filtered=True) -> Evidence:
-    worst = 0.0
-    pairs = 0
-    for seed, (actions, correct, size) in enumerate(SHAPES):
-        bandit = random_bandit(seed, actions, correct)
-        measured = expected_surrogate_gradient(formulas.regularizers[name], bandit, size, filtered)
-        worst = largest(worst, float((measured - expected(bandit, size)).abs().max()))
-        pairs += actions ** (2 * size)
+    def error(case: tuple[Bandit, int]) -> float:
+        return distance(expected_surrogate_gradient(formulas.regularizers[name], *case, filtered), expected(*case))
+
+    pairs = sum(actions ** (2 * size) for actions, _, size in SHAPES)
     domain = f"A from 3 to 5, G from 2 to 4: {pairs} pairs of groups"
-    return Evidence("enumeration", domain, worst, ENUMERATED)
+    return Evidence("enumeration", domain, worst_over(bandits(), error), ENUMERATED)
 
 
 def _mass(bandit: Bandit) -> float:
     return float(bandit.policy(bandit.current).mass)
 
 
-@claim(
-    "finite-group-gradient",
-    "on-policy, E[grad L_on] = -mu_ref+ + [1 - (1 - Z)^G] mu_theta+, for a reference group that holds a correct "
-    "response",
-    "Eq. appb-finite-gradient",
-)
+@claim("finite-group-gradient", "Eq. appb-finite-gradient")
 def finite_gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """on-policy, E[grad L_on] = -mu_ref+ + [1 - (1 - Z)^G] mu_theta+, for a reference group that holds a correct
+    response"""
+
     def expected(bandit: Bandit, size: int) -> Tensor:
         reference, current = _conditional_scores(bandit)
         return -reference + formulas.positive_count_probability(math, _mass(bandit), size) * current
@@ -68,13 +74,11 @@ def finite_gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [_enumerated(formulas, "cokl", expected)]
 
 
-@claim(
-    "finite-group-gradient-recovery-form",
-    "on-policy, with reference groups that hold a correct response, E[grad L_on] = grad CoKL - (1 - Z)^G grad log Z = "
-    "grad [CoKL + R_G(Z)]",
-    "Eqs. appb-finite-gradient-decomposition, appb-recovery-gradient",
-)
+@claim("finite-group-gradient-recovery-form", "Eqs. appb-finite-gradient-decomposition, appb-recovery-gradient")
 def recovery_form(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """on-policy, with reference groups that hold a correct response, E[grad L_on] = grad CoKL - (1 - Z)^G grad log Z =
+    grad [CoKL + R_G(Z)]"""
+
     def direct(bandit: Bandit, size: int) -> Tensor:
         policy, reference = bandit.policy(bandit.current), bandit.policy(bandit.reference)
         missed = float(formulas.zero_correct_probability(_mass(bandit), size))
@@ -95,57 +99,54 @@ def count_probabilities(size: int, mass: float) -> Tensor:
     return torch.from_numpy(binom.pmf(range(size + 1), size, mass))
 
 
-@claim(
-    "zero-correct-probability",
-    "K ~ Binomial(G, Z), so Pr(K > 0) = 1 - (1 - Z)^G",
-    "Eq. appb-positive-count-probability",
-)
+@claim("zero-correct-probability", "Eq. appb-positive-count-probability")
 def zero_correct(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    worst = 0.0
-    for seed, (actions, correct, size) in enumerate(SHAPES):
-        bandit = random_bandit(seed, actions, correct)
+    """K ~ Binomial(G, Z), so Pr(K > 0) = 1 - (1 - Z)^G"""
+
+    def error(case: tuple[Bandit, int]) -> float:
+        bandit, size = case
         groups, probs = all_groups(bandit.current, size)
         counts = torch.bincount(bandit.correct[groups].sum(-1), probs, minlength=size + 1)
-        some = float(counts[1:].sum())
-        mass = _mass(bandit)
-        worst = largest(worst, float((counts - count_probabilities(size, mass)).abs().max()))
-        worst = largest(worst, abs(some - formulas.positive_count_probability(math, mass, size)))
-        worst = largest(worst, abs(1 - some - float(formulas.zero_correct_probability(mass, size))))
-    return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst, ENUMERATED)]
+        some, mass = float(counts[1:].sum()), _mass(bandit)
+        return largest(
+            distance(counts, count_probabilities(size, mass)),
+            abs(some - formulas.positive_count_probability(math, mass, size)),
+            abs(1 - some - float(formulas.zero_correct_probability(mass, size))),
+        )
+
+    return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst_over(bandits(), error), ENUMERATED)]
 
 
-@claim(
-    "conditional-weights-mean",
-    "E[sum delta s | K > 0] = mu_theta+ and E[sum alpha s | K_ref > 0] = mu_ref+",
-    "Eqs. appb-conditional-current-score, appb-expected-reference-score",
-)
+@claim("conditional-weights-mean", "Eqs. appb-conditional-current-score, appb-expected-reference-score")
 def conditional_weights(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    worst = 0.0
-    for seed, (actions, correct, size) in enumerate(SHAPES):
-        bandit = random_bandit(seed, actions, correct)
-        for logits, mean in zip((bandit.reference, bandit.current), _conditional_scores(bandit), strict=True):
+    """E[sum delta s | K > 0] = mu_theta+ and E[sum alpha s | K_ref > 0] = mu_ref+"""
+
+    def errors(case: tuple[Bandit, int]) -> tuple[float, float]:
+        bandit, size = case
+        scores = torch.eye(len(bandit.current), dtype=torch.float64) - bandit.current.softmax(-1)
+
+        def mean_score(logits: Tensor, weigh: Callable[[ResponseGroups], Tensor]) -> Tensor:
             groups, probs = all_groups(logits, size)
             held = bandit.correct[groups].any(-1)
-            responses = ResponseGroups(logits.log_softmax(-1)[groups], bandit.correct[groups].double())
-            weight = (
-                formulas.reference_weights(responses)
-                if logits is bandit.reference
-                else formulas.rollout_weights(responses, 0.2)
-            )
-            shares = torch.zeros(actions, dtype=torch.float64)
-            shares.index_add_(0, groups[held].ravel(), (probs[held, None] * weight[held]).ravel() / probs[held].sum())
-            scores = torch.eye(actions, dtype=torch.float64) - bandit.current.softmax(-1)
-            worst = largest(worst, float((shares @ scores - mean).abs().max()))
+            weight = weigh(ResponseGroups(logits.log_softmax(-1)[groups], bandit.correct[groups].double()))
+            given = (probs[held, None] * weight[held]).ravel() / probs[held].sum()
+            return torch.zeros_like(logits).index_add_(0, groups[held].ravel(), given) @ scores
+
+        reference, current = _conditional_scores(bandit)
+        return (
+            distance(mean_score(bandit.reference, formulas.reference_weights), reference),
+            distance(mean_score(bandit.current, lambda groups: formulas.rollout_weights(groups, 0.2)), current),
+        )
+
+    worst = largest(*worst_of_each(bandits(), errors))
     return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst, ENUMERATED)]
 
 
-@claim(
-    "recovery-series",
-    "R_G(Z) = sum_{m > G} (1 - Z)^m / m = -log Z - sum_{m <= G} (1 - Z)^m / m, and the toolkit's R_G is that",
-    "Eq. appb-recovery-term",
-)
+@claim("recovery-series", "Eq. appb-recovery-term")
 def recovery_series(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """The tail is summed as x^(G+1) / (G + 1) 2F1(1, G + 1; G + 2; x), which mpmath evaluates independently."""
+    """R_G(Z) = sum_{m > G} (1 - Z)^m / m = -log Z - sum_{m <= G} (1 - Z)^m / m, and the toolkit's R_G is that
+
+    The tail is summed as x^(G+1) / (G + 1) 2F1(1, G + 1; G + 2; x), which mpmath evaluates independently."""
     exact, measured = mpf(0), mpf(0)
     sizes = [size for size in (1, 2, 3, 8, 16, 64, 256, 1024) if size <= effort.largest_group]
     for size in sizes:
@@ -165,28 +166,27 @@ def recovery_series(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("recovery-derivative", "R_G'(Z) = -(1 - Z)^G / Z", "Eq. appb-recovery-derivative")
+@claim("recovery-derivative", "Eq. appb-recovery-derivative")
 def recovery_derivative(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """R_G'(Z) = -(1 - Z)^G / Z"""
     z = sympy.symbols("z", positive=True)
-    wrong = sum(
-        sympy.cancel(
-            sympy.diff(formulas.recovery_closed_form(sympy, z, size), z) - formulas.recovery_slope(sympy, z, size)
-        )
-        != 0
-        for size in range(1, 13)
-    )
+    wrong = 0
+    for size in range(1, 13):
+        slope = sympy.diff(formulas.recovery_closed_form(sympy, z, size), z)
+        wrong += sympy.cancel(slope - formulas.recovery_slope(sympy, z, size)) != 0
     count = sympy.Symbol("G", positive=True, integer=True)
     step = formulas.recovery_slope(sympy, z, count + 1) - formulas.recovery_slope(sympy, z, count) - (1 - z) ** count
     wrong += sympy.simplify(step) != 0  # what the closed form's next term adds, so that G = 1 gives every G
-    worst = mpf(0)
-    for size in (1, 8, 64, effort.largest_group):
-        for mass in (1e-6, 1e-3, 0.3, 0.9):
-            exact = formulas.recovery_slope(mp, mpf(mass), size)
-            if not abs(exact) <= 1e-290:
-                worst = largest(worst, abs(mpf(float(formulas.recovery_derivative(mass, size))) / exact - 1))
+
+    def error(point: tuple[int, float]) -> mpf:
+        size, mass = point
+        exact = formulas.recovery_slope(mp, mpf(mass), size)
+        return 0 if abs(exact) <= 1e-290 else abs(mpf(float(formulas.recovery_derivative(mass, size))) / exact - 1)
+
+    worst = worst_over(product((1, 8, 64, effort.largest_group), (1e-6, 1e-3, 0.3, 0.9)), error)
     return [
         Evidence("symbolic", "G from 1 to 12 and the step from G to G + 1, all Z", float(wrong), 0),
-        Evidence("float64 against 50 digits", f"Z in [1e-6, 0.9], G to {effort.largest_group}", float(worst), 1e-12),
+        Evidence("float64 against 50 digits", f"Z in [1e-6, 0.9], G to {effort.largest_group}", worst, 1e-12),
     ]
 
 
@@ -199,13 +199,11 @@ def _over_groups(function: Callable[[Interval, Interval, Interval], Interval], e
     )
 
 
-@claim(
-    "recovery-decreasing",
-    "R_G'(Z) < 0 for 0 < Z < 1, so R_G >= 0 with equality at Z = 1 alone",
-    "Eq. appb-recovery-properties",
-)
+@claim("recovery-decreasing", "Eq. appb-recovery-properties")
 def recovery_decreasing(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """R_G(1) = 0 and R_G' < 0 before it. The boxes take G as a real number; (1 - Z)^G enters through its logarithm,
+    """R_G'(Z) < 0 for 0 < Z < 1, so R_G >= 0 with equality at Z = 1 alone
+
+    R_G(1) = 0 and R_G' < 0 before it. The boxes take G as a real number; (1 - Z)^G enters through its logarithm,
     bounded away from 0 on every box."""
     proof = _over_groups(lambda z, y, size: -formulas.recovery_slope(Intervals, z, size), effort)
     sizes = range(1, effort.largest_group + 1)
@@ -217,25 +215,19 @@ def recovery_decreasing(formulas: Formulas, effort: Effort) -> list[Evidence]:
             representable = (1 - mass) ** (size + 1) / (size + 1) > 1e-300  # a lower bound of R_G
             wrong += not (0 < value < previous if representable else 0 <= value <= previous)
             previous = value
-    at_one = largest(*(abs(float(formulas.recovery(1.0, size))) for size in sizes))
+    at_one = worst_over(sizes, lambda size: abs(float(formulas.recovery(1.0, size))))
+    domain = f"every G to {effort.largest_group}: values not positive or not decreasing, and |R_G(1)|"
     return [
         proved("Z in [1e-6, 1 - 1e-6], real G in [1, 1024]", {"-R_G'": proof}),
-        Evidence(
-            "float64",
-            f"every G to {effort.largest_group}: values not positive or not decreasing, and |R_G(1)|",
-            wrong + at_one,
-            0,
-        ),
+        Evidence("float64", domain, wrong + at_one, 0),
     ]
 
 
-@claim(
-    "recovery-bounds",
-    "(1 - Z)^(G+1) / (G + 1) <= R_G(Z) <= (1 - Z)^(G+1) / ((G + 1) Z): the rates of R_G -> 0 as Z -> 1 and as G -> inf",
-    "Eq. appb-recovery-limits; the bounds are beyond the paper",
-)
+@claim("recovery-bounds", "Eq. appb-recovery-limits; the bounds are beyond the paper")
 def recovery_bounds(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """The lower bound is the series' first term; the upper one replaces every 1 / m by 1 / (G + 1). Both differences
+    """(1 - Z)^(G+1) / (G + 1) <= R_G(Z) <= (1 - Z)^(G+1) / ((G + 1) Z): the rates of R_G -> 0 as Z -> 1 and as G -> inf
+
+    The lower bound is the series' first term; the upper one replaces every 1 / m by 1 / (G + 1). Both differences
     vanish at Z = 1, so their signs follow from their derivatives: d/dZ (R_G - lower) = -(1 - Z)^G (1 / Z - 1) < 0, and
     d/dZ (upper - R_G) = -(1 - Z)^(G+1) / ((G + 1) Z^2) < 0. sympy checks both; the point values are at 50 digits."""
     z, size = sympy.symbols("z G", positive=True)
@@ -258,67 +250,50 @@ def recovery_bounds(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "recovery-limit-not-uniform",
-    "R_G -> 0 only pointwise: R_G(c / G) -> E_1(c), so a policy with Z of order 1 / G never leaves the recovery regime",
-    BEYOND,
-)
+@claim("recovery-limit-not-uniform", BEYOND)
 def not_uniform(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """R_G(c / G) = int_{c/G}^1 (1 - t)^G / t dt with t = u / G tends to int_c^inf e^-u / u du = E_1(c), and the
+    """R_G -> 0 only pointwise: R_G(c / G) -> E_1(c), so a policy with Z of order 1 / G never leaves the recovery regime
+
+    R_G(c / G) = int_{c/G}^1 (1 - t)^G / t dt with t = u / G tends to int_c^inf e^-u / u du = E_1(c), and the
     difference is O(1 / G): (1 - u / G)^G = e^-u (1 - u^2 / (2 G) + ...)."""
-    worst = 0.0
-    for c in (0.1, 0.5, 1.0, 2.0):
-        for size in (64, 1024, 10**5):
-            limit = float(mpmath.e1(c))
-            worst = largest(worst, abs(float(formulas.recovery(c / size, size)) - limit) * size)
+
+    def error(point: tuple[float, int]) -> float:
+        c, size = point
+        return abs(float(formulas.recovery(c / size, size)) - float(mpmath.e1(c))) * size
+
+    worst = worst_over(product((0.1, 0.5, 1.0, 2.0), (64, 1024, 10**5)), error)
     detail = f"R_G(1 / G) -> E_1(1) = {float(mpmath.e1(1)):.4f}"
     return [Evidence("float64 against 50 digits", "c from 0.1 to 2, G to 1e5: G |difference|", worst, 1, detail)]
 
 
-@claim(
-    "finite-group-optimum",
-    "dJ_G / dZ = 1 + beta (1 - Z)^G / Z > 0, so finite groups, on-policy and with filtered references, leave the "
-    "optimum at Z = 1, pi+ = ref+",
-    "Eqs. appb-finite-objective-derivative, appb-finite-optimum",
-)
+@claim("finite-group-optimum", "Eqs. appb-finite-objective-derivative, appb-finite-optimum")
 def finite_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """dJ_G / dZ = 1 + beta (1 - Z)^G / Z > 0, so finite groups, on-policy and with filtered references, leave the
+    optimum at Z = 1, pi+ = ref+"""
     z, beta = sympy.symbols("z beta", positive=True)
-    wrong = sum(
-        sympy.simplify(
-            sympy.diff(z - beta * formulas.recovery_closed_form(sympy, z, size), z)
-            - formulas.finite_objective_slope(sympy, z, size, beta)
-        )
-        != 0
-        for size in range(1, 9)
-    )
-
+    wrong = 0
+    for size in range(1, 9):
+        slope = sympy.diff(z - beta * formulas.recovery_closed_form(sympy, z, size), z)
+        wrong += sympy.simplify(slope - formulas.finite_objective_slope(sympy, z, size, beta)) != 0
     count = sympy.Symbol("G", positive=True)
-    wrong += (
-        sympy.simplify(
-            1 - beta * formulas.recovery_slope(sympy, z, count) - formulas.finite_objective_slope(sympy, z, count, beta)
-        )
-        != 0
-    )
+    by_slope = 1 - beta * formulas.recovery_slope(sympy, z, count)
+    wrong += sympy.simplify(by_slope - formulas.finite_objective_slope(sympy, z, count, beta)) != 0
 
     def margin(logit_z: Interval, log_size: Interval, log_beta: Interval) -> Interval:
         size = Intervals.exp(log_size)
         return formulas.finite_objective_slope(Intervals, shares(logit_z)[0], size, Intervals.exp(log_beta))
 
     proof = prove_positive(margin, [(-13.82, 13.82), (0.0, math.log(1024)), LOG_BETA], effort.boxes)
+    domain = "the slope is that of Z - beta R_G: G from 1 to 8, and by R_G' for all G"
     return [
-        Evidence(
-            "symbolic", "the slope is that of Z - beta R_G: G from 1 to 8, and by R_G' for all G", float(wrong), 0
-        ),
+        Evidence("symbolic", domain, float(wrong), 0),
         proved("Z in [1e-6, 1 - 1e-6], real G in [1, 1024], beta in [1e-3, 1e3]", {"dJ_G/dZ": proof}),
     ]
 
 
-@claim(
-    "finite-group-gradient-on-a-network",
-    "the recovery form holds for the parameters of a 64-128-128-200 Tanh network (the bandit's shape)",
-    "Eqs. appb-finite-gradient, appb-recovery-gradient",
-)
+@claim("finite-group-gradient-on-a-network", "Eqs. appb-finite-gradient, appb-recovery-gradient")
 def monte_carlo(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """the recovery form holds for the parameters of a 64-128-128-200 Tanh network (the bandit's shape)"""
     network = torch.nn.Sequential(
         torch.nn.Linear(64, 128), torch.nn.Tanh(), torch.nn.Linear(128, 128), torch.nn.Tanh(), torch.nn.Linear(128, 200)
     ).double()
@@ -377,14 +352,12 @@ def monte_carlo_agreement(
     return largest(*scores), bound, bound * max(half_widths)
 
 
-@claim(
-    "unfiltered-reference-groups",
-    "without the buffer's filter, E[grad] = -[1 - (1 - q)^G] mu_ref+ + [1 - (1 - Z)^G] mu_theta+: at pi+ = ref+ it is "
-    "[(1 - q)^G - (1 - Z)^G] grad log Z, which pulls Z to q from both sides",
-    BEYOND,
-)
+@claim("unfiltered-reference-groups", BEYOND)
 def unfiltered(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Zero-correct reference groups weigh alpha = 0 (below Eq. 11), so term 1 carries Pr(K_ref > 0). The one-sided
+    """without the buffer's filter, E[grad] = -[1 - (1 - q)^G] mu_ref+ + [1 - (1 - Z)^G] mu_theta+: at pi+ = ref+ it is
+    [(1 - q)^G - (1 - Z)^G] grad log Z, which pulls Z to q from both sides
+
+    Zero-correct reference groups weigh alpha = 0 (below Eq. 11), so term 1 carries Pr(K_ref > 0). The one-sided
     recovery of Appendix B is owed to the filter that builds D+, not to the surrogate of Eq. 12 itself."""
 
     def expected(bandit: Bandit, size: int) -> Tensor:
@@ -409,14 +382,12 @@ def unfiltered(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return evidence
 
 
-@claim(
-    "cached-references-are-the-target",
-    "with a fixed cached reference group, the expected gradient vanishes at pi+ = alpha, not at pi+ = ref+ (Z -> 1); "
-    "a mode that the cache missed is pushed down",
-    BEYOND,
-)
+@claim("cached-references-are-the-target", BEYOND)
 def cached(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Appendix B averages over reference groups, but D+ holds one group per prompt for the whole run. Given the cache,
+    """with a fixed cached reference group, the expected gradient vanishes at pi+ = alpha, not at pi+ = ref+ (Z -> 1); a
+    mode that the cache missed is pushed down
+
+    Appendix B averages over reference groups, but D+ holds one group per prompt for the whole run. Given the cache,
     term 1 is -sum_j alpha_j s(y_j): its stationary pi+ is the cache's empirical distribution, at which ref+ has
     infinite KL whenever the cache missed a correct mode."""
     correct = torch.tensor([True, True, True, False])
@@ -439,47 +410,37 @@ def cached(formulas: Formulas, effort: Effort) -> list[Evidence]:
     missed = float(gradients["reference"][2])
     wrong = float(not missed > 0)
     detail = f"at pi+ = ref+ the missed mode's logit has gradient {missed:+.3f}"
-    return [
-        Evidence(
-            "enumeration",
-            "three modes, a cache that saw two",
-            float(gradients["empirical"].abs().max()) + wrong,
-            ENUMERATED,
-            detail,
-        )
-    ]
+    error = float(gradients["empirical"].abs().max()) + wrong
+    return [Evidence("enumeration", "three modes, a cache that saw two", error, ENUMERATED, detail)]
 
 
-@claim(
-    "score-function-surrogates-unbiased",
-    "on-policy, the sampled surrogates of entropy, forward KL, reverse KL, Jensen-Shannon, correct-only forward KL and "
-    "restricted reverse KL have the exact gradient in expectation",
-    BEYOND,
-)
+@claim("score-function-surrogates-unbiased", BEYOND)
 def unbiased(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Forward KL: -1/G over reference draws is -E_ref[s]. Correct-only forward KL: alpha has mean mu_ref+ given
+    """on-policy, the sampled surrogates of entropy, forward KL, reverse KL, Jensen-Shannon, correct-only forward KL and
+    restricted reverse KL have the exact gradient in expectation
+
+    Forward KL: -1/G over reference draws is -E_ref[s]. Correct-only forward KL: alpha has mean mu_ref+ given
     K_ref > 0. The others are score functions with a leave-one-out baseline, which is independent of its own draw."""
-    worst = 0.0
     names = ("entropy", "forward_kl", "reverse_kl", "jensen_shannon", "correct_forward_kl", "cokl_without_term2")
     objects = {name: formulas.regularizers[name] for name in names} | {"restricted": formulas.restricted_reverse_kl}
-    for name, regularizer in objects.items():
-        for seed, (actions, correct, size) in enumerate(SHAPES):
-            bandit = random_bandit(seed, actions, correct)
-            policy, reference = bandit.policy(bandit.current), bandit.policy(bandit.reference)
-            filtered = name in ("correct_forward_kl", "cokl_without_term2")
-            measured = expected_surrogate_gradient(regularizer, bandit, size, filtered)
-            worst = largest(worst, float((measured - regularizer.logit_gradient(policy, reference)).abs().max()))
+
+    def error(case: tuple[str, tuple[Bandit, int]]) -> float:
+        name, (bandit, size) = case
+        filtered = name in ("correct_forward_kl", "cokl_without_term2")
+        measured = expected_surrogate_gradient(objects[name], bandit, size, filtered)
+        exact = objects[name].logit_gradient(bandit.policy(bandit.current), bandit.policy(bandit.reference))
+        return distance(measured, exact)
+
+    worst = worst_over(product(objects, bandits()), error)
     return [Evidence("enumeration", f"{len(objects)} regularizers, {len(SHAPES)} bandits", worst, ENUMERATED)]
 
 
-@claim(
-    "correct-reverse-kl-shrinkage",
-    "the sampled correct-only reverse KL has Pr(K > 1) times the exact gradient: groups with one correct response are "
-    "silent",
-    BEYOND,
-)
+@claim("correct-reverse-kl-shrinkage", BEYOND)
 def shrinkage(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Given K = k > 1 correct draws from pi+, sum_j (c_j - mean of the others) s_j / k has mean Cov_{pi+}(c, s), the
+    """the sampled correct-only reverse KL has Pr(K > 1) times the exact gradient: groups with one correct response are
+    silent
+
+    Given K = k > 1 correct draws from pi+, sum_j (c_j - mean of the others) s_j / k has mean Cov_{pi+}(c, s), the
     gradient of KL(pi+ || ref); for k < 2 the weights are zero."""
 
     def expected(bandit: Bandit, size: int) -> Tensor:
@@ -490,14 +451,12 @@ def shrinkage(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [_enumerated(formulas, "correct_reverse_kl", expected)]
 
 
-@claim(
-    "without-term1-finite-group",
-    "finite groups turn the ablation w/o term 1 into Z - beta (log Z + R_G), convex in Z: its maximum is at Z = 0 for "
-    "beta > 1 / H_G and at Z = 1 for beta < 1 / H_G (1 / H_8 = 0.368; the paper uses beta = 1, G = 8)",
-    BEYOND,
-)
+@claim("without-term1-finite-group", BEYOND)
 def without_term1(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """log Z + R_G(Z) = -sum_{m <= G} (1 - Z)^m / m by the closed form of R_G, so J = Z + beta sum (1 - Z)^m / m:
+    """finite groups turn the ablation w/o term 1 into Z - beta (log Z + R_G), convex in Z: its maximum is at Z = 0 for
+    beta > 1 / H_G and at Z = 1 for beta < 1 / H_G (1 / H_8 = 0.368; the paper uses beta = 1, G = 8)
+
+    log Z + R_G(Z) = -sum_{m <= G} (1 - Z)^m / m by the closed form of R_G, so J = Z + beta sum (1 - Z)^m / m:
     convex, with J(1) = 1 and J(0) = beta H_G. Its slope is 1 - beta (1 - (1 - Z)^G) / Z = 1 - beta sum_{j < G} (1 -
     Z)^j."""
 
@@ -538,14 +497,12 @@ def stated_value(policy: Policy, size: int) -> float:
     return float((1 - (1 - policy.mass) ** size) * (policy.log_mass - entropy))
 
 
-@claim(
-    "surrogate-is-linear-in-log-likelihoods",
-    "the on-policy surrogate's gradient is the weighted sum of scores; its term 2 has the expected value "
-    "[1 - (1 - Z)^G] (log Z - H(pi+)) and is no estimate of log Z",
-    "Eq. 12 (appb-on-policy-loss)",
-)
+@claim("surrogate-is-linear-in-log-likelihoods", "Eq. 12 (appb-on-policy-loss)")
 def linear_surrogate(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Pair by pair: over all groups together, the two streams' scores would cancel whatever their weights."""
+    """the on-policy surrogate's gradient is the weighted sum of scores; its term 2 has the expected value [1 - (1 -
+    Z)^G] (log Z - H(pi+)) and is no estimate of log Z
+
+    Pair by pair: over all groups together, the two streams' scores would cancel whatever their weights."""
     bandit = random_bandit(3, 4, 2)
     policy = bandit.policy(bandit.current)
     groups, probs = all_groups(bandit.current, 3)
@@ -560,8 +517,8 @@ def linear_surrogate(formulas: Formulas, effort: Effort) -> list[Evidence]:
         surrogate_loss(SurrogateWeights(*weights), *streams).backward()
         assert theta.grad is not None
         stated = [stated_weights(bandit.correct[group].double())[stream] for stream, group in enumerate(pair)]
-        by_hand = sum(weight @ scores[group] for weight, group in zip(stated, pair, strict=True))
-        worst = largest(worst, float((theta.grad - by_hand).abs().max()))
+        by_hand = stated[0] @ scores[reference_actions] + stated[1] @ scores[actions]
+        worst = largest(worst, distance(theta.grad, by_hand))
         value += float(prob * (weights[1] * policy.log_probs[actions]).sum())
     detail = f"{value:.3f} nats; log Z is {float(policy.log_mass):.3f}"
     return [

@@ -95,13 +95,11 @@ def _derivatives(name: str, objective: Callable, formulas: dict[str, Formula]) -
     return identities("all z and q in (0, 1), beta > 0", residuals)
 
 
-@claim(
-    "forward-kl-optimum",
-    "the global maximizer of Z - beta KL(ref || pi) has pi+ = ref+, pi- = ref- and Z = Z*_FKL",
-    "Theorem 2, forward KL",
-)
+@claim("forward-kl-optimum", "Theorem 2, forward KL")
 def forward_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Symbolically: put beta = h(z). Then (beta - 1)^2 + 4 beta q is ((z - q)^2 + q (1 - q))^2 / (z - q)^2, a square,
+    """the global maximizer of Z - beta KL(ref || pi) has pi+ = ref+, pi- = ref- and Z = Z*_FKL
+
+    Symbolically: put beta = h(z). Then (beta - 1)^2 + 4 beta q is ((z - q)^2 + q (1 - q))^2 / (z - q)^2, a square,
     and the closed form returns z."""
     evidence = _certified("forward_kl", formulas.forward_kl_optimum, effort)
     error = stationary(formulas.forward_kl_slope, formulas.forward_kl_optimum, effort)
@@ -116,12 +114,9 @@ def forward_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return evidence
 
 
-@claim(
-    "reverse-kl-optimum",
-    "the global maximizer of Z - beta KL(pi || ref) has pi+ = ref+, pi- = ref- and Z = Z*_RKL",
-    "Theorem 2, reverse KL",
-)
+@claim("reverse-kl-optimum", "Theorem 2, reverse KL")
 def reverse_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """the global maximizer of Z - beta KL(pi || ref) has pi+ = ref+, pi- = ref- and Z = Z*_RKL"""
     evidence = _certified("reverse_kl", formulas.reverse_kl_optimum, effort)
     worst = 0.0
     for q, beta in parameter_grid(effort.samples):
@@ -138,12 +133,10 @@ def reverse_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return evidence
 
 
-@claim(
-    "full-kl-derivatives",
-    "f', f'' (forward) and g', g'' (reverse) as stated",
-    "Appendix D",
-)
+@claim("full-kl-derivatives", "Appendix D")
 def derivatives(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """f', f'' (forward) and g', g'' (reverse) as stated"""
+
     def divergence(a, b):
         return a * sympy.log(a / b) + (1 - a) * sympy.log((1 - a) / (1 - b))
 
@@ -155,12 +148,10 @@ def derivatives(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "full-kl-strict-concavity",
-    "f'' < 0 and g'' < 0 on (0, 1), so each has one stationary point",
-    "Appendix D",
-)
+@claim("full-kl-strict-concavity", "Appendix D")
 def strict_concavity(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """f'' < 0 and g'' < 0 on (0, 1), so each has one stationary point"""
+
     def negated(curvature):
         def function(logit_z: Interval, logit_q: Interval, log_beta: Interval) -> Interval:
             return -curvature(Intervals, *shares(logit_z), *shares(logit_q), Intervals.exp(log_beta))
@@ -171,13 +162,10 @@ def strict_concavity(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [proved(f"{DOMAIN}, z within 1e-7 of 0 and 1", proofs)]
 
 
-@claim(
-    "forward-kl-unique-root",
-    "the stationarity quadratic has roots of product -beta q < 0, so exactly one is positive; f'(q) = 1 > 0 and "
-    "f' -> -inf at 1 put it into (q, 1)",
-    "Appendix D",
-)
+@claim("forward-kl-unique-root", "Appendix D")
 def unique_root(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """the stationarity quadratic has roots of product -beta q < 0, so exactly one is positive; f'(q) = 1 > 0 and f' ->
+    -inf at 1 put it into (q, 1)"""
     z, q, beta = sympy.symbols("z q beta", positive=True)
     root = formulas.forward_kl_optimum(sympy, q, beta)
     conjugate = 1 - beta - root
@@ -194,12 +182,9 @@ def unique_root(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "forward-kl-coefficient",
-    "beta = h(z) inverts Z*_FKL, with h'(z) as stated and h' < 0 on (q, 1)",
-    "Appendix D",
-)
+@claim("forward-kl-coefficient", "Appendix D")
 def coefficient(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """beta = h(z) inverts Z*_FKL, with h'(z) as stated and h' < 0 on (q, 1)"""
     z, q = sympy.symbols("z q", positive=True)
     slope = formulas.forward_kl_coefficient_slope(sympy, z - q, q, 1 - q)
     residual = sympy.simplify(sympy.diff(formulas.forward_kl_coefficient(sympy, z, q), z) - slope)
@@ -223,9 +208,11 @@ def _forms(formulas: Formulas) -> Evidence:
     return identities("q in (0, 1), beta > 0", residuals)
 
 
-@claim("full-kl-gap", "q < Z*_FKL < 1 and q < Z*_RKL < 1", "Theorem 2")
+@claim("full-kl-gap", "Theorem 2")
 def gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """The closed forms cancel in Z* - q and 1 - Z*; the boxes use `forward_kl_excess` and its siblings, which do not
+    """q < Z*_FKL < 1 and q < Z*_RKL < 1
+
+    The closed forms cancel in Z* - q and 1 - Z*; the boxes use `forward_kl_excess` and its siblings, which do not
     and which are those differences by algebra."""
     proofs = {
         "Z*_FKL > q": over_domain(lambda q, p, beta: formulas.forward_kl_excess(Intervals, q, p, beta), effort),
@@ -243,8 +230,10 @@ def _reverse_slope_residual(formulas: Formulas) -> sympy.Expr:
     return residual.subs(BETA, reverse_beta())
 
 
-@claim("full-kl-monotone", "Z*_FKL and Z*_RKL are strictly decreasing in beta", "Theorem 2")
+@claim("full-kl-monotone", "Theorem 2")
 def monotone(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """Z*_FKL and Z*_RKL are strictly decreasing in beta"""
+
     def forward(q: Interval, p: Interval, beta: Interval) -> Interval:
         return -formulas.forward_kl_optimum_slope(Intervals, q, p, beta)
 
@@ -268,12 +257,10 @@ def monotone(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "reverse-kl-optimum-slope",
-    "dZ*_RKL / dbeta = -Z* (1 - Z*) / beta^2 < 0",
-    "Appendix D",
-)
+@claim("reverse-kl-optimum-slope", "Appendix D")
 def reverse_slope(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """dZ*_RKL / dbeta = -Z* (1 - Z*) / beta^2 < 0"""
+
     def negated(q: Interval, p: Interval, beta: Interval) -> Interval:
         excess, gap = formulas.reverse_kl_excess(Intervals, q, p, beta), formulas.reverse_kl_gap(Intervals, q, p, beta)
         return -formulas.reverse_kl_optimum_slope(Intervals, q + excess, gap, beta)
@@ -285,13 +272,11 @@ def reverse_slope(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "full-kl-limit-large-beta",
-    "Z* -> q as beta -> inf, with 0 < Z* - q <= 2 q (1 - q) / beta for both directions and beta >= 1000",
-    "Theorem 2, limits; the rates are beyond the paper",
-)
+@claim("full-kl-limit-large-beta", "Theorem 2, limits; the rates are beyond the paper")
 def large_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """With t = 1 / beta. Forward: the rate (Z* - q) / (q p t) is 2 / (1 + t (q - p) + sqrt(...)). Reverse: the excess
+    """Z* -> q as beta -> inf, with 0 < Z* - q <= 2 q (1 - q) / beta for both directions and beta >= 1000
+
+    With t = 1 / beta. Forward: the rate (Z* - q) / (q p t) is 2 / (1 + t (q - p) + sqrt(...)). Reverse: the excess
     is q p (1 - e^-t) / (q + p e^-t) with 0 <= 1 - e^-t <= t (t - 1 + e^-t vanishes at 0 and has slope 1 - e^-t), so its
     rate is at most 1 / (q + p e^-t). The box t in [0, 1e-3] holds beta = inf: it is the whole tail beyond 1e3."""
 
@@ -334,14 +319,12 @@ def large_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "full-kl-limit-small-beta",
-    "Z* -> 1 as beta -> 0, with 1 - Z* <= 2 beta (1 - q) (forward) and <= 2 (1 - q) / q exp(-1 / beta) (reverse) for "
-    "beta <= 1/1000",
-    "Theorem 2, limits; the rates are beyond the paper",
-)
+@claim("full-kl-limit-small-beta", "Theorem 2, limits; the rates are beyond the paper")
 def small_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """The rates (1 - Z*) / (beta p) and (1 - Z*) exp(1 / beta) / p are continuous at beta = 0; for reverse KL the
+    """Z* -> 1 as beta -> 0, with 1 - Z* <= 2 beta (1 - q) (forward) and <= 2 (1 - q) / q exp(-1 / beta) (reverse) for
+    beta <= 1/1000
+
+    The rates (1 - Z*) / (beta p) and (1 - Z*) exp(1 / beta) / p are continuous at beta = 0; for reverse KL the
     variable is exp(-1 / beta) itself. The boxes hold the limit."""
 
     def forward(logit_q: Interval, beta: Interval) -> Interval:
@@ -366,14 +349,12 @@ def small_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "reverse-kl-gap-invisible",
-    "the strict gap of reverse KL is (1 - q) / q exp(-1 / beta) at most: below rounding for beta <= 0.02, and "
-    "e^-1000 at the paper's beta = 1e-3",
-    BEYOND,
-)
+@claim("reverse-kl-gap-invisible", BEYOND)
 def invisible_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Bounds the gap from above over q in [1e-6, 1): 1e6 exp(-50) < 2^-50."""
+    """the strict gap of reverse KL is (1 - q) / q exp(-1 / beta) at most: below rounding for beta <= 0.02, and e^-1000
+    at the paper's beta = 1e-3
+
+    Bounds the gap from above over q in [1e-6, 1): 1e6 exp(-50) < 2^-50."""
 
     def margin(logit_q: Interval, beta: Interval) -> Interval:
         q, p = shares(logit_q)

@@ -19,8 +19,8 @@ from torch import Tensor
 from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
-from theory.claim import BEYOND, Effort, Evidence, claim, largest
-from theory.claims.finite_group import ENUMERATED, SHAPES
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, worst_of_each
+from theory.claims.finite_group import ENUMERATED, SHAPES, bandits, distance
 from theory.finite_group import Bandit, all_groups, expected_surrogate_gradient, random_bandit
 from theory.formulas import Formulas
 
@@ -41,42 +41,38 @@ def _at_mass(bandit: Bandit, mass: float) -> Bandit:
     return Bandit(bandit.reference, current, current, bandit.correct)
 
 
-def _logit_mass_gradient(bandit: Bandit) -> Tensor:
-    """(A,): the gradient of logit Z with respect to the logits, which is pi+ on correct and -pi- on wrong actions."""
+def _push(bandit: Bandit, gradient: Tensor) -> float:
+    """How fast descent along `gradient` (A,) moves logit Z, over the square S of logit Z's own gradient.
+
+    That is pi+ on the correct and -pi- on the incorrect actions.
+    """
     probs = bandit.current.softmax(-1)
     mass = probs[bandit.correct].sum()
-    return torch.where(bandit.correct, probs / mass, -probs / (1 - mass))
+    direction = torch.where(bandit.correct, probs / mass, -probs / (1 - mass))
+    return float(-gradient @ direction / (direction @ direction))
 
 
-@claim(
-    "interference-equilibria",
-    "while another task lowers logit Z at a constant rate c and pi+ = ref+ and pi- are held, with S = sum pi+^2 + sum "
-    "pi-^2 and u = c / (beta S) < 1: replay comes to rest at Z = 1 - u, CoKL from groups of G at Z = 1 - u^(1 / (G + "
-    "1)), and exact CoKL nowhere",
-    BEYOND,
-)
+@claim("interference-equilibria", BEYOND)
 def equilibria(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """At pi+ = ref+ replay's descent direction is grad log Z and finite-group CoKL's (1 - Z)^G grad log Z. The logits
+    """while another task lowers logit Z at a constant rate c and pi+ = ref+ and pi- are held, with S = sum pi+^2 + sum
+    pi-^2 and u = c / (beta S) < 1: replay comes to rest at Z = 1 - u, CoKL from groups of G at Z = 1 - u^(1 / (G + 1)),
+    and exact CoKL nowhere
+
+    At pi+ = ref+ replay's descent direction is grad log Z and finite-group CoKL's (1 - Z)^G grad log Z. The logits
     move logit Z by the inner product with its gradient, and grad log Z = (1 - Z) grad logit Z, whose square is S. So
     d logit Z / dt = beta S (1 - Z)^(G + 1) - c, with G = 0 for replay: it falls in Z from beta S - c to -c, hence one
     point of rest, which attracts. Exact CoKL has gradient zero at pi+ = ref+, so that logit Z falls for ever."""
-    balance = silent = 0.0
-    for seed, (actions, correct, size) in enumerate(SHAPES):
-        base = random_bandit(seed, actions, correct)
-        for pull in (0.05, 0.5, 0.9):
-            rests = {
-                "cokl_without_term2": float(formulas.replay_rest(pull)),
-                "cokl": float(formulas.cokl_rest(pull, size)),
-            }
-            for name, mass in rests.items():
-                bandit = _at_mass(base, mass)
-                direction = _logit_mass_gradient(bandit)
-                gradient = expected_surrogate_gradient(formulas.regularizers[name], bandit, size)
-                push = float(-gradient @ direction / (direction @ direction))
-                balance = largest(balance, abs(push - pull) / pull)
-                policy, reference = bandit.policy(bandit.current), bandit.policy(bandit.reference)
-                exact = formulas.regularizers["cokl"].logit_gradient(policy, reference)
-                silent = largest(silent, float(exact.abs().max()))
+
+    def errors(case: tuple[tuple[Bandit, int], float, str]) -> tuple[float, float]:
+        (base, size), pull, name = case
+        rest = formulas.cokl_rest(pull, size) if name == "cokl" else formulas.replay_rest(pull)
+        bandit = _at_mass(base, float(rest))
+        push = _push(bandit, expected_surrogate_gradient(formulas.regularizers[name], bandit, size))
+        policy, reference = bandit.policy(bandit.current), bandit.policy(bandit.reference)
+        exact = formulas.regularizers["cokl"].logit_gradient(policy, reference)
+        return abs(push - pull) / pull, float(exact.abs().max())
+
+    balance, silent = worst_of_each(product(bandits(), (0.05, 0.5, 0.9), ("cokl_without_term2", "cokl")), errors)
     simulated = _simulated(formulas, effort)
     return [
         Evidence("enumeration", f"{len(SHAPES)} bandits, u in 0.05, 0.5, 0.9: the pushes balance", balance, ENUMERATED),
@@ -102,11 +98,8 @@ def _simulated(formulas: Formulas, effort: Effort) -> Evidence:
             mass, incorrect = start, []
             for _ in range(steps):
                 bandit = _at_mass(base, mass)
-                direction = _logit_mass_gradient(bandit)
                 gradient = _sampled_gradient(formulas.regularizers[name], bandit, groups, size, generator)
-                odds = math.log(mass / (1 - mass)) + step * (
-                    float(-gradient @ direction / (direction @ direction)) - pull
-                )
+                odds = math.log(mass / (1 - mass)) + step * (_push(bandit, gradient) - pull)
                 mass = 1 / (1 + math.exp(-odds))
                 incorrect.append(1 - mass)
             reached.append(float(np.mean(incorrect[steps // 2 :])))
@@ -135,14 +128,12 @@ def _sampled_gradient(
     return logits.grad
 
 
-@claim(
-    "replay-adds-mass",
-    "for any parameters, replay's descent direction is CoKL's plus grad log Z: to first order a step of it adds beta "
-    "|grad log Z|^2 to log Z and beta <grad log Z, grad J> to any other objective J, beyond what CoKL's step does",
-    BEYOND,
-)
+@claim("replay-adds-mass", BEYOND)
 def replay_adds_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """-E_{ref+}[log pi] = KL(ref+ || pi+) - log Z + H(ref+), and the entropy is constant. Measured on a network whose
+    """for any parameters, replay's descent direction is CoKL's plus grad log Z: to first order a step of it adds beta
+    |grad log Z|^2 to log Z and beta <grad log Z, grad J> to any other objective J, beyond what CoKL's step does
+
+    -E_{ref+}[log pi] = KL(ref+ || pi+) - log Z + H(ref+), and the entropy is constant. Measured on a network whose
     parameters a prior and a new context share, by central differences of log Z and J along both directions."""
     generator = torch.Generator().manual_seed(5)
     worst, signs = 0.0, set()
@@ -203,14 +194,12 @@ def _slopes(objective: Callable[[list[Tensor]], Tensor], weights: list[Tensor]) 
     return torch.autograd.grad(objective(leaves), leaves)
 
 
-@claim(
-    "cokl-gap-in-a-restricted-class",
-    "a class of policies whose best J_CoKL is at least 1 - e has only maximizers with 1 - Z <= e; in a class too small "
-    "for pi+ = ref+ beside Z = 1, CoKL's optimum has Z < 1, and it can lie below full forward KL's",
-    BEYOND,
-)
+@claim("cokl-gap-in-a-restricted-class", BEYOND)
 def restricted_class(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """The bound is the unique maximizer's, for the maximizer over the class. The class: logits of the reference but for
+    """a class of policies whose best J_CoKL is at least 1 - e has only maximizers with 1 - Z <= e; in a class too small
+    for pi+ = ref+ beside Z = 1, CoKL's optimum has Z < 1, and it can lie below full forward KL's
+
+    The bound is the unique maximizer's, for the maximizer over the class. The class: logits of the reference but for
     one correct action's, which t is added to. Raising Z then moves pi+; with q p < 1 - p for that action's p in ref+
     full forward KL weighs this movement less than CoKL does, and for a large beta stays further from the reference."""
     reference_logits = torch.log(torch.tensor([0.25, 0.25, 0.5], dtype=torch.float64))
@@ -238,14 +227,12 @@ def restricted_class(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "token-means-do-not-leave-mass-free",
-    "with token means CoKL's descent direction has the part (E_{ref+}[1 / length] - E_{pi+}[1 / length]) grad log Z, "
-    "zero where all correct answers have one length; otherwise it is in general no gradient of any objective",
-    BEYOND,
-)
+@claim("token-means-do-not-leave-mass-free", BEYOND)
 def token_means(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """A response's score is grad log Z + grad log pi+. Its mean over ref+ minus its mean over pi+, each divided by the
+    """with token means CoKL's descent direction has the part (E_{ref+}[1 / length] - E_{pi+}[1 / length]) grad log Z,
+    zero where all correct answers have one length; otherwise it is in general no gradient of any objective
+
+    A response's score is grad log Z + grad log pi+. Its mean over ref+ minus its mean over pi+, each divided by the
     length, has the first part times the difference of the mean inverse lengths. The field is a gradient only if its
     Jacobian is symmetric. Answers are whole sequences here, with a logit each; the toolkit's exact gradient over these
     logits is pi+ - ref+, the weights of the scores."""
@@ -297,21 +284,19 @@ def _mean_field(cokl: Regularizer, logits: Tensor, reference: Tensor, correct: T
     return weights - weights.sum() * policy.probs
 
 
-@claim(
-    "term-2-noise",
-    "Cov(sum delta s | K > 0) = E[1 / K | K > 0] Cov(s | correct), and without the condition Pr(K > 0) times that plus "
-    "Pr(K > 0) Pr(K = 0) mu_theta+ mu_theta+^T",
-    BEYOND,
-)
+@claim("term-2-noise", BEYOND)
 def noise(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Given K = k the correct responses are k independent draws from pi+, whose mean has covariance Cov / k and the
+    """Cov(sum delta s | K > 0) = E[1 / K | K > 0] Cov(s | correct), and without the condition Pr(K > 0) times that plus
+    Pr(K > 0) Pr(K = 0) mu_theta+ mu_theta+^T
+
+    Given K = k the correct responses are k independent draws from pi+, whose mean has covariance Cov / k and the
     same expectation for every k >= 1. The gate's part is the variance of Pr(K > 0)'s indicator times that mean."""
-    given = whole = 0.0
-    for seed, (actions, correct, size) in enumerate(SHAPES):
-        bandit = random_bandit(seed, actions, correct)
+
+    def errors(case: tuple[Bandit, int]) -> tuple[float, float]:
+        bandit, size = case
         probs, groups, sums = _term2(formulas.regularizers["cokl"], bandit, size)
         policy = bandit.policy(bandit.current)
-        scores = torch.eye(actions, dtype=torch.float64) - policy.probs
+        scores = torch.eye(len(bandit.current), dtype=torch.float64) - policy.probs
         plus = _plus(bandit.current, bandit.correct)
         mean = plus @ scores
         of_correct = (scores - mean).T @ (plus[:, None] * (scores - mean))
@@ -322,9 +307,13 @@ def noise(formulas: Formulas, effort: Effort) -> list[Evidence]:
         some = formulas.positive_count_probability(math, mass, size)
         expected = float((binomial / counts).sum()) / some * of_correct
         held = bandit.correct[groups].any(-1)
-        given = largest(given, float((_covariance(probs[held], sums[held]) - expected).abs().max()))
         gate = some * (1 - some) * torch.outer(mean, mean)
-        whole = largest(whole, float((_covariance(probs, sums) - some * expected - gate).abs().max()))
+        return (
+            distance(_covariance(probs[held], sums[held]), expected),
+            distance(_covariance(probs, sums) - some * expected, gate),
+        )
+
+    given, whole = worst_of_each(bandits(), errors)
     domain = f"{len(SHAPES)} bandits, all groups"
     return [
         Evidence("enumeration", f"{domain} with K > 0", given, ENUMERATED),
@@ -332,30 +321,30 @@ def noise(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "baseline-of-term-2",
-    "weights delta - 1 / G have term 2's expectation for every G, and are zero at K = G; off-policy delta becomes "
-    "gamma and 1 / G the unclipped ratio over G",
-    BEYOND,
-)
+@claim("baseline-of-term-2", BEYOND)
 def baseline(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Scores have mean zero under the policy, and ratio-weighted scores under the behaviour policy. At Z near 1 nearly
+    """weights delta - 1 / G have term 2's expectation for every G, and are zero at K = G; off-policy delta becomes
+    gamma and 1 / G the unclipped ratio over G
+
+    Scores have mean zero under the policy, and ratio-weighted scores under the behaviour policy. At Z near 1 nearly
     every group has K = G, where the weights with the baseline vanish while delta's noise is Cov(s | correct) / G."""
     both = (formulas.regularizers["cokl"], formulas.cokl_with_baseline)
-    worst = off = silent = 0.0
+
+    def difference(bandit: Bandit, size: int) -> float:
+        (probs, _, without), (_, _, having) = (_term2(regularizer, bandit, size) for regularizer in both)
+        return distance(probs @ without, probs @ having)
+
+    def errors(case: tuple[Bandit, int]) -> tuple[float, float, float]:
+        bandit, size = case
+        _, groups, sums = _term2(formulas.cokl_with_baseline, bandit, size)
+        silent = float(sums[bandit.correct[groups].all(-1)].abs().max())
+        nearby = Bandit(
+            bandit.reference, bandit.current, bandit.current + 0.1 * bandit.reference.tanh(), bandit.correct
+        )
+        return difference(bandit, size), difference(nearby, size), silent
+
+    worst, off, silent = worst_of_each(bandits(), errors)
     noises = []
-    for (seed, (actions, correct, size)), on_policy in product(enumerate(SHAPES), (True, False)):
-        base = random_bandit(seed, actions, correct)
-        behavior = base.current if on_policy else base.current + 0.1 * (base.behavior - base.current).tanh()
-        bandit = Bandit(base.reference, base.current, behavior, base.correct)
-        means = []
-        for regularizer in both:
-            probs, groups, sums = _term2(regularizer, bandit, size)
-            means.append(probs @ sums)
-        if on_policy:
-            silent = largest(silent, float(sums[bandit.correct[groups].all(-1)].abs().max()))
-        difference = float((means[0] - means[1]).abs().max())
-        worst, off = (largest(worst, difference), off) if on_policy else (worst, largest(off, difference))
     certain = _at_mass(random_bandit(2, 4, 2), 0.99)
     for regularizer in both:
         probs, _, sums = _term2(regularizer, certain, 3)

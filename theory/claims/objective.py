@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
+
 import mpmath
 import torch
 from mpmath import mpf
+from torch import Tensor
 
 from cokl.policy import Policy
-from theory.claim import BEYOND, Effort, Evidence, claim, largest
+from cokl.regularizers import Regularizer
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, worst_of_each, worst_over
 from theory.claims.decomposition import EXACT
 from theory.definitions import DEFINITIONS, ExactPolicy, Problem, kl, random_problems, restricted_reverse_kl
 from theory.formulas import Formulas
@@ -23,49 +28,49 @@ def _values(formulas: Formulas, problem: Problem) -> dict[str, tuple[float, mpf]
     }
 
 
-@claim("cokl-definition", "the toolkit's CoKL is KL(ref+ || pi+)", "Eq. 8 (appb-cokl-definition)")
+@claim("cokl-definition", "Eq. 8 (appb-cokl-definition)")
 def definition(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    worst = 0.0
-    for problem in random_problems(11, effort.samples):
+    """the toolkit's CoKL is KL(ref+ || pi+)"""
+
+    def error(problem: Problem) -> mpf:
         value = float(formulas.regularizers["cokl"].value(problem.policy, problem.reference))
         exact = kl(problem.exact_reference.plus, problem.exact_policy.plus)
-        worst = largest(worst, float(abs(mpf(value) - exact) / max(1, exact)))
+        return abs(mpf(value) - exact) / max(1, exact)
+
+    worst = worst_over(random_problems(11, effort.samples), error)
     return [Evidence("float64 against 50 digits", f"{effort.samples} random pairs", worst, 1e-12)]
 
 
-@claim(
-    "cokl-equivalent-form",
-    "CoKL = -E_ref+[log pi] + log Z - H(ref+), whose last term does not depend on pi",
-    "Eq. 9 (appb-cokl-equivalent)",
-)
+@claim("cokl-equivalent-form", "Eq. 9 (appb-cokl-equivalent)")
 def equivalent_form(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    worst = 0.0
-    for problem in random_problems(12, effort.samples):
+    """CoKL = -E_ref+[log pi] + log Z - H(ref+), whose last term does not depend on pi"""
+
+    def error(problem: Problem) -> float:
         values = {name: measured for name, (measured, _) in _values(formulas, problem).items()}
         plus = [prob for prob in problem.exact_reference.plus if prob > 0]
         entropy = -mpmath.fsum(prob * mpmath.log(prob) for prob in plus)
         parts = values["cokl_without_term2"] + values["cokl_without_term1"] - float(entropy)
-        worst = largest(worst, abs(values["cokl"] - parts) / max(1.0, abs(values["cokl_without_term2"])))
+        return abs(values["cokl"] - parts) / max(1.0, abs(values["cokl_without_term2"]))
+
+    worst = worst_over(random_problems(12, effort.samples), error)
     return [Evidence("float64", f"{effort.samples} random pairs", worst, 1e-12, "its two terms are the two ablations")]
 
 
-@claim(
-    "replay-identity",
-    "KL(ref+ || pi) = KL(ref+ || pi+) - log Z: correct-only replay also rewards correctness mass",
-    "unnumbered, below Eq. 9",
-)
+@claim("replay-identity", "unnumbered, below Eq. 9")
 def replay_identity(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    identity, measured = mpf(0), 0.0
-    for problem in random_problems(13, effort.samples):
+    """KL(ref+ || pi) = KL(ref+ || pi+) - log Z: correct-only replay also rewards correctness mass"""
+
+    def errors(problem: Problem) -> tuple[mpf, float]:
         reference, policy = problem.exact_reference, problem.exact_policy
         replay = kl(reference.plus, policy.probs)
         split = kl(reference.plus, policy.plus) - mpmath.log(policy.mass)
-        identity = largest(identity, abs(replay - split) / max(1, replay))
         values = _values(formulas, problem)
         difference = values["correct_forward_kl"][0] - values["cokl"][0] + values["cokl_without_term1"][0]
-        measured = largest(measured, abs(difference) / float(max(1, replay)))
+        return abs(replay - split) / max(1, replay), abs(difference) / float(max(1, replay))
+
+    identity, measured = worst_of_each(random_problems(13, effort.samples), errors)
     domain = f"{effort.samples} random pairs"
-    return [Evidence("50 digits", domain, float(identity), EXACT), Evidence("float64", domain, measured, 1e-12)]
+    return [Evidence("50 digits", domain, identity, EXACT), Evidence("float64", domain, measured, 1e-12)]
 
 
 def _finite_difference(definition, problem: Problem, action: int) -> mpf:
@@ -80,31 +85,45 @@ def _finite_difference(definition, problem: Problem, action: int) -> mpf:
     return (sides[0] - sides[1]) / (2 * step)
 
 
-@claim(
-    "cokl-gradient",
-    "grad CoKL = -E_ref+[grad log pi] + E_pi+[grad log pi]; with respect to the logits, pi+ - ref+",
-    "Eq. 10 (appb-cokl-gradient)",
-)
+def _difference_error(regularizer: Regularizer, definition: Callable, problem: Problem) -> mpf:
+    """The closed-form logit gradient against differences of the definition."""
+    closed = regularizer.logit_gradient(problem.policy, problem.reference).tolist()
+    return largest(*(abs(mpf(x) - _finite_difference(definition, problem, a)) for a, x in enumerate(closed)))
+
+
+def _scores(policy: Policy) -> Tensor:
+    """(A, A): in row y the gradient of log pi(y) with respect to the logits."""
+    return torch.eye(len(policy.logits), dtype=torch.float64) - policy.probs
+
+
+def _dense_conditional(policy: Policy) -> Tensor:
+    """(A,): pi+ with its zeros."""
+    return policy.correct.add_to(torch.zeros_like(policy.logits), policy.conditional_probs)
+
+
+def _logit_gradient(value: Callable[[Policy], Tensor], policy: Policy) -> Tensor:
+    """(A,): by autograd."""
+    logits = policy.logits.clone().requires_grad_()
+    return torch.autograd.grad(value(Policy(logits, policy.correct)), logits)[0]
+
+
+@claim("cokl-gradient", "Eq. 10 (appb-cokl-gradient)")
 def gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    scores, automatic, differences = 0.0, 0.0, 0.0
+    """grad CoKL = -E_ref+[grad log pi] + E_pi+[grad log pi]; with respect to the logits, pi+ - ref+"""
     cokl = formulas.regularizers["cokl"]
-    for index, problem in enumerate(random_problems(14, effort.samples)):
+    problems = random_problems(14, effort.samples)
+
+    def errors(problem: Problem) -> tuple[float, float]:
         closed = cokl.logit_gradient(problem.policy, problem.reference)
-        eye = torch.eye(len(problem.correct), dtype=torch.float64)
-        score_rows = eye - problem.policy.probs  # row y: gradient of log pi(y) with respect to the logits
-        plus_of = [
-            policy.correct.add_to(torch.zeros_like(policy.logits), policy.conditional_probs)
-            for policy in (problem.reference, problem.policy)
-        ]
-        scores = largest(scores, float((closed - (plus_of[1] - plus_of[0]) @ score_rows).abs().max()))
-        logits = problem.policy.logits.clone().requires_grad_()
-        cokl.value(Policy(logits, problem.policy.correct), problem.reference).backward()
-        assert logits.grad is not None
-        automatic = largest(automatic, float((closed - logits.grad).abs().max()))
-        if index < effort.samples // 8:
-            for action in range(len(problem.correct)):
-                exact = _finite_difference(DEFINITIONS["cokl"], problem, action)
-                differences = largest(differences, float(abs(mpf(float(closed[action])) - exact)))
+        current, reference = (_dense_conditional(policy) for policy in (problem.policy, problem.reference))
+        automatic = _logit_gradient(lambda policy: cokl.value(policy, problem.reference), problem.policy)
+        by_scores = (current - reference) @ _scores(problem.policy)
+        return float((closed - by_scores).abs().max()), float((closed - automatic).abs().max())
+
+    scores, automatic = worst_of_each(problems, errors)
+    differences = worst_over(
+        problems[: effort.samples // 8], lambda problem: _difference_error(cokl, DEFINITIONS["cokl"], problem)
+    )
     domain = f"{effort.samples} random pairs"
     return [
         Evidence("float64 expectation of scores", domain, scores, 1e-12),
@@ -113,64 +132,62 @@ def gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("log-mass-gradient", "grad log Z = E_pi+[grad log pi]", "Eq. appb-logz-expectation")
+@claim("log-mass-gradient", "Eq. appb-logz-expectation")
 def log_mass_gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    worst = 0.0
-    for problem in random_problems(15, effort.samples):
+    """grad log Z = E_pi+[grad log pi]"""
+
+    def error(problem: Problem) -> float:
         policy = problem.policy
-        plus = policy.correct.add_to(torch.zeros_like(policy.logits), policy.conditional_probs)
         closed = formulas.regularizers["cokl_without_term1"].logit_gradient(policy, problem.reference)
-        logits = policy.logits.clone().requires_grad_()
-        Policy(logits, policy.correct).log_mass.backward()
-        assert logits.grad is not None
-        expectation = plus @ (torch.eye(len(plus), dtype=torch.float64) - policy.probs)
-        worst = largest(worst, float((closed - logits.grad).abs().max()), float((closed - expectation).abs().max()))
+        automatic = _logit_gradient(lambda moved: moved.log_mass, policy)
+        expectation = _dense_conditional(policy) @ _scores(policy)
+        return float(largest((closed - automatic).abs().max(), (closed - expectation).abs().max()))
+
+    worst = worst_over(random_problems(15, effort.samples), error)
     return [Evidence("autograd", f"{effort.samples} random policies", worst, 1e-10)]
 
 
-@claim(
-    "gradient-under-shared-parameters",
-    "Eq. 10 holds for a policy whose parameters are shared between actions and contexts (a Tanh network)",
-    "Eq. 10; the paper derives it for a general theta",
-)
+@claim("gradient-under-shared-parameters", "Eq. 10; the paper derives it for a general theta")
 def shared_parameters(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """Eq. 10 holds for a policy whose parameters are shared between actions and contexts (a Tanh network)"""
     generator = torch.Generator().manual_seed(16)
     network = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 9)).double()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    worst = 0.0
-    for problem in random_problems(16, max(effort.samples // 8, 2), actions=(9, 9)):
+    parameters = list(network.parameters())
+
+    def error(problem: Problem) -> float:
         x = torch.randn(6, generator=generator, dtype=torch.float64)
         policy, reference = Policy(network(x), problem.policy.correct), problem.reference
         direct = torch.autograd.grad(
-            formulas.regularizers["cokl"].value(policy, reference), list(network.parameters()), retain_graph=True
+            formulas.regularizers["cokl"].value(policy, reference), parameters, retain_graph=True
         )
         weights = policy.conditional_probs.detach() - reference.conditional_probs
-        scores = torch.autograd.grad((weights * policy.correct_log_probs).sum(), list(network.parameters()))
-        worst = largest(worst, *(float((a - b).abs().max()) for a, b in zip(direct, scores, strict=True)))
+        scores = torch.autograd.grad((weights * policy.correct_log_probs).sum(), parameters)
+        return largest(*(float((a - b).abs().max()) for a, b in zip(direct, scores, strict=True)))
+
+    worst = worst_over(random_problems(16, max(effort.samples // 8, 2), actions=(9, 9)), error)
     return [Evidence("autograd", "a 6-16-9 Tanh network, random contexts", worst, 1e-10)]
 
 
-@claim(
-    "every-regularizer-value-and-gradient",
-    "every regularizer's float64 value is its definition, and its closed-form logit gradient is its derivative",
-    BEYOND,
-)
+@claim("every-regularizer-value-and-gradient", BEYOND)
 def every_regularizer(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """The definitions are in `theory.definitions`; derivatives are central differences of them at 50 digits."""
-    value_error, gradient_error = 0.0, 0.0
+    """every regularizer's float64 value is its definition, and its closed-form logit gradient is its derivative
+
+    The definitions are in `theory.definitions`; derivatives are central differences of them at 50 digits."""
     definitions = {**DEFINITIONS, "restricted": restricted_reverse_kl}
     objects = {**formulas.regularizers, "restricted": formulas.restricted_reverse_kl}
-    for problem in random_problems(17, max(effort.samples // 20, 4), actions=(3, 8)):
-        for name, definition in definitions.items():
-            value = float(objects[name].value(problem.policy, problem.reference))
-            exact = definition(problem.exact_policy, problem.exact_reference)
-            value_error = largest(value_error, float(abs(mpf(value) - exact) / max(1, abs(exact))))
-            closed = objects[name].logit_gradient(problem.policy, problem.reference)
-            for action in range(len(problem.correct)):
-                difference = _finite_difference(definition, problem, action)
-                gradient_error = largest(gradient_error, float(abs(mpf(float(closed[action])) - difference)))
+
+    def errors(case: tuple[Problem, str]) -> tuple[mpf, mpf]:
+        problem, name = case
+        value = float(objects[name].value(problem.policy, problem.reference))
+        exact = definitions[name](problem.exact_policy, problem.exact_reference)
+        gradient_error = _difference_error(objects[name], definitions[name], problem)
+        return abs(mpf(value) - exact) / max(1, abs(exact)), gradient_error
+
+    problems = random_problems(17, max(effort.samples // 20, 4), actions=(3, 8))
+    value_error, gradient_error = worst_of_each(product(problems, definitions), errors)
     domain = f"{len(definitions)} regularizers, {max(effort.samples // 20, 4)} random pairs"
     return [
         Evidence("float64 against 50 digits", domain, value_error, 1e-12),

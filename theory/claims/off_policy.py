@@ -13,13 +13,10 @@ from theory.formulas import Formulas
 from theory.numeric.off_policy import CURRENT, behavior_policy, bias, clipped_limit
 
 
-@claim(
-    "importance-identities",
-    "Z = E_old[rho r], and grad log Z = E_old[rho r s] / E_old[rho r], where the behaviour policy covers the correct "
-    "responses",
-    "Eqs. appb-is-z, appb-is-logz-gradient",
-)
+@claim("importance-identities", "Eqs. appb-is-z, appb-is-logz-gradient")
 def identities(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """Z = E_old[rho r], and grad log Z = E_old[rho r s] / E_old[rho r], where the behaviour policy covers the correct
+    responses"""
     worst = 0.0
     for seed in range(effort.samples // 4):
         bandit = random_bandit(seed, 6, 3, on_policy=False)
@@ -33,13 +30,10 @@ def identities(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("enumeration", f"{effort.samples // 4} random pairs of policies", worst, 1e-12)]
 
 
-@claim(
-    "clipped-ratio",
-    "rho~ = exp(clip(Delta, log(1 - eps), log(1 + eps))) = clip(rho, 1 - eps, 1 + eps), and > 0: gamma vanishes "
-    "exactly in groups without a correct response",
-    "Eqs. 14-16 (appb-clipped-ratio, appb-gamma)",
-)
+@claim("clipped-ratio", "Eqs. 14-16 (appb-clipped-ratio, appb-gamma)")
 def clipped_ratio(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """rho~ = exp(clip(Delta, log(1 - eps), log(1 + eps))) = clip(rho, 1 - eps, 1 + eps), and > 0: gamma vanishes
+    exactly in groups without a correct response"""
     generator = torch.Generator().manual_seed(61)
     count = effort.samples
     log_probs, old = 3 * torch.randn(2, count, 6, generator=generator, dtype=torch.float64)
@@ -61,12 +55,9 @@ def clipped_ratio(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "on-policy-point",
-    "at theta = theta_old every rho~ is 1 and the clipped surrogate's gradient is the on-policy surrogate's",
-    "Appendix B, clipped off-policy surrogate",
-)
+@claim("on-policy-point", "Appendix B, clipped off-policy surrogate")
 def on_policy_point(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """at theta = theta_old every rho~ is 1 and the clipped surrogate's gradient is the on-policy surrogate's"""
     worst = 0.0
     for seed, (actions, correct, size) in enumerate(SHAPES):
         bandit = random_bandit(seed, actions, correct)
@@ -92,14 +83,12 @@ def on_policy_point(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("enumeration", "all groups of five bandits, two clipping ranges", worst, 1e-14)]
 
 
-@claim(
-    "off-policy-gate",
-    "off-policy, E[sum gamma] = 1 - (1 - Z_old)^G: the recovery gate follows the behaviour policy's correctness, and "
-    "for K = 1 the ratio cancels, so such groups carry no importance correction",
-    BEYOND,
-)
+@claim("off-policy-gate", BEYOND)
 def gate(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """gamma sums to 1 whenever the group holds a correct response and to 0 otherwise. With one correct response gamma
+    """off-policy, E[sum gamma] = 1 - (1 - Z_old)^G: the recovery gate follows the behaviour policy's correctness, and
+    for K = 1 the ratio cancels, so such groups carry no importance correction
+
+    gamma sums to 1 whenever the group holds a correct response and to 0 otherwise. With one correct response gamma
     is rho~ / rho~ = 1 whatever rho~ is; for G = 1, E[gamma] = Z_old pi_old+, with no trace of theta."""
     worst = 0.0
     for mass in (0.05, 0.3, 0.8):
@@ -157,12 +146,13 @@ RATE = 1
 
 @claim(
     "off-policy-bias-of-self-normalization",
-    "without clipping the estimator is consistent: its bias vanishes like 1 / G; at G = 1 it is the full distance "
-    "between pi+ and pi_old+",
     "Appendix B: 'affected by finite-sample self-normalization'; the rates are beyond the paper",
 )
 def self_normalization(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """A ratio of means: E[sum gamma f] - E_pi+[f] = O(1 / (G Z_old)) by the delta method. The bias is exact
+    """without clipping the estimator is consistent: its bias vanishes like 1 / G; at G = 1 it is the full distance
+    between pi+ and pi_old+
+
+    A ratio of means: E[sum gamma f] - E_pi+[f] = O(1 / (G Z_old)) by the delta method. The bias is exact
     (enumeration of counts), so the ratio of two biases at G and 2 G is too; it must approach 1 / 2. The ratios' own
     distance from 1 / 2 halves with each doubling of G, so twice the last minus the one before has none of it."""
     old = behavior_policy(CURRENT, 0.7, 0.6, 63)
@@ -190,13 +180,10 @@ def self_normalization(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "off-policy-bias-of-clipping",
-    "with clipping the bias does not vanish with G: it tends to the distance between pi+ and the normalised "
-    "pi_old clip(rho); ratios that all hit the same bound cancel in gamma",
-    "Appendix B: 'importance-ratio clipping'; the limit is beyond the paper",
-)
+@claim("off-policy-bias-of-clipping", "Appendix B: 'importance-ratio clipping'; the limit is beyond the paper")
 def clipping(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """with clipping the bias does not vanish with G: it tends to the distance between pi+ and the normalised pi_old
+    clip(rho); ratios that all hit the same bound cancel in gamma"""
     old = behavior_policy(CURRENT, 0.7, 0.6, 63)
     limit = clipped_limit(CURRENT, old, 0.2)
     differences = [abs(bias(CURRENT, old, size, 0.2).total - limit) for size in (8, 16, 32)]

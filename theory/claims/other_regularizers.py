@@ -43,14 +43,12 @@ def _spread(mass: float, reference: Reference) -> np.ndarray:
     return np.repeat([mass / reference.correct, (1 - mass) / wrong], [reference.correct, wrong])
 
 
-@claim(
-    "entropy-optimum",
-    "Z - beta (-H) is largest at Z* = sigmoid(logit c + 1 / beta), c = correct actions / actions, uniform within both "
-    "sets; q does not enter, and the conditional KL to the reference stays",
-    BEYOND,
-)
+@claim("entropy-optimum", BEYOND)
 def entropy_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Gibbs: the maximizer of E[r] + beta H is proportional to exp(r / beta), so the odds of correctness are
+    """Z - beta (-H) is largest at Z* = sigmoid(logit c + 1 / beta), c = correct actions / actions, uniform within both
+    sets; q does not enter, and the conditional KL to the reference stays
+
+    Gibbs: the maximizer of E[r] + beta H is proportional to exp(r / beta), so the odds of correctness are
     c / (1 - c) exp(1 / beta). Equivalently -H = KL(pi || uniform) - log A, reverse KL with a uniform reference."""
 
     def policy_at(reference: Reference, beta: float) -> np.ndarray:
@@ -60,13 +58,11 @@ def entropy_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [_certified("entropy", policy_at, lambda policy, _: float(rel_entr(policy, 1).sum()), effort, 51)]
 
 
-@claim(
-    "entropy-below-reference",
-    "the entropy optimum lies below q exactly if c < q and beta > 1 / (logit q - logit c); the gap is always there",
-    BEYOND,
-)
+@claim("entropy-below-reference", BEYOND)
 def entropy_below(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """With lead = logit q - logit c and beta = factor times the threshold, logit q - logit Z* is lead (1 - 1 / factor)
+    """the entropy optimum lies below q exactly if c < q and beta > 1 / (logit q - logit c); the gap is always there
+
+    With lead = logit q - logit c and beta = factor times the threshold, logit q - logit Z* is lead (1 - 1 / factor)
     by algebra. The boxes prove that the odds of q over those of Z*, less 1, have the factor's sign."""
 
     def margin(sign: int) -> Callable[..., Interval]:
@@ -103,13 +99,11 @@ def _jensen_shannon(policy: np.ndarray, reference: Reference) -> float:
     return float(rel_entr(policy, mixture).sum() + rel_entr(reference.probs, mixture).sum()) / 2
 
 
-@claim(
-    "jensen-shannon-optimum",
-    "Z*_JS is the positive root of (1 - e) z^2 + (e - (1 - q)(1 - e)) z - q, e = exp(-2 / beta); conditionals stay",
-    BEYOND,
-)
+@claim("jensen-shannon-optimum", BEYOND)
 def jensen_shannon_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """The general statement of `theory.divergences`: log[z / (z + q)] - log[(1 - z) / (2 - z - q)] = 2 / beta; clearing
+    """Z*_JS is the positive root of (1 - e) z^2 + (e - (1 - q)(1 - e)) z - q, e = exp(-2 / beta); conditionals stay
+
+    The general statement of `theory.divergences`: log[z / (z + q)] - log[(1 - z) / (2 - z - q)] = 2 / beta; clearing
     the logarithms gives the quadratic."""
 
     def policy_at(reference: Reference, beta: float) -> np.ndarray:
@@ -135,11 +129,11 @@ def jensen_shannon_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]
     ]
 
 
-@claim(
-    "jensen-shannon-gap", "q < Z*_JS < 1 for every beta, with 1 - Z*_JS <= 2 (1 - q) exp(-2 / beta) / (1 - e)", BEYOND
-)
+@claim("jensen-shannon-gap", BEYOND)
 def jensen_shannon_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """As for reverse KL, the gap closes exponentially: JS is bounded, but its slope at pi- = 0 is not. With u = 1 - e,
+    """q < Z*_JS < 1 for every beta, with 1 - Z*_JS <= 2 (1 - q) exp(-2 / beta) / (1 - e)
+
+    As for reverse KL, the gap closes exponentially: JS is bounded, but its slope at pi- = 0 is not. With u = 1 - e,
     1 - Z* = 2 p e / (1 + u q + sqrt(...)), whose denominator is above 1 >= u."""
     proofs = {
         "Z* > q": over_domain(lambda q, p, beta: formulas.jensen_shannon_excess(Intervals, q, p, beta), effort),
@@ -159,9 +153,11 @@ def jensen_shannon_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [identities("q in (0, 1), beta > 0", forms), proved(DOMAIN, proofs)]
 
 
-@claim("jensen-shannon-monotone", "Z*_JS is strictly decreasing in beta, with limits 1 and q", BEYOND)
+@claim("jensen-shannon-monotone", BEYOND)
 def jensen_shannon_monotone(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """L(z) = log[z / (z + q)] - log[(1 - z) / (2 - z - q)] has L' = q / (z (z + q)) + (1 - q) / ((1 - z)(2 - z - q)) >
+    """Z*_JS is strictly decreasing in beta, with limits 1 and q
+
+    L(z) = log[z / (z + q)] - log[(1 - z) / (2 - z - q)] has L' = q / (z (z + q)) + (1 - q) / ((1 - z)(2 - z - q)) >
     0 and 2 / beta = L(Z*), so Z* decreases. The boxes prove L' > 0."""
     z, q = sympy.symbols("z q", positive=True)
     balance = sympy.log(z / (z + q)) - sympy.log((1 - z) / (2 - z - q))
@@ -186,13 +182,11 @@ def jensen_shannon_monotone(formulas: Formulas, effort: Effort) -> list[Evidence
     ]
 
 
-@claim(
-    "restricted-reverse-kl-optimum",
-    "restricted correct-only reverse KL has pi+ = ref+ and Z* = min(1, q exp(1 / beta - 1))",
-    BEYOND,
-)
+@claim("restricted-reverse-kl-optimum", BEYOND)
 def restricted_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """The penalty is Z log(Z / q) + Z KL(pi+ || ref+): the second term is least at ref+, and z - beta z log(z / q) is
+    """restricted correct-only reverse KL has pi+ = ref+ and Z* = min(1, q exp(1 / beta - 1))
+
+    The penalty is Z log(Z / q) + Z KL(pi+ || ref+): the second term is least at ref+, and z - beta z log(z / q) is
     concave with slope 1 - beta (log(z / q) + 1). pi- is free."""
 
     def optimum(q: float, beta: float) -> float:
@@ -220,13 +214,11 @@ def restricted_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "restricted-reverse-kl-regimes",
-    "restricted reverse KL has a gap exactly for beta > 1 / (1 - log q); it is below q (to q / e) exactly for beta > 1",
-    BEYOND,
-)
+@claim("restricted-reverse-kl-regimes", BEYOND)
 def restricted_regimes(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """log(Z* / q) = 1 / beta - 1 changes sign at beta = 1; Z* reaches 1 at 1 / beta = 1 - log q."""
+    """restricted reverse KL has a gap exactly for beta > 1 / (1 - log q); it is below q (to q / e) exactly for beta > 1
+
+    log(Z* / q) = 1 / beta - 1 changes sign at beta = 1; Z* reaches 1 at 1 / beta = 1 - log q."""
 
     def below(logit_q: Interval, log_beta: Interval) -> Interval:
         q, _ = shares(logit_q)
@@ -260,13 +252,10 @@ def restricted_regimes(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "without-term1-unbounded",
-    "Z - beta log Z has no maximum: it is unbounded as Z -> 0 for every beta > 0, and convex, with a local maximum at "
-    "Z = 1 exactly for beta < 1 (the valley is at Z = beta)",
-    BEYOND,
-)
+@claim("without-term1-unbounded", BEYOND)
 def without_term1_unbounded(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """Z - beta log Z has no maximum: it is unbounded as Z -> 0 for every beta > 0, and convex, with a local maximum at
+    Z = 1 exactly for beta < 1 (the valley is at Z = beta)"""
     z, beta = sympy.symbols("z beta", positive=True)
     objective = z - beta * sympy.log(z)
     wrong = (
@@ -297,13 +286,11 @@ def floor_maximizer(reference: Policy) -> tuple[Tensor, Tensor]:
     return torch.ones((), dtype=torch.float64), reference.conditional_log_probs
 
 
-@claim(
-    "floor-keeps-the-optimum",
-    "CoKL + floor has Z* = 1, pi+ = ref+: the gate is 0 for Z >= q, and below q the floor only adds upward pressure",
-    "Eqs. 19-20; the optimum is beyond the paper",
-)
+@claim("floor-keeps-the-optimum", "Eqs. 19-20; the optimum is beyond the paper")
 def floor_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """With the gate's gradient stopped, the field is grad Z - beta grad CoKL + lambda g q (ref+ - pi) in the logits.
+    """CoKL + floor has Z* = 1, pi+ = ref+: the gate is 0 for Z >= q, and below q the floor only adds upward pressure
+
+    With the gate's gradient stopped, the field is grad Z - beta grad CoKL + lambda g q (ref+ - pi) in the logits.
     Along Z (conditionals fixed) its component is 1 + lambda g q / Z > 0, so no point with Z < 1 is stationary. The
     component is the pairing with the direction r - Z, whose logit gradient of log Z is pi+ - pi. At pi+ = ref+ the
     field vanishes as Z -> 1."""
@@ -364,14 +351,12 @@ def _sampled_floor_error(formulas: Formulas, effort: Effort) -> float:
     return worst
 
 
-@claim(
-    "floor-is-not-a-mass-constraint",
-    "L_floor = g q [KL(ref+ || pi+) - log Z + H(ref+)]: below the floor it anchors pi+ as CoKL does, not Z alone; with "
-    "the gate's gradient stopped it is the gradient of no function",
-    BEYOND,
-)
+@claim("floor-is-not-a-mass-constraint", BEYOND)
 def floor_not_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """The reference responses' cross-entropy is the replay term of Eq. 9. The field g(Z) q (pi - ref+) has a symmetric
+    """L_floor = g q [KL(ref+ || pi+) - log Z + H(ref+)]: below the floor it anchors pi+ as CoKL does, not Z alone; with
+    the gate's gradient stopped it is the gradient of no function
+
+    The reference responses' cross-entropy is the replay term of Eq. 9. The field g(Z) q (pi - ref+) has a symmetric
     Jacobian only if grad g is parallel to pi - ref+, that is where pi+ = ref+."""
     worst = 0.0
     asymmetries = []
@@ -408,15 +393,13 @@ def floor_not_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "f-divergence-statement",
-    "with f convex and differentiable, a maximizer of Z - beta D_f with the reference's conditionals has Z* = 1, or Z* "
-    ">= q solves f'(z / q) - f'((1 - z) / (1 - q)) = 1 / beta; Z* < 1 exactly for beta > 1 / (f'(1 / q) - f'(0+)), "
-    "which is for every beta iff f'(0+) = -inf",
-    BEYOND,
-)
+@claim("f-divergence-statement", BEYOND)
 def f_divergences(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Proof in the docstring of `theory.divergences`; checked on eight generators."""
+    """with f convex and differentiable, a maximizer of Z - beta D_f with the reference's conditionals has Z* = 1, or Z*
+    >= q solves f'(z / q) - f'((1 - z) / (1 - q)) = 1 / beta; Z* < 1 exactly for beta > 1 / (f'(1 / q) - f'(0+)), which
+    is for every beta iff f'(0+) = -inf
+
+    Proof in the docstring of `theory.divergences`; checked on eight generators."""
     programs, certificates, distance, closed = 0.0, 0.0, 0.0, mpf(0)
     for divergence in F_DIVERGENCES:
         if divergence.convex_program:
@@ -448,14 +431,12 @@ def f_divergences(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "f-divergence-gap-threshold",
-    "Pearson chi^2 (f'(0+) = -2) has no gap up to beta = q / 2; total variation (a kink at 1) keeps Z* = q for beta > "
-    "1 and has Z* = 1 for beta < 1",
-    BEYOND,
-)
+@claim("f-divergence-gap-threshold", BEYOND)
 def gap_threshold(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Pearson: 1 / (f'(1 / q) - f'(0+)) = 1 / (2 (1 / q - 1) + 2) = q / 2. Total variation: d(z) = |z - q|, so the
+    """Pearson chi^2 (f'(0+) = -2) has no gap up to beta = q / 2; total variation (a kink at 1) keeps Z* = q for beta >
+    1 and has Z* = 1 for beta < 1
+
+    Pearson: 1 / (f'(1 / q) - f'(0+)) = 1 / (2 (1 / q - 1) + 2) = q / 2. Total variation: d(z) = |z - q|, so the
     slope above q is 1 - beta."""
     worst, distance = 0.0, 0.0
     pearson = next(divergence for divergence in F_DIVERGENCES if divergence.name == "Pearson chi^2")
@@ -503,14 +484,12 @@ OPTIMAL_MASS: dict[str, Callable[[float, float], bool]] = {
 """What is claimed of Z*, given Z* and q, at every q and beta: for each registered regularizer."""
 
 
-@claim(
-    "regularizers-with-a-gap",
-    "forward KL, reverse KL, JS and entropy have Z* < 1 for every q and beta; CoKL, correct-only KLs (the reverse "
-    "one read as KL(pi+ || ref)), w/o term 2 never; the toolkit's closed forms say the same",
-    BEYOND,
-)
+@claim("regularizers-with-a-gap", BEYOND)
 def with_a_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Collects the previous claims; in float64 a gap below rounding is a 1, so the comparison is at beta >= 0.1."""
+    """forward KL, reverse KL, JS and entropy have Z* < 1 for every q and beta; CoKL, correct-only KLs (the reverse one
+    read as KL(pi+ || ref)), w/o term 2 never; the toolkit's closed forms say the same
+
+    Collects the previous claims; in float64 a gap below rounding is a 1, so the comparison is at beta >= 0.1."""
     wrong = sum(
         not OPTIMAL_MASS[name](float(regularizer.optimal_mass(q, beta, 0.06)), q)  # type: ignore[arg-type]
         for q in (1e-6, 0.1, 0.5, 0.9)
@@ -520,14 +499,12 @@ def with_a_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("float64", "q from 1e-6 to 0.9, beta from 0.1 to 1e3", wrong, 0, "violations counted")]
 
 
-@claim(
-    "tabular-training-reaches-the-optimum",
-    "a tabular softmax policy trained by gradient on each exact objective but w/o term 1's, which has no optimum, came "
-    "within 1e-6 of Z* at every q and beta tried, and with CoKL and the forward KLs within 1e-6 nats of ref+",
-    BEYOND,
-)
+@claim("tabular-training-reaches-the-optimum", BEYOND)
 def tabular_training(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Without shared parameters nothing stands between gradient ascent and the optimum; where Z* = 1 the logits diverge
+    """a tabular softmax policy trained by gradient on each exact objective but w/o term 1's, which has no optimum, came
+    within 1e-6 of Z* at every q and beta tried, and with CoKL and the forward KLs within 1e-6 nats of ref+
+
+    Without shared parameters nothing stands between gradient ascent and the optimum; where Z* = 1 the logits diverge
     and Z approaches it. w/o term 1 has no optimum."""
     per_axis = max(int(effort.programs**0.5), 2)
     masses, betas = (axis.ravel() for axis in np.meshgrid([0.02, 0.1, 0.5], 10 ** np.linspace(-3, 1, 3 * per_axis)))
@@ -549,14 +526,12 @@ def tabular_training(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "no-reward-on-the-regularized-prompts",
-    "where the reward does not act (the paper's task shift), population CoKL leaves Z free; forward, reverse KL and JS "
-    "hold it at q, correct-only forward KL pulls it to 1, restricted reverse KL to q / e, w/o term 1 to 0",
-    BEYOND,
-)
+@claim("no-reward-on-the-regularized-prompts", BEYOND)
 def no_reward(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Without Z the maximizer of -beta D is D's minimizer. Logit gradients at the reference's conditionals: CoKL's is
+    """where the reward does not act (the paper's task shift), population CoKL leaves Z free; forward, reverse KL and JS
+    hold it at q, correct-only forward KL pulls it to 1, restricted reverse KL to q / e, w/o term 1 to 0
+
+    Without Z the maximizer of -beta D is D's minimizer. Logit gradients at the reference's conditionals: CoKL's is
     zero for every Z; the others' component along the correct logits is s(Z), with the stated zero."""
     base = torch.tensor([0.4, -0.3, 0.9, 0.1, -0.6], dtype=torch.float64)
     mask = torch.tensor([True, True, False, False, False])
@@ -585,14 +560,12 @@ def no_reward(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "full-kl-optima-keep-the-conditional",
-    "at the population optimum forward KL, reverse KL and JS have KL(ref+ || pi+) = 0 for every beta > 0, and as beta "
-    "-> 0 they share CoKL's maximizer: coverage under pi+ is the same at all these optima",
-    BEYOND,
-)
+@claim("full-kl-optima-keep-the-conditional", BEYOND)
 def keep_the_conditional(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Theorem 2's first clause, read for what Figure 2 measures. Entropy alone moves pi+ (to uniform). The policy with
+    """at the population optimum forward KL, reverse KL and JS have KL(ref+ || pi+) = 0 for every beta > 0, and as beta
+    -> 0 they share CoKL's maximizer: coverage under pi+ is the same at all these optima
+
+    Theorem 2's first clause, read for what Figure 2 measures. Entropy alone moves pi+ (to uniform). The policy with
     the reference's conditionals and Z = Z* is stationary for the toolkit's own gradient of Z - beta D, and the
     toolkit's CoKL vanishes there; at beta = 1e-12 it is CoKL's maximizer but for a gap of at most beta."""
     worst, certificates, stationary_error, divergence, gap = 0.0, 0.0, 0.0, 0.0, 0.0

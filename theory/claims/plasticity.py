@@ -27,15 +27,13 @@ INTEGRATED = 1e-6
 """Of a crossing time, relative; the integrator is asked for 1e-10."""
 
 
-@claim(
-    "narrowed-start",
-    "a reward narrowed to a set S' of correct actions starts at ref(S') / q from CoKL's optimum, 1 / q times the "
-    "reference's, and at Z* ref(S') / q from a full KL's; a group of G holds an action of S' with probability "
-    "1 - (1 - p)^G, p being that start",
-    BEYOND,
-)
+@claim("narrowed-start", BEYOND)
 def narrowed_start(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """All these optima have pi+ = ref+ (Theorem 1), so pi(S') = Z pi+(S') = Z ref(S') / q, with Z = 1 for CoKL."""
+    """a reward narrowed to a set S' of correct actions starts at ref(S') / q from CoKL's optimum, 1 / q times the
+    reference's, and at Z* ref(S') / q from a full KL's; a group of G holds an action of S' with probability 1 - (1 -
+    p)^G, p being that start
+
+    All these optima have pi+ = ref+ (Theorem 1), so pi(S') = Z pi+(S') = Z ref(S') / q, with Z = 1 for CoKL."""
     worst = 0.0
     for reference, beta in random_references(41, effort.programs):
         narrowed = slice(0, (reference.correct + 1) // 2)
@@ -60,15 +58,13 @@ def narrowed_start(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim(
-    "narrowed-half-time",
-    "exact policy gradient on the logits takes F(p) / s of time from probability p < 1/2 of S' to one half, F(p) = 1/p "
-    "- 1/(1 - p) + 2 log((1 - p) / p), where s is between s+ + 1/n and 1 + s-, with s+ and s- the sums of squares of "
-    "the starting conditionals within S' and outside, and n the actions outside",
-    BEYOND,
-)
+@claim("narrowed-half-time", BEYOND)
 def half_time(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """With conditionals c inside S' and outside, d logit J / dt = J (1 - J) s(t), s = sum c^2 inside + sum c^2 outside.
+    """exact policy gradient on the logits takes F(p) / s of time from probability p < 1/2 of S' to one half, F(p) = 1/p
+    - 1/(1 - p) + 2 log((1 - p) / p), where s is between s+ + 1/n and 1 + s-, with s+ and s- the sums of squares of the
+    starting conditionals within S' and outside, and n the actions outside
+
+    With conditionals c inside S' and outside, d logit J / dt = J (1 - J) s(t), s = sum c^2 inside + sum c^2 outside.
     Inside, dc_a / dt = J (1 - J) c_a (c_a - sum c^2), so the inner sum grows: sum c^3 >= (sum c^2)^2. Outside the signs
     are reversed and the sum falls. They stay below 1 and above 1 / n. The integral of 1 / (J^2 (1 - J)^2) from p to 1/2
     is F(p). Measured on the toolkit's own gradient of Z with S' as the correct set."""
@@ -118,14 +114,12 @@ def _time_to_half(logits: Tensor, correct: CorrectSet) -> float:
     return float(path.t_events[0][0])
 
 
-@claim(
-    "narrowed-waiting-time",
-    "GRPO learns nothing from a group until it holds an action of S' and another one, for which it waits "
-    "1 / (1 - (1 - p)^G - p^G) groups on average",
-    BEYOND,
-)
+@claim("narrowed-waiting-time", BEYOND)
 def waiting_time(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """Equal rewards have zero advantages, so the policy stays where it is and groups are independent until the first
+    """GRPO learns nothing from a group until it holds an action of S' and another one, for which it waits 1 / (1 - (1 -
+    p)^G - p^G) groups on average
+
+    Equal rewards have zero advantages, so the policy stays where it is and groups are independent until the first
     that is mixed: a geometric waiting time."""
     worst = 0.0
     for seed, size in product(range(3), (2, 3, 5)):
