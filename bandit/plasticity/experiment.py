@@ -25,6 +25,7 @@ class Plasticity(Experiment):
     presets = PRESETS
     folder_prefix = "plasticity-"
     tables = ("plasticity.parquet",)
+    pools_folders = True
     assumed_configs = (PlasticityConfig,)
     assumed_modules = ("bandit.plasticity.config", "bandit.plasticity.score")
 

@@ -136,7 +136,7 @@ class Experiment:
     def brief(self, measured: Sequence[str]) -> str:
         """What the logbook's page says of a claim's measurements, whose record has all: `measured_as` is its title."""
         others = len(measured) - 1
-        return measured[0] + (f" (and {others} more)" if others else "")
+        return measured[0] + (f"; {others} more in the record" if others else "")
 
     def paper_claims(self) -> Sequence[tuple[str, str]]:
         """Statement and source of the paper's claims that it judges, for the logbook where it was not run."""
@@ -178,14 +178,15 @@ class Experiment:
     def record(self, folders: Sequence[Path]) -> dict[str, Any]:
         """What the logbook says of these results besides their claims.
 
-        command, scope, hardware, seconds (None if a folder does not say), commit (None likewise).
+        command (one for each different configuration), scope, hardware,
+        seconds (None if a folder does not say), commit (None likewise).
         """
-        config = read_json(folders[0] / "config.json", dict)
+        configs = [read_json(folder / "config.json", dict) for folder in folders]
         environment = read_json(folders[0] / "environment.json", list)[-1]
         times = [read_json(path, list) for folder in folders if (path := folder / "seconds.json").is_file()]
         return {
-            "command": self._command_for(config),
-            "scope": _scope(config),
+            "command": "; ".join(dict.fromkeys(map(self._command_for, configs))),
+            "scope": _scope(configs[0]),
             "hardware": f"{environment['cpu']}, {environment['cpu_count']} cores, torch "
             f"{environment['versions']['torch']}",
             "seconds": round(sum(chain.from_iterable(times)), 1) if len(times) == len(folders) else None,

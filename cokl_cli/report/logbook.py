@@ -113,7 +113,8 @@ A verdict is that of the primary measurement and speaks of the environment in it
 Of the theory, *held* says that each check of the statement came out on its domain; the domains are in
 [{RECORD}]({RECORD}). "Proved in Coq" alone is the statement itself on its whole domain. Unless said otherwise, after ±
 is half the width of a 95% t-interval over seeds.
-Below four seeds there is *no verdict*. Times are those of the clock, on a machine that other work may have shared."""
+Below four seeds there is *no verdict*. "N more in the record" counts measurements that stand in [{RECORD}]({RECORD})
+alone. Times are those of the clock, on a machine that other work may have shared."""
 
 
 def _glance(book: Mapping[str, Record]) -> Iterator[list[str]]:
