@@ -38,7 +38,7 @@ def metric_columns(metrics: pd.DataFrame) -> list[str]:
     return [name for name in names if name in metrics]  # exact objectives alone have no groups
 
 
-def settled(metrics: pd.DataFrame) -> pd.DataFrame:
+def without_diverged_runs(metrics: pd.DataFrame) -> pd.DataFrame:
     """The metrics without the runs of which some seed diverged, and without what is compared with such an exact run.
 
     Raises InputError if none is left.
@@ -58,7 +58,7 @@ def final_table(metrics: pd.DataFrame) -> pd.DataFrame:
     """A row per estimate at the last step. For each metric M: M and M_interval, the mean over seeds and half of its
     interval; M_minus_exact and its interval, the same of the paired difference to the exact objective at the same mu.
     """
-    metrics = settled(metrics)
+    metrics = without_diverged_runs(metrics)
     final = metrics[metrics["step"] == metrics["step"].max()]
     exact = final[final["groups"] == EXACT].set_index(["seed", "method", "beta", "optimizer_steps"])
     lines = []

@@ -16,7 +16,7 @@ from bandit.shift.score import (
     final_rows,
     forgotten_and_learned,
     score,
-    settled,
+    without_diverged_runs,
 )
 from cokl.support.statistics import mean_and_half_width
 
@@ -44,7 +44,7 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
     or CoKL is absent.
     """
     lost = anchors_diverged(table)
-    table = table if lost else settled(table)
+    table = table if lost else without_diverged_runs(table)
     ends = final_rows(table[table["role"] == "report"]).set_index("seed")
     base, grpo = ends[ends["method"] == "base"], ends[ends["method"] == "none"]
     forgotten, learned = (_UNKNOWN, _UNKNOWN) if lost else forgotten_and_learned(table)

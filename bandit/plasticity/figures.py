@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from bandit.engine.tables import method_label as label
 from bandit.plasticity.config import PlasticityConfig
-from bandit.plasticity.score import at_match, diverged_note, match, runs, settled
+from bandit.plasticity.score import at_match, diverged_note, match, runs, without_diverged_runs
 from cokl.support.statistics import summarize
 from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged, panel_letters
 
@@ -100,7 +100,7 @@ def _against_cache(axes: Axes, rows: pd.DataFrame) -> None:
 
 def curves(table: pd.DataFrame, config: PlasticityConfig) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Change, mode, and the mean new reward by method and step at the match of the exact phase 1."""
-    matched = at_match(settled(table), match(table, config), ["reward"])
+    matched = at_match(without_diverged_runs(table), match(table, config), ["reward"])
     matched = matched[matched["phase"] != "sampled"]
     for (change, mode), rows in matched.groupby(["change", "mode"], sort=False):
         yield str(change), str(mode), summarize(rows, ["method", "step"], ["reward"])

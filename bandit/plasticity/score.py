@@ -44,7 +44,7 @@ def read_plasticity(folder: Path) -> tuple[pd.DataFrame, PlasticityConfig]:
     return read_result(path, COLUMNS), from_json(PlasticityConfig, read_json(folder / "config.json", dict))
 
 
-def settled(table: pd.DataFrame) -> pd.DataFrame:
+def without_diverged_runs(table: pd.DataFrame) -> pd.DataFrame:
     """The table without the coefficients of which some seed diverged."""
     return without_diverged(table, "reward", START)
 
@@ -60,7 +60,7 @@ def match(table: pd.DataFrame, config: PlasticityConfig) -> pd.DataFrame:
 
     Chosen on the selection seeds. The reference and unregularized RL have no coefficient to choose.
     """
-    selection = settled(table).query("role == 'selection'").drop_duplicates(["seed", *START])
+    selection = without_diverged_runs(table).query("role == 'selection'").drop_duplicates(["seed", *START])
     lines = []
     for group, rows in selection.groupby(GROUP, sort=False):
         target = config.sampled_matched_correctness if group[0] == "sampled" else config.matched_correctness
@@ -82,7 +82,7 @@ def runs(table: pd.DataFrame) -> pd.DataFrame:
 
     A chain's is its changes', each a row.
     """
-    table = settled(table)
+    table = without_diverged_runs(table)
     by = ["seed", *START, *NEW]
     curves = table.pivot(index=by, columns="step", values="reward")
     steps = curves.columns.to_numpy()

@@ -46,10 +46,10 @@ class Sequences(Experiment):
         from bandit.sequences.report import primary
         from bandit.sequences.run import SEQUENCES
         from bandit.sequences.score import PRIMARY, primary_lead
-        from bandit.shift.score import label, settled
+        from bandit.shift.score import label, without_diverged_runs
         from cokl.support.verdicts import Claim, verdict_on
 
-        table = settled(read_result(folder / "sequences.parquet", SEQUENCES.columns))
+        table = without_diverged_runs(read_result(folder / "sequences.parquet", SEQUENCES.columns))
         lead, seeds = primary_lead(table), table.loc[table["role"] == "report", "seed"].nunique()
         return [
             Claim(

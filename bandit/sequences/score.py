@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bandit.shift.report import DRIFTS
-from bandit.shift.score import at_equal_adaptation, final_rows, score, settled
+from bandit.shift.score import at_equal_adaptation, final_rows, score, without_diverged_runs
 from cokl.support.statistics import summarize
 
 BESIDE_ACCURACY = ["prior_pass_at_k", "conditional_kl", "conditional_entropy"]
@@ -62,7 +62,7 @@ def razor(table: pd.DataFrame) -> pd.DataFrame:
     KL ("GRPO over time"). Forgetting is the prior correctness lost since the base model. Columns: mode, over,
     predictor, r2 and its half-width; a seed in which nothing is forgotten has none.
     """
-    table = settled(table)
+    table = without_diverged_runs(table)
     reported = table[table["role"] == "report"].assign(prior_kl=table[DRIFTS].sum(axis=1))
     trained = final_rows(reported[reported["method"] != "base"])
     chosen = {"all methods": trained, "GRPO over time": reported[reported["method"] == "none"]}

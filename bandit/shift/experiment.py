@@ -65,9 +65,9 @@ class Shift(Experiment):
         """What the paper claims of language models."""
         from bandit.shift.claims import judge
         from bandit.shift.run import COLUMNS
-        from bandit.shift.score import score, settled
+        from bandit.shift.score import score, without_diverged_runs
 
-        return judge(score(settled(read_result(folder / "shift.parquet", COLUMNS))))
+        return judge(score(without_diverged_runs(read_result(folder / "shift.parquet", COLUMNS))))
 
     def paper_claims(self) -> Sequence[tuple[str, str]]:
         """What is judged."""

@@ -47,7 +47,7 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
     Coefficients of which some seed diverged are left out.
     Raises InputError if an anchor is missing or diverged, or the anchors coincide.
     """
-    table = settled(table).reset_index(drop=True)
+    table = without_diverged_runs(table).reset_index(drop=True)
     scored, last = table.copy(), final_rows(table)
     seeds = ["mode", "role", "seed"]
     anchors = {method: last[last["method"] == method].set_index(seeds) for method in ANCHORS}
@@ -65,7 +65,7 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
     return scored
 
 
-def settled(table: pd.DataFrame) -> pd.DataFrame:
+def without_diverged_runs(table: pd.DataFrame) -> pd.DataFrame:
     """The table without the coefficients of which some seed diverged. Raises InputError if GRPO w/o KL is one."""
     if anchors_diverged(table):
         raise InputError(f"GRPO w/o KL, which all scores relate to, diverged: {diverged_note(table)}")
@@ -86,7 +86,7 @@ def forgotten_and_learned(table: pd.DataFrame) -> tuple[tuple[float, float], tup
     """Prior correctness that GRPO w/o KL loses and new correctness that it gains, what all scores are divided by: means
     over the reported seeds of a table of one mode, with the half-widths of their 95% intervals.
     """
-    ends = final_rows(settled(table)).query("role == 'report'").set_index("seed")
+    ends = final_rows(without_diverged_runs(table)).query("role == 'report'").set_index("seed")
     base, grpo = (ends[ends["method"] == method] for method in ANCHORS)
     return (
         mean_and_half_width(base["prior_correct"] - grpo["prior_correct"]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pandas as pd
 
 from bandit.engine.tables import coverage_column, method_label
-from bandit.sweep.score import final_rows, matched_rows, settled
+from bandit.sweep.score import final_rows, matched_rows, without_diverged_runs
 from cokl.support.statistics import mean_and_half_width, with_spread
 from cokl.support.verdicts import ALPHA, Claim, Measurement, Verdict, conjunction, no_verdict, of_each
 
@@ -20,7 +20,7 @@ def judge(table: pd.DataFrame) -> list[Claim]:
 
     Coefficients of which some seed diverged take no part.
     """
-    table = settled(table)
+    table = without_diverged_runs(table)
     methods = set(table["method"])
     others = [m for m in table["method"].unique() if m not in ("reference", "none", "cokl")]
     claims = [_collapse(table)] if "none" in methods else []

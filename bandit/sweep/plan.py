@@ -31,6 +31,6 @@ def stacks(runs: list[Run], device: str) -> list[list[Run]]:
     chunks = []
     for _, group in itertools.groupby(runs, key=lambda run: (run.seed, None if device == "cuda" else run.method.name)):
         members = list(group)
-        pieces = -(-len(members) // size)
-        chunks += [piece.tolist() for piece in np.array_split(np.array(members, dtype=object), pieces)]
+        parts = -(-len(members) // size)
+        chunks += [part.tolist() for part in np.array_split(np.array(members, dtype=object), parts)]
     return chunks

@@ -29,7 +29,7 @@ def reference_masses(folder: Path) -> tuple[np.ndarray, float]:
     return torch.cat(masses).numpy(), config.environment.correct_actions / config.environment.actions
 
 
-def lacking(table: pd.DataFrame, masses: np.ndarray, correct_fraction: float) -> pd.DataFrame:
+def reached_and_optimal(table: pd.DataFrame, masses: np.ndarray, correct_fraction: float) -> pd.DataFrame:
     """How far the networks stay below the unrestricted optimum, a row per method and coefficient.
 
     masses: (N,), the reference's q on its test inputs, over which the optimum is averaged. Columns: method, beta,

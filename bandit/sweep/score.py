@@ -39,7 +39,7 @@ RUN = ("method", "beta")
 """What names a run, up to its seed."""
 
 
-def settled(table: pd.DataFrame) -> pd.DataFrame:
+def without_diverged_runs(table: pd.DataFrame) -> pd.DataFrame:
     """The table without the coefficients of which some seed diverged. Raises InputError if none is left."""
     return without_diverged(table, "p_correct", RUN)
 
@@ -51,7 +51,7 @@ def diverged_note(table: pd.DataFrame) -> str:
 
 def final_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of each run's last step; the reference and coefficients that diverged are left out."""
-    table = settled(table)
+    table = without_diverged_runs(table)
     trained = table[table["method"] != "reference"]
     return trained[trained["step"] == trained["step"].max()]
 
@@ -68,7 +68,7 @@ def matched_coefficients(table: pd.DataFrame) -> dict[str, float]:
 
 def matched_rows(table: pd.DataFrame) -> pd.DataFrame:
     """All evaluated steps of each method's matched coefficient."""
-    table = settled(table)
+    table = without_diverged_runs(table)
     chosen = pd.DataFrame(matched_coefficients(table).items(), columns=["method", "beta"])
     return chosen.merge(table, on=["method", "beta"])
 

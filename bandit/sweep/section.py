@@ -10,7 +10,7 @@ import pandas as pd
 
 from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.sweep.figures.means import means
-from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, read_sweep, settled
+from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, read_sweep, without_diverged_runs
 from figures.page import Section, legend, look, plot, text
 from figures.style import SEED_LINES, method_style
 
@@ -18,7 +18,7 @@ from figures.style import SEED_LINES, method_style
 def section(folder: Path) -> Section:
     """The interactive trade-off of a finished sweep."""
     whole = read_sweep(folder)
-    table, note = settled(whole), diverged_note(whole)
+    table, note = without_diverged_runs(whole), diverged_note(whole)
     name, coverage = folder.name, coverage_column(table)
     steps = [int(step) for step in sorted(table["step"].unique())]
     methods = [str(method) for method in table["method"].unique()]

@@ -48,7 +48,7 @@ def stacks(runs: list[ShiftRun]) -> list[list[ShiftRun]]:
     for run in runs:
         stacks.setdefault(key(run), []).append(run)
     return [
-        piece.tolist()
+        part.tolist()
         for stack in stacks.values()
-        for piece in np.array_split(np.array(stack, dtype=object), -(-len(stack) // _RUNS_PER_CHUNK))
+        for part in np.array_split(np.array(stack, dtype=object), -(-len(stack) // _RUNS_PER_CHUNK))
     ]

@@ -93,7 +93,7 @@ class TheoryFigures(SweepFigures):
 
     def run(self) -> int:
         """Draw both figures and print where they are."""
-        from bandit.sweep.references import lacking, reference_masses
+        from bandit.sweep.references import reached_and_optimal, reference_masses
         from bandit.sweep.score import diverged_note, read_sweep
         from cokl.support.workers import one_thread
         from figures import style
@@ -109,7 +109,9 @@ class TheoryFigures(SweepFigures):
         with one_thread():  # the tensors are small; threads would only wait for each other
             curves, biases = optimum_curves(fractions), bias_table()
         drawn = {
-            "theory_optima": optima.draw(curves, lacking(table, masses, fraction), q, fractions, diverged_note(table)),
+            "theory_optima": optima.draw(
+                curves, reached_and_optimal(table, masses, fraction), q, fractions, diverged_note(table)
+            ),
             "theory_off_policy_bias": off_policy_bias.draw(biases),
         }
         style.save_all(drawn, self.folder)

@@ -1,4 +1,4 @@
-"""Disk: what checkpoints take, whether there is room for them, and what is left of a run that has been evaluated.
+"""Disk: what checkpoints take, whether there is space for them, and what is left of a run that has been evaluated.
 
 A checkpoint of VeRL's holds float32 weights, AdamW's two moments, and a Hugging Face copy in float32. VeRL keeps two.
 """
@@ -44,7 +44,7 @@ def describe(jobs: Sequence[Job], parameters: float, keep: Keep) -> list[str]:
 
 
 def require_room(root: Path, jobs: Sequence[Job], parameters: float, keep: Keep) -> None:
-    """Raises InputError if the disk of `root` has less room than the jobs need."""
+    """Raises InputError if the disk of `root` has less space than the jobs need."""
     there = next(folder for folder in (root, *root.parents) if folder.is_dir())
     free, needed = shutil.disk_usage(there).free, bytes_needed(jobs, parameters, keep)
     if free < needed:
@@ -55,7 +55,7 @@ def require_room(root: Path, jobs: Sequence[Job], parameters: float, keep: Keep)
 
 
 def remove_unfinished(job: Job) -> None:
-    """Of a job that goes on: every checkpoint but the last complete one, which VeRL itself forgets after a restart."""
+    """Of a job that resumes: every checkpoint but the last complete one, which VeRL itself forgets after a restart."""
     _remove_all_but(job.folder / "checkpoints", job.last_step)
 
 

@@ -87,8 +87,8 @@ def describe(config: LLMConfig, planned: Sequence[tuple[Job, DictConfig]], keep:
     lines.append("VeRL's ppo_mini_batch_size below counts RL prompts; the trainer adds the KL groups to it.")
     lines += LENGTHS_SAID[config.length]
     size = parameters(config)
-    room = disk.describe([job for job, _ in planned], size, keep) if size else ["disk: unknown model"]
-    lines += ["", *_memory(config, tokens), *room, ""]
+    space = disk.describe([job for job, _ in planned], size, keep) if size else ["disk: unknown model"]
+    lines += ["", *_memory(config, tokens), *space, ""]
     before: dict[str, str] = {}
     for job, composed in planned:
         resolved = resolve(composed)

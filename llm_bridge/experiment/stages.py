@@ -1,6 +1,6 @@
 """The stages of an experiment: data, math stage, buffer, chat stage with each method, evaluation.
 
-Each stage is done when its result is there, and starting again goes on from what is there: VeRL's last checkpoint in
+Each stage is done when its result is there, and starting again resumes from what is there: VeRL's last checkpoint in
 the training stages, the last saved chunk in the buffer. Every job is a process of its own, watched for progress.
 """
 
@@ -258,7 +258,7 @@ class Experiment:
         if saved and str(ranks) not in saved:
             raise InputError(
                 f"{job.name}: its checkpoint was saved by {saved.pop()} accelerators and this command has {ranks}, "
-                f"which its shards do not fit; go on with as many, or remove {job.folder} to train again from the start"
+                f"which its shards do not fit; resume with as many, or remove {job.folder} to train it anew"
             )
 
     def _draw_buffer_prompts(self) -> None:

@@ -54,14 +54,14 @@ def run_watched(command: list[str], environment: dict[str, str], log: Path, stal
                     if OUT_OF_MEMORY in said:
                         raise InputError(
                             f"Ray ended workers for want of memory; see {log}; with more of it, or smaller batches, "
-                            "the same command goes on from the last checkpoint"
+                            "the same command resumes from the last checkpoint"
                         )
                     changed, size = time.time(), now
                     _show(_progress(said), time.time() - started)
                 elif time.time() - changed > stall:
                     raise InputError(
                         f"no output for {stall:.0f} s, so the job was ended as hung; see {log}, then run the same "
-                        "command again, which goes on from the last checkpoint"
+                        "command again, which resumes from the last checkpoint"
                     )
         finally:
             _end(process)

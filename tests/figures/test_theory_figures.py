@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bandit.sweep.references import lacking
+from bandit.sweep.references import reached_and_optimal
 from cokl import regularizers
 from theory.numeric import off_policy_figure as off_policy_bias
 from theory.numeric import optimum_curves as optimum_curves_module
@@ -29,7 +29,9 @@ def panels():
         for beta in BETAS
     ]
     fractions = {0.02: CORRECT / ACTIONS, 0.1: 0.06, 0.5: CORRECT / ACTIONS}
-    return optima.draw(optimum_curves(fractions), lacking(pd.DataFrame(rows), MASSES, 0.06), 0.1, fractions).axes
+    return optima.draw(
+        optimum_curves(fractions), reached_and_optimal(pd.DataFrame(rows), MASSES, 0.06), 0.1, fractions
+    ).axes
 
 
 def _mean_optimum(method: str, beta: float) -> float:

@@ -38,9 +38,9 @@ _STYLES = {
 def draw(
     curves: pd.DataFrame, networks: pd.DataFrame, q: float, correct_fractions: dict[float, float], note: str = ""
 ) -> Picture:
-    """curves: `theory.numeric.optimum_curves`'s table. networks: `bandit.sweep.references.lacking`'s. q: the bandit's.
+    """curves: `theory.numeric.optimum_curves`'s table. networks: `bandit.sweep.references.reached_and_optimal`'s.
 
-    correct_fractions: for each q of `curves`, in its order, the share of correct actions that entropy's curve is for.
+    q: the bandit's. correct_fractions, for each q of `curves`, in its order, the share of correct actions for entropy.
     note: what is said below the panels.
     """
     styles = dict(_STYLES)

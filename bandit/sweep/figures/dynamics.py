@@ -6,7 +6,7 @@ import pandas as pd
 
 from bandit.engine.tables import coverage_column, method_label
 from bandit.sweep.figures.means import means, panels
-from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, matched_rows, settled
+from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, matched_rows, without_diverged_runs
 from figures.marks import Drawing, interval, join, marks
 from figures.matplotlib_renderer import render
 from figures.style import SEED_LINES, Picture
@@ -20,7 +20,7 @@ def draw(table: pd.DataFrame) -> Picture:
 def drawing(table: pd.DataFrame) -> Drawing:
     """A line per method at its matched coefficient over the training steps."""
     shown = panels(table, x="Training step", x_limits=(0, None), y_limits=(0, None))
-    note, table = diverged_note(table), settled(table)
+    note, table = diverged_note(table), without_diverged_runs(table)
     rows = pd.concat([table[table["method"] == "none"], matched_rows(table)])
     few, parts = table["seed"].nunique() < SEED_LINES, []
     for column in shown:

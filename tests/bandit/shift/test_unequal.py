@@ -78,7 +78,7 @@ def test_the_razor_is_a_parabola_over_the_reported_seeds_alone(bend):
             assert len(x) == 11
             left = y - np.polyval(np.polyfit(x, y, 2), x)
             explained.append(1 - (left**2).sum() / ((y - y.mean()) ** 2).sum())
-        shown = found.loc["all methods", predictor]
+        shown = found.xs(("all methods", predictor))
         assert shown["r2"] == pytest.approx(statistics.mean(explained))
         half = stats.t.ppf(0.975, 4) * statistics.stdev(explained) / math.sqrt(5)
         assert shown["r2_half_width"] == pytest.approx(half)
@@ -152,7 +152,7 @@ def test_a_map_counts_cells_after_holm_and_prints_each():
     ]  # fmt: skip
 
 
-WANTED = {
+WANTED: dict[str, list[tuple[str, str, float, str | None, float]]] = {
     "each of the paper's four baselines": [
         ("overall", "cokl", 1.0, name, beta)
         for name, beta in (
