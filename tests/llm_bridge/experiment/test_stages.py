@@ -16,9 +16,10 @@ from cokl.support import code
 from cokl.support.errors import InputError
 from cokl.support.files import hold
 from cokl_cli.commands.llm import Train
+from llm_bridge import versions
 from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.experiment import config as configurations
-from llm_bridge.experiment import stages, versions
+from llm_bridge.experiment import stages
 from llm_bridge.experiment.code import code_behind
 from llm_bridge.experiment.jobs import math_job
 from llm_bridge.experiment.stages import Experiment
