@@ -86,7 +86,7 @@ class ExperimentOptions(Output):
         """
         from llm_bridge.experiment.disk import require_room
         from llm_bridge.experiment.dry_run import parameters
-        from llm_bridge.versions import require_accelerator, require_versions
+        from llm_bridge.trainer.versions import require_accelerator, require_versions
 
         require_versions(self.settings.device)
         require_accelerator(self.settings.device)

@@ -17,7 +17,7 @@ import verl.utils.device
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
-from llm_bridge.versions import PINNED
+from llm_bridge.trainer.versions import PINNED
 
 MAIN = "verl.trainer.main_ppo"
 _OPTION = re.compile(r"\+{0,2}cokl\.")

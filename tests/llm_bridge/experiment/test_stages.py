@@ -16,7 +16,6 @@ from cokl.support import code
 from cokl.support.errors import InputError
 from cokl.support.files import hold
 from cokl_cli.commands.llm import Train
-from llm_bridge import versions
 from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment import stages
@@ -27,6 +26,7 @@ from llm_bridge.experiment.supervise import one_job_at_a_time, run_watched
 from llm_bridge.report.collect import collect, read_metrics
 from llm_bridge.report.result_tables import result_tables
 from llm_bridge.report.results import read_results, save_results
+from llm_bridge.trainer import versions
 
 TINY = configurations.preset("tiny")
 
