@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import colorsys
 import html
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +73,19 @@ def table(frame: pd.DataFrame, caption: str = "") -> str:
     said = f"<caption>{text(caption)}</caption>" if caption else ""
     whole = f"<table>{said}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f'<div class="scroll" tabindex="0">{whole}</div>'
+
+
+def folded(
+    made: Mapping[str, pd.DataFrame], shown: Callable[[pd.DataFrame], pd.DataFrame], captions: Mapping[str, str]
+) -> str:
+    """A block for each table that has rows, the first of all open. shown: a table as people read it."""
+    first = next(iter(made))
+    return "".join(
+        f"<details{' open' if key == first else ''}><summary>{text(key)}</summary>"
+        f"{table(shown(rows), captions[key])}</details>"
+        for key, rows in made.items()
+        if len(rows)
+    )
 
 
 def plot(name: str, caption: str, tall: bool = False) -> str:

@@ -2,148 +2,109 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from bandit.engine.tables import method_label as label
 from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.score import at_match, diverged_note, match, runs, without_diverged_runs
 from cokl.support.statistics import summarize
-from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, method_style, new_figure, note_diverged, panel_letters
+from figures.marks import Drawing, Panel, interval, join, marks
+from figures.matplotlib_renderer import render
+from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, Style, method_style, new_figure
 
 _COLUMNS = 4
+_STYLES = {"match": Style("#999999", dashes=(2, 2), order=1)}
 
 
 def draw_all(table: pd.DataFrame, config: PlasticityConfig) -> dict[str, Picture]:
     """Every picture by its file's name."""
     return {
-        "plasticity_tradeoff": draw_tradeoff(table, config),
-        "plasticity_curves": draw_curves(table, config),
-        "plasticity_schematic": draw_schematic(config.group_size),
+        "plasticity_tradeoff": render(tradeoff(table, config)),
+        "plasticity_curves": render(curves(table, config)),
+        "plasticity_schematic": schematic(config.group_size),
     }
 
 
-def draw_tradeoff(table: pd.DataFrame, config: PlasticityConfig) -> Picture:
+def tradeoff(table: pd.DataFrame, config: PlasticityConfig) -> Drawing:
     """A point per coefficient of the exact phase 1, for phase 2 in groups and in expectation; and by cache at the match
     of the sampled one.
     """
-    scored, primary = runs(table), config.changes[0]
-    rows = scored[(scored["role"] == "report") & (scored["change"] == primary)]
-    cached = at_match(scored, match(table, config), ["plasticity"])
-    cached = cached[cached["phase"] == "sampled"]
-    with mpl.rc_context(RC):
-        figure, panels = new_figure(TEXT_WIDTH, 2.9, ncols=3 if len(cached) else 2, sharey=True)
-        for axes, mode in zip(panels, ("sampled", "exact"), strict=False):
-            _against_correctness(axes, rows[(rows["mode"] == mode) & (rows["phase"] != "sampled")])
-            axes.set_title(f"phase 2 {mode}")
-            axes.axvline(config.matched_correctness, color="#999999", linewidth=0.7, dashes=(2, 2), zorder=1)
-        panels[0].set_ylabel(f"Plasticity after {primary}")
-        if len(cached):
-            _against_cache(panels[2], cached)
-        panel_letters(*panels)
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=5)
-        note_diverged(figure, diverged_note(table))
-        figure.caption = (
-            f"Correctness after phase 1 against plasticity, the mean new reward over {config.new_steps} steps after "
-            f"{primary}: a point per coefficient, {_intervals('bars', rows['seed'].nunique())}; "
-            "dashed, the matched correctness."
-            + (
-                f" (c) by cached responses after the sampled phase 1, at {config.sampled_matched_correctness:g}."
-                if len(cached)
-                else ""
-            )
+    scored, primary, target = runs(table), config.changes[0], config.matched_correctness
+    rows = scored[(scored["role"] == "report") & (scored["change"] == primary) & (scored["phase"] != "sampled")]
+    axes = Panel(x="Correctness after phase 1", y=f"Plasticity after {primary}", scale="stretched", y_limits=(0, 1))
+    panels, parts = {}, []
+    for mode in ("sampled", "exact"):
+        panels[mode] = replace(axes, title=f"phase 2 {mode}")
+        parts.append(marks(mode, "seed", style="match", x=[target, target], y=[0, 1]))
+        means = summarize(rows[rows["mode"] == mode], ["method", "beta"], ["p_correct", "plasticity"])
+        for method, points in means.sort_values("beta").groupby("method", sort=False):
+            betas = points["beta"].map("β = {:g}".format)
+            parts.append(_line(mode, str(method), points, "p_correct", table).assign(text=betas.to_numpy()))
+    cached = at_match(scored, match(table, config), ["plasticity"]).query("phase == 'sampled'")
+    if len(cached):
+        parts += _by_cache(summarize(cached, ["method", "cached"], ["plasticity"]), table)
+        sizes = sorted(set(cached["cached"]) - {0})
+        panels["cache"] = replace(
+            axes, title="phase 1 sampled", x=r"Cached responses $G_{\mathrm{ref}}$", scale="log2", x_ticks=sizes
         )
-    return figure
+    caption = (
+        f"Correctness after phase 1 against plasticity, the mean new reward over {config.new_steps} steps after "
+        f"{primary}: a point per coefficient, {_intervals('bars', table)}; dashed, the matched correctness."
+    )
+    if len(cached):
+        caption += f" (c) by cached responses after the sampled phase 1, at {config.sampled_matched_correctness:g}."
+    return Drawing(
+        join(parts), panels, len(panels), 2.9, caption, _STYLES, legend_columns=5, shared={"sharey": True},
+        letters=True, note=diverged_note(table),
+    )  # fmt: skip
 
 
-def _against_correctness(axes: Axes, rows: pd.DataFrame) -> None:
-    for method, points in rows.groupby("method", sort=False):
-        means = summarize(points, ["beta"], ["p_correct", "plasticity"]).sort_values("beta")
-        _line(axes, str(method), means, "p_correct", rows["seed"].nunique())
-    axes.set_xscale("function", functions=(_stretch, _unstretch))
-    low, high = rows["p_correct"].min(), rows["p_correct"].max()
-    axes.set_xticks([tick for tick in (0.1, 0.5, 0.8, 0.9, 0.96, 0.98, 0.99) if low - 0.01 <= tick <= high + 0.01])
-    axes.minorticks_off()
-    axes.set_xlabel("Correctness after phase 1")
-
-
-def _stretch(correctness: np.ndarray) -> np.ndarray:
-    return -np.log(np.clip(1 - correctness, 1e-6, None))
-
-
-def _unstretch(position: np.ndarray) -> np.ndarray:
-    return 1 - np.exp(-position)
-
-
-def _against_cache(axes: Axes, rows: pd.DataFrame) -> None:
-    means = summarize(rows, ["method", "cached"], ["plasticity"])
+def _by_cache(means: pd.DataFrame, table: pd.DataFrame) -> list[pd.DataFrame]:
+    """A line over the caches for each method that weights cached responses, across the panel for the others."""
+    parts = []
     for method, points in means.groupby("method", sort=False):
-        if (points["cached"] == 0).all():
-            style = method_style(str(method))
-            dashes = style.dashes or (None, None)
-            axes.axhline(points["plasticity"].iloc[0], color=style.color, linewidth=0.9, dashes=dashes)
+        if (points["cached"] > 0).all():
+            parts.append(_line("cache", str(method), points, "cached", table))
         else:
-            _line(axes, str(method), points, "cached", rows["seed"].nunique())
-    sizes = sorted(set(means["cached"]) - {0})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
-    axes.minorticks_off()
-    axes.set_title("phase 1 sampled")
-    axes.set_xlabel(r"Cached responses $G_{\mathrm{ref}}$")
+            across = {"x_low": means["cached"][means["cached"] > 0].min(), "x_high": means["cached"].max()}
+            height = points["plasticity"]
+            parts.append(marks("cache", "hline", label=label(str(method)), method=method, y=height, **across))
+    return parts
 
 
-def curves(table: pd.DataFrame, config: PlasticityConfig) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """Change, mode, and the mean new reward by method and step at the match of the exact phase 1."""
-    matched = at_match(without_diverged_runs(table), match(table, config), ["reward"])
-    matched = matched[matched["phase"] != "sampled"]
-    for (change, mode), rows in matched.groupby(["change", "mode"], sort=False):
-        yield str(change), str(mode), summarize(rows, ["method", "step"], ["reward"])
+def curves(table: pd.DataFrame, config: PlasticityConfig) -> Drawing:
+    """The new reward by step at the match of the exact phase 1: a panel per change in sampled groups, and one of the
+    first change in expectation.
+    """
+    matched = at_match(without_diverged_runs(table), match(table, config), ["reward"]).query("phase != 'sampled'")
+    means = summarize(matched, ["mode", "change", "method", "step"], ["reward"])
+    shown = [(change, "sampled") for change in means["change"].unique()] + [(config.changes[0], "exact")]
+    panels, parts = {}, []
+    for change, mode in shown:
+        name = change if mode == "sampled" else f"{change}, {mode}"
+        panels[name] = Panel(title=name, x="Step of phase 2", y="New reward", y_limits=(0, 1))
+        rows = means[(means["change"] == change) & (means["mode"] == mode)]
+        for method, points in rows.groupby("method", sort=False):
+            parts.append(_line(name, str(method), points, "step", table, "band"))
+    caption = (
+        f"Learning a changed reward in groups of {config.group_size}, the first change also in expectation, from "
+        f"policies of a correctness of {config.matched_correctness:g}, from unregularized RL and from the reference: "
+        f"{_intervals('bands', table)}."
+    )
+    plain = {method: replace(method_style(method), marker="") for method in map(str, means["method"].unique())}
+    height = 0.8 + 1.6 * -(-len(shown) // _COLUMNS)
+    return Drawing(
+        join(parts), panels, min(_COLUMNS, len(shown)), height, caption,
+        plain | {"reference": replace(plain["reference"], dashes=(1, 1))}, legend_columns=5, shared={"sharey": True},
+        note=diverged_note(table),
+    )  # fmt: skip
 
 
-def draw_curves(table: pd.DataFrame, config: PlasticityConfig) -> Picture:
-    """A panel per change in sampled groups, and one of the first change in expectation."""
-    shown = [panel for panel in curves(table, config) if panel[1] == "sampled" or panel[0] == config.changes[0]]
-    shown.sort(key=lambda panel: panel[1] == "exact")
-    lines, seeds = math.ceil(len(shown) / _COLUMNS), table.loc[table["role"] == "report", "seed"].nunique()
-    with mpl.rc_context(RC):
-        columns = min(_COLUMNS, len(shown))
-        figure, panels = new_figure(TEXT_WIDTH, 0.8 + 1.6 * lines, nrows=lines, ncols=columns, sharey=True)
-        for unused in panels[len(shown) :]:
-            unused.set_visible(False)
-        for place, (axes, (change, mode, means)) in enumerate(zip(panels, shown, strict=False)):
-            for method, points in means.groupby("method", sort=False):
-                look = method_style(str(method)).line() | {"marker": ""}
-                if method == "reference":
-                    look["dashes"] = (1, 1)
-                axes.plot(points["step"], points["reward"], label=label(str(method)), **look)
-                half_width = _shown(points["reward_half_width"], seeds)
-                low, high = points["reward"] - half_width, points["reward"] + half_width
-                axes.fill_between(points["step"], low, high, color=look["color"], alpha=0.15, linewidth=0)
-            axes.set_title(change if mode == "sampled" else f"{change}, exact", fontsize=7)
-            axes.set_ylim(0, 1)
-            axes.margins(x=0)
-            if place % columns == 0:
-                axes.set_ylabel("New reward")
-            if place + columns >= len(shown):
-                axes.set_xlabel("Step of phase 2")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=5)
-        note_diverged(figure, diverged_note(table))
-        figure.caption = (
-            f"Learning a changed reward in groups of {config.group_size}, the first change also in expectation, "
-            f"from policies of a correctness of {config.matched_correctness:g}, from unregularized RL and from the "
-            f"reference: {_intervals('bands', seeds)}."
-        )
-    return figure
-
-
-def draw_schematic(group_size: int) -> Picture:
+def schematic(group_size: int) -> Picture:
     """What a narrowed reward starts from: the same example under the reference, RL alone and CoKL."""
     q, conditional = 0.2, np.array([0.46, 0.27, 0.17, 0.10])
     policies = {
@@ -183,18 +144,19 @@ def draw_schematic(group_size: int) -> Picture:
     return figure
 
 
-def _line(axes: Axes, method: str, means: pd.DataFrame, x: str, seeds: int) -> None:
-    """Mean plasticity with its intervals; a single point without a line."""
-    look = method_style(method).line() | ({"linestyle": "none"} if len(means) == 1 else {})
-    half_width = _shown(means["plasticity_half_width"], seeds)
-    axes.plot(means[x], means["plasticity"], label=label(method), **look)
-    axes.errorbar(means[x], means["plasticity"], half_width, fmt="none", ecolor=look["color"], elinewidth=0.6)
+def _line(
+    panel: str, method: str, means: pd.DataFrame, x: str, table: pd.DataFrame, kind: str = "line"
+) -> pd.DataFrame:
+    """A method's means with their intervals, unless the seeds are few; a single point without a line."""
+    y = "reward" if kind == "band" else "plasticity"
+    ends = interval(means, y) if _seeds(table) >= SEED_LINES else {}
+    kind = "point" if len(means) == 1 else kind
+    return marks(panel, kind, label=label(method), method=method, x=means[x], y=means[y], **ends)
 
 
-def _intervals(drawn: str, seeds: int) -> str:
-    return f"means over {seeds} seeds" + (f", {drawn} 95% t-intervals" if seeds >= SEED_LINES else "")
+def _intervals(drawn: str, table: pd.DataFrame) -> str:
+    return f"means over {_seeds(table)} seeds" + (f", {drawn} 95% t-intervals" if _seeds(table) >= SEED_LINES else "")
 
 
-def _shown(half_widths: pd.Series, seeds: int) -> pd.Series:
-    """Zero for so few seeds that an interval says next to nothing."""
-    return half_widths if seeds >= SEED_LINES else pd.Series(0.0, half_widths.index)
+def _seeds(table: pd.DataFrame) -> int:
+    return int(table.loc[table["role"] == "report", "seed"].nunique())

@@ -8,9 +8,9 @@ from bandit.sequences.report import CAPTIONS, named, tables
 from bandit.sequences.run import SEQUENCES
 from bandit.shift.figures import frontier
 from bandit.shift.score import label
-from bandit.shift.section import few_seeds, folded
+from bandit.shift.section import few_seeds
 from cokl.support.files import read_result
-from figures.page import Section, legend, plot
+from figures.page import Section, folded, legend, plot
 from figures.plotly_renderer import render
 
 _SHOWN = ("normalized", "leads", "equal_adaptation", "razor", "raw")

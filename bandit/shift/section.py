@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -12,8 +11,7 @@ from bandit.shift.report import CAPTIONS, readable, tables
 from bandit.shift.run import COLUMNS
 from bandit.shift.score import label
 from cokl.support.files import read_result
-from figures.page import Section, legend, plot, text
-from figures.page import table as html_table
+from figures.page import Section, folded, legend, plot
 from figures.plotly_renderer import render
 from figures.style import SEED_LINES
 
@@ -45,19 +43,6 @@ def section(folder: Path) -> Section:
     blocks = folded({key: made[key] for key in _SHOWN}, readable, CAPTIONS)
     body = f"<p>Intervals are over the reported seeds.</p>{legend(methods, label)}{''.join(places)}{blocks}"
     return Section("shift", "Forgetting under task shift", body, name, plots)
-
-
-def folded(
-    made: Mapping[str, pd.DataFrame], shown: Callable[[pd.DataFrame], pd.DataFrame], captions: Mapping[str, str]
-) -> str:
-    """A block for each table that has rows, the first of all open. shown: a table as people read it."""
-    first = next(iter(made))
-    return "".join(
-        f"<details{' open' if key == first else ''}><summary>{text(key)}</summary>"
-        f"{html_table(shown(table), captions[key])}</details>"
-        for key, table in made.items()
-        if len(table)
-    )
 
 
 def few_seeds(lab: pd.DataFrame) -> bool:
