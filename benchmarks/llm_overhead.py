@@ -142,9 +142,9 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[Any, Any]:
         "advantages": [torch.randn((), generator=generator).expand(length).clone() for length in lengths],
     }
     is_added = (torch.arange(rows) >= rows - added_rows)[torch.randperm(rows, generator=generator)]
-    places = is_added.nonzero().flatten().tolist()  # cached rows first, prompt by prompt, then fresh ones
+    added_indices = is_added.nonzero().flatten().tolist()  # cached rows first, prompt by prompt, then fresh ones
     verdicts = (torch.rand(added_rows, generator=generator) < 0.5).double().tolist()
-    trainer = _TrainersPart([tokens[place] for place in places], verdicts, setting.groups - 2 * prompts)
+    trainer = _TrainersPart([tokens[row] for row in added_indices], verdicts, setting.groups - 2 * prompts)
     cokl_columns = dict(columns)
     masks = zip(columns["loss_mask"], is_added.tolist(), strict=True)
     cokl_columns["loss_mask"] = [mask * (not flag) for mask, flag in masks]
@@ -164,7 +164,7 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[Any, Any]:
 
     def cokl() -> None:
         weights = torch.zeros(rows)
-        weights[places] = trainer.weights()
+        weights[added_indices] = trainer.weights()
         data = cokl_batch.copy()
         data[WEIGHT], data[ADDED] = weights[:, None], is_added.float()[:, None]
         worker.set_loss_fn(partial(joint_loss, config))
@@ -218,8 +218,8 @@ class _TrainersPart:
 
         rows, minibatch = requests(self.drawn, self.method.streams(), GROUP, 1)
         join(self.prompts, rows, {"agent_name": "single_turn_agent", "__rollout_n__": GROUP})
-        keys = [f"{uid}_0_0" for uid, place in minibatch.places.items() if place.stream == "reference"]
-        fresh = [uid for uid, place in minibatch.places.items() if place.stream == "rollout"]
+        keys = [f"{uid}_0_0" for uid, origin in minibatch.origins.items() if origin.stream == "reference"]
+        fresh = [uid for uid, origin in minibatch.origins.items() if origin.stream == "rollout"]
         keys += [f"{uid}_{session}_0" for uid in fresh for session in range(GROUP)]
         lengths, verdicts = (torch.tensor(values, dtype=torch.float64) for values in (self.lengths, self.verdicts))
         step = RegularizationRows(minibatch.index(keys), LOG_PROB * lengths, verdicts, tokens=lengths)

@@ -105,11 +105,11 @@ def table(result: dict[str, Any]) -> str:
     for method in by_method["engine_s"]:
         lines.append(f"{method:18}" + "".join(f" {values[method]:7.3f}" for values in by_method.values()))
     for name in RATIOS:
-        found = result[name]
-        low, high = found["interval_95"]
+        ratio = result[name]
+        low, high = ratio["interval_95"]
         lines.append(
-            f"{name.replace('_', ' ')}: {found['median']:.2f}, 95% interval {low:.2f} to {high:.2f} "
-            f"({found['blocks']} blocks of {result['steps']} paired steps)"
+            f"{name.replace('_', ' ')}: {ratio['median']:.2f}, 95% interval {low:.2f} to {high:.2f} "
+            f"({ratio['blocks']} blocks of {result['steps']} paired steps)"
         )
     if "sweep_s" in result:
         lines.append(

@@ -32,14 +32,14 @@ def render(drawing: Drawing) -> Picture:
         )
         for unused in axes[count:]:
             unused.remove()
-        for place, (panel, (name, its_axes)) in enumerate(zip(axes, drawing.panels.items(), strict=False)):
+        for number, (panel, (name, its_axes)) in enumerate(zip(axes, drawing.panels.items(), strict=False)):
             for kind, label, style, _, part in drawing.series(name):
                 _draw(panel, its_axes, kind, label, style, part)
             panel.set_title(its_axes.title, fontsize=7 if drawing.columns > 3 else None)
             _set_axes(panel, its_axes)
-            if drawing.shared.get("sharey") is not True or place % drawing.columns == 0:
+            if drawing.shared.get("sharey") is not True or number % drawing.columns == 0:
                 panel.set_ylabel(its_axes.y)
-            if not drawing.shared.get("sharex") or place + drawing.columns >= count:
+            if not drawing.shared.get("sharex") or number + drawing.columns >= count:
                 panel.set_xlabel(its_axes.x)
                 panel.tick_params(labelbottom=True)
         small = any(style.size < 3 for style in drawing.styles.values())

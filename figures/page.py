@@ -70,8 +70,8 @@ def table(frame: pd.DataFrame, caption: str = "") -> str:
         "<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>"
         for row in frame.itertuples(index=False, name=None)
     )
-    said = f"<caption>{text(caption)}</caption>" if caption else ""
-    whole = f"<table>{said}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    heading = f"<caption>{text(caption)}</caption>" if caption else ""
+    whole = f"<table>{heading}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f'<div class="scroll" tabindex="0">{whole}</div>'
 
 

@@ -60,8 +60,8 @@ def _trace(panel: Panel, kind: str, label: str, style: Style, rows: pd.DataFrame
         case "hline":
             across = rows.loc[:, ["x_low", "x_high"]].iloc[0].tolist()
             name = plain(label or str(rows["text"].iloc[0]))
-            said = {"hovertemplate": f"{name}: %{{y:.4g}}<extra></extra>"}
-            return go.Scatter(x=across, y=y * 2, name=name, mode="lines", line=look(style)["line"], **said)
+            hover = {"hovertemplate": f"{name}: %{{y:.4g}}<extra></extra>"}
+            return go.Scatter(x=across, y=y * 2, name=name, mode="lines", line=look(style)["line"], **hover)
         case "cell":
             return _cells(panel, label, style, rows)
     return None
@@ -95,10 +95,10 @@ def _cells(panel: Panel, label: str, style: Style, rows: pd.DataFrame) -> go.Hea
     """Squares with words, in shades of their values or all in the style's colour; the rest of the map is left open."""
     z, words = (np.full((len(panel.y_values), len(panel.x_values)), None) for _ in range(2))
     for cell in rows.to_dict("records"):
-        place = panel.y_values.index(cell["y"]), panel.x_values.index(cell["x"])
-        z[place] = cell["value"] if panel.shades else 0
-        said = "<br>".join(filter(None, (label, cell["text"].replace("\n", " "))))
-        words[place] = f"{said} ?" if cell["hatched"] else said
+        cell_index = panel.y_values.index(cell["y"]), panel.x_values.index(cell["x"])
+        z[cell_index] = cell["value"] if panel.shades else 0
+        written = "<br>".join(filter(None, (label, cell["text"].replace("\n", " "))))
+        words[cell_index] = f"{written} ?" if cell["hatched"] else written
     color = to_hex(style.color)
     shades = {"colorscale": "RdBu", "zmin": -panel.shades, "zmax": panel.shades}
     return go.Heatmap(

@@ -23,10 +23,10 @@ def section(folder: Path) -> Section:
     """One experiment's results, a plot per model."""
     results = read_results(folder)
     home = folder.parent if folder.name == "results" else folder
-    plots, places = _plots(results, home.name)
+    plots, blocks = _plots(results, home.name)
     methods = [str(method) for method in results.scores["method"].unique()]
     tables = "".join(_shown(table) for table in result_tables(results))
-    body = f"{legend(methods, method_label)}{''.join(places)}{tables}{paper()}"
+    body = f"{legend(methods, method_label)}{''.join(blocks)}{tables}{paper()}"
     return Section("llm", "The LLM experiment", body, home.name, plots)
 
 
@@ -48,16 +48,16 @@ def _shown(table: Table) -> str:
 
 
 def _plots(results: Results, name: str) -> tuple[dict[str, go.Figure], list[str]]:
-    plots, places = {}, []
+    plots, blocks = {}, []
     drawn = {"dynamics": (dynamics(results), "Validation during the chat stage")} if len(main_dynamics(results)) else {}
     for parameter, title in _SWEPT.items():
         if len(sweep(results, parameter)):
             drawn[parameter] = scores(results, parameter), f"Scores against {title.lower()}"
     for kind, (drawing, caption) in drawn.items():
         panels = list(drawing.panels.items())
-        for place, start in enumerate(range(0, len(panels), drawing.columns)):
-            key, ours = f"{name}-{kind}-{place}", dict(panels[start : start + drawing.columns])
+        for number, start in enumerate(range(0, len(panels), drawing.columns)):
+            key, ours = f"{name}-{kind}-{number}", dict(panels[start : start + drawing.columns])
             model = next(iter(ours)).rsplit(" ", 1)[0]
             plots[key] = render(replace(drawing, panels=ours, shared={"sharex": True}))
-            places.append(plot(key, f"{caption}: {model}.", tall=True))
-    return plots, places
+            blocks.append(plot(key, f"{caption}: {model}.", tall=True))
+    return plots, blocks

@@ -226,12 +226,12 @@ def _digits_at(
     left, right = (bracket.low, bracket.high) if upwards else (bracket.high, bracket.low)
     if not (rising(left) > 0 and rising(right) < 0):
         return None
-    found = (
+    brackets = (
         (a + bracket, p - bracket, bracket + _interval(anchor - q))
         if upwards
         else (1 - bracket, bracket, _interval(1 - q) - bracket)
     )
-    mass, rest, above = (_certified_decimal(value, digits) for value in found)
+    mass, rest, above = (_certified_decimal(value, digits) for value in brackets)
     return None if mass is None or rest is None or above is None else (mass, rest, above)
 
 
@@ -306,5 +306,5 @@ def _searched(regularizer: regularizers.Regularizer, q: Fraction, beta: Fraction
 
     starts = np.linspace(-40, 40, 81)
     best = min(starts, key=negative)
-    found = minimize_scalar(negative, bounds=(best - 1, best + 1), method="bounded", options={"xatol": 1e-10})
-    return float(1 / (1 + np.exp(-found.x)))
+    optimum = minimize_scalar(negative, bounds=(best - 1, best + 1), method="bounded", options={"xatol": 1e-10})
+    return float(1 / (1 + np.exp(-optimum.x)))

@@ -96,11 +96,11 @@ def in_words(evidence: Evidence) -> str:
         theorems, _, part = evidence.detail.partition("; ")
         return f"{METHOD}{f' in part ({part})' if part else ''}: {evidence.domain}, by {theorems}"
     error = "infinite" if math.isinf(evidence.error) else f"{evidence.error:.2g}"
-    found = f"largest error {error}, of {evidence.accepted:.2g} accepted"
+    outcome = f"largest error {error}, of {evidence.accepted:.2g} accepted"
     if evidence.holds and not evidence.accepted:
-        found = "no exception"
+        outcome = "no exception"
     kind = evidence.method if evidence.certified else f"{evidence.method}, not certified"
-    sentence = f"{kind if evidence.holds else f'not held by {kind}'}: {evidence.domain}, {found}"
+    sentence = f"{kind if evidence.holds else f'not held by {kind}'}: {evidence.domain}, {outcome}"
     return f"{sentence}; {evidence.detail}" if evidence.detail else sentence
 
 

@@ -23,18 +23,18 @@ _COLUMNS = {
 }
 
 
-def answer(found: pd.DataFrame, seeds: int) -> str:
+def answer(summary: pd.DataFrame, seeds: int) -> str:
     """Where the paper's pattern appears, and whether term 2 improves the trade-off anywhere."""
-    said = [f"{claim.statement}: {claim.verdict}, {claim.measured}." for claim in judge(found)]
-    return no_verdict(seeds) or " ".join(said)
+    sentences = [f"{claim.statement}: {claim.verdict}, {claim.measured}." for claim in judge(summary)]
+    return no_verdict(seeds) or " ".join(sentences)
 
 
-def judge(found: pd.DataFrame) -> list[Claim]:
+def judge(summary: pd.DataFrame) -> list[Claim]:
     """Two claims: the paper's rows with all of term 2, and that term's worth.
 
     held where some setting shows it, not held where each is decided the other way, else undecided.
     """
-    known = found.dropna(subset=["kept"])
+    known = summary.dropna(subset=["kept"])
     pattern = [_pattern(*pair) for pair in zip(known["near_grpo"], known["near_replay"], strict=True)]
     return [_rows_of_the_paper(known.assign(pattern=pattern)), _worth(known.dropna(subset=["gain"]))]
 
@@ -55,15 +55,15 @@ def _rows_of_the_paper(known: pd.DataFrame) -> Claim:
 
 def _worth(measured: pd.DataFrame) -> Claim:
     better, worse = (int((measured["better"] == verdict).sum()) for verdict in ("held", "not held"))
-    said = f"more in {better} of {len(measured)} settings and shares, less in {worse} (5% over all, Holm)"
+    counts = f"more in {better} of {len(measured)} settings and shares, less in {worse} (5% over all, Holm)"
     if len(measured):
         best = measured.sort_values("gain").iloc[-1]
         interval = with_spread(best["gain"], best["gain_half_width"], 1)
-        said += f"; the most {interval} points ({best['cell']}, share {best['share']:g})"
+        counts += f"; the most {interval} points ({best['cell']}, share {best['share']:g})"
     return Claim(
         "Some share of term 2 keeps more of the prior task than replay at equal adaptation",
         "Main Results: a better balance",
-        said,
+        counts,
         "held" if better else "not held" if len(measured) and worse == len(measured) else "undecided",
     )
 
@@ -76,22 +76,22 @@ def write(trained: pd.DataFrame, config: CalibrationConfig, folder: Path) -> str
     return f"{textwrap.fill(answer(summary, config.seeds), 80)}\n\nwritten to {folder / 'results.md'}"
 
 
-def page(found: pd.DataFrame, seeds: int) -> str:
+def page(summary: pd.DataFrame, seeds: int) -> str:
     """The page: the answer, and a row per setting and share."""
     shown = pd.DataFrame(
         {
-            "setting": found["cell"],
-            "base correctness": found["base_correct"].map("{:.2f}".format),
-            "GRPO loses, %": spread_column(found, "lost", 0),
-            "share of term 2": found["share"].map("{:g}".format),
-            **{title: spread_column(found, name, 1 if name in ("without_term1", "kept", "adapted", "gain") else 3)
+            "setting": summary["cell"],
+            "base correctness": summary["base_correct"].map("{:.2f}".format),
+            "GRPO loses, %": spread_column(summary, "lost", 0),
+            "share of term 2": summary["share"].map("{:g}".format),
+            **{title: spread_column(summary, name, 1 if name in ("without_term1", "kept", "adapted", "gain") else 3)
                for name, title in _COLUMNS.items()},
-            "pattern": [_pattern(*pair) for pair in zip(found["near_grpo"], found["near_replay"], strict=True)],
-            "keeps more": found["better"].where(found["gain"].notna(), ""),
+            "pattern": [_pattern(*pair) for pair in zip(summary["near_grpo"], summary["near_replay"], strict=True)],
+            "keeps more": summary["better"].where(summary["gain"].notna(), ""),
         }
     )  # fmt: skip
     return (
-        f"# How much of term 2 the paper's rows look like\n\n{answer(found, seeds)}\n\n"
+        f"# How much of term 2 the paper's rows look like\n\n{answer(summary, seeds)}\n\n"
         "In samples, means with 95% t-intervals over the reported seeds, uncorrected but for the last column. A share "
         "s of the second term is s CoKL + (1 - s) replay, and log Z at the coefficient s without term 1. Retention and "
         "adaptation are in points, pass@k is a probability, conditional KL in nats, less is better.\n\n"

@@ -33,21 +33,21 @@ def summarize(rows: pd.DataFrame, config: CalibrationConfig) -> pd.DataFrame:
     by Holm's over all rows. Measurements are NaN where GRPO forgets or learns next to nothing, or a frontier never
     reaches the adaptation.
     """
-    found = pd.DataFrame(
+    summary = pd.DataFrame(
         [
             {"cell": cell, "share": share, **measured}
             for cell in config.cells
             for share, measured in _of_cell(rows[rows["cell"] == cell].drop(columns="cell"), config).items()
         ]
     )
-    known = found.dropna(subset=["gain_half_width"])
+    known = summary.dropna(subset=["gain_half_width"])
     p_values = [p_value(mean, half, config.seeds) for mean, half in known[["gain", "gain_half_width"]].to_numpy()]
-    sure = pd.Series(holm(p_values), index=known.index, dtype=bool).reindex(found.index, fill_value=False)
-    found["better"] = [
+    sure = pd.Series(holm(p_values), index=known.index, dtype=bool).reindex(summary.index, fill_value=False)
+    summary["better"] = [
         "undecided" if not decided else "held" if gain > 0 else "not held"
-        for decided, gain in zip(sure, found["gain"], strict=True)
+        for decided, gain in zip(sure, summary["gain"], strict=True)
     ]
-    return found
+    return summary
 
 
 def _of_cell(table: pd.DataFrame, config: CalibrationConfig) -> dict[float, dict[str, object]]:
@@ -76,7 +76,7 @@ def _of_cell(table: pd.DataFrame, config: CalibrationConfig) -> dict[float, dict
     def matched(method: str, column: str) -> pd.Series:
         return equal[equal["method"] == method].set_index("seed")[column]
 
-    found = {}
+    by_share = {}
     for share in config.shares:
         ours = method_name(share)
         values = {
@@ -86,14 +86,14 @@ def _of_cell(table: pd.DataFrame, config: CalibrationConfig) -> dict[float, dict
             **{name: matched(ours, column) - matched(REPLAY, column) for name, column in _MEASURES.items()},
         }
         intervals = {name: mean_and_half_width(one.astype(float)) for name, one in values.items()}
-        found[share] = {
+        by_share[share] = {
             **lost,
             **{name: mean for name, (mean, _) in intervals.items()},
             **{f"{name}_half_width": half for name, (_, half) in intervals.items()},
             "near_grpo": _within(*intervals["without_term1"], NEAR_GRPO),
             "near_replay": _within(*intervals["kept"], NEAR_REPLAY),
         }
-    return found
+    return by_share
 
 
 def _within(mean: float, half_width: float, tolerance: float) -> bool | None:

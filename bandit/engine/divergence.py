@@ -27,20 +27,20 @@ NOTED = 5
 def cut_off(frames: list[pd.DataFrame], failed_at: Sequence[int], identity: Sequence[str]) -> pd.DataFrame:
     """The frames as one table, each diverged run cut off at a row without metrics.
 
-    frames: rows of metrics, indexed by the runs' places in the stack. failed_at: by place, the first update whose
+    frames: rows of metrics, indexed by the runs' positions in the stack. failed_at: by position, the first update whose
     gradient was not finite, 0 for none. identity: the columns that are no metrics, "step" among them.
     """
-    last = {place: step for place, step in enumerate(failed_at) if step}
+    last = {run: step for run, step in enumerate(failed_at) if step}
     for frame in frames:
         finite = np.isfinite(frame.drop(columns=list(identity)).to_numpy(dtype=np.float64)).all(axis=1)
-        for place, step in zip(frame.index[~finite], frame["step"][~finite], strict=True):
-            last[place] = min(last.get(place, step), step)
+        for run, step in zip(frame.index[~finite], frame["step"][~finite], strict=True):
+            last[run] = min(last.get(run, step), step)
     table = pd.concat(frames)
     if not last:
         return table.reset_index(drop=True)
-    kept = table[table["step"] < table.index.map(lambda place: last.get(place, np.inf))]
+    kept = table[table["step"] < table.index.map(lambda run: last.get(run, np.inf))]
     marks = table.loc[list(last), list(identity)]
-    marks = marks[~marks.index.duplicated()].assign(step=[last[place] for place in last])
+    marks = marks[~marks.index.duplicated()].assign(step=[last[run] for run in last])
     return pd.concat([kept, marks], ignore_index=True)[list(table.columns)]
 
 

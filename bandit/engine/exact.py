@@ -38,7 +38,7 @@ class Objective:
         self.split = split
 
     def gradient(self, logits: Tensor, batch: Tensor) -> Tensor:
-        """(R, B, A): each input's gradient of its run's loss; batch (B,) are the inputs' places in the split."""
+        """(R, B, A): each input's gradient of its run's loss; batch (B,) are the inputs' positions in the split."""
         reference = self.split.reference(batch)
         policy = Policy(logits, reference.correct)
         return self.added_gradient(policy, reference) - policy.mass_logit_gradient()

@@ -67,7 +67,7 @@ class FusedObjective:
         return known and on_cpu and split.correct.valid is None
 
     def gradient(self, logits: Tensor, batch: Tensor) -> Tensor:
-        """Turn logits (R, B, A) into each input's loss gradient; batch (B,) are the inputs' places in the split."""
+        """Turn logits (R, B, A) into each input's loss gradient; batch (B,) are the inputs' positions in the split."""
         arrays = (self.betas, self.reference, self.correct_reference, self.actions)
         _replace_by_gradient(logits.numpy(), batch.numpy(), self.kind, *arrays)
         return logits
@@ -106,8 +106,8 @@ def _replace_by_gradient(logits, batch, kind, betas, reference, correct_referenc
     for run in range(runs):
         beta = betas[run]
         for index in range(inputs):
-            row, row_bits, place = logits[run, index], logit_bits[run, index], batch[index]
-            dense, columns, chosen = reference[place], correct_reference[place], actions[place]
+            row, row_bits, position = logits[run, index], logit_bits[run, index], batch[index]
+            dense, columns, chosen = reference[position], correct_reference[position], actions[position]
 
             # The row's maximum, on integers that sort as the floats do, since only an integer maximum is vectorised.
             highest = np.int32(-(2**31))

@@ -143,13 +143,13 @@ def surrogate_slopes(
     runs, batch = log_probs[0].shape[:2]
     # The floor's gate averages over a batch of groups, so each run gets a call of its own.
     stacks = [slice(run, run + 1) for run in range(runs)] if method.floor else [slice(0, runs)]
-    found = []
+    weights_by_stack = []
     for stack in stacks:
         groups = [_groups(*pair, stack) for pair in zip(log_probs, streams, strict=True)]
         coefficients = betas[stack].repeat_interleave(batch)[:, None]
-        found.append(method.weights(groups[0], groups[1], coefficients, config))
+        weights_by_stack.append(method.weights(groups[0], groups[1], coefficients, config))
     slopes = []
-    for weights, current in zip(zip(*found, strict=True), log_probs, strict=True):
+    for weights, current in zip(zip(*weights_by_stack, strict=True), log_probs, strict=True):
         present = [weight for weight in weights if weight is not None]
         loss = partial(row_surrogate_loss, torch.cat(present).view_as(current)) if present else None
         slopes.append(None if loss is None else _derivative(loss, current))

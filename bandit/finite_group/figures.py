@@ -114,10 +114,12 @@ def recovery(table: pd.DataFrame, method: str = "cokl") -> Drawing:
             r"predicted with the rollout policy's gate, $(1 - Z_{\mathrm{old}})^G\,|\nabla \log Z|^2$ [nats]",
         ),
     }
-    panels, parts, said = {}, [], []
+    panels, parts, slopes_shown = {}, [], []
     for (groups, steps), rows in shown.groupby(["groups", "optimizer_steps"], sort=False):
         slopes = slope_table(rows, ["groups", "optimizer_steps"]).iloc[0]
-        said.append(f"{groups} groups, mu = {steps}: {with_spread(slopes['slope'], slopes['slope_interval'], 3)}")
+        slopes_shown.append(
+            f"{groups} groups, mu = {steps}: {with_spread(slopes['slope'], slopes['slope_interval'], 3)}"
+        )
         for column, (slope, x) in gates.items():
             if column == "predicted" or int(str(steps)) > 1:
                 panel = f"{groups}, mu = {steps}, {column}"
@@ -131,7 +133,7 @@ def recovery(table: pd.DataFrame, method: str = "cokl") -> Drawing:
                 parts.append(marks(panel, "text", x=0.03, y=0.95, text=text))
     caption = (
         f"Pressure on log Z that finite groups add, measured cluster by cluster against Appendix B's prediction "
-        f"({method_label(str(shown['method'].iloc[0]))}). Slope of measured on predicted, {'; '.join(said)}."
+        f"({method_label(str(shown['method'].iloc[0]))}). Slope of measured on predicted, {'; '.join(slopes_shown)}."
     )
     columns = 2 if len(panels) > 1 else 1
     height = 0.5 + 2.5 * -(-len(panels) // columns)
@@ -147,7 +149,7 @@ def means(slopes: pd.DataFrame) -> Drawing:
             f"β = {row['beta']:g}, {row['groups']} groups, mu = {row['optimizer_steps']}, G = {row['group_size']:g}"
             for row in points.to_dict("records")
         ]
-        place = {"x": points["predicted"], "y": points["measured"]}
-        parts.append(marks("", "point", label=method_label(str(method)), method=method, text=text, **place))
+        coordinates = {"x": points["predicted"], "y": points["measured"]}
+        parts.append(marks("", "point", label=method_label(str(method)), method=method, text=text, **coordinates))
     styles = {"slope 1": Style("#777777", dashes=(4, 2), width=0.8)}
     return Drawing(join(parts), {"": Panel(x="Predicted [nats]", y="Measured [nats]")}, 1, 4, "", styles)

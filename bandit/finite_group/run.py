@@ -52,11 +52,11 @@ def finite_group(
             Work(
                 _make_chunk,
                 (config, chunk, parameters[chunk[0].seed], device),
-                _path(folder, place, chunk),
+                _path(folder, number, chunk),
                 _key(chunk),
                 len(chunk),
             )
-            for place, chunk in enumerate(chunks)
+            for number, chunk in enumerate(chunks)
         ]
         table = pd.concat(workers.do(works, origin, "runs", progress), ignore_index=True)
         of_clusters = table["cluster"].notna()
@@ -75,9 +75,9 @@ def _stacked_together(run: GroupRun) -> tuple:
     return run.seed, run.method.name, run.groups, run.group_size, run.optimizer_steps
 
 
-def _path(folder: Path, place: int, chunk: list[GroupRun]) -> Path:
+def _path(folder: Path, number: int, chunk: list[GroupRun]) -> Path:
     run = chunk[0]
-    return folder / "runs" / f"{place:05d}-seed-{run.seed}-{run.method.name}-{run.groups}-{run.group_size:g}.parquet"
+    return folder / "runs" / f"{number:05d}-seed-{run.seed}-{run.method.name}-{run.groups}-{run.group_size:g}.parquet"
 
 
 def _key(chunk: list[GroupRun]) -> str:

@@ -26,19 +26,19 @@ def section(folder: Path) -> Section:
     methods = [str(method) for method in final["method"].unique()]
     beta, optimizer_steps = final["beta"].max(), final["optimizer_steps"].min()
     at = f"β = {beta:g}, mu = {optimizer_steps}"
-    said = (
+    caption = (
         f"Final metrics against group size at {at}. Open markers: cached groups, dotted: unfiltered ones; lines "
         "without markers: the exact objective."
     )
-    places = [plot(f"{name}-metrics", said, tall=True)]
+    blocks = [plot(f"{name}-metrics", caption, tall=True)]
     if len(recovery):
         slopes = slope_table(recovery, ESTIMATE)
         plots[f"{name}-recovery"] = render(figures.means(slopes))
-        places.append(
+        blocks.append(
             plot(f"{name}-recovery", "Mean recovery on log Z, measured against predicted (Appendix B): a point per G.")
         )
-        places.append(html_table(_slopes(slopes), "Slope of measured on predicted; 1 is the prediction."))
-    return Section("finite-group", "Finite groups", legend(methods, method_label) + "".join(places), name, plots)
+        blocks.append(html_table(_slopes(slopes), "Slope of measured on predicted; 1 is the prediction."))
+    return Section("finite-group", "Finite groups", legend(methods, method_label) + "".join(blocks), name, plots)
 
 
 def _slopes(slopes: pd.DataFrame) -> pd.DataFrame:

@@ -57,9 +57,9 @@ def train(config: FiniteGroupConfig, task: SeedTask, test_clusters: Tensor, runs
 
     def keep(rows: pd.DataFrame, step: int) -> None:
         """Rows of all runs, those of each one beside each other, with the columns that say whose they are."""
-        places = [place for place in range(len(runs)) for _ in range(len(rows) // len(runs))]
-        rows = rows.set_axis(places)
-        beta = [runs[place].beta for place in places]
+        run_of_row = [run for run in range(len(runs)) for _ in range(len(rows) // len(runs))]
+        rows = rows.set_axis(run_of_row)
+        beta = [runs[run].beta for run in run_of_row]
         values = (shared.seed, shared.method.name, beta, shared.groups, shared.group_size, shared.optimizer_steps, step)
         identity = dict(zip(IDENTITY, values, strict=True))
         frames.append(pd.DataFrame({**identity, **{str(name): rows[name] for name in rows}}, index=rows.index))
@@ -104,7 +104,7 @@ class SampledObjective(Objective):
         return draw(reference, reference, self._uniforms(self.reference_noise, batch, self.size))
 
     def take(self, batch: Tensor) -> None:
-        """Go on with another minibatch: (B,) int64, places in the split."""
+        """Continue with another minibatch: (B,) int64, positions in the split."""
         self.references = (
             self.reference_groups(self.split.reference(batch)) if self.cache is None else self.cache[batch]
         )

@@ -79,9 +79,9 @@ def _cells(cells: pd.DataFrame, panel: str, column: str, winner: str, name: str)
 
 def _reason(cells: pd.DataFrame) -> Panel:
     """CoKL's lead against the conditional drift's share, a point per cell."""
-    found = explain(cells).set_index("quantity")
-    known = "correct_share" in found.index
-    title = f"(c) Spearman {float(found['spearman']['correct_share']):z.2f}" if known else "(c)"
+    explained = explain(cells).set_index("quantity")
+    known = "correct_share" in explained.index
+    title = f"(c) Spearman {float(explained['spearman']['correct_share']):z.2f}" if known else "(c)"
     return Panel(title, "GRPO's correct drift /\n(correct + mass drift)", "CoKL's lead [points]")
 
 

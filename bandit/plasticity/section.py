@@ -28,9 +28,9 @@ def section(folder: Path) -> Section:
         f"{name}-{key}": render(replace(drawing, panels={panel: drawing.panels[panel]}))
         for key, (drawing, panel, _) in shown.items()
     }
-    places = "".join(plot(f"{name}-{key}", said) for key, (_, _, said) in shown.items())
+    blocks_of_plots = "".join(plot(f"{name}-{key}", caption) for key, (_, _, caption) in shown.items())
     claims = "".join(f"<li>{text(claim.statement)}: {text(claim.measured)}</li>" for claim in judge(table, config))
     methods = [str(method) for method in learning.marks["method"].unique()]
     blocks = folded(tables(table, config), readable, CAPTIONS)
-    body = f"<p>{text(legend(table, config))}</p>{chips(methods, label)}{places}<ul>{claims}</ul>{blocks}"
+    body = f"<p>{text(legend(table, config))}</p>{chips(methods, label)}{blocks_of_plots}<ul>{claims}</ul>{blocks}"
     return Section("plasticity", "What can still be learned", body, name, plots)

@@ -48,7 +48,7 @@ def train(config: PlasticityConfig, starts: list[Start], parameters: Tensor, eve
     facts = pd.concat([facts, pd.DataFrame(reached)], axis=1).assign(seed=seed)
     final, frames = mlp.parameters(), []
     for change in config.changes:
-        rows = [place for place, all_changes in enumerate(everything) if all_changes or change == config.changes[0]]
+        rows = [row for row, all_changes in enumerate(everything) if all_changes or change == config.changes[0]]
         if not rows:
             continue
         second = _Phase2(config, task, environment, final[rows])

@@ -29,8 +29,8 @@ def compare(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         for claim, at_base in zip(judge(table), base, strict=True):
             verdict = "" if refused else claim.verdict
             stands = None if refused else verdict == at_base.verdict
-            place = {"claim": at_base.statement, "alternative": name, "verdict": verdict, "stands": stands}
-            lines.append({**place, "measured": claim.measured})
+            row = {"claim": at_base.statement, "alternative": name, "verdict": verdict, "stands": stands}
+            lines.append({**row, "measured": claim.measured})
     return pd.DataFrame(lines).astype({"stands": "boolean"})
 
 

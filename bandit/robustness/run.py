@@ -43,11 +43,11 @@ def robustness(
 def near_the_match(table: pd.DataFrame, betas: tuple[float, ...], neighbours: int) -> dict[str, tuple[float, ...]]:
     """For each regularized method its matched coefficient and so many neighbours of the grid on either side."""
     grid = sorted(betas)
-    found = {}
+    around = {}
     for method, beta in matched_coefficients(table).items():
-        place = grid.index(beta)
-        found[method] = tuple(grid[max(0, place - neighbours) : place + neighbours + 1])
-    return found
+        matched = grid.index(beta)
+        around[method] = tuple(grid[max(0, matched - neighbours) : matched + neighbours + 1])
+    return around
 
 
 def _is_near(method: str, beta: float, near: dict[str, tuple[float, ...]]) -> bool:

@@ -63,11 +63,11 @@ def regularizer_gradient(regularizer: Regularizer, policy: SequencePolicy, refer
     form = regularizer.log_linear()
     if form is not None:
         return recursions.gradient(form, policy, reference)
-    listed, places = _listed(policy)
+    listed, positions = _listed(policy)
     of_responses = regularizer.logit_gradient(listed, _listed(reference)[0])
     weights = torch.zeros_like(policy.probs)
-    for place in places.unbind(-1):
-        weights.flatten(0, 1).index_add_(0, place, of_responses.movedim(-1, 0))
+    for of_step in positions.unbind(-1):
+        weights.flatten(0, 1).index_add_(0, of_step, of_responses.movedim(-1, 0))
     return policy.through_softmax(weights)
 
 
@@ -83,23 +83,23 @@ def grpo_gradient(policy: SequencePolicy, group_size: int, config: GRPOConfig) -
 
 
 def _listed(policy: SequencePolicy) -> tuple[Policy, Tensor]:
-    """The policy over all responses as actions, (R, B, A), and the places (A, T) of their tokens among S * V."""
+    """The policy over all responses as actions, (R, B, A), and the positions (A, T) of their tokens among S * V."""
     steps, symbols = len(policy.correct.probs), policy.probs.shape[1]
     if symbols**steps > MOST_LISTED:
         raise InputError(
             f"length: a regularizer that is not log-linear needs a list of all responses, at most {MOST_LISTED}, "
             f"and there are {symbols}^{steps}; train it in sampled mode or on shorter responses"
         )
-    tokens, places = _responses(steps, symbols)
+    tokens, positions = _responses(steps, symbols)
     table = policy.log_probs.flatten(0, 1)
-    log_probs = torch.stack([table[place] for place in places.unbind(-1)]).sum(0).movedim(0, -1)
+    log_probs = torch.stack([table[of_step] for of_step in positions.unbind(-1)]).sum(0).movedim(0, -1)
     mask = policy.automata.accept(tokens.expand(len(policy.automata.transitions), -1, -1))
-    return Policy(log_probs, CorrectSet.from_mask(mask)), places
+    return Policy(log_probs, CorrectSet.from_mask(mask)), positions
 
 
 @functools.cache
 def _responses(steps: int, symbols: int) -> tuple[Tensor, Tensor]:
-    """All responses (A, T), and the places of their tokens in a table (S, V), (A, T)."""
+    """All responses (A, T), and the positions of their tokens in a table (S, V), (A, T)."""
     tokens = torch.cartesian_prod(*[torch.arange(symbols)] * steps).view(-1, steps)
     return tokens, token_places(tokens, symbols)
 

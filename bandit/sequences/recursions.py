@@ -2,8 +2,8 @@
 
 A policy chooses each token from the prompt, the position and the last token; an automaton that reads along decides
 correctness. Last token and state together are a Markov chain. One backward pass in log space gives the probability of
-a correct ending from each of its places, hence Z and pi+, which is a Markov chain again; one forward pass gives how
-often a measure passes each place, hence every expectation of a sum over tokens, and its gradient.
+a correct ending from each of its states, hence Z and pi+, which is a Markov chain again; one forward pass gives how
+often a measure passes each state, hence every expectation of a sum over tokens, and its gradient.
 
 Given the state, pi+ takes a token with probability pi(v | m) e(v | q) / n(m, q), where e says how likely a correct
 ending is after it: sums over last tokens and states factor, and nothing as large as M * Q * V lanes is kept.
@@ -26,7 +26,7 @@ from torch import Tensor
 from bandit.sequences.automata import Automata
 from cokl.regularizers.log_linear import LogLinear
 
-# log 0, finite, so that impossible places need no cases.
+# log 0, finite, so that impossible states need no cases.
 _IMPOSSIBLE = -1e30
 _TINY = torch.finfo(torch.float64).tiny
 
@@ -149,14 +149,14 @@ def _over_tokens(tokens: Tensor, ending: Tensor) -> Tensor:
     return (tokens[:, None] * ending).sum(2)
 
 
-def _over_states(places: Tensor, ending: Tensor) -> Tensor:
+def _over_states(visits: Tensor, ending: Tensor) -> Tensor:
     """(M, V, R, B): sum over q of (M, Q, R, B) * (Q, V, R, B)."""
-    return (places[:, :, None] * ending).sum(1)
+    return (visits[:, :, None] * ending).sum(1)
 
 
-def _over_last_tokens(places: Tensor, tokens: Tensor) -> Tensor:
+def _over_last_tokens(visits: Tensor, tokens: Tensor) -> Tensor:
     """(Q, V, R, B): sum over m of (M, Q, R, B) * (M, V, R, B)."""
-    return (places[:, :, None] * tokens[:, None]).sum(0)
+    return (visits[:, :, None] * tokens[:, None]).sum(0)
 
 
 def _follow(values: Tensor, successors: Tensor) -> Tensor:

@@ -84,13 +84,15 @@ def primary(table: pd.DataFrame) -> str:
     mode, _, rival = PRIMARY
     lead = primary_lead(table)
     seeds = table.loc[table["role"] == "report", "seed"].nunique()
-    said = f"Primary comparison: CoKL's accuracy on the prior task less {label(rival)}'s at equal adaptation ({mode})"
+    compared = (
+        f"Primary comparison: CoKL's accuracy on the prior task less {label(rival)}'s at equal adaptation ({mode})"
+    )
     if lead is None:
-        return f"{said}: not to be had, for one of them was not trained or never adapts as much."
+        return f"{compared}: not to be had, for one of them was not trained or never adapts as much."
     called = {"held": "CoKL keeps more", "not held": "CoKL keeps less", "undecided": "undecided"}
     verdict = verdict_on(*lead, seeds)
     judged = f"In this miniature: {called[verdict]}." if verdict else no_verdict(seeds)
-    return f"{said}: {with_spread(100 * lead[0], 100 * lead[1], 1)} points. {judged}"
+    return f"{compared}: {with_spread(100 * lead[0], 100 * lead[1], 1)} points. {judged}"
 
 
 def _setting(table: pd.DataFrame, config: SequenceConfig) -> str:

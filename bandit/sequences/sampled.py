@@ -42,9 +42,9 @@ def token_log_probs(policy: SequencePolicy, tokens: Tensor) -> Tensor:
     """(R, B, G, T): log pi of every token of responses (R or 1, B, G, T)."""
     table = policy.log_probs.flatten(0, 1).permute(1, 2, 0)
     runs = max(len(table), len(tokens))
-    places = token_places(tokens, policy.probs.shape[1]).flatten(2)
-    found = table.expand(runs, -1, -1).gather(-1, places.expand(runs, -1, -1))
-    return found.view(runs, *tokens.shape[1:])
+    positions = token_places(tokens, policy.probs.shape[1]).flatten(2)
+    gathered = table.expand(runs, -1, -1).gather(-1, positions.expand(runs, -1, -1))
+    return gathered.view(runs, *tokens.shape[1:])
 
 
 def grpo_gradient(policy: SequencePolicy, rollout: Responses, config: GRPOConfig) -> Tensor:
@@ -63,9 +63,9 @@ def method_gradient(
     """
     streams = cached, rollout
     log_probs = [token_log_probs(policy, responses.actions).sum(-1) for responses in streams]
-    found = surrogate_slopes(method, log_probs, streams, betas, SurrogateConfig())
+    slopes_by_stream = surrogate_slopes(method, log_probs, streams, betas, SurrogateConfig())
     total = torch.zeros_like(policy.probs)
-    for slopes, responses in zip(found, streams, strict=True):
+    for slopes, responses in zip(slopes_by_stream, streams, strict=True):
         if slopes is not None:
             tokens = responses.actions
             total += likelihood_gradient(policy, tokens, slopes[..., None].expand(-1, -1, -1, tokens.shape[-1]))
@@ -74,7 +74,7 @@ def method_gradient(
 
 def likelihood_gradient(policy: SequencePolicy, tokens: Tensor, weights: Tensor) -> Tensor:
     """(S, V, R, B): logit gradient of the sum of `weights` (R, B, G, T) times log pi of `tokens` (R or 1, B, G, T)."""
-    places = token_places(tokens, policy.probs.shape[1]).flatten(2).expand(len(weights), -1, -1)
+    positions = token_places(tokens, policy.probs.shape[1]).flatten(2).expand(len(weights), -1, -1)
     counted = torch.zeros_like(policy.probs).flatten(0, 1)
-    counted.scatter_add_(0, places.permute(2, 0, 1), weights.flatten(2).permute(2, 0, 1))
+    counted.scatter_add_(0, positions.permute(2, 0, 1), weights.flatten(2).permute(2, 0, 1))
     return policy.through_softmax(counted.view_as(policy.probs))

@@ -38,11 +38,11 @@ def leads(table: pd.DataFrame) -> pd.DataFrame:
 
     Methods that never reach the common adaptation, or CoKL itself if it does not, have no rows.
     """
-    found = at_equal_adaptation(score(table), MEASURES)
-    ours = found[found["method"] == "cokl"].set_index(["mode", "seed"])
-    rivals = found[(found["method"] != "cokl") & found["mode"].isin(ours.index.get_level_values("mode"))]
-    place = pd.MultiIndex.from_frame(rivals[["mode", "seed"]])
-    differences = ours[MEASURES].reindex(place).to_numpy() - rivals[MEASURES].to_numpy()
+    matched = at_equal_adaptation(score(table), MEASURES)
+    ours = matched[matched["method"] == "cokl"].set_index(["mode", "seed"])
+    rivals = matched[(matched["method"] != "cokl") & matched["mode"].isin(ours.index.get_level_values("mode"))]
+    seeds = pd.MultiIndex.from_frame(rivals[["mode", "seed"]])
+    differences = ours[MEASURES].reindex(seeds).to_numpy() - rivals[MEASURES].to_numpy()
     rows = rivals[["mode", "method"]].assign(**dict(zip(MEASURES, differences.T, strict=True)))
     return summarize(rows, ["mode", "method"], MEASURES)
 

@@ -22,14 +22,14 @@ def section(folder: Path) -> Section:
     made = tables(lab)
     name, search = folder.name, made["beta_search"].assign(best=False)
     methods = [str(method) for method in made["dynamics"]["method"].unique() if method != "base"]
-    plots, places = {}, []
+    plots, blocks_of_plots = {}, []
     for mode, rows in search.groupby("mode", sort=False):
         key = f"{name}-{mode}-frontier"
         plots[key] = render(frontier(rows, bars=not few_seeds(lab)))
-        said = (
+        caption = (
             f"Retention against adaptation ({mode}): a point is a coefficient, bars are 95% t-intervals; crosses mark "
         )
-        places.append(plot(key, f"{said}Base (0, 100) and GRPO w/o KL (100, 0)."))
+        blocks_of_plots.append(plot(key, f"{caption}Base (0, 100) and GRPO w/o KL (100, 0)."))
     blocks = folded({key: made[key] for key in _SHOWN}, named, CAPTIONS)
-    body = f"<p>Intervals are over the reported seeds.</p>{legend(methods, label)}{''.join(places)}{blocks}"
+    body = f"<p>Intervals are over the reported seeds.</p>{legend(methods, label)}{''.join(blocks_of_plots)}{blocks}"
     return Section("sequences", "Answers of many tokens", body, name, plots)

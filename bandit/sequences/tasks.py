@@ -78,7 +78,7 @@ def rows(config: SequenceConfig, mlp: StackedMLP, inputs: Tensor) -> Tensor:
 
 def families(config: SequenceConfig, seed: int) -> tuple[Family, Family]:
     """The prior and the new task of a seed."""
-    prior, new = (_family(config, 2 * seed + place) for place in (0, 1))
+    prior, new = (_family(config, 2 * seed + task) for task in (0, 1))
     return prior, new
 
 

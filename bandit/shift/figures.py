@@ -66,8 +66,8 @@ def frontier(search: pd.DataFrame, bars: bool = True) -> Drawing:
     for method, points in reported.groupby("method", sort=False):
         ends = interval(points, "adaptation", prefix="x_") | interval(points, "retention") if bars else {}
         text = [f"β = {b:g}, Overall {o:.1f}" for b, o in zip(points["beta"], points["overall"], strict=True)]
-        place = {"label": label(str(method)), "x": points["adaptation"], "y": points["retention"]}
-        parts.append(marks("", "line", method=method, text=text, **place, **ends))
+        coordinates = {"label": label(str(method)), "x": points["adaptation"], "y": points["retention"]}
+        parts.append(marks("", "line", method=method, text=text, **coordinates, **ends))
         best = points[points["best"]]
         parts.append(marks("", "point", method=method, style="best", x=best["adaptation"], y=best["retention"]))
     parts.append(marks("", "point", style="anchor", x=[0, 100], y=[100, 0], label="Base, GRPO w/o KL"))
@@ -187,9 +187,9 @@ def _stacked(rows: pd.DataFrame, panel: str, kind: str, sides: tuple[str, str], 
     return [
         marks(
             panel, kind, label=name, method=rows["method"], style=column, hatched=column == "mass_drift",
-            **dict(zip(sides, (edges[:, place], edges[:, place + 1]), strict=True)), **position,
+            **dict(zip(sides, (edges[:, part], edges[:, part + 1]), strict=True)), **position,
         )
-        for place, (column, name) in enumerate(zip(DRIFTS, _DRIFT_LABELS, strict=True))
+        for part, (column, name) in enumerate(zip(DRIFTS, _DRIFT_LABELS, strict=True))
     ]  # fmt: skip
 
 
@@ -201,8 +201,8 @@ def kl_batch(batches: pd.DataFrame) -> Drawing:
             panel, y = f"{mode} {column}", f"{column.capitalize()} ({mode})"
             panels[panel] = Panel(x="KL prompts per update", y=y, scale="log2", x_ticks=sizes)
             for (method, _), rows in batches[batches["mode"] == mode].groupby(["method", "beta"], sort=False):
-                place = {"x": rows["kl_prompts"], "y": rows[column], **interval(rows, column)}
-                parts.append(marks(panel, "line", label=label(str(method)), method=method, **place))
+                coordinates = {"x": rows["kl_prompts"], "y": rows[column], **interval(rows, column)}
+                parts.append(marks(panel, "line", label=label(str(method)), method=method, **coordinates))
     caption = (
         f"Retention and adaptation against the prompts in the KL batch, {sizes[0]:g} to {sizes[-1]:g} "
         f"({_modes(batches)}); bars are 95% t-intervals."

@@ -143,14 +143,14 @@ def anchors(table: pd.DataFrame) -> str:
 def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
     rows = scores.main_rows(scores.final_rows(scored))
     by = ["mode", "role", "method", "beta", "kl_prompts"]
-    found = summarize(rows, by, RAW + BESIDE_ACCURACY + NORMALIZED)
+    search = summarize(rows, by, RAW + BESIDE_ACCURACY + NORMALIZED)
     for name, chosen in (
         ("best", scores.best_coefficients(scored)),
         ("matched", scores.matched_coefficients(scored)),
     ):
-        places = pd.MultiIndex.from_frame(chosen[["mode", "method", "beta"]])
-        found[name] = pd.MultiIndex.from_frame(found[["mode", "method", "beta"]]).isin(places)
-    return found
+        settings = pd.MultiIndex.from_frame(chosen[["mode", "method", "beta"]])
+        search[name] = pd.MultiIndex.from_frame(search[["mode", "method", "beta"]]).isin(settings)
+    return search
 
 
 def _kl_batch(scored: pd.DataFrame) -> pd.DataFrame:

@@ -51,9 +51,9 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
     scored, last = table.copy(), final_rows(table)
     seeds = ["mode", "role", "seed"]
     anchors = {method: last[last["method"] == method].set_index(seeds) for method in ANCHORS}
-    place = pd.MultiIndex.from_frame(table[seeds])
+    of_row = pd.MultiIndex.from_frame(table[seeds])
     for name, column, zero, hundred in _SCORES:
-        ends = {"zero": anchors[zero][column].reindex(place), "hundred": anchors[hundred][column].reindex(place)}
+        ends = {"zero": anchors[zero][column].reindex(of_row), "hundred": anchors[hundred][column].reindex(of_row)}
         rows = table[[*RUN, "role", "step"]].assign(value=table[column], **{k: v.to_numpy() for k, v in ends.items()})
         if rows[["zero", "hundred"]].isna().any(axis=None):
             raise InputError("the shift table lacks base or none for some seeds; add none to the methods")
@@ -158,9 +158,9 @@ def at_equal_adaptation(scored: pd.DataFrame, measures: Sequence[str] = ("retent
             mixed = (1 - weight) * seeds.loc[below] + weight * seeds.loc[above]
             rise = reported.loc[above] - reported.loc[below]
             missing = MATCHED_ADAPTATION - mixed["adaptation"]
-            found = {name: mixed[name] + rise[name] / rise["adaptation"] * missing for name in measured}
+            at_target = {name: mixed[name] + rise[name] / rise["adaptation"] * missing for name in measured}
             pair = {"mode": mode, "method": method, "beta_below": below, "beta_above": above}
-            frames.append(pd.DataFrame(found).reset_index().assign(**pair))
+            frames.append(pd.DataFrame(at_target).reset_index().assign(**pair))
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
 

@@ -25,23 +25,23 @@ def section(folder: Path) -> Section:
     name, search = folder.name, made["beta_search"]
     modes = [str(mode) for mode in search["mode"].unique()]
     methods = [str(method) for method in made["dynamics"]["method"].unique() if method != "base"]
-    places, plots = [], {}
+    blocks_of_plots, plots = [], {}
     for mode in modes:
         ours = {key: frame[frame["mode"] == mode] for key, frame in made.items()}
         first, second = f"{name}-{mode}-frontier", f"{name}-{mode}-dynamics"
         plots[first] = render(frontier(ours["beta_search"], bars=not few))
         plots[second] = render(tasks(ours["dynamics"]))
-        said = (
+        caption = (
             f"Retention against adaptation ({mode}): a point is a coefficient, bars are 95% t-intervals (none below "
             f"{SEED_LINES} seeds); crosses mark Base (0, 100) and GRPO w/o KL (100, 0), a star the coefficient chosen "
             "as best."
         )
-        places += [
-            plot(first, said),
+        blocks_of_plots += [
+            plot(first, caption),
             plot(second, f"Correctness on both tasks at the best coefficients ({mode}).", tall=True),
         ]
     blocks = folded({key: made[key] for key in _SHOWN}, readable, CAPTIONS)
-    body = f"<p>Intervals are over the reported seeds.</p>{legend(methods, label)}{''.join(places)}{blocks}"
+    body = f"<p>Intervals are over the reported seeds.</p>{legend(methods, label)}{''.join(blocks_of_plots)}{blocks}"
     return Section("shift", "Forgetting under task shift", body, name, plots)
 
 

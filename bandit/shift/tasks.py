@@ -36,7 +36,7 @@ def layer_sizes(config: ShiftConfig) -> tuple[int, ...]:
 
 def families(config: ShiftConfig, seed: int) -> tuple[Environment, Environment]:
     """The prior and the new task of a seed, with the configured overlaps."""
-    prior, new = (Environment(config.environment, 2 * seed + place) for place in (0, 1))
+    prior, new = (Environment(config.environment, 2 * seed + task) for task in (0, 1))
     rho = config.cluster_overlap
     moved = rho * prior.centers + (1 - rho**2) ** 0.5 * new.centers
     new.train_inputs += (moved - new.centers)[new.train_clusters]

@@ -85,12 +85,12 @@ def _matched(table: pd.DataFrame, others: list[str], column: str, name: str, sig
 def _during_training(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:
     """The same at every evaluated step after the first, with an interval for each step and regularizer."""
     curves = matched_rows(table).query("step > 0").pivot(index=["step", "seed"], columns="method", values=column)
-    places = [(step, other) for step in curves.index.unique("step") for other in others]
-    leads = [sign * (curves.loc[step, "cokl"] - curves.loc[step, other]) for step, other in places]
+    pairs = [(step, other) for step in curves.index.unique("step") for other in others]
+    leads = [sign * (curves.loc[step, "cokl"] - curves.loc[step, other]) for step, other in pairs]
     sides = of_each([Measurement.of("", "", lead) for lead in leads])
 
     def steps(wanted: str) -> list[int]:
-        return sorted({step for (step, _), side in zip(places, sides, strict=True) if side == wanted})
+        return sorted({step for (step, _), side in zip(pairs, sides, strict=True) if side == wanted})
 
     behind = steps("not held")
     open_ = [step for step in steps("undecided") if step not in behind]
@@ -100,9 +100,9 @@ def _during_training(table: pd.DataFrame, others: list[str], column: str, name: 
         behind, open_ = list(means.index[~(means["cokl"] > means[others].max(axis=1))]), []
     sure = "" if no_verdict(seeds) else ", each interval above 0,"
     described = [
-        f"{words} at step {', '.join(map(str, found))}"
-        for words, found in (("behind", behind), ("undecided", open_))
-        if found
+        f"{words} at step {', '.join(map(str, listed))}"
+        for words, listed in (("behind", behind), ("undecided", open_))
+        if listed
     ]
     return Claim(
         f"At matched correctness, CoKL's {name} is {'highest' if sign > 0 else 'lowest'} throughout training",

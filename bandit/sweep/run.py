@@ -61,8 +61,8 @@ def train_planned(
         parameters = references(config, origin, device, workers, progress)
         works = [
             Work(_make_chunk, (config, chunk, parameters[chunk[0].seed], device), path, _key(chunk), len(chunk))
-            for place, chunk in enumerate(stacks(runs, device))
-            for path in [folder / "runs" / f"{place:05d}-seed-{chunk[0].seed}-{chunk[0].method.name}.parquet"]
+            for number, chunk in enumerate(stacks(runs, device))
+            for path in [folder / "runs" / f"{number:05d}-seed-{chunk[0].seed}-{chunk[0].method.name}.parquet"]
         ]
         chunks = workers.do(works, origin, "runs", progress)
         with one_thread():

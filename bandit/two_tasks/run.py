@@ -85,16 +85,16 @@ def train_plans(
     tables = workers.do(works, origin, "base models", progress)
     parameters = {base: parameters_of(table) for base, table in zip(bases, tables, strict=True)}
 
-    chunks = [(name, place, chunk) for name, (_, runs) in plans.items() for place, chunk in enumerate(stacks(runs))]
+    chunks = [(name, number, chunk) for name, (_, runs) in plans.items() for number, chunk in enumerate(stacks(runs))]
     works = [
         Work(
             _runs,
             (lab.trainer(plans[name][0]), chunk, parameters[name, chunk[0].seed]),
-            origin.folder / name / "runs" / f"{place:05d}-{_chunk_name(chunk[0])}.parquet",
+            origin.folder / name / "runs" / f"{number:05d}-{_chunk_name(chunk[0])}.parquet",
             f"{name}: {_chunk_name(chunk[0])} at beta {', '.join(repr(run.beta) for run in chunk)}",
             len(chunk),
         )
-        for name, place, chunk in chunks
+        for name, number, chunk in chunks
     ]
     tables = workers.do(works, origin, "runs", progress)
 
@@ -126,7 +126,7 @@ def _base_rows(trainer: TwoTaskTrainer, seed: int, parameters: Tensor) -> pd.Dat
 def _in_order(table: pd.DataFrame, config: Any, runs: list[ShiftRun], columns: tuple[str, ...]) -> pd.DataFrame:
     """The table's rows by seed, mode, method, KL prompts, coefficient and step, with their roles."""
     names = dict.fromkeys(["base", *(run.method.name for run in runs)])
-    order = {method: place for place, method in enumerate(names)}
+    order = {method: number for number, method in enumerate(names)}
     table = table.assign(role=table["seed"].map(config.roles))[list(columns)]
     keys = table.assign(method=table["method"].map(order))
     sorted_keys = keys.sort_values(["seed", "mode", "method", "kl_prompts", "beta", "step"])

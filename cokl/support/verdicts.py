@@ -142,8 +142,8 @@ def judged(
     enough = min(part.seeds for part in parts) >= MINIMUM_SEEDS
     evidence = []
     for group, (one, _), known in zip(groups, others, sure, strict=True):
-        said = f" ({one if known else 'undecided'})" if enough else ""
-        evidence.append(f"secondary: {_written(group)}{said}")
+        outcome = f" ({one if known else 'undecided'})" if enough else ""
+        evidence.append(f"secondary: {_written(group)}{outcome}")
     return Claim(statement, where, f"primary: {_written(parts)}", verdict if enough else None, tuple(evidence))
 
 
@@ -215,9 +215,9 @@ def verdict_on(mean: float, half_width: float, seeds: int) -> Verdict | None:
 def _adjusted(p_values: Sequence[float]) -> list[float]:
     """p-values after Holm's correction for their number, in [0, 1]."""
     adjusted, largest = [1.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = largest
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
     return adjusted
 
 

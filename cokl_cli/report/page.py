@@ -138,11 +138,11 @@ def _group(kind: str, members: list[Section]) -> str:
     """The sections of one kind, of which one is shown at a time where there are several."""
     choice = ""
     if len(members) > 1:
-        options = "".join(f'<option value="{place}">{text(one.source)}</option>' for place, one in enumerate(members))
+        options = "".join(f'<option value="{number}">{text(one.source)}</option>' for number, one in enumerate(members))
         choice = f'<label class="choice">Results <select data-choose="{kind}">{options}</select></label>'
     blocks = "".join(
-        f'<div class="member" data-member="{kind}"{" hidden" if place else ""}>'
+        f'<div class="member" data-member="{kind}"{" hidden" if number else ""}>'
         f"{f'<p class=note>Results: {text(one.source)}</p>' if one.source else ''}{one.body}</div>"
-        for place, one in enumerate(members)
+        for number, one in enumerate(members)
     )
     return f'<section id="{kind}"><h2>{text(members[0].title)}</h2>{choice}{blocks}</section>'

@@ -84,9 +84,9 @@ def check_own(folder: Path, names: Sequence[str]) -> None:
         missing = [column for column in ("prompt", "data_source", "reward_model", "extra_info") if column not in rows]
         if missing:
             raise InputError(f"{path} lacks the column {missing[0]!r}; it has {', '.join(map(str, rows.columns))}")
-        found = sorted(set(rows["data_source"]))
-        if not name.endswith("_train") and found != [name]:
-            raise InputError(f"{path}: expected the data source {name!r} in every row, got {', '.join(found)}")
+        names = sorted(set(rows["data_source"]))
+        if not name.endswith("_train") and names != [name]:
+            raise InputError(f"{path}: expected the data source {name!r} in every row, got {', '.join(names)}")
 
 
 class _Reader:
@@ -115,8 +115,8 @@ def _sets(reader: _Reader, config: DataConfig) -> dict[str, list[dict[str, Any]]
     order = np.random.default_rng(config.draw_seed).permutation(len(pool))
     split = TABLE_E2["math_train"], TABLE_E2["math_train"] + TABLE_E2["math_val"]
     return {
-        "math_train": _math("math_train", [pool[place] for place in order[: split[0]]]),
-        "math_val": _math("math_val", [pool[place] for place in order[split[0] : split[1]]]),
+        "math_train": _math("math_train", [pool[index] for index in order[: split[0]]]),
+        "math_val": _math("math_val", [pool[index] for index in order[split[0] : split[1]]]),
         "math500": _math("math500", math500),
         "olympiad": _math("olympiad", olympiad),
         "chat_train": _chat("chat_train", chat["train"]),

@@ -97,12 +97,12 @@ def read_nemotron(paths: Sequence[Path]) -> list[Question]:
     def question(row: dict[str, Any]) -> Question:
         return Question(_text(row["uuid"]), _text(row["problem"]), str(row["expected_answer"] or ""))
 
-    found: dict[str, Question] = {}
+    by_id: dict[str, Question] = {}
     for path in paths:
         for read in _read_rows(path, _json_lines(path, ("uuid", "problem", "expected_answer")), question):
             if read.answer:
-                found.setdefault(read.source_id, read)
-    by_wording = {question.problem: question for _, question in sorted(found.items(), reverse=True)}
+                by_id.setdefault(read.source_id, read)
+    by_wording = {question.problem: question for _, question in sorted(by_id.items(), reverse=True)}
     return sorted(by_wording.values(), key=lambda question: question.source_id)
 
 
@@ -183,7 +183,7 @@ def _parquet_rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
     return table.select(list(columns)).to_pylist()
 
 
-def _require_columns(path: Path, found: Any, columns: Sequence[str]) -> None:
-    missing = [column for column in columns if column not in found]
+def _require_columns(path: Path, present: Any, columns: Sequence[str]) -> None:
+    missing = [column for column in columns if column not in present]
     if missing:
         raise InputError(f"{path}: columns missing: {', '.join(missing)}; expected {', '.join(columns)}")

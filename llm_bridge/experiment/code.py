@@ -33,8 +33,8 @@ def code_behind(config: LLMConfig, method_names: Iterable[str]) -> dict[str, str
         *(_ON_A_CPU if config.device == "cpu" else ()),
         *([reward.removeprefix("pkg://")] if reward.startswith("pkg://") else []),
     ]
-    found = [methods.get(name).regularizer for name in method_names]
-    classes = [used for regularizer in found if regularizer is not None for used in regularizer.made_of()]
+    regularizers = [methods.get(name).regularizer for name in method_names]
+    classes = [used for regularizer in regularizers if regularizer is not None for used in regularizer.made_of()]
     code = code_of("llm_bridge.plugin", classes)
     for root in roots:
         code |= code_of(root, ())

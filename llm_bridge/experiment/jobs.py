@@ -331,30 +331,30 @@ def _cuda(tokens: int) -> list[str]:
 
 
 def _reward_function(config: LLMConfig) -> list[str]:
-    place = "reward.custom_reward_function"
+    section = "reward.custom_reward_function"
     path, _, name = (config.reward_function or "pkg://llm_bridge.rewards.score:compute_score").rpartition(":")
     path = path if path.startswith("pkg://") else str(Path(path).expanduser().absolute())  # jobs run in their folders
-    overrides = [f"{place}.path={quoted(path)}", f"{place}.name={name}"]
+    overrides = [f"{section}.path={quoted(path)}", f"{section}.name={name}"]
     if config.reward_function:
         return overrides
-    overrides += [f"+{place}.reward_kwargs.chat_reward={'reward_model' if config.reward_model else 'programmatic'}"]
-    served = f"+{place}.reward_kwargs.reward_model={quoted(config.reward_model)}"
+    overrides += [f"+{section}.reward_kwargs.chat_reward={'reward_model' if config.reward_model else 'programmatic'}"]
+    served = f"+{section}.reward_kwargs.reward_model={quoted(config.reward_model)}"
     return overrides + ([served] if config.reward_model else [])
 
 
 def _reward_model(config: LLMConfig, tokens: int) -> list[str]:
-    place = "reward.reward_model.rollout"
+    section = "reward.reward_model.rollout"
     overrides = [
         "reward.reward_model.enable=True",
         f"reward.reward_model.model_path={quoted(config.reward_model)}",
-        f"{place}.name=vllm",
-        f"{place}.tensor_model_parallel_size=1",
-        f"{place}.prompt_length={tokens}",
-        f"{place}.max_model_len={tokens + REWARD_MARGIN}",  # else all that it was trained for
-        f"{place}.response_length=1",
-        f"{place}.gpu_memory_utilization={REWARD_SHARE}",
+        f"{section}.name=vllm",
+        f"{section}.tensor_model_parallel_size=1",
+        f"{section}.prompt_length={tokens}",
+        f"{section}.max_model_len={tokens + REWARD_MARGIN}",  # else all that it was trained for
+        f"{section}.response_length=1",
+        f"{section}.gpu_memory_utilization={REWARD_SHARE}",
     ]
-    return overrides + ([f"++{place}.{option}" for option in CPU_ENGINE] if config.device == "cpu" else [])
+    return overrides + ([f"++{section}.{option}" for option in CPU_ENGINE] if config.device == "cpu" else [])
 
 
 def cpu_overrides(tokens: int, rows: int) -> list[str]:
@@ -375,11 +375,11 @@ def cpu_overrides(tokens: int, rows: int) -> list[str]:
         f"actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu={rows}",
         f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={rows}",
         *(
-            f"{place}.{setting}"
-            for place in single
+            f"{section}.{setting}"
+            for section in single
             for setting in ("use_torch_compile=False", "model_dtype=fp32", "dtype=float32")
         ),
-        *(f"+{place}.mixed_precision={{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}}" for place in single),
+        *(f"+{section}.mixed_precision={{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}}" for section in single),
         "actor_rollout_ref.rollout.agent.num_workers=1",
         "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
         "actor_rollout_ref.rollout.load_format=auto",

@@ -56,8 +56,8 @@ def evaluation(config: LLMConfig, metrics: dict[str, Any]) -> dict[str, float]:
 
     Mathematics in percent correct; chat as its mean reward, times 100 where it is the tiny experiment's, in [0, 1].
     """
-    found = {key.split("/")[1]: value for key, value in metrics.items() if re.match("val/[^/]+/mean@", key)}
-    if not found:
+    scores = {key.split("/")[1]: value for key, value in metrics.items() if re.match("val/[^/]+/mean@", key)}
+    if not scores:
         return {}
     percent = config.math_sets if config.reward_model else config.evaluation_sets
-    return {name: found[name] * (100 if name in percent else 1) for name in config.evaluation_sets}
+    return {name: scores[name] * (100 if name in percent else 1) for name in config.evaluation_sets}

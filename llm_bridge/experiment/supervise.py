@@ -50,14 +50,14 @@ def run_watched(command: list[str], environment: dict[str, str], log: Path, stal
                     process.wait(1.0)
                 now = log.stat().st_size
                 if now != size:
-                    said = _said(log, max(begin, min(size - 1000, now - 20_000)))
-                    if OUT_OF_MEMORY in said:
+                    tail = _last_words(log, max(begin, min(size - 1000, now - 20_000)))
+                    if OUT_OF_MEMORY in tail:
                         raise InputError(
                             f"Ray ended workers for want of memory; see {log}; with more of it, or smaller batches, "
                             "the same command resumes from the last checkpoint"
                         )
                     changed, size = time.time(), now
-                    _show(_progress(said), time.time() - started)
+                    _show(_progress(tail), time.time() - started)
                 elif time.time() - changed > stall:
                     raise InputError(
                         f"no output for {stall:.0f} s, so the job was ended as hung; see {log}, then run the same "
@@ -97,7 +97,7 @@ def _group_alive(group: int) -> bool:
     return True
 
 
-def _said(log: Path, begin: int) -> str:
+def _last_words(log: Path, begin: int) -> str:
     """The log from a byte on."""
     with log.open("rb") as file:
         file.seek(begin)
@@ -106,8 +106,8 @@ def _said(log: Path, begin: int) -> str:
 
 def _progress(text: str) -> str:
     """VeRL's last progress line."""
-    found = re.findall(r"(?:Training Progress|buffer): [^\r\n]*", text)
-    return re.sub(r"\|.*?\|", " ", found[-1])[:100] if found else "starting"
+    lines = re.findall(r"(?:Training Progress|buffer): [^\r\n]*", text)
+    return re.sub(r"\|.*?\|", " ", lines[-1])[:100] if lines else "starting"
 
 
 def _show(progress: str, seconds: float) -> None:
@@ -130,9 +130,9 @@ def _reason(log: Path, begin: int) -> str:
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
     plain = [re.sub(r"^\([^)]*pid=[^)]*\)\s*", "", line) for line in plain if line.strip()]
     for pattern in (r"^error: (.*)", r".*InputError: (.*)", r"^(\w+(?:\.\w+)*(?:Error|Exception): .*)"):
-        found = [match.group(1) for line in plain if (match := re.match(pattern, line))]
-        if found:
-            return found[-1][:400]
+        messages = [match.group(1) for line in plain if (match := re.match(pattern, line))]
+        if messages:
+            return messages[-1][:400]
     return plain[-1][:400] if plain else "the job failed without a word"
 
 

@@ -29,8 +29,8 @@ def read_csv(
     key, no rows, and a column asked for twice.
     """
     texts, numbers, key, gaps = list(texts), list(numbers), list(key), list(gaps)
-    for place, name in enumerate(asked := [*texts, *numbers]):
-        if name in asked[:place]:
+    for index, name in enumerate(asked := [*texts, *numbers]):
+        if name in asked[:index]:
             raise InputError(f"{path}: column {name!r} is asked for twice; expected different columns")
     try:
         cells = pd.read_csv(path, header=None, dtype=str, keep_default_na=False, encoding="utf-8-sig").fillna("")

@@ -66,12 +66,12 @@ def scores(results: Results, parameter: str) -> Drawing:
         ].itertuples(index=False)
     ]
     best = rows.loc[rows.groupby(["model", "method"], sort=False)["overall"].idxmax()]
-    said = ", ".join(
+    described = ", ".join(
         f"{method_label(str(method))} at {value:g}"
         for method, value in zip(best["method"], best[parameter], strict=True)
     )
     over = "the coefficient" if parameter == "beta" else "the prompts in the KL batch"
-    caption = f"Scores against {over}; lines without markers are the anchors. Best Overall: {said}."
+    caption = f"Scores against {over}; lines without markers are the anchors. Best Overall: {described}."
     axes = Panel(x=r"Coefficient $\beta$", scale="log10")
     if parameter == "kl_prompts":
         axes = Panel(x="Prompts in the KL batch", scale="log2")
@@ -91,8 +91,8 @@ def _drawing(
     panels = {}
     for model, of_model in rows.groupby("model", sort=False):
         ticks = sorted(of_model[x].unique()) if x != "step" else ()
-        for place, (column, y) in enumerate(columns.items()):
-            title = MODELS.get(str(model), str(model)) if place == len(columns) // 2 else ""
+        for column_number, (column, y) in enumerate(columns.items()):
+            title = MODELS.get(str(model), str(model)) if column_number == len(columns) // 2 else ""
             panels[f"{model} {column}"] = replace(axes, title=title, y=y, x_ticks=ticks)
             for method, curve in of_model.groupby("method", sort=False):
                 ordered, look = curve.sort_values(x), {"label": method_label(str(method)), "method": method}

@@ -60,8 +60,8 @@ def reversed_anchors(scores: pd.DataFrame, math_columns: Sequence[str]) -> list[
 
 
 def _anchor(rows: pd.DataFrame, model: str, names: Sequence[str]) -> pd.Series:
-    found = rows[rows["method"].isin(names)]
-    if len(found) != 1:
-        count = "no row" if found.empty else "more than one row"
+    of_method = rows[rows["method"].isin(names)]
+    if len(of_method) != 1:
+        count = "no row" if of_method.empty else "more than one row"
         raise InputError(f"{model}: {count} for the anchor method {' or '.join(reversed(names))}; expected one")
-    return found.iloc[0]
+    return of_method.iloc[0]

@@ -70,9 +70,9 @@ def _of_run(name: str, results: Results) -> pd.DataFrame:
     }
     table = raw[["method", "math_avg", "chat_val"]].assign(**columns)
     answers = results.repeated.set_index("method").reindex(table["method"])
-    for said in REPEATED:
-        logged = answers.reindex(columns=[f"{column}_{said}" for column in results.math_columns])
-        table[said] = logged.mean(axis=1, skipna=False).to_numpy()
+    for measure in REPEATED:
+        logged = answers.reindex(columns=[f"{column}_{measure}" for column in results.math_columns])
+        table[measure] = logged.mean(axis=1, skipna=False).to_numpy()
     return table[["run", "method", *COLUMNS]]
 
 
@@ -102,17 +102,17 @@ def leads(table: pd.DataFrame) -> pd.DataFrame:
     if METHOD not in by_run or not rivals:
         return pd.DataFrame()
     differences = [(by_run[METHOD][columns] - by_run[rival][columns]).assign(method=rival) for rival in rivals]
-    found = over_runs(pd.concat(differences))
+    differences_over_runs = over_runs(pd.concat(differences))
     if no_verdict(runs):
-        return found.assign(verdict="")
-    pairs = list(zip(found[MEASURE], found[f"{MEASURE}_half_width"], strict=True))
-    secondary = [place for place, rival in enumerate(rivals) if rival != RIVAL]
-    sure = dict(zip(secondary, holm([p_value(*pairs[place], runs) for place in secondary]), strict=True))
-    found["verdict"] = [
-        verdict_on(mean, half, runs) if sure.get(place, True) else "undecided"
-        for place, (mean, half) in enumerate(pairs)
+        return differences_over_runs.assign(verdict="")
+    pairs = list(zip(differences_over_runs[MEASURE], differences_over_runs[f"{MEASURE}_half_width"], strict=True))
+    secondary = [index for index, rival in enumerate(rivals) if rival != RIVAL]
+    sure = dict(zip(secondary, holm([p_value(*pairs[index], runs) for index in secondary]), strict=True))
+    differences_over_runs["verdict"] = [
+        verdict_on(mean, half, runs) if sure.get(index, True) else "undecided"
+        for index, (mean, half) in enumerate(pairs)
     ]
-    return found
+    return differences_over_runs
 
 
 def render(table: pd.DataFrame) -> str:

@@ -98,7 +98,7 @@ def _scored(table: str, math_columns: tuple[str, ...]) -> tuple[str, ...]:
     """The table's columns of numbers that are named after the math benchmarks, and the chat set's."""
     if table == "scores":
         return (*math_columns, "chat_val")
-    return tuple(f"{name}_{said}" for name in math_columns for said in REPEATED) if table == "repeated" else ()
+    return tuple(f"{name}_{measure}" for name in math_columns for measure in REPEATED) if table == "repeated" else ()
 
 
 def read_results(folder: Path, math_columns: tuple[str, ...] = ()) -> Results:

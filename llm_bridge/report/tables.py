@@ -159,7 +159,7 @@ _LATEX = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasci
 
 
 def _escape_latex(text: str) -> str:
-    text = re.sub(r"[&%$#_{}\\~^]", lambda found: _LATEX.get(found[0], "\\" + found[0]), text)
+    text = re.sub(r"[&%$#_{}\\~^]", lambda match: _LATEX.get(match[0], "\\" + match[0]), text)
     return re.sub(r"\bbeta\b", r"$\\beta$", text)
 
 

@@ -62,7 +62,7 @@ def write_tiny_data(out: Path, seed: int) -> None:
         counts = {kind: round(share * count) for kind, share in language.KIND_SHARES.items()}
         counts["plain"] += count - sum(counts.values())
         mixed = [problem for kind, number in counts.items() for problem in take(kind, number)]
-        return [mixed[place] for place in random.permutation(len(mixed))]
+        return [mixed[index] for index in random.permutation(len(mixed))]
 
     math: dict[str, list[language.Problem]] = {
         "math_train": mixture(SIZES["math_train"]),

@@ -97,7 +97,7 @@ class CoKLTrainer(PPOTrainerSync):
         return join(super()._next_train_batch(num_prompts), rows, defaults)
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
-        return super()._step_once(metrics, timing_raw, sample_batch_size + len(self.minibatch.places))
+        return super()._step_once(metrics, timing_raw, sample_batch_size + len(self.minibatch.origins))
 
     # ------------------------------ the two streams apart ------------------------------
 
@@ -183,7 +183,7 @@ class CoKLTrainer(PPOTrainerSync):
 
     def _mark_added_rows(self, batch: KVBatchMeta, loss_mask: Tensor) -> KVBatchMeta:
         """Added rows are marked and lose their part in VeRL's token count; their weights come with each step."""
-        added = [self.minibatch.place(key) is not None for key in batch.keys]
+        added = [self.minibatch.origin(key) is not None for key in batch.keys]
         masks = [mask * (not flag) for mask, flag in zip(loss_mask.unbind(), added, strict=True)]
         columns = {
             WEIGHT: torch.zeros(len(batch), 1),
@@ -259,7 +259,7 @@ class CoKLTrainer(PPOTrainerSync):
 
     def _current_log_probs(self, mini_batch: KVBatchMeta, start: int) -> Tensor:
         """(R,): the added rows of a mini-batch, whose first row is `start`, under the current policy."""
-        added = [row for row, key in enumerate(mini_batch.keys) if self.minibatch.place(key)]
+        added = [row for row, key in enumerate(mini_batch.keys) if self.minibatch.origin(key)]
         keys = [mini_batch.keys[row] for row in added]
         size = self.shape.added // self.shape.mini_batches
         log_probs = self.rows.log_probs.clone()

@@ -18,7 +18,7 @@ from cokl.regularizers.base import Stream
 from cokl.responses.buffer import CachedGroup
 
 
-class Place(NamedTuple):
+class Origin(NamedTuple):
     """Where a row belongs: its stream, and its prompt's number in the minibatch."""
 
     stream: Stream
@@ -27,36 +27,36 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Minibatch:
-    """places: of the added prompts, by uid. group_rows: rows of one prompt in all its streams, if none is lost.
+    """origins: of the added prompts, by uid. group_rows: rows of one prompt in all its streams, if none is lost.
 
     cached: sequence log-likelihoods of the cached responses under the reference, by uid.
     """
 
-    places: Mapping[str, Place]
+    origins: Mapping[str, Origin]
     group_rows: int
     cached: Mapping[str, float] = field(default_factory=dict)
 
-    def place(self, key: str) -> Place | None:
+    def origin(self, key: str) -> Origin | None:
         """Of a row; None for one of the RL batch."""
-        return self.places.get(uid_of(key))
+        return self.origins.get(uid_of(key))
 
     def added(self, keys: Iterable[str], stream: Stream | None = None) -> list[str]:
         """The added rows, in order; those of one stream if it is named."""
-        return [key for key in keys if (place := self.place(key)) and stream in (None, place.stream)]
+        return [key for key in keys if (origin := self.origin(key)) and stream in (None, origin.stream)]
 
     def index(self, keys: Iterable[str]) -> RowIndex:
         """Which of these rows answer which prompt; a prompt that lost a row to a failed rollout is left out whole."""
-        places = [self.place(key) for key in keys]
-        sizes = Counter(place.prompt for place in places if place)
-        return RowIndex.of(place if place and sizes[place.prompt] == self.group_rows else None for place in places)
+        origins = [self.origin(key) for key in keys]
+        sizes = Counter(origin.prompt for origin in origins if origin)
+        return RowIndex.of(origin if origin and sizes[origin.prompt] == self.group_rows else None for origin in origins)
 
     def mini_batches(self, keys: Sequence[str], count: int) -> list[list[str]]:
         """`keys` in `count` parts: RL rows in order and equal shares, and each prompt's rows together."""
-        rl = np.array_split([key for key in keys if not self.place(key)], count)
+        rl = np.array_split([key for key in keys if not self.origin(key)], count)
         added: list[list[str]] = [[] for _ in range(count)]
         for key in keys:
-            if place := self.place(key):
-                added[place.prompt % count].append(key)
+            if origin := self.origin(key):
+                added[origin.prompt % count].append(key)
         return [[*map(str, ours), *theirs] for ours, theirs in zip(rl, added, strict=True)]
 
     def metrics(self, keys: Sequence[str], rewards: Sequence[float], tokens: Sequence[int]) -> dict[str, float]:
@@ -67,10 +67,10 @@ class Minibatch:
         lengths: list[int] = []
         verdicts: dict[int, list[float]] = {}
         for key, verdict, length in zip(keys, rewards, tokens, strict=True):
-            if place := self.place(key):
+            if origin := self.origin(key):
                 lengths.append(length)
-                if place.stream == "rollout":
-                    verdicts.setdefault(place.prompt, []).append(verdict)
+                if origin.stream == "rollout":
+                    verdicts.setdefault(origin.prompt, []).append(verdict)
         logged = {"cokl/response_length": float(np.mean(lengths))}
         if verdicts:
             logged["cokl/reward_mean"] = float(np.mean([verdict for group in verdicts.values() for verdict in group]))
@@ -88,18 +88,18 @@ def requests(
     VeRL repeats G times.
     """
     rows: list[dict] = []
-    places: dict[str, Place] = {}
+    origins: dict[str, Origin] = {}
     log_probs: dict[str, float] = {}
     for prompt, group in enumerate(groups):
         for row in _rows(prompt, group, streams):
             stream: Stream = "reference" if "cached_response" in row else "rollout"
             uid = f"cokl-{step}-{len(rows):06d}"  # VeRL wants no "_"; the order of names is the order of rows
-            places[uid] = Place(stream, prompt)
+            origins[uid] = Origin(stream, prompt)
             if stream == "reference":
                 log_probs[uid] = float(sum(row["cached_response"]["log_probs"]))
             rows.append({**row, "uid": uid})
     cached = len(groups[0].response_ids) if "reference" in streams else 0
-    return rows, Minibatch(places, cached + size * ("rollout" in streams), log_probs)
+    return rows, Minibatch(origins, cached + size * ("rollout" in streams), log_probs)
 
 
 def _rows(prompt: int, group: CachedGroup, streams: Sequence[Stream]) -> Iterator[dict[str, Any]]:

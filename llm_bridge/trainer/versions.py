@@ -21,11 +21,11 @@ def require_versions(device: Literal["cpu", "cuda"]) -> None:
     wrong = []
     for package, pinned in {**PINNED, **PINNED_BY_DEVICE[device]}.items():
         try:
-            found = version(package)
+            installed = version(package)
         except PackageNotFoundError:
-            found = "not installed"
-        if found.split("+")[0] != pinned:
-            wrong.append(f"{package} is {found}, expected {pinned}")
+            installed = "not installed"
+        if installed.split("+")[0] != pinned:
+            wrong.append(f"{package} is {installed}, expected {pinned}")
     if wrong:
         setup = "make llm-setup" if device == "cpu" else "make llm-gpu"
         raise InputError(f"the LLM bridge needs other versions: {'; '.join(wrong)}. Set them up with `{setup}`")

@@ -106,9 +106,11 @@ def _multi_start(formulas: Formulas, effort: Effort) -> Evidence:
             slope = cokl.logit_gradient(problem.policy, problem.reference) * beta - problem.policy.mass_logit_gradient()
             return value, slope.numpy()
 
-        found = minimize(negative, 3 * rng.normal(size=len(correct)), jac=True, method="L-BFGS-B", options={"ftol": 0})
-        assert np.isfinite(log_softmax(found.x)).all()
-        best = max(best, -found.fun)
+        optimum = minimize(
+            negative, 3 * rng.normal(size=len(correct)), jac=True, method="L-BFGS-B", options={"ftol": 0}
+        )
+        assert np.isfinite(log_softmax(optimum.x)).all()
+        best = max(best, -optimum.fun)
     detail = "not certified; a softmax reaches the supremum 1 only in the limit"
     return Evidence("multi-start search in pi", "one random reference", abs(best - 1), 1e-4, detail, certified=False)
 

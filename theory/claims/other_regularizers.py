@@ -197,8 +197,8 @@ def restricted_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
         certificate = maximise("restricted_reverse_kl", reference, beta)
         z = optimum(reference.q, beta)
         shortfall = largest(shortfall, abs(certificate.value - (z - beta * z * np.log(z / reference.q))))
-        found = certificate.solution[: reference.correct]
-        distance = largest(distance, float(np.abs(found - z * reference.plus).max()))
+        solution = certificate.solution[: reference.correct]
+        distance = largest(distance, float(np.abs(solution - z * reference.plus).max()))
         certificates = largest(certificates, certificate.worst)
     z, q, beta = sympy.symbols("z q beta", positive=True)
     slope = sympy.diff(z - beta * z * sympy.log(z / q), z)
@@ -452,9 +452,9 @@ def gap_threshold(formulas: Formulas, effort: Effort) -> list[Evidence]:
             ("total_variation", 1.25 * variation_threshold, q),
         ):
             certificate = maximise(name, reference, beta)
-            found = float(certificate.solution[: reference.correct].sum())
+            reached = float(certificate.solution[: reference.correct].sum())
             worst = largest(worst, certificate.worst)
-            distance = largest(distance, abs(found - mass))
+            distance = largest(distance, abs(reached - mass))
     return [
         identities("q in (0, 1)", {"Pearson's threshold from the general one": general}),
         Evidence("convex program", "20% below and 25% above each threshold", worst, TOLERANCE),

@@ -71,7 +71,7 @@ def bias_table() -> pd.DataFrame:
     for epsilon in CLIPPING:
         for over, size, mismatch in cases:
             old = behavior_policy(CURRENT, mismatch, float(CURRENT.sum()), _SEED)
-            found = bias(CURRENT, old, size, epsilon)
+            exact_bias = bias(CURRENT, old, size, epsilon)
             limit = np.nan if epsilon is None else clipped_limit(CURRENT, old, epsilon)
-            rows.append((over, np.nan if epsilon is None else epsilon, size, found.kl, found.total, limit))
+            rows.append((over, np.nan if epsilon is None else epsilon, size, exact_bias.kl, exact_bias.total, limit))
     return pd.DataFrame(rows, columns=["over", "epsilon_is", "size", "mismatch", "bias", "limit"])

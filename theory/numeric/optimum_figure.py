@@ -45,10 +45,10 @@ def draw(
     """
     styles = dict(_STYLES)
     panels, parts = {}, []
-    for place, (name, ours) in enumerate(curves.groupby("method", sort=False)):
+    for number, (name, ours) in enumerate(curves.groupby("method", sort=False)):
         method = str(name)
         panels[method] = Panel(
-            method_label(method), y=r"correctness $Z$" if place % 3 == 0 else "", y_limits=(-0.04, 1.07), **_AXIS
+            method_label(method), y=r"correctness $Z$" if number % 3 == 0 else "", y_limits=(-0.04, 1.07), **_AXIS
         )
         for which, (_, rows) in enumerate(ours.groupby("q", sort=False)):
             styles[f"{method} {which}"] = replace(

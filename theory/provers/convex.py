@@ -60,8 +60,8 @@ class Certificate:
             "the dual solution violates its constraints": self.dual,
             "the duality gap": abs(self.gap),
         }
-        found = [f"{reason} by {figure:.2g}" for reason, figure in reasons.items() if not figure <= TOLERANCE]
-        return f"the certificate is refused: {'; '.join(found)}" if found else None
+        refusals = [f"{reason} by {figure:.2g}" for reason, figure in reasons.items() if not figure <= TOLERANCE]
+        return f"the certificate is refused: {'; '.join(refusals)}" if refusals else None
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ class Proof(NamedTuple):
         """Why nothing was proved, with a box to look at; None for a proof."""
         if self.holds:
             return None
-        place = " x ".join(f"[{low:.6g}, {high:.6g}]" for low, high in self.where or ())
-        return f"refuted on {place}" if self.refuted else f"{self.undecided} boxes undecided, one of them {place}"
+        box = " x ".join(f"[{low:.6g}, {high:.6g}]" for low, high in self.where or ())
+        return f"refuted on {box}" if self.refuted else f"{self.undecided} boxes undecided, one of them {box}"
 
 
 def prove_positive(function: Callable[..., Interval], box: Box, max_boxes: int) -> Proof:

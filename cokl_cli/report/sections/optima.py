@@ -30,7 +30,7 @@ def section(sweeps: list[Path]) -> Section:
             curves[name] = [[float(f"{value:.5g}") for value in row] for row in grid]
     networks, q = _networks(sweeps[0]) if sweeps else ({}, 0.1)
     nearest = int(np.abs(REFERENCE_CORRECTNESS - q).argmin())
-    said = (
+    note = (
         f"Filled markers are the final correctness of the networks in {sweeps[0].name}, means over seeds; they show "
         f"where q is their reference's, {q:.3f}. "
         if networks
@@ -39,7 +39,7 @@ def section(sweeps: list[Path]) -> Section:
     body = f"""
 <p>The correctness Z* that maximises Z - β D over all policies, from each regularizer's closed form. A full-policy KL
 pulls it back to q as β grows. Entropy's optimum does not depend on q but on the share of correct actions, here
-{fraction:g}. {said}</p>
+{fraction:g}. {note}</p>
 {legend(curves, method_label)}
 <div class="controls">
 <label>Reference's correctness q <output id="optima-q-value"></output>

@@ -27,7 +27,7 @@ from cokl.surrogate_config import SurrogateConfig
 from llm_bridge.trainer import joint, options
 from llm_bridge.trainer.loss import WEIGHT
 from llm_bridge.trainer.options import RegularizationSettings, batch_shape
-from llm_bridge.trainer.streams import Minibatch, Place
+from llm_bridge.trainer.streams import Minibatch, Origin
 from tests.llm_bridge.trainer import one_step
 from tests.oracles import joint_step
 
@@ -151,7 +151,7 @@ def test_rows_carry_the_references_log_likelihoods_of_both_streams(step):
     ones = torch.nested.as_nested_tensor([torch.ones(length) for length in (5, 1, 2)], layout=torch.jagged)
     trainer = object.__new__(joint.CoKLTrainer)
     trainer.settings = RegularizationSettings.read(one_step.configuration(step.folder))
-    trainer.minibatch = Minibatch({"a": Place("reference", 0), "b": Place("rollout", 0)}, 2, {"a": -7.0})
+    trainer.minibatch = Minibatch({"a": Origin("reference", 0), "b": Origin("rollout", 0)}, 2, {"a": -7.0})
     for trainer.reference_log_probs, fresh in (({"b_0_0": -9.0}, -9.0), ({}, np.nan)):
         rows = trainer._indexed_rows(batch, {"old_log_probs": -ones, "rm_scores": ones / 4})
         assert [table.tolist() for table in rows.index] == [[[1]], [[2]]]

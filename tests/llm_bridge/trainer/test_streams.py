@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cokl import methods
 from cokl.groups import RegularizationRows, SurrogateConfig
 from cokl.responses.buffer import CachedGroup
-from llm_bridge.trainer.streams import Minibatch, Place, requests
+from llm_bridge.trainer.streams import Minibatch, Origin, requests
 
 CACHED, FRESH = 3, 2
 
@@ -31,8 +31,8 @@ def cached_group(number: int) -> CachedGroup:
 def steps(draw):
     """A minibatch, and the keys of a step in any order, of which some added rows were lost."""
     prompts = draw(st.integers(1, 4))
-    uids = {f"reference-{p}-{m}": Place("reference", p) for p in range(prompts) for m in range(CACHED)}
-    uids |= {f"rollout-{p}": Place("rollout", p) for p in range(prompts)}
+    uids = {f"reference-{p}-{m}": Origin("reference", p) for p in range(prompts) for m in range(CACHED)}
+    uids |= {f"rollout-{p}": Origin("rollout", p) for p in range(prompts)}
     keys = [f"{uid}_{s}_0" for uid, place in uids.items() for s in range(1 if place.stream == "reference" else FRESH)]
     lost = draw(st.sets(st.sampled_from(keys), max_size=3))
     rl = [f"rl-{row}_0_0" for row in range(draw(st.integers(1, 9)))]
@@ -86,14 +86,14 @@ def test_mini_batches_keep_prompts_together_and_share_rl_rows(step, count):
 def test_verl_is_asked_for_cached_and_fresh_responses(streams, per_prompt, group_rows):
     groups = [cached_group(4), cached_group(9)]
     rows, minibatch = requests(groups, streams, FRESH, step=3)
-    assert len(rows) == 2 * per_prompt == len(minibatch.places)
+    assert len(rows) == 2 * per_prompt == len(minibatch.origins)
     assert minibatch.group_rows == group_rows
     for row in rows:
-        place = minibatch.places[row["uid"]]
+        origin = minibatch.origins[row["uid"]]
         assert "_" not in row["uid"]
-        assert row["raw_prompt"] == groups[place.prompt].prompt
-        assert row["reward_model"]["ground_truth"] == groups[place.prompt].ground_truth
-        assert ("cached_response" in row) == (place.stream == "reference") == (row.get("agent_name") is not None)
+        assert row["raw_prompt"] == groups[origin.prompt].prompt
+        assert row["reward_model"]["ground_truth"] == groups[origin.prompt].ground_truth
+        assert ("cached_response" in row) == (origin.stream == "reference") == (row.get("agent_name") is not None)
     cached = [row["cached_response"] for row in rows if "cached_response" in row]
     if "reference" in streams:
         expected = [(ids.tolist(), float(reward)) for g in groups for ids, reward in zip(g.response_ids, g.rewards)]  # noqa: B905
@@ -101,7 +101,7 @@ def test_verl_is_asked_for_cached_and_fresh_responses(streams, per_prompt, group
 
 
 def test_the_logged_means_count_each_response_and_each_group():
-    minibatch = Minibatch({"a": Place("rollout", 0), "b": Place("rollout", 1), "c": Place("reference", 0)}, 3)
+    minibatch = Minibatch({"a": Origin("rollout", 0), "b": Origin("rollout", 1), "c": Origin("reference", 0)}, 3)
     keys = ["rl_0_0", "a_0_0", "a_1_0", "b_0_0", "b_1_0", "c_0_0"]
     rewards, tokens = [1.0, 0.0, 0.0, 1.0, 0.0, 1.0], [99, 4, 6, 2, 2, 11]
     expected = {"cokl/response_length": 5.0, "cokl/reward_mean": 0.25, "cokl/zero_correct": 0.5}
@@ -116,7 +116,7 @@ def weights_of(minibatch: Minibatch, keys: list[str], beta: float, length: str, 
 
 
 def test_weights_average_over_the_whole_groups_only():
-    uids = {f"{stream}-{prompt}": Place(stream, prompt) for stream in ("reference", "rollout") for prompt in (0, 1)}
+    uids = {f"{stream}-{prompt}": Origin(stream, prompt) for stream in ("reference", "rollout") for prompt in (0, 1)}
     keys = [f"{uid}_{member}_0" for uid in uids for member in range(2)]
     minibatch, tokens = Minibatch(uids, 4), [1.0] * 8
     # beta 2, two groups, two correct responses each: 2 / 2 / 2 of either sign.
@@ -137,14 +137,14 @@ def test_weights_average_over_the_whole_groups_only():
     ],
 )
 def test_lengths_divide_the_weights_of_their_own_row_or_group(length, expected):
-    uids = {"c": Place("reference", 0), "d": Place("reference", 0), "f": Place("rollout", 0)}
+    uids = {"c": Origin("reference", 0), "d": Origin("reference", 0), "f": Origin("rollout", 0)}
     keys = ["c_0_0", "d_0_0", "f_0_0", "f_1_0"]
     got = weights_of(Minibatch(uids, 4), keys, 1.0, length, [2.0, 6.0, 1.0, 9.0])
     assert got == pytest.approx(expected, rel=1e-12)
 
 
 def test_weights_after_a_step_have_the_clipped_ratio():
-    minibatch = Minibatch({"a": Place("rollout", 0)}, 2)
+    minibatch = Minibatch({"a": Origin("rollout", 0)}, 2)
     current, sampled = (torch.tensor(values, dtype=torch.float64) for values in ([-0.9, -3.0], [-1.0, -1.0]))
     rows = RegularizationRows(minibatch.index(["a_0_0", "a_1_0"]), current, torch.ones(2), sampled)
     moved = methods.get("cokl_without_term1").row_weights(rows, 1.0, SurrogateConfig(0.2))
