@@ -7,7 +7,11 @@ LLM_SETUP := .venv-llm/.complete
 PART ?= cokl
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
-.PHONY: reproduce test check docs proofs proofs-test browser-test docs-test nightly-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test llm-architecture how-to-test trl-test mutation llm-setup llm-gpu lock clean
+.DEFAULT_GOAL := help
+.PHONY: help reproduce test check docs proofs proofs-test browser-test docs-test nightly-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test llm-architecture how-to-test trl-test mutation llm-setup llm-gpu lock clean
+
+help:  ## every target, and what it does
+	@sed -n 's/^\([a-z-]*\):[^#]*## */\1: /p' Makefile
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce

@@ -22,7 +22,7 @@ from cokl.groups import RegularizationRows, ResponseGroups, SurrogateConfig, Sur
 from cokl.policy import Policy
 from cokl.regularizers import mixture
 from cokl.regularizers.base import Regularizer, Stream
-from cokl.support.errors import InputError
+from cokl.support.errors import InputError, did_you_mean
 
 UNREGULARIZED = ("none", "grpo")
 """The two names of RL without a regularizer: the simulator's and the tables'."""
@@ -198,8 +198,11 @@ def get(name: str, options: Iterable[str] = ()) -> Method:
     if parts := mixture.parse(name):
         mixed = mixture.Mixture((weight, regularizers.with_options(part, options)) for weight, part in parts)
         return Method(name, mixed.label, mixed)
-    known = ", ".join(("none", *regularizers.names(), "cokl_floor"))
-    raise InputError(f"unknown method {name!r}; known: {known}, and sums such as 0.3cokl+0.7correct_forward_kl")
+    known = ("none", *regularizers.names(), "cokl_floor")
+    raise InputError(
+        f"unknown method {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}, and sums such as "
+        "0.3cokl+0.7correct_forward_kl"
+    )
 
 
 def label(name: str, own: Mapping[str, str] = MappingProxyType({})) -> str:

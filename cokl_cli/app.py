@@ -17,12 +17,14 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, NoReturn, Protocol
 
 import tyro
 from tyro.extras import SubcommandApp
 
-from cokl.support.errors import InputError
+from cokl.support.errors import InputError, did_you_mean
+from cokl_cli.experiments import experiments
 from cokl_cli.output import output_of
 
 
@@ -47,8 +49,8 @@ def main(argv: list[str] | None = None) -> None:
         for ending in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(ending, _terminated)
     try:
-        if not arguments:
-            print(_OVERVIEW)
+        if not arguments or arguments == ["--version"]:
+            print(f"cokl {version('cokl')}" if arguments else _OVERVIEW)
             sys.exit(0)
         command = _parse(arguments)
         with output_of(command):
@@ -142,7 +144,7 @@ def _parse(arguments: list[str]) -> Command:
             )
     except SystemExit as ended:
         if ended.code:
-            raise InputError(_one_line(messages.getvalue())) from None
+            raise InputError(_message(arguments, messages.getvalue())) from None
         raise
     return command
 
@@ -182,12 +184,31 @@ def _overrides_first(arguments: list[str]) -> list[str]:
     return [*others[:2], *overrides, *others[2:]]
 
 
-def _one_line(box: str) -> str:
-    """The message of the parser's error box, without its frame and its excerpt of the help."""
-    lines = [line.strip("│ ") for line in box.splitlines() if line.startswith("│")]
-    if not lines:  # a terminal without such characters: a title, a rule, the message, and perhaps another rule
-        lines = [line.strip("| ") for line in box.splitlines() if line.strip("|+- ")][1:]
-    rules = [position for position, line in enumerate(lines) if line.startswith("─")]
-    message = " ".join(" ".join(lines[: rules[0]] if rules else lines).split())
-    message = re.sub(r"^Error parsing __tyro\S*: ", "", message)
-    return message.split(" Arguments are applied")[0]
+def _sections(box: str) -> list[str]:
+    """The texts of the parser's error box, without its frame, title and rules: the message, and what may help."""
+    parts = re.split(r"^[\s│|+]*(?:[╭╰].*|[─-]{3,}[\s│|+]*)$", box, flags=re.MULTILINE)
+    texts = [" ".join(" ".join(line.strip("│| ") for line in part.splitlines()).split()) for part in parts]
+    return [text for text in texts if text][0 if "╭" in box else 1 :]
+
+
+def _message(arguments: list[str], box: str) -> str:
+    """The parser's error as one line, with what an unknown command or option may have been."""
+    message, *helps = _sections(box)
+    message = re.sub(r"^Error parsing __tyro\S*: ", "", message).split(" Arguments are applied")[0]
+    for text in helps:
+        if text.startswith("Available subcommands: "):
+            return message + _commands_meant(arguments, text.removeprefix("Available subcommands: ").split(", "))
+        if text.startswith("Perhaps you meant"):
+            options = [option for option in re.findall(r"(?<!\S)--[\w-]+", text) if option != "--help"]
+            unknown = next((one for one in arguments if one.startswith("--") and one not in options), "")
+            return message + did_you_mean(unknown, options)
+    return message
+
+
+def _commands_meant(arguments: list[str], listed: list[str]) -> str:
+    above = [one for one in arguments[:1] if one in _COMMANDS]
+    known = {name: " ".join(["cokl", *above, name]) for name in listed}
+    if not above:
+        labs = (name for name, one in experiments().items() if type(one).__module__.startswith("bandit."))
+        known = {name: f"cokl bandit {name}" for name in labs} | known
+    return f"{did_you_mean(arguments[len(above)], known)}; expected one of {', '.join(listed)}"

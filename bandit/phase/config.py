@@ -201,7 +201,8 @@ class MapsConfig:
             return [diagram(*self.knobs, self.mode, experiment, self.preset, self.x_values, self.y_values)]
         if self.knobs or self.x_values or self.y_values:
             raise InputError(
-                f"knobs: expected two names, got {','.join(self.knobs) or 'none'}; values need their knobs"
+                f"knobs: expected two names of {', '.join(KNOBS)}, got {','.join(self.knobs) or 'none'}; values need "
+                "their knobs"
             )
         return default_diagrams(experiment, self.preset)
 

@@ -17,6 +17,7 @@ from figures.matplotlib_renderer import render
 from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, Style, method_style, new_figure
 
 _COLUMNS = 4
+_TICKS = (0.1, 0.5, 0.8, 0.9, 0.96)
 _STYLES = {"match": Style("#999999", dashes=(2, 2), order=1)}
 
 
@@ -35,7 +36,11 @@ def tradeoff(table: pd.DataFrame, config: PlasticityConfig) -> Drawing:
     """
     scored, primary, target = runs(table), config.changes[0], config.matched_correctness
     rows = scored[(scored["role"] == "report") & (scored["change"] == primary) & (scored["phase"] != "sampled")]
-    axes = Panel(x="Correctness after phase 1", y=f"Plasticity after {primary}", scale="stretched", y_limits=(0, 1))
+    low, high = rows["p_correct"].min(), rows["p_correct"].max()
+    axes = Panel(
+        x="Correctness after phase 1", y=f"Plasticity after {primary}", scale="stretched", y_limits=(0, 1),
+        x_ticks=[tick for tick in _TICKS if low <= tick <= high],
+    )  # fmt: skip
     panels, parts = {}, []
     for mode in ("sampled", "exact"):
         panels[mode] = replace(axes, title=f"phase 2 {mode}")

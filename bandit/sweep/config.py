@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from dataclasses import dataclass
 from typing import Any
 
 from bandit.config import TrainingConfig
-from cokl.support.errors import InputError
+from cokl.support.errors import InputError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,6 @@ def preset(name: str, **changes: Any) -> SweepConfig:
         raise InputError(f"preset: expected one of {', '.join(PRESETS)}, got {name!r}")
     fields = [field.name for field in dataclasses.fields(SweepConfig)]
     if unknown := sorted(set(changes) - set(fields)):
-        near = difflib.get_close_matches(unknown[0], fields, 1)
-        raise InputError(
-            f"preset: there is no field {unknown[0]!r}"
-            + (f"; did you mean {near[0]!r}?" if near else "")
-            + f" Fields: {', '.join(fields)}"
-        )
+        meant = did_you_mean(unknown[0], fields)
+        raise InputError(f"preset: there is no field {unknown[0]!r}{meant}; fields: {', '.join(fields)}")
     return dataclasses.replace(PRESETS[name], **changes)

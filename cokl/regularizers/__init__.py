@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from importlib.metadata import entry_points
 
 from cokl.regularizers.base import Regularizer
-from cokl.support.errors import InputError
+from cokl.support.errors import InputError, did_you_mean
 
 _registry: dict[str, Regularizer] = {}
 
@@ -69,7 +69,7 @@ def get(name: str) -> Regularizer:
         np.float64(0.9552)
     """
     if name not in _registry:
-        raise InputError(f"unknown regularizer {name!r}; known: {', '.join(names())}")
+        raise InputError(f"unknown regularizer {name!r}{did_you_mean(name, names())}; known: {', '.join(names())}")
     return _registry[name]
 
 

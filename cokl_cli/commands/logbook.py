@@ -32,6 +32,8 @@ class Logbook(Output):
         book = {name: {**kept, **made}[name] for name in listed() if name in kept or name in made}
         write_text(json.dumps(book, indent=1, ensure_ascii=False) + "\n", path)
         write_text(render(book), self.out / PAGE)
+        if not self.results:
+            print("no folder of results was given, so the entries stay as they were")
         for name, experiment in listed().items():
             state = "from these results" if name in made else "as it was" if name in kept else NOT_RUN
             print(f"{experiment.title}: {state}")

@@ -84,9 +84,9 @@ def check_own(folder: Path, names: Sequence[str]) -> None:
         missing = [column for column in ("prompt", "data_source", "reward_model", "extra_info") if column not in rows]
         if missing:
             raise InputError(f"{path} lacks the column {missing[0]!r}; it has {', '.join(map(str, rows.columns))}")
-        names = sorted(set(rows["data_source"]))
-        if not name.endswith("_train") and names != [name]:
-            raise InputError(f"{path}: expected the data source {name!r} in every row, got {', '.join(names)}")
+        used = sorted(set(rows["data_source"]))
+        if not name.endswith("_train") and used != [name]:
+            raise InputError(f"{path}: expected the data source {name!r} in every row, got {', '.join(used)}")
 
 
 class _Reader:

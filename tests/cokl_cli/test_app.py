@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
@@ -41,7 +42,18 @@ def cokl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
         (["bandit", "sweep", "--nonsense", "1"], "--nonsense"),
         (["bandit", "report", "--results", "/nowhere"], "no finished sweep in /nowhere"),
         (["figures", "--results", "/nowhere"], "no finished sweep in /nowhere"),
-        (["nonsense"], "nonsense"),
+        (["nonsense"], "Unrecognized options: nonsense; expected one of bandit, theory, llm, "),
+        (["sweeep"], "(did you mean cokl bandit sweep?); expected one of bandit, "),
+        (["thoery", "check"], "(did you mean cokl theory?)"),
+        (["theory", "chek"], "(did you mean cokl theory check?); expected one of check, optimum, figures"),
+        (["bandit", "sweep", "--beta", "1"], "Unrecognized options: --beta, 1 (did you mean --betas?)"),
+        (["bandit", "sweep", "--methods", "cokl,forwardKL"], "unknown method 'forwardKL' (did you mean forward_kl?)"),
+        (["theory", "optimum", "CoKL", "--q", "0.1", "--beta", "1"], "'CoKL' (did you mean cokl?); known: "),
+        (
+            ["theory", "optimum", "0.5cokl+0.5entropy", "--q", "0.1", "--beta", "1"],
+            "expected one regularizer, got the sum",
+        ),
+        (["bandit", "phase", "--knobs", "foo"], "knobs: expected two names of reference_correctness, correct_modes, "),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_code_2(arguments, says, capsys):
@@ -52,6 +64,13 @@ def test_a_terminal_without_box_characters_gets_the_message_too():
     result = cokl("llm", "run", "--preset", "bogus", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
     assert result.returncode == 2
     assert "invalid choice 'bogus'" in result.stderr
+    unknown = cokl("sweeep", env={**os.environ, "PYTHONIOENCODING": "latin-1"}).stderr
+    assert unknown.startswith("cokl: error: Unrecognized options: sweeep (did you mean cokl bandit sweep?); expected ")
+    assert len(unknown.splitlines()) == 1
+
+
+def test_the_version_is_the_packages():
+    assert cokl("--version").stdout == f"cokl {version('cokl')}\n"
 
 
 def test_a_reader_that_leaves_early_is_no_error():
