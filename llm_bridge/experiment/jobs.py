@@ -276,7 +276,7 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
         f"actor_rollout_ref.rollout.max_model_len={tokens}",
         f"actor_rollout_ref.rollout.seed={config.seed}",
         "actor_rollout_ref.rollout.agent.default_agent_loop=seeded",
-        *_reward_function(config),
+        *_reward_function(config, tokens),
         f"trainer.n_gpus_per_node={config.accelerators}",
         f"trainer.nnodes={config.nodes}",
         f"trainer.device={config.device}",
@@ -330,7 +330,7 @@ def _cuda(tokens: int) -> list[str]:
     ]
 
 
-def _reward_function(config: LLMConfig) -> list[str]:
+def _reward_function(config: LLMConfig, tokens: int) -> list[str]:
     section = "reward.custom_reward_function"
     path, _, name = (config.reward_function or "pkg://llm_bridge.rewards.score:compute_score").rpartition(":")
     path = path if path.startswith("pkg://") else str(Path(path).expanduser().absolute())  # jobs run in their folders
@@ -338,8 +338,12 @@ def _reward_function(config: LLMConfig) -> list[str]:
     if config.reward_function:
         return overrides
     overrides += [f"+{section}.reward_kwargs.chat_reward={'reward_model' if config.reward_model else 'programmatic'}"]
-    served = f"+{section}.reward_kwargs.reward_model={quoted(config.reward_model)}"
-    return overrides + ([served] if config.reward_model else [])
+    if config.reward_model:
+        overrides += [
+            f"+{section}.reward_kwargs.reward_model={quoted(config.reward_model)}",
+            f"+{section}.reward_kwargs.reward_model_tokens={tokens + REWARD_MARGIN}",
+        ]
+    return overrides
 
 
 def _reward_model(config: LLMConfig, tokens: int) -> list[str]:

@@ -37,6 +37,7 @@ async def compute_score(
     chat_reward: Literal["reward_model", "programmatic"] = "reward_model",
     reward_model: str = REWARD_MODEL,
     reward_model_seconds: float = 600.0,
+    reward_model_tokens: int | None = None,
     reward_router_address: str | None = None,
     reward_model_tokenizer: Any = None,
 ) -> dict[str, Any]:
@@ -44,10 +45,11 @@ async def compute_score(
 
     A row with a `conversation` in its `extra_info` is chat, any other is mathematics, whatever its data source is.
     Mathematics scores 1 or 0 and the verdict is the verifier's reason; chat scores the reward model's logit, or the
-    tiny preset's programmatic reward in [0, 1], and the verdict is "scored". answer: what stands in the last box, ""
-    for none and for chat. reward_model_seconds: wall time in which the reward model must have answered. VeRL supplies
-    `reward_router_address` and `reward_model_tokenizer` when it runs a reward model. Raises InputError if the reward
-    model is absent or does not answer.
+    tiny preset's programmatic reward in [0, 1], and the verdict is "scored", or "truncated" where the reward model read
+    a beginning of the reply alone. answer: what stands in the last box, "" for none and for chat. reward_model_seconds:
+    wall time in which the reward model must have answered. reward_model_tokens: how many it reads at most,
+    conversation and template included. VeRL supplies `reward_router_address` and `reward_model_tokenizer` when it runs
+    a reward model. Raises InputError if the reward model is absent or does not answer.
     """
     conversation = [dict(message) for message in extra_info.get("conversation", ())]
     if not conversation:
@@ -70,9 +72,10 @@ async def compute_score(
             "chat is scored by a reward model but VeRL runs none: set reward.reward_model.enable=True and "
             f"reward.reward_model.model_path={reward_model}"
         )
-    text = _as_reward_model_reads(conversation, reply, reward_model_tokenizer)
+    read = _shortened(conversation, reply, reward_model_tokenizer, reward_model_tokens)
+    text = _as_reward_model_reads(conversation, read, reward_model_tokenizer)
     score = await _score(reward_router_address, reward_model, text, reward_model_seconds)
-    return {"score": score, "verdict": "scored", "answer": ""}
+    return {"score": score, "verdict": "scored" if read == reply else "truncated", "answer": ""}
 
 
 def without_thinking(response: str) -> str:
@@ -83,6 +86,22 @@ def without_thinking(response: str) -> str:
 @functools.cache
 def _verifier() -> Verifier:
     return Verifier()
+
+
+def _shortened(conversation: list[Message], reply: str, tokenizer: Any, most: int | None) -> str:
+    """The reply, or the longest beginning of it, in tokens, with which the whole has no more than `most`."""
+    if most is None:
+        return reply
+    tokens = tokenizer(reply, add_special_tokens=False)["input_ids"]
+    read, kept = reply, len(tokens)
+    while kept > 0 and (over := _length(conversation, read, tokenizer) - most) > 0:
+        kept = max(0, kept - over)
+        read = tokenizer.decode(tokens[:kept])
+    return read
+
+
+def _length(conversation: list[Message], reply: str, tokenizer: Any) -> int:
+    return len(tokenizer(_as_reward_model_reads(conversation, reply, tokenizer))["input_ids"])
 
 
 def _as_reward_model_reads(conversation: list[Message], reply: str, tokenizer: Any) -> str:

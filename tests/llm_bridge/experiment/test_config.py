@@ -260,6 +260,8 @@ def test_one_option_moves_the_reward_model():
     assert others == ()
     assert resolved["reward.reward_model.model_path"] == "my/reward"
     assert resolved["reward.custom_reward_function.reward_kwargs.reward_model"] == "my/reward"
+    limit = "reward.custom_reward_function.reward_kwargs.reward_model_tokens"
+    assert resolved[limit] == resolved["reward.reward_model.rollout.max_model_len"]
 
 
 @pytest.mark.parametrize("level", ["", "WARN"])

@@ -194,6 +194,23 @@ def test_lists_and_tolerances_reach_the_verifier():
     assert ask("7, 5", row=MATH) == {"score": 0.0, "verdict": "no_answer", "answer": ""}
 
 
+def test_a_reply_that_is_too_long_is_cut_at_its_end_and_said_to_be():
+    """The conversation and the template's end stay whole, and no token more than necessary is left out."""
+    tokenizer, reply = make_tokenizer(), "cats ! " * 50
+    whole = len(tokenizer(f"<|user|>{QUESTION}<|im_end|><|assistant|>{reply.strip()}<|im_end|>")["input_ids"])
+    for most, verdict in ((whole, "scored"), (whole - 1, "truncated"), (60, "truncated")):
+        with RewardServer() as server:
+            found = ask(
+                reply, reward_router_address=server.address, reward_model_tokenizer=tokenizer, reward_model_tokens=most
+            )
+            ((_, request),) = server.requests
+        read = request["input"]
+        assert read.startswith(f"<|user|>{QUESTION}<|im_end|><|assistant|>cats !")
+        assert read.endswith("<|im_end|>")
+        assert len(tokenizer(read)["input_ids"]) == most
+        assert found == {"score": float(len("".join(read.split()))), "verdict": verdict, "answer": ""}
+
+
 def test_a_server_that_stumbles_is_asked_again():
     with RewardServer(failures=1) as server:
         found = ask("cats !", reward_router_address=server.address, reward_model_tokenizer=make_tokenizer())
