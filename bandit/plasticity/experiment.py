@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bandit.plasticity.config import PRESETS, PlasticityConfig
-from cokl.support.experiment import Execution, Experiment, register
+from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +28,11 @@ class Plasticity(Experiment):
     pools_folders = True
     assumed_configs = (PlasticityConfig,)
     assumed_modules = ("bandit.plasticity.config", "bandit.plasticity.score")
+    gallery = (
+        GalleryPicture("plasticity_schematic", "What a narrowed reward starts from"),
+        GalleryPicture("plasticity_tradeoff", "Plasticity: correctness against what can still be learned"),
+        GalleryPicture("plasticity_curves", "Plasticity: learning a changed reward"),
+    )
 
     def train(self, config: PlasticityConfig, execution: Execution) -> pd.DataFrame:
         """The tidy table."""

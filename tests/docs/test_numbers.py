@@ -99,6 +99,45 @@ def test_the_task_shifts_table_is_of_the_committed_seeds():
         assert cells == expected
 
 
+PLASTICITY = Path("bandit/plasticity")
+
+
+def of_plasticity() -> str:
+    """The section of bandit/FINDINGS.md whose numbers are in bandit/plasticity/RESULTS.md and RESULTS-again.md."""
+    return Path("bandit/FINDINGS.md").read_text(encoding="utf-8").split("\n## Plasticity\n")[1].split("\n## ")[0]
+
+
+def test_every_interval_of_plasticitys_findings_is_in_its_results():
+    pages = "".join((PLASTICITY / name).read_text(encoding="utf-8") for name in ("RESULTS.md", "RESULTS-again.md"))
+    known, shown = set(_INTERVAL.findall(pages)), _INTERVAL.findall(of_plasticity())
+    assert len(shown) > 60
+    assert [interval for interval in shown if interval not in known] == []
+
+
+@pytest.mark.parametrize(("first_seed", "opens", "closes"), [(0, "", ""), (5, "(", ")")])
+def test_plasticitys_primaries_are_of_the_committed_seeds(first_seed, opens, closes):
+    """Differences and means computed here from each seed's plasticity; the second run's are in brackets."""
+    section, runs = " ".join(of_plasticity().split()), pd.read_csv(PLASTICITY / "RESULTS.csv")
+    runs = runs[runs["seed"].between(first_seed, first_seed + 4) & (runs["phase"] != "sampled")]
+
+    def of(method: str, change: str) -> pd.Series:
+        kept = (runs["method"] == method) & (runs["change"] == change) & (runs["mode"] == "sampled")
+        return runs[kept].set_index("seed")["plasticity"]
+
+    def written(values: pd.Series) -> str:
+        assert len(values) == 5
+        return f"{values.mean():.3f} ± {stats.t.ppf(0.975, 4) * stats.sem(values):.3f}"
+
+    for rival, change in (("entropy", "narrowed-2"), ("correct_forward_kl", "narrowed-2"), ("entropy", "moved-2")):
+        assert f"{opens}{written(of('cokl', change) - of(rival, change))}{closes}" in section
+    if first_seed == 0:
+        shown = [row for row in rows(of_plasticity()) if len(row) == 8 and "±" in row[-1]]
+        assert {row[0] for row in shown} == set(runs["change"])
+        for change, *cells in shown:
+            methods = ("cokl", "correct_forward_kl", "entropy", "reverse_kl", "forward_kl", "none", "reference")
+            assert cells == [written(of(method, change)) for method in methods]
+
+
 def test_every_number_of_the_tiny_experiment_is_in_its_page():
     section = " ".join(BRIDGE.split("## The tiny experiment\n")[1].split("\n## ")[0].split())
     assert "± 35.3" in section
@@ -113,7 +152,9 @@ def test_every_number_of_the_tiny_experiment_is_in_its_page():
     assert f"{lost[1]} to {lost[2]} %" in section
 
 
-@pytest.mark.parametrize("number", ["0.512 ag", "next best 0.356", "0.971", "0.162", "0.086 ±", "5.75 ± 0.13", "@64 0"])
+@pytest.mark.parametrize(
+    "number", ["0.512, ne", "next best 0.356", "0.971", "0.162", "0.086 ±", "5.75 ± 0.13", "@64 0"]
+)
 def test_a_number_that_is_changed_is_found(number):
     assert number in README
     changed = README.replace(number, re.sub(r"\d(?=\D*$)", lambda digit: str((int(digit[0]) + 5) % 10), number))
