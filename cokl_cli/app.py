@@ -17,14 +17,12 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any, NoReturn, Protocol
 
 import tyro
 from tyro.extras import SubcommandApp
 
 from cokl.support.errors import InputError, did_you_mean
-from cokl_cli.experiments import experiments
 from cokl_cli.output import output_of
 
 
@@ -49,8 +47,13 @@ def main(argv: list[str] | None = None) -> None:
         for ending in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(ending, _terminated)
     try:
-        if not arguments or arguments == ["--version"]:
-            print(f"cokl {version('cokl')}" if arguments else _OVERVIEW)
+        if not arguments:
+            print(_OVERVIEW)
+            sys.exit(0)
+        if arguments == ["--version"]:
+            from importlib.metadata import version
+
+            print(f"cokl {version('cokl')}")
             sys.exit(0)
         command = _parse(arguments)
         with output_of(command):
@@ -193,7 +196,7 @@ def _sections(box: str) -> list[str]:
 
 def _message(arguments: list[str], box: str) -> str:
     """The parser's error as one line, with what an unknown command or option may have been."""
-    message, *helps = _sections(box)
+    message, *helps = _sections(box) or [""]
     message = re.sub(r"^Error parsing __tyro\S*: ", "", message).split(" Arguments are applied")[0]
     for text in helps:
         if text.startswith("Available subcommands: "):
@@ -209,6 +212,8 @@ def _commands_meant(arguments: list[str], listed: list[str]) -> str:
     above = [one for one in arguments[:1] if one in _COMMANDS]
     known = {name: " ".join(["cokl", *above, name]) for name in listed}
     if not above:
+        from cokl_cli.experiments import experiments
+
         labs = (name for name, one in experiments().items() if type(one).__module__.startswith("bandit."))
         known = {name: f"cokl bandit {name}" for name in labs} | known
     return f"{did_you_mean(arguments[len(above)], known)}; expected one of {', '.join(listed)}"

@@ -1,4 +1,4 @@
-"""How the columns and methods of the tables that runs make are called."""
+"""How the columns and methods of the tables that runs make are called, and how many seeds they report."""
 
 from __future__ import annotations
 
@@ -20,3 +20,8 @@ def coverage_column(table: pd.DataFrame) -> str:
 def coverage_label(column: str) -> str:
     """How pictures call that column: "Coverage@64"."""
     return f"Coverage@{column.rsplit('_', 1)[1]}"
+
+
+def reported_seeds(table: pd.DataFrame) -> int:
+    """How many seeds a table with selection seeds reports."""
+    return int(table.loc[table["role"] == "report", "seed"].nunique())

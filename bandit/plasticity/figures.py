@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bandit.engine.tables import method_label as label
+from bandit.engine.tables import reported_seeds
 from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.score import at_match, diverged_note, match, runs, without_diverged_runs
 from cokl.support.statistics import summarize
@@ -154,14 +155,12 @@ def _line(
 ) -> pd.DataFrame:
     """A method's means with their intervals, unless the seeds are few; a single point without a line."""
     y = "reward" if kind == "band" else "plasticity"
-    ends = interval(means, y) if _seeds(table) >= SEED_LINES else {}
+    ends = interval(means, y) if reported_seeds(table) >= SEED_LINES else {}
     kind = "point" if len(means) == 1 else kind
     return marks(panel, kind, label=label(method), method=method, x=means[x], y=means[y], **ends)
 
 
 def _intervals(drawn: str, table: pd.DataFrame) -> str:
-    return f"means over {_seeds(table)} seeds" + (f", {drawn} 95% t-intervals" if _seeds(table) >= SEED_LINES else "")
-
-
-def _seeds(table: pd.DataFrame) -> int:
-    return int(table.loc[table["role"] == "report", "seed"].nunique())
+    return f"means over {reported_seeds(table)} seeds" + (
+        f", {drawn} 95% t-intervals" if reported_seeds(table) >= SEED_LINES else ""
+    )

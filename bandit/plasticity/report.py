@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from bandit.engine.tables import coverage_column
+from bandit.engine.tables import coverage_column, reported_seeds
 from bandit.engine.tables import method_label as label
 from bandit.plasticity.claims import judge
 from bandit.plasticity.config import PRIMARY_CHANGE, PlasticityConfig
@@ -75,7 +75,7 @@ def legend(table: pd.DataFrame, config: PlasticityConfig) -> str:
         for row in regularized.to_dict("records")
         if abs(row["reached"] - targets[row["phase"]]) > 0.002
     ]
-    seeds = table.loc[table["role"] == "report", "seed"].nunique()
+    seeds = reported_seeds(table)
     return (
         f"Seeds: {seeds} and {config.selection_seeds} for selection. After ± is half the width of a 95% t-interval. "
         f"The match is at a correctness of {targets['exact']:g}, after the sampled phase 1 {targets['sampled']:g}; "
@@ -87,7 +87,7 @@ def legend(table: pd.DataFrame, config: PlasticityConfig) -> str:
 
 def _page(table: pd.DataFrame, config: PlasticityConfig, claims: list[Claim], made: dict[str, pd.DataFrame]) -> str:
     """The verdicts with every measurement, and the tables."""
-    refused = no_verdict(table.loc[table["role"] == "report", "seed"].nunique())
+    refused = no_verdict(reported_seeds(table))
     lines = ["# Plasticity\n", legend(table, config), *([refused] if refused else []), "\n## Claims\n"]
     for claim in claims:
         lines += [f"### {claim.statement}\n", f"Verdict: {claim.verdict or 'none'}.\n"]

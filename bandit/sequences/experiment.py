@@ -43,6 +43,7 @@ class Sequences(Experiment):
 
     def claims(self, folder: Path) -> Sequence[Claim]:
         """The one primary comparison."""
+        from bandit.engine.tables import reported_seeds
         from bandit.sequences.report import primary
         from bandit.sequences.run import SEQUENCES
         from bandit.sequences.score import PRIMARY, primary_lead
@@ -50,7 +51,7 @@ class Sequences(Experiment):
         from cokl.support.verdicts import Claim, verdict_on
 
         table = without_diverged_runs(read_result(folder / "sequences.parquet", SEQUENCES.columns))
-        lead, seeds = primary_lead(table), table.loc[table["role"] == "report", "seed"].nunique()
+        lead, seeds = primary_lead(table), reported_seeds(table)
         return [
             Claim(
                 f"At equal adaptation CoKL keeps more of the prior task's accuracy than {label(PRIMARY[2])}",

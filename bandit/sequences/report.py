@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from bandit.engine.tables import reported_seeds
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.run import METRICS
 from bandit.sequences.score import BESIDE_ACCURACY, MEASURES, PREDICTORS, PRIMARY, leads, primary_lead, razor
@@ -83,7 +84,7 @@ def primary(table: pd.DataFrame) -> str:
     """The one primary comparison in a sentence, with a verdict from four seeds on."""
     mode, _, rival = PRIMARY
     lead = primary_lead(table)
-    seeds = table.loc[table["role"] == "report", "seed"].nunique()
+    seeds = reported_seeds(table)
     compared = (
         f"Primary comparison: CoKL's accuracy on the prior task less {label(rival)}'s at equal adaptation ({mode})"
     )

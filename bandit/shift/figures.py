@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bandit.engine.tables import reported_seeds
 from bandit.shift.config import ShiftConfig
 from bandit.shift.report import DRIFTS, each_seed, tables
 from bandit.shift.score import ANCHORS, diverged_note, label
@@ -44,7 +45,7 @@ STYLES = {
 def draw_all(table: pd.DataFrame, config: ShiftConfig) -> dict[str, Picture]:
     """Every figure of a shift table by name; those with a panel per method once for each mode."""
     made = tables(table)
-    few = table.loc[table["role"] == "report", "seed"].nunique() < SEED_LINES
+    few = reported_seeds(table) < SEED_LINES
     seeds = each_seed(table) if few else {}
     drawings = {}
     for mode in table["mode"].unique():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from bandit.engine.tables import reported_seeds
 from bandit.shift.figures import frontier, tasks
 from bandit.shift.report import CAPTIONS, readable, tables
 from bandit.shift.run import COLUMNS
@@ -47,4 +48,4 @@ def section(folder: Path) -> Section:
 
 def few_seeds(lab: pd.DataFrame) -> bool:
     """Whether a lab has too few reported seeds for bars, which would then fill the plot."""
-    return bool(lab.loc[lab["role"] == "report", "seed"].nunique() < SEED_LINES)
+    return reported_seeds(lab) < SEED_LINES

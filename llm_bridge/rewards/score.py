@@ -90,13 +90,13 @@ def _verifier() -> Verifier:
 
 def _shortened(conversation: list[Message], reply: str, tokenizer: Any, most: int | None) -> str:
     """The reply, or the longest beginning of it, in tokens, with which the whole has no more than `most`."""
-    if most is None:
+    if most is None or (over := _length(conversation, reply, tokenizer) - most) <= 0:
         return reply
-    tokens = tokenizer(reply, add_special_tokens=False)["input_ids"]
-    read, kept = reply, len(tokens)
-    while kept > 0 and (over := _length(conversation, read, tokenizer) - most) > 0:
-        kept = max(0, kept - over)
-        read = tokenizer.decode(tokens[:kept])
+    read, tokens = reply, tokenizer(reply, add_special_tokens=False)["input_ids"]
+    while tokens and over > 0:
+        tokens = tokens[: max(0, len(tokens) - over)]
+        read = tokenizer.decode(tokens)
+        over = _length(conversation, read, tokenizer) - most
     return read
 
 
