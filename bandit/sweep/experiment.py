@@ -44,8 +44,14 @@ class Sweep(Experiment):
         return run_sweep(config, execution)
 
     def report(self, trained: pd.DataFrame, config: SweepConfig, folder: Path) -> str:
-        """Where the table is."""
-        return f"{len(trained)} rows: {folder / 'sweep.parquet'}"
+        """What each method ends with at matched correctness, where the table is, and what to do with it."""
+        from bandit.sweep.report import at_the_match
+
+        return (
+            f"{at_the_match(trained)}\n{len(trained)} rows: {folder / 'sweep.parquet'}\n"
+            f"Next, the verdicts: cokl bandit report --results {folder}\n"
+            f"      the figures:  cokl figures --results {folder}"
+        )
 
     def figures(self, trained: pd.DataFrame, config: SweepConfig, folder: Path) -> Mapping[str, Any]:
         """None: `cokl figures` draws them, from any finished sweep."""

@@ -6,6 +6,7 @@ import textwrap
 
 import pandas as pd
 
+from bandit.engine.tables import coverage_column, coverage_label
 from bandit.sweep.claims import judge
 from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, final_rows, matched_table
 from cokl.support import verdicts
@@ -16,7 +17,7 @@ def page(table: pd.DataFrame) -> str:
     """The verdicts and the matched table as a Markdown page; below four seeds, what was measured alone."""
     refused = verdicts.no_verdict(table["seed"].nunique())
     rows = [{"claim": claim.statement, "measured": claim.measured, "verdict": claim.verdict} for claim in judge(table)]
-    judged = pd.DataFrame(rows).drop(columns=["verdict"] if refused else [])
+    judged = pd.DataFrame(rows, columns=["claim", "measured", "verdict"]).drop(columns=["verdict"] if refused else [])
     return (
         f"# Controlled multi-solution experiment\n\n{_legend(table)}\n\n## Claims of the paper\n\n"
         + (f"{refused}\n\n" if refused else "")
@@ -38,13 +39,26 @@ def screen(table: pd.DataFrame) -> str:
     return "\n".join([*lines, "", _MATCHED_TITLE, shown.to_string(index=False), textwrap.fill(_legend(table), 80)])
 
 
+def at_the_match(table: pd.DataFrame) -> str:
+    """What a sweep is about, for a terminal: correctness, coverage and conditional KL, a line per method."""
+    coverage = coverage_column(table)
+    columns = {
+        "p_correct": "correctness",
+        coverage: coverage_label(coverage).lower(),
+        "conditional_kl": "conditional KL",
+    }
+    shown = matched_table(table, digits=3)[["method", "beta", *columns]].rename(columns=columns)
+    return f"{_MATCHED_TITLE}\n{shown.to_string(index=False)}\n{textwrap.fill(_runs(table), 80)}\n"
+
+
 _MATCHED_TITLE = f"Final metrics at the coefficient whose correctness is closest to {MATCHED_CORRECTNESS}"
 
 
 def _legend(table: pd.DataFrame) -> str:
+    return f"{_runs(table)} After a difference, ± is the half-width of its 95% t-interval."
+
+
+def _runs(table: pd.DataFrame) -> str:
     counts = f"Seeds: {table['seed'].nunique()}; steps: {final_rows(table)['step'].max()}."
-    return (
-        f"{counts} After a metric, ± is the standard deviation over seeds; "
-        "after a difference, the half-width of its 95% t-interval."
-        + (f" {note}." if (note := diverged_note(table)) else "")
-    )
+    note = diverged_note(table)
+    return f"{counts} After a metric, ± is the standard deviation over seeds." + (f" {note}." if note else "")

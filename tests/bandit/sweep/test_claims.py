@@ -50,6 +50,19 @@ def test_all_claims_hold_on_data_that_supports_them():
     assert all(claim.verdict == "held" for claim in verdicts)
 
 
+def test_a_sweep_with_nothing_to_judge_has_a_page_with_its_metrics():
+    page = report.page(sweep_table({"entropy": GOOD["entropy"]}, seeds=2))
+    assert "| Entropy | 0.001 |" in page
+
+
+def test_a_sweep_ends_with_the_metrics_of_each_method_at_its_match():
+    lines = report.at_the_match(sweep_table(GOOD, seeds=1)).splitlines()
+    assert lines[1].split() == ["method", "beta", "correctness", "coverage@64", "conditional", "KL"]
+    assert lines[3].split() == ["Entropy", "0.001", "0.964", "0.150", "2.900"]
+    assert lines[4].split() == ["Forward", "KL", "0.001", "0.965", "0.100", "3.000"]
+    assert lines[-1] == "Seeds: 1; steps: 200. After a metric, ± is the standard deviation over seeds."
+
+
 @pytest.mark.parametrize(
     ("points", "statement"),
     [
