@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from cokl.support.assumptions import assumption
-from cokl.support.errors import InputError
 from cokl.support.options import SOME, Bound, Names, Settings, above
 from cokl.surrogate_config import SurrogateConfig
 
@@ -189,10 +188,3 @@ PRESETS: dict[str, LLMConfig] = {
     "qwen3-1.7b": LLMConfig("qwen3-1.7b", "Qwen/Qwen3-1.7B", "cuda", 8, math_steps=200, chat_steps=600),
     "qwen3-4b": LLMConfig("qwen3-4b", "Qwen/Qwen3-4B", "cuda", 8, math_steps=200, chat_steps=600),
 }
-
-
-def preset(name: str) -> LLMConfig:
-    """The configuration of a preset. Raises InputError listing the known names."""
-    if name not in PRESETS:
-        raise InputError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
-    return PRESETS[name]

@@ -14,8 +14,7 @@ import pandas as pd
 import pytest
 
 from bandit.shift.config import PRESETS, ShiftConfig
-from bandit.shift.plan import planned_runs
-from bandit.shift.run import COLUMNS, SHIFT, shift
+from bandit.shift.run import COLUMNS, SHIFT, planned_runs, shift
 from bandit.two_tasks.plan import kl_prompts
 from bandit.two_tasks.run import train_plans
 from cokl import methods, regularizers
