@@ -5,19 +5,32 @@ What the paper does not say is declared with `assumption`; ASSUMPTIONS.md lists 
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cokl.support.assumptions import assumption
-from cokl.support.options import Bound, Coefficients, Names, above, at_least, at_most, require, require_types, separated
+from cokl.support.options import (
+    DIFFERENT,
+    SOME,
+    Bound,
+    Coefficients,
+    Names,
+    Settings,
+    above,
+    at_least,
+    at_most,
+    require,
+    require_types,
+    separated,
+)
 
 MOST_SEEDS = 100_000
 LARGEST = 10**9
 """Beyond these a number is a slip of the keyboard, that would end in an overflow or fill the memory."""
 Count = Annotated[int, at_least(1), at_most(LARGEST)]
 Positive = Annotated[float, above(0, "a finite number")]
-Betas = Annotated[Coefficients, Bound(lambda beta: beta > 0, "finite coefficients > 0", each=True)]
+Methods = Annotated[Names, SOME, DIFFERENT]
+Betas = Annotated[Coefficients, Bound(lambda beta: beta > 0, "finite coefficients > 0", each=True), DIFFERENT]
 Widths = Annotated[
     tuple[int, ...],
     Bound(lambda widths: all(width <= LARGEST for width in widths), f"widths of at most {LARGEST}"),
@@ -74,10 +87,10 @@ class EnvironmentConfig:
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
+class TrainingConfig(Settings):
     """What every experiment on the single task sets: which runs to train, and how."""
 
-    methods: Names = ("none", "entropy", "forward_kl", "reverse_kl", "jensen_shannon", "cokl")
+    methods: Methods = ("none", "entropy", "forward_kl", "reverse_kl", "jensen_shannon", "cokl")
     """What to sweep: "none" (unregularized RL) and the regularizers, which are the file names in cokl/regularizers/."""
     betas: Betas = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3)
     """Coefficients of every regularizer."""
@@ -121,13 +134,6 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         """Raises InputError for a value of the wrong type or out of range."""
-        require_types(self, "")
-        require(len(self.methods) > 0, "methods", "at least one name", "an empty list")
-        require(len(set(self.methods)) == len(self.methods), "methods", "different names", ",".join(self.methods))
+        super().__post_init__()
         needs_beta = set(self.methods) != {"none"}
-        require(len(self.betas) > 0 or not needs_beta, "betas", "at least one coefficient", "an empty list")
-        require(len(set(self.betas)) == len(self.betas), "betas", "different coefficients", self.betas)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values, nested as the dataclasses are."""
-        return dataclasses.asdict(self)
+        require(len(self.betas) > 0 or not needs_beta, "betas", "at least one value", "an empty list")

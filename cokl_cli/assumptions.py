@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from itertools import chain
+from types import ModuleType
 
 from bandit.engine import environment, networks, sampled
 from cokl import floor, groups, grpo, methods, metrics, policy, regularizers
@@ -31,12 +32,12 @@ SIMULATOR = [environment, networks, workers, sampled]
 BRIDGE = [bring_buffer, schedule, reward_score, language, tables, validation]
 
 
-def page() -> str:
-    """ASSUMPTIONS.md."""
+def sources() -> tuple[list[type], list[ModuleType]]:
+    """Every configuration that declares assumptions, and every module that states some."""
     configs = chain.from_iterable(experiment.assumed_configs for experiment in experiments().values())
     modules = chain.from_iterable(experiment.assumed_modules for experiment in experiments().values())
-    return render([*configs, *CONFIGS], [*METHOD, *SIMULATOR, *map(importlib.import_module, modules), *BRIDGE])
+    return [*configs, *CONFIGS], [*METHOD, *SIMULATOR, *map(importlib.import_module, modules), *BRIDGE]
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(render(*sources()), end="")

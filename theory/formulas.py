@@ -9,14 +9,13 @@ in their arithmetic `num` (see `theory.provers.arithmetic`); p is passed beside 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from cokl import decomposition, floor, groups, metrics
 from cokl import recovery as finite_groups
-from cokl.regularizers import Regularizer, names
 from cokl.regularizers import get as get_regularizer
+from cokl.regularizers import names
 from cokl.regularizers.cokl import CoKL
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 
@@ -251,67 +250,38 @@ def waiting_groups(start: Scalar, size: int) -> Scalar:
     return 1 / (1 - (1 - start) ** size - start**size)
 
 
-@dataclass(frozen=True)
+_SCALAR = {name: value for name, value in globals().items() if getattr(value, "__module__", "") == __name__}
+
+
 class Formulas:
-    """Everything that a claim may put to the test; a replaced entry must make some claim fail."""
+    """Everything that a claim may put to the test; a replaced entry must make some claim fail.
 
-    bernoulli_kl: Formula = bernoulli_kl
-    forward_kl_optimum: Formula = forward_kl_optimum
-    forward_kl_slope: Formula = forward_kl_slope
-    forward_kl_curvature: Formula = forward_kl_curvature
-    forward_kl_coefficient: Formula = forward_kl_coefficient
-    forward_kl_coefficient_slope: Formula = forward_kl_coefficient_slope
-    forward_kl_root_product: Formula = forward_kl_root_product
-    forward_kl_excess: Formula = forward_kl_excess
-    forward_kl_gap: Formula = forward_kl_gap
-    forward_kl_optimum_slope: Formula = forward_kl_optimum_slope
-    forward_kl_excess_rate: Formula = forward_kl_excess_rate
-    forward_kl_gap_rate: Formula = forward_kl_gap_rate
-    reverse_kl_optimum: Formula = reverse_kl_optimum
-    reverse_kl_slope: Formula = reverse_kl_slope
-    reverse_kl_curvature: Formula = reverse_kl_curvature
-    reverse_kl_optimum_slope: Formula = reverse_kl_optimum_slope
-    reverse_kl_excess: Formula = reverse_kl_excess
-    reverse_kl_gap: Formula = reverse_kl_gap
-    reverse_kl_gap_rate: Formula = reverse_kl_gap_rate
-    jensen_shannon_optimum: Formula = jensen_shannon_optimum
-    jensen_shannon_slope: Formula = jensen_shannon_slope
-    jensen_shannon_excess: Formula = jensen_shannon_excess
-    jensen_shannon_gap: Formula = jensen_shannon_gap
-    entropy_optimum: Formula = entropy_optimum
-    restricted_reverse_kl_optimum: Formula = restricted_reverse_kl_optimum
-    restricted_reverse_kl_threshold: Formula = restricted_reverse_kl_threshold
-    below_reference_threshold: Formula = below_reference_threshold
-    pearson_gap_threshold: Formula = pearson_gap_threshold
-    total_variation_gap_threshold: Formula = total_variation_gap_threshold
-    recovery_closed_form: Formula = recovery_closed_form
-    recovery_slope: Formula = recovery_slope
-    recovery_lower: Formula = recovery_lower
-    recovery_upper: Formula = recovery_upper
-    positive_count_probability: Formula = positive_count_probability
-    finite_objective_slope: Formula = finite_objective_slope
-    without_term1_finite_slope: Formula = without_term1_finite_slope
-    without_term1_threshold: Formula = without_term1_threshold
-    pair_probability: Formula = pair_probability
-    replay_rest: Formula = replay_rest
-    cokl_rest: Formula = cokl_rest
-    narrowed_start: Formula = narrowed_start
-    half_time: Formula = half_time
-    waiting_groups: Formula = waiting_groups
+    Its entries are the formulas of this module under their names, and what the toolkit computes.
+    Raises TypeError for a replaced entry that is none of them.
+    """
 
-    decompose_kl: Callable = decomposition.decompose_kl
-    regularizers: Mapping[str, Regularizer] = field(
-        default_factory=lambda: {name: get_regularizer(name) for name in names()}
-    )
-    cokl_with_baseline: Regularizer = field(default_factory=lambda: CoKL(baseline=True))
-    restricted_reverse_kl: Regularizer = field(default_factory=lambda: CorrectReverseKL(form="restricted"))
-    importance_ratios: Callable = groups.importance_ratios
-    reference_weights: Callable = groups.reference_weights
-    rollout_weights: Callable = groups.rollout_weights
-    floor_value: Callable = floor.floor_value
-    floor_logit_gradient: Callable = floor.floor_logit_gradient
-    sampled_floor_weights: Callable = floor.sampled_floor_weights
-    zero_correct_probability: Callable = finite_groups.zero_correct_probability
-    recovery: Callable = finite_groups.recovery
-    recovery_derivative: Callable = finite_groups.recovery_derivative
-    coverage: Callable = metrics.coverage
+    def __init__(self, **replaced: Any) -> None:
+        entries = {
+            **_SCALAR,
+            "decompose_kl": decomposition.decompose_kl,
+            "regularizers": {name: get_regularizer(name) for name in names()},
+            "cokl_with_baseline": CoKL(baseline=True),
+            "restricted_reverse_kl": CorrectReverseKL(form="restricted"),
+            "importance_ratios": groups.importance_ratios,
+            "reference_weights": groups.reference_weights,
+            "rollout_weights": groups.rollout_weights,
+            "floor_value": floor.floor_value,
+            "floor_logit_gradient": floor.floor_logit_gradient,
+            "sampled_floor_weights": floor.sampled_floor_weights,
+            "zero_correct_probability": finite_groups.zero_correct_probability,
+            "recovery": finite_groups.recovery,
+            "recovery_derivative": finite_groups.recovery_derivative,
+            "coverage": metrics.coverage,
+        }
+        if unknown := replaced.keys() - entries:
+            raise TypeError(f"formulas: there is no {', '.join(sorted(unknown))}")
+        vars(self).update(entries | replaced)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from bandit.sequences.config import SequenceConfig
 from bandit.shift.config import PAPER_BETA, ShiftConfig
-from cokl.support.options import Bound, Coefficients, Names, at_least, require, require_types
+from cokl.support.options import SOME, Bound, Coefficients, Names, Settings, at_least, require
 
 REPLAY = "correct_forward_kl"
 WITHOUT_TERM_1 = "cokl_without_term1"
@@ -61,13 +61,13 @@ def method_name(share: float) -> str:
 
 
 @dataclass(frozen=True)
-class CalibrationConfig:
+class CalibrationConfig(Settings):
     """Settings, shares and seeds."""
 
-    cells: Names = tuple(CELLS)
+    cells: Annotated[Names, SOME] = tuple(CELLS)
     """Settings of one lab: of the task shift, or of the sequence lab, tokens-T and tokens-T-mean with 1, 3, 6, 12 or 24
     tokens a response and what a method adds summed over them or averaged."""
-    shares: Annotated[Coefficients, Bound(lambda share: 0 < share <= 1, "numbers in (0, 1]", each=True)] = (
+    shares: Annotated[Coefficients, SOME, Bound(lambda share: 0 < share <= 1, "numbers in (0, 1]", each=True)] = (
         0.01,
         0.03,
         0.1,
@@ -88,22 +88,16 @@ class CalibrationConfig:
 
     def __post_init__(self) -> None:
         """Raises InputError for a value of the wrong type or out of range."""
-        require_types(self, "")
+        super().__post_init__()
         for name in self.cells:
             known = SEQUENCE_CELLS if self.of_sequences else CELLS
             require(name in known, "cells", f"some of {', '.join(CELLS)}, or some of {', '.join(SEQUENCE_CELLS)}", name)
-        require(len(self.cells) > 0, "cells", "at least one name", "an empty list")
-        require(len(self.shares) > 0, "shares", "at least one", "an empty list")
         require(PAPER_BETA in self.betas, "betas", f"{PAPER_BETA:g} among them", self.betas)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return dataclasses.asdict(self)
 
     @property
     def of_sequences(self) -> bool:
         """Whether the settings are the sequence lab's."""
-        return self.cells[:1] != () and self.cells[0] in SEQUENCE_CELLS
+        return self.cells[0] in SEQUENCE_CELLS
 
     def experiment(self, cell: str) -> ShiftConfig | SequenceConfig:
         """The lab in one setting, with replay, every share, and all coefficients that w/o term 1 is looked at."""

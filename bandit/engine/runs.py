@@ -1,11 +1,14 @@
-"""What the experiments on the single task share around a run: the run itself, its device, its seed's reference."""
+"""What the experiments share around a run: which are stacked, the folder, the device, the seed's reference."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -15,7 +18,11 @@ from cokl.methods import Method
 from cokl.support.chunks import Origin
 from cokl.support.code import code_of
 from cokl.support.errors import InputError
-from cokl.support.workers import Work, Workers
+from cokl.support.experiment import Execution
+from cokl.support.results_folder import open_folder
+from cokl.support.workers import Work, Workers, require_jobs
+
+_Run = TypeVar("_Run")
 
 
 @dataclass(frozen=True)
@@ -27,25 +34,57 @@ class Run:
     beta: float
 
 
-def references(
-    config: TrainingConfig,
-    origin: Origin,
-    device: str,
-    workers: Workers,
-    progress: bool,
-    seeds: Iterable[int] | None = None,
-) -> dict[int, torch.Tensor]:
-    """Each seed's reference parameters (P,), pretrained where the folder does not hold them yet.
-
-    seeds: 0 to `config.seeds` - 1 if not given.
-    """
-    seeds = list(range(config.seeds) if seeds is None else seeds)
-    works = [
-        Work(_make_reference, (config, seed, device), reference_path(origin.folder, seed), f"reference of seed {seed}")
-        for seed in seeds
+def stacks(runs: Iterable[_Run], alike: Callable[[_Run], Hashable], most: int) -> list[list[_Run]]:
+    """Runs that are trained as one stack: those of which `alike` gives the same, at most so many."""
+    groups: dict[Hashable, list[_Run]] = {}
+    for run in runs:
+        groups.setdefault(alike(run), []).append(run)
+    return [
+        part.tolist()
+        for members in groups.values()
+        for part in np.array_split(np.array(members, dtype=object), -(-len(members) // most))
     ]
-    tables = workers.do(works, origin, "references", progress)
-    return {seed: parameters_of(table) for seed, table in zip(seeds, tables, strict=True)}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A results folder that is held for runs on the single task, who computes them, and each seed's reference (P,)."""
+
+    origin: Origin
+    workers: Workers
+    device: str
+    parameters: dict[int, torch.Tensor]
+
+
+@contextmanager
+def opened(
+    config: TrainingConfig,
+    runs: Sequence[Run],
+    training_module: str,
+    folder: Path,
+    execution: Execution,
+    progress: bool,
+    chosen: Mapping[str, Any] | None = None,
+) -> Iterator[Opened]:
+    """Hold `folder` for these runs, with references pretrained where it does not hold them yet.
+
+    chosen: JSON values that say which runs they are, where `config` alone does not; kept with it in config.json.
+    Raises InputError for a device that is not there and for a folder that cannot be used.
+    """
+    require_jobs(execution.jobs)
+    device = resolve_device(config.device)
+    code = code_behind(training_module, (run.method for run in runs))
+    settings = {**config.as_dict(), **(chosen or {}), "device": device}
+    with open_folder(folder, settings, code, execution.keep_going) as origin:
+        workers = Workers(execution.backend, 1 if device == "cuda" else execution.jobs)
+        seeds = list(dict.fromkeys(run.seed for run in runs))
+        works = [
+            Work(_make_reference, (config, seed, device), reference_path(folder, seed), f"reference of seed {seed}")
+            for seed in seeds
+        ]
+        tables = workers.do(works, origin, "references", progress)
+        parameters = {seed: parameters_of(table) for seed, table in zip(seeds, tables, strict=True)}
+        yield Opened(origin, workers, device, parameters)
 
 
 def reference_path(folder: Path, seed: int) -> Path:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bandit.config import TrainingConfig
-from cokl.support.options import Bound, Coefficients, Integers, Names, at_least, require
+from cokl.support.options import DIFFERENT, SOME, Bound, Coefficients, Integers, Names, at_least, require
 from cokl.surrogate_config import SurrogateConfig
 
 REFERENCE_GROUPS = ("fresh", "cached", "unfiltered")
-_Counts = Annotated[Integers, Bound(lambda count: count >= 1, "numbers of at least 1", each=True)]
+_KNOWN = Bound(lambda kind: kind in REFERENCE_GROUPS, f"some of {', '.join(REFERENCE_GROUPS)}", each=True)
+_Counts = Annotated[Integers, SOME, DIFFERENT, Bound(lambda count: count >= 1, "numbers of at least 1", each=True)]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class FiniteGroupConfig(TrainingConfig):
     optimizer_steps: _Counts = (1, 4)
     """Optimizer steps on one minibatch and its groups, mu: 1 is on-policy, more is off-policy. Methods without
     rollouts, and reference groups that are not fresh, take the first alone."""
-    reference_groups: Names = REFERENCE_GROUPS
+    reference_groups: Annotated[Names, SOME, DIFFERENT, _KNOWN] = REFERENCE_GROUPS
     """Where reference groups come from: "fresh" are drawn for each minibatch, for a conditional regularizer given that
     they hold a correct response, as the buffer's filter does; "cached" are such groups drawn once per training input;
     "unfiltered" are fresh without that condition. The last two are for methods that weigh rollouts too."""
@@ -50,12 +51,6 @@ class FiniteGroupConfig(TrainingConfig):
     def __post_init__(self) -> None:
         """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
-        for name in ("group_sizes", "optimizer_steps", "reference_groups"):
-            values = getattr(self, name)
-            require(len(values) > 0, name, "at least one", "an empty list")
-            require(len(set(values)) == len(values), name, "different values", ",".join(map(str, values)))
-        for kind in self.reference_groups:
-            require(kind in REFERENCE_GROUPS, "reference_groups", f"some of {', '.join(REFERENCE_GROUPS)}", kind)
         for step in self.recovery_steps:
             possible = 0 <= step < self.steps and all(step % steps == 0 for steps in self.optimizer_steps)
             require(possible, "recovery_steps", f"multiples of all optimizer_steps below {self.steps}", step)

@@ -11,7 +11,7 @@ import torch
 from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.environment import Environment
 from bandit.engine.reference import seed_task
-from bandit.engine.runs import code_behind, references, resolve_device
+from bandit.engine.runs import opened
 from bandit.finite_group.config import PRESETS, FiniteGroupConfig
 from bandit.finite_group.plan import GroupRun, planned_runs
 from bandit.finite_group.recovery import COLUMNS
@@ -19,8 +19,7 @@ from bandit.finite_group.score import ESTIMATE
 from bandit.finite_group.train import IDENTITY, train
 from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_result
-from cokl.support.results_folder import open_folder
-from cokl.support.workers import Work, Workers, require_jobs
+from cokl.support.workers import Work
 
 
 def finite_group(
@@ -37,28 +36,23 @@ def finite_group(
     execution, progress: as `bandit.run_sweep` takes them.
     Raises InputError for unknown methods or devices and for a folder that cannot be used.
     """
-    require_jobs(execution.jobs)
-    device = resolve_device(config.device)
     runs = planned_runs(config)
-    code = code_behind("bandit.finite_group.train", (run.method for run in runs))
     with (
         execution.results_folder() as folder,
-        open_folder(folder, {**config.as_dict(), "device": device}, code, execution.keep_going) as origin,
+        opened(config, runs, "bandit.finite_group.train", folder, execution, progress) as here,
     ):
-        workers = Workers(execution.backend, 1 if device == "cuda" else execution.jobs)
-        parameters = references(config, origin, device, workers, progress)
         chunks = [list(members) for _, members in itertools.groupby(runs, key=_stacked_together)]
         works = [
             Work(
                 _make_chunk,
-                (config, chunk, parameters[chunk[0].seed], device),
+                (config, chunk, here.parameters[chunk[0].seed], here.device),
                 _path(folder, number, chunk),
                 _key(chunk),
                 len(chunk),
             )
             for number, chunk in enumerate(chunks)
         ]
-        table = pd.concat(workers.do(works, origin, "runs", progress), ignore_index=True)
+        table = pd.concat(here.workers.do(works, here.origin, "runs", progress), ignore_index=True)
         of_clusters = table["cluster"].notna()
         metrics = table[~of_clusters].drop(columns=[name for name in COLUMNS if name != "p_correct"])
         drawn = metrics["step"] * config.batch_size / metrics["optimizer_steps"]

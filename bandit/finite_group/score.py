@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -49,9 +50,8 @@ def without_diverged_runs(metrics: pd.DataFrame) -> pd.DataFrame:
     return kept[~pd.MultiIndex.from_frame(kept[_EXACT_OF]).isin(lost)] if len(lost) else kept
 
 
-def diverged_note(metrics: pd.DataFrame) -> str:
-    """What is to be said of diverged runs wherever the metrics are summarised; "" if there are none."""
-    return divergence_note(metrics, "p_correct", ESTIMATE)
+diverged_note = partial(divergence_note, metric="p_correct", run=ESTIMATE)
+"""What is to be said of diverged runs wherever the metrics are summarised; "" if there are none."""
 
 
 def final_table(metrics: pd.DataFrame) -> pd.DataFrame:

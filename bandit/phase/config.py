@@ -149,12 +149,18 @@ EXPERIMENTS: dict[Preset, ShiftConfig] = {
         selection_seeds=2,
         steps=300,
         eval_interval=300,
+        kl_sweep_methods=(),
     ),
     "quick": ShiftConfig(
-        methods=METHODS, betas=(0.1, 0.3, 1.0), seeds=3, selection_seeds=1, steps=150, eval_interval=150
+        methods=METHODS,
+        betas=(0.1, 0.3, 1.0),
+        seeds=3,
+        selection_seeds=1,
+        steps=150,
+        eval_interval=150,
+        kl_sweep_methods=(),
     ),
 }
-EXPERIMENTS = {name: dataclasses.replace(config, kl_sweep_methods=()) for name, config in EXPERIMENTS.items()}
 """What every cell trains: the lab with fewer steps, coefficients and seeds, and no KL-batch sweep."""
 
 

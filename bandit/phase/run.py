@@ -10,7 +10,6 @@ from bandit.engine.divergence import divergence_note
 from bandit.phase.config import Diagram
 from bandit.phase.report import page
 from bandit.phase.score import summarize
-from bandit.shift.plan import planned_runs
 from bandit.shift.run import SHIFT
 from bandit.two_tasks.grid import Cell, train_grid
 from bandit.two_tasks.plan import RUN
@@ -33,7 +32,7 @@ def run(
     with execution.results_folder() as folder:
         for diagram in diagrams:
             grid = {
-                f"{x:g}-{y:g}": Cell({"x": x, "y": y}, config, planned_runs(config)) for x, y, config in diagram.cells()
+                f"{x:g}-{y:g}": Cell({"x": x, "y": y}, config, SHIFT.plan(config)) for x, y, config in diagram.cells()
             }
             path, settings = folder / diagram.name / "phase.parquet", dataclasses.asdict(diagram)
             rows = train_grid(SHIFT, grid, path, settings, execution, progress)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from bandit.config import Count, TrainingConfig
+from bandit.config import Count, Methods, TrainingConfig
 from bandit.two_tasks.config import SeedRoles
 from cokl.support.assumptions import assumption
 from cokl.support.options import Bound, Coefficients, Integers, Names, at_least, require
@@ -24,7 +24,7 @@ _Counts = Annotated[Integers, Bound(lambda count: count >= 1, "numbers of at lea
 class PlasticityConfig(SeedRoles, TrainingConfig):
     """Phase 1 trains every method at every coefficient; phase 2 learns a changed reward from each final policy."""
 
-    methods: Names = (
+    methods: Methods = (
         "none",
         "entropy",
         "forward_kl",
@@ -51,7 +51,7 @@ class PlasticityConfig(SeedRoles, TrainingConfig):
     """Correctness after the exact phase 1 at which methods are compared, between neighbouring coefficients."""
     sampled_matched_correctness: _Share = 0.94
     """The same after the sampled phase 1, which without a regularizer ends lower."""
-    changes: Names = (
+    changes: Methods = (
         PRIMARY_CHANGE,
         "narrowed-1",
         "narrowed-4",
@@ -76,13 +76,11 @@ class PlasticityConfig(SeedRoles, TrainingConfig):
     def __post_init__(self) -> None:
         """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
-        self.require_roles_apart()
         steps = self.evaluated_steps
         ordered = list(steps) == sorted(set(steps)) and steps[:1] == (0,) and steps[-1:] == (self.new_steps,)
         require(ordered, "evaluated_steps", f"increasing steps from 0 to new_steps, {self.new_steps}", steps)
         sampled = not self.sampled_methods or (len(self.sampled_betas) > 0 and min(self.sampled_betas) > 0)
         require(sampled, "sampled_betas", "coefficients > 0", self.sampled_betas)
-        require(len(set(self.changes)) == len(self.changes) > 0, "changes", "different changes", self.changes)
         environment = self.environment
         most = {"narrowed": environment.correct_actions, "chain": environment.correct_actions}
         most["moved"] = environment.actions - environment.correct_actions

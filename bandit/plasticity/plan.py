@@ -6,9 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
-from bandit.engine.runs import Run
+from bandit.engine.runs import Run, stacks
 from bandit.plasticity.config import PlasticityConfig
 from cokl import methods
 
@@ -52,14 +50,9 @@ def planned(config: PlasticityConfig, seed: int) -> list[Start]:
     return starts
 
 
-def stacks(starts: list[Start]) -> list[list[Start]]:
+def stacked(starts: list[Start]) -> list[list[Start]]:
     """Policies that are trained as one stack: those of a seed that differ in their coefficient only."""
-    chunks = []
-    for _, group in itertools.groupby(starts, key=lambda start: (start.seed, *start.identity[:3])):
-        members = list(group)
-        parts = -(-len(members) // _RUNS_PER_STACK)
-        chunks += [part.tolist() for part in np.array_split(np.array(members, dtype=object), parts)]
-    return chunks
+    return stacks(starts, lambda start: (start.seed, *start.identity[:3]), _RUNS_PER_STACK)
 
 
 def meets_all(start: Start, matched: set[tuple[str, str, int, float]]) -> bool:

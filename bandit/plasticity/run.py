@@ -6,15 +6,14 @@ import pandas as pd
 import torch
 
 from bandit.engine.divergence import warn_of_diverged
-from bandit.engine.runs import code_behind, references, resolve_device
+from bandit.engine.runs import opened
 from bandit.plasticity.config import PRESETS, PlasticityConfig
-from bandit.plasticity.plan import Start, meets_all, planned, stacks
+from bandit.plasticity.plan import Start, meets_all, planned, stacked
 from bandit.plasticity.score import START, match
 from bandit.plasticity.train import train
 from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_result
-from cokl.support.results_folder import open_folder
-from cokl.support.workers import Work, Workers, require_jobs
+from cokl.support.workers import Work
 
 
 def plasticity(
@@ -27,30 +26,23 @@ def plasticity(
     execution: where results are kept, by default nowhere, and who computes them. A policy whose network diverged has
     rows without metrics. Raises InputError for unknown methods or devices and for a folder that cannot be used.
     """
-    require_jobs(execution.jobs)
-    device = resolve_device(config.device)
-    plans = {seed: planned(config, seed) for seed in config.roles}
-    code = code_behind("bandit.plasticity.train", (start.method for plan in plans.values() for start in plan))
+    starts = [start for seed in config.roles for start in planned(config, seed)]
     with (
         execution.results_folder() as folder,
-        open_folder(folder, {**config.as_dict(), "device": device}, code, execution.keep_going) as origin,
+        opened(config, starts, "bandit.plasticity.train", folder, execution, progress) as here,
     ):
-        workers = Workers(execution.backend, 1 if device == "cuda" else execution.jobs)
-        parameters = references(config, origin, device, workers, progress, config.roles)
 
         def made(role: str, matched: set[tuple[str, str, int, float]]) -> pd.DataFrame:
             works = []
-            for stack in (
-                stack for seed, plan in plans.items() if config.roles[seed] == role for stack in stacks(plan)
-            ):
+            for stack in stacked([start for start in starts if config.roles[start.seed] == role]):
                 everything = [role == "report" and meets_all(start, matched) for start in stack]
                 first = stack[0]
                 met = zip([start.identity for start in stack], everything, strict=True)
                 key = f"seed {first.seed}, {', '.join(map(repr, met))}"
                 name = f"seed-{first.seed}-{first.phase}-{first.name}-{first.cached}-{first.beta:g}.parquet"
-                arguments = (config, stack, parameters[first.seed], everything, device)
+                arguments = (config, stack, here.parameters[first.seed], everything, here.device)
                 works.append(Work(_make_chunk, arguments, folder / "runs" / name, key, len(stack)))
-            return pd.concat(workers.do(works, origin, f"{role} runs", progress)).assign(role=role)
+            return pd.concat(here.workers.do(works, here.origin, f"{role} runs", progress)).assign(role=role)
 
         selection = made("selection", set())
         chosen = match(selection, config)

@@ -12,6 +12,7 @@ seed; at the nearest coefficient where none enclose it.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,9 +45,8 @@ def read_plasticity(folder: Path) -> tuple[pd.DataFrame, PlasticityConfig]:
     return read_result(path, COLUMNS), from_json(PlasticityConfig, read_json(folder / "config.json", dict))
 
 
-def without_diverged_runs(table: pd.DataFrame) -> pd.DataFrame:
-    """The table without the coefficients of which some seed diverged."""
-    return without_diverged(table, "reward", START)
+without_diverged_runs = partial(without_diverged, metric="reward", run=START)
+"""The table without the coefficients of which some seed diverged."""
 
 
 def diverged_note(table: pd.DataFrame) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from bandit.sweep.config import PRESETS as SWEEPS
 from bandit.sweep.config import SweepConfig
-from cokl.support.options import Names, at_least, require, require_types
+from cokl.support.options import SOME, Bound, Names, Settings, at_least, require
 
 ALTERNATIVES: dict[str, tuple[Any, ...]] = {
     "coverage_draws": (8, 256),
@@ -25,22 +25,21 @@ ALTERNATIVES: dict[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True)
-class RobustnessConfig:
+class RobustnessConfig(Settings):
     """The sweep whose verdicts are put to the test, and how."""
 
     sweep: SweepConfig
     """The sweep at its defaults, with all its coefficients."""
     neighbours: Annotated[int, at_least(0)] = 1
     """Coefficients of the grid on either side of each method's matched one that are trained under an alternative."""
-    fields: Names = tuple(ALTERNATIVES)
+    fields: Annotated[
+        Names, SOME, Bound(lambda name: name in ALTERNATIVES, f"some of {', '.join(ALTERNATIVES)}", each=True)
+    ] = tuple(ALTERNATIVES)
     """Which assumptions to vary."""
 
     def __post_init__(self) -> None:
         """Raises InputError for a value of the wrong type or out of range."""
-        require_types(self, "")
-        require(len(self.fields) > 0, "fields", "at least one name", "an empty list")
-        for name in self.fields:
-            require(name in ALTERNATIVES, "fields", f"some of {', '.join(ALTERNATIVES)}", name)
+        super().__post_init__()
         require("cokl" in self.sweep.methods, "methods", "cokl among them", ",".join(self.sweep.methods))
 
     def alternatives(self) -> dict[str, SweepConfig]:

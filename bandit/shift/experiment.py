@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bandit.shift.config import PRESETS, ShiftConfig
+from bandit.two_tasks.config import TwoTaskConfig
 from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
 from cokl.support.files import json_rows, read_parquet, read_result
 
@@ -26,7 +27,7 @@ class Shift(Experiment):
     presets = PRESETS
     folder_prefix = "shift-"
     tables = ("shift.parquet",)
-    assumed_configs = (ShiftConfig,)
+    assumed_configs = (TwoTaskConfig, ShiftConfig)
     assumed_modules = ("bandit.shift.tasks", "bandit.shift.score")
     gallery = (
         *(

@@ -77,9 +77,8 @@ def anchors_diverged(table: pd.DataFrame) -> bool:
     return bool(diverged(table, "prior_correct")["method"].isin(ANCHORS).any())
 
 
-def diverged_note(table: pd.DataFrame) -> str:
-    """What is to be said of diverged runs wherever the table is summarised; "" if there are none."""
-    return divergence_note(table, "prior_correct", RUN)
+diverged_note = partial(divergence_note, metric="prior_correct", run=RUN)
+"""What is to be said of diverged runs wherever the table is summarised; "" if there are none."""
 
 
 def forgotten_and_learned(table: pd.DataFrame) -> tuple[tuple[float, float], tuple[float, float]]:

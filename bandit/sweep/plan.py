@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
-
-from bandit.engine.runs import Run
+from bandit.engine.runs import Run, stacks
 from bandit.sweep.config import SweepConfig
 from cokl import methods
 
@@ -25,12 +23,8 @@ def planned_runs(config: SweepConfig) -> list[Run]:
     return runs
 
 
-def stacks(runs: list[Run], device: str) -> list[list[Run]]:
+def stacked(runs: list[Run], device: str) -> list[list[Run]]:
     """Runs that are trained as one stack: one seed, and on a CPU one method, so that no stack waits for another's."""
-    size = RUNS_PER_CHUNK_CUDA if device == "cuda" else RUNS_PER_CHUNK_CPU
-    chunks = []
-    for _, group in itertools.groupby(runs, key=lambda run: (run.seed, None if device == "cuda" else run.method.name)):
-        members = list(group)
-        parts = -(-len(members) // size)
-        chunks += [part.tolist() for part in np.array_split(np.array(members, dtype=object), parts)]
-    return chunks
+    if device == "cuda":
+        return stacks(runs, lambda run: run.seed, RUNS_PER_CHUNK_CUDA)
+    return stacks(runs, lambda run: (run.seed, run.method.name), RUNS_PER_CHUNK_CPU)

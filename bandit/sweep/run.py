@@ -12,15 +12,14 @@ import torch
 from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.exact import policy_metrics
 from bandit.engine.reference import seed_task
-from bandit.engine.runs import Run, code_behind, references, resolve_device
+from bandit.engine.runs import Run, opened
 from bandit.sweep.config import PRESETS, SweepConfig
-from bandit.sweep.plan import planned_runs, stacks
+from bandit.sweep.plan import planned_runs, stacked
 from bandit.sweep.score import RUN
 from bandit.sweep.train import train
 from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_result
-from cokl.support.results_folder import open_folder
-from cokl.support.workers import Work, Workers, one_thread, require_jobs
+from cokl.support.workers import Work, one_thread
 
 
 def run_sweep(
@@ -52,19 +51,14 @@ def train_planned(
 
     chosen: JSON values that say which runs they are, where `config` alone does not; kept with it in config.json.
     """
-    require_jobs(execution.jobs)
-    device = resolve_device(config.device)
-    code = code_behind("bandit.sweep.train", (run.method for run in runs))
-    settings = {**config.as_dict(), **(chosen or {}), "device": device}
-    with open_folder(folder, settings, code, execution.keep_going) as origin:
-        workers = Workers(execution.backend, 1 if device == "cuda" else execution.jobs)
-        parameters = references(config, origin, device, workers, progress)
+    with opened(config, runs, "bandit.sweep.train", folder, execution, progress, chosen) as here:
+        device, parameters = here.device, here.parameters
         works = [
             Work(_make_chunk, (config, chunk, parameters[chunk[0].seed], device), path, _key(chunk), len(chunk))
-            for number, chunk in enumerate(stacks(runs, device))
+            for number, chunk in enumerate(stacked(runs, device))
             for path in [folder / "runs" / f"{number:05d}-seed-{chunk[0].seed}-{chunk[0].method.name}.parquet"]
         ]
-        chunks = workers.do(works, origin, "runs", progress)
+        chunks = here.workers.do(works, here.origin, "runs", progress)
         with one_thread():
             frames = [_reference_rows(config, seed, parameters[seed], device) for seed in parameters]
         table = _in_order(pd.concat([*frames, *chunks], ignore_index=True), config)

@@ -6,6 +6,7 @@ closest to 0.96; one coefficient per method, the same for all seeds.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -39,14 +40,11 @@ RUN = ("method", "beta")
 """What names a run, up to its seed."""
 
 
-def without_diverged_runs(table: pd.DataFrame) -> pd.DataFrame:
-    """The table without the coefficients of which some seed diverged. Raises InputError if none is left."""
-    return without_diverged(table, "p_correct", RUN)
+without_diverged_runs = partial(without_diverged, metric="p_correct", run=RUN)
+"""The table without the coefficients of which some seed diverged. Raises InputError if none is left."""
 
-
-def diverged_note(table: pd.DataFrame) -> str:
-    """What is to be said of diverged runs wherever the table is summarised; "" if there are none."""
-    return divergence_note(table, "p_correct", RUN)
+diverged_note = partial(divergence_note, metric="p_correct", run=RUN)
+"""What is to be said of diverged runs wherever the table is summarised; "" if there are none."""
 
 
 def final_rows(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,13 +1,16 @@
-"""What the configurations of both two-task labs share. No heavy imports here."""
+"""What the configurations of both two-task labs share: Appendix E.3 in miniature. No heavy imports here.
+
+What the paper does not say, or what only a simulator has, is declared with `assumption`.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from bandit.config import LARGEST
-from cokl.support.options import Coefficients, Names, require, require_types
+from bandit.config import Betas, Count, DecayRates, Methods, Positive, Widths
+from cokl.support.assumptions import assumption
+from cokl.support.options import SOME, Bound, Settings, at_least, require, separated
 
 Mode = Literal["exact", "sampled"]
 
@@ -29,7 +32,7 @@ METHODS = (
 )
 
 
-class SeedRoles:
+class SeedRoles(Settings):
     """Which seeds of a configuration are reported and which choose; its fields are declared by the configuration."""
 
     seeds: int
@@ -43,78 +46,75 @@ class SeedRoles:
         selection = range(FIRST_SELECTION_SEED, FIRST_SELECTION_SEED + self.selection_seeds)
         return dict.fromkeys(report, "report") | dict.fromkeys(selection, "selection")
 
-    def require_roles_apart(self) -> None:
-        """Raises InputError for a reported seed that is a selection seed."""
+    def __post_init__(self) -> None:
+        """Raises InputError as the bases do, and for a reported seed that is a selection seed."""
+        super().__post_init__()
         last = self.first_seed + self.seeds
         require(last <= FIRST_SELECTION_SEED, "seeds", f"at most {FIRST_SELECTION_SEED} with first_seed", last)
 
 
+@dataclass(frozen=True)
 class TwoTaskConfig(SeedRoles):
-    """What both labs require of the fields that they share. Each lab's is a frozen dataclass with its own defaults.
+    """The fields that both labs have, with the task shift's defaults."""
 
-    Declared here are the fields that are read here, and defaults for a lab without such a field.
-    """
-
-    mode: Literal["both", "exact", "sampled"]
-    methods: Names
-    betas: Coefficients
-    group_size: int
-    hidden: tuple[int, ...]
-    new_learning_rate: float | None
-    adam_betas: tuple[float, float]
-    optimizer_steps: int = 1
-    dtype: Literal["float32", "float64"] = "float32"
-
-    def __post_init__(self) -> None:
-        """Raises InputError for a value of the wrong type or out of range."""
-        require_types(self, "")
-        for name in ("methods", "betas"):
-            values = getattr(self, name)
-            require(len(values) > 0, name, "at least one value", "an empty list")
-            require(len(set(values)) == len(values), name, "different values", ",".join(map(str, values)))
-        for beta in self.betas:
-            require(beta > 0, "betas", "finite coefficients > 0", beta)
-        self.require_counts(_COUNTS)
-        for name in ("selection_seeds", "prior_steps", "first_seed"):
-            require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
-        self.require_roles_apart()
-        require(self.group_size >= 2, "group_size", "at least 2, for GRPO compares responses", self.group_size)
-        self.require_positive(("learning_rate", "max_gradient_norm", "init_scale", "adam_epsilon"))
-        rate = self.new_learning_rate
-        require(rate is None or rate > 0, "new_learning_rate", "a finite number > 0", rate)
-        require(all(0 <= b < 1 for b in self.adam_betas), "adam_betas", "two numbers in [0, 1)", self.adam_betas)
-        require(all(width >= 1 for width in self.hidden), "hidden", "widths of at least 1", self.hidden)
-
-    def require_counts(self, names: Iterable[str]) -> None:
-        """Raises InputError unless the fields count something."""
-        for name in names:
-            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-            require(getattr(self, name) <= LARGEST, name, f"at most {LARGEST}", getattr(self, name))
-
-    def require_positive(self, names: Iterable[str]) -> None:
-        """Raises InputError unless the fields are above zero."""
-        for name in names:
-            require(getattr(self, name) > 0, name, "a finite number > 0", getattr(self, name))
+    mode: Literal["both", "exact", "sampled"] = "both"
+    """Expectations over all responses, sampled groups of them, or both one after the other."""
+    methods: Methods = METHODS
+    """What to train: names that `cokl.methods.get` knows; "none" is GRPO w/o KL."""
+    betas: Annotated[Betas, SOME] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+    """Coefficients of every regularizer; each method's best one is chosen on the selection seeds."""
+    seeds: Count = 5
+    """Reported seeds, from first_seed on; each draws its own tasks, inputs, initialisation, buffer and minibatches."""
+    first_seed: Annotated[int, at_least(0)] = 0
+    """The first reported seed: other seeds repeat the experiment with everything random drawn anew."""
+    selection_seeds: Annotated[int, at_least(0)] = assumption(3, "the luck in the choice of each method's coefficient")
+    """Further seeds, 1000 to 1000 + N - 1, on which coefficients are chosen and nothing is reported."""
+    steps: Count = 600
+    """Optimizer steps on the new task."""
+    eval_interval: Count = 60
+    """Steps between evaluations; the first and the last step are always evaluated."""
+    batch_size: Count = 64
+    """New-task prompts per step."""
+    group_size: Annotated[int, Bound(lambda size: size >= 2, "at least 2, for GRPO compares responses")] = 8
+    """G, fresh rollouts per prompt of either task; in expectations, the size of GRPO's group."""
+    reference_group_size: Count = 8
+    """G_ref, cached reference responses per prompt of the buffer."""
+    pass_draws: Count = 8
+    """k of pass@k, the chance that one of k independent responses to a prompt is correct."""
+    buffer_size: Count = 512
+    """Prior-task prompts in the buffer, before the filtered methods leave out those without a correct response."""
+    kl_groups: Count = 16
+    """Response groups per update: 16 prompts for a method that weights one stream of responses, 8 for one with two."""
+    hidden: Widths = assumption((128, 128), "wider networks interfere less")
+    """Widths of the MLP's hidden layers, which end in Tanh."""
+    pretrain_steps: Count = assumption(400, "how closely the first policy matches the oracles of both tasks")
+    """Soft-label cross-entropy steps on both tasks."""
+    pretrain_batch_size: Count = assumption(256, "noise of pretraining only")
+    """Inputs of both tasks together per pretraining step."""
+    prior_steps: Annotated[int, at_least(0)] = assumption(
+        200, "more steps make the reference more correct and less diverse"
+    )
+    """Exact-mode RL steps on the prior task, without a regularizer, that make the base model."""
+    learning_rate: Positive = assumption(
+        1e-3, "with the number of steps, how far training goes and how much is forgotten"
+    )
+    """Adam's learning rate; there is no weight decay."""
+    new_learning_rate: Annotated[float | None, Bound(lambda rate: rate is None or rate > 0, "a finite number > 0")] = (
+        assumption(None, "how much is forgotten, at one reference")
+    )
+    """Adam's learning rate on the new task, if it is another one than before."""
+    max_gradient_norm: Positive = assumption(1.0, "bounds the first steps; Adam's scale does not depend on it later")
+    """Each run's gradient is clipped to this norm."""
+    adam_betas: DecayRates = (0.9, 0.95)
+    """Decay rates of Adam's moments."""
+    adam_epsilon: Positive = assumption(1e-8, "matters only where gradients vanish, at saturated policies")
+    """The constant in Adam's denominator."""
+    init_scale: Positive = assumption(1.0, "how far pretraining gets in its steps")
+    """Initial weights and biases are uniform in ±init_scale / sqrt(fan_in)."""
+    regularizer_options: Annotated[tuple[str, ...], separated(str, "NAME.FIELD=VALUE")] = ()
+    """Options of single regularizers, such as correct_reverse_kl.form=restricted."""
 
     @property
     def modes(self) -> tuple[Mode, ...]:
         """The modes to train in."""
         return ("exact", "sampled") if self.mode == "both" else (self.mode,)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values, nested as the dataclasses are."""
-        return dataclasses.asdict(self)  # type: ignore[call-overload]
-
-
-_COUNTS = (
-    "seeds",
-    "steps",
-    "eval_interval",
-    "batch_size",
-    "reference_group_size",
-    "pass_draws",
-    "buffer_size",
-    "kl_groups",
-    "pretrain_steps",
-    "pretrain_batch_size",
-)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from bandit.engine.runs import stacks
 from bandit.two_tasks.config import Mode
 from cokl.methods import Method
 
@@ -38,17 +37,6 @@ def kl_prompts(groups: int, method: Method) -> int:
     return max(1, groups // streams)
 
 
-def stacks(runs: list[ShiftRun]) -> list[list[ShiftRun]]:
+def stacked(runs: list[ShiftRun]) -> list[list[ShiftRun]]:
     """Runs that are trained as one stack: those that differ in their coefficient only, at most so many."""
-
-    def key(run: ShiftRun) -> tuple[int, Mode, str, int]:
-        return run.seed, run.mode, run.method.name, run.kl_prompts
-
-    stacks: dict[tuple[int, Mode, str, int], list[ShiftRun]] = {}
-    for run in runs:
-        stacks.setdefault(key(run), []).append(run)
-    return [
-        part.tolist()
-        for stack in stacks.values()
-        for part in np.array_split(np.array(stack, dtype=object), -(-len(stack) // _RUNS_PER_CHUNK))
-    ]
+    return stacks(runs, lambda run: (run.seed, run.mode, run.method.name, run.kl_prompts), _RUNS_PER_CHUNK)

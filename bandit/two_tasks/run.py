@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.runs import code_behind, parameters_of, parameters_table, reference_path
-from bandit.two_tasks.plan import RUN, ShiftRun, stacks
+from bandit.two_tasks.plan import RUN, ShiftRun, stacked
 from bandit.two_tasks.train import TwoTaskTrainer
 from cokl.support.chunks import Origin
 from cokl.support.experiment import Execution
@@ -85,7 +85,7 @@ def train_plans(
     tables = workers.do(works, origin, "base models", progress)
     parameters = {base: parameters_of(table) for base, table in zip(bases, tables, strict=True)}
 
-    chunks = [(name, number, chunk) for name, (_, runs) in plans.items() for number, chunk in enumerate(stacks(runs))]
+    chunks = [(name, number, chunk) for name, (_, runs) in plans.items() for number, chunk in enumerate(stacked(runs))]
     works = [
         Work(
             _runs,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -28,28 +28,42 @@ def assumptions_of(config_class: type) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(config_class) if field.name in own and "effect" in field.metadata]
 
 
-def render(config_classes: list[type], modules: Sequence[ModuleType] = ()) -> str:
-    """A Markdown table over all assumptions of `config_classes`, and those that `modules` state in their docstrings."""
-    from cokl.support.statistics import plain_markdown_table  # loads pandas, which configurations need not
+COLUMNS = ("field", "default", "what it decides", "what changes with it")
 
+
+def choices(config_classes: Iterable[type]) -> list[tuple[str, str, str, str]]:
+    """A row of COLUMNS for every assumption of the classes."""
     rows = []
     for config_class in config_classes:
         documented = docstring_parser.parse_from_object(config_class).params
-        choices = {parameter.arg_name: parameter.description for parameter in documented}
+        decided = {parameter.arg_name: str(parameter.description).replace("\n", " ") for parameter in documented}
         for field in assumptions_of(config_class):
-            name = f"`{config_class.__name__}.{field.name}`"
-            rows.append((name, f"`{field.default}`", choices[field.name], field.metadata["effect"]))
-    stated = [
-        f"- `{module.__name__}`: {' '.join(paragraph.split(':', 1)[1].split())}"
+            name = f"{config_class.__name__}.{field.name}"
+            rows.append((name, str(field.default), decided[field.name], field.metadata["effect"]))
+    return rows
+
+
+def stated(modules: Iterable[ModuleType]) -> list[tuple[str, str]]:
+    """Every assumption that a module's docstring states, after the module's name."""
+    return [
+        (module.__name__, " ".join(paragraph.split(":", 1)[1].split()))
         for module in modules
         for paragraph in (module.__doc__ or "").split("\n\n")
         if paragraph.startswith("Assumption beyond the paper:")
     ]
+
+
+def render(config_classes: Iterable[type], modules: Iterable[ModuleType] = ()) -> str:
+    """A Markdown table over all assumptions of `config_classes`, and those that `modules` state in their docstrings."""
+    from cokl.support.statistics import plain_markdown_table  # loads pandas, which configurations need not
+
+    rows = [(f"`{name}`", f"`{default}`", *words) for name, default, *words in choices(config_classes)]
+    fixed = [f"- `{name}`: {words}" for name, words in stated(modules)]
     parts = [
         "# What the paper leaves open",
         "Each row is a configuration field. Made from the code: `python -m cokl_cli.assumptions > ASSUMPTIONS.md`.",
-        plain_markdown_table(("field", "default", "what it decides", "what changes with it"), rows),
+        plain_markdown_table(COLUMNS, rows),
     ]
-    if stated:
-        parts += ["Fixed in the code, not configurable:", "\n".join(stated)]
+    if fixed:
+        parts += ["Fixed in the code, not configurable:", "\n".join(fixed)]
     return "\n\n".join(parts) + "\n"

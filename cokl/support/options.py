@@ -59,6 +59,23 @@ def above(limit: float, kind: str = "a number") -> Bound:
     return Bound(lambda value: value > limit, f"{kind} > {limit:g}")
 
 
+SOME = Bound(lambda values: len(values) > 0, "at least one value")
+DIFFERENT = Bound(lambda values: len(set(values)) == len(values), "different values")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A configuration: the annotation of a field says what it may hold, as a type and as bounds."""
+
+    def __post_init__(self) -> None:
+        """Raises InputError for a value of the wrong type or out of range."""
+        require_types(self, "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values, nested as the dataclasses are."""
+        return dataclasses.asdict(self)
+
+
 def require_types(config: Any, prefix: str) -> None:
     """Check every field of a dataclass against its annotated type and bounds, and that every float is finite.
 
@@ -75,7 +92,8 @@ def require_types(config: Any, prefix: str) -> None:
     for name, bound in _bounds(config_class):
         value = getattr(config, name)
         for number in value if bound.each else (value,):
-            require(bound.holds(number), f"{prefix}{name}", bound.expected, number)
+            got = (",".join(map(str, number)) or "an empty list") if isinstance(number, tuple) else number
+            require(bound.holds(number), f"{prefix}{name}", bound.expected, got)
 
 
 def _has_type(value: Any, hint: Any) -> bool:

@@ -14,7 +14,7 @@ import plotly.io
 from cokl.support.errors import InputError
 from cokl.support.experiment import Experiment
 from cokl.support.files import read_parquet, write_text
-from cokl_cli.assumptions import page as assumptions_page
+from cokl_cli.assumptions import sources
 from cokl_cli.experiments import experiments, finished
 from cokl_cli.report.sections import claims, environment, optima
 from figures.page import Section, color, darkened, table, text
@@ -70,7 +70,7 @@ def _parts(by_name: dict[str, list[Path]], page: Path) -> list[Section | Missing
         optima.section(by_name.get("sweep", [])),
         *(part for members in parts.values() for part in members),
         *([] if "llm" in by_name else [Section("paper-tables", "The paper's LLM tables", paper())]),
-        environment.assumptions(assumptions_page()),
+        environment.assumptions(*sources()),
         environment.section(folder for folders in by_name.values() for folder in folders),
     ]
 

@@ -5,13 +5,11 @@ What the paper does not say is declared with `assumption`; ASSUMPTIONS.md lists 
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cokl.support.assumptions import assumption
-from cokl.support.errors import InputError
-from cokl.support.options import Bound, Names, above, require, require_types
+from cokl.support.options import SOME, Bound, Names, Settings, above
 from cokl.surrogate_config import SurrogateConfig
 
 BASE = "base"
@@ -49,11 +47,12 @@ REVISIONS = {
 
 PositiveInt = Annotated[int, above(0)]
 PositiveFloat = Annotated[float, above(0)]
+_WITH_FILE = Bound(lambda loggers: "file" in loggers, '"file" among them, which the report reads')
 _EVEN = Bound(lambda number: number % 2 == 0, "an even number, for CoKL weights two streams")
 
 
 @dataclass(frozen=True)
-class LLMConfig:
+class LLMConfig(Settings):
     """Numbers of one experiment; batch sizes count prompts, lengths count tokens.
 
     Raises InputError for a value of another type or out of its range.
@@ -144,19 +143,14 @@ class LLMConfig:
     """FILE.py:NAME or pkg://MODULE:NAME, VeRL's reward function for every row; if empty, verifier and chat reward."""
     own_data: str = ""
     """Folder of prompts as VeRL reads them: math_train, chat_train, chat_val and `math_sets`; the paper's if empty."""
-    math_sets: Names = MATH_SETS
+    math_sets: Annotated[Names, SOME] = MATH_SETS
     """Evaluation sets of the task to be kept, in percent correct; the first is drawn over the steps."""
-    loggers: Names = ("console", "file", "tensorboard")
+    loggers: Annotated[Names, _WITH_FILE] = ("console", "file", "tensorboard")
     """VeRL's loggers: console, file, tensorboard, wandb; "file" is what the report is made from."""
     pretraining_steps: int = 0
     """Supervised steps that make the tiny experiment's starting model; 0 where `model` names one."""
     seed: int = 0
     """Seed of data order, rollouts and buffer."""
-
-    def __post_init__(self) -> None:
-        require_types(self, "")
-        require(len(self.math_sets) > 0, "math_sets", "at least one set", "none")
-        require("file" in self.loggers, "loggers", '"file" among them, which the report reads', ",".join(self.loggers))
 
     def beta(self, method_name: str) -> float:
         """The coefficient that E.3 settles on for a method."""
@@ -166,10 +160,6 @@ class LLMConfig:
     def evaluation_sets(self) -> tuple[str, ...]:
         """Names of all sets that are evaluated on: files of prompts, and the data source of their rows."""
         return (*self.math_sets, "chat_val")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return dataclasses.asdict(self)
 
 
 PRESETS: dict[str, LLMConfig] = {
@@ -198,10 +188,3 @@ PRESETS: dict[str, LLMConfig] = {
     "qwen3-1.7b": LLMConfig("qwen3-1.7b", "Qwen/Qwen3-1.7B", "cuda", 8, math_steps=200, chat_steps=600),
     "qwen3-4b": LLMConfig("qwen3-4b", "Qwen/Qwen3-4B", "cuda", 8, math_steps=200, chat_steps=600),
 }
-
-
-def preset(name: str) -> LLMConfig:
-    """The configuration of a preset. Raises InputError listing the known names."""
-    if name not in PRESETS:
-        raise InputError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
-    return PRESETS[name]

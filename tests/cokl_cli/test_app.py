@@ -29,7 +29,7 @@ def cokl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     ("arguments", "says"),
     [
         (["bandit", "sweep", "--methods", "cokl,nonsense"], "unknown method 'nonsense'; known: none, cokl,"),
-        (["bandit", "sweep", "--methods", "cokl,cokl"], "methods: expected different names"),
+        (["bandit", "sweep", "--methods", "cokl,cokl"], "methods: expected different values"),
         (["bandit", "sweep", "--betas", "-0.1"], "betas: expected finite coefficients > 0, got -0.1"),
         (["bandit", "sweep", "--betas=nan"], "betas: expected finite numbers, got nan"),
         (["bandit", "sweep", "--betas", "much"], "--betas"),

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from cokl.support.assumptions import assumption
+from cokl.support.assumptions import assumption, render
 from cokl.support.experiment import Experiment, register
 from cokl.support.files import read_parquet, write_result
 from cokl.support.results_folder import open_folder
@@ -117,10 +117,12 @@ def test_a_toy_has_all_that_an_experiment_has(toy, tmp_path, capsys):
 
 
 def test_a_toy_states_its_assumptions(toy):
-    from cokl_cli.assumptions import page
+    from cokl.support.assumptions import render
+    from cokl_cli.assumptions import sources
 
-    assert "| `ToyConfig.start` | `0` | The first number. | where the squares begin |" in page()
-    assert "- `toy`: two and two are four." in page()
+    page = render(*sources())
+    assert "| `ToyConfig.start` | `0` | The first number. | where the squares begin |" in page
+    assert "- `toy`: two and two are four." in page
 
 
 def test_a_name_that_is_taken_is_refused(toy):

@@ -20,7 +20,7 @@ pytest.importorskip("verl")
 import torch
 
 from llm_bridge.data.rows import math_row, write_rows
-from llm_bridge.experiment.config import preset
+from llm_bridge.experiment.config import PRESETS
 from llm_bridge.experiment.jobs import cpu_overrides, environment, math_job
 from llm_bridge.tiny.model import make_model
 from llm_bridge.tiny.tokenizer import make_tokenizer
@@ -70,7 +70,7 @@ def followed(tmp_path_factory) -> Path:
 
 
 def follow(root: Path, script: str, *arguments: str, **variables: str) -> None:
-    tiny = preset("tiny")
+    tiny = PRESETS["tiny"]
     added = environment(tiny, math_job(tiny, root, "model"), root / f"{script}.jsonl")
     added |= {"DATA": str(root), "MODEL": str(root / "model"), "OUT": str(root), "PATH": path_with_this_python()}
     command = ["bash", "-e", f"{script}.sh", *arguments]

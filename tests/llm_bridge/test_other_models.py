@@ -16,7 +16,7 @@ pytest.importorskip("verl")
 from llm_bridge.bring_buffer import load_judge
 from llm_bridge.data.prepare import check_own
 from llm_bridge.data.rows import math_row, write_rows
-from llm_bridge.experiment.config import preset
+from llm_bridge.experiment.config import PRESETS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "other-models.md").read_text()
 
@@ -61,6 +61,6 @@ def test_the_plan_reads_the_folder_and_calls_the_function(folder):
 def test_every_option_of_the_page_is_one_of_the_command():
     from cokl_cli.commands.llm import Run
 
-    known = {field.replace("_", "-") for field in (*Run.__dataclass_fields__, *preset("tiny").as_dict())}
+    known = {field.replace("_", "-") for field in (*Run.__dataclass_fields__, *PRESETS["tiny"].as_dict())}
     options = {name.removeprefix("no-") for name in re.findall(r"--([a-z][a-z-]+)", PAGE)}
     assert options <= known | {"dry-run"}

@@ -125,7 +125,7 @@ def selection(formulas: Formulas, effort: Effort) -> list[Evidence]:
         certificates = largest(certificates, certificate.worst)
         distance = largest(distance, float(np.abs(plus - reference.plus).max()))
         regularizer = formulas.regularizers[name]
-        mass = float(regularizer.optimal_mass(reference.q, beta))  # type: ignore[arg-type]
+        mass = float(regularizer.optimal_mass(reference.q, beta))
         values = []
         for conditional in (reference.plus, np.array([1 - 2e-6, 1e-6, 1e-6])):
             logits = np.log(np.concatenate([mass * conditional, reference.moved_to(min(mass, 1 - 1e-16))[3:]]))

@@ -81,7 +81,7 @@ def maximum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     worst, shortfall, distance = 0.0, 0.0, 0.0
     for reference, beta in random_references(23, effort.programs):
         certificate = maximise("cokl", reference, beta)
-        claimed = float(formulas.regularizers["cokl"].optimal_mass(reference.q, beta))  # type: ignore[arg-type]
+        claimed = float(formulas.regularizers["cokl"].optimal_mass(reference.q, beta))
         worst = largest(worst, certificate.worst)
         shortfall = largest(shortfall, abs(certificate.value - 1), abs(certificate.value - claimed))
         distance = largest(distance, float(np.abs(certificate.solution - [1, *reference.plus]).max()))
@@ -163,7 +163,7 @@ def conditional_penalties(formulas: Formulas, effort: Effort) -> list[Evidence]:
     for name in ("correct_reverse_kl", "correct_forward_kl", "cokl_without_term2"):
         for reference, beta in random_references(26, effort.programs):
             certificate = maximise(name, reference, beta)
-            claimed = float(formulas.regularizers[name].optimal_mass(reference.q, beta))  # type: ignore[arg-type]
+            claimed = float(formulas.regularizers[name].optimal_mass(reference.q, beta))
             entropy = -float(reference.plus @ np.log(reference.plus))
             constant = {"correct_reverse_kl": -np.log(reference.q), "cokl_without_term2": entropy}.get(name, 0.0)
             worst = largest(worst, certificate.worst, abs(certificate.value - (claimed - beta * constant)))

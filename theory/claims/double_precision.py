@@ -33,7 +33,7 @@ def _exact_optima(formulas: Formulas, q: mpf, beta: mpf) -> dict[str, mpf]:
 
 def _measured(formulas: Formulas, name: str, q: float, beta: float) -> float:
     regularizer = formulas.restricted_reverse_kl if name == "restricted" else formulas.regularizers[name]
-    return float(regularizer.optimal_mass(q, beta, FRACTION))  # type: ignore[arg-type]
+    return float(regularizer.optimal_mass(q, beta, FRACTION))
 
 
 @claim("float64-optima", BEYOND)

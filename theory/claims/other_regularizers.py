@@ -491,7 +491,7 @@ def with_a_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     Collects the previous claims; in float64 a gap below rounding is a 1, so the comparison is at beta >= 0.1."""
     wrong = sum(
-        not OPTIMAL_MASS[name](float(regularizer.optimal_mass(q, beta, 0.06)), q)  # type: ignore[arg-type]
+        not OPTIMAL_MASS[name](float(regularizer.optimal_mass(q, beta, 0.06)), q)
         for q in (1e-6, 0.1, 0.5, 0.9)
         for beta in (0.1, 1.0, 1e3)
         for name, regularizer in formulas.regularizers.items()
@@ -575,7 +575,7 @@ def keep_the_conditional(formulas: Formulas, effort: Effort) -> list[Evidence]:
             plus = certificate.solution[: reference.correct]
             worst = largest(worst, float(rel_entr(reference.plus, plus / plus.sum()).sum()))
             certificates = largest(certificates, certificate.worst)
-            mass = min(float(formulas.regularizers[name].optimal_mass(reference.q, beta)), 1 - 1e-15)  # type: ignore[arg-type]
+            mass = min(float(formulas.regularizers[name].optimal_mass(reference.q, beta)), 1 - 1e-15)
             problem = Problem(
                 np.log(reference.probs),
                 np.log(reference.moved_to(mass)),  # below 1, which it is but for rounding
@@ -588,7 +588,7 @@ def keep_the_conditional(formulas: Formulas, effort: Effort) -> list[Evidence]:
             divergence = largest(
                 divergence, float(formulas.regularizers["cokl"].value(problem.policy, problem.reference))
             )
-            near = 1 - float(formulas.regularizers[name].optimal_mass(reference.q, 1e-12))  # type: ignore[arg-type]
+            near = 1 - float(formulas.regularizers[name].optimal_mass(reference.q, 1e-12))
             gap = largest(gap, near)
     detail = f"largest conditional KL of a certified solution {worst:.1e}"
     return [

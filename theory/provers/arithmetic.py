@@ -49,6 +49,8 @@ class Interval:
         other = Interval.of(other)
         return Interval((self.low + other.low).lower(), (self.high + other.high).upper())
 
+    __radd__ = __add__
+
     def __neg__(self) -> Interval:
         return Interval((-self.high).lower(), (-self.low).upper())
 
@@ -63,6 +65,8 @@ class Interval:
         return Interval(
             _least(product.lower() for product in products), _largest(product.upper() for product in products)
         )
+
+    __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Interval:
         other = Interval.of(other)
@@ -84,14 +88,8 @@ class Interval:
             return (-self) ** exponent
         return Interval(_ZERO, _largest(((self.low**exponent).upper(), (self.high**exponent).upper())))
 
-    def __radd__(self, other: Any) -> Interval:
-        return self + other
-
     def __rsub__(self, other: Any) -> Interval:
         return -self + other
-
-    def __rmul__(self, other: Any) -> Interval:
-        return self * other
 
     def __rtruediv__(self, other: Any) -> Interval:
         return Interval.of(other) / self

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
 
+from cokl.support.assumptions import COLUMNS, choices, stated
 from cokl.support.files import read_json
 from figures.page import Section, table, text
 
@@ -38,17 +40,10 @@ def _flat(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]
             yield f"{prefix}{name}", str(value)
 
 
-def assumptions(page: str) -> Section:
-    """ASSUMPTIONS.md as a section: its table of fields, and what is fixed in the code."""
-    lines = page.splitlines()
-    cells = [
-        [cell.strip().replace(r"\|", "|").strip("`") for cell in line.strip("|").replace(r"\|", "\0").split("|")]
-        for line in lines
-        if line.startswith("|")
-    ]
-    rows = [[cell.replace("\0", "|") for cell in row] for row in cells]
-    frame = pd.DataFrame(rows[2:], columns=rows[0])
-    fixed = "".join(f"<li>{text(line.removeprefix('- ').replace('`', ''))}</li>" for line in lines if line[:2] == "- ")
+def assumptions(configs: Iterable[type], modules: Iterable[ModuleType]) -> Section:
+    """What ASSUMPTIONS.md says: its table of fields, and what is fixed in the code."""
+    frame = pd.DataFrame(choices(configs), columns=list(COLUMNS))
+    fixed = "".join(f"<li>{text(f'{name}: {words}'.replace('`', ''))}</li>" for name, words in stated(modules))
     body = (
         "<p>What the paper leaves open, and what was chosen.</p>"
         f"{table(frame)}<details><summary>Fixed in the code, not configurable</summary><ul>{fixed}</ul></details>"

@@ -175,7 +175,7 @@ def test_the_settings_of_the_sequence_lab_are_lengths_and_token_means_of_it():
         ({"cells": ("moon",)}, "cells: expected some of"),
         ({"cells": ("tokens-3", CELL)}, f"cells: expected some of .*, got {CELL}"),
         ({"cells": (CELL, "tokens-3")}, "cells: expected some of .*, got tokens-3"),
-        ({"cells": ()}, "cells: expected at least one name"),
+        ({"cells": ()}, "cells: expected at least one value"),
         ({"shares": (1.5,)}, "shares: expected numbers in"),
         ({"betas": (0.1,)}, "betas: expected 1 among them"),
     ],

@@ -16,7 +16,7 @@ from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.plan import planned_runs as planned_groups
 from bandit.finite_group.score import final_table
 from bandit.shift.config import ShiftConfig
-from bandit.shift.plan import planned_runs as planned_shifts
+from bandit.shift.run import planned_runs as planned_shifts
 from bandit.shift.score import score
 from bandit.shift.train import ShiftTrainer
 from bandit.sweep.claims import judge

@@ -147,7 +147,7 @@ def test_the_floor_takes_part(tiny):
     ("changes", "says"),
     [
         ({"group_sizes": (0,)}, "group_sizes: expected numbers of at least 1, got 0"),
-        ({"group_sizes": ()}, "group_sizes: expected at least one, got an empty list"),
+        ({"group_sizes": ()}, "group_sizes: expected at least one value, got an empty list"),
         ({"optimizer_steps": (2, 2)}, "optimizer_steps: expected different values, got 2,2"),
         ({"reference_groups": ("stale",)}, "reference_groups: expected some of fresh, cached, unfiltered, got stale"),
         ({"optimizer_steps": (1, 4)}, "recovery_steps: expected multiples of all optimizer_steps below 12, got 9"),

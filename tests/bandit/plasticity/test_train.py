@@ -8,7 +8,7 @@ import torch
 
 from bandit.engine.environment import Environment
 from bandit.engine.reference import pretrain
-from bandit.plasticity.plan import planned, stacks
+from bandit.plasticity.plan import planned, stacked
 from bandit.plasticity.rewards import reward_table, stages
 from bandit.plasticity.score import START
 from bandit.plasticity.train import train
@@ -26,7 +26,9 @@ def trained() -> pd.DataFrame:
     """Every stack of a seed, all of whose policies meet every change."""
     parameters = pretrain(TINY, SEED, "cpu", torch.float64)
     with torch.no_grad():
-        return pd.concat([train(TINY, stack, parameters, [True] * len(stack)) for stack in stacks(planned(TINY, SEED))])
+        return pd.concat(
+            [train(TINY, stack, parameters, [True] * len(stack)) for stack in stacked(planned(TINY, SEED))]
+        )
 
 
 @pytest.fixture(scope="module")

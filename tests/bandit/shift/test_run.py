@@ -14,8 +14,7 @@ import pandas as pd
 import pytest
 
 from bandit.shift.config import PRESETS, ShiftConfig
-from bandit.shift.plan import planned_runs
-from bandit.shift.run import COLUMNS, SHIFT, shift
+from bandit.shift.run import COLUMNS, SHIFT, planned_runs, shift
 from bandit.two_tasks.plan import kl_prompts
 from bandit.two_tasks.run import train_plans
 from cokl import methods, regularizers
@@ -186,7 +185,7 @@ def test_methods_that_cannot_be_trained_are_named(changes, message, tiny_shift):
         ({"correct_overlap": -0.1}, "correct_overlap: expected a number in"),
         ({"group_size": 1}, "group_size: expected at least 2"),
         ({"betas": (0.1, 0.0)}, "betas: expected finite coefficients > 0"),
-        ({"kl_sweep_beta": 0.0}, "kl_sweep_beta: expected a finite coefficient > 0"),
+        ({"kl_sweep_beta": 0.0}, "kl_sweep_beta: expected a finite number > 0"),
         ({"betas": ()}, "betas: expected at least one value"),
         ({"methods": ("cokl", "cokl")}, "methods: expected different values"),
         ({"optimizer_steps": 0}, "optimizer_steps: expected at least 1"),

@@ -16,7 +16,7 @@ import torch
 from bandit import preset, run_sweep
 from bandit.engine.exact import Objective, objectives
 from bandit.engine.reference import pretrain, seed_task
-from bandit.sweep.plan import RUNS_PER_CHUNK_CPU, planned_runs, stacks
+from bandit.sweep.plan import RUNS_PER_CHUNK_CPU, planned_runs, stacked
 from bandit.sweep.score import read_sweep
 from cokl import regularizers
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
@@ -198,7 +198,7 @@ def test_regularizer_options_reach_the_regularizer(tiny):
 def test_stacks_hold_every_run_once(device):
     runs = planned_runs(preset("paper"))
     assert len(runs) == 355
-    chunks = stacks(runs, device)
+    chunks = stacked(runs, device)
     assert [run for chunk in chunks for run in chunk] == runs
     assert all(len({run.seed for run in chunk}) == 1 for chunk in chunks)
     if device == "cpu":

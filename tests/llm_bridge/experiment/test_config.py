@@ -37,7 +37,7 @@ MODELS = {"qwen3-0.6b": "Qwen/Qwen3-0.6B", "qwen3-1.7b": "Qwen/Qwen3-1.7B", "qwe
 
 @pytest.mark.parametrize("name", STEPS)
 def test_the_chat_stage_has_the_papers_settings(name):
-    config = configurations.preset(name)
+    config = configurations.PRESETS[name]
     resolved = resolve(compose(chat_job(config, ROOT, MODEL, "cokl")))
     expected = {
         "trainer.total_training_steps": str(STEPS[name]),
@@ -66,11 +66,11 @@ def test_the_chat_stage_has_the_papers_settings(name):
 
 @pytest.mark.parametrize("name", STEPS)
 def test_the_math_stage_has_the_papers_settings(name):
-    resolved = resolve(compose(math_job(configurations.preset(name), ROOT, MODELS[name])))
+    resolved = resolve(compose(math_job(configurations.PRESETS[name], ROOT, MODELS[name])))
     assert resolved["actor_rollout_ref.model.path"] == MODELS[name]
     assert resolved["trainer.total_training_steps"] == "200"
-    assert configurations.preset(name).buffer_prompts == 512
-    assert configurations.preset(name).reference_group_size == 8
+    assert configurations.PRESETS[name].buffer_prompts == 512
+    assert configurations.PRESETS[name].reference_group_size == 8
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_math_stage_has_the_papers_settings(name):
     ],
 )
 def test_mini_batches_are_64_prompts_for_grpo_and_80_for_all_others(method, beta, rows):
-    job = chat_job(configurations.preset("qwen3-0.6b"), ROOT, MODEL, method)
+    job = chat_job(configurations.PRESETS["qwen3-0.6b"], ROOT, MODEL, method)
     assert job.rows == rows
     assert sum(job.rows.values()) == 8 * (64 if method == "grpo" else 80)
     if beta:
@@ -93,7 +93,7 @@ def test_mini_batches_are_64_prompts_for_grpo_and_80_for_all_others(method, beta
 
 
 def test_the_dry_run_names_every_stage_and_rows_and_resolves_everything():
-    config = configurations.preset("qwen3-1.7b")
+    config = configurations.PRESETS["qwen3-1.7b"]
     text = describe(config, Experiment(config, ROOT, ("trainer.save_freq=7",)).check(RUNS))
     for name in ("math", "buffer", *(f"chat/{method}" for method in PAPER_METHODS)):
         assert re.search(rf"^{name} ", text, re.MULTILINE), name
@@ -113,7 +113,7 @@ def test_the_dry_run_names_every_stage_and_rows_and_resolves_everything():
     ],
 )
 def test_the_dry_run_says_what_of_a_response_is_weighted(changes, option, said):
-    config = dataclasses.replace(configurations.preset("qwen3-0.6b"), **changes)
+    config = dataclasses.replace(configurations.PRESETS["qwen3-0.6b"], **changes)
     text = describe(config, Experiment(config, ROOT).check([("cokl", None, None)]))
     assert said in text
     assert f"cokl.length: {option}" in text
@@ -127,7 +127,7 @@ def test_the_tiny_preset_keeps_the_equations_sum():
 
 
 def test_an_override_that_verl_does_not_know_is_one_line():
-    config = configurations.preset("tiny")
+    config = configurations.PRESETS["tiny"]
     job = Experiment(config, ROOT, ("trainer.no_such_option=1",)).planned_jobs(RUNS[:1])[0]
     with pytest.raises(InputError, match="no_such_option") as raised:
         compose(job)
@@ -136,7 +136,7 @@ def test_an_override_that_verl_does_not_know_is_one_line():
 
 def test_an_override_that_is_not_hydras_is_refused():
     with pytest.raises(InputError, match="expected Hydra's syntax"):
-        configured(configurations.preset("tiny"), ("--save 3",))
+        configured(configurations.PRESETS["tiny"], ("--save 3",))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_an_override_that_is_not_hydras_is_refused():
 )
 def test_what_the_chat_stage_would_refuse_is_told_before_any_work(override, message):
     def check() -> None:
-        settings, overrides = configured(configurations.preset("qwen3-0.6b"), (override,))
+        settings, overrides = configured(configurations.PRESETS["qwen3-0.6b"], (override,))
         Experiment(settings, ROOT, overrides).check(RUNS[:2])
 
     with pytest.raises(InputError, match=message) as raised:
@@ -163,7 +163,7 @@ def test_what_the_chat_stage_would_refuse_is_told_before_any_work(override, mess
 
 def test_overrides_that_other_numbers_follow_from_become_settings():
     overrides = ("trainer.total_training_steps=10", "data.train_batch_size=32", "++actor_rollout_ref.rollout.n=4")
-    config, others = configured(configurations.preset("qwen3-0.6b"), (*overrides, "trainer.save_freq=7"))
+    config, others = configured(configurations.PRESETS["qwen3-0.6b"], (*overrides, "trainer.save_freq=7"))
     assert others == ("trainer.save_freq=7",)
     math, buffer, chat = Experiment(config, ROOT).planned_jobs([("cokl", None, None)])
     assert (math.steps, chat.steps, chat.rows["RL"]) == (10, 10, 128)
@@ -173,7 +173,7 @@ def test_overrides_that_other_numbers_follow_from_become_settings():
 
 def test_the_papers_searches_are_planned():
     methods = ("grpo", "cokl", "reverse_kl", "cokl_floor", "cokl_without_term2")
-    runs = Run(methods=methods, settings=configurations.preset("qwen3-0.6b"), paper_search=True)
+    runs = Run(methods=methods, settings=configurations.PRESETS["qwen3-0.6b"], paper_search=True)
     assert runs.chat_runs() == [
         ("grpo", None, None),
         ("cokl", None, None),
@@ -196,7 +196,7 @@ def test_a_search_over_what_cannot_be_trained_is_refused(wrong):
 
 
 def test_workers_of_a_running_cluster_get_what_a_job_sets(monkeypatch, tmp_path):
-    config = configurations.preset("qwen3-0.6b")
+    config = configurations.PRESETS["qwen3-0.6b"]
     job, metrics = math_job(config, tmp_path, "model"), tmp_path / "metrics.jsonl"
     for name in ("HF_HOME", "HF_TOKEN", "NCCL_IB_HCA", "WANDB_API_KEY"):
         monkeypatch.setenv(name, "the user's")
@@ -216,17 +216,17 @@ def test_workers_of_a_running_cluster_get_what_a_job_sets(monkeypatch, tmp_path)
 
 def test_an_odd_number_of_groups_is_refused():
     with pytest.raises(InputError, match="kl_groups: expected an even number"):
-        dataclasses.replace(configurations.preset("tiny"), kl_groups=7)
+        dataclasses.replace(configurations.PRESETS["tiny"], kl_groups=7)
 
 
 @pytest.mark.parametrize("path", ["a b", "a=b", "it's", "a,b", "[x]", "back\\slash"])
 def test_any_path_survives_hydra(path):
-    job = evaluation_job(configurations.preset("tiny"), Path("/r"), "base", Path("/models") / path)
+    job = evaluation_job(configurations.PRESETS["tiny"], Path("/r"), "base", Path("/models") / path)
     assert resolve(compose(job))["actor_rollout_ref.model.path"] == f"/models/{path}"
 
 
 def test_coefficients_of_the_families():
-    config = configurations.preset("qwen3-0.6b")
+    config = configurations.PRESETS["qwen3-0.6b"]
     assert {method: config.beta(method) for method in PAPER_METHODS} == {
         "grpo": 1.0,
         "forward_kl": 1.0,
@@ -241,12 +241,12 @@ def test_coefficients_of_the_families():
 
 
 def test_the_papers_search_trains_what_e3_searches():
-    runs = Run(settings=configurations.preset("qwen3-0.6b"), paper_search=True).chat_runs()
+    runs = Run(settings=configurations.PRESETS["qwen3-0.6b"], paper_search=True).chat_runs()
     assert len(runs) == 9 + 5 * 2 + 2  # the methods, two more coefficients of five, two more batches of CoKL
 
 
 def test_only_chat_and_evaluation_start_the_reward_model():
-    config = configurations.preset("qwen3-1.7b")
+    config = configurations.PRESETS["qwen3-1.7b"]
     jobs = Experiment(config, ROOT).planned_jobs([("cokl", None, None)])
     enabled = {job.name: resolve(compose(job))["reward.reward_model.enable"] for job in jobs}
     assert enabled == {"math": "True", "buffer": "False", "chat/cokl": "True"}
@@ -255,7 +255,7 @@ def test_only_chat_and_evaluation_start_the_reward_model():
 
 
 def test_one_option_moves_the_reward_model():
-    config, others = configured(configurations.preset("qwen3-0.6b"), ("reward.reward_model.model_path=my/reward",))
+    config, others = configured(configurations.PRESETS["qwen3-0.6b"], ("reward.reward_model.model_path=my/reward",))
     resolved = resolve(compose(chat_job(config, ROOT, MODEL, "cokl")))
     assert others == ()
     assert resolved["reward.reward_model.model_path"] == "my/reward"
@@ -267,7 +267,7 @@ def test_one_option_moves_the_reward_model():
 @pytest.mark.parametrize("level", ["", "WARN"])
 def test_a_job_that_waits_for_rollouts_shows_verls_heartbeat(tmp_path, level):
     """By it a job counts as alive; VeRL gives it at INFO, every minute, and at WARN says nothing for an evaluation."""
-    config = configurations.preset("qwen3-0.6b")
+    config = configurations.PRESETS["qwen3-0.6b"]
     given = environment(config, math_job(config, tmp_path, "model"), tmp_path / "metrics.jsonl")
     del given["VERL_USE_EXTERNAL_MODULES"]
     given |= {"VERL_REPLAY_BUFFER_DEBUG_INTERVAL_SECONDS": "0"} | ({"VERL_LOGGING_LEVEL": level} if level else {})
@@ -283,7 +283,7 @@ def test_a_job_that_waits_for_rollouts_shows_verls_heartbeat(tmp_path, level):
 
 
 def test_ones_own_reward_function_gets_no_arguments_of_ours():
-    config = dataclasses.replace(configurations.preset("qwen3-0.6b"), reward_function="/my/reward.py:score")
+    config = dataclasses.replace(configurations.PRESETS["qwen3-0.6b"], reward_function="/my/reward.py:score")
     resolved = resolve(compose(chat_job(config, ROOT, MODEL, "cokl")))
     place = "reward.custom_reward_function"
     assert {name: value for name, value in resolved.items() if name.startswith(place)} == {
@@ -293,7 +293,7 @@ def test_ones_own_reward_function_gets_no_arguments_of_ours():
 
 
 def test_the_dry_run_says_what_disk_and_host_memory_it_takes():
-    config = configurations.preset("qwen3-4b")
+    config = configurations.PRESETS["qwen3-4b"]
     planned = Experiment(config, ROOT).check([("grpo", None, None), ("cokl", None, None)])
     said = {keep: describe(config, planned, keep) for keep in ("model", "all")}
     assert "disk: 64.4 GB a checkpoint, 2 of them while a run trains, 8.0 GB of each run" in said["model"]
@@ -304,7 +304,7 @@ def test_the_dry_run_says_what_disk_and_host_memory_it_takes():
 
 
 def test_a_run_that_goes_on_is_the_same_run_in_weights_and_biases(tmp_path):
-    config = configurations.preset("qwen3-0.6b")
+    config = configurations.PRESETS["qwen3-0.6b"]
     first, again, other = (
         environment(config, chat_job(config, root, MODEL, "cokl"), root / "0.jsonl")["WANDB_RUN_ID"]
         for root in (tmp_path, tmp_path, tmp_path / "other")

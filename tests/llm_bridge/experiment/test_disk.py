@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cokl.support.errors import InputError
 from llm_bridge.experiment import disk
-from llm_bridge.experiment.config import preset
+from llm_bridge.experiment.config import PRESETS
 from llm_bridge.experiment.dry_run import TINY, parameters
 from llm_bridge.experiment.jobs import Job, chat_job, math_job
 from llm_bridge.experiment.stages import Experiment
@@ -25,7 +25,7 @@ from llm_bridge.tiny.tokenizer import make_tokenizer
 @pytest.fixture
 def job(tmp_path) -> Job:
     """A chat run that is done, with VeRL's last two checkpoints."""
-    return finished(chat_job(preset("tiny"), tmp_path, tmp_path, "grpo"))
+    return finished(chat_job(PRESETS["tiny"], tmp_path, tmp_path, "grpo"))
 
 
 def finished(job: Job) -> Job:
@@ -50,26 +50,26 @@ def left(job: Job) -> set[str]:
 
 @pytest.mark.parametrize(("name", "size"), [("qwen3-0.6b", 9.5), ("qwen3-1.7b", 27.5), ("qwen3-4b", 64)])
 def test_a_checkpoint_has_weights_moments_and_a_copy(name, size):
-    assert disk.CHECKPOINT * (parameters(preset(name)) or 0) / 1e9 == pytest.approx(size, rel=0.01)
+    assert disk.CHECKPOINT * (parameters(PRESETS[name]) or 0) / 1e9 == pytest.approx(size, rel=0.01)
 
 
 def test_parameters_are_counted_in_a_folder(job):
-    assert parameters(preset("tiny")) == TINY
+    assert parameters(PRESETS["tiny"]) == TINY
     counted = sum(weight.numel() for weight in make_model(make_tokenizer()).parameters())
-    config = dataclasses.replace(preset("tiny"), model=str(job.model))
+    config = dataclasses.replace(PRESETS["tiny"], model=str(job.model))
     assert parameters(config) == counted == TINY
     assert parameters(dataclasses.replace(config, model="not/here")) is None
 
 
 def test_a_disk_without_room_is_one_line_before_any_work(tmp_path):
-    jobs = [chat_job(preset("tiny"), tmp_path, tmp_path, method) for method in ("grpo", "cokl")]
+    jobs = [chat_job(PRESETS["tiny"], tmp_path, tmp_path, method) for method in ("grpo", "cokl")]
     disk.require_room(tmp_path / "not" / "yet", jobs, 1e3, "all")
     with pytest.raises(InputError, match=r"GB free and the checkpoints of this command need up to 36000000.0 GB"):
         disk.require_room(tmp_path, jobs, 1e15, "model")
 
 
 def test_what_is_done_or_there_needs_no_more_room(tmp_path, job):
-    other = chat_job(preset("tiny"), tmp_path, tmp_path, "cokl")
+    other = chat_job(PRESETS["tiny"], tmp_path, tmp_path, "cokl")
     assert disk.bytes_needed([job], TINY, "all") == 0
     assert disk.bytes_needed([job, other], TINY, "all") == 34 * TINY
     (other.folder / "checkpoints" / "global_step_10").mkdir(parents=True)
@@ -98,13 +98,13 @@ def test_what_is_left_of_a_run_is_an_option(tmp_path, job):
     disk.prune(job, "model")
     assert left(job) == set()
     assert job.done
-    math = finished(math_job(preset("tiny"), tmp_path, tmp_path))
+    math = finished(math_job(PRESETS["tiny"], tmp_path, tmp_path))
     disk.prune(math, "model")
     assert left(math) == {f"global_step_{math.steps}/actor/huggingface/model.safetensors"}
 
 
 def test_a_pruned_run_is_evaluated_from_its_exported_model(tmp_path, job, monkeypatch):
-    experiment = Experiment(preset("tiny"), tmp_path)
+    experiment = Experiment(PRESETS["tiny"], tmp_path)
     disk.export(job, experiment.exported("grpo"))
     disk.prune(job, "model")
     started = []
@@ -127,7 +127,7 @@ def test_a_model_is_pushed_once_and_a_refusal_is_one_line(tmp_path, job, monkeyp
 
     monkeypatch.setattr("huggingface_hub.HfApi", Hub)
     monkeypatch.setattr("llm_bridge.experiment.stages.final_scores", lambda *arguments: {"math500": 1.0})
-    experiment = Experiment(preset("tiny"), tmp_path, push="me")
+    experiment = Experiment(PRESETS["tiny"], tmp_path, push="me")
     with pytest.raises(InputError, match=r"cannot push .*grpo to me/.*-grpo \(401: no token\)") as told:
         experiment._train(job, "grpo")
     assert "\n" not in str(told.value)

@@ -28,7 +28,7 @@ from llm_bridge.report.result_tables import result_tables
 from llm_bridge.report.results import read_results, save_results
 from llm_bridge.trainer import versions
 
-TINY = configurations.preset("tiny")
+TINY = configurations.PRESETS["tiny"]
 
 
 @pytest.fixture(autouse=True)
@@ -296,7 +296,7 @@ def test_models_come_from_the_commits_they_are_pinned_to(tmp_path, monkeypatch):
         return str(tmp_path / name)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    config = configurations.preset("qwen3-0.6b")
+    config = configurations.PRESETS["qwen3-0.6b"]
     fetched = Experiment(config, tmp_path).fetched()
     assert asked == [(name, configurations.REVISIONS[name]) for name in (config.model, config.reward_model)]
     assert fetched.reward_model == str(tmp_path / config.reward_model)
