@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -28,7 +28,7 @@ class PreciseConfig(SequenceConfig):
 
 
 CONFIG = PreciseConfig(
-    methods=METHODS,
+    methods=("none", "reverse_kl", "correct_forward_kl", "cokl", "cokl_floor"),
     betas=(0.6, 0.01, 0.1),
     seeds=2,
     first_seed=6,
@@ -79,6 +79,21 @@ def assert_same(measured: pd.DataFrame, expected: pd.DataFrame) -> None:
 
 def test_every_row_of_the_labs_table_is_the_plain_loops(lab, expected):
     assert_same(lab, expected)
+
+
+def test_so_is_a_lab_with_other_options():
+    """Every method; a last step that no interval meets, one learning rate, token means."""
+    other = replace(
+        CONFIG,
+        methods=METHODS,
+        betas=(0.3,),
+        seeds=1,
+        steps=2,
+        eval_interval=3,
+        new_learning_rate=None,
+        token_reduction="mean",
+    )
+    assert_same(sequences(other, Execution(jobs=1), progress=False), oracle.table(other))
 
 
 def test_every_table_of_the_report_is_the_plain_loops(lab, expected):
