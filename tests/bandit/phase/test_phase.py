@@ -38,6 +38,14 @@ def test_a_cell_against_loops():
     rival = max((name for name in best if not name.startswith("cokl")), key=lambda name: best[name][1])
     assert cell["rival"] == rival
     assert cell["cokl_lead"] == pytest.approx(reported["cokl"] - reported[rival])
+    for name in ("prior_pass_at_k", "conditional_kl"):
+        ours, theirs = (
+            [last_value(table, seed, method, best[method][0], name) for seed in SEEDS["report"]]
+            for method in ("cokl", rival)
+        )
+        lead = np.subtract(ours, theirs)
+        half_width = stats.t.ppf(0.975, len(lead) - 1) * np.std(lead, ddof=1) / np.sqrt(len(lead))
+        assert (cell[f"{name}_lead"], cell[f"{name}_lead_half_width"]) == pytest.approx((lead.mean(), half_width))
     drifts = [
         [last_value(table, seed, "none", 0.0, name) for name in ("correct_drift", "mass_drift")]
         for seed in SEEDS["report"]
