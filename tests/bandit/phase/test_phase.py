@@ -24,11 +24,12 @@ from tests.bandit.shift.tables import BASE, NONE, POINTS, SEEDS, shift_table
 from tests.bandit.shift.test_report import last_value, naive_scores
 
 
-def test_a_cell_against_loops():
-    table = shift_table(jitter=0.02, batches=(16,))
+@pytest.mark.parametrize("points", [POINTS, {**POINTS, "cokl": POINTS["reverse_kl"], "reverse_kl": POINTS["cokl"]}])
+def test_a_cell_against_loops(points: dict):
+    table = shift_table(points, jitter=0.02, batches=(16,))
     cell = summarize_cell(table)
     best = {}
-    for method, betas in POINTS.items():
+    for method, betas in points.items():
         chosen = {beta: sum(naive_scores(table, "selection", method, beta)) / 2 for beta in betas}
         best[method] = max(chosen.items(), key=lambda item: item[1])
     reported = {method: sum(naive_scores(table, "report", method, beta)) / 2 for method, (beta, _) in best.items()}
