@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from tests.oracles import scores
+from tests.oracles.network import Perceptron, initial
 
 # The streams, by number, as the lab documents them.
 TASK, INPUTS = 0, 1
@@ -130,14 +131,11 @@ def contexts(config: Any) -> list[tuple[int, int]]:
     return [(0, config.symbols), *later]
 
 
-class Network:
-    """A Tanh MLP from a prompt, the position and the last token, in one-hot codes, to the logits of the next token."""
+class Network(Perceptron):
+    """From a prompt, the position and the last token, in one-hot codes, to the logits of the next token."""
 
     def __init__(self, config: Any, parameters: Sequence[Tensor]) -> None:
-        self.config = config
-        self.parameters = [parameter.detach().clone().requires_grad_() for parameter in parameters]
-        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self.parameters]
-        self.updates = 0
+        super().__init__(config, parameters)
         codes = np.zeros((len(contexts(config)), config.length + config.symbols + 1))
         for row, (position, last) in enumerate(contexts(config)):
             codes[row, position] = codes[row, config.length + last] = 1
@@ -150,46 +148,17 @@ class Network:
     def next_token(self, inputs: np.ndarray) -> Tensor:
         """(B, S, V): log-probabilities in every context of prompts (B, D)."""
         prompts = torch.tensor(inputs)[:, None].expand(-1, len(self.codes), -1)
-        values = torch.cat([prompts, self.codes.expand(len(inputs), -1, -1)], dim=-1)
-        for weights, biases in zip(self.parameters[::2], self.parameters[1::2], strict=True):
-            values = values @ weights + biases
-            if biases is not self.parameters[-1]:
-                values = values.tanh()
-        return values.log_softmax(-1)
+        return self.log_probs(torch.cat([prompts, self.codes.expand(len(inputs), -1, -1)], dim=-1))
 
     def responses(self, inputs: np.ndarray) -> Tensor:
         """(B, A): log-probabilities of all responses to prompts (B, D)."""
         return self.next_token(inputs)[:, self.rows, self.tokens].sum(-1)
 
-    def descend(self, loss: Tensor, learning_rate: float) -> None:
-        """One step of Adam on the gradient, clipped to its norm."""
-        gradients = torch.autograd.grad(loss, self.parameters)
-        norm = math.sqrt(sum(float((gradient**2).sum()) for gradient in gradients))
-        clip = min(1.0, self.config.max_gradient_norm / (norm + 1e-6))
-        first, second = self.config.adam_betas
-        self.updates += 1
-        with torch.no_grad():
-            for parameter, gradient, (mean, square) in zip(self.parameters, gradients, self.moments, strict=True):
-                mean.mul_(first).add_((1 - first) * clip * gradient)
-                square.mul_(second).add_((1 - second) * (clip * gradient) ** 2)
-                scale = (square / (1 - second**self.updates)).sqrt() + self.config.adam_epsilon
-                parameter.sub_(learning_rate * mean / (1 - first**self.updates) / scale)
-
-
-def initial(config: Any, seed: int) -> list[Tensor]:
-    """Weights and biases of one layer after the other."""
-    rng = stream(seed, INITIALISATION)
-    widths = [config.input_dim + config.length + config.symbols + 1, *config.hidden, config.symbols]
-    parameters = []
-    for fan_in, fan_out in itertools.pairwise(widths):
-        numbers = rng.uniform(-config.init_scale, config.init_scale, size=(fan_in + 1, fan_out)) / fan_in**0.5
-        parameters += [torch.tensor(numbers[:-1]), torch.tensor(numbers[-1])]
-    return parameters
-
 
 def base_model(config: Any, seed: int, prior: Task, new: Task) -> list[Tensor]:
     """Pretrained on both tasks together, then by RL on the prior one, in expectations and without a regularizer."""
-    network = Network(config, initial(config, seed))
+    widths = [config.input_dim + config.length + config.symbols + 1, *config.hidden, config.symbols]
+    network = Network(config, initial(widths, config.init_scale, stream(seed, INITIALISATION)))
     inputs = np.concatenate([prior.inputs["train"], new.inputs["train"]])
     labels = np.concatenate([one.labels[one.clusters["train"]] for one in (prior, new)])
     positions, lasts = zip(*contexts(config), strict=True)

@@ -16,6 +16,7 @@ from bandit.sequences.run import sequences
 from bandit.sequences.score import primary_lead
 from bandit.two_tasks.config import METHODS
 from cokl.support.experiment import Execution
+from tests.bandit.same import assert_same
 from tests.oracles import scores
 from tests.oracles import sequence_lab as oracle
 
@@ -68,13 +69,6 @@ def lab() -> pd.DataFrame:
 def expected() -> pd.DataFrame:
     """What the plain loop does."""
     return oracle.table(CONFIG)
-
-
-def assert_same(measured: pd.DataFrame, expected: pd.DataFrame) -> None:
-    """The same rows in the same order, numbers to 1e-6."""
-    assert set(measured.columns) == set(expected.columns)
-    expected = expected[list(measured.columns)]
-    pd.testing.assert_frame_equal(measured, expected, check_dtype=False, rtol=0, atol=1e-6)
 
 
 def test_every_row_of_the_labs_table_is_the_plain_loops(lab, expected):
