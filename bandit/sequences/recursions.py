@@ -16,6 +16,7 @@ log-probability is below -700 counts as impossible.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +29,8 @@ from cokl.regularizers.log_linear import LogLinear
 
 # log 0, finite, so that impossible states need no cases.
 _IMPOSSIBLE = -1e30
-_TINY = torch.finfo(torch.float64).tiny
+# The least that an expectation is divided by: far enough above the smallest number for costs to be multiplied with.
+_TINY = math.exp(-700)
 
 
 def contexts(steps: int, symbols: int) -> int:

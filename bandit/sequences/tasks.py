@@ -83,7 +83,7 @@ def families(config: SequenceConfig, seed: int) -> tuple[Family, Family]:
 
 
 def _family(config: SequenceConfig, seed: int) -> Family:
-    rng = random_generator(seed, RandomStream.ENVIRONMENT)
+    rng, dtype = random_generator(seed, RandomStream.ENVIRONMENT), getattr(torch, config.dtype)
     centers = rng.normal(size=(config.clusters, config.input_dim))
     automata = without_forbidden_tokens(config.clusters, config.states, config.symbols, config.forbidden, rng)
     parameters = [config.concentration / config.symbols] * config.symbols
@@ -96,10 +96,10 @@ def _family(config: SequenceConfig, seed: int) -> Family:
         clusters = rng.integers(config.clusters, size=count)
         inputs = centers[clusters] + rng.normal(scale=config.noise, size=(count, config.input_dim))
         chosen = torch.from_numpy(clusters)
-        return Prompts(torch.from_numpy(inputs).float(), automata[chosen]), chosen
+        return Prompts(torch.from_numpy(inputs).to(dtype), automata[chosen]), chosen
 
     train, clusters = drawn(config.train_inputs)
-    return Family(train, drawn(config.test_inputs)[0], table[clusters].float())
+    return Family(train, drawn(config.test_inputs)[0], table[clusters].to(dtype))
 
 
 def _given_correct(table: Tensor, automata: Automata) -> Tensor:

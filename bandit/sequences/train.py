@@ -106,7 +106,7 @@ class SequenceTrainer(TwoTaskTrainer):
         """(R, B * S, V) from gradients (S, V, R, B) of each minibatch's prompts."""
         together = torch.cat([gradient / gradient.shape[-1] for gradient in gradients], dim=-1)
         summed = together.permute(2, 3, 0, 1) * logits.shape[1]
-        return summed.to(logits.dtype, memory_format=torch.contiguous_format).view_as(logits)
+        return summed.to(logits.dtype).contiguous().view_as(logits)
 
     def averages(
         self, mlp: StackedMLP, task: TwoTasks, prompts: Prompts, metrics: Callable[..., Any]

@@ -96,3 +96,11 @@ def test_a_row_without_a_score_is_not_counted_by_holm_nor_by_the_claims():
     assert [cell.strip() for cell in first.strip("|").split("|")][:7] == [
         "even-apart", "0.80", "62 ± 0", "0.1", "4.0 ± 0.0", f"{3 + 1.55 * HALF:.1f} ± {HALF:.1f}", "-3.0 ± 0.0",
     ]  # fmt: skip
+
+
+def test_the_verdicts_stay_with_their_rows_where_an_earlier_one_has_no_score():
+    table = made(GAINS | {(CELLS[1], 0.1): 3 * HALF})
+    short = table[~((table["cell"] == CELLS[0]) & (table["method"] == method_name(0.1)) & (table["beta"] == 10))]
+    summary = summarize(short, CONFIG)
+    assert summary["gain"].isna().tolist() == [True, False, False, False]
+    assert summary["better"].tolist() == ["undecided", "undecided", "held", "undecided"]

@@ -24,11 +24,12 @@ from tests.bandit.shift.tables import BASE, NONE, POINTS, SEEDS, shift_table
 from tests.bandit.shift.test_report import last_value, naive_scores
 
 
-def test_a_cell_against_loops():
-    table = shift_table(jitter=0.02, batches=(16,))
+@pytest.mark.parametrize("points", [POINTS, {**POINTS, "cokl": POINTS["reverse_kl"], "reverse_kl": POINTS["cokl"]}])
+def test_a_cell_against_loops(points: dict):
+    table = shift_table(points, jitter=0.02, batches=(16,))
     cell = summarize_cell(table)
     best = {}
-    for method, betas in POINTS.items():
+    for method, betas in points.items():
         chosen = {beta: sum(naive_scores(table, "selection", method, beta)) / 2 for beta in betas}
         best[method] = max(chosen.items(), key=lambda item: item[1])
     reported = {method: sum(naive_scores(table, "report", method, beta)) / 2 for method, (beta, _) in best.items()}
@@ -38,6 +39,14 @@ def test_a_cell_against_loops():
     rival = max((name for name in best if not name.startswith("cokl")), key=lambda name: best[name][1])
     assert cell["rival"] == rival
     assert cell["cokl_lead"] == pytest.approx(reported["cokl"] - reported[rival])
+    for name in ("prior_pass_at_k", "conditional_kl"):
+        ours, theirs = (
+            [last_value(table, seed, method, best[method][0], name) for seed in SEEDS["report"]]
+            for method in ("cokl", rival)
+        )
+        lead = np.subtract(ours, theirs)
+        half_width = stats.t.ppf(0.975, len(lead) - 1) * np.std(lead, ddof=1) / np.sqrt(len(lead))
+        assert (cell[f"{name}_lead"], cell[f"{name}_lead_half_width"]) == pytest.approx((lead.mean(), half_width))
     drifts = [
         [last_value(table, seed, "none", 0.0, name) for name in ("correct_drift", "mass_drift")]
         for seed in SEEDS["report"]

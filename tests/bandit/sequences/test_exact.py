@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bandit.sequences import exact
+from bandit.sequences.automata import Automata
 from bandit.sequences.recursions import SequencePolicy, value
 from cokl import methods, regularizers
 from cokl.floor import floor_logit_gradient, floor_value
@@ -195,3 +196,33 @@ def test_float32_stays_finite_and_near_float64_at_24_tokens_and_12_symbols(scale
             gradients = [exact.recursions.gradient(form, *pair) for pair in (narrow, wide)]
             size = 1 + float(gradients[1].abs().max())
             assert float((gradients[0] - gradients[1]).abs().max()) < 1e-3 * size, name
+
+
+def test_how_likely_an_incorrect_response_is_stays_precise_at_both_ends():
+    """1 - Z where Z is 1 to rounding, or to 1e-9, and Z itself where it is 1e-30."""
+    example = case(24, states=1, runs=8, prompts=16)
+    certain = Automata(torch.zeros(16, 1, 3, dtype=torch.int64), torch.ones(16, 1, dtype=torch.bool))
+    policy = SequencePolicy(example.rows, certain)
+    assert (policy.log_mass > 0).any()  # by rounding
+    assert (policy.log_incorrect_mass < -30).all()
+    leads_to = torch.tensor([[[0, 0, 1], [1, 1, 1]]])
+    rows = torch.zeros(1, 1, 1, 3, dtype=torch.float64)
+    for logit, rejects in ((-20.0, [True, False]), (-70.0, [False, True])):
+        rows[..., 2] = logit
+        policy = SequencePolicy(rows, Automata(leads_to, torch.tensor([rejects])))
+        rare = definitions.PRECISE.exp(logit) / (2 + definitions.PRECISE.exp(logit))
+        expected = definitions.PRECISE.log(rare if rejects[0] else 1 - rare)
+        assert float(policy.log_incorrect_mass) == pytest.approx(float(expected), rel=1e-7, abs=0)
+
+
+def test_a_response_that_is_all_but_impossible_leaves_everything_finite():
+    """No token that a correct response can take is one that the policy ever takes."""
+    machine = Automata(torch.tensor([[[0, 1], [1, 1]]]), torch.tensor([[True, False]]))
+    rows = torch.zeros(1, 1, 5, 2, dtype=torch.float64)
+    rows[..., 0] = -800.0
+    policy = SequencePolicy(rows, machine)
+    reference = SequencePolicy(torch.zeros_like(rows), machine)
+    for name in ("cokl", "correct_reverse_kl", "correct_forward_kl", "cokl_without_term1"):
+        assert exact.regularizer_gradient(variant(name), policy, reference).isfinite().all(), name
+        assert exact.regularizer_value(variant(name), policy, reference).isfinite().all(), name
+    assert float(policy.correct.visits.abs().amax()) <= 1

@@ -183,3 +183,11 @@ def test_a_cokl_that_retains_nothing_cannot_show_a_collapse():
 def test_without_either_of_its_methods_a_collapse_is_not_measured(missing: str):
     points = {method: at for method, at in POINTS.items() if method != missing}
     assert not [c for c in claims.judge(score.score(shift_table(points))) if "less than half" in c.statement]
+
+
+@pytest.mark.parametrize(("gain", "expected"), [(0.5, "held"), (0.8, "held"), (1.2, "not held"), (1.5, "not held")])
+def test_a_gain_of_the_floor_is_none_below_one_point_of_overall(gain: float, expected: str):
+    """A hundredth of prior correctness is two points of retention, one of Overall."""
+    prior, *others = POINTS["cokl"][1.0]
+    table = shift_table(changed("cokl_floor", middle=(prior + gain / 100, *others)), jitter=1e-5)
+    assert judged(table[table["beta"].isin((0.0, 1.0))], "floor").verdict == expected

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -140,6 +141,16 @@ def test_a_checkpoint_of_another_buffer_of_the_same_size_is_refused(tmp_path):
     (tmp_path / DrawOrder.FILE).write_text('{"size": 5, "seed": 0, "position": 2}')  # as it was once saved
     resumed.resume(tmp_path)
     assert resumed.position == 2
+
+
+@pytest.mark.parametrize(
+    ("order", "position"), [(DrawOrder(6, 0), 3), (DrawOrder(5, 1), 3), (DrawOrder(5, 0), "3"), (DrawOrder(5, 0), None)]
+)
+def test_a_checkpoint_of_another_size_or_seed_or_without_a_position_is_refused(tmp_path, order, position):
+    (tmp_path / DrawOrder.FILE).write_text(json.dumps({"size": 5, "seed": 0, "content": "", "position": position}))
+    with pytest.raises(InputError, match="belongs to another buffer or seed"):
+        order.resume(tmp_path)
+    assert order.position == 0
 
 
 def test_orders_differ_between_seeds_and_epochs():

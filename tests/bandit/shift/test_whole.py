@@ -1,0 +1,104 @@
+"""The whole task-shift lab in miniature against `tests.oracles.shift_lab`: every row and column of every table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from bandit.config import EnvironmentConfig
+from bandit.shift import report
+from bandit.shift.config import ShiftConfig
+from bandit.shift.run import shift
+from bandit.two_tasks.config import METHODS
+from cokl.support.experiment import Execution
+from tests.bandit.same import assert_same
+from tests.oracles import shift_lab as oracle
+
+CONFIG = ShiftConfig(
+    methods=("none", "reverse_kl", "correct_forward_kl", "cokl", "cokl_floor"),
+    betas=(1.0, 0.03, 0.2),
+    seeds=2,
+    first_seed=3,
+    selection_seeds=1,
+    steps=6,
+    eval_interval=4,
+    batch_size=3,
+    group_size=3,
+    reference_group_size=1,
+    buffer_size=10,
+    kl_groups=4,
+    kl_sweep=(2, 5),
+    kl_sweep_methods=("cokl",),
+    kl_sweep_beta=0.2,
+    optimizer_steps=2,
+    epsilon_is=0.02,
+    pass_draws=4,
+    cluster_overlap=0.4,
+    correct_overlap=0.5,
+    evaluation_temperature=0.8,
+    hidden=(5, 4),
+    pretrain_steps=10,
+    pretrain_batch_size=6,
+    prior_steps=5,
+    learning_rate=0.03,
+    new_learning_rate=0.1,
+    dtype="float64",
+    environment=EnvironmentConfig(
+        clusters=2, input_dim=3, actions=4, correct_actions=2, train_inputs=12, test_inputs=9, correct_mass=0.5
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def lab() -> pd.DataFrame:
+    """What the lab trains."""
+    return shift(CONFIG, Execution(jobs=1), progress=False)
+
+
+@pytest.fixture(scope="module")
+def expected() -> pd.DataFrame:
+    """What the plain loop does."""
+    return oracle.table(CONFIG)
+
+
+def test_every_row_of_the_labs_table_is_the_plain_loops(lab, expected):
+    assert_same(lab, expected)
+
+
+def test_so_is_a_lab_with_other_options():
+    """Every method; one step on each minibatch, one learning rate, no overlap, a temperature of one."""
+    other = replace(
+        CONFIG,
+        methods=METHODS,
+        betas=(0.3,),
+        seeds=1,
+        steps=2,
+        eval_interval=2,
+        optimizer_steps=1,
+        kl_sweep=(),
+        cluster_overlap=0.0,
+        correct_overlap=0.0,
+        evaluation_temperature=1.0,
+        new_learning_rate=None,
+    )
+    assert_same(shift(other, Execution(jobs=1), progress=False), oracle.table(other))
+
+
+def test_every_table_of_the_report_is_the_plain_loops(lab, expected):
+    written, tables = report.tables(lab), oracle.final_tables(expected.to_dict("records"))
+    assert list(written) == list(tables)
+    for name, table in tables.items():
+        assert len(table), name
+        assert_same(written[name], pd.DataFrame(table))
+
+
+def test_the_miniature_has_what_a_wrong_lab_would_get_wrong():
+    """Prompts for the filter to leave out, and both clusters, whose correct actions differ between the tasks."""
+    for number in (CONFIG.first_seed, CONFIG.first_seed + 1, 1000):
+        seed = oracle.Seed(CONFIG, number)
+        assert 0 < len(seed.buffer("cokl")) < len(seed.buffer("forward_kl")) == CONFIG.buffer_size
+        for one in (seed.prior, seed.new):
+            assert {*one.clusters["train"]} == {*one.clusters["test"]} == {0, 1}
+        assert (seed.prior.correct != seed.new.correct).any()

@@ -1,0 +1,472 @@
+"""The whole sequence lab as one plain loop: every response is listed, autograd differentiates, one network at a time.
+
+Written from the paper (Eqs. 1-20, Appendix E) and from what the lab's docstring says of its random numbers. It reads
+the fields of a configuration and computes in float64. A response is its number among all V^T of them, in the order of
+`itertools.product`; a prompt's policy is then a vector of log-probabilities, as a policy over single actions is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from tests.oracles import scores
+from tests.oracles.network import Perceptron, initial
+
+# The streams, by number, as the lab documents them.
+TASK, INPUTS = 0, 1
+INITIALISATION, PRETRAINING, PRIOR_PROMPTS, NEW_PROMPTS, BUFFER, CACHED, KL_PROMPTS, NEW_ROLLOUTS, KL_ROLLOUTS = range(
+    101, 110
+)
+
+FIRST_SELECTION_SEED = 1000
+LOOKS_AT = {
+    "none": "",
+    "reverse_kl": "fresh",
+    "forward_kl": "cached",
+    "correct_reverse_kl": "fresh",
+    "correct_forward_kl": "cached",
+    "cokl": "cached fresh",
+    "cokl_without_term1": "fresh",
+    "cokl_without_term2": "cached",
+    "cokl_floor": "cached fresh",
+    "entropy": "fresh",
+    "jensen_shannon": "fresh",
+}
+"""Which groups of responses a method weights: those of the base model, or those that the policy has just drawn."""
+UNFILTERED = ("none", "reverse_kl", "forward_kl", "entropy", "jensen_shannon")
+"""Methods that keep prompts without a correct cached response; all others condition on correctness."""
+
+
+METRICS = (
+    "prior_correct",
+    "prior_pass_at_k",
+    "new_correct",
+    "new_pass_at_k",
+    "conditional_kl",
+    "conditional_entropy",
+    "entropy",
+    "mass_drift",
+    "correct_drift",
+    "incorrect_drift",
+    "new_kl",
+    "zero_correct_rate",
+)
+BESIDE_ACCURACY = ("prior_pass_at_k", "conditional_kl", "conditional_entropy")
+MEASURES = ("prior_correct", "retention", *BESIDE_ACCURACY)
+NORMALIZED = ("retention", "adaptation", "overall")
+PREDICTORS = ("new_kl", "prior_kl", "conditional_kl", "mass_drift")
+
+
+def stream(seed: int, number: int) -> np.random.Generator:
+    """One purpose of one seed."""
+    return np.random.default_rng([seed, number])
+
+
+def listed(config: Any) -> list[tuple[int, ...]]:
+    """All responses."""
+    return list(itertools.product(range(config.symbols), repeat=config.length))
+
+
+@dataclass
+class Task:
+    """One family: for each split inputs (N, D) and clusters (N,); labels (C, T, V + 1, V); verdicts (C, A) bool.
+
+    labels: by position and last token, which is V where there is none.
+    """
+
+    inputs: dict[str, np.ndarray]
+    clusters: dict[str, np.ndarray]
+    labels: np.ndarray
+    verdicts: np.ndarray
+
+
+def task(config: Any, number: int) -> Task:
+    """The prior task of seed s is number 2 s, its new task 2 s + 1."""
+    rng = stream(number, TASK)
+    count, states, symbols, length = config.clusters, config.states, config.symbols, config.length
+    centers = rng.normal(size=(count, config.input_dim))
+    leads_to = rng.integers(states, size=(count, states + 1, symbols))
+    ranks = rng.random((count, states, symbols)).argsort(-1)
+    shares = rng.dirichlet([config.concentration / symbols] * symbols, size=(count, symbols + 1))
+    verdicts = np.zeros((count, symbols**length), bool)
+    labels = np.zeros((count, length, symbols + 1, symbols))
+    for cluster in range(count):
+        visits = np.zeros_like(labels[cluster])
+        for number_of_response, response in enumerate(listed(config)):
+            state, right, probability = 0, True, 1.0
+            contexts = list(enumerate(zip((symbols, *response), response, strict=False)))
+            for position, (last, token) in contexts:
+                right = right and ranks[cluster, state, token] >= config.forbidden
+                if right:
+                    state = leads_to[cluster, state, token]
+                probability *= shares[cluster, last + 1 if position else 0, token]
+            verdicts[cluster, number_of_response] = right
+            for position, (last, token) in contexts:
+                visits[position, last, token] += probability * right
+        for position, last in itertools.product(range(length), range(symbols + 1)):
+            total = visits[position, last].sum()
+            own = shares[cluster, last + 1 if position else 0] if last < symbols or not position else np.nan
+            labels[cluster, position, last] = visits[position, last] / total if total > 0 else own
+    rng = stream(number, INPUTS)
+    inputs, clusters = {}, {}
+    for split, size in (("train", config.train_inputs), ("test", config.test_inputs)):
+        clusters[split] = rng.integers(count, size=size)
+        noise = rng.normal(scale=config.noise, size=(size, config.input_dim))
+        inputs[split] = centers[clusters[split]] + noise
+    return Task(inputs, clusters, labels, verdicts)
+
+
+def contexts(config: Any) -> list[tuple[int, int]]:
+    """Positions with each last token they can have; V stands for none."""
+    later = itertools.product(range(1, config.length), range(config.symbols))
+    return [(0, config.symbols), *later]
+
+
+class Network(Perceptron):
+    """From a prompt, the position and the last token, in one-hot codes, to the logits of the next token."""
+
+    def __init__(self, config: Any, parameters: Sequence[Tensor]) -> None:
+        super().__init__(config, parameters)
+        codes = np.zeros((len(contexts(config)), config.length + config.symbols + 1))
+        for row, (position, last) in enumerate(contexts(config)):
+            codes[row, position] = codes[row, config.length + last] = 1
+        self.codes = torch.tensor(codes)
+        numbers = {context: row for row, context in enumerate(contexts(config))}
+        steps = [list(enumerate(zip((config.symbols, *y), y, strict=False))) for y in listed(config)]
+        self.rows = torch.tensor([[numbers[position, last] for position, (last, _) in step] for step in steps])
+        self.tokens = torch.tensor(listed(config))
+
+    def next_token(self, inputs: np.ndarray) -> Tensor:
+        """(B, S, V): log-probabilities in every context of prompts (B, D)."""
+        prompts = torch.tensor(inputs)[:, None].expand(-1, len(self.codes), -1)
+        return self.log_probs(torch.cat([prompts, self.codes.expand(len(inputs), -1, -1)], dim=-1))
+
+    def responses(self, inputs: np.ndarray) -> Tensor:
+        """(B, A): log-probabilities of all responses to prompts (B, D)."""
+        return self.next_token(inputs)[:, self.rows, self.tokens].sum(-1)
+
+
+def base_model(config: Any, seed: int, prior: Task, new: Task) -> list[Tensor]:
+    """Pretrained on both tasks together, then by RL on the prior one, in expectations and without a regularizer."""
+    widths = [config.input_dim + config.length + config.symbols + 1, *config.hidden, config.symbols]
+    network = Network(config, initial(widths, config.init_scale, stream(seed, INITIALISATION)))
+    inputs = np.concatenate([prior.inputs["train"], new.inputs["train"]])
+    labels = np.concatenate([one.labels[one.clusters["train"]] for one in (prior, new)])
+    positions, lasts = zip(*contexts(config), strict=True)
+    rng = stream(seed, PRETRAINING)
+    for _ in range(config.pretrain_steps):
+        batch = rng.integers(len(inputs), size=config.pretrain_batch_size)
+        targets = torch.tensor(labels[batch][:, positions, lasts])
+        network.descend(-(targets * network.next_token(inputs[batch])).sum(-1).mean(), config.learning_rate)
+    network = Network(config, network.parameters)
+    rng = stream(seed, PRIOR_PROMPTS)
+    for _ in range(config.prior_steps):
+        batch = rng.integers(config.train_inputs, size=config.batch_size)
+        log_probs = network.responses(prior.inputs["train"][batch])
+        verdicts = prior.verdicts[prior.clusters["train"][batch]]
+        losses = [expected_grpo(config, *prompt) for prompt in zip(log_probs, verdicts, strict=True)]
+        network.descend(torch.stack(losses).mean(), config.learning_rate)
+    return network.parameters
+
+
+def advantages(rewards: Sequence[float]) -> list[float]:
+    """Eq. 1, with the standard deviation over G - 1 and 1e-6 in the denominator."""
+    mean = sum(rewards) / len(rewards)
+    deviation = math.sqrt(sum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1))
+    return [(reward - mean) / (deviation + 1e-6) for reward in rewards]
+
+
+def grpo(config: Any, log_probs: Tensor, verdicts: np.ndarray, group: Sequence[int]) -> Tensor:
+    """-J_GRPO (Eqs. 2-4) of one group that the policy has just drawn: every ratio is 1, its slope the log's."""
+    of_group = advantages([float(verdicts[response]) for response in group])
+    terms = [a * log_probs[response] / config.length for a, response in zip(of_group, group, strict=True)]
+    return -torch.stack(terms).sum() / len(group)
+
+
+def expected_grpo(config: Any, log_probs: Tensor, verdicts: np.ndarray) -> Tensor:
+    """Its mean over all groups of G, taken together by the verdicts on their members."""
+    right = torch.tensor(verdicts)
+    probs = log_probs.detach().exp()
+    chances = {True: float(probs[right].sum()), False: float(probs[~right].sum())}
+    terms = {verdict: (probs * log_probs)[right == verdict].sum() for verdict in (True, False)}
+    loss = torch.zeros((), dtype=torch.float64)
+    for pattern in itertools.product((True, False), repeat=config.group_size):
+        for member, advantage in enumerate(advantages([float(verdict) for verdict in pattern])):
+            others = [verdict for number, verdict in enumerate(pattern) if number != member]
+            chance = math.prod(chances[verdict] for verdict in others)
+            loss = loss - chance * advantage * terms[pattern[member]] / config.length / config.group_size
+    return loss
+
+
+def penalty(method: str, log_probs: Tensor, reference: Tensor, verdicts: np.ndarray) -> Tensor:
+    """The regularizer of one prompt over all responses, up to what does not depend on the policy."""
+    right = torch.tensor(verdicts)
+    probs, base = log_probs.exp(), reference.exp()
+    log_mass = log_probs[right].logsumexp(0)
+    base_given_right = base[right] / base[right].sum()
+    given_right = (log_probs[right] - log_mass).exp()
+    replay = -(base_given_right * log_probs[right]).sum()
+    mixture = ((probs + base) / 2).log()
+    return {
+        "none": 0 * log_mass,
+        "entropy": (probs * log_probs).sum(),
+        "forward_kl": -(base * log_probs).sum(),
+        "reverse_kl": (probs * (log_probs - reference)).sum(),
+        "jensen_shannon": ((probs * (log_probs - mixture)).sum() + (base * (reference - mixture)).sum()) / 2,
+        "cokl": replay + log_mass,
+        "correct_forward_kl": replay,
+        "cokl_without_term2": replay,
+        "cokl_without_term1": log_mass,
+        "correct_reverse_kl": (given_right * (log_probs[right] - log_mass - reference[right])).sum(),
+    }[method]
+
+
+def surrogate(
+    method: str,
+    log_probs: Tensor,
+    reference: Tensor,
+    verdicts: np.ndarray,
+    cached: Sequence[int],
+    fresh: Sequence[int],
+) -> Tensor:
+    """The same on one prompt's cached responses and on those that the policy has just drawn (Eqs. 11-17)."""
+    loss = 0 * log_probs.sum()
+    right = [response for response in fresh if verdicts[response]]
+    if "cached" in LOOKS_AT[method]:
+        chosen = cached if method == "forward_kl" else [response for response in cached if verdicts[response]]
+        for response in chosen:
+            loss = loss - log_probs[response] / len(chosen)
+    if method in ("cokl", "cokl_without_term1"):
+        for response in right:
+            loss = loss + log_probs[response] / len(right)
+    now, then = log_probs.detach().tolist(), reference.tolist()
+    if method == "correct_reverse_kl" and len(right) > 1:
+        costs = [now[response] - then[response] for response in right]
+        for number, response in enumerate(right):
+            others = costs[:number] + costs[number + 1 :]
+            loss = loss + (costs[number] - sum(others) / len(others)) * log_probs[response] / len(right)
+    cost: dict[str, Callable[[int], float]] = {
+        "entropy": lambda response: now[response],
+        "reverse_kl": lambda response: now[response] - then[response],
+        "jensen_shannon": lambda response: 0.5 * math.log(2 / (1 + math.exp(then[response] - now[response]))),
+    }
+    if method in cost:
+        costs = [cost[method](response) for response in fresh]
+        for number, response in enumerate(fresh):
+            others = costs[:number] + costs[number + 1 :]
+            loss = loss + (costs[number] - sum(others) / len(others)) * log_probs[response] / len(fresh)
+    return loss
+
+
+def draw(config: Any, network: Network, inputs: np.ndarray, uniforms: np.ndarray) -> list[list[int]]:
+    """A response for each line of uniforms (B, G, T): its number, token by token from the cumulated probabilities."""
+    numbers = {context: row for row, context in enumerate(contexts(config))}
+    order = {response: number for number, response in enumerate(listed(config))}
+    tables = network.next_token(inputs).detach().exp().numpy()
+    groups = []
+    for table, lines in zip(tables, uniforms, strict=True):
+        group = []
+        for line in lines:
+            response: list[int] = []
+            for position, uniform in enumerate(line):
+                share, token = 0.0, -1
+                row = table[numbers[position, response[-1] if response else config.symbols]]
+                while share <= uniform and token < config.symbols - 1:
+                    token += 1
+                    share += row[token]
+                response.append(token)
+            group.append(order[tuple(response)])
+        groups.append(group)
+    return groups
+
+
+class Seed:
+    """All that the runs of a seed share."""
+
+    def __init__(self, config: Any, seed: int) -> None:
+        self.config, self.seed = config, seed
+        self.prior, self.new = (task(config, 2 * seed + number) for number in (0, 1))
+        self.base = Network(config, base_model(config, seed, self.prior, self.new))
+        chosen = stream(seed, BUFFER).choice(config.train_inputs, config.buffer_size, replace=False)
+        self.buffer_inputs = self.prior.inputs["train"][chosen]
+        self.buffer_verdicts = self.prior.verdicts[self.prior.clusters["train"][chosen]]
+        size = (config.buffer_size, config.reference_group_size, config.length)
+        self.cached = draw(config, self.base, self.buffer_inputs, stream(seed, CACHED).random(size))
+        with torch.no_grad():
+            self.buffer_reference = self.base.responses(self.buffer_inputs)
+
+    def buffer(self, method: str) -> list[int]:
+        """The prompts of the buffer that a method uses."""
+        solved = [self.buffer_verdicts[number][group].any() for number, group in enumerate(self.cached)]
+        return [number for number, one in enumerate(solved) if one or method in UNFILTERED]
+
+    def run(self, mode: str, method: str, beta: float, prompts: int) -> Iterator[dict[str, Any]]:
+        """Metrics by step of one run on the new task, with so many prompts of the buffer in a step (Eqs. 18 and 20)."""
+        config = self.config
+        network = Network(config, self.base.parameters)
+        buffer = self.buffer(method)
+        new_rng, kl_rng = stream(self.seed, NEW_PROMPTS), stream(self.seed, KL_PROMPTS)
+        new_uniforms, kl_uniforms = stream(self.seed, NEW_ROLLOUTS), stream(self.seed, KL_ROLLOUTS)
+        coefficient = beta / config.length if config.token_reduction == "mean" else beta
+        rate = config.new_learning_rate or config.learning_rate
+        kind = method.removesuffix("_floor")
+        group = (config.group_size, config.length)
+        for done in range(config.steps + 1):
+            if done % config.eval_interval == 0 or done == config.steps:
+                yield {"step": done, **self.metrics(network, buffer)}
+            if done == config.steps:
+                return
+            batch = new_rng.integers(config.train_inputs, size=config.batch_size)
+            inputs = self.new.inputs["train"][batch]
+            verdicts = self.new.verdicts[self.new.clusters["train"][batch]]
+            policies = network.responses(inputs)
+            if mode == "exact":
+                terms = [expected_grpo(config, *prompt) for prompt in zip(policies, verdicts, strict=True)]
+            else:
+                groups = draw(config, network, inputs, new_uniforms.random((config.batch_size, *group)))
+                terms = [grpo(config, *prompt) for prompt in zip(policies, verdicts, groups, strict=True)]
+            loss = torch.stack(terms).mean()
+            if prompts:
+                chosen = [buffer[number] for number in kl_rng.integers(len(buffer), size=prompts)]
+                inputs = self.buffer_inputs[chosen]
+                policies, references = network.responses(inputs), self.buffer_reference[chosen]
+                known = list(zip(policies, references, self.buffer_verdicts[chosen], strict=True))
+                if mode == "exact":
+                    groups = [[] for _ in chosen]
+                    terms = [penalty(kind, *prompt) for prompt in known]
+                else:
+                    groups = draw(config, network, inputs, kl_uniforms.random((prompts, *group)))
+                    cached = [self.cached[number] for number in chosen]
+                    drawn = zip(known, cached, groups, strict=True)
+                    terms = [surrogate(kind, *prompt, old, fresh) for prompt, old, fresh in drawn]
+                loss = loss + coefficient * torch.stack(terms).mean()
+                if method != kind:
+                    loss = loss + self.floor(mode, chosen, policies, groups)
+            network.descend(loss, rate)
+
+    def floor(self, mode: str, chosen: list[int], policies: Tensor, groups: list[list[int]]) -> Tensor:
+        """Eq. 20 with the gate of Eq. 19, both over the minibatch."""
+        gap, pull = 0.0, torch.zeros((), dtype=torch.float64)
+        for number, log_probs, fresh in zip(chosen, policies, groups, strict=True):
+            right, base = self.buffer_verdicts[number], self.buffer_reference[number].exp()
+            cached = self.cached[number]
+            if mode == "exact":
+                gap += float(base[right].sum() - log_probs.detach().exp()[right].sum())
+                pull = pull + (base * log_probs)[right].sum()
+            else:
+                gap += right[cached].mean() - right[fresh].mean()
+                pull = pull + log_probs[[response for response in cached if right[response]]].sum() / len(cached)
+        return -max(gap / len(chosen), 0.0) * pull / len(chosen)
+
+    def metrics(self, network: Network, buffer: Sequence[int]) -> dict[str, float]:
+        """Means over the test prompts of either task, and over these prompts of the buffer."""
+        config = self.config
+        means = {}
+        for name, one in (("prior", self.prior), ("new", self.new)):
+            right = one.verdicts[one.clusters["test"]]
+            with torch.no_grad():
+                old, now = (model.responses(one.inputs["test"]).numpy() for model in (self.base, network))
+            q, p = np.exp(old), np.exp(now)
+            mass, old_mass = (p * right).sum(-1), (q * right).sum(-1)
+            means[f"{name}_correct"] = mass.mean()
+            means[f"{name}_pass_at_k"] = (1 - (1 - mass) ** config.pass_draws).mean()
+            if name == "new":
+                means["new_kl"] = (q * (old - now)).sum(-1).mean()
+                continue
+            log_ratio = np.log(old_mass / mass)
+            wrong_log_ratio = np.log((1 - old_mass) / (1 - mass))
+            within = (q * right * (old - now)).sum(-1) - old_mass * log_ratio
+            wrong_within = (q * ~right * (old - now)).sum(-1) - (1 - old_mass) * wrong_log_ratio
+            given_right = p * right / mass[:, None]
+            means["conditional_kl"] = (within / old_mass).mean()
+            means["conditional_entropy"] = -(given_right * (now - np.log(mass)[:, None])).sum(-1).mean()
+            means["entropy"] = -(p * now).sum(-1).mean()
+            means["mass_drift"] = (old_mass * log_ratio + (1 - old_mass) * wrong_log_ratio).mean()
+            means["correct_drift"], means["incorrect_drift"] = within.mean(), wrong_within.mean()
+        with torch.no_grad():
+            p = network.responses(self.buffer_inputs[buffer]).exp().numpy()
+        mass = (p * self.buffer_verdicts[buffer]).sum(-1)
+        means["zero_correct_rate"] = ((1 - mass) ** config.group_size).mean()
+        return means
+
+
+def table(config: Any) -> pd.DataFrame:
+    """A row per evaluated step of every run of the lab, and one of each seed's base model per mode, as the lab sorts
+    them: by seed, mode, method as configured after the base model, coefficient and step.
+    """
+    reported = range(config.first_seed, config.first_seed + config.seeds)
+    selection = range(FIRST_SELECTION_SEED, FIRST_SELECTION_SEED + config.selection_seeds)
+    modes = ("exact", "sampled") if config.mode == "both" else (config.mode,)
+    lines = []
+    for number in (*reported, *selection):
+        seed = Seed(config, number)
+        role = "selection" if number in selection else "report"
+        for mode in modes:
+            own = {"seed": number, "mode": mode, "role": role}
+            whole = range(config.buffer_size)
+            base = {"method": "base", "beta": 0.0, "kl_prompts": 0, "step": 0}
+            lines.append(own | base | seed.metrics(seed.base, whole))
+            for method in config.methods:
+                looks_at = LOOKS_AT[method].split()
+                prompts = max(1, config.kl_groups // len(looks_at)) if looks_at else 0
+                for beta in sorted(config.betas) if looks_at else [0.0]:
+                    run = {"method": method, "beta": beta, "kl_prompts": prompts}
+                    lines += [own | run | row for row in seed.run(mode, method, beta, prompts)]
+    return pd.DataFrame(lines)
+
+
+def final_tables(rows: Sequence[scores.Row]) -> dict[str, list[scores.Row]]:
+    """What the lab reports of its table's rows, by the name of the file."""
+    scored = scores.scored(rows)
+    compared = scores.compared(scored)
+    last, run = scores.final(compared), list(scores.RUN)
+    by = ["mode", "setting", "method", "beta", "edge", "missed"]
+    equal = scores.at_equal_adaptation(scored, MEASURES)
+    ours = {(row["mode"], row["seed"]): row for row in equal if row["method"] == "cokl"}
+    leads = []
+    for row in equal:
+        if row["method"] != "cokl" and row["mode"] in [mode for mode, _ in ours]:
+            own = ours[row["mode"], row["seed"]]
+            leads.append({**row, **{name: own[name] - row[name] for name in MEASURES}})
+    return {
+        "normalized": scores.summary(last, by, NORMALIZED),
+        "raw": scores.summary(last, by, ("prior_correct", "new_correct", *BESIDE_ACCURACY)),
+        "equal_adaptation": scores.summary(equal, ("mode", "method", "beta_below", "beta_above"), MEASURES),
+        "leads": scores.summary(leads, ("mode", "method"), MEASURES),
+        "razor": scores.summary(razor(rows), ("mode", "over", "predictor"), ("r2",)),
+        "beta_search": scores.summary(scores.final(scored), ["role", *run], (*NORMALIZED, *METRICS)),
+        "dynamics": scores.summary(scores.select(compared, setting="best"), [*run, "step"], METRICS),
+    }
+
+
+def razor(rows: Sequence[scores.Row]) -> list[scores.Row]:
+    """R^2 of each seed: over all trained policies at their end, and over GRPO's steps."""
+    reported = scores.select(rows, role="report")
+    trained = [row for row in reported if row["method"] != "base"]
+    lines = []
+    for over, policies in (
+        ("all methods", scores.final(trained)),
+        ("GRPO over time", scores.select(trained, method="none")),
+    ):
+        for (mode, seed), group in scores.grouped(policies, ("mode", "seed")).items():
+            [base] = scores.select(reported, method="base", mode=mode, seed=seed)
+            lost = [base["prior_correct"] - row["prior_correct"] for row in group]
+            for predictor in PREDICTORS:
+                values = [
+                    row["mass_drift"] + row["correct_drift"] + row["incorrect_drift"]
+                    if predictor == "prior_kl"
+                    else row[predictor]
+                    for row in group
+                ]
+                r2 = scores.explained(values, lost)
+                lines.append({"mode": mode, "over": over, "predictor": predictor, "r2": r2})
+    return [line for line in lines if not math.isnan(line["r2"])]
