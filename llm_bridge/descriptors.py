@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cokl.support.experiment import Experiment, GalleryPicture, register
+from cokl.support.experiment import NOT_RECORDED, Experiment, GalleryPicture, register
 
 if TYPE_CHECKING:
     from cokl.support.verdicts import Claim
@@ -33,13 +33,7 @@ class PaperTables(Experiment):
 
     def record(self, folders: Sequence[Path]) -> dict[str, Any]:
         """Nothing was run."""
-        return {
-            "command": self.command,
-            "scope": "the printed numbers",
-            "hardware": "",
-            "seconds": None,
-            "commit": None,
-        }
+        return {"command": self.command, "scope": "the printed numbers", **NOT_RECORDED}
 
 
 @register
@@ -81,9 +75,7 @@ class LLMRepeats(Experiment):
         return {
             "command": " ".join([self.command, *runs["run"].unique()]),
             "scope": f"{runs['run'].nunique()} runs, {runs['method'].nunique() - 1} methods",
-            "hardware": "",
-            "seconds": None,
-            "commit": None,
+            **NOT_RECORDED,
         }
 
     def headline(self, folder: Path) -> dict[str, list[str]]:

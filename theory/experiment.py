@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
+from cokl.support.experiment import NOT_RECORDED, Execution, Experiment, GalleryPicture, register
 from cokl.support.files import read_json
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Theory(Experiment):
         rows = read_json(folders[0] / self.tables[0], list)
         scope = f"{len(rows)} statements, of the paper and beyond it"
         seconds = round(sum(row["seconds"] for row in rows), 1)
-        return {"command": self.command, "scope": scope, "hardware": "", "seconds": seconds, "commit": None}
+        return {"command": self.command, "scope": scope, **NOT_RECORDED, "seconds": seconds}
 
     def rerun(self, folder: Path, again: Path, execution: Execution) -> Path:
         """The same claims with the same effort."""

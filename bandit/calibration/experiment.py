@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bandit.calibration.config import PRESETS, SEQUENCE_CELLS, CalibrationConfig
-from cokl.support.experiment import Execution, Experiment, register
+from cokl.support.experiment import Experiment, register
 from cokl.support.files import json_rows, read_json, read_result
 from cokl.support.options import from_json
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cokl.support.verdicts import Claim
 
 
@@ -29,12 +27,6 @@ class Calibration(Experiment):
     tables = ("calibration.parquet",)
     assumed_modules: ClassVar[tuple[str, ...]] = ("bandit.calibration.config",)
     of_sequences: ClassVar[bool] = False
-
-    def train(self, config: CalibrationConfig, execution: Execution) -> pd.DataFrame:
-        """The last rows of all runs."""
-        from bandit.calibration.run import calibration
-
-        return calibration(config, execution)
 
     def outcome(self, config: CalibrationConfig, folder: Path) -> dict[str, Any]:
         """Where the page is, and every setting and share."""

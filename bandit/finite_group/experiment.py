@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bandit.finite_group.config import PRESETS, FiniteGroupConfig
-from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
+from cokl.support.experiment import Experiment, GalleryPicture, register
 from cokl.support.files import json_rows, read_parquet
 
 if TYPE_CHECKING:
@@ -29,12 +29,6 @@ class FiniteGroup(Experiment):
         GalleryPicture("finite_group_metrics", "Finite groups: the metrics against group size"),
         GalleryPicture("finite_group_recovery", "Finite groups: the recovery, measured and predicted"),
     )
-
-    def train(self, config: FiniteGroupConfig, execution: Execution) -> Any:
-        """Metrics and recovery."""
-        from bandit.finite_group.run import finite_group
-
-        return finite_group(config, execution)
 
     def outcome(self, config: FiniteGroupConfig, folder: Path) -> dict[str, Any]:
         """Where both tables are, and the metrics at the last step, a row per seed."""
