@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cokl.support.experiment import NOT_RECORDED, Experiment, GalleryPicture, register
-
-if TYPE_CHECKING:
-    from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim
 
 
 @register
@@ -49,7 +47,6 @@ class LLMRepeats(Experiment):
         """CoKL's lead over each other method, replay's first."""
         from cokl.methods import label
         from cokl.support.statistics import with_spread
-        from cokl.support.verdicts import Claim
         from llm_bridge.report.repeats import MEASURE, METHOD, RIVAL, leads, read_runs
 
         table = read_runs(folder)

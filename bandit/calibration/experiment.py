@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from bandit.calibration.config import PRESETS, SEQUENCE_CELLS, CalibrationConfig
 from cokl.support.experiment import Experiment, register
 from cokl.support.files import json_rows, read_json, read_result
 from cokl.support.options import from_json
-
-if TYPE_CHECKING:
-    from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim, withheld
 
 
 @register
@@ -44,7 +42,6 @@ class Calibration(Experiment):
         from bandit.calibration.report import judge
         from bandit.calibration.run import lab_of
         from bandit.calibration.score import summarize
-        from cokl.support.verdicts import withheld
 
         config = from_json(CalibrationConfig, read_json(folder / "config.json", dict))
         rows = read_result(folder / "calibration.parquet", (*lab_of(config).columns, "cell"))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bandit.plasticity.config import PRESETS, PlasticityConfig
 from cokl.support.experiment import Experiment, GalleryPicture, register
-
-if TYPE_CHECKING:
-    from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim
 
 
 @register

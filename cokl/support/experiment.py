@@ -22,11 +22,10 @@ import tyro
 from cokl.support.errors import InputError
 from cokl.support.files import read_json
 from cokl.support.options import from_json
+from cokl.support.verdicts import Claim
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from cokl.support.verdicts import Claim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +133,7 @@ class Experiment:
         """What the claims of one results folder are about."""
         return f"{self.area}, {folder.name}"
 
-    def claims(self, folder: Path) -> "Sequence[Claim]":
+    def claims(self, folder: Path) -> Sequence[Claim]:
         """Every claim that the results allow to be judged."""
         return ()
 
