@@ -18,10 +18,10 @@ from bandit.sweep.config import SweepConfig
 from cokl import methods
 
 
-def untrained_task(config: SweepConfig, device: str = "cpu") -> SeedTask:
+def untrained_task(config: SweepConfig) -> SeedTask:
     """Seed 0's task with a reference pretrained for one step: speed does not depend on how good it is."""
     quick = dataclasses.replace(config, pretrain_steps=1)
-    return seed_task(config, 0, pretrain(quick, 0, device, torch.float32))
+    return seed_task(config, 0, pretrain(quick, 0, "cpu", torch.float32))
 
 
 def stack_of(method: str, runs: int) -> list[Run]:

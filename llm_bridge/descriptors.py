@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cokl.support.experiment import Experiment, GalleryPicture, register
-
-if TYPE_CHECKING:
-    from cokl.support.verdicts import Claim
+from cokl.support.experiment import NOT_RECORDED, Experiment, GalleryPicture, register
+from cokl.support.verdicts import Claim
 
 
 @register
@@ -33,13 +31,7 @@ class PaperTables(Experiment):
 
     def record(self, folders: Sequence[Path]) -> dict[str, Any]:
         """Nothing was run."""
-        return {
-            "command": self.command,
-            "scope": "the printed numbers",
-            "hardware": "",
-            "seconds": None,
-            "commit": None,
-        }
+        return {"command": self.command, "scope": "the printed numbers", **NOT_RECORDED}
 
 
 @register
@@ -55,7 +47,6 @@ class LLMRepeats(Experiment):
         """CoKL's lead over each other method, replay's first."""
         from cokl.methods import label
         from cokl.support.statistics import with_spread
-        from cokl.support.verdicts import Claim
         from llm_bridge.report.repeats import MEASURE, METHOD, RIVAL, leads, read_runs
 
         table = read_runs(folder)
@@ -81,9 +72,7 @@ class LLMRepeats(Experiment):
         return {
             "command": " ".join([self.command, *runs["run"].unique()]),
             "scope": f"{runs['run'].nunique()} runs, {runs['method'].nunique() - 1} methods",
-            "hardware": "",
-            "seconds": None,
-            "commit": None,
+            **NOT_RECORDED,
         }
 
     def headline(self, folder: Path) -> dict[str, list[str]]:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
+from cokl.support.experiment import NOT_RECORDED, Execution, Experiment, GalleryPicture, register
 from cokl.support.files import read_json
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim, Verdict
 
 
 @register
@@ -37,7 +33,6 @@ class Theory(Experiment):
     def claims(self, folder: Path) -> Sequence[Claim]:
         """The claims as they were checked, a line of evidence for each way in which that was done."""
         import theory.claims  # noqa: F401  registers them
-        from cokl.support.verdicts import Claim, Verdict
         from theory.claim import registered_claims
         from theory.report import in_words, stored_evidence
 
@@ -63,7 +58,7 @@ class Theory(Experiment):
         rows = read_json(folders[0] / self.tables[0], list)
         scope = f"{len(rows)} statements, of the paper and beyond it"
         seconds = round(sum(row["seconds"] for row in rows), 1)
-        return {"command": self.command, "scope": scope, "hardware": "", "seconds": seconds, "commit": None}
+        return {"command": self.command, "scope": scope, **NOT_RECORDED, "seconds": seconds}
 
     def rerun(self, folder: Path, again: Path, execution: Execution) -> Path:
         """The same claims with the same effort."""
@@ -74,7 +69,7 @@ class Theory(Experiment):
         check_and_save(names, stored.get("effort", "full"), again)
         return again
 
-    def comparable(self, path: Path) -> pd.DataFrame:
+    def comparable(self, path: Path) -> Any:
         """A row for each piece of evidence."""
         import pandas as pd
 

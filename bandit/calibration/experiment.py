@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from bandit.calibration.config import PRESETS, SEQUENCE_CELLS, CalibrationConfig
-from cokl.support.experiment import Execution, Experiment, register
+from cokl.support.experiment import Experiment, register
 from cokl.support.files import json_rows, read_json, read_result
 from cokl.support.options import from_json
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim, withheld
 
 
 @register
@@ -29,12 +25,6 @@ class Calibration(Experiment):
     tables = ("calibration.parquet",)
     assumed_modules: ClassVar[tuple[str, ...]] = ("bandit.calibration.config",)
     of_sequences: ClassVar[bool] = False
-
-    def train(self, config: CalibrationConfig, execution: Execution) -> pd.DataFrame:
-        """The last rows of all runs."""
-        from bandit.calibration.run import calibration
-
-        return calibration(config, execution)
 
     def outcome(self, config: CalibrationConfig, folder: Path) -> dict[str, Any]:
         """Where the page is, and every setting and share."""
@@ -52,7 +42,6 @@ class Calibration(Experiment):
         from bandit.calibration.report import judge
         from bandit.calibration.run import lab_of
         from bandit.calibration.score import summarize
-        from cokl.support.verdicts import withheld
 
         config = from_json(CalibrationConfig, read_json(folder / "config.json", dict))
         rows = read_result(folder / "calibration.parquet", (*lab_of(config).columns, "cell"))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bandit.finite_group.config import PRESETS, FiniteGroupConfig
-from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
+from cokl.support.experiment import Experiment, GalleryPicture, register
 from cokl.support.files import json_rows, read_parquet
-
-if TYPE_CHECKING:
-    from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim, withheld
 
 
 @register
@@ -30,12 +28,6 @@ class FiniteGroup(Experiment):
         GalleryPicture("finite_group_recovery", "Finite groups: the recovery, measured and predicted"),
     )
 
-    def train(self, config: FiniteGroupConfig, execution: Execution) -> Any:
-        """Metrics and recovery."""
-        from bandit.finite_group.run import finite_group
-
-        return finite_group(config, execution)
-
     def outcome(self, config: FiniteGroupConfig, folder: Path) -> dict[str, Any]:
         """Where both tables are, and the metrics at the last step, a row per seed."""
         tables = {Path(name).stem: folder / name for name in self.tables}
@@ -46,7 +38,6 @@ class FiniteGroup(Experiment):
         """Appendix B's recovery."""
         from bandit.finite_group.claims import judge
         from bandit.finite_group.score import read_results
-        from cokl.support.verdicts import withheld
 
         _, recovery = read_results(folder)
         return withheld(judge(recovery), recovery["seed"].nunique())

@@ -5,17 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from bandit.phase.config import EXPERIMENTS, PRESETS, Diagram, MapsConfig
 from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
 from cokl.support.files import read_json, read_result
 from cokl.support.options import from_json
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim
 
 
 @register
@@ -38,7 +34,7 @@ class Phase(Experiment):
         GalleryPicture("phase_cluster_overlap-group_size", "Where CoKL helps: the tasks' overlap and the group size"),
     )
 
-    def train(self, config: MapsConfig, execution: Execution) -> dict[str, pd.DataFrame]:
+    def train(self, config: MapsConfig, execution: Execution) -> Any:
         """The cells of each map by its name."""
         from bandit.phase.run import run
 
@@ -58,7 +54,6 @@ class Phase(Experiment):
         from bandit.phase.report import tally, verdict
         from bandit.phase.score import summarize
         from bandit.shift.run import COLUMNS
-        from cokl.support.verdicts import Claim
 
         cells = summarize(read_result(folder / "phase.parquet", (*COLUMNS, "x", "y")))
         return [

@@ -6,6 +6,7 @@ expectation, without a regularizer and with a fresh Adam of the same learning ra
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from cokl.support.assumptions import assumption
 from cokl.support.options import Bound, Coefficients, Integers, Names, at_least, require
 
 PRIMARY_CHANGE = "narrowed-2"
-KINDS = ("narrowed", "repaired", "preferred", "moved", "chain")
+_CHANGE = re.compile(r"repaired|repaired-reference|preferred|(narrowed|moved)-\d+|chain(-\d+)+")
 _Share = Annotated[float, Bound(lambda value: 0 < value < 1, "a number in (0, 1)")]
 _Counts = Annotated[Integers, Bound(lambda count: count >= 1, "numbers of at least 1", each=True)]
 
@@ -82,18 +83,12 @@ class PlasticityConfig(SeedRoles, TrainingConfig):
         sampled = not self.sampled_methods or (len(self.sampled_betas) > 0 and min(self.sampled_betas) > 0)
         require(sampled, "sampled_betas", "coefficients > 0", self.sampled_betas)
         environment = self.environment
-        most = {"narrowed": environment.correct_actions, "chain": environment.correct_actions}
-        most["moved"] = environment.actions - environment.correct_actions
         for change in self.changes:
-            kind, *sizes = change.split("-")
-            known = change in ("repaired", "repaired-reference", "preferred") or (
-                kind in most
-                and (len(sizes) == 1 or kind == "chain")
-                and len(sizes) > 0
-                and all(size.isdecimal() and 1 <= int(size) <= most[kind] for size in sizes)
-            )
+            correct = environment.correct_actions
+            most = environment.actions - correct if change.startswith("moved") else correct
+            known = _CHANGE.fullmatch(change) and all(1 <= int(size) <= most for size in re.findall(r"\d+", change))
             named = "narrowed-M, repaired, repaired-reference, preferred, moved-M or chain-M-M, with few enough actions"
-            require(known, "changes", named, change)
+            require(bool(known), "changes", named, change)
         ambiguous = environment.correct_actions < 2 and {"repaired", "repaired-reference", "preferred"} & {
             *self.changes
         }

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bandit.plasticity.config import PRESETS, PlasticityConfig
-from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from cokl.support.verdicts import Claim
+from cokl.support.experiment import Experiment, GalleryPicture, register
+from cokl.support.verdicts import Claim
 
 
 @register
@@ -33,12 +28,6 @@ class Plasticity(Experiment):
         GalleryPicture("plasticity_tradeoff", "Plasticity: correctness against what can still be learned"),
         GalleryPicture("plasticity_curves", "Plasticity: learning a changed reward"),
     )
-
-    def train(self, config: PlasticityConfig, execution: Execution) -> pd.DataFrame:
-        """The tidy table."""
-        from bandit.plasticity.run import plasticity
-
-        return plasticity(config, execution)
 
     def claims(self, folder: Path) -> Sequence[Claim]:
         """What the title says."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bandit.robustness.config import PRESETS, RobustnessConfig
-from cokl.support.experiment import Execution, Experiment, register
+from cokl.support.experiment import Experiment, register
 from cokl.support.files import json_rows
 
 
@@ -19,12 +19,6 @@ class Robustness(Experiment):
     summary = "Vary each assumption of the sweep, one at a time, and say of each verdict whether it stands. Resumes."
     presets = PRESETS
     folder_prefix = "robustness-"
-
-    def train(self, config: RobustnessConfig, execution: Execution) -> Any:
-        """The table of the sweep and of each alternative."""
-        from bandit.robustness.run import robustness
-
-        return robustness(config, execution)
 
     def outcome(self, config: RobustnessConfig, folder: Path) -> dict[str, Any]:
         """Where the page is, and every claim under every alternative."""

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bandit.sequences.config import PRESETS, SequenceConfig
 from cokl.support.experiment import Execution, Experiment, register
 from cokl.support.files import read_result
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim, verdict_on
 
 
 @register
@@ -29,7 +25,7 @@ class Sequences(Experiment):
     pools_folders = True
     assumed_configs = (SequenceConfig,)
 
-    def train(self, config: SequenceConfig, execution: Execution) -> pd.DataFrame:
+    def train(self, config: SequenceConfig, execution: Execution) -> Any:
         """The tidy table."""
         from bandit.sequences.run import sequences
         from bandit.shift.report import require_scores
@@ -48,7 +44,6 @@ class Sequences(Experiment):
         from bandit.sequences.run import SEQUENCES
         from bandit.sequences.score import PRIMARY, primary_lead
         from bandit.shift.score import label, without_diverged_runs
-        from cokl.support.verdicts import Claim, verdict_on
 
         table = without_diverged_runs(read_result(folder / "sequences.parquet", SEQUENCES.columns))
         lead, seeds = primary_lead(table), reported_seeds(table)

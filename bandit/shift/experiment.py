@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bandit.shift.config import PRESETS, ShiftConfig
 from bandit.two_tasks.config import TwoTaskConfig
 from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
 from cokl.support.files import json_rows, read_parquet, read_result
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim
 
 
 @register
@@ -43,7 +39,7 @@ class Shift(Experiment):
         GalleryPicture("shift_kl_batch", "Task shift: the KL batch", "the KL batch's effect, in miniature"),
     )
 
-    def train(self, config: ShiftConfig, execution: Execution) -> pd.DataFrame:
+    def train(self, config: ShiftConfig, execution: Execution) -> Any:
         """The tidy table."""
         from bandit.shift.report import require_scores
         from bandit.shift.run import shift

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bandit.config import EnvironmentConfig, TrainingConfig
 from bandit.sweep.config import PRESETS, SweepConfig
 from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
 from cokl.support.files import read_json
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim, withheld
 
 
 @register
@@ -37,13 +33,13 @@ class Sweep(Experiment):
         GalleryPicture("figure3_dynamics", "Training dynamics", "the controlled experiment's dynamics"),
     )
 
-    def train(self, config: SweepConfig, execution: Execution) -> pd.DataFrame:
+    def train(self, config: SweepConfig, execution: Execution) -> Any:
         """The tidy table."""
         from bandit.sweep.run import run_sweep
 
         return run_sweep(config, execution)
 
-    def report(self, trained: pd.DataFrame, config: SweepConfig, folder: Path) -> str:
+    def report(self, trained: Any, config: SweepConfig, folder: Path) -> str:
         """What each method ends with at matched correctness, where the table is, and what to do with it."""
         from bandit.sweep.report import at_the_match
 
@@ -53,7 +49,7 @@ class Sweep(Experiment):
             f"      the figures:  cokl figures --results {folder}"
         )
 
-    def figures(self, trained: pd.DataFrame, config: SweepConfig, folder: Path) -> Mapping[str, Any]:
+    def figures(self, trained: Any, config: SweepConfig, folder: Path) -> Mapping[str, Any]:
         """None: `cokl figures` draws them, from any finished sweep."""
         return {}
 
@@ -75,7 +71,6 @@ class Sweep(Experiment):
         """The claims of the paper's Results paragraph."""
         from bandit.sweep.claims import judge
         from bandit.sweep.score import read_sweep
-        from cokl.support.verdicts import withheld
 
         table = read_sweep(folder)
         return withheld(judge(table), table["seed"].nunique())
@@ -87,7 +82,7 @@ class Sweep(Experiment):
         table = read_sweep(folder)
         shown, kl = matched_table(table, digits=3), matched_table(table, digits=2)["conditional_kl"]
         coverage = next(column for column in map(str, shown) if column.startswith("coverage_at_"))
-        columns: Mapping[str, pd.Series] = {
+        columns = {
             "at the coefficient whose correctness is closest to 0.96": shown["method"],
             "β": shown["beta"],
             "correctness": shown["p_correct"],

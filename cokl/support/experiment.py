@@ -1,9 +1,9 @@
 """What an experiment is to everything that iterates over experiments: commands, rerun, page, logbook, assumptions.
 
 An experiment is one folder with a module `experiment`, which registers one subclass of `Experiment`. Beside it, by
-name: `config` with PRESETS, `report` with `write`, `figures` with `draw_all`, `section` with `section`. Light: whatever
-imports PyTorch or draws is imported inside the methods. Annotations are evaluated here, since the parser reads those
-of subclasses in other modules.
+name: `config` with PRESETS, `run` with a function called as the folder is, `report` with `write`, `figures` with
+`draw_all`, `section` with `section`. Light: whatever imports PyTorch or draws is imported inside the methods.
+Annotations are evaluated here, since the parser reads those of subclasses in other modules.
 """
 
 import json
@@ -22,11 +22,10 @@ import tyro
 from cokl.support.errors import InputError
 from cokl.support.files import read_json
 from cokl.support.options import from_json
+from cokl.support.verdicts import Claim
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from cokl.support.verdicts import Claim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +53,10 @@ class Execution:
 
 HERE = Execution()
 """On this machine, on all of its cores, and nothing kept."""
+
+
+NOT_RECORDED: dict[str, Any] = {"hardware": "", "seconds": None, "commit": None}
+"""Of `Experiment.record`, where no results folder says it."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +106,10 @@ class Experiment:
     def train(self, config: Any, execution: Execution) -> Any:
         """Compute what is missing and save it in `execution.out`; returns what `report` and `figures` take.
 
-        Raises InputError for a configuration or a folder that cannot be used.
+        By the function of the module `run` that is called as the folder is. Raises InputError for a configuration or a
+        folder that cannot be used.
         """
-        raise NotImplementedError
+        return getattr(self._beside("run"), type(self).__module__.split(".")[-2])(config, execution)
 
     def report(self, trained: Any, config: Any, folder: Path) -> str:
         """Write tables and pages into `folder`, by `write` of the module `report`; returns what the screen shows."""
@@ -129,7 +133,7 @@ class Experiment:
         """What the claims of one results folder are about."""
         return f"{self.area}, {folder.name}"
 
-    def claims(self, folder: Path) -> "Sequence[Claim]":
+    def claims(self, folder: Path) -> Sequence[Claim]:
         """Every claim that the results allow to be judged."""
         return ()
 
@@ -225,11 +229,6 @@ def register(experiment: type[_E]) -> type[_E]:
 def registered() -> dict[str, Experiment]:
     """Every registered experiment by its name, in their order."""
     return dict(sorted(_REGISTERED.items(), key=lambda item: item[1].order))
-
-
-def unregister(name: str) -> None:
-    """Forget an experiment; for tests that register one of their own."""
-    _REGISTERED.pop(name, None)
 
 
 def _scope(config: Mapping[str, Any]) -> str:

@@ -51,9 +51,10 @@ class Lab(LabOptions):
         trained = self.experiment.train(self.config, dataclasses.replace(self, out=self.folder))
         print(self.experiment.report(trained, self.config, self.folder))
         for name in self.experiment.tables if self.csv else ():
-            table, path = read_parquet(self.folder / name), (self.folder / name).with_suffix(".csv")
-            write_atomically(path, partial(table.to_csv, index=False))
-            print(f"and as text: {path}")
+            here = self.folder / name
+            for path in [here] if here.is_file() else sorted(self.folder.glob(f"*/{name}")):  # a folder for each map
+                write_atomically(path.with_suffix(".csv"), partial(read_parquet(path).to_csv, index=False))
+                print(f"and as text: {path.with_suffix('.csv')}")
         if pictures := self.experiment.figures(trained, self.config, self.folder):
             from figures import style
 
