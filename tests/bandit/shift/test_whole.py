@@ -107,10 +107,10 @@ def test_the_miniature_has_what_a_wrong_lab_would_get_wrong():
 
 @pytest.mark.parametrize("jitter", [0.03, 0.06])
 def test_every_table_of_a_made_up_lab_is_the_plain_loops(jitter):
-    """CoKL's adaptation goes through 90 three times: the reported seeds retain most at the first crossing, the selection
+    """CoKL adapts through 90 three times: the reported seeds retain most at the first crossing, the selection
     seeds at the last. Five reported seeds, several KL batches.
     """
-    ours = {
+    ours: dict[float, tuple] = {
         0.1: (0.72, 0.88, 0.3, 0.4),
         1.0: (0.7, 0.78, 0.1, 0.2),
         3.0: (0.6, 0.88, 0.1, 0.1),
