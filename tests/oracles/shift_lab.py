@@ -259,7 +259,7 @@ def table(config: Any) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def final_tables(rows: Sequence[scores.Row]) -> dict[str, list[scores.Row]]:
+def final_tables(rows: Sequence[Any]) -> dict[str, list[scores.Row]]:
     """What the lab reports of its table's rows, by the name of the file."""
     scored = scores.scored(rows)
     for row in scored:

@@ -14,6 +14,7 @@ from bandit.shift.run import shift
 from bandit.two_tasks.config import METHODS
 from cokl.support.experiment import Execution
 from tests.bandit.same import assert_same
+from tests.bandit.shift.tables import POINTS, shift_table
 from tests.oracles import shift_lab as oracle
 
 CONFIG = ShiftConfig(
@@ -102,3 +103,22 @@ def test_the_miniature_has_what_a_wrong_lab_would_get_wrong():
         for one in (seed.prior, seed.new):
             assert {*one.clusters["train"]} == {*one.clusters["test"]} == {0, 1}
         assert (seed.prior.correct != seed.new.correct).any()
+
+
+@pytest.mark.parametrize("jitter", [0.03, 0.06])
+def test_every_table_of_a_made_up_lab_is_the_plain_loops(jitter):
+    """CoKL adapts through 90 three times: the reported seeds retain most at the first crossing, the selection
+    seeds at the last. Five reported seeds, several KL batches.
+    """
+    ours: dict[float, tuple] = {
+        0.1: (0.72, 0.88, 0.3, 0.4),
+        1.0: (0.7, 0.78, 0.1, 0.2),
+        3.0: (0.6, 0.88, 0.1, 0.1),
+        10.0: (0.65, 0.5, 0.05, 0.1),
+    }
+    lab = shift_table({**POINTS, "cokl": ours}, jitter=jitter)
+    lab.loc[(lab["role"] == "selection") & (lab["beta"] == 0.1) & (lab["step"] > 0), "prior_correct"] -= 0.3
+    written, tables = report.tables(lab), oracle.final_tables(lab.to_dict("records"))
+    for name, table in tables.items():
+        assert len(table), name
+        assert_same(written[name], pd.DataFrame(table))
