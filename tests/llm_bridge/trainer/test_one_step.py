@@ -71,13 +71,62 @@ def errors(step, gradients, rows, lengths="token-sum", token_mean=False) -> list
     return found
 
 
+PROMPTS = {"drawn": lambda folder: (), "training": one_step.of_training_prompts, "both": one_step.of_both}
+"""Options by which prompts are regularized."""
+SOLVED = sum(map(any, one_step.TRAINING_VERDICTS))
+KL_PROMPTS = {"drawn": one_step.KL_PROMPTS, "training": SOLVED, "both": one_step.KL_PROMPTS + SOLVED}
+
+
+@pytest.mark.parametrize("prompts", PROMPTS)
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_both_steps_have_the_gradient_of_the_equations(step, lengths):
-    gradients, rows, metrics = step.run(f"+cokl.length={lengths}")
+def test_both_steps_have_the_gradient_of_the_equations(step, lengths, prompts):
+    gradients, rows, metrics = step.run(f"+cokl.length={lengths}", *PROMPTS[prompts](step.folder))
     assert len(gradients) == one_step.EPOCHS
     assert max(errors(step, gradients, rows, lengths)) < AGREES
-    assert metrics["cokl/kl_rows"] == one_step.KL_PROMPTS * (one_step.CACHED + one_step.FRESH)
+    assert metrics["cokl/kl_rows"] == KL_PROMPTS[prompts] * (one_step.CACHED + one_step.FRESH)
+    assert metrics.get("cokl/not_regularized") == (None if prompts == "drawn" else 1 - SOLVED / one_step.RL_PROMPTS)
     assert metrics["actor/cokl/loss"] == pytest.approx(metrics["cokl/loss"], rel=1e-4)
+
+
+def test_a_training_prompt_adds_its_cached_responses_and_no_fresh_ones(step):
+    _, rows, metrics = step.run(*PROMPTS["training"](step.folder), "+cokl.cached_per_prompt=2")
+    assert sorted(row.stream for row in step.answered.values()).count("rl") == one_step.RL_PROMPTS * one_step.FRESH
+    added = [row for row in step.answered.values() if row.stream != "rl"]
+    assert {row.stream for row in added} == {"reference"}
+    assert metrics["cokl/added_tokens"] == sum(len(row.response) for row in added)
+    stored = {row for group in step.training.groups for row in one_step.cached_rows(group)}
+    assert set(added) <= stored
+    assert all(row.reward for row in added)  # each of the two solved prompts has two correct ones or more
+    assert Counter(row.group for row in added) == {"rl 0": 2, "rl 1": 2}
+    assert len(rows) == 16 + 8 + 4
+
+
+def test_each_step_draws_other_cached_responses_and_has_their_gradient(step):
+    drawn = set()
+    for step.number in range(1, 9):
+        gradients, rows, _ = step.run(
+            *PROMPTS["training"](step.folder), "+cokl.cached_per_prompt=1", "actor_rollout_ref.actor.ppo_epochs=1"
+        )
+        drawn |= {row for row in rows if row.stream == "reference"}
+    step.number = 1
+    assert max(errors(step, gradients, rows)) < AGREES
+    correct = {row for group in step.training.groups for row in one_step.cached_rows(group) if row.reward}
+    assert drawn == correct
+
+
+def test_fresh_responses_are_not_computed_a_second_time(step):
+    """One optimizer step takes the log-probabilities of no row twice: VeRL's pass, and that of the added rows."""
+    asked: Counter = Counter()
+    right = step.workers.compute_log_prob
+
+    def counted(batch):
+        asked.update(batch.keys)
+        return right(batch)
+
+    with patch.object(step.workers, "compute_log_prob", counted):
+        step.run(*PROMPTS["training"](step.folder), "actor_rollout_ref.actor.ppo_epochs=1")
+    assert set(asked.values()) == {1}
+    assert set(asked) >= set(step.answered)
 
 
 def test_the_log_has_either_streams_gradient_and_the_regularizers_share(step):
@@ -120,6 +169,15 @@ def test_the_coefficient_follows_its_schedule(step):
     )
 
 
+def test_mini_batches_keep_a_training_prompt_and_its_cached_responses_together(step):
+    gradients, _, _ = step.run("actor_rollout_ref.actor.ppo_mini_batch_size=2", *PROMPTS["both"](step.folder))
+    assert len(gradients) == 2 * one_step.EPOCHS
+    parts = [[step.answered[key] for key in keys if key in step.answered] for keys in step.workers.keys]
+    homes = [{row.group for row in part if row.stream != "rollout"} for part in parts[:2]]
+    assert not homes[0] & homes[1]
+    assert max(errors(step, gradients, [one_step.as_the_oracle_has_them(part) for part in parts])) < AGREES
+
+
 def test_every_mini_batch_is_a_step_of_its_own_groups(step):
     gradients, _, _ = step.run("actor_rollout_ref.actor.ppo_mini_batch_size=2")
     assert len(gradients) == 2 * one_step.EPOCHS
@@ -152,15 +210,20 @@ def test_rows_carry_the_references_log_likelihoods_of_both_streams(step):
     trainer = object.__new__(joint.CoKLTrainer)
     trainer.settings = RegularizationSettings.read(one_step.configuration(step.folder))
     trainer.minibatch = Minibatch({"a": Origin("reference", 0), "b": Origin("rollout", 0)}, 2, {"a": -7.0})
+    trainer.solved = [0.7]
+    written = torch.nested.as_nested_tensor([*ones.unbind()[:2], torch.tensor([1.0, 0.0])], layout=torch.jagged)
     for trainer.reference_log_probs, fresh in (({"b_0_0": -9.0}, -9.0), ({}, np.nan)):
-        rows = trainer._indexed_rows(batch, {"old_log_probs": -ones, "rm_scores": ones / 4})
+        data = {"old_log_probs": -ones, "rm_scores": ones / 4, "loss_mask": written}
+        rows = trainer._indexed_rows(batch, data)
         assert [table.tolist() for table in rows.index] == [[[1]], [[2]]]
         assert rows.reference_log_probs is not None
         assert rows.tokens is not None
         assert rows.reference_log_probs.tolist() == pytest.approx([np.nan, -7.0, fresh], nan_ok=True)
-        assert rows.log_probs.tolist() == [-5.0, -1.0, -2.0]
+        assert rows.log_probs.tolist() == [-5.0, -1.0, -1.0]  # a tool wrote the last token
         assert rows.rewards.tolist() == [1.0, 0.0, 0.0]  # 5/4, 1/4 and 2/4 against the threshold 0.5
-        assert rows.tokens.tolist() == [5.0, 1.0, 2.0]
+        assert rows.tokens.tolist() == [5.0, 1.0, 1.0]
+        assert rows.reference_accuracy is not None
+        assert rows.reference_accuracy.tolist() == pytest.approx([np.nan, 0.7, 0.7], nan_ok=True)
 
 
 def wrong_sign(patch):

@@ -85,7 +85,7 @@ def test_mini_batches_keep_prompts_together_and_share_rl_rows(step, count):
 )
 def test_verl_is_asked_for_cached_and_fresh_responses(streams, per_prompt, group_rows):
     groups = [cached_group(4), cached_group(9)]
-    rows, minibatch = requests(groups, streams, FRESH, step=3)
+    rows, minibatch = requests(groups, {}, streams, FRESH, step=3)
     assert len(rows) == 2 * per_prompt == len(minibatch.origins)
     assert minibatch.group_rows == group_rows
     for row in rows:
@@ -105,6 +105,7 @@ def test_the_logged_means_count_each_response_and_each_group():
     keys = ["rl_0_0", "a_0_0", "a_1_0", "b_0_0", "b_1_0", "c_0_0"]
     rewards, tokens = [1.0, 0.0, 0.0, 1.0, 0.0, 1.0], [99, 4, 6, 2, 2, 11]
     expected = {"cokl/response_length": 5.0, "cokl/reward_mean": 0.25, "cokl/zero_correct": 0.5}
+    expected["cokl/added_tokens"] = 4 + 6 + 2 + 2 + 11
     assert minibatch.metrics(keys, rewards, tokens) == expected
 
 
