@@ -164,9 +164,10 @@ class CoKLTrainer(PPOTrainerSync):
 
     def _run_apart(self, step: _Step, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """A step of VeRL's on either stream, of which `metrics` sees the RL rows only."""
+        if not self.minibatch.added(batch.keys):  # padding at most, which VeRL leaves out of its metrics itself
+            return replace(batch, fields=step(batch, metrics).fields)
         rl, added = self._apart(batch)
-        if len(added):
-            step(added, {})
+        step(added, {})
         return replace(batch, fields=step(rl, metrics).fields)
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:

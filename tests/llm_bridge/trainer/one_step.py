@@ -228,7 +228,7 @@ class Step:
         self.answered.clear()
         for place in range(len(prompts)):
             columns = {name: prompts[name][place] for name in ("uid", "agent_name", "__rollout_n__", "raw_prompt")}
-            cached = list(prompts["cached_response"])[place]
+            cached = list(prompts["cached_response"])[place] if "cached_response" in prompts.keys() else None  # noqa: SIM118
             question = columns["raw_prompt"][0]["content"]
             prompt = prompt_tokens(question)
             for session in range(columns["__rollout_n__"]):
