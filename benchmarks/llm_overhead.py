@@ -216,7 +216,7 @@ class _TrainersPart:
         from llm_bridge.trainer.join import join
         from llm_bridge.trainer.streams import requests
 
-        rows, minibatch = requests(self.drawn, self.method.streams(), GROUP, 1)
+        rows, minibatch = requests(self.drawn, {}, self.method.streams(), GROUP, 1)
         join(self.prompts, rows, {"agent_name": "single_turn_agent", "__rollout_n__": GROUP})
         keys = [f"{uid}_0_0" for uid, origin in minibatch.origins.items() if origin.stream == "reference"]
         fresh = [uid for uid, origin in minibatch.origins.items() if origin.stream == "rollout"]

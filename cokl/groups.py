@@ -152,6 +152,8 @@ class RegularizationRows:
         reference_log_probs: under the reference, of the rollouts for methods that compare with it and of the cached
             ones for `conditional_kl`; other rows may have NaN.
         tokens: lengths of the responses, which the means divide by.
+        reference_accuracy: for `conditional_kl`, where not all cached responses to a row's prompt are rows: the
+            fraction of correct among all, with half an answer of either kind added.
     """
 
     index: RowIndex
@@ -160,6 +162,7 @@ class RegularizationRows:
     behavior_log_probs: Tensor | None = None
     reference_log_probs: Tensor | None = None
     tokens: Tensor | None = None
+    reference_accuracy: Tensor | None = None
 
     def groups(self, rows: Tensor, *columns: Tensor | None) -> ResponseGroups | None:
         """The groups of one stream.
@@ -405,6 +408,8 @@ def conditional_kl(rows: RegularizationRows) -> float:
     correct = rows.rewards[cached]
     gap = ((rows.reference_log_probs - rows.log_probs)[cached] * correct).sum(-1) / correct.sum(-1)
     policy, reference = ((hits.sum(-1) + 0.5) / (hits.shape[-1] + 1) for hits in (rows.rewards[fresh], correct))
+    if rows.reference_accuracy is not None:
+        reference = rows.reference_accuracy[cached[:, 0]]
     return float((gap + (policy / reference).log()).nanmean())
 
 

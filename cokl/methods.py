@@ -70,6 +70,16 @@ class Method:
         return get_args(Stream) if self.floor else self.regularizer.streams
 
     @property
+    def blind_to_wrong_cached(self) -> bool:
+        """Whether wrong cached responses weigh nothing in its sampled surrogate, however many there are.
+
+        The floor's gate counts them, and a full forward KL weights them.
+        """
+        parts = self.regularizer.parts if isinstance(self.regularizer, mixture.Mixture) else [(1.0, self.regularizer)]
+        weighted = [part for _, part in parts if part is not None and "reference" in part.streams]
+        return not self.floor and all(part.conditional for part in weighted)
+
+    @property
     def compares_with_reference(self) -> bool:
         """Whether its sampled surrogate needs the rollouts' log-likelihoods under the reference."""
         return self.regularizer is not None and self.regularizer.compares_with_reference

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,39 @@ class CachedGroup:
     log_probs: list[np.ndarray]
     rewards: np.ndarray
     extra_info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """What a training set's row has to have in common with the prompt to be the same; see `prompt_key`."""
+        return prompt_key(self.prompt, self.ground_truth)
+
+    def drawn(self, count: int, seed: Sequence[int], correct_first: bool) -> CachedGroup:
+        """Some of the responses, drawn without replacement; the same seed draws the same.
+
+        Args:
+            count: how many, at most G_ref.
+            seed: of the draw, integers >= 0.
+            correct_first: whether correct responses come before all others, for a method to which these are nothing.
+
+        Returns:
+            The group with `count` responses, in the order in which they are stored.
+
+        Examples:
+            >>> ids, none = [np.array([token]) for token in (4, 5, 6)], [np.zeros(1)] * 3
+            >>> group = CachedGroup([], "", "", np.array([1]), ids, none, np.array([0, 1, 0]))
+            >>> group.drawn(1, seed=[0], correct_first=True).response_ids
+            [array([5])]
+        """
+        order = np.random.default_rng(seed).permutation(len(self.rewards))
+        if correct_first:
+            order = order[np.argsort(-self.rewards[order], kind="stable")]
+        kept = sorted(order[:count].tolist())
+        return replace(
+            self,
+            response_ids=[self.response_ids[place] for place in kept],
+            log_probs=[self.log_probs[place] for place in kept],
+            rewards=self.rewards[kept],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +186,25 @@ class Buffer:
             reason = " ".join(str(error).split())[:80]
             raise InputError(f"the buffer {path} is damaged ({reason}); build it again (`cokl llm buffer`)") from error
         return cls(groups, fingerprint)
+
+
+def prompt_key(messages: Iterable[Mapping[str, Any]], ground_truth: Any) -> str:
+    """What names a prompt wherever it is stored: its messages, and the answer that verdicts are about.
+
+    Args:
+        messages: of the prompt, in order.
+        ground_truth: the gold answer.
+
+    Returns:
+        Hex SHA-256, the same in every process and for every order of a message's fields.
+
+    Examples:
+        >>> question = [{"role": "user", "content": "1 + 1?"}]
+        >>> prompt_key(question, "2") == prompt_key(question, 2), prompt_key(question, "2") == prompt_key(question, "3")
+        (True, False)
+    """
+    content = [{str(name): str(text) for name, text in message.items()} for message in messages]
+    return hashlib.sha256(json.dumps([content, str(ground_truth)], sort_keys=True).encode()).hexdigest()
 
 
 def plain(value: Any) -> Any:

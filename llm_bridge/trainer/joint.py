@@ -1,4 +1,8 @@
-"""VeRL's synchronous trainer with a second stream: a regularization minibatch from the buffer beside the RL batch.
+"""VeRL's synchronous trainer with a second stream: a regularization minibatch beside the RL batch, or made of it.
+
+Its prompts are drawn from the buffer, or are the RL batch's own (`cokl.prompts`). These bring their cached responses,
+found by `cokl.responses.buffer.prompt_key`; their fresh ones are the RL batch's rows, with rollouts, verdicts and
+log-probabilities as they are, which then carry a weight beside their advantage.
 
 The added rows go through VeRL's own rollouts, reward function, log-probabilities and actor update; here is only where
 the two streams part. What VeRL is asked for is in `streams` and `join`, the weights are `Method.row_weights`, taken
@@ -14,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +39,7 @@ from verl.utils.metric import reduce_metrics
 from verl.workers.utils.padding import response_from_nested
 
 from cokl.groups import RegularizationRows, conditional_kl
-from cokl.responses.buffer import Buffer, DrawOrder, model_fingerprint
+from cokl.responses.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint, prompt_key
 from cokl.support.errors import InputError
 from llm_bridge.trainer.base import RewardedTrainer
 from llm_bridge.trainer.join import join
@@ -44,6 +48,8 @@ from llm_bridge.trainer.options import RegularizationSettings, check_settings
 from llm_bridge.trainer.schedule import BetaSchedule
 from llm_bridge.trainer.streams import Minibatch, requests, uid_of
 
+_NOTHING_CACHED = CachedGroup([], "", "", np.array([]), [], [], np.array([]))
+"""Stands for a training prompt that is regularized by a method without any use for cached responses."""
 _Step = Callable[[KVBatchMeta, dict], KVBatchMeta]
 
 
@@ -57,16 +63,15 @@ class CoKLTrainer(PPOTrainerSync):
         super().__init__(config)
         self.settings = RegularizationSettings.read(config)
         self.method = self.settings.method
+        self._load_buffers(model_fingerprint(config.actor_rollout_ref.model.path))
+        self.shape = check_settings(config, self.group_size, self.settings)
         settings = self.settings
-        buffer = Buffer.load(Path(settings.buffer), model_fingerprint(config.actor_rollout_ref.model.path))
-        self.buffer = buffer.filtered() if self.method.filtered else buffer
-        content = hashlib.sha256(Path(settings.buffer).read_bytes()).hexdigest()
-        self.order = DrawOrder(len(self.buffer), settings.seed, content=content)
-        self.shape = check_settings(config, self.buffer.group_size, settings)
         self.schedule = BetaSchedule(settings.schedule, settings.beta, settings.beta_end, settings.kl_target)
         self.minibatch = Minibatch({}, 0)
         self.weighed = False
-        # Sequence log-likelihoods in nats of the fresh added rows, by key.
+        # Of the step's regularized prompts, by number: the fraction of correct among all that is cached, smoothed.
+        self.solved: list[float] = []
+        # Sequence log-likelihoods in nats of the fresh regularized rows, by key.
         self.reference_log_probs: dict[str, float] = {}
         self.use_reference_policy = self.method.compares_with_reference
         actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
@@ -74,6 +79,26 @@ class CoKLTrainer(PPOTrainerSync):
         with open_dict(config):
             actor.ppo_mini_batch_size = self.shape.mini_batch // rollout.n
             actor.ppo_epochs = 1
+
+    def _load_buffers(self, fingerprint: str) -> None:
+        """The prompts that are drawn, and those in which training prompts are looked up; either may be none.
+
+        Raises InputError for a file that is no buffer of this model, and for two whose groups differ in size.
+        """
+        settings = self.settings
+        paths = [Path(settings.buffer)] if settings.prompts != "training" else []
+        paths += [Path(settings.training_file)] if settings.looks_training_up else []
+        buffers = [Buffer.load(path, fingerprint) for path in paths]
+        sizes = sorted({buffer.group_size for buffer in buffers})
+        if len(sizes) > 1 and not settings.cached_per_prompt:
+            expected = f"a number up to {sizes[0]}, since the files hold {sizes[0]} and {sizes[1]} responses per prompt"
+            raise InputError(f"cokl.cached_per_prompt: expected {expected}, got 0")
+        self.group_size = sizes[0] if sizes else 0
+        groups = [(buffer.filtered() if self.method.filtered else buffer).groups for buffer in buffers]
+        self.drawn = groups[0] if settings.prompts != "training" else ()
+        self.cache = {group.key: group for group in reversed(groups[-1])} if settings.looks_training_up else {}
+        content = "".join(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)
+        self.order = DrawOrder(len(self.drawn), settings.seed, content=content)
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -89,15 +114,43 @@ class CoKLTrainer(PPOTrainerSync):
     # ------------------------------ one batch of prompts ------------------------------
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """VeRL's prompts, and those of the regularization minibatch."""
+        """VeRL's prompts, and what the regularization minibatch asks for beside them."""
+        batch = super()._next_train_batch(num_prompts)
         rollout = self.config.actor_rollout_ref.rollout
-        drawn = [self.buffer.groups[index] for index in self.order.draw(self.settings.kl_prompts)]
-        rows, self.minibatch = requests(drawn, self.method.streams(), rollout.n, self.global_steps)
+        training = self._cached_by_uid(batch) if self.settings.regularizes_training else {}
+        groups = [self.drawn[index] for index in self.order.draw(self.settings.kl_prompts)]
+        everything = [*groups, *[group for group in training.values() if group is not None]]
+        self.solved = [(group.rewards.sum() + 0.5) / (len(group.rewards) + 1) for group in everything]
+        brought = iter([self._brought(prompt, group) for prompt, group in enumerate(everything)])
+        rows, self.minibatch = requests(
+            [next(brought) for _ in groups],
+            {uid: None if group is None else next(brought) for uid, group in training.items()},
+            self.method.streams(),
+            rollout.n,
+            self.global_steps,
+        )
         defaults = {"agent_name": rollout.agent.default_agent_loop, "__rollout_n__": rollout.n}
-        return join(super()._next_train_batch(num_prompts), rows, defaults)
+        return join(batch, rows, defaults)
+
+    def _cached_by_uid(self, batch: TensorDict) -> dict[str, CachedGroup | None]:
+        """What is cached for each of VeRL's prompts; None for one that is not regularized."""
+        columns = [[value.data for value in batch.get(name).unbind(0)] for name in ("uid", "raw_prompt")]
+        if not self.settings.looks_training_up:
+            return dict.fromkeys(map(str, columns[0]), _NOTHING_CACHED)
+        answers = [value.data.get("ground_truth") for value in batch.get("reward_model").unbind(0)]
+        return {
+            str(uid): self.cache.get(prompt_key(messages, answer))
+            for uid, messages, answer in zip(*columns, answers, strict=True)
+        }
+
+    def _brought(self, prompt: int, group: CachedGroup) -> CachedGroup:
+        """The cached responses that the step's prompt number `prompt` brings, another draw in each step."""
+        count = self.settings.cached_per_prompt
+        seed = [self.settings.seed, self.global_steps, prompt]
+        return group.drawn(count, seed, self.method.blind_to_wrong_cached) if count else group
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
-        return super()._step_once(metrics, timing_raw, sample_batch_size + len(self.minibatch.origins))
+        return super()._step_once(metrics, timing_raw, sample_batch_size + self.minibatch.asked())
 
     # ------------------------------ the two streams apart ------------------------------
 
@@ -111,6 +164,8 @@ class CoKLTrainer(PPOTrainerSync):
 
     def _run_apart(self, step: _Step, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """A step of VeRL's on either stream, of which `metrics` sees the RL rows only."""
+        if not self.minibatch.added(batch.keys):  # padding at most, which VeRL leaves out of its metrics itself
+            return replace(batch, fields=step(batch, metrics).fields)
         rl, added = self._apart(batch)
         step(added, {})
         return replace(batch, fields=step(rl, metrics).fields)
@@ -134,10 +189,10 @@ class CoKLTrainer(PPOTrainerSync):
     # ------------------------------ weights ------------------------------
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """Of the regularization rollouts only: no other row is compared with the reference."""
-        fresh = self.minibatch.added(batch.keys, "rollout")
+        """Of the regularized rollouts only: no other row is compared with the reference."""
+        fresh = self.minibatch.regularized(batch.keys, "rollout")
         compute = self.ref_policy_wg.compute_ref_log_prob
-        log_probs = self._log_likelihoods(batch, fresh, self.shape.rollout, compute)
+        log_probs = self._log_likelihoods(batch, fresh, self.shape.rollout + self.shape.shared, compute)
         self.reference_log_probs = dict(zip(fresh, log_probs.tolist(), strict=True))
         return batch
 
@@ -149,25 +204,49 @@ class CoKLTrainer(PPOTrainerSync):
         self.beta = self.schedule.begin(self.global_steps, self.total_training_steps)
         self.rows = self._indexed_rows(batch, data)
         metrics.update(self._row_metrics(batch))
-        if not (self.weighed or metrics["cokl/kl_rows"]):
-            raise InputError(
-                f"no group of cokl.kl_prompts came back whole, so that nothing is regularized: expected "
-                f"{self.shape.added} rows of whole groups; an agent loop may give one output a session"
-            )
+        if not self.weighed:
+            self._check_first_step(batch, metrics["cokl/kl_rows"])
         self.weighed = True
         self.schedule.observe(metrics.get("cokl/conditional_kl", math.nan))
         return self._mark_added_rows(batch, data["loss_mask"])
+
+    def _check_first_step(self, batch: KVBatchMeta, weighed_rows: float) -> None:
+        """Raises InputError if nothing is regularized, or if responses to one prompt answer different tokens."""
+        if not (self.minibatch.origins or weighed_rows):
+            raise InputError(
+                f"none of this step's {len(self.minibatch.training)} training prompts has a correct response in "
+                f"{self.settings.training_file}: expected responses to data.train_files, with the same ground truths"
+            )
+        if not weighed_rows:
+            raise InputError(
+                f"no group of cokl.kl_prompts came back whole, so that nothing is regularized: expected "
+                f"{self.shape.added + self.shape.shared} rows of whole groups; an agent loop may give one output a "
+                f"session"
+            )
+        seen: dict[int, Tensor] = {}
+        keys = self.minibatch.regularized(batch.keys)
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["prompts"])
+        for key, tokens in zip(keys, data["prompts"].unbind(), strict=True):
+            asked = seen.setdefault(self.minibatch.origins[uid_of(key)].prompt, tokens)
+            if not torch.equal(asked, tokens):
+                raise InputError(
+                    f"a prompt has {len(asked)} tokens with one response and {len(tokens)}, or others, with another: "
+                    f"build the buffer with the chat template of this run, and shorten no prompt"
+                )
 
     def _indexed_rows(self, batch: KVBatchMeta, data: TensorDict) -> RegularizationRows:
         """All rows of the batch, at which the policy that sampled them is the current one."""
         cached, fresh = self.minibatch.cached, self.reference_log_probs
         reference = [fresh.get(key, cached.get(uid_of(key), math.nan)) for key in batch.keys]
+        origins = [self.minibatch.origin(key) for key in batch.keys]
+        solved = [self.solved[origin.prompt] if origin else math.nan for origin in origins]
         return RegularizationRows(
             index=self.minibatch.index(batch.keys),
-            log_probs=_row_sums(data["old_log_probs"]),
+            log_probs=_row_sums(data["old_log_probs"], data["loss_mask"]),
             rewards=(_row_sums(data["rm_scores"]) > self.settings.correct_above).double(),
             reference_log_probs=torch.tensor(reference, dtype=torch.float64),
-            tokens=torch.tensor([tag["response_len"] for tag in batch.tags], dtype=torch.float64),
+            tokens=_row_sums(data["loss_mask"]),
+            reference_accuracy=torch.tensor(solved, dtype=torch.float64),
         )
 
     def _row_metrics(self, batch: KVBatchMeta) -> dict[str, float]:
@@ -183,7 +262,8 @@ class CoKLTrainer(PPOTrainerSync):
 
     def _mark_added_rows(self, batch: KVBatchMeta, loss_mask: Tensor) -> KVBatchMeta:
         """Added rows are marked and lose their part in VeRL's token count; their weights come with each step."""
-        added = [self.minibatch.origin(key) is not None for key in batch.keys]
+        ours = set(self.minibatch.added(batch.keys))
+        added = [key in ours for key in batch.keys]
         masks = [mask * (not flag) for mask, flag in zip(loss_mask.unbind(), added, strict=True)]
         columns = {
             WEIGHT: torch.zeros(len(batch), 1),
@@ -208,7 +288,8 @@ class CoKLTrainer(PPOTrainerSync):
         data = tq.kv_batch_get(
             keys=padded, partition_id=chosen.partition_id, select_fields=["log_probs", "response_mask"]
         )
-        return _row_sums(response_from_nested(data["log_probs"], data["response_mask"]))[: len(keys)]
+        mask = data["response_mask"]
+        return _row_sums(response_from_nested(data["log_probs"], mask), mask)[: len(keys)]
 
     # ------------------------------ optimizer steps ------------------------------
 
@@ -258,12 +339,12 @@ class CoKLTrainer(PPOTrainerSync):
         return float(weights @ weighed.log_probs)
 
     def _current_log_probs(self, mini_batch: KVBatchMeta, start: int) -> Tensor:
-        """(R,): the added rows of a mini-batch, whose first row is `start`, under the current policy."""
-        added = [row for row, key in enumerate(mini_batch.keys) if self.minibatch.origin(key)]
-        keys = [mini_batch.keys[row] for row in added]
-        size = self.shape.added // self.shape.mini_batches
+        """(R,): the regularized rows of a mini-batch, whose first row is `start`, under the current policy."""
+        ours = [row for row, key in enumerate(mini_batch.keys) if self.minibatch.origin(key)]
+        keys = [mini_batch.keys[row] for row in ours]
+        size = (self.shape.added + self.shape.shared) // self.shape.mini_batches
         log_probs = self.rows.log_probs.clone()
-        log_probs[torch.tensor(added, dtype=torch.long) + start] = self._log_likelihoods(
+        log_probs[torch.tensor(ours, dtype=torch.long) + start] = self._log_likelihoods(
             mini_batch, keys, size, self.actor_rollout_wg.compute_log_prob
         )
         return log_probs
@@ -300,6 +381,7 @@ def _gradient_norms(metrics: dict[str, Any]) -> dict[str, float]:
     return {"cokl/gradient_rl": rl**0.5, "cokl/gradient_kl": added**0.5, "cokl/gradient_share": share}
 
 
-def _row_sums(rows: Tensor) -> Tensor:
-    """(R,): sums over the tokens of each row of a jagged tensor."""
-    return torch.stack([row.double().sum() for row in rows.unbind()])
+def _row_sums(rows: Tensor, mask: Tensor | None = None) -> Tensor:
+    """(R,): sums over the tokens of each row of a jagged tensor, of those that the policy wrote if there is a mask."""
+    masks: Sequence[Tensor | int] = [1] * len(rows) if mask is None else mask.unbind()
+    return torch.stack([(row.double() * kept).sum() for row, kept in zip(rows.unbind(), masks, strict=True)])

@@ -1,6 +1,7 @@
-"""The actor's loss: VeRL's own on the RL rows plus `cokl.groups.row_surrogate_loss` of the regularization rows.
+"""The actor's loss: VeRL's own on the RL rows plus `cokl.groups.row_surrogate_loss` of the regularized rows.
 
-The weights carry all that a method is (`Method.row_weights`), so that nothing here knows a method.
+A row may be in both parts: an RL row whose prompt is regularized has an advantage and a weight. The weights carry all
+that a method is (`Method.row_weights`), so that nothing here knows a method.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from verl.workers.utils.padding import no_padding_2_padding
 from cokl.groups import row_surrogate_loss
 
 WEIGHT = "cokl_weight"
-"""(R, 1): a row's weight; 0 on RL rows."""
+"""(R, 1): a row's weight; 0 on RL rows whose prompt is not regularized."""
 ADDED = "cokl_added"
-"""(R, 1): 1 on regularization rows, 0 on RL rows."""
+"""(R, 1): 1 on rows that are there for the regularizer alone, 0 on RL rows."""
 SQUARED_GRADIENTS = ("cokl/squared_gradient_rl", "cokl/squared_gradient_kl")
 """Metrics: squared norms of the gradient of either part of the loss with respect to the tokens' log-probabilities."""
 RL_BATCH_SIZE = "cokl_rl_batch_size"
@@ -34,7 +35,7 @@ def joint_loss(
     """Scalar loss of a micro-batch, and its metrics, as VeRL's engine asks for them.
 
     The engine adds micro-batches up and averages ranks, so the regularization sum is multiplied by the number of
-    ranks. VeRL's part is computed on a copy in which regularization rows have no response tokens and do not count;
+    ranks. VeRL's part is computed on a copy in which the added rows have no response tokens and do not count;
     `loss_mask`, whose total is its token count, must be zero on them already. VeRL's averages over a micro-batch are
     weighted by its share of RL tokens, so that the logged ones are averages over all RL tokens. Squared gradients add
     up over tokens, and so over micro-batches and ranks; a rank's are larger by the number of ranks.
@@ -54,7 +55,7 @@ def joint_loss(
 
     log_probs = no_padding_2_padding(model_output["log_probs"], data)
     log_likelihoods = (log_probs * response_mask).sum(-1)
-    surrogate = row_surrogate_loss(_column(data, WEIGHT) * added, log_likelihoods) * data["dp_size"]
+    surrogate = row_surrogate_loss(_column(data, WEIGHT), log_likelihoods) * data["dp_size"]
     metrics["cokl/loss"] = Metric(AggregationType.SUM, surrogate)
     for name, part in zip(SQUARED_GRADIENTS, (loss, surrogate), strict=True):
         squared = _squared_gradient(part, model_output["log_probs"]) / data["dp_size"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -14,6 +14,9 @@ from cokl.methods import Method
 from cokl.support.errors import InputError
 from cokl.support.options import require, require_types
 from llm_bridge.trainer.schedule import SCHEDULES
+
+PROMPTS = ("buffer", "training", "both")
+"""Which prompts are regularized: drawn from the buffer beside the RL batch, the RL batch's own, or both."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,10 @@ class RegularizationSettings:
     what of a response is weighted, one of `cokl.groups.LENGTHS`; ratios and costs are of whole sequences in any case.
     schedule: of the coefficient, one of `schedule.SCHEDULES`, from beta to beta_end, or held to kl_target, nats
     of the conditional KL.
+
+    prompts: one of `PROMPTS`. The training prompts are looked up in the buffer, and their fresh responses are the RL
+    batch's; with "both" they are looked up in training_buffer, another file. cached_per_prompt: how many of its cached
+    responses a prompt brings to a step, drawn anew each time; 0 for all of them.
     """
 
     method: Method
@@ -40,6 +47,9 @@ class RegularizationSettings:
     schedule: str = "constant"
     beta_end: float = 0.0
     kl_target: float = 0.0
+    prompts: str = "buffer"
+    cached_per_prompt: int = 0
+    training_buffer: str = ""
 
     @classmethod
     def read(cls, verl_config: DictConfig) -> RegularizationSettings:
@@ -60,7 +70,14 @@ class RegularizationSettings:
         name = settings.method.name
         require(len(settings.method.streams()) > 0, "cokl.method", "a regularizer (plain RL is VeRL's own)", name)
         require(settings.beta >= 0, "cokl.beta", "a number >= 0", settings.beta)
-        require(settings.kl_prompts > 0, "cokl.kl_prompts", "a number > 0", settings.kl_prompts)
+        require(settings.prompts in PROMPTS, "cokl.prompts", " or ".join(PROMPTS), settings.prompts)
+        if settings.prompts == "training":
+            expected = "nothing with cokl.prompts=training, which draws no prompts"
+            require("kl_prompts" not in node, "cokl.kl_prompts", expected, settings.kl_prompts)
+            settings = replace(settings, kl_prompts=0)
+        else:
+            require(settings.kl_prompts > 0, "cokl.kl_prompts", "a number > 0", settings.kl_prompts)
+        settings._check_cached()
         require(settings.seed >= 0, "cokl.seed", "a number >= 0", settings.seed)
         require(settings.length in LENGTHS, "cokl.length", " or ".join(LENGTHS), settings.length)
         require(settings.schedule in SCHEDULES, "cokl.schedule", " or ".join(SCHEDULES), settings.schedule)
@@ -72,6 +89,34 @@ class RegularizationSettings:
         settings.surrogate()
         return settings
 
+    @property
+    def regularizes_training(self) -> bool:
+        """Whether the RL batch's own prompts are regularized."""
+        return self.prompts != "buffer"
+
+    @property
+    def looks_training_up(self) -> bool:
+        """Whether the training prompts' cached responses are needed: weighted, or to know which were ever solved."""
+        return self.regularizes_training and (self.method.filtered or "reference" in self.method.streams())
+
+    @property
+    def training_file(self) -> str:
+        """The file in which training prompts are looked up."""
+        return self.training_buffer if self.prompts == "both" else self.buffer
+
+    def _check_cached(self) -> None:
+        """Raises InputError for a file or a number of cached responses that does not go with prompts or method."""
+        if self.prompts == "both" and self.looks_training_up:
+            expected = "a file of responses to training prompts, beside cokl.buffer"
+            require(bool(self.training_buffer), "cokl.training_buffer", expected, "nothing")
+        if self.prompts != "both":
+            expected = f"nothing with cokl.prompts={self.prompts}, which reads cokl.buffer alone"
+            require(not self.training_buffer, "cokl.training_buffer", expected, self.training_buffer)
+        cached = self.cached_per_prompt
+        require(cached >= 0, "cokl.cached_per_prompt", "a number >= 0", cached)
+        expected = f"nothing with {self.method.name}, which weights no cached response"
+        require(not cached or "reference" in self.method.streams(), "cokl.cached_per_prompt", expected, cached)
+
     def surrogate(self) -> SurrogateConfig:
         """Choices in the sampled surrogates. Raises InputError for a clipping range outside (0, 1)."""
         return SurrogateConfig(epsilon_is=self.epsilon_is)
@@ -81,8 +126,9 @@ class RegularizationSettings:
 class BatchShape:
     """Rows of one training step, over all ranks.
 
-    rl, reference, rollout: fresh current-task rows, cached and fresh regularization rows. mini_batches: into how many
-    the step is split, each with its share of RL rows and of whole groups. steps: optimizer steps.
+    rl, reference, rollout: fresh current-task rows, and the cached and fresh rows that are added to them. mini_batches:
+    into how many the step is split, each with its share of RL rows and of whole groups. steps: optimizer steps. shared:
+    RL rows that are fresh regularization rows as well.
     """
 
     rl: int
@@ -90,10 +136,11 @@ class BatchShape:
     rollout: int
     mini_batches: int
     steps: int
+    shared: int = 0
 
     @property
     def added(self) -> int:
-        """Regularization rows."""
+        """Regularization rows beside the RL rows."""
         return self.reference + self.rollout
 
     @property
@@ -105,17 +152,20 @@ class BatchShape:
 def batch_shape(verl_config: DictConfig, settings: RegularizationSettings, reference_group_size: int) -> BatchShape:
     """Rows of a step under VeRL's configuration, whose mini-batch size counts RL prompts.
 
-    reference_group_size: G_ref, cached responses per prompt.
+    reference_group_size: G_ref, cached responses per prompt, of which `settings.cached_per_prompt` may take fewer.
     """
     streams = settings.method.streams()
+    cached = (settings.cached_per_prompt or reference_group_size) * ("reference" in streams)
+    training = verl_config.data.train_batch_size * settings.regularizes_training
     actor, size = verl_config.actor_rollout_ref.actor, verl_config.actor_rollout_ref.rollout.n
     mini_batches = verl_config.data.train_batch_size // actor.ppo_mini_batch_size
     return BatchShape(
         rl=verl_config.data.train_batch_size * size,
-        reference=settings.kl_prompts * reference_group_size * ("reference" in streams),
+        reference=(settings.kl_prompts + training) * cached,
         rollout=settings.kl_prompts * size * ("rollout" in streams),
         mini_batches=mini_batches,
         steps=mini_batches * actor.ppo_epochs,
+        shared=training * size * ("rollout" in streams),
     )
 
 
@@ -128,6 +178,13 @@ def check_settings(
     Raises InputError naming the first setting under which the loss would be wrong.
     """
     settings = settings or RegularizationSettings.read(verl_config)
+    expected = f"at most the {reference_group_size} cached responses of a prompt"
+    require(
+        settings.cached_per_prompt <= reference_group_size,
+        "cokl.cached_per_prompt",
+        expected,
+        settings.cached_per_prompt,
+    )
     for name, accepted in _ACCEPTED.items():
         value = OmegaConf.select(verl_config, name)
         expected = " or ".join(map(str, accepted))
@@ -139,7 +196,8 @@ def check_settings(
     prompts, mini_batch = verl_config.data.train_batch_size, actor.ppo_mini_batch_size
     _divisible("data.train_batch_size", prompts, mini_batch, "actor_rollout_ref.actor.ppo_mini_batch_size")
     shape = batch_shape(verl_config, settings, reference_group_size)
-    _divisible("cokl.kl_prompts", settings.kl_prompts, shape.mini_batches, "the mini-batches of a step")
+    if settings.kl_prompts:
+        _divisible("cokl.kl_prompts", settings.kl_prompts, shape.mini_batches, "the mini-batches of a step")
     _divisible("rows of a mini-batch", shape.mini_batch, rollout.n, "actor_rollout_ref.rollout.n")
     if shape.steps > 1:
         for name, constant in (("lr_scheduler_type", ("constant",)), ("lr_warmup_steps_ratio", (0, 0.0))):
@@ -185,16 +243,18 @@ def _check_ranks(verl_config: DictConfig, shape: BatchShape, method: Method) -> 
     ranks = verl_config.trainer.n_gpus_per_node * verl_config.trainer.nnodes
     log_prob = 1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
     update = 1 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
-    added = shape.added // (shape.mini_batches if shape.steps > 1 else 1)
+    weighed = shape.added + shape.shared  # which several steps take the log-probabilities of before each
     parts: Sequence[tuple[str, int, int]] = [
         ("rows of a mini-batch", shape.mini_batch, update),
         ("RL rows", shape.rl, log_prob),
-        ("regularization rows", added, log_prob),
+        ("added regularization rows", shape.added, log_prob),
+        ("regularization rows", weighed // shape.mini_batches if shape.steps > 1 else 0, log_prob),
     ]
     if method.compares_with_reference:
         reference = 1 if ref.log_prob_use_dynamic_bsz else ref.log_prob_micro_batch_size_per_gpu
         require(reference is not None, "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu", "a number", "null")
-        parts = [*parts, ("regularization rollouts", shape.rollout, reference)]
+        parts = [*parts, ("regularization rollouts", shape.rollout + shape.shared, reference)]
+    parts = [part for part in parts if part[1]]
     for name, rows, micro_batch in parts:
         require(micro_batch is not None, f"micro-batch size for {name}", "a number per accelerator", "null")
         _divisible(name, rows, ranks * micro_batch, "ranks times micro-batch size")

@@ -1,7 +1,9 @@
 """The regularization minibatch of a step: what VeRL is asked to generate, and which of its rows answer.
 
-VeRL answers a prompt of uid U with rows whose keys are "U_SESSION_INDEX". Rows that answer no prompt of the
-minibatch, padding included, are the RL batch's.
+VeRL answers a prompt of uid U with rows whose keys are "U_SESSION_INDEX". A regularized prompt is drawn from the
+buffer, and then all its rows are added to the RL batch; or it is a training prompt, whose fresh rows are the RL batch's
+own and whose cached ones are added. Rows that answer no prompt of the minibatch, padding included, are the RL batch's
+alone.
 """
 
 from __future__ import annotations
@@ -27,22 +29,32 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Minibatch:
-    """origins: of the added prompts, by uid. group_rows: rows of one prompt in all its streams, if none is lost.
+    """origins: of its rows, by uid. group_rows: rows of one prompt in all its streams, if none is lost.
 
-    cached: sequence log-likelihoods of the cached responses under the reference, by uid.
+    cached: sequence log-likelihoods of the cached responses under the reference, by uid. training: the RL batch's uids,
+    each with the prompt's number in the minibatch, or None for a prompt outside it.
     """
 
     origins: Mapping[str, Origin]
     group_rows: int
     cached: Mapping[str, float] = field(default_factory=dict)
+    training: Mapping[str, int | None] = field(default_factory=dict)
 
     def origin(self, key: str) -> Origin | None:
-        """Of a row; None for one of the RL batch."""
+        """Of a row; None for one of the RL batch alone."""
         return self.origins.get(uid_of(key))
 
-    def added(self, keys: Iterable[str], stream: Stream | None = None) -> list[str]:
-        """The added rows, in order; those of one stream if it is named."""
+    def regularized(self, keys: Iterable[str], stream: Stream | None = None) -> list[str]:
+        """The regularized rows, in order; those of one stream if it is named."""
         return [key for key in keys if (origin := self.origin(key)) and stream in (None, origin.stream)]
+
+    def added(self, keys: Iterable[str], stream: Stream | None = None) -> list[str]:
+        """Those of them that are not the RL batch's own."""
+        return [key for key in self.regularized(keys, stream) if uid_of(key) not in self.training]
+
+    def asked(self) -> int:
+        """Prompts that VeRL is asked for beside the RL batch's, each cached response being one."""
+        return sum(uid not in self.training for uid in self.origins)
 
     def index(self, keys: Iterable[str]) -> RowIndex:
         """Which of these rows answer which prompt; a prompt that lost a row to a failed rollout is left out whole."""
@@ -51,18 +63,24 @@ class Minibatch:
         return RowIndex.of(origin if origin and sizes[origin.prompt] == self.group_rows else None for origin in origins)
 
     def mini_batches(self, keys: Sequence[str], count: int) -> list[list[str]]:
-        """`keys` in `count` parts: RL rows in order and equal shares, and each prompt's rows together."""
-        rl = np.array_split([key for key in keys if not self.origin(key)], count)
-        added: list[list[str]] = [[] for _ in range(count)]
-        for key in keys:
-            if origin := self.origin(key):
-                added[origin.prompt % count].append(key)
-        return [[*map(str, ours), *theirs] for ours, theirs in zip(rl, added, strict=True)]
+        """`keys` in `count` parts: equal shares of RL prompts and of added ones, and each prompt's rows together."""
+        added = set(self.added(keys))
+        ours = sorted({uid_of(key) for key in keys if key not in added} | set(self.training))
+        homes = {str(uid): part for part, uids in enumerate(np.array_split(ours, count)) for uid in uids}
+        of_prompt = {prompt: homes[uid] for uid, prompt in self.training.items()}
+        parts: list[list[str]] = [[] for _ in range(count)]
+        for key in [key for key in keys if key not in added]:
+            parts[homes[uid_of(key)]].append(key)
+        for key in self.added(keys):
+            prompt = self.origins[uid_of(key)].prompt
+            parts[of_prompt.get(prompt, prompt % count)].append(key)
+        return parts
 
     def metrics(self, keys: Sequence[str], rewards: Sequence[float], tokens: Sequence[int]) -> dict[str, float]:
-        """What the log shows of the added rows. rewards, tokens: verdicts, 0 or 1, and lengths of all R rows.
+        """What the log shows of the regularized rows. rewards, tokens: verdicts, 0 or 1, and lengths of all R rows.
 
-        `cokl/zero_correct` is the fraction of fresh groups without a correct response (E.4).
+        `cokl/zero_correct` is the fraction of fresh groups without a correct response (E.4), `cokl/not_regularized` of
+        training prompts outside the minibatch, and `cokl/added_tokens` counts the added responses'.
         """
         lengths: list[int] = []
         verdicts: dict[int, list[float]] = {}
@@ -71,7 +89,13 @@ class Minibatch:
                 lengths.append(length)
                 if origin.stream == "rollout":
                     verdicts.setdefault(origin.prompt, []).append(verdict)
-        logged = {"cokl/response_length": float(np.mean(lengths))}
+        added = set(self.added(keys))
+        added_tokens = sum(length for key, length in zip(keys, tokens, strict=True) if key in added)
+        logged = {"cokl/added_tokens": float(added_tokens)}
+        if lengths:
+            logged["cokl/response_length"] = float(np.mean(lengths))
+        if self.training:
+            logged["cokl/not_regularized"] = float(np.mean([prompt is None for prompt in self.training.values()]))
         if verdicts:
             logged["cokl/reward_mean"] = float(np.mean([verdict for group in verdicts.values() for verdict in group]))
             logged["cokl/zero_correct"] = float(np.mean([not any(group) for group in verdicts.values()]))
@@ -79,30 +103,43 @@ class Minibatch:
 
 
 def requests(
-    groups: Sequence[CachedGroup], streams: Sequence[Stream], size: int, step: int
+    groups: Sequence[CachedGroup],
+    training: Mapping[str, CachedGroup | None],
+    streams: Sequence[Stream],
+    size: int,
+    step: int,
 ) -> tuple[list[dict], Minibatch]:
-    """What VeRL is asked to generate for these prompts, a row per uid, and the minibatch that it makes.
+    """What VeRL is asked to generate beside the RL batch, a row per uid, and the minibatch that both make.
 
-    streams: of the method. size: fresh responses to a prompt, G. step: of training, which names the rows. A cached
-    response is a prompt of its own, which our agent loop answers with it; the fresh ones to a prompt are one row, which
-    VeRL repeats G times.
+    groups: the drawn prompts. training: the RL batch's prompts by uid, with what is cached for them, or None for one
+    that is not regularized. streams: of the method. size: fresh responses to a prompt, G. step: of training, which
+    names the rows. A cached response is a prompt of its own, which our agent loop answers with it; the fresh ones to a
+    drawn prompt are one row, which VeRL repeats G times, and those to a training prompt the RL batch has already.
     """
     rows: list[dict] = []
     origins: dict[str, Origin] = {}
     log_probs: dict[str, float] = {}
-    for prompt, group in enumerate(groups):
-        for row in _rows(prompt, group, streams):
+    numbers: dict[str, int | None] = dict.fromkeys(training)
+    regularized = [("", group) for group in groups]
+    regularized += [(uid, group) for uid, group in training.items() if group is not None]
+    for prompt, (own, group) in enumerate(regularized):
+        if own:
+            numbers[own] = prompt
+        if own and "rollout" in streams:
+            origins[own] = Origin("rollout", prompt)
+        for row in _rows(prompt, group, streams, asked=not own):
             stream: Stream = "reference" if "cached_response" in row else "rollout"
             uid = f"cokl-{step}-{len(rows):06d}"  # VeRL wants no "_"; the order of names is the order of rows
             origins[uid] = Origin(stream, prompt)
             if stream == "reference":
                 log_probs[uid] = float(sum(row["cached_response"]["log_probs"]))
             rows.append({**row, "uid": uid})
-    cached = len(groups[0].response_ids) if "reference" in streams else 0
-    return rows, Minibatch(origins, cached + size * ("rollout" in streams), log_probs)
+    cached = len(regularized[0][1].response_ids) if regularized and "reference" in streams else 0
+    return rows, Minibatch(origins, cached + size * ("rollout" in streams), log_probs, numbers)
 
 
-def _rows(prompt: int, group: CachedGroup, streams: Sequence[Stream]) -> Iterator[dict[str, Any]]:
+def _rows(prompt: int, group: CachedGroup, streams: Sequence[Stream], asked: bool) -> Iterator[dict[str, Any]]:
+    """asked: whether VeRL is to be asked for fresh responses, where the method looks at them."""
     columns = {
         "raw_prompt": group.prompt,
         "data_source": group.data_source,
@@ -121,7 +158,7 @@ def _rows(prompt: int, group: CachedGroup, streams: Sequence[Stream]) -> Iterato
                 "reward": float(reward),
             }
             yield columns | {"agent_name": "cached_response", "__rollout_n__": 1, "cached_response": cached}
-    if "rollout" in streams:
+    if asked and "rollout" in streams:
         yield columns
 
 

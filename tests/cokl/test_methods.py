@@ -133,6 +133,26 @@ def test_a_mixture_needs_what_its_parts_need():
     assert methods.get("2entropy").compares_with_reference is False
 
 
+@pytest.mark.parametrize(
+    ("name", "blind"),
+    [
+        ("none", True), ("cokl", True), ("correct_forward_kl", True), ("forward_kl", False), ("cokl_floor", False),
+        ("0.3cokl+0.7correct_forward_kl", True), ("0.3cokl+0.7forward_kl", False), ("0.3cokl+0.7entropy", True),
+    ],
+)  # fmt: skip
+def test_which_methods_are_blind_to_wrong_cached_responses(name, blind):
+    """Told by their weights: a wrong response more among the cached changes nothing of a blind method's."""
+    method = methods.get(name)
+    assert method.blind_to_wrong_cached == blind
+    fresh = ResponseGroups(torch.tensor([[-1.0, -2.0]]), torch.tensor([[1, 0]]))
+    cached = [torch.tensor([[-1.0, -3.0, -2.0]]), torch.tensor([[1, 1, 0]])]
+    several, fewer = (ResponseGroups(*(column[:, :size] for column in cached)) for size in (3, 2))
+    weights = [method.weights(group, fresh, 1.0, SurrogateConfig()).reference for group in (several, fewer)]
+    if weights[0] is not None and weights[1] is not None:
+        same = torch.equal(weights[0], torch.nn.functional.pad(weights[1], (0, 1)))
+        assert same == blind
+
+
 def test_a_mixtures_log_linear_form_is_known_where_its_parts_average_alike():
     form = regularizer_of("0.3cokl+0.7correct_forward_kl").log_linear()
     assert (form.measure, form.policy, form.reference) == ("reference_given_correct", -1, 1)

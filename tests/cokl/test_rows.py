@@ -244,3 +244,15 @@ def test_the_conditional_divergence_is_finite_where_no_fresh_response_is_correct
         reference_log_probs=torch.tensor([-1.0, -9.0, math.nan, math.nan]),
     )
     assert conditional_kl(rows) == pytest.approx(2 + math.log((0.5 / 3) / (1.5 / 3)))
+
+
+def test_the_conditional_divergence_takes_the_accuracy_of_all_that_is_cached():
+    """One of three cached responses is a row, the correct one: the reference is right 1.5 times of 4."""
+    rows = RegularizationRows(
+        RowIndex.of([("reference", 0), ("rollout", 0)]),
+        log_probs=torch.tensor([-3.0, -2.0]),
+        rewards=torch.tensor([1.0, 1.0]),
+        reference_log_probs=torch.tensor([-1.0, math.nan]),
+        reference_accuracy=torch.tensor([1.5 / 4, 1.5 / 4]),
+    )
+    assert conditional_kl(rows) == pytest.approx(2 + math.log((1.5 / 2) / (1.5 / 4)))

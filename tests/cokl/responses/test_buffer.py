@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cokl.responses.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint
+from cokl.responses.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint, prompt_key
 from cokl.support.errors import InputError
 
 
@@ -39,6 +39,38 @@ def test_what_is_saved_is_loaded(tmp_path):
         for field in ("response_ids", "log_probs"):
             for expected, got in zip(getattr(old, field), getattr(new, field), strict=True):
                 np.testing.assert_array_equal(expected, got)
+
+
+@given(rewards=st.lists(st.integers(0, 1), min_size=1, max_size=8), data=st.data())
+def test_a_draw_keeps_responses_with_what_is_known_of_them(rewards, data):
+    group, count = _group(3, tuple(rewards)), data.draw(st.integers(1, len(rewards)))
+    for correct_first in (False, True):
+        drawn = group.drawn(count, [data.draw(st.integers(0, 99)), 7], correct_first)
+        lengths = [len(ids) for ids in drawn.response_ids]  # each response of the group has its own
+        assert len(set(lengths)) == count
+        assert lengths == sorted(lengths) == [len(values) for values in drawn.log_probs]
+        assert drawn.rewards.tolist() == [rewards[length - 1] for length in lengths]
+        if correct_first:
+            assert drawn.rewards.sum() == min(count, sum(rewards))
+
+
+def test_draws_repeat_for_a_seed_and_give_every_response_the_same_chance():
+    group = _group(0, (1, 0, 1, 1, 0))
+    draws = [group.drawn(2, [seed, 1], correct_first=True) for seed in range(600)]
+    again = [group.drawn(2, [seed, 1], correct_first=True) for seed in range(600)]
+    assert [draw.response_ids[0].tolist() for draw in draws] == [draw.response_ids[0].tolist() for draw in again]
+    counts = np.bincount([len(ids) for draw in draws for ids in draw.response_ids], minlength=6)[1:]
+    assert counts[[1, 4]].tolist() == [0, 0]
+    assert np.abs(counts[[0, 2, 3]] - 400).max() < 60  # five standard deviations of 600 draws with chance 2/3
+
+
+def test_a_prompts_key_is_of_its_messages_and_its_answer():
+    group = _group(0)
+    reordered = [dict(reversed(message.items())) for message in group.prompt]
+    assert group.key == prompt_key(reordered, group.ground_truth)
+    others = [replace(group, ground_truth="2"), replace(group, prompt=group.prompt[1:]), _group(1)]
+    assert len({other.key for other in [group, *others]}) == 4
+    assert replace(group, data_source="elsewhere", rewards=np.array([0, 0, 0])).key == group.key
 
 
 def test_filtering_leaves_the_prompts_with_a_correct_response():

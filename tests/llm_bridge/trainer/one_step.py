@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import os
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,6 +39,7 @@ from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer.agent_loop import CachedResponseLoop
 from llm_bridge.trainer.joint import CoKLTrainer
 from llm_bridge.trainer.loss import joint_loss
+from llm_bridge.trainer.options import RegularizationSettings
 from tests.llm_bridge.trainer.identity import make_model
 from tests.oracles.joint_step import Row
 
@@ -44,6 +47,8 @@ VOCABULARY, LONGEST = 32, 3
 RL_PROMPTS, KL_PROMPTS, CACHED, FRESH, EPOCHS = 4, 4, 4, 4, 2
 BETA, EPSILON_IS, CLIP = 0.7, 0.2, 0.2
 DISPLACEMENT = 0.02
+TRAINING_VERDICTS = ((1, 0, 1, 0), (0, 1, 1, 1), (0, 0, 0, 0))
+"""Of the cached responses to the first RL prompts: the third was never solved, and the fourth has no responses."""
 
 
 class Queue(dict):
@@ -111,26 +116,44 @@ class Workers:
         return output
 
 
-def make_buffer(folder: Path) -> Buffer:
-    """KL_PROMPTS prompts with CACHED responses each, of different lengths, two of them correct."""
-    random = np.random.default_rng(3)
+def make_buffer(folder: Path, name: str, verdicts: Sequence[Sequence[int]]) -> Buffer:
+    """A prompt for each row of verdicts, with as many responses, of different lengths.
+
+    name: of the file, and of the prompts, "rl 0", ... or "0", ...
+    """
+    random = np.random.default_rng(3 + len(name))
     groups = []
-    for prompt in range(KL_PROMPTS):
-        responses = [random.integers(VOCABULARY, size=length) for length in random.integers(1, LONGEST + 1, CACHED)]
+    for prompt, rewards in enumerate(verdicts):
+        responses = [random.integers(VOCABULARY, size=size) for size in random.integers(1, LONGEST + 1, len(rewards))]
+        question = f"rl {prompt}" if name == "training" else str(prompt)
         groups.append(
             CachedGroup(
-                prompt=[{"role": "user", "content": str(prompt)}],
+                prompt=[{"role": "user", "content": question}],
                 data_source="math_train",
                 ground_truth=str(prompt),
-                prompt_ids=np.array([prompt + 10, prompt + 11]),
+                prompt_ids=np.array(prompt_tokens(question)),
                 response_ids=responses,
                 log_probs=[np.full(len(ids), -1.0, dtype=np.float32) for ids in responses],
-                rewards=np.array([1, 0, 1, 0]),
+                rewards=np.array(rewards),
             )
         )
     buffer = Buffer(tuple(groups), model_fingerprint(folder))
-    buffer.save(folder / "buffer.parquet")
+    buffer.save(folder / f"{name}.parquet")
     return buffer
+
+
+def prompt_tokens(question: str) -> list[int]:
+    return [int(question) + 10, int(question) + 11] if question.isdecimal() else [int(question[3:])]
+
+
+def of_training_prompts(folder: Path) -> tuple[str, ...]:
+    """Options under which the RL prompts themselves are regularized, and no others."""
+    return "~cokl.kl_prompts", "+cokl.prompts=training", f"cokl.buffer={folder}/training.parquet"
+
+
+def of_both(folder: Path) -> tuple[str, ...]:
+    """Options under which the RL prompts are regularized, and those drawn from the buffer."""
+    return "+cokl.prompts=both", f"+cokl.training_buffer={folder}/training.parquet"
 
 
 def configuration(folder: Path, *overrides: str) -> Any:
@@ -153,7 +176,9 @@ class Step:
 
     def __init__(self, folder: Path) -> None:
         make_model(folder)
-        self.folder, self.buffer, self.queue = folder, make_buffer(folder), Queue()
+        self.folder, self.queue = folder, Queue()
+        self.buffer = make_buffer(folder, "buffer", [(1, 0, 1, 0)] * KL_PROMPTS)
+        self.training = make_buffer(folder, "training", TRAINING_VERDICTS)
         self.workers = Workers(folder, self.queue)
         self.answered: dict[str, Row] = {}
         self.lost = ""
@@ -176,7 +201,8 @@ class Step:
         self.workers.worker.set_loss_fn(
             partial(joint_loss, omega_conf_to_dataclass(trainer.config.actor_rollout_ref.actor))
         )
-        batch, rows = self._roll_out(trainer._next_train_batch(), lose)
+        batch = self._roll_out(trainer._next_train_batch(), lose)
+        rows = self._expected(trainer.settings)
         metrics: dict[str, float] = {}
         batch = trainer._balance_batch(batch, metrics)
         batch = trainer._compute_old_log_prob(batch, metrics)
@@ -186,20 +212,25 @@ class Step:
 
     def _prompts(self) -> dict[str, Any]:
         rows = [
-            {"raw_prompt": [{"role": "user", "content": f"rl {row}"}], "index": row, "dummy_tensor": torch.zeros(1)}
+            {
+                "raw_prompt": [{"role": "user", "content": f"rl {row}"}],
+                "reward_model": {"ground_truth": str(row)},
+                "index": row,
+                "dummy_tensor": torch.zeros(1),
+            }
             for row in range(RL_PROMPTS)
         ]
         return collate_fn(rows)
 
-    def _roll_out(self, prompts: TensorDict, lose: int) -> tuple[KVBatchMeta, list[Row]]:
+    def _roll_out(self, prompts: TensorDict, lose: int) -> KVBatchMeta:
         """Answers to every prompt, as VeRL's agent loops put them into the queue."""
-        random, keys, tags, seen = np.random.default_rng(5), [], [], []
+        random, keys, tags = np.random.default_rng(5), [], []
         self.answered.clear()
         for place in range(len(prompts)):
             columns = {name: prompts[name][place] for name in ("uid", "agent_name", "__rollout_n__", "raw_prompt")}
-            cached = list(prompts["cached_response"])[place]
+            cached = list(prompts["cached_response"])[place] if "cached_response" in prompts.keys() else None  # noqa: SIM118
             question = columns["raw_prompt"][0]["content"]
-            prompt = [int(question) + 10, int(question) + 11] if question.isdecimal() else [int(question[3:])]
+            prompt = prompt_tokens(question)
             for session in range(columns["__rollout_n__"]):
                 if columns["agent_name"] == "cached_response":
                     if lose:
@@ -216,20 +247,41 @@ class Step:
                 keys.append(key)
                 tags.append({"seq_len": len(prompt_ids) + len(response), "response_len": len(response)})
                 fresh = columns["agent_name"] != "cached_response"
-                stream = "rl" if not question.isdecimal() else "rollout" if fresh else "reference"
+                stream = ("rollout" if question.isdecimal() else "rl") if fresh else "reference"
                 self.answered[key] = Row(stream, question, tuple(prompt), tuple(map(int, response)), reward)
-                if fresh:
-                    seen.append(self.answered[key])
                 self.queue[key] = _fields(columns["uid"], prompt_ids, response, reward)
-        return KVBatchMeta(keys, tags, "train", None, {"temperature": 1.0}), seen + self._cached_rows()
+        return KVBatchMeta(keys, tags, "train", None, {"temperature": 1.0})
 
-    def _cached_rows(self) -> list[Row]:
-        """What must have been taken from the buffer: everything, since a minibatch is as large as it is."""
-        return [
-            Row("reference", group.prompt[0]["content"], tuple(group.prompt_ids.tolist()), tuple(ids.tolist()), reward)
-            for group in self.buffer.groups
-            for ids, reward in zip(group.response_ids, map(float, group.rewards), strict=True)
-        ]
+    def _expected(self, settings: RegularizationSettings) -> list[Row]:
+        """The fresh rows as they were rolled out, and what must have been taken from the files.
+
+        All of the buffer, since a minibatch is as large as it is, and of the RL prompts those that were ever solved;
+        unless a prompt brings some of its cached responses only: then those that it brought.
+        """
+        answered = list(self.answered.values())
+        rows = [row for row in answered if row.stream != "reference"]
+        groups = [*(self.buffer.groups if settings.prompts != "training" else ())]
+        groups += [group for group in self.training.groups if group.rewards.any()] * settings.regularizes_training
+        names = {group.prompt[0]["content"] for group in groups}
+        if settings.cached_per_prompt:
+            rows += [row for row in answered if row.stream == "reference" and row.group in names]
+        else:
+            rows += [row for group in groups for row in cached_rows(group)]
+        return as_the_oracle_has_them(rows)
+
+
+def cached_rows(group: CachedGroup) -> list[Row]:
+    return [
+        Row("reference", group.prompt[0]["content"], tuple(group.prompt_ids.tolist()), tuple(ids.tolist()), reward)
+        for ids, reward in zip(group.response_ids, map(float, group.rewards), strict=True)
+    ]
+
+
+def as_the_oracle_has_them(rows: Sequence[Row]) -> list[Row]:
+    """An RL row whose prompt has cached responses is in the loss a second time, as a rollout."""
+    regularized = {row.group for row in rows if row.stream == "reference"}
+    shared = [replace(row, stream="rollout") for row in rows if row.stream == "rl" and row.group in regularized]
+    return [*rows, *shared]
 
 
 def _fields(uid: str, prompt: list[int], response: Any, reward: float) -> dict[str, Any]:

@@ -85,6 +85,65 @@ def test_combinations_that_split_groups_or_batches_are_named(overrides, message)
         check_settings(configuration(*overrides), reference_group_size=8)
 
 
+TRAINING = "+cokl.prompts=training"
+
+
+def of_training_prompts(*overrides: str):
+    """The RL prompts themselves are regularized, and none are drawn."""
+    return configuration("~cokl.kl_prompts", *overrides)
+
+
+def test_training_prompts_add_their_cached_responses_and_nothing_else():
+    shape = check_settings(of_training_prompts(TRAINING, "+cokl.cached_per_prompt=2"), reference_group_size=8)
+    assert shape == BatchShape(rl=512, reference=128, rollout=0, mini_batches=1, steps=1, shared=512)
+    assert (shape.added, shape.mini_batch) == (128, 640)
+    everything = check_settings(of_training_prompts(TRAINING), reference_group_size=8)
+    assert everything.reference == 512
+
+
+def test_a_method_of_fresh_responses_alone_adds_no_row_to_training_prompts():
+    config = of_training_prompts("cokl.method=entropy", TRAINING)
+    shape = check_settings(config, reference_group_size=0)
+    assert (shape.added, shape.shared, shape.mini_batch) == (0, 512, 512)
+    reverse = of_training_prompts("cokl.method=reverse_kl", TRAINING)
+    reverse.actor_rollout_ref.ref.log_prob_use_dynamic_bsz = False
+    reverse.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu = 64
+    assert check_settings(reverse, reference_group_size=0).shared == 512
+    reverse.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu = 65
+    with pytest.raises(InputError, match="regularization rollouts"):
+        check_settings(reverse, reference_group_size=0)
+
+
+def test_drawn_and_training_prompts_together():
+    config = configuration("+cokl.prompts=both", "+cokl.training_buffer=t.parquet", "+cokl.cached_per_prompt=2")
+    shape = check_settings(config, reference_group_size=8)
+    assert shape == BatchShape(rl=512, reference=2 * 72, rollout=64, mini_batches=1, steps=1, shared=512)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("+cokl.prompts=rl",), r"cokl\.prompts: expected buffer or training or both, got rl"),
+        ((TRAINING,), r"cokl\.kl_prompts: expected nothing with cokl\.prompts=training"),
+        ((TRAINING, "~cokl.kl_prompts", "+cokl.training_buffer=t"), r"training_buffer: expected nothing with"),
+        (("+cokl.training_buffer=t",), r"training_buffer: expected nothing with cokl\.prompts=buffer"),
+        (("+cokl.prompts=both",), r"training_buffer: expected a file of responses to training prompts"),
+        (("+cokl.cached_per_prompt=9",), r"cached_per_prompt: expected at most the 8 cached"),
+        (("+cokl.cached_per_prompt=-1",), r"cached_per_prompt: expected a number >= 0"),
+        (("+cokl.cached_per_prompt=2", "cokl.method=reverse_kl"), r"cached_per_prompt: expected nothing with reverse"),
+        (("~cokl.kl_prompts", TRAINING, "+cokl.cached_per_prompt=1", "trainer.n_gpus_per_node=5"), "multiple of"),
+        (
+            ("~cokl.kl_prompts", TRAINING, "+cokl.cached_per_prompt=1", f"{ACTOR}.ppo_mini_batch_size=4"),
+            "rows of a mini-batch: expected a positive multiple of actor_rollout_ref.rollout.n",
+        ),
+    ],
+)
+def test_combinations_that_training_prompts_do_not_have_are_named(overrides, message):
+    with pytest.raises(InputError, match=message) as error:
+        check_settings(configuration(*overrides), reference_group_size=8)
+    assert "\n" not in str(error.value)
+
+
 def test_several_optimizer_steps_keep_whole_groups():
     config = configuration(f"{ACTOR}.ppo_mini_batch_size=16", f"{ACTOR}.ppo_epochs=2")
     shape = check_settings(config, reference_group_size=8)

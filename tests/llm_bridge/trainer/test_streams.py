@@ -40,6 +40,58 @@ def steps(draw):
     return Minibatch(uids, CACHED + FRESH), list(order), lost
 
 
+@st.composite
+def training_steps(draw):
+    """A minibatch of two drawn prompts and some of the RL batch's own, and the keys of a step in any order."""
+    cached = draw(st.lists(st.booleans(), min_size=1, max_size=6))
+    training = {f"rl-{place}": cached_group(place) if known else None for place, known in enumerate(cached)}
+    rows, minibatch = requests([cached_group(70), cached_group(80)], training, ("reference", "rollout"), FRESH, step=3)
+    keys = [f"{uid}_{session}_0" for uid in training for session in range(FRESH)]
+    keys += [f"{row['uid']}_{s}_0" for row in rows for s in range(1 if "cached_response" in row else FRESH)]
+    return training, rows, minibatch, list(draw(st.permutations(keys)))
+
+
+def questions_of(rows: list[dict]) -> dict[str, str]:
+    return {row["uid"]: row["raw_prompt"][0]["content"] for row in rows} | {
+        f"rl-{place}": f"question {place}" for place in range(9)
+    }
+
+
+@given(step=training_steps())
+def test_a_training_prompts_rows_are_its_own_and_its_cached_responses(step):
+    training, rows, minibatch, keys = step
+    questions, known = questions_of(rows), sum(group is not None for group in training.values())
+    assert minibatch.asked() == len(rows) == 2 * (CACHED + 1) + known * CACHED
+    assert not any(key.startswith("rl") for key in minibatch.added(keys))
+    index = minibatch.index(keys)
+    assert index.reference.shape == (2 + known, CACHED)
+    assert index.rollout.shape == (2 + known, FRESH)
+    for line in torch.cat(index, dim=1).tolist():
+        assert len({questions[keys[row].split("_")[0]] for row in line}) == 1
+    indexed = {keys[row].split("_")[0] for row in index.rollout.flatten().tolist()}
+    assert {uid for uid in indexed if uid in training} == {uid for uid, group in training.items() if group}
+    logged = minibatch.metrics(keys, [1.0] * len(keys), [1] * len(keys))
+    assert logged["cokl/added_tokens"] == 2 * (CACHED + FRESH) + known * CACHED
+    assert logged["cokl/not_regularized"] == pytest.approx(1 - known / len(training))
+
+
+@given(step=training_steps(), count=st.integers(1, 3), lost=st.sets(st.integers(0, 40), max_size=3))
+def test_mini_batches_have_room_for_each_training_prompt_with_its_cached_responses(step, count, lost):
+    training, rows, minibatch, keys = step
+    kept = [key for place, key in enumerate(keys) if place not in lost]
+    parts = minibatch.mini_batches(kept, count)
+    assert sorted(key for part in parts for key in part) == sorted(kept)
+    homes: dict[str, set[int]] = {}
+    questions = questions_of(rows)
+    for number, part in enumerate(parts):
+        for key in part:
+            homes.setdefault(questions[key.split("_")[0]], set()).add(number)
+        own = sum(key.startswith("rl") for key in part)
+        assert own <= -(-len(training) // count) * FRESH
+        assert len(part) <= -(-len(training) // count) * (FRESH + CACHED) + -(-2 // count) * (FRESH + CACHED)
+    assert all(len(home) == 1 for home in homes.values())
+
+
 @given(step=steps())
 def test_rows_are_told_apart_by_their_keys(step):
     minibatch, keys, _ = step
@@ -85,7 +137,7 @@ def test_mini_batches_keep_prompts_together_and_share_rl_rows(step, count):
 )
 def test_verl_is_asked_for_cached_and_fresh_responses(streams, per_prompt, group_rows):
     groups = [cached_group(4), cached_group(9)]
-    rows, minibatch = requests(groups, streams, FRESH, step=3)
+    rows, minibatch = requests(groups, {}, streams, FRESH, step=3)
     assert len(rows) == 2 * per_prompt == len(minibatch.origins)
     assert minibatch.group_rows == group_rows
     for row in rows:
@@ -105,6 +157,7 @@ def test_the_logged_means_count_each_response_and_each_group():
     keys = ["rl_0_0", "a_0_0", "a_1_0", "b_0_0", "b_1_0", "c_0_0"]
     rewards, tokens = [1.0, 0.0, 0.0, 1.0, 0.0, 1.0], [99, 4, 6, 2, 2, 11]
     expected = {"cokl/response_length": 5.0, "cokl/reward_mean": 0.25, "cokl/zero_correct": 0.5}
+    expected["cokl/added_tokens"] = 4 + 6 + 2 + 2 + 11
     assert minibatch.metrics(keys, rewards, tokens) == expected
 
 
