@@ -41,11 +41,10 @@ def bring_buffer(
     """
     from transformers import AutoTokenizer
 
-    asked, given = read_parquet(prompts), read_parquet(responses)
-    _require_columns(asked, prompts, ("prompt", "data_source", "reward_model"))
-    _require_columns(given, responses, ("prompt", *(() if judge else ("reward",))))
+    asked = read_parquet(prompts, ("prompt", "data_source", "reward_model"))
+    given = read_parquet(responses, ("prompt", *(() if judge else ("reward",))))
     if "response_ids" not in given:
-        _require_columns(given, responses, ("response",))
+        given = read_parquet(responses, ("response",))
     outside = given["prompt"][~given["prompt"].isin(range(len(asked)))]
     require(
         outside.empty, f"{responses}, column 'prompt'", f"rows of {prompts}, 0 to {len(asked) - 1}", list(outside)[:1]
@@ -85,12 +84,6 @@ def load_judge(name: str) -> Judge:
         return load_extern_object(path, function)
     except (ImportError, AttributeError, OSError, ValueError) as error:
         raise InputError(f"reward function {name!r}: expected FILE.py:NAME or pkg://MODULE:NAME ({error})") from error
-
-
-def _require_columns(frame: pd.DataFrame, path: Path, names: tuple[str, ...]) -> None:
-    missing = [name for name in names if name not in frame]
-    if missing:
-        raise InputError(f"{path} lacks the column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}")
 
 
 def _tokens(response: dict[str, Any], tokenizer: Any) -> np.ndarray:

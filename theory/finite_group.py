@@ -85,23 +85,11 @@ def expected_surrogate_gradient(
         for actions in drawn
     ]
     weights = regularizer.surrogate_weights(groups[0], groups[1], config or SurrogateConfig())
-    assert weights is not None
     loss = logits.sum() * 0
     for weight, stream in zip(weights, groups, strict=True):
         if weight is not None:
             loss = loss + (probs[:, None] * weight.detach() * stream.log_probs).sum()
-    loss.backward()
-    assert logits.grad is not None
-    return logits.grad
-
-
-def both_weights(regularizer: Regularizer, reference: ResponseGroups, rollout: ResponseGroups) -> tuple[Tensor, Tensor]:
-    """Weights (N, G) each of a regularizer that weighs both streams. Raises AssertionError for one that does not."""
-    weights = regularizer.surrogate_weights(reference, rollout, SurrogateConfig())
-    assert weights is not None
-    assert weights.reference is not None
-    assert weights.rollout is not None
-    return weights.reference, weights.rollout
+    return torch.autograd.grad(loss, logits)[0]
 
 
 def expected_rollout_weights(

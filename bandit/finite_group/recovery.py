@@ -53,7 +53,6 @@ def pressures(
     streams = [Responses(*(tensor.expand(runs, -1, -1) for tensor in vars(one).values())) for one in groups]
     cached, rollout = (_groups(policy, one, size) for one in streams)
     weights = regularizer.surrogate_weights(cached, rollout, surrogate)
-    assert weights is not None
     effect = (regularizer.logit_gradient(policy, reference) * direction).sum(-1)[..., None]
     for weight, one in zip(weights, streams, strict=True):
         if weight is not None:

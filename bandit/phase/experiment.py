@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -75,7 +76,7 @@ class Phase(Experiment):
 
     def stored_presets(self) -> Mapping[str, dict[str, Any]]:
         """The experiment in each cell, whose mode the knobs decide."""
-        return {
-            preset: {"experiment": {name: value for name, value in experiment.as_dict().items() if name != "mode"}}
-            for preset, experiment in EXPERIMENTS.items()
-        }
+        stored = json.loads(json.dumps({name: experiment.as_dict() for name, experiment in EXPERIMENTS.items()}))
+        for experiment in stored.values():
+            del experiment["mode"]
+        return {preset: {"experiment": experiment} for preset, experiment in stored.items()}

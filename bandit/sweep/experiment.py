@@ -9,7 +9,7 @@ from typing import Any
 from bandit.config import EnvironmentConfig, TrainingConfig
 from bandit.sweep.config import PRESETS, SweepConfig
 from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
-from cokl.support.files import read_json
+from cokl.support.files import json_rows, read_json
 from cokl.support.verdicts import Claim, withheld
 
 
@@ -56,7 +56,6 @@ class Sweep(Experiment):
     def outcome(self, config: SweepConfig, folder: Path) -> dict[str, Any]:
         """The table's path, and means over seeds at the last step."""
         from bandit.sweep.score import final_rows, read_sweep
-        from cokl.support.files import json_rows
 
         final = final_rows(read_sweep(folder)).drop(columns=["seed", "step"])
         means = final.groupby(["method", "beta"], sort=False).mean().reset_index()

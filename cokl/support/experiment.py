@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 import tyro
 
 from cokl.support.errors import InputError
-from cokl.support.files import read_json
+from cokl.support.files import read_json, read_parquet
 from cokl.support.options import from_json
 from cokl.support.verdicts import Claim
 
@@ -159,8 +159,6 @@ class Experiment:
 
     def comparable(self, path: Path) -> "pd.DataFrame":
         """One of its tables, to be compared with a rerun's."""
-        from cokl.support.files import read_parquet
-
         return read_parquet(path)
 
     def headline(self, folder: Path) -> dict[str, list[str]] | None:

@@ -105,9 +105,13 @@ def read_result(path: Path, columns: Collection[str] = ()) -> pd.DataFrame:
     return table
 
 
-def read_parquet(path: Path) -> pd.DataFrame:
-    """A Parquet table. Raises InputError if the file is damaged or cannot be read."""
-    return _parse_parquet(_read(path), path)
+def read_parquet(path: Path, columns: Collection[str] = ()) -> pd.DataFrame:
+    """A Parquet table. Raises InputError if the file is damaged or cannot be read, or lacks one of the columns."""
+    table = _parse_parquet(_read(path), path)
+    missing = [name for name in columns if name not in table]
+    if missing:
+        raise InputError(f"{path} lacks the column {missing[0]!r}; it has {', '.join(map(str, table.columns))}")
+    return table
 
 
 def read_json(path: Path, kind: type) -> Any:

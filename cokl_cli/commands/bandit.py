@@ -14,6 +14,7 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from cokl.support.experiment import Execution, Experiment
+from cokl.support.files import read_parquet, write_atomically, write_text
 from cokl_cli.experiments import experiments
 from cokl_cli.output import Output
 from cokl_cli.presets import preset_among
@@ -46,8 +47,6 @@ class Lab(LabOptions):
 
     def run(self) -> int:
         """Train what is missing, write the results, print the outcome and where it is, and draw."""
-        from cokl.support.files import read_parquet, write_atomically
-
         trained = self.experiment.train(self.config, dataclasses.replace(self, out=self.folder))
         print(self.experiment.report(trained, self.config, self.folder))
         for name in self.experiment.tables if self.csv else ():
@@ -127,7 +126,6 @@ class Report(Output):
         """Print the verdicts and write RESULTS/claims.md."""
         from bandit.sweep.report import page, screen
         from bandit.sweep.score import read_sweep
-        from cokl.support.files import write_text
 
         table = read_sweep(self.results)
         path = self.results / "claims.md"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from cokl.support.files import json_rows
-from cokl.support.options import Names
+from cokl.support.files import json_rows, write_atomically, write_text
+from cokl.support.options import Names, require
 from cokl_cli.output import Output
 from llm_bridge.experiment.config import MATH_SETS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from llm_bridge.rewards.validation import Validation
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,6 @@ class Normalize(Output):
 
     def run(self) -> int:
         """Print the normalized table, and write it if asked to."""
-        from cokl.support.files import write_atomically, write_text
-        from cokl.support.options import require
-        from llm_bridge.report.csv_tables import read_csv
         from llm_bridge.report.normalize import normalize, reversed_anchors
         from llm_bridge.report.result_tables import normalized_table
         from llm_bridge.report.tables import to_latex, to_markdown, to_screen
@@ -44,7 +44,7 @@ class Normalize(Output):
                 "different columns other than chat_val", ",".join(columns))  # fmt: skip
         render = {".md": to_markdown, ".tex": to_latex}
         require(out is None or out.suffix in (".csv", *render), "out", "a name that ends in .csv, .md or .tex", out)
-        scores = read_csv(self.scores, ("model", "method"), (*columns, "chat_val"), ("model", "method"))
+        scores = self._scores()
         table = normalized_table(normalize(scores, columns), reversed_anchors(scores, columns))
         print(to_screen(table), end="")
         if out is not None:
@@ -57,11 +57,15 @@ class Normalize(Output):
 
     def outcome(self) -> list[dict[str, Any]]:
         """The normalized table, every digit."""
-        from llm_bridge.report.csv_tables import read_csv
         from llm_bridge.report.normalize import normalize
 
-        scores = read_csv(self.scores, ("model", "method"), (*self.math_columns, "chat_val"), ("model", "method"))
-        return json_rows(normalize(scores, self.math_columns))
+        return json_rows(normalize(self._scores(), self.math_columns))
+
+    def _scores(self) -> pd.DataFrame:
+        from llm_bridge.report.csv_tables import read_csv
+
+        key = ("model", "method")
+        return read_csv(self.scores, key, (*self.math_columns, "chat_val"), key)
 
 
 @dataclass(frozen=True)
@@ -77,23 +81,23 @@ class ValidateReward(Output):
 
     def run(self) -> int:
         """Print the statistics."""
-        from cokl.support.options import require
-        from llm_bridge.report.csv_tables import read_csv
-        from llm_bridge.rewards.validation import render, validate
+        from llm_bridge.rewards.validation import render
 
         require(self.resamples >= 100, "resamples", "at least 100", self.resamples)
         require(self.seed >= 0, "seed", "at least 0", self.seed)
-        ratings = read_csv(self.ratings, ("prompt",), ("reward", "rating"), (), optional=("length",))
-        print(render(validate(ratings, self.resamples, self.seed)))
+        print(render(self._validation()))
         return 0
 
     def outcome(self) -> dict[str, Any]:
         """Every statistic with its interval."""
+        return asdict(self._validation())
+
+    def _validation(self) -> Validation:
         from llm_bridge.report.csv_tables import read_csv
         from llm_bridge.rewards.validation import validate
 
         ratings = read_csv(self.ratings, ("prompt",), ("reward", "rating"), (), optional=("length",))
-        return asdict(validate(ratings, self.resamples, self.seed))
+        return validate(ratings, self.resamples, self.seed)
 
 
 @dataclass(frozen=True)
@@ -102,8 +106,6 @@ class CheckPaper(Output):
 
     def run(self) -> int:
         """Print every check; what does not hold is a finding about the paper, not a failure of the command."""
-        import textwrap
-
         from llm_bridge.paper.check import check_paper
         from llm_bridge.paper.numbers import read_paper
 
@@ -136,7 +138,6 @@ class Repeats(Output):
 
     def run(self) -> int:
         """Print the page, and write it if asked to."""
-        from cokl.support.files import write_atomically, write_text
         from llm_bridge.report.repeats import leads, over_runs, render
 
         table = self._measured()
@@ -158,7 +159,6 @@ class Repeats(Output):
         return {"runs": json_rows(table), "methods": json_rows(over_runs(table)), "leads": json_rows(leads(table))}
 
     def _measured(self) -> pd.DataFrame:
-        from cokl.support.options import require
         from llm_bridge.report.repeats import measured
         from llm_bridge.report.results import read_results
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from cokl.support.files import read_json, write_text
 from cokl_cli.output import Output
 
 
@@ -23,7 +24,6 @@ class Logbook(Output):
 
     def run(self) -> int:
         """Read the results, write both files, and say which experiments are new in them."""
-        from cokl.support.files import read_json, write_text
         from cokl_cli.report.logbook import NOT_RUN, PAGE, RECORD, listed, records, render
 
         path = self.out / RECORD
@@ -42,7 +42,6 @@ class Logbook(Output):
 
     def outcome(self) -> dict[str, Any]:
         """The record."""
-        from cokl.support.files import read_json
         from cokl_cli.report.logbook import RECORD
 
         book: dict[str, Any] = read_json(self.out / RECORD, dict)

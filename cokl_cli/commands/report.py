@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cokl.support.errors import InputError
 from cokl_cli.output import Output
 
 
@@ -21,8 +22,6 @@ class HtmlReport(Output):
 
     def run(self) -> int:
         """Write the page; print where it is and which commands would add to it."""
-        from cokl.support.errors import InputError
-
         try:
             from cokl_cli.report.page import write
         except ModuleNotFoundError as error:

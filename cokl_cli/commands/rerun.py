@@ -15,6 +15,7 @@ import tyro
 
 from cokl.support.errors import InputError
 from cokl.support.experiment import Execution
+from cokl.support.files import write_text
 from cokl.support.options import require
 from cokl_cli.experiments import experiments
 from cokl_cli.output import Output
@@ -51,8 +52,6 @@ class Rerun(Output):
 
     def run(self) -> int:
         """Compute, compare, and print for each table whether it is identical, equal or different."""
-        from cokl.support.files import write_text
-
         require(0 <= self.tolerance < math.inf, "tolerance", "a finite number >= 0", self.tolerance)
         folder = self.results.resolve()
         kinds = [experiment for experiment in experiments().values() if experiment.reruns and experiment.tables]

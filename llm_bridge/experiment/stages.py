@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from cokl import methods
 from cokl.support.errors import InputError
-from cokl.support.files import differences, hold, read_json, write_text
+from cokl.support.files import differences, hold, read_json, write_parquet, write_text
 from cokl.support.results_folder import resume_with_other_code
 from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment import disk
@@ -264,8 +264,6 @@ class Experiment:
     def _draw_buffer_prompts(self) -> None:
         """Buffer prompts: a seeded draw from the math training set (E.3)."""
         import pandas as pd
-
-        from cokl.support.files import write_parquet
 
         rows = pd.read_parquet(prompts_file(self.config, self.root, "math_train"))
         count = min(self.config.buffer_prompts, len(rows))

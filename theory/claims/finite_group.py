@@ -13,12 +13,12 @@ from mpmath import mp, mpf
 from scipy.stats import binom, norm
 from torch import Tensor
 
-from cokl.groups import ResponseGroups, SurrogateWeights, surrogate_loss
+from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
 from cokl.policy import Policy, expectation
 from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved, worst_of_each, worst_over
 from theory.claims.decomposition import EXACT
 from theory.claims.gap import LOG_BETA, shares
-from theory.finite_group import Bandit, all_groups, both_weights, expected_surrogate_gradient, random_bandit
+from theory.finite_group import Bandit, all_groups, expected_surrogate_gradient, random_bandit
 from theory.formulas import Formulas
 from theory.provers.arithmetic import Interval, Intervals
 from theory.provers.intervals import prove_positive
@@ -333,7 +333,7 @@ def monte_carlo_agreement(
     groups[1] = groups[1][: len(groups[0])]
     log_probs = bandit.current.detach().log_softmax(-1)
     responses = [ResponseGroups(log_probs[actions], bandit.correct[actions].double()) for actions in groups]
-    weights = both_weights(formulas.regularizers["cokl"], *responses)
+    weights = formulas.regularizers["cokl"].surrogate_weights(*responses, SurrogateConfig())
     scores = []
     half_widths = []
     for _ in range(directions):
@@ -402,11 +402,9 @@ def cached(formulas: Formulas, effort: Effort) -> list[Evidence]:
         log_probs = theta.log_softmax(-1)
         rollout = ResponseGroups(log_probs[groups], correct[groups].double())
         cached_group = ResponseGroups(log_probs[cache], correct[cache].double())
-        alpha, delta = both_weights(formulas.regularizers["cokl"], cached_group, rollout)
+        alpha, delta = formulas.regularizers["cokl"].surrogate_weights(cached_group, rollout, SurrogateConfig())
         loss = (alpha * cached_group.log_probs).sum() + (probs[:, None] * delta * rollout.log_probs).sum()
-        loss.backward()
-        assert theta.grad is not None
-        gradients[name] = theta.grad
+        gradients[name] = torch.autograd.grad(loss, theta)[0]
     missed = float(gradients["reference"][2])
     wrong = float(not missed > 0)
     detail = f"at pi+ = ref+ the missed mode's logit has gradient {missed:+.3f}"
@@ -513,12 +511,11 @@ def linear_surrogate(formulas: Formulas, effort: Effort) -> list[Evidence]:
         log_probs = theta.log_softmax(-1)
         pair = reference_actions, actions
         streams = [ResponseGroups(log_probs[group][None], bandit.correct[group][None].double()) for group in pair]
-        weights = both_weights(formulas.regularizers["cokl"], *streams)
-        surrogate_loss(SurrogateWeights(*weights), *streams).backward()
-        assert theta.grad is not None
+        weights = formulas.regularizers["cokl"].surrogate_weights(*streams, SurrogateConfig())
+        gradient = torch.autograd.grad(surrogate_loss(weights, *streams), theta)[0]
         stated = [stated_weights(bandit.correct[group].double())[stream] for stream, group in enumerate(pair)]
         by_hand = stated[0] @ scores[reference_actions] + stated[1] @ scores[actions]
-        worst = largest(worst, distance(theta.grad, by_hand))
+        worst = largest(worst, distance(gradient, by_hand))
         value += float(prob * (weights[1] * policy.log_probs[actions]).sum())
     detail = f"{value:.3f} nats; log Z is {float(policy.log_mass):.3f}"
     return [

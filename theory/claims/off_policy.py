@@ -70,8 +70,6 @@ def on_policy_point(formulas: Formulas, effort: Effort) -> list[Evidence]:
             formulas.regularizers["cokl"].surrogate_weights(on, rollout, SurrogateConfig()).rollout
             for rollout in (on, off)
         ]
-        assert weights[0] is not None
-        assert weights[1] is not None
         counts = rewards.sum(-1, keepdim=True)
         delta = torch.where(counts > 0, rewards / counts.clamp_min(1), 0)
         worst = largest(worst, float((weights[1] - delta).abs().max()), float((weights[0] - delta).abs().max()))
@@ -108,8 +106,6 @@ def gate(formulas: Formulas, effort: Effort) -> list[Evidence]:
         behavior_log_probs=bandit.behavior.log_softmax(-1)[groups],
     )
     gamma = cokl.surrogate_weights(responses, responses, SurrogateConfig())
-    assert gamma is not None
-    assert gamma.rollout is not None
     single = responses.rewards.sum(-1) == 1
     cancelled = float((gamma.rollout[single] - responses.rewards[single]).abs().max())
     by_sequences = torch.zeros(4, dtype=torch.float64).index_add_(

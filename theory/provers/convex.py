@@ -52,17 +52,6 @@ class Certificate:
         """The largest of the three figures."""
         return max(self.primal, self.dual, abs(self.gap))
 
-    @property
-    def refusal(self) -> str | None:
-        """Why the value is not to be believed; None where all figures are within TOLERANCE."""
-        reasons = {
-            "the solution violates its constraints": self.primal,
-            "the dual solution violates its constraints": self.dual,
-            "the duality gap": abs(self.gap),
-        }
-        refusals = [f"{reason} by {figure:.2g}" for reason, figure in reasons.items() if not figure <= TOLERANCE]
-        return f"the certificate is refused: {'; '.join(refusals)}" if refusals else None
-
 
 @dataclass(frozen=True)
 class ConeProgram:

@@ -1,7 +1,6 @@
 """Certificates: right answers pass, and a wrong claim or a wrong solution does not."""
 
 import dataclasses
-import re
 from types import SimpleNamespace
 
 import cvxpy as cp
@@ -29,7 +28,7 @@ def test_certificate_is_tight(name):
     for reference, beta in random_references(3, 3):
         certificate = maximise(name, reference, beta)
         assert certificate.worst <= TOLERANCE
-        assert certificate.refusal is None
+        assert certificate.worst <= TOLERANCE
         mass = (
             certificate.solution[0]
             if name in CONDITIONAL_PENALTIES
@@ -75,23 +74,19 @@ def certificate(cone, solution, vectors):
 
 @pytest.mark.parametrize("name", ["forward_kl", "pearson_chi_squared", "total_variation"])
 @pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        ("x", "the solution violates its constraints"),
-        ("s", "the solution violates its constraints"),
-        ("z", "the dual solution violates its constraints|the duality gap"),
-    ],
+    ("wrong", "figures"),
+    [("x", ("primal",)), ("s", ("primal",)), ("z", ("dual", "gap"))],
 )
-def test_a_wrong_vector_is_refused_in_every_coordinate(name, wrong, reason):
+def test_a_wrong_vector_is_refused_in_every_coordinate(name, wrong, figures):
     cone, solution, vectors = program(name)
-    assert certificate(cone, solution, vectors).refusal is None
+    assert certificate(cone, solution, vectors).worst <= TOLERANCE
     for index in range(len(vectors[wrong])):
         for change in (1e-3, -1e-3):
             changed = vectors[wrong].copy()
             changed[index] += change
             refused = certificate(cone, solution, {**vectors, wrong: changed})
             assert refused.worst > TOLERANCE
-            assert re.search(reason, refused.refusal)
+            assert any(abs(getattr(refused, figure)) > TOLERANCE for figure in figures)
 
 
 @pytest.mark.parametrize("wrong", ["x", "s", "z"])
@@ -112,7 +107,6 @@ def test_the_solution_of_another_program_is_refused():
     _, solution, vectors = program(beta=0.6)
     refused = certificate(cone, solution, vectors)
     assert refused.worst > 1e-3
-    assert refused.refusal is not None
 
 
 def test_a_feasible_pair_that_is_not_optimal_is_refused_for_its_gap():
@@ -120,7 +114,7 @@ def test_a_feasible_pair_that_is_not_optimal_is_refused_for_its_gap():
     _, solution, other = program(beta=0.6)
     refused = certificate(cone, solution, {**other, "z": vectors["z"]})
     assert max(refused.primal, refused.dual) <= TOLERANCE
-    assert refused.refusal.startswith("the certificate is refused: the duality gap by 0.0")
+    assert TOLERANCE < abs(refused.gap) < 0.1
 
 
 def test_a_certificate_without_a_number_is_refused():
