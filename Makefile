@@ -77,7 +77,7 @@ llm-architecture: $(LLM_SETUP)  ## Qwen3-0.6B's architecture, random weights, th
 	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge/test_architecture.py -m architecture -s
 
 how-to-test: $(LLM_SETUP)  ## docs/how-to/verl.md followed to its end, with real VeRL
-	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge/test_how_to.py -m docs
+	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge/test_how_to.py tests/llm_bridge/test_diversity.py -m docs
 
 trl-test:  ## the example with TRL as the host, in an environment of its own: VeRL does not start beside a current TRL
 	$(call environment,.venv-trl)

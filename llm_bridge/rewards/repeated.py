@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -18,8 +18,9 @@ def validation_metrics(
     sources, uids, rewards, answers: one entry per row; an answer is None where the response has none.
 
     "val/SOURCE/mean@n", and of sources whose rewards are all 0 or 1 "val/SOURCE/pass@k" for k = 2, 4, ... up to n and,
-    where answers are known, "val/SOURCE/majority@n". n: the most responses of a prompt; prompts with fewer are left out
-    of the latter two.
+    where answers are known, "val/SOURCE/majority@n", and of the correct answers as written "val/SOURCE/distinct@n", how
+    many different ones a prompt got, and "val/SOURCE/entropy@n", of their frequencies in nats, over the prompts that
+    got one. n: the most responses of a prompt; prompts with fewer are left out of all but the mean.
     """
     groups: dict[str, dict[str, list[tuple[float, str]]]] = defaultdict(lambda: defaultdict(list))
     for source, uid, reward, answer in zip(sources, uids, rewards, answers or [None] * len(rewards), strict=True):
@@ -41,4 +42,15 @@ def validation_metrics(
             k *= 2
         if answers is not None:
             metrics[f"val/{source}/majority@{size}"] = float(np.mean([majority(*group) for group in whole]))
+            counts = [_frequencies(*group) for group in whole]
+            metrics[f"val/{source}/distinct@{size}"] = float(np.mean([len(shares) for shares in counts]))
+            if solved := [shares for shares in counts if len(shares)]:
+                entropies = [-(shares * np.log(shares)).sum() for shares in solved]
+                metrics[f"val/{source}/entropy@{size}"] = float(np.mean(entropies))
     return metrics
+
+
+def _frequencies(correct: Sequence[bool], answers: Sequence[str]) -> np.ndarray:
+    """(A,): of each different correct answer among all correct ones."""
+    counts = Counter(answer for answer, right in zip(answers, correct, strict=True) if right)
+    return np.array([*counts.values()]) / max(1, counts.total())

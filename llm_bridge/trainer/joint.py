@@ -133,10 +133,15 @@ class CoKLTrainer(PPOTrainerSync):
         return join(batch, rows, defaults)
 
     def _cached_by_uid(self, batch: TensorDict) -> dict[str, CachedGroup | None]:
-        """What is cached for each of VeRL's prompts; None for one that is not regularized."""
+        """What is cached for each of VeRL's prompts; None for one that is not regularized.
+
+        Raises InputError for prompts without a ground truth, which are not to be told from others.
+        """
         columns = [[value.data for value in batch.get(name).unbind(0)] for name in ("uid", "raw_prompt")]
         if not self.settings.looks_training_up:
             return dict.fromkeys(map(str, columns[0]), _NOTHING_CACHED)
+        if "reward_model" not in batch.keys():  # noqa: SIM118  a TensorDict is no container of names
+            raise InputError("data.train_files: expected a column reward_model, whose ground_truth names prompts")
         answers = [value.data.get("ground_truth") for value in batch.get("reward_model").unbind(0)]
         return {
             str(uid): self.cache.get(prompt_key(messages, answer))

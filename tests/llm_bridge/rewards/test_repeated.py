@@ -17,6 +17,21 @@ def test_metrics_are_averages_over_prompts_in_any_order_of_rows():
                 "val/math500/mean@2": 0.75,
                 "val/math500/pass@2": 1,
                 "val/math500/majority@2": 0.75,
+                "val/math500/distinct@2": 1,
+                "val/math500/entropy@2": 0,
             }
         )
         assert "val/math500/majority@2" not in validation_metrics(sources, uids, rewards, None)
+
+
+def test_diversity_is_of_the_correct_answers_alone():
+    """By hand: a has 3 + 7 twice and 4 + 6 once; b has none; c has one. 1/3 ln 3 + 2/3 ln 1.5 = 0.6365."""
+    answers = {"a": ["3 + 7", "4 + 6", "3 + 7", "1 + 1"], "b": ["1", "2", "3", "4"], "c": ["5 + 5", "", "2", "3"]}
+    correct = {"a": [1, 1, 1, 0], "b": [0] * 4, "c": [1, 0, 0, 0]}
+    rows = [("sums", uid, float(correct[uid][place]), answers[uid][place]) for uid in answers for place in range(4)]
+    found = validation_metrics(*zip(*rows, strict=True))
+    assert found["val/sums/distinct@4"] == pytest.approx((2 + 0 + 1) / 3)
+    assert found["val/sums/entropy@4"] == pytest.approx(0.6365 / 2, abs=1e-4)
+    unsolved = validation_metrics(*zip(*[row for row in rows if row[1] == "b"], strict=True))
+    assert unsolved["val/sums/distinct@4"] == 0
+    assert "val/sums/entropy@4" not in unsolved

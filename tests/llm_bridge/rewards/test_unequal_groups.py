@@ -24,6 +24,8 @@ def test_prompts_count_alike_and_short_ones_take_no_part_in_pass_and_majority():
             "val/math500/pass@2": 3 / 4,
             "val/math500/pass@4": 1,
             "val/math500/majority@4": 1 / 2,
+            "val/math500/distinct@4": 1,
+            "val/math500/entropy@4": 0,
         }
     )
 
@@ -33,5 +35,12 @@ def test_one_reward_that_is_no_verdict_leaves_the_mean_alone():
     rows = [("chat", "a", 0, ""), ("chat", "a", 0.25, ""), ("math", "b", 0, "1"), ("math", "b", 1, "2")]
     found = validation_metrics(*zip(*rows, strict=True))
     assert found == pytest.approx(
-        {"val/chat/mean@2": 0.125, "val/math/mean@2": 0.5, "val/math/pass@2": 1, "val/math/majority@2": 0.5}
+        {
+            "val/chat/mean@2": 0.125,
+            "val/math/mean@2": 0.5,
+            "val/math/pass@2": 1,
+            "val/math/majority@2": 0.5,
+            "val/math/distinct@2": 1,
+            "val/math/entropy@2": 0,
+        }
     )

@@ -120,26 +120,44 @@ def draw_samples(model: torch.nn.Module, longest: int) -> list[Sample]:
     return [samples[place] for place in order]
 
 
-def rows_of(method: Method, samples: list[Sample]) -> list[Sample]:
-    """The rows of a joint batch: RL rows, and those of the streams that the method weights."""
-    return [sample for sample in samples if sample.stream in ("rl", *method.streams())]
+def rows_of(method: Method, samples: list[Sample], training: bool = False) -> list[Sample]:
+    """The rows of a joint batch: RL rows, and those of the streams that the method weights.
+
+    training: whether the first RL prompts are the regularized ones, whose rollouts are RL rows already.
+    """
+    streams = [stream for stream in method.streams() if not (training and stream == "rollout")]
+    return [sample for sample in samples if sample.stream in ("rl", *streams)]
+
+
+def membership(method: Method, sample: Sample, training: bool) -> tuple[str, int] | None:
+    """The stream and the prompt of a row of the regularizer's; None for another."""
+    stream = sample.stream
+    if training and stream == "rl" and sample.group < KL_PROMPTS:
+        stream = "rollout"
+    return (stream, sample.group) if stream in method.streams() else None
 
 
 # ------------------------------ cokl's world ------------------------------
 
 
 def cokl_gradient(
-    model: torch.nn.Module, log_probs: dict[int, Tensor], method: Method, samples: list[Sample], mode: str
+    model: torch.nn.Module,
+    log_probs: dict[int, Tensor],
+    method: Method,
+    samples: list[Sample],
+    mode: str,
+    training: bool = False,
 ) -> Tensor:
     """Flat gradient of the GRPO loss plus the surrogate, over whole groups.
 
-    log_probs: of each sample's tokens, (T,) with their graph.
+    log_probs: of each sample's tokens, (T,) with their graph. training: as `rows_of` has it.
     """
     loss = _grpo(log_probs, samples, mode)
-    groups = {
-        stream: _response_groups(log_probs, [sample for sample in samples if sample.stream == stream])
-        for stream in method.streams()
-    }
+    of_stream: dict[str, list[Sample]] = {stream: [] for stream in method.streams()}
+    for sample in samples:
+        if belongs := membership(method, sample, training):
+            of_stream[belongs[0]].append(sample)
+    groups = {stream: _response_groups(log_probs, members, stream) for stream, members in of_stream.items()}
     if groups:
         reference, rollout = groups.get("reference"), groups.get("rollout")
         weights = method.weights(reference, rollout, BETA, SurrogateConfig(EPSILON_IS))
@@ -155,11 +173,11 @@ def _grouped(samples: list[Sample]) -> list[list[Sample]]:
     ]
 
 
-def _response_groups(log_probs: dict[int, Tensor], samples: list[Sample]) -> ResponseGroups:
+def _response_groups(log_probs: dict[int, Tensor], samples: list[Sample], stream: str) -> ResponseGroups:
     def table(value) -> Tensor:
         return torch.stack([torch.stack([value(sample) for sample in group]) for group in _grouped(samples)])
 
-    rollout = samples[0].stream == "rollout"
+    rollout = stream == "rollout"
     return ResponseGroups(
         table(lambda sample: log_probs[id(sample)].sum()),
         table(lambda sample: torch.tensor(sample.reward)),
@@ -201,10 +219,10 @@ def run(ranks: int, folder: Path) -> pd.DataFrame:
     Packings and weights of zero are compared with the first method of each combination of streams.
 
     Columns: ranks, longest (response), mode, micro_batch (0 for a packing), packing, micro_batches (how many), method
-    (None for a joint batch whose weights are zero), error (relative, to cokl's gradient; for zero weights to that of
-    VeRL's own loss on a GRPO-only batch), share (how large the regularizer's part of the gradient is, relative to
-    GRPO's), loss_error (relative, of the logged loss of the regularization stream), metric_error (of VeRL's logged loss
-    and KL, which must be those of the RL rows).
+    (None for a joint batch whose weights are zero), training (True where RL prompts are the regularized ones), error
+    (relative, to cokl's gradient; for zero weights to that of VeRL's own loss on a GRPO-only batch), share (how large
+    the regularizer's part of the gradient is, relative to GRPO's), loss_error (relative, of the logged loss of the
+    regularization stream), metric_error (of VeRL's logged loss and KL, which must be those of the RL rows).
     """
     make_model(folder)
     port = free_port()
@@ -266,6 +284,7 @@ def _compare(
         rows = rows_of(method, samples)
         log_likelihoods = torch.stack([log_probs[id(sample)].sum() for sample in rows]).detach()
         weights = _weights(log_likelihoods, method, rows)
+        yield from _of_training_prompts(model, actor, log_probs, method, samples, mode, rank, ranks)
         expected = cokl_gradient(model, log_probs, method, rows, mode)
         surrogate = float(weights @ log_likelihoods)
         mine = _share(rows, weights, rank, ranks)
@@ -305,14 +324,44 @@ def _compare(
             }
 
 
+def _of_training_prompts(
+    model: torch.nn.Module,
+    actor: Actor,
+    log_probs: dict[int, Tensor],
+    method: Method,
+    samples: list[Sample],
+    mode: str,
+    rank: int,
+    ranks: int,
+) -> Iterator[dict[str, Any]]:
+    """The comparison with RL rows that have a weight beside their advantage."""
+    from llm_bridge.trainer.loss import joint_loss
+
+    rows = rows_of(method, samples, training=True)
+    log_likelihoods = torch.stack([log_probs[id(sample)].sum() for sample in rows]).detach()
+    weights = _weights(log_likelihoods, method, rows, training=True)
+    expected = cokl_gradient(model, log_probs, method, rows, mode, training=True)
+    surrogate = float(weights @ log_likelihoods)
+    mine = _share(rows, weights, rank, ranks)
+    for size in (1, len(mine)):
+        gradient, metrics = actor.gradient(joint_loss, mode, mine, size)
+        yield {
+            "method": method.name,
+            "micro_batch": size,
+            "training": True,
+            "error": _relative(gradient, expected),
+            "loss_error": abs(metrics["cokl/loss"] - surrogate) / max(abs(surrogate), 1e-3),
+        }
+
+
 def _relative(gradient: Tensor, expected: Tensor) -> float:
     return float((gradient - expected).norm() / expected.norm())
 
 
-def _weights(log_likelihoods: Tensor, method: Method, samples: list[Sample]) -> Tensor:
-    """(R,): what the trainer puts into the batch; RL rows get 0."""
+def _weights(log_likelihoods: Tensor, method: Method, samples: list[Sample], training: bool = False) -> Tensor:
+    """(R,): what the trainer puts into the batch; RL rows get 0, unless their prompt is regularized."""
     rows = RegularizationRows(
-        index=RowIndex.of(None if sample.stream == "rl" else (sample.stream, sample.group) for sample in samples),
+        index=RowIndex.of(membership(method, sample, training) for sample in samples),
         log_probs=log_likelihoods.double(),
         rewards=torch.tensor([sample.reward for sample in samples]).double(),
         behavior_log_probs=torch.stack([sample.behavior.sum() for sample in samples]).double(),

@@ -22,6 +22,12 @@ def test_verls_gradient_is_that_of_cokls_surrogate(gradients):
     assert joint["error"].max() < 1e-6
 
 
+def test_the_identity_holds_for_rows_with_an_advantage_and_a_weight(gradients):
+    training = gradients[gradients["training"].notna()]
+    assert set(training["method"]) == set(identity.METHODS)
+    assert training["error"].max() < 1e-6
+
+
 def test_the_identity_holds_without_padding_and_with_batches_cut_by_tokens(gradients):
     packed = gradients[gradients["packing"].notna()]
     assert set(packed["packing"]) == set(identity.PACKINGS)

@@ -395,6 +395,13 @@ def test_training_prompts_of_which_none_has_a_correct_response_are_refused(step,
         step.run(*PROMPTS["training"](step.folder))
 
 
+def test_training_prompts_without_a_ground_truth_are_refused(step, monkeypatch):
+    right = step._prompts()
+    monkeypatch.setattr(step, "_prompts", lambda: {name: right[name] for name in right if name != "reward_model"})
+    with pytest.raises(InputError, match=r"data\.train_files: expected a column reward_model"):
+        step.run(*PROMPTS["training"](step.folder))
+
+
 def test_a_later_step_without_a_solved_prompt_is_plain_grpo(step, monkeypatch):
     monkeypatch.setattr(joint, "prompt_key", lambda *arguments: "another task")
     monkeypatch.setattr(joint.CoKLTrainer, "_check_first_step", lambda *arguments: None)

@@ -114,10 +114,11 @@ def test_a_real_start_ends_in_one_line_and_starts_nothing(program, overrides, me
     assert "Started a local Ray instance" not in ended.stdout + ended.stderr
 
 
-def test_the_how_tos_commands_pass_verls_checks_and_ours_as_they_are_printed():
+@pytest.mark.parametrize("name", ["verl", "diversity"])
+def test_the_how_tos_commands_pass_verls_checks_and_ours_as_they_are_printed(name):
     """Nothing is added: no batch size that the page leaves out, and no folder that two runs would share."""
     variables = {"DATA": "/data", "MODEL": "/model", "OUT": "/out"}
-    page = Path("docs/how-to/verl.md").read_text(encoding="utf-8")
+    page = Path(f"docs/how-to/{name}.md").read_text(encoding="utf-8")
     scripts = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
     grpo, cokl = (
         [
