@@ -58,17 +58,20 @@ class Opened:
 
 @contextmanager
 def opened(
-    config: TrainingConfig,
+    config: Any,
     runs: Sequence[Run],
     training_module: str,
     folder: Path,
     execution: Execution,
     progress: bool,
     chosen: Mapping[str, Any] | None = None,
+    reference: Callable[[Any, int, str], torch.Tensor] | None = None,
 ) -> Iterator[Opened]:
     """Hold `folder` for these runs, with references pretrained where it does not hold them yet.
 
     chosen: JSON values that say which runs they are, where `config` alone does not; kept with it in config.json.
+    reference: of a configuration, a seed and a device the parameters (P,) that the seed's runs start from; None for
+    those that the controlled experiment pretrains.
     Raises InputError for a device that is not there and for a folder that cannot be used.
     """
     require_jobs(execution.jobs)
@@ -79,7 +82,12 @@ def opened(
         workers = Workers(execution.backend, 1 if device == "cuda" else execution.jobs)
         seeds = list(dict.fromkeys(run.seed for run in runs))
         works = [
-            Work(_make_reference, (config, seed, device), reference_path(folder, seed), f"reference of seed {seed}")
+            Work(
+                _make_reference,
+                (reference or _pretrained, config, seed, device),
+                reference_path(folder, seed),
+                f"reference of seed {seed}",
+            )
             for seed in seeds
         ]
         tables = workers.do(works, origin, "references", progress)
@@ -118,7 +126,11 @@ def code_behind(training_module: str, methods: Iterable[Method]) -> dict[str, st
     return code_of(training_module, [used for regularizer in regularizers for used in regularizer.made_of()])
 
 
-def _make_reference(config: TrainingConfig, seed: int, device: str) -> pd.DataFrame:
-    return parameters_table(
-        pretrain(config, seed, device, getattr(torch, config.dtype)), f"the reference of seed {seed}"
-    )
+def _pretrained(config: TrainingConfig, seed: int, device: str) -> torch.Tensor:
+    return pretrain(config, seed, device, getattr(torch, config.dtype))
+
+
+def _make_reference(
+    reference: Callable[[Any, int, str], torch.Tensor], config: Any, seed: int, device: str
+) -> pd.DataFrame:
+    return parameters_table(reference(config, seed, device), f"the reference of seed {seed}")

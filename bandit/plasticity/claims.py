@@ -1,10 +1,10 @@
 """What the paper's title says of plasticity, judged on a finished plasticity table; declared before the runs.
 
-The two primary measurements are sampled, after `PRIMARY_CHANGE`, paired by seed, at matched correctness of the exact
-phase 1: CoKL's plasticity minus that of the best of the paper's other regularizers, which the selection seeds choose,
-and minus replay's. After a sampled phase 1 the rival is the best of that phase. Where wrong actions become correct CoKL
-is expected to have no advantage; that is a claim of its own. The rules from measurements to verdicts are in
-`cokl.support.verdicts`.
+The two primary measurements are sampled, after the configuration's primary change, paired by seed, at matched
+correctness of its first phase 1: CoKL's plasticity minus that of the best of the paper's other regularizers, which the
+selection seeds choose, and minus replay's. After another phase 1 the rival is the best of that phase. Where wrong
+answers become correct CoKL is expected to have no advantage; that is a claim of its own, and so is each column that is
+compared beside plasticity. The rules from measurements to verdicts are in `cokl.support.verdicts`.
 """
 
 from __future__ import annotations
@@ -15,44 +15,53 @@ from collections.abc import Iterator
 import pandas as pd
 
 from bandit.engine.tables import method_label as label
-from bandit.plasticity.config import PRIMARY_CHANGE, PlasticityConfig
+from bandit.plasticity.config import TwoPhases
 from bandit.plasticity.score import REPLAY, at_match, best_rival, match, per_seed, runs
 from cokl.support.verdicts import Claim, Measurement, judged
 
 WHERE = "The title; beyond the paper's experiments"
 _SAMPLED = ", sampled"
 """How the place of a primary measurement ends."""
+_BESIDE = {
+    "distinct_at_64": ("more different correct answers among 64", "answers"),
+    "conditional_entropy": ("more entropy within the correct answers", "nats"),
+}
 
 
-def judge(table: pd.DataFrame, config: PlasticityConfig) -> list[Claim]:
+def judge(table: pd.DataFrame, config: TwoPhases) -> list[Claim]:
     """Every claim whose primary measurement the methods and changes of a table allow."""
-    if PRIMARY_CHANGE not in set(table["change"]):
+    primary = config.primary_change
+    if primary not in set(table["change"]):
         return []
     scored = runs(table)
     chosen = match(table, config)
-    differences = _Differences(at_match(scored, chosen, ["plasticity"]), scored)
-    rival = best_rival(scored, chosen, PRIMARY_CHANGE)
-    sampled_rival = best_rival(scored, chosen, PRIMARY_CHANGE, "sampled")
-    narrowed = f"learns a narrowed reward ({PRIMARY_CHANGE}) better"
+    differences = _Differences(at_match(scored, chosen, ["plasticity", *config.beside]), scored, config)
+    rival, *later_rivals = (best_rival(scored, chosen, primary, phase.name) for phase in config.phases)
+    narrowed = f"learns a narrowed reward ({primary}) better"
+    than_others = "than that of the best of the paper's other regularizers"
     moved = [change for change in differences.changes if change.startswith("moved")]
     others = [change for change in differences.changes if change not in moved]
     measured = {
-        f"At matched correctness, CoKL's policy {narrowed} than that of the best of the paper's other regularizers": [
+        f"At matched correctness, CoKL's policy {narrowed} {than_others}": [
             *differences.over(rival, others),
-            *differences.by_cache(sampled_rival),
+            *differences.by_cache(*later_rivals),
         ],
         f"At matched correctness, CoKL's policy {narrowed} than replay's, which lacks term 2": [
             *differences.over(REPLAY, others),
-            *differences.by_cache(REPLAY),
+            *differences.by_cache(*[REPLAY] * len(later_rivals)),
         ],
-        f"Conditioning on correctness suffices: replay's policy {narrowed} than that of the best of the paper's other "
-        "regularizers": list(differences.over(rival, others, REPLAY)),
+        f"Conditioning on correctness suffices: replay's policy {narrowed} {than_others}": list(
+            differences.over(rival, others, REPLAY)
+        ),
         f"CoKL's policy {narrowed} than the reference does": list(differences.over("reference", others)),
-        "At matched correctness, CoKL's policy also learns better than the others' that actions which were wrong are "
-        "correct": [
+        "At matched correctness, CoKL's policy also learns better than the others' that "
+        f"{config.answers} which were wrong are correct": [
             found for other in dict.fromkeys((rival, "forward_kl", REPLAY)) for found in differences.over(other, moved)
         ],
     }
+    for column in config.beside:
+        found = [one for other in (rival, REPLAY) for one in differences.over(other, [primary], column=column)]
+        measured[f"At matched correctness, CoKL's policy has {_BESIDE[column][0]} {than_others}"] = found
     return [
         judged(statement, WHERE, [found[0]], [[other] for other in found[1:]])
         for statement, found in measured.items()
@@ -63,30 +72,35 @@ def judge(table: pd.DataFrame, config: PlasticityConfig) -> list[Claim]:
 class _Differences:
     """Plasticity of one method minus another's at the match, by seed."""
 
-    def __init__(self, matched: pd.DataFrame, scored: pd.DataFrame) -> None:
-        self.matched = matched
+    def __init__(self, matched: pd.DataFrame, scored: pd.DataFrame, config: TwoPhases) -> None:
+        self.matched, self.config = matched, config
+        self.primary = config.phases[0]
         # The primary change first, whatever the configuration's order.
-        self.changes = sorted(scored["change"].unique(), key=lambda change: change != PRIMARY_CHANGE)
-        self.cached = sorted(set(scored.loc[scored["phase"] == "sampled", "cached"]) - {0})
+        self.changes = sorted(scored["change"].unique(), key=lambda change: change != config.primary_change)
 
-    def over(self, other: str, changes: list[str], one: str = "cokl") -> Iterator[Measurement]:
-        """After the exact phase 1: the first change sampled, then every other one, then all in expectation."""
+    def over(
+        self, other: str, changes: list[str], one: str = "cokl", column: str = "plasticity"
+    ) -> Iterator[Measurement]:
+        """After the primary phase 1: the first change sampled, then every other one, then all in expectation."""
+        phase, size = self.primary.name, self.primary.size
         for mode, change in itertools.product(("sampled", "exact"), changes):
-            ours = per_seed(self.matched, one, change, mode)
-            theirs = per_seed(self.matched, other, change, mode, "reference" if other == "reference" else "exact")
+            theirs_after = "reference" if other == "reference" else phase
+            ours = per_seed(self.matched, one, change, mode, phase, size, column)
+            theirs = per_seed(self.matched, other, change, mode, theirs_after, size, column)
             if len(ours) and len(theirs):
-                what = f"plasticity of {label(one)} - {label(other)}"
-                yield Measurement.of(f"{change}, {mode}", what, ours - theirs, "probability")
+                what, unit = f"{column} of {label(one)} - {label(other)}", _BESIDE.get(column, ("", "probability"))[1]
+                where = change if column == "plasticity" else "after phase 1"
+                yield Measurement.of(f"{where}, {mode}", what, ours - theirs, unit)
 
-    def by_cache(self, other: str) -> Iterator[Measurement]:
-        """After the sampled phase 1, by CoKL's G_ref, which is the other's too if it weights cached responses."""
-        for size in self.cached:
-            ours, theirs, uncached = (
-                per_seed(self.matched, method, PRIMARY_CHANGE, "sampled", "sampled", cached)
-                for method, cached in (("cokl", size), (other, size), (other, 0))
-            )
-            theirs = theirs if len(theirs) else uncached
-            if len(ours) and len(theirs):
-                where = f"{PRIMARY_CHANGE}, phase 1 sampled with {size} cached"
-                what = f"plasticity of {label('cokl')} - {label(other)}"
-                yield Measurement.of(where, what, ours - theirs, "probability")
+    def by_cache(self, *others: str) -> Iterator[Measurement]:
+        """After each later phase 1, by CoKL's G_ref, which is the other's too if it weights cached responses."""
+        change = self.config.primary_change
+        for phase, other in zip(self.config.phases[1:], others, strict=True):
+            for size in sorted(phase.cached):
+                ours, theirs = (
+                    per_seed(self.matched, method, change, "sampled", phase.name, size) for method in ("cokl", other)
+                )
+                if len(ours) and len(theirs):
+                    where = f"{change}, phase 1 {phase.name} with {size} cached"
+                    what = f"plasticity of {label('cokl')} - {label(other)}"
+                    yield Measurement.of(where, what, ours - theirs, "probability")

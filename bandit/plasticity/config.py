@@ -8,22 +8,85 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar, Literal
 
 from bandit.config import Count, Methods, TrainingConfig
 from bandit.two_tasks.config import SeedRoles
 from cokl.support.assumptions import assumption
 from cokl.support.options import Bound, Coefficients, Integers, Names, at_least, require
 
-PRIMARY_CHANGE = "narrowed-2"
 _CHANGE = re.compile(r"repaired|repaired-reference|preferred|(narrowed|moved)-\d+|chain(-\d+)+")
-_Share = Annotated[float, Bound(lambda value: 0 < value < 1, "a number in (0, 1)")]
-_Counts = Annotated[Integers, Bound(lambda count: count >= 1, "numbers of at least 1", each=True)]
+Share = Annotated[float, Bound(lambda value: 0 < value < 1, "a number in (0, 1)")]
+Sizes = Annotated[Integers, Bound(lambda count: count >= 1, "numbers of at least 1", each=True)]
 
 
 @dataclass(frozen=True)
-class PlasticityConfig(SeedRoles, TrainingConfig):
+class Phase1:
+    """One way in which phase 1 trains: what, how many responses are cached, and where methods are compared."""
+
+    name: Literal["exact", "sampled"]
+    methods: tuple[str, ...]
+    betas: tuple[float, ...]
+    cached: tuple[int, ...]
+    matched_correctness: float
+
+    @property
+    def size(self) -> int:
+        """G_ref of the methods that weight cached responses, the first where there are several; 0 in expectations."""
+        return self.cached[0]
+
+
+@dataclass(frozen=True)
+class TwoPhases(SeedRoles):
+    """What the lab's configurations share, whatever an answer is.
+
+    title: of its page. primary_change: after which both primary measurements are taken. answers: what claims call
+    them. beside: of what phase 1 reached, the columns that are compared at the match beside plasticity.
+    """
+
+    title: ClassVar[str]
+    primary_change: ClassVar[str]
+    answers: ClassVar[str]
+    beside: ClassVar[tuple[str, ...]] = ()
+
+    seeds: Count = 5
+    """Reported seeds, from first_seed on."""
+    first_seed: Annotated[int, at_least(0)] = 0
+    """The first reported seed: other seeds repeat the experiment with everything random drawn anew."""
+    selection_seeds: Annotated[int, at_least(1)] = assumption(3, "the luck in the match and in the choice of the rival")
+    """Seeds 1000 to 1000 + N - 1, which choose the matched coefficients and the best rival and report nothing."""
+    new_steps: Count = 400
+    """Steps of phase 2, of each change and of each change in a chain."""
+    evaluated_steps: Integers = (0, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 250, 300, 350, 400)
+    """Steps of phase 2 at which the policy is evaluated; 0 and new_steps among them."""
+    prompts: Count = assumption(64, "more prompts per step speed up phase 2 and make every policy recover sooner")
+    """Inputs per step of phase 2 and of the sampled phase 1."""
+    group_size: Annotated[int, at_least(2)] = 8
+    """G, responses in a GRPO group."""
+
+    def __post_init__(self) -> None:
+        """Raises InputError for a value of the wrong type or out of range."""
+        super().__post_init__()
+        steps = self.evaluated_steps
+        ordered = list(steps) == sorted(set(steps)) and steps[:1] == (0,) and steps[-1:] == (self.new_steps,)
+        require(ordered, "evaluated_steps", f"increasing steps from 0 to new_steps, {self.new_steps}", steps)
+
+    @property
+    def phases(self) -> tuple[Phase1, ...]:
+        """Every way in which phase 1 trains; the primary measurements are taken after the first."""
+        raise NotImplementedError
+
+    @property
+    def reached(self) -> tuple[str, ...]:
+        """The columns of what phase 1 reached."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class PlasticityConfig(TwoPhases, TrainingConfig):
     """Phase 1 trains every method at every coefficient; phase 2 learns a changed reward from each final policy."""
+
+    title, primary_change, answers = "Plasticity", "narrowed-2", "actions"
 
     methods: Methods = (
         "none",
@@ -40,20 +103,14 @@ class PlasticityConfig(SeedRoles, TrainingConfig):
     """Methods of the sampled phase 1: GRPO groups, with the regularizer on the same prompts; empty for none."""
     sampled_betas: Coefficients = (0.01, 0.03, 0.1, 0.3, 1.0)
     """Coefficients of the sampled phase 1."""
-    cached: _Counts = (4, 8, 16, 64)
+    cached: Sizes = (4, 8, 16, 64)
     """G_ref, cached reference responses per prompt, of sampled methods that weight them; nested in one another."""
-    seeds: int = 5
-    """Reported seeds, from first_seed on."""
-    first_seed: Annotated[int, at_least(0)] = 0
-    """The first reported seed: other seeds repeat the experiment with everything random drawn anew."""
-    selection_seeds: Annotated[int, at_least(1)] = assumption(3, "the luck in the match and in the choice of the rival")
-    """Seeds 1000 to 1000 + N - 1, which choose the matched coefficients and the best rival and report nothing."""
-    matched_correctness: _Share = 0.96
+    matched_correctness: Share = 0.96
     """Correctness after the exact phase 1 at which methods are compared, between neighbouring coefficients."""
-    sampled_matched_correctness: _Share = 0.94
+    sampled_matched_correctness: Share = 0.94
     """The same after the sampled phase 1, which without a regularizer ends lower."""
     changes: Methods = (
-        PRIMARY_CHANGE,
+        "narrowed-2",
         "narrowed-1",
         "narrowed-4",
         "repaired",
@@ -63,23 +120,12 @@ class PlasticityConfig(SeedRoles, TrainingConfig):
         "chain-6-3-1",
     )
     """Changes of the reward. The first is learned from every policy, the others from those nearest the match."""
-    new_steps: Count = 400
-    """Steps of phase 2, of each change and of each change in a chain."""
-    evaluated_steps: Integers = (0, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 250, 300, 350, 400)
-    """Steps of phase 2 at which the policy is evaluated; 0 and new_steps among them."""
     evaluated_inputs: Count = assumption(1000, "more inputs make the evaluation of phase 2 dearer and no less noisy")
     """Test inputs, the first so many, on which phase 2 is evaluated."""
-    prompts: Count = assumption(64, "more prompts per step speed up phase 2 and make every policy recover sooner")
-    """Inputs per step of phase 2 and of the sampled phase 1."""
-    group_size: Annotated[int, at_least(2)] = 8
-    """G, responses in a GRPO group."""
 
     def __post_init__(self) -> None:
         """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
-        steps = self.evaluated_steps
-        ordered = list(steps) == sorted(set(steps)) and steps[:1] == (0,) and steps[-1:] == (self.new_steps,)
-        require(ordered, "evaluated_steps", f"increasing steps from 0 to new_steps, {self.new_steps}", steps)
         sampled = not self.sampled_methods or (len(self.sampled_betas) > 0 and min(self.sampled_betas) > 0)
         require(sampled, "sampled_betas", "coefficients > 0", self.sampled_betas)
         environment = self.environment
@@ -93,6 +139,20 @@ class PlasticityConfig(SeedRoles, TrainingConfig):
             *self.changes
         }
         require(not ambiguous, "environment.correct_actions", "at least 2 for these changes", 1)
+
+    @property
+    def phases(self) -> tuple[Phase1, ...]:
+        """In expectations, as the controlled experiment; and sampled, unless no method is."""
+        exact = Phase1("exact", self.methods, self.betas, (0,), self.matched_correctness)
+        match = self.sampled_matched_correctness
+        sampled = Phase1("sampled", self.sampled_methods, self.sampled_betas, self.cached, match)
+        return (exact, sampled) if self.sampled_methods else (exact,)
+
+    @property
+    def reached(self) -> tuple[str, ...]:
+        """Correctness, coverage under pi and under pi+, and the conditional KL."""
+        coverage = f"coverage_at_{self.coverage_draws}"
+        return "p_correct", coverage, f"{coverage}_correct", "conditional_kl"
 
 
 PRESETS: dict[str, PlasticityConfig] = {
@@ -109,7 +169,7 @@ PRESETS: dict[str, PlasticityConfig] = {
         pretrain_steps=600,
         matched_correctness=0.93,
         sampled_matched_correctness=0.9,
-        changes=(PRIMARY_CHANGE, "repaired", "moved-2"),
+        changes=("narrowed-2", "repaired", "moved-2"),
         new_steps=200,
         evaluated_steps=(0, 5, 10, 20, 30, 50, 75, 100, 150, 200),
         evaluated_inputs=500,

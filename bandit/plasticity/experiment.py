@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bandit.plasticity.config import PRESETS, PlasticityConfig
 from cokl.support.experiment import Experiment, GalleryPicture, register
+from cokl.support.files import read_json
 from cokl.support.verdicts import Claim
 
 
@@ -29,9 +31,22 @@ class Plasticity(Experiment):
         GalleryPicture("plasticity_curves", "Plasticity: learning a changed reward"),
     )
 
+    def holds(self, folder: Path) -> bool:
+        """Of two labs, which leave the same files, each its own."""
+        return ("environment" in read_json(folder / "config.json", dict)) == hasattr(
+            self.presets["paper"], "environment"
+        )
+
     def claims(self, folder: Path) -> Sequence[Claim]:
         """What the title says."""
         from bandit.plasticity.claims import judge
         from bandit.plasticity.score import read_plasticity
 
-        return judge(*read_plasticity(folder))
+        return judge(*read_plasticity(folder, type(self.presets["paper"])))
+
+    def section(self, folder: Path) -> Any:
+        """Correctness against plasticity, learning curves, and the tables."""
+        from bandit.plasticity.score import read_plasticity
+        from bandit.plasticity.section import section
+
+        return section(folder.name, *read_plasticity(folder, type(self.presets["paper"])))

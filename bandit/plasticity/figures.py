@@ -10,8 +10,8 @@ import pandas as pd
 
 from bandit.engine.tables import method_label as label
 from bandit.engine.tables import reported_seeds
-from bandit.plasticity.config import PlasticityConfig
-from bandit.plasticity.score import at_match, diverged_note, match, runs, without_diverged_runs
+from bandit.plasticity.config import TwoPhases
+from bandit.plasticity.score import at_match, diverged_note, match, of_primary, runs, without_diverged_runs
 from cokl.support.statistics import summarize
 from figures.marks import Drawing, Panel, interval, join, marks
 from figures.matplotlib_renderer import render
@@ -22,7 +22,7 @@ _TICKS = (0.1, 0.5, 0.8, 0.9, 0.96)
 _STYLES = {"match": Style("#999999", dashes=(2, 2), order=1)}
 
 
-def draw_all(table: pd.DataFrame, config: PlasticityConfig) -> dict[str, Picture]:
+def draw_all(table: pd.DataFrame, config: TwoPhases) -> dict[str, Picture]:
     """Every picture by its file's name."""
     return {
         "plasticity_tradeoff": render(tradeoff(table, config)),
@@ -31,26 +31,27 @@ def draw_all(table: pd.DataFrame, config: PlasticityConfig) -> dict[str, Picture
     }
 
 
-def tradeoff(table: pd.DataFrame, config: PlasticityConfig) -> Drawing:
-    """A point per coefficient of the exact phase 1, for phase 2 in groups and in expectation; and by cache at the match
-    of the sampled one.
+def tradeoff(table: pd.DataFrame, config: TwoPhases) -> Drawing:
+    """A point per coefficient of the primary phase 1, for phase 2 in groups and in expectation; and by cache at the
+    match of the sampled one.
     """
-    scored, primary, target = runs(table), config.changes[0], config.matched_correctness
-    rows = scored[(scored["role"] == "report") & (scored["change"] == primary) & (scored["phase"] != "sampled")]
+    scored, primary, target = runs(table), config.changes[0], config.phases[0].matched_correctness
+    rows = of_primary(scored[(scored["role"] == "report") & (scored["change"] == primary)], config)
     low, high = rows["p_correct"].min(), rows["p_correct"].max()
     axes = Panel(
         x="Correctness after phase 1", y=f"Plasticity after {primary}", scale="stretched", y_limits=(0, 1),
         x_ticks=[tick for tick in _TICKS if low <= tick <= high],
     )  # fmt: skip
     panels, parts = {}, []
-    for mode in ("sampled", "exact"):
+    for mode in rows["mode"].unique():
         panels[mode] = replace(axes, title=f"phase 2 {mode}")
         parts.append(marks(mode, "seed", style="match", x=[target, target], y=[0, 1]))
         means = summarize(rows[rows["mode"] == mode], ["method", "beta"], ["p_correct", "plasticity"])
         for method, points in means.sort_values("beta").groupby("method", sort=False):
             betas = points["beta"].map("β = {:g}".format)
             parts.append(_line(mode, str(method), points, "p_correct", table).assign(text=betas.to_numpy()))
-    cached = at_match(scored, match(table, config), ["plasticity"]).query("phase == 'sampled'")
+    matched = at_match(scored, match(table, config), ["plasticity"])
+    cached = matched.drop(index=of_primary(matched, config).index)
     if len(cached):
         parts += _by_cache(summarize(cached, ["method", "cached"], ["plasticity"]), table)
         sizes = sorted(set(cached["cached"]) - {0})
@@ -62,7 +63,8 @@ def tradeoff(table: pd.DataFrame, config: PlasticityConfig) -> Drawing:
         f"{primary}: a point per coefficient, {_intervals('bars', table)}; dashed, the matched correctness."
     )
     if len(cached):
-        caption += f" (c) by cached responses after the sampled phase 1, at {config.sampled_matched_correctness:g}."
+        at = config.phases[-1].matched_correctness
+        caption += f" (c) by cached responses after the sampled phase 1, at {at:g}."
     return Drawing(
         join(parts), panels, len(panels), 2.9, caption, _STYLES, legend_columns=5, shared={"sharey": True},
         letters=True, note=diverged_note(table),
@@ -82,13 +84,14 @@ def _by_cache(means: pd.DataFrame, table: pd.DataFrame) -> list[pd.DataFrame]:
     return parts
 
 
-def curves(table: pd.DataFrame, config: PlasticityConfig) -> Drawing:
-    """The new reward by step at the match of the exact phase 1: a panel per change in sampled groups, and one of the
+def curves(table: pd.DataFrame, config: TwoPhases) -> Drawing:
+    """The new reward by step at the match of the primary phase 1: a panel per change in sampled groups, and one of the
     first change in expectation.
     """
-    matched = at_match(without_diverged_runs(table), match(table, config), ["reward"]).query("phase != 'sampled'")
-    means = summarize(matched, ["mode", "change", "method", "step"], ["reward"])
-    shown = [(change, "sampled") for change in means["change"].unique()] + [(config.changes[0], "exact")]
+    matched = at_match(without_diverged_runs(table), match(table, config), ["reward"])
+    means = summarize(of_primary(matched, config), ["mode", "change", "method", "step"], ["reward"])
+    shown = [(change, "sampled") for change in means["change"].unique()]
+    shown += [(config.changes[0], "exact")] if "exact" in set(means["mode"]) else []
     panels, parts = {}, []
     for change, mode in shown:
         name = change if mode == "sampled" else f"{change}, {mode}"
@@ -97,9 +100,10 @@ def curves(table: pd.DataFrame, config: PlasticityConfig) -> Drawing:
         for method, points in rows.groupby("method", sort=False):
             parts.append(_line(name, str(method), points, "step", table, "band"))
     caption = (
-        f"Learning a changed reward in groups of {config.group_size}, the first change also in expectation, from "
-        f"policies of a correctness of {config.matched_correctness:g}, from unregularized RL and from the reference: "
-        f"{_intervals('bands', table)}."
+        f"Learning a changed reward in groups of {config.group_size}, "
+        + ("the first change also in expectation, " if "exact" in set(means["mode"]) else "")
+        + f"from policies of a correctness of {config.phases[0].matched_correctness:g}, from unregularized RL and from "
+        f"the reference: {_intervals('bands', table)}."
     )
     plain = {method: replace(method_style(method), marker="") for method in map(str, means["method"].unique())}
     height = 0.8 + 1.6 * -(-len(shown) // _COLUMNS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bandit.engine.runs import Run, stacks
-from bandit.plasticity.config import PlasticityConfig
+from bandit.plasticity.config import TwoPhases
 from cokl import methods
 
 _RUNS_PER_STACK = 5
@@ -34,19 +34,15 @@ class Start(Run):
         return self.phase, self.name, self.cached, self.beta
 
 
-def planned(config: PlasticityConfig, seed: int) -> list[Start]:
+def planned(config: TwoPhases, seed: int) -> list[Start]:
     """Every policy of one seed. Raises InputError for unknown methods and for one that cannot be sampled."""
-    options = config.regularizer_options
     starts = [Start(seed, methods.get("none"), 0.0, "reference")]
-    for name in config.methods:
-        method = methods.get(name, options)
-        betas = sorted(config.betas) if method.regularizer is not None else [0.0]
-        starts += [Start(seed, method, beta, "exact") for beta in betas]
-    for name in config.sampled_methods:
-        method = methods.get(name, options)
-        sizes = config.cached if "reference" in method.streams() else (0,)
-        betas = sorted(config.sampled_betas) if method.regularizer is not None else [0.0]
-        starts += [Start(seed, method, beta, "sampled", size) for size, beta in itertools.product(sizes, betas)]
+    for phase, name in [(one, name) for one in config.phases for name in one.methods]:
+        method = methods.get(name, config.regularizer_options)
+        cached = phase.name == "sampled" and "reference" in method.streams()
+        betas = sorted(phase.betas) if method.regularizer is not None else [0.0]
+        both = itertools.product(phase.cached if cached else (0,), betas)
+        starts += [Start(seed, method, beta, phase.name, size) for size, beta in both]
     return starts
 
 
@@ -55,8 +51,8 @@ def stacked(starts: list[Start]) -> list[list[Start]]:
     return stacks(starts, lambda start: (start.seed, *start.identity[:3]), _RUNS_PER_STACK)
 
 
-def meets_all(start: Start, matched: set[tuple[str, str, int, float]]) -> bool:
-    """Whether a policy of a reported seed meets every change: those nearest the match, of the exact phase 1."""
+def meets_all(start: Start, primary: str, matched: set[tuple[str, str, int, float]]) -> bool:
+    """Whether a policy of a reported seed meets every change: those nearest the match, of the `primary` phase 1."""
     return start.phase == "reference" or (
-        start.phase == "exact" and (start.method.regularizer is None or start.identity in matched)
+        start.phase == primary and (start.method.regularizer is None or start.identity in matched)
     )

@@ -6,37 +6,45 @@ from pathlib import Path
 
 import pandas as pd
 
-from bandit.engine.tables import coverage_column, reported_seeds
 from bandit.engine.tables import method_label as label
+from bandit.engine.tables import reported_seeds
 from bandit.plasticity.claims import judge
-from bandit.plasticity.config import PRIMARY_CHANGE, PlasticityConfig
-from bandit.plasticity.score import GROUP, START, at_match, diverged_note, match, ranking, runs
+from bandit.plasticity.config import TwoPhases
+from bandit.plasticity.score import GROUP, START, at_match, diverged_note, match, of_primary, ranking, runs
 from cokl.support.files import write_text
 from cokl.support.statistics import csv_text, markdown_table, spread_column, summarize
 from cokl.support.verdicts import Claim, no_verdict
 
-CAPTIONS = {
-    "at_match": "At matched correctness of the exact phase 1, by change of the reward",
-    "cached": f"At matched correctness of the sampled phase 1, after {PRIMARY_CHANGE}, by cached responses",
-    "coefficients": f"Every coefficient, after {PRIMARY_CHANGE} in sampled groups",
-    "match": "The coefficients that the match takes, chosen on the selection seeds",
-    "ranking": f"Spearman's rank correlation of plasticity after {PRIMARY_CHANGE} with what phase 1 reached",
-}
 _MEASURED = ["p_correct", "plasticity", "start", "to_half", "never"]
 
 
-def tables(table: pd.DataFrame, config: PlasticityConfig) -> dict[str, pd.DataFrame]:
+def captions(config: TwoPhases) -> dict[str, str]:
+    """What stands above each table."""
+    change, phase = config.primary_change, config.phases[0].name
+    return {
+        "at_match": f"At matched correctness of the {phase} phase 1, by change of the reward",
+        "cached": f"At matched correctness of the sampled phase 1, after {change}, by cached responses",
+        "coefficients": f"Every coefficient, after {change} in sampled groups",
+        "match": "The coefficients that the match takes, chosen on the selection seeds",
+        "ranking": f"Spearman's rank correlation of plasticity after {change} with what phase 1 reached",
+    }
+
+
+def tables(table: pd.DataFrame, config: TwoPhases) -> dict[str, pd.DataFrame]:
     """Every table by its name, means over the reported seeds with 95% half-widths; empty ones are left out."""
     scored, chosen = runs(table), match(table, config)
-    matched = at_match(scored, chosen, _MEASURED)
-    primary = scored[(scored["change"] == PRIMARY_CHANGE) & (scored["mode"] == "sampled")]
-    facts = ["p_correct", "plasticity", coverage_column(scored), "conditional_kl"]
+    measured = [*_MEASURED, *config.beside]
+    matched = at_match(scored, chosen, measured)
+    first = of_primary(matched, config)
+    primary = scored[(scored["change"] == config.primary_change) & (scored["mode"] == "sampled")]
+    # Coverage under pi+ is that under pi and the correctness.
+    facts = ["p_correct", "plasticity", *(name for name in config.reached[1:] if not name.endswith("_correct"))]
     made = {
-        "at_match": summarize(matched[matched["phase"] != "sampled"], ["change", "mode", "method"], _MEASURED),
-        "cached": summarize(matched[matched["phase"] == "sampled"], ["method", "cached"], _MEASURED),
+        "at_match": summarize(first, ["change", "mode", "method"], measured),
+        "cached": summarize(matched.drop(index=first.index), ["method", "cached"], measured),
         "coefficients": summarize(primary[primary["role"] == "report"], START, facts),
         "match": chosen.round(3),
-        "ranking": ranking(scored, PRIMARY_CHANGE),
+        "ranking": ranking(scored, config),
     }
     return {name: frame for name, frame in made.items() if len(frame)}
 
@@ -59,14 +67,17 @@ _TITLES = {
     "start": "new reward at its start",
     "to_half": "steps to one half",
     "never": "inputs below one half at the end",
+    "distinct_at_64": "different correct answers of 64",
+    "conditional_entropy": "entropy within the correct",
     "rank_correlation": "rank correlation",
 }
 
 
-def legend(table: pd.DataFrame, config: PlasticityConfig) -> str:
+def legend(table: pd.DataFrame, config: TwoPhases) -> str:
     """What stands under the tables."""
     chosen = match(table, config)
-    targets = {"exact": config.matched_correctness, "sampled": config.sampled_matched_correctness}
+    first, *later = config.phases
+    targets = {phase.name: phase.matched_correctness for phase in config.phases}
     regularized = chosen[chosen["beta"] > 0].drop_duplicates(GROUP)
     missed = [
         f"{label(row['method'])}"
@@ -78,34 +89,37 @@ def legend(table: pd.DataFrame, config: PlasticityConfig) -> str:
     seeds = reported_seeds(table)
     return (
         f"Seeds: {seeds} and {config.selection_seeds} for selection. After ± is half the width of a 95% t-interval. "
-        f"The match is at a correctness of {targets['exact']:g}, after the sampled phase 1 {targets['sampled']:g}; "
+        f"The match is at a correctness of {first.matched_correctness:g}"
+        + "".join(f", after the {phase.name} phase 1 {phase.matched_correctness:g}" for phase in later)
+        + "; "
         f"steps to one half are {config.new_steps} where it is never reached."
         + (f" No coefficients enclose the match, so the nearest one stands for {', '.join(missed)}." if missed else "")
         + (f" {note}." if (note := diverged_note(table)) else "")
     )
 
 
-def _page(table: pd.DataFrame, config: PlasticityConfig, claims: list[Claim], made: dict[str, pd.DataFrame]) -> str:
+def _page(table: pd.DataFrame, config: TwoPhases, claims: list[Claim], made: dict[str, pd.DataFrame]) -> str:
     """The verdicts with every measurement, and the tables."""
     refused = no_verdict(reported_seeds(table))
-    lines = ["# Plasticity\n", legend(table, config), *([refused] if refused else []), "\n## Claims\n"]
+    lines = [f"# {config.title}\n", legend(table, config), *([refused] if refused else []), "\n## Claims\n"]
     for claim in claims:
         lines += [f"### {claim.statement}\n", f"Verdict: {claim.verdict or 'none'}.\n"]
         lines += [*(f"- {line}" for line in (claim.measured, *claim.evidence)), ""]
+    titles = captions(config)
     for name, frame in made.items():
-        lines += [f"## {CAPTIONS[name]}\n", markdown_table(readable(frame))]
+        lines += [f"## {titles[name]}\n", markdown_table(readable(frame))]
     return "\n".join(lines)
 
 
-def write(table: pd.DataFrame, config: PlasticityConfig, folder: Path) -> str:
+def write(table: pd.DataFrame, config: TwoPhases, folder: Path) -> str:
     """Write results.md, each table and every seed at the match as CSV; returns what the screen shows."""
     page = folder / "results.md"
     claims, made = judge(table, config), tables(table, config)
     write_text(_page(table, config, claims, made), page)
-    each_seed = at_match(runs(table), match(table, config), _MEASURED)
+    each_seed = at_match(runs(table), match(table, config), [*_MEASURED, *config.beside])
     for name, frame in {**made, "each_seed": each_seed}.items():
         write_text(csv_text(frame), folder / f"{name}.csv")
     verdicts = [f"{claim.verdict or '-':10} {claim.statement}\n{'':10} {claim.measured}" for claim in claims]
     shown = made["at_match"]
-    shown = readable(shown[(shown["change"] == PRIMARY_CHANGE) | shown["change"].str.startswith("moved")])
+    shown = readable(shown[(shown["change"] == config.primary_change) | shown["change"].str.startswith("moved")])
     return "\n".join([*verdicts, "", shown.to_string(index=False), legend(table, config), f"everything: {page}"])

@@ -27,7 +27,8 @@ class PlasticityStream(IntEnum):
     order, so that fewer are a subset of more. CACHE: uniform numbers (N, largest G_ref), one a cached response of a
     training input; a smaller cache is the first columns. SAMPLED_BATCHES, NEW_BATCHES: for each step `prompts` integers
     below N. SAMPLED_ROLLOUTS, NEW_ROLLOUTS: for each step uniform numbers (prompts, G), one a response, by inversion of
-    the cumulated probabilities.
+    the cumulated probabilities, or (prompts, G, T) for sequences; CACHE then has T numbers a response, too. COUNTED:
+    uniform numbers (B, 64, T) for the responses to the test prompts among which distinct correct ones are counted.
     """
 
     NARROWED = 200
@@ -37,6 +38,7 @@ class PlasticityStream(IntEnum):
     SAMPLED_ROLLOUTS = 204
     NEW_BATCHES = 205
     NEW_ROLLOUTS = 206
+    COUNTED = 207
 
 
 def stages(change: str) -> list[str]:

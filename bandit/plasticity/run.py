@@ -7,40 +7,43 @@ import torch
 
 from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.runs import opened
-from bandit.plasticity.config import PRESETS, PlasticityConfig
+from bandit.plasticity.actions import Actions
+from bandit.plasticity.config import PRESETS, TwoPhases
 from bandit.plasticity.plan import Start, meets_all, planned, stacked
 from bandit.plasticity.score import START, match
-from bandit.plasticity.train import train
+from bandit.plasticity.train import AnswerSpace, train
 from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_result
 from cokl.support.workers import Work
 
 
 def plasticity(
-    config: PlasticityConfig = PRESETS["paper"],
+    config: TwoPhases = PRESETS["paper"],
     execution: Execution = HERE,
     progress: bool = True,
+    space: type[AnswerSpace] = Actions,
 ) -> pd.DataFrame:
     """Train everything that `config` asks for and return the tidy table, also saved; `score` says its columns.
 
-    execution: where results are kept, by default nowhere, and who computes them. A policy whose network diverged has
-    rows without metrics. Raises InputError for unknown methods or devices and for a folder that cannot be used.
+    execution: where results are kept, by default nowhere, and who computes them. space: what an answer is. A policy
+    whose network diverged has rows without metrics. Raises InputError for unknown methods or devices and for a folder
+    that cannot be used.
     """
     starts = [start for seed in config.roles for start in planned(config, seed)]
     with (
         execution.results_folder() as folder,
-        opened(config, starts, "bandit.plasticity.train", folder, execution, progress) as here,
+        opened(config, starts, space.__module__, folder, execution, progress, reference=space.reference) as here,
     ):
 
         def made(role: str, matched: set[tuple[str, str, int, float]]) -> pd.DataFrame:
             works = []
             for stack in stacked([start for start in starts if config.roles[start.seed] == role]):
-                everything = [role == "report" and meets_all(start, matched) for start in stack]
+                everything = [role == "report" and meets_all(start, config.phases[0].name, matched) for start in stack]
                 first = stack[0]
                 met = zip([start.identity for start in stack], everything, strict=True)
                 key = f"seed {first.seed}, {', '.join(map(repr, met))}"
                 name = f"seed-{first.seed}-{first.phase}-{first.name}-{first.cached}-{first.beta:g}.parquet"
-                arguments = (config, stack, here.parameters[first.seed], everything, here.device)
+                arguments = (space, config, stack, here.parameters[first.seed], everything, here.device)
                 works.append(Work(_make_chunk, arguments, folder / "runs" / name, key, len(stack)))
             return pd.concat(here.workers.do(works, here.origin, f"{role} runs", progress)).assign(role=role)
 
@@ -54,9 +57,14 @@ def plasticity(
 
 
 def _make_chunk(
-    config: PlasticityConfig, stack: list[Start], parameters: torch.Tensor, everything: list[bool], device: str
+    space: type[AnswerSpace],
+    config: TwoPhases,
+    stack: list[Start],
+    parameters: torch.Tensor,
+    everything: list[bool],
+    device: str,
 ) -> pd.DataFrame:
-    return train(config, stack, parameters.to(device), everything)
+    return train(space(config, stack[0].seed, parameters.to(device)), stack, everything)
 
 
 def _in_order(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,8 +1,7 @@
 """What a plasticity table says: the match on phase-1 correctness, and each run's plasticity.
 
 The table has a row per policy, change, mode and evaluated step of phase 2: seed, role, phase, method, cached, beta,
-change, mode, step, reward, below_half; and what phase 1 reached: p_correct, coverage_at_K, coverage_at_K_correct,
-conditional_kl.
+change, mode, step, reward, below_half; and what phase 1 reached, p_correct among it, as `TwoPhases.reached` names it.
 
 Assumption beyond the paper: plasticity is the mean over phase 2's steps of the expected new reward on the test inputs,
 by the trapezoidal rule. Methods are compared where phase 1 reached the matched correctness: between the two
@@ -14,17 +13,19 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 
 from bandit.engine.divergence import divergence_note, without_diverged
-from bandit.engine.tables import coverage_column
-from bandit.plasticity.config import PlasticityConfig
+from bandit.plasticity.config import TwoPhases
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, read_result
 from cokl.support.options import from_json
 from cokl.support.statistics import mean_and_half_width
+
+_Config = TypeVar("_Config", bound=TwoPhases)
 
 GROUP = ["phase", "method", "cached"]
 """What is matched: the coefficients of one of these are interpolated."""
@@ -37,12 +38,12 @@ OTHERS = ("entropy", "forward_kl", "reverse_kl", "jensen_shannon")
 REPLAY = "correct_forward_kl"
 
 
-def read_plasticity(folder: Path) -> tuple[pd.DataFrame, PlasticityConfig]:
+def read_plasticity(folder: Path, kind: type[_Config]) -> tuple[pd.DataFrame, _Config]:
     """The table of a finished lab, and its configuration. Raises InputError if there is none."""
     path = folder / "plasticity.parquet"
     if not path.is_file():
         raise InputError(f"no finished plasticity lab in {folder}; run cokl bandit plasticity --out {folder}")
-    return read_result(path, COLUMNS), from_json(PlasticityConfig, read_json(folder / "config.json", dict))
+    return read_result(path, COLUMNS), from_json(kind, read_json(folder / "config.json", dict))
 
 
 without_diverged_runs = partial(without_diverged, metric="reward", run=START)
@@ -55,15 +56,16 @@ def diverged_note(table: pd.DataFrame) -> str:
     return divergence_note(ends, "reward", START)
 
 
-def match(table: pd.DataFrame, config: PlasticityConfig) -> pd.DataFrame:
+def match(table: pd.DataFrame, config: TwoPhases) -> pd.DataFrame:
     """A row per coefficient that the match takes, with its weight: START, weight, and reached, where its group is.
 
     Chosen on the selection seeds. The reference and unregularized RL have no coefficient to choose.
     """
     selection = without_diverged_runs(table).query("role == 'selection'").drop_duplicates(["seed", *START])
+    targets = {phase.name: phase.matched_correctness for phase in config.phases}
     lines = []
     for group, rows in selection.groupby(GROUP, sort=False):
-        target = config.sampled_matched_correctness if group[0] == "sampled" else config.matched_correctness
+        target = targets.get(group[0], config.phases[0].matched_correctness)
         means = rows.groupby("beta")["p_correct"].mean()
         betas, reached = means.index.to_numpy(), means.to_numpy()
         crossing = np.flatnonzero((reached[:-1] - target) * (reached[1:] - target) <= 0)
@@ -118,16 +120,25 @@ def at_match(scored: pd.DataFrame, chosen: pd.DataFrame, columns: list[str], rol
     return rows.groupby(by, sort=False)[columns].sum().reset_index()
 
 
+def of_primary(rows: pd.DataFrame, config: TwoPhases) -> pd.DataFrame:
+    """Those of the phase 1 after which the primary measurements are taken, and the reference's."""
+    phase = config.phases[0]
+    return rows[(rows["phase"] == "reference") | (rows["phase"] == phase.name) & rows["cached"].isin((0, phase.size))]
+
+
 def per_seed(
-    matched: pd.DataFrame, method: str, change: str, mode: str, phase: str = "exact", cached: int = 0
+    matched: pd.DataFrame, method: str, change: str, mode: str, phase: str, cached: int, column: str = "plasticity"
 ) -> pd.Series:
-    """Plasticity by seed of one method at the match; empty where the table has none."""
-    wanted = {"phase": phase, "method": method, "cached": cached, "change": change, "mode": mode}
+    """`column` by seed of one method at the match; empty where the table has none.
+
+    cached: G_ref, of a method that weights cached responses.
+    """
+    wanted = {"phase": phase, "method": method, "change": change, "mode": mode}
     kept = np.logical_and.reduce([matched[name] == value for name, value in wanted.items()])
-    return matched[kept].set_index("seed")["plasticity"]
+    return matched[kept & matched["cached"].isin((0, cached))].set_index("seed")[column]
 
 
-def best_rival(scored: pd.DataFrame, chosen: pd.DataFrame, change: str, phase: str = "exact") -> str:
+def best_rival(scored: pd.DataFrame, chosen: pd.DataFrame, change: str, phase: str) -> str:
     """Of the paper's other regularizers the one with the highest sampled plasticity at the match, by selection.
 
     phase: how phase 1 trained it; a method with several caches counts with their mean. "" where the table has none.
@@ -138,15 +149,14 @@ def best_rival(scored: pd.DataFrame, chosen: pd.DataFrame, change: str, phase: s
     return str(means.idxmax()) if len(means) else ""
 
 
-def ranking(scored: pd.DataFrame, change: str) -> pd.DataFrame:
-    """Spearman's rank correlation of the sampled plasticity with what phase 1 reached, over all exact policies of a
-    reported seed, as mean and half-interval over seeds.
+def ranking(scored: pd.DataFrame, config: TwoPhases) -> pd.DataFrame:
+    """Spearman's rank correlation of the sampled plasticity with what phase 1 reached, over all policies of a reported
+    seed and the primary phase 1, as mean and half-interval over seeds.
     """
-    rows = scored[(scored["role"] == "report") & (scored["phase"] == "exact") & (scored["mode"] == "sampled")]
-    rows = rows[rows["change"] == change]
-    coverage = coverage_column(scored)
+    rows = of_primary(scored, config).query("role == 'report' and phase != 'reference' and mode == 'sampled'")
+    rows = rows[rows["change"] == config.primary_change]
     lines = []
-    for name in ("p_correct", coverage, f"{coverage}_correct", "conditional_kl"):
+    for name in config.reached:
         by_seed = pd.Series(
             [run[name].rank().corr(run["plasticity"].rank()) for _, run in rows.groupby("seed")], dtype=float
         )

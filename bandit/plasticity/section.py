@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+
+import pandas as pd
 
 from bandit.engine.tables import method_label as label
 from bandit.plasticity.claims import judge
+from bandit.plasticity.config import TwoPhases
 from bandit.plasticity.figures import curves, tradeoff
-from bandit.plasticity.report import CAPTIONS, legend, readable, tables
-from bandit.plasticity.score import read_plasticity
+from bandit.plasticity.report import captions, legend, readable, tables
 from figures.page import Section, folded, plot, text
 from figures.page import legend as chips
 from figures.plotly_renderer import render
 
 
-def section(folder: Path) -> Section:
-    """Figures and tables of one finished lab."""
-    table, config = read_plasticity(folder)
-    name, first = folder.name, config.changes[0]
+def section(name: str, table: pd.DataFrame, config: TwoPhases) -> Section:
+    """Figures and tables of one finished lab, whose folder is called `name`."""
+    first = config.changes[0]
     against, learning = tradeoff(table, config), curves(table, config)
     shown = {"plasticity": (against, "sampled", f"Correctness after phase 1 against plasticity after {first}.")}
     for change in learning.panels:
@@ -31,6 +31,6 @@ def section(folder: Path) -> Section:
     blocks_of_plots = "".join(plot(f"{name}-{key}", caption) for key, (_, _, caption) in shown.items())
     claims = "".join(f"<li>{text(claim.statement)}: {text(claim.measured)}</li>" for claim in judge(table, config))
     methods = [str(method) for method in learning.marks["method"].unique()]
-    blocks = folded(tables(table, config), readable, CAPTIONS)
+    blocks = folded(tables(table, config), readable, captions(config))
     body = f"<p>{text(legend(table, config))}</p>{chips(methods, label)}{blocks_of_plots}<ul>{claims}</ul>{blocks}"
     return Section("plasticity", "What can still be learned", body, name, plots)

@@ -9,23 +9,15 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from bandit.config import Betas, Count, Methods, Positive, Widths
-from bandit.two_tasks.config import METHODS, TwoTaskConfig
+from bandit.two_tasks.config import METHODS, BaseModelConfig, TwoTaskConfig
 from cokl.support.assumptions import assumption
 from cokl.support.options import SOME, at_least, require
 
 
 @dataclass(frozen=True)
-class SequenceConfig(TwoTaskConfig):
-    """Which runs to train on two families of prompts whose answers are token sequences, and how."""
+class SequenceWorld(BaseModelConfig):
+    """Two families of prompts whose answers are token sequences, and the base model that answers both."""
 
-    methods: Methods = tuple(name for name in METHODS if name not in ("entropy", "cokl_without_term2"))
-    """What to train: names that `cokl.methods.get` knows; "none" is GRPO w/o KL. CoKL w/o term 2 is left out of the
-    defaults, for its gradient is correct-only forward KL's. A method whose expectations no
-    recursion gives (Jensen-Shannon) is trained in samples only, unless the responses are few enough to list."""
-    betas: Annotated[Betas, SOME] = (0.01, 0.03, 0.1, 0.3, 1.0)
-    """Coefficients of every regularizer; each method's best one is chosen on the selection seeds."""
-    selection_seeds: Annotated[int, at_least(0)] = assumption(2, "the luck in the choice of each method's coefficient")
-    """Further seeds, 1000 to 1000 + N - 1, on which coefficients are chosen and nothing is reported."""
     length: Count = assumption(
         12, "the ratio of sums over tokens (Eq. 13) to the token means of GRPO's loss grows with it"
     )
@@ -56,12 +48,6 @@ class SequenceConfig(TwoTaskConfig):
     """Training prompts of either task."""
     test_inputs: Count = assumption(120, "noise of the metrics")
     """Test prompts of either task, on which metrics are averaged."""
-    steps: Count = assumption(200, "more steps forget more")
-    """Optimizer steps on the new task, one on each batch of rollouts."""
-    eval_interval: Count = 50
-    """Steps between evaluations; the first and the last step are always evaluated."""
-    batch_size: Count = assumption(16, "noise of the gradients")
-    """New-task prompts per step."""
     hidden: Widths = assumption((64, 64), "wider networks interfere less")
     """Widths of the MLP's hidden layers, which end in Tanh. It reads the prompt, the position and the last token."""
     pretrain_steps: Count = assumption(1000, "how correct the first policy is")
@@ -81,6 +67,30 @@ class SequenceConfig(TwoTaskConfig):
         """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
         require(1 <= self.forbidden < self.symbols, "forbidden", f"1 to {self.symbols - 1}", self.forbidden)
+
+
+@dataclass(frozen=True)
+class SequenceConfig(SequenceWorld, TwoTaskConfig):
+    """Which runs to train on two families of prompts whose answers are token sequences, and how."""
+
+    methods: Methods = tuple(name for name in METHODS if name not in ("entropy", "cokl_without_term2"))
+    """What to train: names that `cokl.methods.get` knows; "none" is GRPO w/o KL. CoKL w/o term 2 is left out of the
+    defaults, for its gradient is correct-only forward KL's. A method whose expectations no
+    recursion gives (Jensen-Shannon) is trained in samples only, unless the responses are few enough to list."""
+    betas: Annotated[Betas, SOME] = (0.01, 0.03, 0.1, 0.3, 1.0)
+    """Coefficients of every regularizer; each method's best one is chosen on the selection seeds."""
+    selection_seeds: Annotated[int, at_least(0)] = assumption(2, "the luck in the choice of each method's coefficient")
+    """Further seeds, 1000 to 1000 + N - 1, on which coefficients are chosen and nothing is reported."""
+    steps: Count = assumption(200, "more steps forget more")
+    """Optimizer steps on the new task, one on each batch of rollouts."""
+    eval_interval: Count = 50
+    """Steps between evaluations; the first and the last step are always evaluated."""
+    batch_size: Count = assumption(16, "noise of the gradients")
+    """New-task prompts per step."""
+
+    def __post_init__(self) -> None:
+        """Raises InputError for a value of the wrong type or out of range."""
+        super().__post_init__()
         enough = self.train_inputs
         require(self.buffer_size <= enough, "buffer_size", f"at most the {enough} training prompts", self.buffer_size)
 

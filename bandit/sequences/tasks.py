@@ -16,7 +16,7 @@ from torch import Tensor
 from bandit.engine.environment import RandomStream, random_generator
 from bandit.engine.networks import StackedMLP
 from bandit.sequences.automata import Automata, without_forbidden_tokens
-from bandit.sequences.config import SequenceConfig
+from bandit.sequences.config import SequenceConfig, SequenceWorld
 from bandit.sequences.recursions import SequencePolicy, contexts
 from bandit.sequences.sampled import draw
 from bandit.two_tasks.tasks import Cache, ShiftStream, TwoTasks
@@ -52,12 +52,12 @@ class Family:
     labels: Tensor
 
 
-def layer_sizes(config: SequenceConfig) -> tuple[int, ...]:
+def layer_sizes(config: SequenceWorld) -> tuple[int, ...]:
     """Widths of the MLP's layers: in go the prompt, the position and the last token, out comes the next token."""
     return (config.input_dim + config.length + config.symbols + 1, *config.hidden, config.symbols)
 
 
-def network_inputs(config: SequenceConfig, inputs: Tensor) -> Tensor:
+def network_inputs(config: SequenceWorld, inputs: Tensor) -> Tensor:
     """(1, B * S, input width) from prompts (B, D): each prompt in every context, in one-hot codes."""
     symbols = config.symbols
     size = contexts(config.length, symbols)
@@ -70,27 +70,28 @@ def network_inputs(config: SequenceConfig, inputs: Tensor) -> Tensor:
     return torch.cat(together, dim=-1).flatten(0, 1)[None]
 
 
-def rows(config: SequenceConfig, mlp: StackedMLP, inputs: Tensor) -> Tensor:
+def rows(config: SequenceWorld, mlp: StackedMLP, inputs: Tensor) -> Tensor:
     """(R, B, S, V): the networks' logits in every context of prompts (B, D)."""
     logits = mlp.forward(network_inputs(config, inputs))
     return logits.view(len(logits), len(inputs), -1, config.symbols)
 
 
-def families(config: SequenceConfig, seed: int) -> tuple[Family, Family]:
+def families(config: SequenceWorld, seed: int) -> tuple[Family, Family]:
     """The prior and the new task of a seed."""
-    prior, new = (_family(config, 2 * seed + task) for task in (0, 1))
+    prior, new = (family(config, 2 * seed + task, config.forbidden) for task in (0, 1))
     return prior, new
 
 
-def _family(config: SequenceConfig, seed: int) -> Family:
-    rng, dtype = random_generator(seed, RandomStream.ENVIRONMENT), getattr(torch, config.dtype)
+def family(config: SequenceWorld, number: int, forbidden: int, moved: int = 0) -> Family:
+    """A task by its number, with other answers correct if `forbidden` is another one or `moved` > 0."""
+    rng, dtype = random_generator(number, RandomStream.ENVIRONMENT), getattr(torch, config.dtype)
     centers = rng.normal(size=(config.clusters, config.input_dim))
-    automata = without_forbidden_tokens(config.clusters, config.states, config.symbols, config.forbidden, rng)
+    automata = without_forbidden_tokens(config.clusters, config.states, config.symbols, forbidden, rng, moved)
     parameters = [config.concentration / config.symbols] * config.symbols
     by_last_token = torch.from_numpy(rng.dirichlet(parameters, size=(config.clusters, config.symbols + 1)))
     later = by_last_token[:, 1:].repeat(1, config.length - 1, 1)
     table = _given_correct(torch.cat([by_last_token[:, :1], later], dim=1), automata)
-    rng = random_generator(seed, RandomStream.INPUTS)
+    rng = random_generator(number, RandomStream.INPUTS)
 
     def drawn(count: int) -> tuple[Prompts, Tensor]:
         clusters = rng.integers(config.clusters, size=count)

@@ -54,7 +54,37 @@ class SeedRoles(Settings):
 
 
 @dataclass(frozen=True)
-class TwoTaskConfig(SeedRoles):
+class BaseModelConfig(Settings):
+    """How a base model is made, by pretraining on two tasks and RL on the prior one, and what all training shares."""
+
+    hidden: Widths = assumption((128, 128), "wider networks interfere less")
+    """Widths of the MLP's hidden layers, which end in Tanh."""
+    pretrain_steps: Count = assumption(400, "how closely the first policy matches the oracles of both tasks")
+    """Soft-label cross-entropy steps on both tasks."""
+    pretrain_batch_size: Count = assumption(256, "noise of pretraining only")
+    """Inputs of both tasks together per pretraining step."""
+    prior_steps: Annotated[int, at_least(0)] = assumption(
+        200, "more steps make the reference more correct and less diverse"
+    )
+    """Exact-mode RL steps on the prior task, without a regularizer, that make the base model."""
+    learning_rate: Positive = assumption(
+        1e-3, "with the number of steps, how far training goes and how much is forgotten"
+    )
+    """Adam's learning rate; there is no weight decay."""
+    max_gradient_norm: Positive = assumption(1.0, "bounds the first steps; Adam's scale does not depend on it later")
+    """Each run's gradient is clipped to this norm."""
+    adam_betas: DecayRates = (0.9, 0.95)
+    """Decay rates of Adam's moments."""
+    adam_epsilon: Positive = assumption(1e-8, "matters only where gradients vanish, at saturated policies")
+    """The constant in Adam's denominator."""
+    init_scale: Positive = assumption(1.0, "how far pretraining gets in its steps")
+    """Initial weights and biases are uniform in ±init_scale / sqrt(fan_in)."""
+    regularizer_options: Annotated[tuple[str, ...], separated(str, "NAME.FIELD=VALUE")] = ()
+    """Options of single regularizers, such as correct_reverse_kl.form=restricted."""
+
+
+@dataclass(frozen=True)
+class TwoTaskConfig(SeedRoles, BaseModelConfig):
     """The fields that both labs have, with the task shift's defaults."""
 
     mode: Literal["both", "exact", "sampled"] = "both"
@@ -85,34 +115,10 @@ class TwoTaskConfig(SeedRoles):
     """Prior-task prompts in the buffer, before the filtered methods leave out those without a correct response."""
     kl_groups: Count = 16
     """Response groups per update: 16 prompts for a method that weights one stream of responses, 8 for one with two."""
-    hidden: Widths = assumption((128, 128), "wider networks interfere less")
-    """Widths of the MLP's hidden layers, which end in Tanh."""
-    pretrain_steps: Count = assumption(400, "how closely the first policy matches the oracles of both tasks")
-    """Soft-label cross-entropy steps on both tasks."""
-    pretrain_batch_size: Count = assumption(256, "noise of pretraining only")
-    """Inputs of both tasks together per pretraining step."""
-    prior_steps: Annotated[int, at_least(0)] = assumption(
-        200, "more steps make the reference more correct and less diverse"
-    )
-    """Exact-mode RL steps on the prior task, without a regularizer, that make the base model."""
-    learning_rate: Positive = assumption(
-        1e-3, "with the number of steps, how far training goes and how much is forgotten"
-    )
-    """Adam's learning rate; there is no weight decay."""
     new_learning_rate: Annotated[float | None, Bound(lambda rate: rate is None or rate > 0, "a finite number > 0")] = (
         assumption(None, "how much is forgotten, at one reference")
     )
     """Adam's learning rate on the new task, if it is another one than before."""
-    max_gradient_norm: Positive = assumption(1.0, "bounds the first steps; Adam's scale does not depend on it later")
-    """Each run's gradient is clipped to this norm."""
-    adam_betas: DecayRates = (0.9, 0.95)
-    """Decay rates of Adam's moments."""
-    adam_epsilon: Positive = assumption(1e-8, "matters only where gradients vanish, at saturated policies")
-    """The constant in Adam's denominator."""
-    init_scale: Positive = assumption(1.0, "how far pretraining gets in its steps")
-    """Initial weights and biases are uniform in ±init_scale / sqrt(fan_in)."""
-    regularizer_options: Annotated[tuple[str, ...], separated(str, "NAME.FIELD=VALUE")] = ()
-    """Options of single regularizers, such as correct_reverse_kl.form=restricted."""
 
     @property
     def modes(self) -> tuple[Mode, ...]:

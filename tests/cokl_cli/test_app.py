@@ -198,7 +198,7 @@ except SystemExit:
 
 COMMANDS = {
     "bandit": {"sweep", "report", "robustness", "shift", "plasticity", "calibration", "phase", "sequences",
-               "finite-group"},
+               "finite-group", "plasticity-sequences"},
     "theory": {"check", "optimum", "figures"},
     "llm": {"run", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "tables", "repeats",
             "normalize", "validate-reward", "check-paper"},

@@ -5,6 +5,7 @@ import dataclasses
 import pandas as pd
 import pytest
 
+from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.experiment import Plasticity
 from bandit.plasticity.plan import planned
 from bandit.plasticity.run import plasticity
@@ -26,7 +27,7 @@ SMALL = dataclasses.replace(
 
 
 def test_every_policy_meets_the_first_change_and_those_of_the_match_all(tiny_folder):
-    table, config = read_plasticity(tiny_folder)
+    table, config = read_plasticity(tiny_folder, PlasticityConfig)
     assert config == dataclasses.replace(TINY, device="cpu")
     assert list(table.columns[: len(COLUMNS) - 2]) == list(COLUMNS[:-2])
     assert not table.duplicated(["seed", *START, *NEW, "step"]).any()
@@ -68,7 +69,7 @@ def test_a_run_that_diverges_is_left_out_and_spoils_no_other(tmp_path, capsys):
 
 
 def test_page_tables_figures_and_section_hold_what_was_measured(tiny_folder, tmp_path):
-    table, config = read_plasticity(tiny_folder)
+    table, config = read_plasticity(tiny_folder, PlasticityConfig)
     experiment = Plasticity()
     shown = experiment.report(table, config, tmp_path)
     page = (tmp_path / "results.md").read_text()

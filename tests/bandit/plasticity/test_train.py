@@ -8,6 +8,7 @@ import torch
 
 from bandit.engine.environment import Environment
 from bandit.engine.reference import pretrain
+from bandit.plasticity.actions import Actions
 from bandit.plasticity.plan import planned, stacked
 from bandit.plasticity.rewards import reward_table, stages
 from bandit.plasticity.score import START
@@ -27,7 +28,10 @@ def trained() -> pd.DataFrame:
     parameters = pretrain(TINY, SEED, "cpu", torch.float64)
     with torch.no_grad():
         return pd.concat(
-            [train(TINY, stack, parameters, [True] * len(stack)) for stack in stacked(planned(TINY, SEED))]
+            [
+                train(Actions(TINY, SEED, parameters), stack, [True] * len(stack))
+                for stack in stacked(planned(TINY, SEED))
+            ]
         )
 
 
