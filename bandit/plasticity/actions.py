@@ -78,8 +78,10 @@ class Actions(AnswerSpace):
             return loss + added
 
         def step(batch: Tensor, uniforms: Tensor) -> Step:
-            known = {"reference": task.train.reference(batch), "cached": cache[batch], "uniforms": uniforms}
-            return task.train.inputs[batch][None], partial(gradient, **known)
+            reference = task.train.reference(batch)
+            return task.train.inputs[batch][None], partial(
+                gradient, reference=reference, cached=cache[batch], uniforms=uniforms
+            )
 
         return step
 

@@ -17,12 +17,12 @@ import pandas as pd
 from bandit.engine.tables import method_label as label
 from bandit.plasticity.config import TwoPhases
 from bandit.plasticity.score import REPLAY, at_match, best_rival, match, per_seed, runs
-from cokl.support.verdicts import Claim, Measurement, judged
+from cokl.support.verdicts import Claim, Measurement, Unit, judged
 
 WHERE = "The title; beyond the paper's experiments"
 _SAMPLED = ", sampled"
 """How the place of a primary measurement ends."""
-_BESIDE = {
+_BESIDE: dict[str, tuple[str, Unit]] = {
     "distinct_at_64": ("more different correct answers among 64", "answers"),
     "conditional_entropy": ("more entropy within the correct answers", "nats"),
 }
@@ -88,9 +88,11 @@ class _Differences:
             ours = per_seed(self.matched, one, change, mode, phase, size, column)
             theirs = per_seed(self.matched, other, change, mode, theirs_after, size, column)
             if len(ours) and len(theirs):
-                what, unit = f"{column} of {label(one)} - {label(other)}", _BESIDE.get(column, ("", "probability"))[1]
+                what = f"{column} of {label(one)} - {label(other)}"
                 where = change if column == "plasticity" else "after phase 1"
-                yield Measurement.of(f"{where}, {mode}", what, ours - theirs, unit)
+                yield Measurement.of(
+                    f"{where}, {mode}", what, ours - theirs, _BESIDE[column][1] if column in _BESIDE else "probability"
+                )
 
     def by_cache(self, *others: str) -> Iterator[Measurement]:
         """After each later phase 1, by CoKL's G_ref, which is the other's too if it weights cached responses."""

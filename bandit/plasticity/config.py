@@ -49,6 +49,8 @@ class TwoPhases(SeedRoles):
     answers: ClassVar[str]
     beside: ClassVar[tuple[str, ...]] = ()
 
+    changes: Methods
+    """Changes of the reward. The first is learned from every policy, the others from those nearest the match."""
     seeds: Count = 5
     """Reported seeds, from first_seed on."""
     first_seed: Annotated[int, at_least(0)] = 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from bandit.plasticity.config import PRESETS, PlasticityConfig
 from cokl.support.experiment import Experiment, GalleryPicture, register
@@ -19,13 +19,13 @@ class Plasticity(Experiment):
     name, title, area = "plasticity", "Plasticity", "plasticity"
     command, order = "cokl bandit plasticity", 25
     summary = "Train with each regularizer, then on a changed reward without one; what can still be learned. Resumes."
-    presets = PRESETS
+    presets: ClassVar[Mapping[str, Any]] = PRESETS
     folder_prefix = "plasticity-"
     tables = ("plasticity.parquet",)
     pools_folders = True
-    assumed_configs = (PlasticityConfig,)
-    assumed_modules = ("bandit.plasticity.config", "bandit.plasticity.score")
-    gallery = (
+    assumed_configs: ClassVar[tuple[type, ...]] = (PlasticityConfig,)
+    assumed_modules: ClassVar[tuple[str, ...]] = ("bandit.plasticity.config", "bandit.plasticity.score")
+    gallery: ClassVar[tuple[GalleryPicture, ...]] = (
         GalleryPicture("plasticity_schematic", "What a narrowed reward starts from"),
         GalleryPicture("plasticity_tradeoff", "Plasticity: correctness against what can still be learned"),
         GalleryPicture("plasticity_curves", "Plasticity: learning a changed reward"),

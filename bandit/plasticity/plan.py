@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from bandit.engine.runs import Run, stacks
-from bandit.plasticity.config import TwoPhases
 from cokl import methods
 
 _RUNS_PER_STACK = 5
@@ -34,8 +33,11 @@ class Start(Run):
         return self.phase, self.name, self.cached, self.beta
 
 
-def planned(config: TwoPhases, seed: int) -> list[Start]:
-    """Every policy of one seed. Raises InputError for unknown methods and for one that cannot be sampled."""
+def planned(config: Any, seed: int) -> list[Start]:
+    """Every policy of one seed. Raises InputError for unknown methods and for one that cannot be sampled.
+
+    config: a `TwoPhases` with regularizer_options.
+    """
     starts = [Start(seed, methods.get("none"), 0.0, "reference")]
     for phase, name in [(one, name) for one in config.phases for name in one.methods]:
         method = methods.get(name, config.regularizer_options)

@@ -62,7 +62,7 @@ def match(table: pd.DataFrame, config: TwoPhases) -> pd.DataFrame:
     Chosen on the selection seeds. The reference and unregularized RL have no coefficient to choose.
     """
     selection = without_diverged_runs(table).query("role == 'selection'").drop_duplicates(["seed", *START])
-    targets = {phase.name: phase.matched_correctness for phase in config.phases}
+    targets: dict[object, float] = {phase.name: phase.matched_correctness for phase in config.phases}
     lines = []
     for group, rows in selection.groupby(GROUP, sort=False):
         target = targets.get(group[0], config.phases[0].matched_correctness)

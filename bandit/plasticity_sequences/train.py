@@ -73,20 +73,23 @@ class Sequences(AnswerSpace):
         numbers = torch.from_numpy(random_generator(self.seed, PlasticityStream.CACHE).random(shape))
         cache = draw(prompts.reference(), prompts.reference(), numbers[:, : max(size, 1)])
 
-        def gradient(logits: Tensor, minibatch: Minibatch) -> Tensor:
+        def gradient(logits: Tensor, minibatch: Minibatch, solved: Tensor) -> Tensor:
             [policy] = trainer.policies(logits, [minibatch])
             rollout = objective.roll_out(policy, minibatch)
             loss = objective.rl(policy, rollout)
             if method.regularizer is not None:
                 added = objective.regularization(policy, rollout, minibatch)
                 if method.filtered and size:
-                    added *= minibatch.cached.rewards.any(-1)
+                    added *= solved
                 loss = loss + added
             return trainer.joined([loss], logits)
 
         def step(batch: Tensor, uniforms: Tensor) -> Step:
-            minibatch = Minibatch(prompts[batch], uniforms, cache[batch])
-            return trainer.network_inputs(minibatch.prompts.inputs), partial(gradient, minibatch=minibatch)
+            cached = cache[batch]
+            known = partial(
+                gradient, minibatch=Minibatch(prompts[batch], uniforms, cached), solved=cached.rewards.any(-1)
+            )
+            return trainer.network_inputs(train.inputs[batch]), known
 
         return step
 

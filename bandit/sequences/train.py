@@ -17,7 +17,7 @@ from torch import Tensor
 from bandit.engine.networks import StackedMLP
 from bandit.engine.sampled import Responses
 from bandit.sequences import exact, sampled
-from bandit.sequences.config import SequenceConfig
+from bandit.sequences.config import SequenceWorld
 from bandit.sequences.recursions import SequencePolicy
 from bandit.sequences.tasks import Family, Prompts, families, layer_sizes, network_inputs, rows, sequence_task
 from bandit.two_tasks.config import Mode
@@ -73,7 +73,7 @@ class SequenceTrainer(TwoTaskTrainer):
     families = staticmethod(families)
     task = staticmethod(sequence_task)
 
-    def __init__(self, config: SequenceConfig) -> None:
+    def __init__(self, config: SequenceWorld) -> None:
         super().__init__(config)
         self.response_shape = (config.length,)
 

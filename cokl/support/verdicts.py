@@ -29,6 +29,7 @@ ALPHA = 0.05
 
 MINIMUM_SEEDS = 4
 
+Unit = Literal["points", "nats", "probability", "answers"]
 Verdict = Literal["held", "not held", "undecided", "depends"]
 """On a claim: "depends" where decided measurements disagree; a single measurement is never that."""
 
@@ -63,7 +64,7 @@ class Measurement:
     mean: float
     half_width: float
     seeds: int
-    unit: Literal["points", "nats", "probability"] = "points"
+    unit: Unit = "points"
     margin: float = 0.0
     equal: bool = False
 
@@ -73,7 +74,7 @@ class Measurement:
         where: str,
         what: str,
         values: pd.Series,
-        unit: Literal["points", "nats", "probability"] = "points",
+        unit: Unit = "points",
         margin: float = 0.0,
         equal: bool = False,
     ) -> Measurement:
