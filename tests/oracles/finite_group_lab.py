@@ -73,7 +73,7 @@ class Run:
     def surrogate(self, known: list[tuple[Any, ...]]) -> Tensor:
         """Mean over a minibatch; known: policy, behaviour, reference, cached and fresh actions, what is correct."""
         kind = self.method.removesuffix("_floor")
-        terms = [loss_of.surrogate(kind, *one, epsilon_is=self.config.epsilon_is) for one in known]
+        terms = [loss_of.surrogate(*(kind, *one, self.config.epsilon_is)) for one in known]
         loss = self.beta * torch.stack(terms).mean()
         if kind != self.method:
             currents, _, references, cached, fresh, rights = map(list, zip(*known, strict=True))
