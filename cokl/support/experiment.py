@@ -129,6 +129,10 @@ class Experiment:
         """Whether a folder that holds the first table is this experiment's."""
         return True
 
+    def settings(self, stored: dict[str, Any]) -> Mapping[str, Any]:
+        """What a results folder's config.json says, as fields of the presets' class."""
+        return stored
+
     def area_of(self, folder: Path) -> str:
         """What the claims of one results folder are about."""
         return f"{self.area}, {folder.name}"
