@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bandit.plasticity.config import PRESETS, PlasticityConfig
+from bandit.plasticity.config import PRESETS, PlasticityConfig, TwoPhases
 from cokl.support.experiment import Experiment, GalleryPicture, register
 from cokl.support.files import read_json
 from cokl.support.verdicts import Claim
@@ -23,7 +23,7 @@ class Plasticity(Experiment):
     folder_prefix = "plasticity-"
     tables = ("plasticity.parquet",)
     pools_folders = True
-    assumed_configs: ClassVar[tuple[type, ...]] = (PlasticityConfig,)
+    assumed_configs: ClassVar[tuple[type, ...]] = (TwoPhases, PlasticityConfig)
     assumed_modules: ClassVar[tuple[str, ...]] = ("bandit.plasticity.config", "bandit.plasticity.score")
     gallery: ClassVar[tuple[GalleryPicture, ...]] = (
         GalleryPicture("plasticity_schematic", "What a narrowed reward starts from"),

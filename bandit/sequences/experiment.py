@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bandit.sequences.config import PRESETS, SequenceConfig
+from bandit.sequences.config import PRESETS, SequenceConfig, SequenceWorld
 from cokl.support.experiment import Execution, Experiment, register
 from cokl.support.files import read_result
 from cokl.support.verdicts import Claim, verdict_on
@@ -23,7 +23,7 @@ class Sequences(Experiment):
     folder_prefix = "sequences-"
     tables = ("sequences.parquet",)
     pools_folders = True
-    assumed_configs = (SequenceConfig,)
+    assumed_configs = (SequenceWorld, SequenceConfig)
 
     def train(self, config: SequenceConfig, execution: Execution) -> Any:
         """The tidy table."""

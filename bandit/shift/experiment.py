@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bandit.shift.config import PRESETS, ShiftConfig
-from bandit.two_tasks.config import TwoTaskConfig
+from bandit.two_tasks.config import BaseModelConfig, TwoTaskConfig
 from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
 from cokl.support.files import json_rows, read_parquet, read_result
 from cokl.support.verdicts import Claim
@@ -23,7 +23,7 @@ class Shift(Experiment):
     presets = PRESETS
     folder_prefix = "shift-"
     tables = ("shift.parquet",)
-    assumed_configs = (TwoTaskConfig, ShiftConfig)
+    assumed_configs = (BaseModelConfig, TwoTaskConfig, ShiftConfig)
     assumed_modules = ("bandit.shift.tasks", "bandit.shift.score")
     gallery = (
         *(
