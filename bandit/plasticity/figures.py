@@ -67,7 +67,7 @@ def tradeoff(table: pd.DataFrame, config: TwoPhases) -> Drawing:
         caption += f" (c) by cached responses after the sampled phase 1, at {at:g}."
     return Drawing(
         join(parts), panels, len(panels), 2.9, caption, _STYLES, legend_columns=5, shared={"sharey": True},
-        letters=True, note=diverged_note(table),
+        letters=len(panels) > 1, note=diverged_note(table),
     )  # fmt: skip
 
 
