@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -24,7 +25,7 @@ from tests.oracles import shift_lab, sweep_lab
 ENVIRONMENT = EnvironmentConfig(
     clusters=2, input_dim=3, actions=6, correct_actions=2, train_inputs=12, test_inputs=8, correct_mass=0.4
 )
-SIZES = {
+SIZES: dict[str, Any] = {
     "batch_size": 3,
     "group_size": 3,
     "reference_group_size": 2,
@@ -159,7 +160,8 @@ def test_every_alternative_trains_the_sweep_with_one_assumption_changed_near_the
     fields = ("adam_betas", "balanced_clusters", "minibatch")
     tables = robustness(RobustnessConfig(sweep, 1, fields), Execution(out=tmp_path, jobs=1), progress=False)
     whole = sweep_lab.table(sweep)
-    matched, grid = sweep_lab.matched(whole.to_dict("records")), [0.02, 0.1, 0.5, 2.0]
+    rows: Any = whole.to_dict("records")
+    matched, grid = sweep_lab.matched(rows), [0.02, 0.1, 0.5, 2.0]
 
     def near(method: str, beta: float) -> bool:
         return method in ("none", "reference") or abs(grid.index(beta) - grid.index(matched[method])) <= 1
