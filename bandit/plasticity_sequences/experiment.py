@@ -8,7 +8,7 @@ from typing import Any
 
 from bandit.plasticity.experiment import Plasticity
 from bandit.plasticity_sequences.config import PRESETS, SequencePlasticityConfig
-from cokl.support.experiment import Execution, register
+from cokl.support.experiment import Execution, GalleryPicture, register
 
 
 @register
@@ -22,7 +22,7 @@ class PlasticitySequences(Plasticity):
     folder_prefix = "plasticity-sequences-"
     assumed_configs = (SequencePlasticityConfig,)
     assumed_modules = ("bandit.plasticity_sequences.config",)
-    gallery = ()
+    gallery = (GalleryPicture("plasticity_sequences_curves", "Plasticity with answers of many tokens"),)
 
     def train(self, config: SequencePlasticityConfig, execution: Execution) -> Any:
         """The tidy table."""

@@ -99,43 +99,63 @@ def test_the_task_shifts_table_is_of_the_committed_seeds():
         assert cells == expected
 
 
-PLASTICITY = Path("bandit/plasticity")
+PLASTICITY, OF_SEQUENCES = Path("bandit/plasticity"), Path("bandit/plasticity_sequences")
 
 
-def of_plasticity() -> str:
-    """The section of bandit/FINDINGS.md whose numbers are in bandit/plasticity/RESULTS.md and RESULTS-again.md."""
-    return Path("bandit/FINDINGS.md").read_text(encoding="utf-8").split("\n## Plasticity\n")[1].split("\n## ")[0]
+def of_plasticity(lab: Path) -> str:
+    """The part of bandit/FINDINGS.md whose numbers are in a plasticity lab's RESULTS.md and RESULTS-again.md."""
+    section = Path("bandit/FINDINGS.md").read_text(encoding="utf-8").split("\n## Plasticity\n")[1].split("\n## ")[0]
+    return section.split("\n### With answers of many tokens\n")[lab == OF_SEQUENCES]
 
 
-def test_every_interval_of_plasticitys_findings_is_in_its_results():
-    pages = "".join((PLASTICITY / name).read_text(encoding="utf-8") for name in ("RESULTS.md", "RESULTS-again.md"))
-    known, shown = set(_INTERVAL.findall(pages)), _INTERVAL.findall(of_plasticity())
-    assert len(shown) > 60
+@pytest.mark.parametrize(("lab", "least"), [(PLASTICITY, 60), (OF_SEQUENCES, 30)], ids=str)
+def test_every_interval_of_plasticitys_findings_is_in_its_results(lab, least):
+    pages = "".join((lab / name).read_text(encoding="utf-8") for name in ("RESULTS.md", "RESULTS-again.md"))
+    known, shown = set(_INTERVAL.findall(pages)), _INTERVAL.findall(of_plasticity(lab))
+    assert len(shown) > least
     assert [interval for interval in shown if interval not in known] == []
 
 
-@pytest.mark.parametrize(("first_seed", "opens", "closes"), [(0, "", ""), (5, "(", ")")])
-def test_plasticitys_primaries_are_of_the_committed_seeds(first_seed, opens, closes):
-    """Differences and means computed here from each seed's plasticity; the second run's are in brackets."""
-    section, runs = " ".join(of_plasticity().split()), pd.read_csv(PLASTICITY / "RESULTS.csv")
-    runs = runs[runs["seed"].between(first_seed, first_seed + 4) & (runs["phase"] != "sampled")]
+_CHANGES = [
+    (PLASTICITY, [("entropy", "narrowed-2"), ("correct_forward_kl", "narrowed-2"), ("entropy", "moved-2")]),
+    (OF_SEQUENCES, [("entropy", "narrowed-1"), ("correct_forward_kl", "narrowed-1"), ("entropy", "moved-4")]),
+]
 
-    def of(method: str, change: str) -> pd.Series:
+
+@pytest.mark.parametrize(("first_seed", "opens", "closes"), [(0, "", ""), (5, "(", ")")])
+@pytest.mark.parametrize(("lab", "primaries"), _CHANGES, ids=["actions", "sequences"])
+def test_plasticitys_primaries_are_of_the_committed_seeds(lab, primaries, first_seed, opens, closes):
+    """Differences and means computed here from each seed's plasticity; the second run's are in brackets."""
+    section, runs = " ".join(of_plasticity(lab).split()), pd.read_csv(lab / "RESULTS.csv")
+    runs = runs[runs["seed"].between(first_seed, first_seed + 4)]
+    runs = runs[(runs["phase"] != "sampled") | (lab == OF_SEQUENCES)]
+
+    def of(method: str, change: str, column: str = "plasticity") -> pd.Series:
         kept = (runs["method"] == method) & (runs["change"] == change) & (runs["mode"] == "sampled")
-        return runs[kept].set_index("seed")["plasticity"]
+        return runs[kept].set_index("seed")[column]
 
     def written(values: pd.Series) -> str:
         assert len(values) == 5
         return f"{values.mean():.3f} ± {stats.t.ppf(0.975, 4) * stats.sem(values):.3f}"
 
-    for rival, change in (("entropy", "narrowed-2"), ("correct_forward_kl", "narrowed-2"), ("entropy", "moved-2")):
+    for rival, change in primaries:
         assert f"{opens}{written(of('cokl', change) - of(rival, change))}{closes}" in section
+    for column in ("distinct_at_64", "conditional_entropy") if lab == OF_SEQUENCES else ():
+        difference = of("cokl", "narrowed-1", column) - of("entropy", "narrowed-1", column)
+        assert f"{opens}{written(difference)}{closes}" in section
     if first_seed == 0:
-        shown = [row for row in rows(of_plasticity()) if len(row) == 8 and "±" in row[-1]]
-        assert {row[0] for row in shown} == set(runs["change"])
-        for change, *cells in shown:
+        shown = [row for row in rows(of_plasticity(lab)) if len(row) == 8 and "±" in row[-1]]
+        beside = [row for row in shown if row[0] not in set(runs["change"])]
+        assert {row[0] for row in shown} - {row[0] for row in beside} == set(runs["change"])
+        measured = {
+            "different correct answers of 64": "distinct_at_64",
+            "entropy within the correct": "conditional_entropy",
+        }
+        assert [row[0] for row in beside] == list(measured if lab == OF_SEQUENCES else [])
+        for name, *cells in shown:
             methods = ("cokl", "correct_forward_kl", "entropy", "reverse_kl", "forward_kl", "none", "reference")
-            assert cells == [written(of(method, change)) for method in methods]
+            change, column = (primaries[0][1], measured[name]) if name in measured else (name, "plasticity")
+            assert cells == [written(of(method, change, column)) for method in methods]
 
 
 def test_every_number_of_the_tiny_experiment_is_in_its_page():
