@@ -69,11 +69,11 @@ def entropy_below(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """the entropy optimum lies below q exactly if c < q and beta > 1 / (logit q - logit c); the gap is always there
 
     With lead = logit q - logit c and beta = factor times the threshold, logit q - logit Z* is lead (1 - 1 / factor)
-    by algebra. The boxes prove that the odds of q over those of Z*, less 1, have the factor's sign."""
+    by algebra. The boxes prove that the odds of q over those of Z*, minus 1, have the factor's sign."""
 
     def margin(lead: Interval, log_factor: Interval, sign: int) -> Interval:
         factor = Intervals.exp(log_factor * sign)  # beta over its threshold 1 / lead
-        return sign * (Intervals.exp(lead * (1 - 1 / factor)) - 1)  # odds of q over odds of Z*, less 1
+        return sign * (Intervals.exp(lead * (1 - 1 / factor)) - 1)  # odds of q over odds of Z*, minus 1
 
     def error(case: tuple[tuple[mpf, mpf], str]) -> mpf:
         (q, _), fraction = case[0], mpf(case[1])
