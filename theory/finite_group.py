@@ -34,11 +34,11 @@ class Bandit:
         """The softmax of logits (A,), with this problem's correct actions."""
         return Policy(logits, CorrectSet.from_mask(self.correct))
 
-    def responses(self, actions: Tensor, logits: Tensor | None = None) -> ResponseGroups:
-        """Groups of actions (M, G) as a method sees them. logits: (A,), of the current policy, to differentiate by."""
-        current = self.current if logits is None else logits
-        ours, old, base = (each.log_softmax(-1)[actions] for each in (current, self.behavior, self.reference))
-        return ResponseGroups(ours, self.correct[actions].double(), old, base)
+    def responses(self, actions: Tensor, log_probs: Tensor | None = None) -> ResponseGroups:
+        """Groups of actions (M, G) as a method sees them. log_probs: (A,), the current policy's, to differentiate."""
+        current = self.current.log_softmax(-1) if log_probs is None else log_probs
+        old, base = (logits.log_softmax(-1)[actions] for logits in (self.behavior, self.reference))
+        return ResponseGroups(current[actions], self.correct[actions].double(), old, base)
 
 
 def random_bandit(seed: int, actions: int, correct: int, on_policy: bool = True) -> Bandit:
@@ -76,12 +76,12 @@ def expected_surrogate_gradient(
     rows = torch.arange(len(reference_actions) * count)
     probs = reference_probs[rows // count] * rollout_probs[rows % count]
     logits = bandit.current.clone().requires_grad_()
-    drawn = reference_actions[rows // count], rollout_actions[rows % count]
-    streams = [bandit.responses(actions, logits) for actions in drawn]
+    log_probs = logits.log_softmax(-1)
+    reference = bandit.responses(reference_actions[rows // count], log_probs)
+    rollout = bandit.responses(rollout_actions[rows % count], log_probs)
+    weights = regularizer.surrogate_weights(reference, rollout, config or SurrogateConfig())
     loss = logits.sum() * 0
-    for weight, stream in zip(
-        regularizer.surrogate_weights(*streams, config or SurrogateConfig()), streams, strict=True
-    ):
+    for weight, stream in zip(weights, (reference, rollout), strict=True):
         if weight is not None:
             loss = loss + (probs[:, None] * weight.detach() * stream.log_probs).sum()
     return torch.autograd.grad(loss, logits)[0]

@@ -217,12 +217,16 @@ def marks(paper: Paper) -> Iterator[Claim]:
         )
 
 
+def _ranked(scores: Mapping[str, float]) -> list[str]:
+    return sorted(scores, key=scores.__getitem__, reverse=True)
+
+
 def _gains(table: pd.DataFrame) -> dict[str, tuple[float, str]]:
     """By model: CoKL's Overall minus that of the strongest baseline, and that baseline."""
     gains = {}
     for model, rows in _nested(table).items():
         overall = {method: rows[method]["overall"] for method in (GRPO, *REVERSE_FAMILY, *FORWARD)}
-        strongest = max(overall, key=lambda method, overall=overall: overall[method])
+        strongest = _ranked(overall)[0]
         gains[model] = (rows["cokl"]["overall"] - overall[strongest], strongest)
     return gains
 
@@ -336,10 +340,7 @@ def text_on_normalization(paper: Paper) -> Iterator[Claim]:
     for column, name in (("math_avg", "Math Avg."), ("overall", "Overall")):
         bad = []
         for model in raw:
-            first, second = (
-                sorted(REGULARIZED, key=lambda method, rows=table[model]: rows[method][column], reverse=True)
-                for table in (raw, normalized)
-            )
+            first, second = (_ranked({m: table[model][m][column] for m in REGULARIZED}) for table in (raw, normalized))
             if first != second:
                 orders = (" > ".join(map(method_label, order)) for order in (first, second))
                 bad.append("{}: raw {}; normalized {}".format(model, *orders))

@@ -392,7 +392,8 @@ def cached(formulas: Formulas, effort: Effort) -> list[Evidence]:
         groups, probs = all_groups(current, 4)
         logits = current.clone().requires_grad_()
         bandit = Bandit(reference, current, current, correct)
-        streams = [bandit.responses(actions, logits) for actions in (cache, groups)]
+        log_probs = logits.log_softmax(-1)
+        streams = [bandit.responses(actions, log_probs) for actions in (cache, groups)]
         alpha, delta = formulas.regularizers["cokl"].surrogate_weights(*streams, SurrogateConfig())
         loss = (alpha * streams[0].log_probs).sum() + (probs[:, None] * delta * streams[1].log_probs).sum()
         return torch.autograd.grad(loss, logits)[0]
@@ -499,7 +500,8 @@ def linear_surrogate(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     def error(pair: tuple[Tensor, ...]) -> float:
         logits = bandit.current.clone().requires_grad_()
-        streams = [bandit.responses(group[None], logits) for group in pair]
+        log_probs = logits.log_softmax(-1)
+        streams = [bandit.responses(group[None], log_probs) for group in pair]
         weights = formulas.regularizers["cokl"].surrogate_weights(*streams, SurrogateConfig())
         gradient = torch.autograd.grad(surrogate_loss(weights, *streams), logits)[0]
         stated = [stated_weights(bandit.correct[group].double())[stream] for stream, group in enumerate(pair)]

@@ -119,7 +119,8 @@ def _sampled_gradient(
         for source, wanted in ((bandit.reference, 2 * count / (1 - (1 - held) ** size)), (bandit.current, count))
     )
     reference = reference[bandit.correct[reference].any(-1)][:count]
-    streams = bandit.responses(reference, logits), bandit.responses(rollout[: len(reference)], logits)
+    log_probs = logits.log_softmax(-1)
+    streams = bandit.responses(reference, log_probs), bandit.responses(rollout[: len(reference)], log_probs)
     weights = regularizer.surrogate_weights(*streams, SurrogateConfig())
     return torch.autograd.grad(surrogate_loss(weights, *streams), logits)[0]
 

@@ -30,7 +30,7 @@ from theory.claims.gap import (
 )
 from theory.claims.symbolic import DECAY, Q, forms_of_an_optimum, identities
 from theory.definitions import Problem, random_problems
-from theory.divergences import F_DIVERGENCES, FDivergence
+from theory.divergences import F_DIVERGENCES
 from theory.formulas import Formulas
 from theory.numeric.tabular import tabular_reference, train_tabular
 from theory.provers.arithmetic import Interval, Intervals
@@ -386,13 +386,14 @@ def f_divergences(formulas: Formulas, effort: Effort) -> list[Evidence]:
     count = max(effort.programs // 2, 2)
     drawn = random_references(57, count)
 
-    def errors(case: tuple[FDivergence, tuple[Reference, float]]) -> tuple[float, float, float]:
-        divergence, (reference, beta) = case
+    def errors(case: tuple[str, tuple[Reference, float]]) -> tuple[float, float, float]:
+        name, (reference, beta) = case
+        divergence = in_programs[name]
         with mp.workdps(25):
             z = divergence.optimum(mpf(reference.q), mpf(beta))
             inside = min(z, 1 - mpf("1e-24"))
             value = float(z - mpf(beta) * divergence.bernoulli(mp, inside, mpf(reference.q)))
-        return program_errors(divergence.convex_program, reference, beta, reference.moved_to(float(z)), value)
+        return program_errors(name, reference, beta, reference.moved_to(float(z)), value)
 
     def closed(point: tuple[str, str]) -> mpf:
         q, beta = map(mpf, point)
@@ -405,7 +406,7 @@ def f_divergences(formulas: Formulas, effort: Effort) -> list[Evidence]:
         roots = {divergence.name: divergence.optimum(q, beta) for divergence in F_DIVERGENCES}
         return largest(*(abs(roots[name] - z) for name, z in stated.items()))
 
-    in_programs = [divergence for divergence in F_DIVERGENCES if divergence.convex_program]
+    in_programs = {one.convex_program: one for one in F_DIVERGENCES if one.convex_program}
     certificates, shortfall, distance = worst_of_each(product(in_programs, drawn), errors)
     with mp.workdps(30):
         worst = worst_over(product(("0.01", "0.4", "0.95"), ("0.2", "1", "30")), closed)
