@@ -62,8 +62,8 @@ def test_the_new_tasks_batch_and_the_coefficients_are_e3s():
         "reverse_kl": 1e-3,
         "correct_reverse_kl": 1e-3,
     }
-    assert claims.KL_BATCHES == (8, 16, 32)
-    assert claims.BETAS == (0.1, 10)
+    assert [*claims.KL_BATCHES] == [8, 16, 32]
+    assert [*claims.BETAS] == [0.1, 10]
     searched = {beta for betas in claims.SEARCHED.values() for beta in betas}
     assert searched <= {*SHIFT["paper"].betas}
     assert {8, 16, 32} <= {*SHIFT["paper"].kl_sweep}
