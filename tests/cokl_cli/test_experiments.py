@@ -147,12 +147,12 @@ def test_every_experiment_says_what_it_is():
 
 def test_nothing_else_names_a_lab():
     """The command line and the page iterate over the registry: but for the sweep, which `reproduce` and its figures
-    are about, no module of theirs imports a lab."""
+    are about, and the card, which is about plasticity, no module of theirs imports a lab."""
     labs = {path.parent.name for path in Path("bandit").glob("*/experiment.py")} - {"sweep"}
     assert len(labs) == 7
     texts = {path: path.read_text(encoding="utf-8") for path in Path("cokl_cli").rglob("*.py")}
     named = {(str(path), lab) for path, text in texts.items() for lab in labs if f"bandit.{lab}" in text}
-    assert named == set()
+    assert named == {("cokl_cli/card.py", "plasticity")}
 
 
 def test_the_record_is_of_the_folders_that_count(toy, tmp_path):
@@ -170,6 +170,7 @@ def test_the_record_is_of_the_folders_that_count(toy, tmp_path):
     assert (record["hardware"], record["seconds"]) == ("new, 2 cores, torch 9", 3.5)
     assert record["commit"] == "commit of new"
     assert len(record["claims"]) == 1
+    assert len(logbook.records([tmp_path])["toy_squares"]["claims"]) == 1
     toy.Toy.pools_folders = True
     pooled = logbook.records([tmp_path])["toy_squares"]
     assert pooled["command"] == "cokl bandit toy-squares --n 4; cokl bandit toy-squares --n 5"
