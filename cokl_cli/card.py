@@ -16,7 +16,7 @@ import torch
 from bandit.engine.sampled import draw, method_logit_gradient
 from bandit.engine.tables import coverage_column, coverage_label
 from bandit.engine.tables import method_label as label
-from bandit.plasticity.config import PRIMARY_CHANGE, PlasticityConfig
+from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.score import GROUP, at_match, match, runs
 from cokl import methods, regularizers
 from cokl.groups import SurrogateConfig
@@ -42,7 +42,7 @@ def config(own: tuple[str, ...]) -> PlasticityConfig:
         steps=400,
         pretrain_steps=600,
         matched_correctness=0.93,
-        changes=(PRIMARY_CHANGE,),
+        changes=(PlasticityConfig.primary_change,),
         new_steps=150,
         evaluated_steps=(0, 5, 10, 20, 30, 50, 75, 100, 150),
         evaluated_inputs=500,

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from bandit.engine.tables import coverage_column
+from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.score import read_plasticity
 from cokl import regularizers
 from cokl_cli import card
@@ -69,7 +70,7 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
     assert shown["Mine"]["surrogate"] == "none"
     assert shown["CoKL"]["Z*"] == "1.0000"
     assert shown["Mine"]["Z*"].startswith("~0.")
-    table, config = read_plasticity(folder)
+    table, config = read_plasticity(folder, PlasticityConfig)
     rows = table[(table["role"] == "report") & (table["method"] == "none") & (table["mode"] == "sampled")]
     means = rows.drop_duplicates("seed")[["p_correct", coverage_column(table), "conditional_kl"]].mean()
     columns = ["correct", coverage_column(table).replace("_at_", "@"), "cond. KL"]
