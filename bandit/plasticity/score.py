@@ -42,7 +42,7 @@ def read_plasticity(folder: Path, kind: type[_Config]) -> tuple[pd.DataFrame, _C
     """The table of a finished lab, and its configuration. Raises InputError if there is none."""
     path = folder / "plasticity.parquet"
     if not path.is_file():
-        raise InputError(f"no finished plasticity lab in {folder}; run cokl bandit plasticity --out {folder}")
+        raise InputError(f"no finished plasticity lab in {folder}; `cokl bandit plasticity` makes one")
     return read_result(path, COLUMNS), from_json(kind, read_json(folder / "config.json", dict))
 
 

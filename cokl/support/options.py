@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -86,7 +86,11 @@ def require_types(config: Any, prefix: str) -> None:
         value = getattr(config, name)
         if not _has_type(value, hint):
             kind = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
-            require(False, f"{prefix}{name}", kind, repr(value))
+            if get_origin(hint) is tuple:
+                members = [getattr(one, "__name__", str(one)) for one in get_args(hint) if one is not ...]
+                kind = f"a tuple of {', '.join(members)}"
+            remedy = f"; write {tuple(value)!r}" if isinstance(value, list) else ""
+            require(False, f"{prefix}{name}", kind, f"{value!r}{remedy}")
         for number in value if isinstance(value, tuple) else (value,):
             require(not isinstance(number, float) or math.isfinite(number), f"{prefix}{name}", "finite numbers", number)
     for name, bound in _bounds(config_class):
@@ -123,7 +127,8 @@ def _is_plainly(value: Any, hint: Any) -> bool:
 @cache
 def _hints(config_class: type) -> dict[str, Any]:
     """Fields with their types, evaluated; once a class, since presets make many configurations of one."""
-    return get_type_hints(config_class)
+    hints = get_type_hints(config_class)
+    return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
 
 
 @cache
