@@ -176,7 +176,7 @@ def readable(frame: pd.DataFrame) -> pd.DataFrame:
         shown = shown.drop(columns=half_width)
     if "missed" in shown:
         flags = frame[["edge", "missed"]].to_dict("records")
-        shown["note"] = [", ".join(word for word, holds in row.items() if holds) for row in flags]
+        shown["note"] = [", ".join(str(word) for word, holds in row.items() if holds) for row in flags]
         shown = shown.drop(columns=["edge", "missed"])
     return shown
 
