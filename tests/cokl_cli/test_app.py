@@ -197,7 +197,7 @@ except SystemExit:
 
 
 COMMANDS = {
-    "bandit": {"sweep", "report", "robustness", "shift", "plasticity", "calibration", "phase", "sequences",
+    "bandit": {"sweep", "report", "robustness", "interference", "shift", "plasticity", "calibration", "phase", "sequences",
                "finite-group"},
     "theory": {"check", "optimum", "figures"},
     "llm": {"run", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "tables", "repeats",
