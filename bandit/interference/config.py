@@ -7,12 +7,13 @@ from typing import Annotated
 
 from bandit.config import Count, Positive
 from bandit.sequences.config import PRESETS as SEQUENCES
-from bandit.shift.config import PAPER_BETA
+from bandit.sequences.config import SequenceConfig
+from bandit.shift.config import PAPER_BETA, ShiftConfig
 from bandit.shift.config import PRESETS as SHIFTS
-from bandit.two_tasks.config import TwoTaskConfig
+from bandit.two_tasks.config import Mode
 from cokl.support.options import DIFFERENT, SOME, Bound, Names, Settings, at_least
 
-LABS: dict[str, tuple[TwoTaskConfig, str]] = {
+LABS: dict[str, tuple[ShiftConfig | SequenceConfig, Mode]] = {
     "shift-exact": (SHIFTS["paper"], "exact"),
     "shift-sampled": (SHIFTS["paper"], "sampled"),
     "sequences-exact": (SEQUENCES["paper"], "exact"),

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -99,7 +100,7 @@ def interference(
 
 def _both(config: InterferenceConfig, setting: str, seed: int) -> pd.DataFrame:
     lab, mode = LABS[setting]
-    trainer = (SequenceTrainer if isinstance(lab, SequenceConfig) else ShiftTrainer)(lab)
+    trainer: TwoTaskTrainer = SequenceTrainer(lab) if isinstance(lab, SequenceConfig) else ShiftTrainer(lab)
     task = trainer.task(lab, seed, trainer.base_parameters(seed))
     group = lab.group_size if mode == "sampled" else math.inf
     frames = []
@@ -174,7 +175,7 @@ def predicted(run: Measured, beta: float, of_cokl: bool, group: float) -> np.nda
     return run.logits + np.array(gaps)
 
 
-def mass_slopes(trainer: TwoTaskTrainer, mlp: StackedMLP, prompts: object) -> tuple[Tensor, Tensor]:
+def mass_slopes(trainer: TwoTaskTrainer, mlp: StackedMLP, prompts: Any) -> tuple[Tensor, Tensor]:
     """Of one run's network: (N, P) and (N,) float64, the gradient of each prompt's logit Z, and logit Z itself."""
     slopes, logits = [], []
     for start in range(0, len(prompts.inputs), _TOGETHER):
@@ -193,7 +194,7 @@ def mass_slopes(trainer: TwoTaskTrainer, mlp: StackedMLP, prompts: object) -> tu
     return torch.cat(slopes), torch.cat(logits)
 
 
-def _slope(trainer: TwoTaskTrainer, mlp: StackedMLP, prompts: object, gradient: Callable[..., Tensor]) -> Tensor:
+def _slope(trainer: TwoTaskTrainer, mlp: StackedMLP, prompts: Any, gradient: Callable[..., Tensor]) -> Tensor:
     """(P,) float64: the gradient of the mean over prompts of what `gradient` differentiates by logits."""
     inputs, minibatch = trainer.network_inputs(prompts.inputs), Minibatch(prompts, torch.empty(0))
     logits = mlp.forward(inputs)

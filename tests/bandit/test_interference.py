@@ -57,13 +57,13 @@ def _logits(lab: str, trainer, parameters, prompts) -> np.ndarray:
     tables = rows.view(len(prompts.inputs), -1, 3).softmax(-1).numpy()
     masses = []
     for number, table in enumerate(tables):
-        mass = 0.0
+        total = 0.0
         for answer in np.ndindex(3, 3, 3):
             places = (0, 1 + answer[0], 4 + answer[1])
             tokens = torch.tensor(answer)[None, None]
             if prompts.automata[number : number + 1].accept(tokens).item():
-                mass += math.prod(table[place, token] for place, token in zip(places, answer, strict=True))
-        masses.append(mass)
+                total += math.prod(table[place, token] for place, token in zip(places, answer, strict=True))
+        masses.append(total)
     return np.log(np.array(masses) / (1 - np.array(masses)))
 
 
@@ -150,9 +150,9 @@ def test_the_tabular_race_is_predicted(group):
             wrong = 1 / (1 + math.exp(path[-1]))
             path.append(path[-1] - push + beta * (wrong if method == REPLAY else wrong ** (group + 1)))
     for method, other in ((COKL, REPLAY), (REPLAY, COKL)):
-        path = np.repeat(np.array(logits[method])[:, None], 2, 1)
+        measured = np.repeat(np.array(logits[method])[:, None], 2, 1)
         kernel = np.ones((steps + 1, 2, 1))
-        run = Measured(np.arange(steps + 1), path, kernel, path, path, path[:, 0])
+        run = Measured(np.arange(steps + 1), measured, kernel, measured, measured, measured[:, 0])
         assert np.allclose(predicted(run, beta, method == COKL, group)[:, 0], logits[other], atol=1e-9)
 
 
