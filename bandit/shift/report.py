@@ -111,7 +111,7 @@ def write(table: pd.DataFrame, config: ShiftConfig, folder: Path) -> str:
         write_text(csv_text(frame), folder / f"{name}.csv")
     write_text(_page(table, made, claims), folder / "results.md")
     shown = readable(made["table1_normalized"]).to_string(index=False)
-    judged = (no_verdict(reported_seeds(table)), _HOW_JUDGED, chance_findings(claims))
+    judged = (no_verdict(reported_seeds(table)), _HOW_JUDGED, chance_findings(claim.verdict for claim in claims))
     written = f"{len(table)} rows: {folder / 'shift.parquet'}; tables and verdicts: {folder / 'results.md'}"
     return "\n".join([anchors(table), "", shown, "", *filter(None, judged), screen(claims), written])
 
@@ -191,7 +191,7 @@ def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim
         "## Claims of the paper",
         _HOW_JUDGED,
     ]
-    parts += filter(None, (no_verdict(reported_seeds(table)), chance_findings(claims)))
+    parts += filter(None, (no_verdict(reported_seeds(table)), chance_findings(claim.verdict for claim in claims)))
     for claim in claims:
         parts.append(f"### {claim.statement}" + (f": {claim.verdict}" if claim.verdict else ""))
         parts.append("\n".join(f"- {line}" for line in (claim.measured, *claim.evidence)))
