@@ -67,7 +67,8 @@ def bring_buffer(
     tokenizer = AutoTokenizer.from_pretrained(folder)
     options = {} if thinking is None else {"enable_thinking": thinking}
     given = given.sort_values("prompt", kind="stable", ignore_index=True)
-    given["response_ids"] = [_tokens(response, tokenizer) for response in given.to_dict("records")]  # type: ignore[arg-type]
+    tokens = [_tokens(response, tokenizer) for response in given.to_dict("records")]  # type: ignore[arg-type]
+    given["response_ids"] = pd.Series(tokens)
     if "prompt_ids" not in given:
         texts = {
             row: tokenizer.apply_chat_template(
@@ -79,11 +80,11 @@ def bring_buffer(
         given["prompt_ids"] = given["prompt"].map(ids)
     rows = [(np.asarray(p, dtype=np.int64), r) for p, r in zip(given["prompt_ids"], given["response_ids"], strict=True)]
     if not log_probs:
-        given["log_probs"] = [np.full(len(response), np.nan) for _, response in rows]
+        given["log_probs"] = pd.Series([np.full(len(response), np.nan) for _, response in rows])
     elif "log_probs" in given:
         _require_the_references(given["log_probs"].tolist()[:COMPARED], rows[:COMPARED], folder, temperature)
     else:
-        given["log_probs"] = score(rows, folder, temperature)
+        given["log_probs"] = pd.Series(score(rows, folder, temperature))
     if judge is not None:
         given["correct"] = asyncio.run(_verdicts(asked, given, tokenizer, judge))
     else:

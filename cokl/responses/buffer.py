@@ -86,9 +86,12 @@ class CachedGroup:
         if correct_first:
             order = order[np.argsort(-self.rewards[order], kind="stable")]
         kept = sorted(order[:count].tolist())
-        names = "response_ids", "log_probs", "masks"
         return replace(
-            self, rewards=self.rewards[kept], **{name: [getattr(self, name)[place] for place in kept] for name in names}
+            self,
+            response_ids=[self.response_ids[place] for place in kept],
+            log_probs=[self.log_probs[place] for place in kept],
+            masks=[self.masks[place] for place in kept],
+            rewards=self.rewards[kept],
         )
 
 

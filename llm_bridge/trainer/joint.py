@@ -164,7 +164,9 @@ class CoKLTrainer(PPOTrainerSync):
             function = load_function(settings.judge)
             own = Judge(function, settings.judge_key, settings.judge_kwargs, settings.correct_above)
         for judge, groups in ((own or run, drawn), (run, training)):
-            for group in groups if judge and "rollout" in self.method.streams() else ():
+            if judge is None or "rollout" not in self.method.streams():
+                continue
+            for group in groups:
                 for ids, stored in zip(group.response_ids, group.rewards, strict=True):
                     text = self.tokenizer.decode(ids, skip_special_tokens=True)
                     given = asyncio.run(judge.score(text, group.data_source, group.ground_truth, group.extra_info))

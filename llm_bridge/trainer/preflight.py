@@ -21,6 +21,7 @@ from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 from cokl.responses.buffer import Buffer
 from cokl.support.options import require
 from llm_bridge.trainer.base import RewardedTrainer
+from llm_bridge.trainer.hooks import missing
 from llm_bridge.trainer.options import RegularizationSettings
 from llm_bridge.trainer.versions import PINNED
 
@@ -113,8 +114,13 @@ def check_buffer(config: DictConfig, settings: RegularizationSettings, buffer: B
 
 
 def install() -> None:
-    """Check this process's command now, and its configuration as soon as VeRL's program has read it."""
+    """Check this process's command now, and its configuration as soon as VeRL's program has read it.
+
+    Refuses a VeRL without a part that the trainers override or call.
+    """
     check_command(sys.orig_argv, version("verl"))
+    if gone := list(missing()):
+        refuse(f"verl {version('verl')} lacks {gone[0]}; expected {PINNED['verl']}")
     set_device: Callable[[DictConfig], Any] = verl.utils.device.auto_set_device
 
     def checked(config: DictConfig) -> Any:

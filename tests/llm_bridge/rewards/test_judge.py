@@ -60,10 +60,11 @@ def test_a_cached_and_a_fresh_response_are_judged_alike(tmp_path, kind, truth):
     bring_buffer(*paths, judge).save(tmp_path / "buffer.parquet")
     buffer = Buffer.load(tmp_path / "buffer.parquet", model_fingerprint(tmp_path / "model"))
     assert buffer.groups[0].rewards.tolist() == [1, 0]
-    fresh = {"agent_name": "judged", "judge": {"function": name, "key": "right", "options": options}}
+    asked_of: dict = {"function": name, "key": "right", "options": options}
+    fresh = {"agent_name": "judged", "judge": asked_of}
     rows, _ = requests(buffer.groups, {}, ("reference", "rollout"), 2, 1, fresh)
     # The same texts as fresh responses, by the loop that returns them.
-    fresh["judge"] |= {"loop": "cached_response"}
+    asked_of["loop"] = "cached_response"
     prompts = tu.get_tensordict({"raw_prompt": [row["prompt"]], "uid": ["rl"], "data_source": ["other"]})
     joined = join(prompts, rows, {"agent_name": "single_turn_agent"})
     columns = {key: [value.data for value in column.unbind(0)] for key, column in joined.items()}
@@ -73,6 +74,7 @@ def test_a_cached_and_a_fresh_response_are_judged_alike(tmp_path, kind, truth):
     scores = []
     for cached in [columns["cached_response"] for columns in asked if columns["cached_response"]]:
         answer = asyncio.run(loop.run({"logprobs": False}, **question | {"cached_response": cached, "global_steps": 1}))
+        assert not isinstance(answer, list)
         scores.append(answer.as_dict()["rm_scores"].sum().item())
         assert answer.extra_fields["reward_extra_info"] == {}
     assert scores == [2.0, -1.0]

@@ -26,7 +26,8 @@ class RewardLoop:
 
     def __init__(self, verdicts) -> None:
         self.reward_model_manager: object | None = object()
-        self.verdicts, self.woken = verdicts, []
+        self.verdicts = verdicts
+        self.woken: list[bool] = []
 
     def compute_rm_score(self, data):
         self.woken.append(self.reward_model_manager is not None)
