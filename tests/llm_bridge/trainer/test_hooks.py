@@ -24,7 +24,7 @@ def test_every_private_method_of_verls_trainer_that_is_used_is_listed():
     }
     text = "".join(path.read_text("utf-8") for path in Path("llm_bridge/trainer").glob("*.py") if path.stem != "hooks")
     called = set(re.findall(r"(?:self|super\(\))\.(_[a-z]\w+)\(", text))
-    theirs = {name for name in (*vars(PPOTrainer), *vars(PPOTrainerSync)) if re.match("_[a-z]", name)}
+    theirs = {name for name in (*vars(PPOTrainer), *vars(PPOTrainerSync)) if re.match("_(?!abc)[a-z]", name)}
     assert (ours | called) & theirs == set(HOOKS[TRAINER])
 
 
