@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import import_module
+from typing import Any
 
 _LOOP, _V1 = "verl.experimental.agent_loop.agent_loop", "verl.trainer.ppo.v1.trainer_base"
 HOOKS: dict[str, dict[str, str]] = {
@@ -49,6 +50,6 @@ def missing(hooks: dict[str, dict[str, str]] = HOOKS) -> Iterable[str]:
     """Of these, what the installed VeRL lacks, each with its replacement."""
     for owner, names in hooks.items():
         module, _, class_name = owner.partition(":")
-        there = import_module(module)
+        there: Any = import_module(module)
         there = getattr(there, class_name, None) if class_name else there
         yield from (f"{owner}.{name} ({instead})" for name, instead in names.items() if not hasattr(there, name))

@@ -249,7 +249,7 @@ def test_a_judge_that_contradicts_the_stored_verdicts_is_refused(step, judging):
 
 
 def test_a_judge_that_finds_the_stored_verdicts_judges_the_fresh_responses(step, judging, monkeypatch):
-    asked = []
+    asked: list = []
     right = step._roll_out
 
     def noted(prompts, lose):
