@@ -458,7 +458,8 @@ def reward_validation(paper: Paper) -> Iterator[Claim]:
     """F.2, whose ratings are not public: its intervals alone."""
     parts, inside = [], []
     for quote, chance in (("reward_correlation", 0.0), ("reward_agreement_percent", 50.0)):
-        estimate, low, high = (_quoted(paper, f"{quote}{end}")["all"] for end in ("", "_low", "_high"))
+        quotes = paper.quotes.set_index("quote")["value"]
+        estimate, low, high = (float(quotes[f"{quote}{end}"]) for end in ("", "_low", "_high"))
         parts.append(f"{estimate:g} in [{low:g}, {high:g}], chance {chance:g}")
         inside.append(chance < low <= estimate <= high)
     yield Claim(
