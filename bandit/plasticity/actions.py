@@ -18,13 +18,14 @@ from bandit.engine.reference import layer_sizes, minibatches, seed_task
 from bandit.engine.sampled import Responses, at, draw, draw_actions, grpo_logit_gradient, method_logit_gradient
 from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.plan import Start
-from bandit.plasticity.rewards import PlasticityStream, reward_table
-from bandit.plasticity.train import AnswerSpace, Step
+from bandit.plasticity.train import AnswerSpace, PlasticityStream, Step
 from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig
 from cokl.policy import CorrectSet, Policy
 
 _GRPO = GRPOConfig()
+LESS = 0.2
+"""The reward of the correct actions that are not preferred."""
 
 
 class Actions(AnswerSpace):
@@ -133,3 +134,23 @@ def _expected_gradient(logits: Tensor, rewards: Tensor) -> Tensor:
     """(R, B, A): gradient of minus the expected reward."""
     probs = logits.softmax(-1)
     return probs * ((probs * rewards).sum(-1, keepdim=True) - rewards)
+
+
+def reward_table(environment: Environment, seed: int, stage: str, own: Tensor, reference: Tensor) -> Tensor:
+    """(R or 1, C, A): the reward of each action in each cluster, in the arithmetic of `own`.
+
+    own, reference: (R, C, A) and (1, C, A), mean probabilities on a cluster's training inputs after phase 1.
+    """
+    correct = environment.correct.mask.to(own.device)
+    kind, *sizes = stage.split("-")
+    if kind in ("narrowed", "chain", "moved"):
+        eligible = ~correct if kind == "moved" else correct
+        stream = PlasticityStream.MOVED if kind == "moved" else PlasticityStream.NARROWED
+        numbers = torch.from_numpy(random_generator(seed, stream).random(tuple(correct.shape))).to(own.device)
+        chosen = numbers.masked_fill(~eligible, torch.inf).argsort(-1)[:, : int(sizes[0])]
+        return torch.zeros_like(reference).scatter_(-1, chosen[None], 1)
+    if kind == "repaired":
+        among = (reference if sizes else own).masked_fill(~correct, -1)
+        return correct.to(own).expand_as(among).clone().scatter_(-1, among.argmax(-1, keepdim=True), 0)
+    least = reference.masked_fill(~correct, torch.inf).argsort(-1)[..., : environment.config.correct_actions // 2]
+    return (LESS * correct.to(own))[None].scatter(-1, least, 1)

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bandit.plasticity.config import PRESETS, PlasticityConfig, TwoPhases
-from cokl.support.experiment import Experiment, GalleryPicture, register
+from bandit.plasticity.sequences.config import PRESETS as SEQUENCE_PRESETS
+from bandit.plasticity.sequences.config import SequencePlasticityConfig
+from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
 from cokl.support.files import read_json
 from cokl.support.verdicts import Claim
 
@@ -50,3 +52,29 @@ class Plasticity(Experiment):
         from bandit.plasticity.section import section
 
         return section(folder.name, *read_plasticity(folder, type(self.presets["paper"])))
+
+
+@register
+class PlasticitySequences(Plasticity):
+    """Phase 1 and phase 2 where an answer is a sequence of tokens."""
+
+    name, title, area = "plasticity_sequences", "Plasticity with answers of many tokens", "plasticity of sequences"
+    command, order = "cokl bandit plasticity-sequences", 31
+    summary = "The plasticity lab with answers of many tokens, in samples. Resumes."
+    presets = SEQUENCE_PRESETS
+    folder_prefix = "plasticity-sequences-"
+    assumed_configs = (SequencePlasticityConfig,)
+    assumed_modules = ("bandit.plasticity.sequences.config",)
+    gallery = (GalleryPicture("plasticity_sequences_curves", "Plasticity with answers of many tokens"),)
+
+    def train(self, config: SequencePlasticityConfig, execution: Execution) -> Any:
+        """The tidy table."""
+        from bandit.plasticity.run import plasticity
+        from bandit.plasticity.sequences.train import Sequences
+
+        return plasticity(config, execution, space=Sequences)
+
+    def figures(self, trained: Any, config: Any, folder: Path) -> Mapping[str, Any]:
+        """The trade-off and the learning curves."""
+        drawn = super().figures(trained, config, folder)
+        return {f"plasticity_sequences_{name}": drawn[f"plasticity_{name}"] for name in ("tradeoff", "curves")}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from enum import IntEnum
 from functools import partial
 from typing import Any, ClassVar
 
@@ -22,10 +23,40 @@ from bandit.engine.divergence import spare_samplers
 from bandit.engine.environment import random_generator
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.plasticity.plan import Start
-from bandit.plasticity.rewards import PlasticityStream, stages
 
 Step = tuple[Tensor, Callable[[Tensor], Tensor]]
 """What the network reads in a step, (1, rows, D), and the loss's gradient by its logits (R, rows, A)."""
+
+
+class PlasticityStream(IntEnum):
+    """Independent random streams of a seed, `np.random.default_rng([seed, stream])`, apart from the engine's.
+
+    The environment, the reference, and the minibatches of the exact phase 1 have the engine's own streams, so that an
+    exact phase 1 is a run of the controlled experiment. Every policy, mode and change of a seed reads each stream here
+    from its beginning, so that all share their draws; only a chain's later changes resume where the last one ended.
+
+    NARROWED, MOVED: uniform numbers (C, A); of the eligible actions those with the smallest number are chosen, in their
+    order, so that fewer are a subset of more. CACHE: uniform numbers (N, largest G_ref), one a cached response of a
+    training input; a smaller cache is the first columns. SAMPLED_BATCHES, NEW_BATCHES: for each step `prompts` integers
+    below N. SAMPLED_ROLLOUTS, NEW_ROLLOUTS: for each step uniform numbers (prompts, G), one a response, by inversion of
+    the cumulated probabilities, or (prompts, G, T) for sequences; CACHE then has T numbers a response, too. COUNTED:
+    uniform numbers (B, 64, T) for the responses to the test prompts among which distinct correct ones are counted.
+    """
+
+    NARROWED = 200
+    MOVED = 201
+    CACHE = 202
+    SAMPLED_BATCHES = 203
+    SAMPLED_ROLLOUTS = 204
+    NEW_BATCHES = 205
+    NEW_ROLLOUTS = 206
+    COUNTED = 207
+
+
+def stages(change: str) -> list[str]:
+    """The rewards that are learned one after the other: several for a chain, one for any other change."""
+    kind, *sizes = change.split("-")
+    return [f"chain-{size}" for size in sizes] if kind == "chain" else [change]
 
 
 class AnswerSpace(ABC):

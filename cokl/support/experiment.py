@@ -169,10 +169,10 @@ class Experiment:
         return None
 
     def _beside(self, name: str) -> Any:
-        """The module `name` in the experiment's folder, or in that of one that it extends; None where there is none."""
-        packages = [kind.__module__.rpartition(".")[0] for kind in type(self).__mro__ if kind is not Experiment]
-        paths = (f"{package}.{name}" for package in packages if package)
-        return next((import_module(path) for path in paths if find_spec(path)), None)
+        """The module `name` in the experiment's folder; None where there is none."""
+        package = type(self).__module__.rpartition(".")[0]
+        path = f"{package}.{name}"
+        return import_module(path) if package and find_spec(path) else None
 
     def stored_presets(self) -> Mapping[str, dict[str, Any]]:
         """The presets as a results folder's config.json has them, by name."""

@@ -99,7 +99,7 @@ def test_the_task_shifts_table_is_of_the_committed_seeds():
         assert cells == expected
 
 
-PLASTICITY, OF_SEQUENCES = Path("bandit/plasticity"), Path("bandit/plasticity_sequences")
+PLASTICITY, OF_SEQUENCES = Path("bandit/plasticity"), Path("bandit/plasticity/sequences")
 
 
 def of_plasticity(lab: Path) -> str:

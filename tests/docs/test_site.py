@@ -47,15 +47,12 @@ def test_formulas_are_drawn_by_the_browser(site):
     assert "<mfrac>" in (site / "mathematics.html").read_text()
 
 
-def test_notebooks_keep_their_sliders(site):
-    for name, sliders in (("02_theorems", 2), ("06_plasticity", 1)):
-        assert (site / f"notebooks/{name}.html").read_text().count('type="range"') == sliders
-
-
-def test_the_sliders_need_no_font_from_elsewhere(site):
-    page = (site / "notebooks/02_theorems.html").read_text()
+@pytest.mark.parametrize(("name", "sliders"), [("02_theorems", 2), ("06_plasticity", 1)])
+def test_notebooks_keep_their_sliders_and_need_no_font_from_elsewhere(site, name, sliders):
+    page = (site / f"notebooks/{name}.html").read_text()
+    assert page.count('type="range"') == sliders
     assert not re.search(r'<link[^>]*font-awesome|<i class="fa ', page)
-    assert len(re.findall(r">\s*play</button>", page)) == 2
+    assert len(re.findall(r">\s*play</button>", page)) == sliders
 
 
 def test_the_search_finds_no_prompts(site):

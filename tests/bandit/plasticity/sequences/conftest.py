@@ -6,8 +6,8 @@ from typing import Literal
 import pytest
 
 from bandit.plasticity.run import plasticity
-from bandit.plasticity_sequences.config import SequencePlasticityConfig
-from bandit.plasticity_sequences.train import Sequences
+from bandit.plasticity.sequences.config import SequencePlasticityConfig
+from bandit.plasticity.sequences.train import Sequences
 from cokl.support.experiment import Execution
 
 

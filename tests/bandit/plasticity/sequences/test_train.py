@@ -6,11 +6,11 @@ import torch
 
 from bandit.plasticity.plan import planned, stacked
 from bandit.plasticity.score import START
+from bandit.plasticity.sequences.train import Sequences, base_model, distinct_correct
 from bandit.plasticity.train import train
-from bandit.plasticity_sequences.train import Sequences, base_model, distinct_correct
 from bandit.sequences.automata import Automata
 from bandit.sequences.recursions import SequencePolicy
-from tests.bandit.plasticity_sequences.conftest import TINY
+from tests.bandit.plasticity.sequences.conftest import TINY
 from tests.oracles import sequence_plasticity as oracle
 
 SEED = 3

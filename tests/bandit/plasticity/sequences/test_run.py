@@ -5,16 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from bandit.plasticity.experiment import Plasticity
+from bandit.plasticity.experiment import Plasticity, PlasticitySequences
 from bandit.plasticity.plan import planned
 from bandit.plasticity.run import plasticity
 from bandit.plasticity.score import NEW, START, match, read_plasticity
-from bandit.plasticity_sequences.config import SequencePlasticityConfig
-from bandit.plasticity_sequences.experiment import PlasticitySequences
-from bandit.plasticity_sequences.train import Sequences
+from bandit.plasticity.sequences.config import SequencePlasticityConfig
+from bandit.plasticity.sequences.train import Sequences
 from cokl.support.errors import InputError
 from cokl.support.experiment import Execution
-from tests.bandit.plasticity_sequences.conftest import TINY
+from tests.bandit.plasticity.sequences.conftest import TINY
 
 SMALL = dataclasses.replace(TINY, methods=("none", "cokl"), cached=(2,), seeds=1, new_steps=2, evaluated_steps=(0, 2))
 

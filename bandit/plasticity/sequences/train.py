@@ -16,9 +16,8 @@ from torch import Tensor
 from bandit.engine.environment import random_generator
 from bandit.engine.networks import StackedMLP
 from bandit.plasticity.plan import Start
-from bandit.plasticity.rewards import PlasticityStream
-from bandit.plasticity.train import AnswerSpace, Step
-from bandit.plasticity_sequences.config import SequencePlasticityConfig
+from bandit.plasticity.sequences.config import SequencePlasticityConfig
+from bandit.plasticity.train import AnswerSpace, PlasticityStream, Step
 from bandit.sequences import exact
 from bandit.sequences.recursions import SequencePolicy
 from bandit.sequences.sampled import draw
