@@ -175,13 +175,10 @@ def readable(frame: pd.DataFrame) -> pd.DataFrame:
         shown[name] = [with_spread(*pair, digits) for pair in zip(frame[name], frame[half_width], strict=True)]
         shown = shown.drop(columns=half_width)
     if "missed" in shown:
-        shown["note"] = [_note(*flags) for flags in zip(frame["edge"], frame["missed"], strict=True)]
+        flags = frame[["edge", "missed"]].to_dict("records")
+        shown["note"] = [", ".join(str(word) for word, holds in row.items() if holds) for row in flags]
         shown = shown.drop(columns=["edge", "missed"])
     return shown
-
-
-def _note(edge: bool, missed: bool) -> str:
-    return ", ".join(word for word, holds in (("edge", edge), ("missed", missed)) if holds)
 
 
 def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim]) -> str:
