@@ -11,12 +11,15 @@ its primary one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
 from bandit.shift.config import PAPER_BETA
 from bandit.shift.score import at, at_equal_adaptation, best_coefficients, final_rows, label, main_rows
+from cokl.support.statistics import with_spread
 from cokl.support.verdicts import Claim, Measurement, judged
 
 NEGLIGIBLE = 1.0
@@ -201,10 +204,27 @@ def judge(scored: pd.DataFrame) -> list[Claim]:
     }
     claims = []
     for name, groups in measured.items():
-        complete = [group for group in groups if len(group) == _PARTS.get(name, 1)]
+        complete = [
+            group
+            for group in groups
+            if len(group) == _PARTS.get(name, 1) and all(math.isfinite(part.mean) for part in group)
+        ]
         if complete:
             claims.append(judged(*PAPER_CLAIMS[name], complete[0], complete[1:]))
     return claims
+
+
+def balance(scored: pd.DataFrame, mode: str) -> Claim:
+    """Whether CoKL has the best Overall, each method at its best coefficient, in a few words."""
+    views = _Views(scored)
+    statement = "CoKL has the best Overall"
+    for lead in views.over_the_best_rival(mode):
+        if math.isfinite(lead.mean):
+            measured = (
+                f"{with_spread(lead.mean, lead.half_width, 1)} points against {label(views.best_rival(mode) or '')}"
+            )
+            return replace(judged(statement, "", [lead]), measured=measured)
+    return Claim(statement, "", "there are no scores to compare", None)
 
 
 class _Views:
@@ -256,11 +276,16 @@ class _Views:
                 what = f"Overall of {label(method)} at {chosen:g} - at {other:g}"
                 yield Measurement.of(mode, what, overall[chosen] - overall[other])
 
-    def over_the_best_rival(self, mode: str) -> Iterator[Measurement]:
-        """CoKL's best Overall minus that of the rival which is best on the selection seeds."""
+    def best_rival(self, mode: str) -> str | None:
+        """The rival that is best on the selection seeds; None without one, or without CoKL."""
         rivals = [rival for rival in self.rivals if (mode, rival) in self.chosen.index]
-        if rivals and (mode, "cokl") in self.chosen.index:
-            rival = max(rivals, key=lambda rival: self.chosen[mode, rival])
+        if not rivals or (mode, "cokl") not in self.chosen.index:
+            return None
+        return max(rivals, key=lambda rival: float(self.chosen[mode, rival]))
+
+    def over_the_best_rival(self, mode: str) -> Iterator[Measurement]:
+        """CoKL's best Overall minus that of the best rival."""
+        if rival := self.best_rival(mode):
             ours, theirs = (self.values(mode, BEST, method, "overall") for method in ("cokl", rival))
             what = f"overall of CoKL - {label(rival)}, the best on the selection seeds"
             yield Measurement.of(f"{mode}, {BEST}", what, ours - theirs)

@@ -198,7 +198,7 @@ class Tables(Output):
 
             write_tables(tables, folder)
             print(f"tables: {folder}/tables.txt, .md, .tex and a CSV file each")
-            style.save_all(figures, folder)
+            print(style.save_all(figures, folder))
         return 0
 
     def outcome(self) -> dict[str, list[dict[str, Any]]]:
