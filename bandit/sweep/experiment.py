@@ -34,10 +34,14 @@ class Sweep(Experiment):
     )
 
     def train(self, config: SweepConfig, execution: Execution) -> Any:
-        """The tidy table."""
+        """The tidy table. Policies to be watched are kept beside it."""
+        from bandit.sweep.collapse import keep
         from bandit.sweep.run import run_sweep
 
-        return run_sweep(config, execution)
+        table = run_sweep(config, execution)
+        if execution.out is not None:
+            keep(config, table, execution.out)
+        return table
 
     def report(self, trained: Any, config: SweepConfig, folder: Path) -> str:
         """CoKL's lead, and what each method ends with at matched correctness."""

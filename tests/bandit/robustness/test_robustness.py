@@ -47,7 +47,7 @@ def test_a_fragile_verdict_is_found_and_only_that(tmp_path):
     assert text.count("held: stands in 2 of 2 alternatives") == 4
     assert "| not held | CoKL 0.300" in " ".join(text.split())
     shown = on_screen(compared, [], 5, tmp_path)
-    assert shown.startswith("Depends: The verdicts stand: 12 of 16 do; ")
+    assert shown.startswith("Depends: The verdicts stand: 12 of 16 do.")
     assert "held 1 of 2 init_scale-2.0" in " ".join(shown.split())
     claims = list(dict.fromkeys(compared["claim"]))
     assert claims != sorted(claims)  # so that their order is the sweep's
