@@ -23,6 +23,13 @@ _COLUMNS = {
 }
 
 
+LEGEND = (
+    "In samples, means with 95% t-intervals over the reported seeds, uncorrected but for the last column. A share s of "
+    "the second term is s CoKL + (1 - s) replay, and log Z at the coefficient s without term 1. Retention and "
+    "adaptation are in points, pass@k is a probability, conditional KL in nats, less is better."
+)
+
+
 def answer(summary: pd.DataFrame, seeds: int) -> str:
     """Where the paper's pattern appears, and whether term 2 improves the trade-off anywhere."""
     sentences = [f"{claim.statement}: {claim.verdict}, {claim.measured}." for claim in judge(summary)]
@@ -105,9 +112,9 @@ def _gain(summary: pd.DataFrame, verdict: Verdict | None) -> Claim:
     return Claim(statement, "", f"at most {most} points ({best['cell']}, share {best['share']:g})", verdict)
 
 
-def page(summary: pd.DataFrame, seeds: int) -> str:
-    """The page: the answer, and a row per setting and share."""
-    shown = pd.DataFrame(
+def rows(summary: pd.DataFrame) -> pd.DataFrame:
+    """A row per setting and share, as people read it."""
+    return pd.DataFrame(
         {
             "setting": summary["cell"],
             "base correctness": summary["base_correct"].map("{:.2f}".format),
@@ -119,12 +126,14 @@ def page(summary: pd.DataFrame, seeds: int) -> str:
             "keeps more": summary["better"].where(summary["gain"].notna(), ""),
         }
     )  # fmt: skip
+
+
+def page(summary: pd.DataFrame, seeds: int) -> str:
+    """The page: the answer, and a row per setting and share."""
     return (
-        f"# How much of term 2 the paper's rows look like\n\n{answer(summary, seeds)}\n\n"
-        "In samples, means with 95% t-intervals over the reported seeds, uncorrected but for the last column. A share "
-        "s of the second term is s CoKL + (1 - s) replay, and log Z at the coefficient s without term 1. Retention and "
-        "adaptation are in points, pass@k is a probability, conditional KL in nats, less is better.\n\n"
-        f"{markdown_table(shown)}"
+        f"# How much of term 2 gives the paper's rows\n\n{answer(summary, seeds)}\n\n"
+        f"{LEGEND}\n\n"
+        f"{markdown_table(rows(summary))}"
     )
 
 

@@ -19,6 +19,8 @@ class Robustness(Experiment):
     summary = "Vary each assumption of the sweep, one at a time, and say of each verdict whether it stands. Resumes."
     presets = PRESETS
     folder_prefix = "robustness-"
+    tables = ("robustness.parquet",)
+    reruns = False
 
     def outcome(self, config: RobustnessConfig, folder: Path) -> dict[str, Any]:
         """Where the page is, and every claim under every alternative."""

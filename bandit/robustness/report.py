@@ -11,7 +11,7 @@ import pandas as pd
 from bandit.robustness.config import RobustnessConfig
 from bandit.robustness.run import BASE
 from bandit.sweep.claims import coverage_leads, judge
-from cokl.support.files import write_text
+from cokl.support.files import write_result, write_text
 from cokl.support.screen import screen
 from cokl.support.statistics import csv_text, markdown_table, mean_and_half_width, with_spread
 from cokl.support.verdicts import Claim, no_verdict
@@ -39,6 +39,7 @@ def write(tables: Mapping[str, pd.DataFrame], config: RobustnessConfig, folder: 
     """Write the comparison as FOLDER/robustness.csv and FOLDER/results.md; returns what stands, for a terminal."""
     compared, seeds = compare(tables), config.sweep.seeds
     write_text(csv_text(compared), folder / "robustness.csv")
+    write_result(compared, folder / "robustness.parquet")
     write_text(page(compared, seeds), folder / "results.md")
     return on_screen(compared, smallest_leads(tables), seeds, folder)
 
@@ -53,7 +54,7 @@ def page(compared: pd.DataFrame, seeds: int) -> str:
     parts = ["# Robustness of the controlled experiment", _legend(seeds)]
     for claim, rows in compared.groupby("claim", sort=False):
         shown = rows[["alternative", "verdict", "measured"]]
-        parts += [f"## {claim}", _standing(rows), markdown_table(shown if rows["verdict"].any() else shown[_BARE])]
+        parts += [f"## {claim}", standing(rows), markdown_table(shown if rows["verdict"].any() else shown[_BARE])]
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
 
@@ -94,7 +95,7 @@ def on_screen(compared: pd.DataFrame, leads: Sequence[pd.Series], seeds: int, fo
 _BARE = ["alternative", "measured"]
 
 
-def _standing(rows: pd.DataFrame) -> str:
+def standing(rows: pd.DataFrame) -> str:
     """In how many alternatives a claim's verdict stands, and where it does not; "" without verdicts."""
     others = rows[rows["alternative"] != BASE]
     if others["stands"].isna().all():

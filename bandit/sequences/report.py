@@ -77,8 +77,8 @@ def write(table: pd.DataFrame, config: SequenceConfig, folder: Path) -> str:
     parts.append("Over training: dynamics.csv.")
     write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n", folder / "results.md")
     mode = PRIMARY[0] if PRIMARY[0] in set(table["mode"]) else "exact"
-    shown = made["normalized"]
-    shown = shown[(shown["mode"] == mode) & (shown["setting"] == "best")]
+    scored = made["normalized"]
+    scored = scored[(scored["mode"] == mode) & (scored["setting"] == "best")]
     lead = primary_lead(table)
     measured = f"by {with_spread(100 * lead[0], 100 * lead[1], 1)} points" if lead else "not to be had here"
     seeds = reported_seeds(table)
@@ -87,7 +87,7 @@ def write(table: pd.DataFrame, config: SequenceConfig, folder: Path) -> str:
         Claim(f"CoKL keeps more accuracy than {label(PRIMARY[2])}, adapting alike", "", measured, verdict),
         seeds,
         [anchors(table)],
-        named(shown)[["method", "beta", *NORMALIZED, "note"]],
+        named(scored)[["method", "beta", *NORMALIZED, "note"]],
         None,
         folder / "results.md",
         f"cokl report --results {folder}",

@@ -28,7 +28,10 @@ def draw(policies: pd.DataFrame, context: int = 0, columns: int = 3) -> go.Figur
     )  # fmt: skip
     start = shown[(shown["phase"] == 1) & (shown["step"] == 0) & (shown["method"] == names[0]) & (shown["action"] > 0)]
     shape = start["probability"] / start["probability"].sum()
-    frames = {key: dict(tuple(frame.groupby("method"))) for key, frame in shown.groupby(["phase", "step"])}
+    frames = {
+        (int(phase), int(step)): dict(tuple(frame.groupby("method")))
+        for (phase, step), frame in shown.groupby(["phase", "step"])
+    }
     first = next(iter(frames.values()))
     for place, name in enumerate(names):
         where = {"row": place // columns + 1, "col": place % columns + 1}
