@@ -9,9 +9,8 @@ import pandas as pd
 from bandit.calibration.config import CalibrationConfig
 from bandit.calibration.score import NEAR_GRPO, NEAR_REPLAY, summarize
 from cokl.support.files import write_text
-from cokl.support.screen import screen
 from cokl.support.statistics import csv_text, markdown_table, spread_column, with_spread
-from cokl.support.verdicts import Claim, Verdict, no_verdict
+from cokl.support.verdicts import Claim, Verdict, answered, no_verdict
 
 _COLUMNS = {
     "without_term1": "w/o term 1: retention",
@@ -88,7 +87,7 @@ def write(trained: pd.DataFrame, config: CalibrationConfig, folder: Path) -> str
         verdict=summary["better"].where(summary["gain"].notna(), ""),
     )
     pattern, worth = judge(summary)
-    return screen(
+    return answered(
         _gain(summary, worth.verdict),
         config.seeds,
         [f"{pattern.statement}: {pattern.verdict}, {pattern.measured}." if not no_verdict(config.seeds) else ""],

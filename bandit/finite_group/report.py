@@ -13,8 +13,8 @@ from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.plan import EXACT
 from bandit.finite_group.score import ESTIMATE, POOLED, diverged_note, final_table, metric_columns, slope_table
 from cokl.support.files import write_atomically, write_text
-from cokl.support.screen import screen
 from cokl.support.statistics import markdown_table, mean_and_half_width, with_spread
+from cokl.support.verdicts import answered
 
 PAPER_PASSES = 600 * 8 / 512
 """How often the paper's CoKL draws each of its 512 cached prompts: 8 a step for 600 steps (E.3); 9.4."""
@@ -73,7 +73,7 @@ def on_screen(metrics: pd.DataFrame, recovery: pd.DataFrame, folder: Path) -> st
     """The recovery against its prediction, and the on-policy metrics with fresh groups, for a terminal."""
     final = final_table(metrics)
     final = final[final["groups"].isin([EXACT, "fresh"]) & (final["optimizer_steps"] == final["optimizer_steps"].min())]
-    return screen(
+    return answered(
         recovered(recovery),
         metrics["seed"].nunique(),
         [f"At step {metrics['step'].max()}, mu = {final['optimizer_steps'].min()}. {_legend(metrics)}"],

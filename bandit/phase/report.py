@@ -11,9 +11,8 @@ import pandas as pd
 from bandit.phase.config import KNOBS, Diagram, MapsConfig
 from bandit.phase.score import UNDECIDED, explain
 from bandit.shift.score import label
-from cokl.support.screen import screen
 from cokl.support.statistics import markdown_table, spread_column
-from cokl.support.verdicts import ALPHA, MINIMUM_SEEDS, Claim, Verdict, holm, no_verdict, p_value
+from cokl.support.verdicts import ALPHA, MINIMUM_SEEDS, Claim, Verdict, answered, holm, no_verdict, p_value
 
 
 def leads(cells: pd.DataFrame) -> tuple[int, int, int]:
@@ -74,7 +73,7 @@ def write(cells: Mapping[str, pd.DataFrame], config: MapsConfig, folder: Path) -
         verdict(together),
     )
     name = next(iter(cells))
-    return screen(
+    return answered(
         answer,
         int(together["seeds"].min()),
         [

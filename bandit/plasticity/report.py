@@ -12,9 +12,8 @@ from bandit.plasticity.claims import judge, lead
 from bandit.plasticity.config import PRIMARY_CHANGE, PlasticityConfig
 from bandit.plasticity.score import GROUP, START, at_match, diverged_note, match, ranking, runs
 from cokl.support.files import write_text
-from cokl.support.screen import screen
 from cokl.support.statistics import csv_text, markdown_table, spread_column, summarize
-from cokl.support.verdicts import Claim, no_verdict
+from cokl.support.verdicts import Claim, answered, no_verdict
 
 CAPTIONS = {
     "at_match": "At matched correctness of the exact phase 1, by change of the reward",
@@ -108,7 +107,7 @@ def write(table: pd.DataFrame, config: PlasticityConfig, folder: Path) -> str:
         write_text(csv_text(frame), folder / f"{name}.csv")
     shown = made["at_match"][["change", "mode", "method", *_both("p_correct"), *_both("plasticity"), *_both("to_half")]]
     shown = shown[(shown["change"] == PRIMARY_CHANGE) & (shown["mode"] == "sampled")]
-    return screen(
+    return answered(
         lead(table, config),
         reported_seeds(table),
         [f"After {PRIMARY_CHANGE}, learned in sampled groups. {legend(table, config)}"],

@@ -12,9 +12,8 @@ from bandit.robustness.config import RobustnessConfig
 from bandit.robustness.run import BASE
 from bandit.sweep.claims import coverage_leads, judge
 from cokl.support.files import write_result, write_text
-from cokl.support.screen import screen
 from cokl.support.statistics import csv_text, markdown_table, mean_and_half_width, with_spread
-from cokl.support.verdicts import Claim, no_verdict
+from cokl.support.verdicts import Claim, answered, no_verdict
 
 
 def compare(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -81,7 +80,7 @@ def on_screen(compared: pd.DataFrame, leads: Sequence[pd.Series], seeds: int, fo
             row["stands"] = f"{len(rows) - 1 - len(away)} of {len(rows) - 1}"
             row["not with"] = ", ".join(away.iloc[:1]) + (f" and {len(away) - 1} more" if len(away) > 1 else "")
         lines.append(row)
-    return screen(
+    return answered(
         answer,
         seeds,
         [_legend(seeds)],

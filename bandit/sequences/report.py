@@ -18,9 +18,8 @@ from bandit.shift.report import NORMALIZED, anchors, readable
 from bandit.shift.score import label
 from bandit.two_tasks.plan import RUN
 from cokl.support.files import write_text
-from cokl.support.screen import screen
 from cokl.support.statistics import csv_text, markdown_table, summarize, with_spread
-from cokl.support.verdicts import Claim, no_verdict, verdict_on
+from cokl.support.verdicts import Claim, answered, no_verdict, verdict_on
 
 CAPTIONS = {
     "normalized": "Dual-anchor scores of accuracy, Base 100 in retention and 0 in adaptation, GRPO w/o KL the reverse. "
@@ -83,7 +82,7 @@ def write(table: pd.DataFrame, config: SequenceConfig, folder: Path) -> str:
     measured = f"by {with_spread(100 * lead[0], 100 * lead[1], 1)} points" if lead else "not to be had here"
     seeds = reported_seeds(table)
     verdict = verdict_on(*lead, seeds) if lead else None
-    return screen(
+    return answered(
         Claim(f"CoKL keeps more accuracy than {label(PRIMARY[2])}, adapting alike", "", measured, verdict),
         seeds,
         [anchors(table)],

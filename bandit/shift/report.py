@@ -18,9 +18,8 @@ from bandit.two_tasks.plan import RUN
 from cokl import methods
 from cokl.support.files import write_text
 from cokl.support.options import require
-from cokl.support.screen import screen
 from cokl.support.statistics import csv_text, markdown_table, summarize, with_spread
-from cokl.support.verdicts import Claim, chance_findings, no_verdict
+from cokl.support.verdicts import Claim, answered, chance_findings, no_verdict
 
 RAW = ["prior_correct", "new_correct"]
 BESIDE_ACCURACY = ["prior_pass_at_k", "conditional_kl"]
@@ -118,7 +117,7 @@ def on_screen(table: pd.DataFrame, normalized: pd.DataFrame, folder: Path) -> st
     mode = "sampled" if "sampled" in set(normalized["mode"]) else "exact"
     shown = normalized[(normalized["mode"] == mode) & (normalized["setting"] == "best")]
     columns = ["method", "beta", *NORMALIZED, "note"]
-    return screen(
+    return answered(
         balance(scores.score(table), mode),
         reported_seeds(table),
         [anchors(table)],

@@ -11,8 +11,8 @@ from bandit.engine.tables import coverage_column, coverage_label
 from bandit.sweep.claims import judge, lead
 from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, final_rows, matched_table
 from cokl.support import verdicts
-from cokl.support.screen import screen as one_screen
 from cokl.support.statistics import markdown_table
+from cokl.support.verdicts import answered
 
 
 def page(table: pd.DataFrame) -> str:
@@ -50,7 +50,7 @@ def at_the_match(table: pd.DataFrame, folder: Path) -> str:
         "conditional_kl": "conditional KL",
     }
     shown = matched_table(table, digits=3)[["method", "beta", *columns]].rename(columns=columns)
-    return one_screen(
+    return answered(
         lead(table),
         table["seed"].nunique(),
         [f"{_MATCHED_TITLE}. {_runs(table)}"],

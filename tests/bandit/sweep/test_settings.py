@@ -187,7 +187,6 @@ def test_quick_is_the_paper_with_fewer_coefficients_seeds_steps_and_inputs():
         "betas": (0.003, 0.03, 0.1, 0.3),
         "seeds": 4,
         "steps": 400,
-        "eval_interval": 100,
         "batch_size": 256,
     }
 
