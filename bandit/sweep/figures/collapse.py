@@ -29,8 +29,9 @@ def draw(policies: pd.DataFrame, context: int = 0, columns: int = 3) -> go.Figur
     start = shown[(shown["phase"] == 1) & (shown["step"] == 0) & (shown["method"] == names[0]) & (shown["action"] > 0)]
     shape = start["probability"] / start["probability"].sum()
     frames = {
-        (int(phase), int(step)): dict(tuple(frame.groupby("method")))
-        for (phase, step), frame in shown.groupby(["phase", "step"])
+        (phase, step): {name: of_method[of_method["step"] == step] for name, of_method in of_phase.groupby("method")}
+        for phase, of_phase in ((number, shown[shown["phase"] == number]) for number in _PHASES)
+        for step in of_phase["step"].unique().tolist()
     }
     first = next(iter(frames.values()))
     for place, name in enumerate(names):

@@ -249,7 +249,7 @@ def check_theme(page: Page) -> None:
     def look() -> tuple[str, str]:
         found = page.evaluate(
             "[getComputedStyle(document.body).backgroundColor,"
-            " document.getElementById('paper-coverage')._fullData.find(t => t.meta.method === 'none').marker.color]"
+            " document.getElementById('paper-coverage')._fullData.find(t => t.meta?.method === 'none').marker.color]"
         )
         return tuple(found)
 
