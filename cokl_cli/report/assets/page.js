@@ -306,6 +306,7 @@ function collapse(name, drawings) {
     const {data, layout: {sliders, updatemenus, ...layout}, frames: moments} = structuredClone(drawings[Number(context.value)]);
     const {data: bars, traces} = moments[Number(slider.value)];
     traces.forEach((trace, i) => Object.assign(data[trace], {y: bars[i].y, text: bars[i].text}));
+    if (innerWidth < 600) for (const title of layout.annotations) Object.assign(title, {text: title.text.split(",")[0], font: {size: 9}});
     return {data, layout: {...layout, margin: {l: 40, r: 10, t: 30, b: 30}}};
   };
   function stop() {

@@ -52,7 +52,7 @@ def section(finished: Mapping[str, Sequence[Path]], judged: Sequence[Judged], mi
 <p>RL with verified answers makes a model right more often, and lets it forget all but a few of its ways of being right.
 CoKL is a penalty that holds on to the reference's mix of correct answers and leaves free how often it is right, so that
 nothing has to be paid in correctness for what is kept.</p>
-{convert(_LOSS, display="block")}
+<div class="formula" tabindex="0">{convert(_LOSS, display="block")}</div>
 <figure><div class="picture">{_figure_1()}</div><figcaption>{text(schematic.draw().caption)}</figcaption></figure>
 """
     return Section("headline", "At a glance", body)
