@@ -69,7 +69,7 @@ def write(cells: Mapping[str, pd.DataFrame], config: MapsConfig, folder: Path) -
     answer = Claim(
         "CoKL leads its rival",
         "",
-        f"ahead in {ahead} of {number} cells, behind in {behind}" + (f", {' to '.join(ends)} points" if ends else ""),
+        f"ahead in {ahead} of {number} cells, behind in {behind}" + (f", by {' to '.join(ends)}" if ends else ""),
         verdict(together),
     )
     name = next(iter(cells))
