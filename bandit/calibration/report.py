@@ -38,7 +38,7 @@ def answer(summary: pd.DataFrame, seeds: int) -> str:
 def judge(summary: pd.DataFrame) -> list[Claim]:
     """Two claims: the paper's rows with all of term 2, and that term's worth.
 
-    held where some setting shows it, not held where each is decided the other way, else undecided.
+    held if some setting shows it, not held if every setting is decided against it, else undecided.
     """
     known = summary.dropna(subset=["kept"])
     pattern = [_pattern(*pair) for pair in zip(known["near_grpo"], known["near_replay"], strict=True)]
@@ -130,7 +130,7 @@ def rows(summary: pd.DataFrame) -> pd.DataFrame:
 def page(summary: pd.DataFrame, seeds: int) -> str:
     """The page: the answer, and a row per setting and share."""
     return (
-        f"# How much of term 2 gives the paper's rows\n\n{answer(summary, seeds)}\n\n"
+        f"# With which share of term 2 the paper's pattern appears\n\n{answer(summary, seeds)}\n\n"
         f"{LEGEND}\n\n"
         f"{markdown_table(rows(summary))}"
     )

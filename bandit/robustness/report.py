@@ -11,7 +11,7 @@ import pandas as pd
 from bandit.robustness.config import RobustnessConfig
 from bandit.robustness.run import BASE
 from bandit.sweep.claims import coverage_leads, judge
-from cokl.support.files import write_result, write_text
+from cokl.support.files import write_text
 from cokl.support.statistics import csv_text, markdown_table, mean_and_half_width, with_spread
 from cokl.support.verdicts import Claim, answered, no_verdict
 
@@ -38,7 +38,6 @@ def write(tables: Mapping[str, pd.DataFrame], config: RobustnessConfig, folder: 
     """Write the comparison as FOLDER/robustness.csv and FOLDER/results.md; returns what stands, for a terminal."""
     compared, seeds = compare(tables), config.sweep.seeds
     write_text(csv_text(compared), folder / "robustness.csv")
-    write_result(compared, folder / "robustness.parquet")
     write_text(page(compared, seeds), folder / "results.md")
     return on_screen(compared, smallest_leads(tables), seeds, folder)
 

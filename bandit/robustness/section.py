@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+
 from bandit.robustness.report import standing
 from bandit.robustness.run import BASE
-from cokl.support.files import read_result
 from figures.page import Section, table, text
 
 
 def section(folder: Path) -> Section:
     """A block per claim."""
-    compared = read_result(folder / "robustness.parquet", ("claim", "alternative", "verdict", "stands", "measured"))
+    compared = pd.read_csv(folder / "robustness.csv", dtype={"stands": "boolean"}).fillna({"verdict": ""})
     blocks = "".join(
         f"<details><summary>{text(claim)}. {text(standing(rows))}</summary>"
         f"{table(rows[['alternative', 'verdict', 'measured']])}</details>"

@@ -51,7 +51,7 @@ class Lab(LabOptions):
         """Train what is missing, write the results and print the outcome; the pictures that it names are drawn last."""
         trained = self.experiment.train(self.config, dataclasses.replace(self, out=self.folder))
         screen = self.experiment.report(trained, self.config, self.folder)
-        for name in self.experiment.tables if self.csv else ():
+        for name in [one for one in self.experiment.tables if self.csv and one.endswith(".parquet")]:
             here = self.folder / name
             for path in [here] if here.is_file() else sorted(self.folder.glob(f"*/{name}")):  # a folder for each map
                 write_atomically(path.with_suffix(".csv"), partial(read_parquet(path).to_csv, index=False))

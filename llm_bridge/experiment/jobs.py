@@ -275,7 +275,7 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
         f"actor_rollout_ref.rollout.temperature={config.temperature}",
         f"actor_rollout_ref.rollout.max_model_len={tokens}",
         f"actor_rollout_ref.rollout.seed={config.seed}",
-        "actor_rollout_ref.rollout.agent.default_agent_loop=seeded",
+        f"actor_rollout_ref.rollout.agent.default_agent_loop={'seeded' if config.repeatable else 'single_turn_agent'}",
         *_reward_function(config, tokens),
         f"trainer.n_gpus_per_node={config.accelerators}",
         f"trainer.nnodes={config.nodes}",
