@@ -28,7 +28,7 @@ def test_what_is_missing_is_named_with_its_command(results: Path, tmp_path: Path
     missing = {one.command for one in page.write(results, tmp_path / "page.html")}
     assert missing == {
         f"cokl bandit {name}"
-        for name in ("sequences", "phase", "finite-group", "calibration", "plasticity", "robustness")
+        for name in ("sequences", "phase", "finite-group", "calibration", "plasticity", "robustness", "interference")
     }
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert all(f"<code>{command}</code>" in text for command in missing)
