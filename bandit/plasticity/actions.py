@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bandit.engine.environment import Environment, RandomStream, random_generator
+from bandit.engine.environment import Environment, RandomStream, random_generator, some_of
 from bandit.engine.exact import averages, loss_gradient, objectives, policy_metrics
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import layer_sizes, minibatches, seed_task
@@ -145,9 +145,8 @@ def reward_table(environment: Environment, seed: int, stage: str, own: Tensor, r
     kind, *sizes = stage.split("-")
     if kind in ("narrowed", "chain", "moved"):
         eligible = ~correct if kind == "moved" else correct
-        stream = PlasticityStream.MOVED if kind == "moved" else PlasticityStream.NARROWED
-        numbers = torch.from_numpy(random_generator(seed, stream).random(tuple(correct.shape))).to(own.device)
-        chosen = numbers.masked_fill(~eligible, torch.inf).argsort(-1)[:, : int(sizes[0])]
+        stream = PlasticityStream.MOVED if kind == "moved" else RandomStream.NARROWED
+        chosen = some_of(eligible, int(sizes[0]), seed, stream)
         return torch.zeros_like(reference).scatter_(-1, chosen[None], 1)
     if kind == "repaired":
         among = (reference if sizes else own).masked_fill(~correct, -1)

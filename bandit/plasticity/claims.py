@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pandas as pd
 
 from bandit.engine.tables import method_label as label
 from bandit.plasticity.config import TwoPhases
 from bandit.plasticity.score import REPLAY, at_match, best_rival, match, per_seed, runs
+from cokl.support.statistics import with_spread
 from cokl.support.verdicts import Claim, Measurement, Unit, judged
 
 WHERE = "The title; beyond the paper's experiments"
@@ -67,6 +69,20 @@ def judge(table: pd.DataFrame, config: TwoPhases) -> list[Claim]:
         for statement, found in measured.items()
         if found and found[0].where.endswith(_SAMPLED)
     ]
+
+
+def lead(table: pd.DataFrame, config: TwoPhases) -> Claim:
+    """The first claim in a few words; without a verdict where the table does not allow it."""
+    scored, chosen = runs(table), match(table, config)
+    rival = best_rival(scored, chosen, config.primary_change, config.phases[0].name)
+    differences = _Differences(at_match(scored, chosen, ["plasticity"]), scored, config)
+    for primary in differences.over(rival, [config.primary_change]):
+        measured = f"plasticity by {with_spread(primary.mean, primary.half_width, 3)}"
+        return replace(
+            judged(f"CoKL learns a narrowed reward better than {label(rival)}", "", [primary]),
+            measured=measured,
+        )
+    return Claim("CoKL's policy learns a narrowed reward better than others'", "", "no two policies to compare", None)
 
 
 class _Differences:

@@ -41,12 +41,13 @@ class TwoPhases(SeedRoles):
     """What the lab's configurations share, whatever an answer is.
 
     title: of its page. primary_change: after which both primary measurements are taken. answers: what claims call
-    them. beside: of what phase 1 reached, the columns that are compared at the match beside plasticity.
+    them. picture: of the learning curves. beside: of what phase 1 reached, the columns that are compared at the match beside plasticity.
     """
 
     title: ClassVar[str]
     primary_change: ClassVar[str]
     answers: ClassVar[str]
+    picture: ClassVar[str] = "plasticity_curves"
     beside: ClassVar[tuple[str, ...]] = ()
 
     changes: Methods
@@ -160,20 +161,18 @@ class PlasticityConfig(TwoPhases, TrainingConfig):
 PRESETS: dict[str, PlasticityConfig] = {
     "paper": PlasticityConfig(),
     "quick": PlasticityConfig(
-        methods=("none", "reverse_kl", "forward_kl", "cokl", "correct_forward_kl"),
-        betas=(0.01, 0.03, 0.1),
-        sampled_methods=("cokl",),
-        sampled_betas=(0.1, 0.3),
-        cached=(8,),
-        seeds=2,
+        methods=("none", "entropy", "reverse_kl", "cokl", "correct_forward_kl"),
+        betas=(0.03, 0.1, 0.3),
+        sampled_methods=(),
+        seeds=4,
         selection_seeds=1,
-        steps=400,
-        pretrain_steps=600,
+        steps=300,
+        batch_size=256,
+        pretrain_steps=500,
         matched_correctness=0.93,
-        sampled_matched_correctness=0.9,
-        changes=("narrowed-2", "repaired", "moved-2"),
-        new_steps=200,
-        evaluated_steps=(0, 5, 10, 20, 30, 50, 75, 100, 150, 200),
+        changes=("narrowed-2",),
+        new_steps=100,
+        evaluated_steps=(0, 5, 10, 20, 30, 50, 75, 100),
         evaluated_inputs=500,
     ),
 }

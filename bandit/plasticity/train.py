@@ -35,15 +35,14 @@ class PlasticityStream(IntEnum):
     exact phase 1 is a run of the controlled experiment. Every policy, mode and change of a seed reads each stream here
     from its beginning, so that all share their draws; only a chain's later changes resume where the last one ended.
 
-    NARROWED, MOVED: uniform numbers (C, A); of the eligible actions those with the smallest number are chosen, in their
-    order, so that fewer are a subset of more. CACHE: uniform numbers (N, largest G_ref), one a cached response of a
-    training input; a smaller cache is the first columns. SAMPLED_BATCHES, NEW_BATCHES: for each step `prompts` integers
-    below N. SAMPLED_ROLLOUTS, NEW_ROLLOUTS: for each step uniform numbers (prompts, G), one a response, by inversion of
+    MOVED: uniform numbers (C, A), for `some_of`, as the engine's NARROWED. CACHE: uniform numbers (N, largest G_ref),
+    one a cached response of a training input; a smaller cache is the first columns. SAMPLED_BATCHES, NEW_BATCHES: for
+    each step `prompts` integers below N. SAMPLED_ROLLOUTS, NEW_ROLLOUTS: for each step uniform numbers (prompts, G),
+    one a response, by inversion of
     the cumulated probabilities, or (prompts, G, T) for sequences; CACHE then has T numbers a response, too. COUNTED:
     uniform numbers (B, 64, T) for the responses to the test prompts among which distinct correct ones are counted.
     """
 
-    NARROWED = 200
     MOVED = 201
     CACHE = 202
     SAMPLED_BATCHES = 203

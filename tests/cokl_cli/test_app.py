@@ -198,7 +198,7 @@ except SystemExit:
 
 COMMANDS = {
     "bandit": {"sweep", "report", "robustness", "interference", "shift", "plasticity", "calibration", "phase",
-               "sequences", "finite-group", "plasticity-sequences"},
+               "sequences", "finite-group", "card", "plasticity-sequences"},
     "theory": {"check", "optimum", "figures"},
     "llm": {"run", "pilot", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "tables", "repeats",
             "normalize", "validate-reward", "check-paper"},

@@ -22,6 +22,7 @@ class SequencePlasticityConfig(TwoPhases, SequenceWorld):
     """Phase 1 trains every method at every coefficient; phase 2 learns a changed reward from each final policy."""
 
     title, primary_change, answers = "Plasticity with answers of many tokens", "narrowed-1", "answers"
+    picture = "plasticity_sequences_curves"
     beside = ("distinct_at_64", "conditional_entropy")
 
     methods: Methods = ("none", "entropy", "forward_kl", "reverse_kl", "cokl", "correct_forward_kl")

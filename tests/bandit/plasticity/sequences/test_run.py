@@ -54,7 +54,8 @@ def test_page_tables_figures_and_section_hold_what_was_measured(tiny_folder, tmp
     assert not Plasticity().holds(tiny_folder)
     shown = experiment.report(table, config, tmp_path)
     page = (tmp_path / "results.md").read_text()
-    assert "primary: narrowed-1, sampled: plasticity of CoKL - " in shown
+    assert "CoKL learns a narrowed reward better than" in shown
+    assert "plasticity_sequences_curves.png" in shown
     assert page.startswith("# Plasticity with answers of many tokens")
     claims = experiment.claims(tiny_folder)
     assert [claim.verdict for claim in claims] == [None] * 7
