@@ -41,7 +41,8 @@ class TwoPhases(SeedRoles):
     """What the lab's configurations share, whatever an answer is.
 
     title: of its page. primary_change: after which both primary measurements are taken. answers: what claims call
-    them. picture: of the learning curves. beside: of what phase 1 reached, the columns that are compared at the match beside plasticity.
+    them. picture: of the learning curves. beside: of what phase 1 reached, the columns that are compared at the match
+    beside plasticity.
     """
 
     title: ClassVar[str]
