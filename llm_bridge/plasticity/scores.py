@@ -72,7 +72,7 @@ def measures(table: pd.DataFrame) -> dict[str, float]:
 
 
 def collect(config: PlasticityConfig, seed: int, runs: Sequence[Run], folder: Path, root: Path) -> None:
-    """Add the finished runs of a seed's folder to ROOT/stages.csv and ROOT/steps.csv, replacing older rows of theirs."""
+    """Add the finished runs of a seed to ROOT/stages.csv and ROOT/steps.csv, replacing older rows of theirs."""
     sets = {
         "training": read_parquet(folder / "start" / "math_train.parquet").head(config.prompts),
         "held out": read_parquet(folder / "start" / "math_val.parquet").head(config.prompts),
