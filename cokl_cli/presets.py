@@ -1,15 +1,99 @@
-"""The preset among a command's arguments, found before they are parsed: it sets the defaults of all other options."""
+"""Where a command's defaults come from: the preset and the file among its arguments, found before they are parsed.
+
+Annotations are evaluated here, for the parser.
+"""
 
 import itertools
-from collections.abc import Collection
-from typing import Any
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from cokl.support.errors import InputError, did_you_mean
+from cokl.support.files import read_text
+from cokl.support.options import from_json
+
+_BESIDE = ("code", "format", "device")
+"""What config.json has beside an experiment's settings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromFile:
+    """A command whose settings can be read from a file."""
+
+    config_file: Annotated[Path | None, tyro.conf.arg(name="config", metavar="FILE")] = None
+    """Settings in JSON or YAML, such as a result's config.json. What it lacks is the preset's; options override it."""
 
 
 def preset_among(arguments: list[str], known: Collection[str], default: str) -> Any:
     """The name after --preset if it is one of `known`, else `default`; the parser refuses other names."""
+    name = _after("--preset", arguments)
+    return name if name in known else default
+
+
+def settings_among(
+    arguments: list[str], preset: Any, read: Callable[[dict[str, Any]], Mapping[str, Any]] = lambda stored: stored
+) -> Any:
+    """A configuration, changed by what the file after --config says, if there is one.
+
+    read: makes settings of what a results folder has stored. Raises InputError for a file that cannot be read, a
+    setting that is not the configuration's, and a value that it does not take.
+    """
+    path = file_among(arguments)
+    if path is None:
+        return preset
+    return from_json(type(preset), changed(preset.as_dict(), read(stored_settings(path)), path))
+
+
+def file_among(arguments: list[str]) -> str | None:
+    """The path after --config, if there is one."""
+    return _after("--config", arguments)
+
+
+def stored_settings(path: str) -> dict[str, Any]:
+    """The content of a JSON or YAML file. Raises InputError for one that cannot be read or holds no names."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """With JSON's numbers: to YAML 1.1 an exponent without a point and a sign is text."""
+
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+    )
+    text = read_text(Path(path))
+    try:
+        values = yaml.load(text, Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: neither JSON nor YAML ({' '.join(str(error).split())[:120]})") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected settings by name, such as `seeds: 4`; a result's config.json has them all")
+    return values
+
+
+def changed(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """`base` with the values of `changes`, nested alike, without what a results folder keeps beside the settings.
+
+    Raises InputError for another name that `base` lacks.
+    """
+    changes = {name: value for name, value in changes.items() if name in base or name not in _BESIDE}
+    for name in changes:
+        if name not in base:
+            meant = did_you_mean(str(name), list(base))
+            raise InputError(f"{path}: there is no setting {name!r}{meant}; settings: {', '.join(base)}")
+    nested = {
+        name: changed(base[name], value, path)
+        for name, value in changes.items()
+        if isinstance(base[name], Mapping) and isinstance(value, Mapping)
+    }
+    return {**base, **changes, **nested}
+
+
+def _after(option: str, arguments: list[str]) -> str | None:
     for argument, following in itertools.pairwise([*arguments, ""]):
         name, equals, value = argument.partition("=")
-        if name == "--preset":
-            name = value if equals else following
-            return name if name in known else default
-    return default
+        if name == option:
+            return value if equals else following
+    return None

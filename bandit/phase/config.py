@@ -23,7 +23,7 @@ import tyro
 from bandit.shift.config import ShiftConfig
 from bandit.two_tasks.config import Mode
 from cokl.support.errors import InputError
-from cokl.support.options import Coefficients, Names, separated
+from cokl.support.options import Coefficients, Names, Settings, separated
 
 Preset = Literal["paper", "quick"]
 
@@ -176,7 +176,7 @@ _Numbers = Annotated[tuple[float, ...], separated(float, "VALUE")]
 
 
 @dataclass(frozen=True)
-class MapsConfig:
+class MapsConfig(Settings):
     """Which maps to draw, and what every cell trains."""
 
     knobs: Names = ()

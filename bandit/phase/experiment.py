@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bandit.phase.config import EXPERIMENTS, PRESETS, Diagram, MapsConfig
+from cokl.support.errors import InputError
 from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
 from cokl.support.files import read_json, read_result
 from cokl.support.options import from_json
@@ -73,6 +74,20 @@ class Phase(Experiment):
         diagram = from_json(Diagram, read_json(folder / "config.json", dict))
         run([diagram], dataclasses.replace(execution, out=again))
         return again / diagram.name
+
+    def settings(self, stored: dict[str, Any]) -> Mapping[str, Any]:
+        """One map's. Raises InputError for a cell whose settings are no options of the command."""
+        if "experiment" not in stored:
+            return stored
+        diagram = from_json(Diagram, stored)
+        experiment = diagram.experiment
+        shared = {name: getattr(experiment, name) for name in ("mode", "methods", "betas", "seeds", "steps")}
+        values = {"knobs": (diagram.x, diagram.y), "x_values": diagram.x_values, "y_values": diagram.y_values}
+        for preset in PRESETS:
+            settings = {**shared, **values, "preset": preset}
+            if MapsConfig(**settings).diagrams() == [diagram]:
+                return settings
+        raise InputError("config: this map's cells have settings that `cokl bandit phase` has no options for")
 
     def stored_presets(self) -> Mapping[str, dict[str, Any]]:
         """The experiment in each cell, whose mode the knobs decide."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pandas as pd
 
@@ -11,6 +12,7 @@ from bandit.sweep.plan import planned_runs
 from bandit.sweep.run import run_sweep, train_planned
 from bandit.sweep.score import matched_coefficients
 from cokl.support.experiment import HERE, Execution
+from cokl.support.files import write_text
 
 BASE = "base"
 """The folder, and the name, of the sweep at its defaults."""
@@ -37,6 +39,7 @@ def robustness(
             narrowed = dataclasses.replace(alternative, betas=betas or alternative.betas)
             runs = [run for run in planned_runs(narrowed) if _is_near(run.method.name, run.beta, near)]
             tables[name] = train_planned(narrowed, runs, folder / name, execution, progress, chosen)
+        write_text(json.dumps(config.as_dict(), indent=2) + "\n", folder / "config.json")
     return tables
 
 

@@ -129,6 +129,10 @@ class Experiment:
         """Whether a folder that holds the first table is this experiment's."""
         return True
 
+    def settings(self, stored: dict[str, Any]) -> Mapping[str, Any]:
+        """What a results folder's config.json says, as fields of the presets' class."""
+        return stored
+
     def area_of(self, folder: Path) -> str:
         """What the claims of one results folder are about."""
         return f"{self.area}, {folder.name}"
@@ -139,8 +143,7 @@ class Experiment:
 
     def brief(self, measured: Sequence[str]) -> str:
         """What the logbook's page says of a claim's measurements, whose record has all: `measured_as` is its title."""
-        others = len(measured) - 1
-        return measured[0] + (f"; {others} more in the record" if others else "")
+        return measured[0].removeprefix("primary: ")
 
     def paper_claims(self) -> Sequence[tuple[str, str]]:
         """Statement and source of the paper's claims that it judges, for the logbook where it was not run."""

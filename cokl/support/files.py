@@ -126,6 +126,14 @@ def read_json(path: Path, kind: type) -> Any:
     return value
 
 
+def read_text(path: Path) -> str:
+    """The content of a text file. Raises InputError if it cannot be read or is no UTF-8."""
+    try:
+        return _read(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: expected text in UTF-8 ({error.reason})") from error
+
+
 def set_aside(path: Path) -> Path:
     """Rename a file or folder that cannot be used to NAME.bad, NAME.bad-2 and so on; returns the new path.
 

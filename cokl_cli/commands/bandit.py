@@ -17,11 +17,11 @@ from cokl.support.experiment import Execution, Experiment
 from cokl.support.files import read_parquet, write_atomically, write_text
 from cokl_cli.experiments import experiments
 from cokl_cli.output import Output
-from cokl_cli.presets import preset_among
+from cokl_cli.presets import FromFile, preset_among, settings_among
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabOptions(Execution, Output):
+class LabOptions(FromFile, Execution, Output):
     """What every command that trains takes."""
 
     preset: Literal["paper", "quick"] = "paper"
@@ -32,7 +32,8 @@ class LabOptions(Execution, Output):
     @property
     def folder(self) -> Path:
         """Where results go."""
-        return self.out or Path("runs") / f"{self.folder_prefix}{self.preset}"
+        name = self.config_file.stem if self.config_file else self.preset
+        return self.out or Path("runs") / f"{self.folder_prefix}{name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,13 +66,14 @@ class Lab(LabOptions):
         return self.experiment.outcome(self.config, self.folder)
 
 
-def command_of(name: str, preset: str = "paper") -> Callable[..., Lab]:
+def command_of(name: str, preset: str = "paper", default: Any = None) -> Callable[..., Lab]:
     """The command of an experiment: its options are the configuration's fields beside those of every lab.
 
-    A class with the preset's defaults and no `partial` of one, for which the parser would load a type checker.
+    default: the configuration, if it is not the preset's. A class with its defaults and no `partial` of one, for which
+    the parser would load a type checker.
     """
     experiment = experiments()[name]
-    default = experiment.presets[preset]
+    default = default or experiment.presets[preset]
     config = (Annotated[type(default), tyro.conf.arg(name="experiment")], field(default=default))
     return dataclasses.make_dataclass(
         type(experiment).__name__,
@@ -144,11 +146,15 @@ class Report(Output):
 
 
 def laboratory(arguments: list[str]) -> SubcommandApp:
-    """The commands, with the defaults of the preset named in `arguments`."""
+    """The commands, with the defaults of the preset and of the file named in `arguments`."""
     commands = SubcommandApp()
     for name, experiment in experiments().items():
         if experiment.summary and experiment.presets:
+            called = name.replace("_", "-")
             preset = preset_among(arguments, experiment.presets, "paper")
-            commands.command(name=name.replace("_", "-"))(command_of(name, preset))
+            chosen = experiment.presets[preset]
+            if called in arguments[:2]:  # only its own file is the command's
+                chosen = settings_among(arguments, chosen, experiment.settings)
+            commands.command(name=called)(command_of(name, preset, chosen))
     commands.command(name="report")(Report)
     return commands

@@ -12,10 +12,10 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from cokl.support.errors import InputError
-from cokl.support.options import Coefficients, Names, require, separated
+from cokl.support.options import Coefficients, Names, from_json, require, separated
 from cokl_cli.commands import llm_report
 from cokl_cli.output import Output
-from cokl_cli.presets import preset_among
+from cokl_cli.presets import FromFile, changed, file_among, preset_among, stored_settings
 from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment.config import (
     PAPER_METHODS,
@@ -36,7 +36,7 @@ Preset = Literal["tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
 
 
 @dataclass(frozen=True)
-class ExperimentOptions(Output):
+class ExperimentOptions(FromFile, Output):
     """What every command on an experiment takes."""
 
     overrides: tyro.conf.Positional[tuple[str, ...]] = ()
@@ -79,7 +79,8 @@ class ExperimentOptions(Output):
     @property
     def folder(self) -> Path:
         """Where results go."""
-        return (self.out or Path("runs") / f"llm-{self.preset}").resolve()
+        name = self.config_file.stem if self.config_file else self.preset
+        return (self.out or Path("runs") / f"llm-{name}").resolve()
 
     def experiment(self, runs: Sequence[ChatRun] = ()) -> Experiment:
         """The experiment, opened. Raises InputError for a folder of another experiment or other code, wrong versions,
@@ -339,8 +340,14 @@ def _require_methods(names: tuple[str, ...]) -> None:
 
 
 def bridge(arguments: list[str]) -> SubcommandApp:
-    """The commands, with the defaults of the configuration named in `arguments`."""
+    """The commands, with the defaults of the preset and of the file named in `arguments`."""
     preset = preset_among(arguments, PRESETS, "tiny")
+    path = file_among(arguments)
+    stored = stored_settings(path) if path else {}
+    overrides = tuple(stored.pop("overrides", ()))
+    own = {name: value for name, value in stored.items() if value is not None}  # a result keeps no machine's size
+    preset = own.get("name", preset) if own.get("name") in PRESETS else preset
+    settings = from_json(LLMConfig, changed(PRESETS[preset].as_dict(), own, path or ""))
     commands = SubcommandApp()
     for name, command in {
         "run": Run,
@@ -351,7 +358,7 @@ def bridge(arguments: list[str]) -> SubcommandApp:
         "evaluate": Evaluate,
         "report": Report,
     }.items():
-        commands.command(name=name)(partial(command, preset=preset, settings=PRESETS[preset]))
+        commands.command(name=name)(partial(command, preset=preset, settings=settings, overrides=overrides))
     commands.command(name="plasticity")(Plasticity)
     commands.command(name="tables")(llm_report.Tables)
     commands.command(name="repeats")(llm_report.Repeats)

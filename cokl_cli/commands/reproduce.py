@@ -15,7 +15,7 @@ from cokl_cli.commands.bandit import LabOptions, Report, command_of
 from cokl_cli.commands.figures import Figures
 from cokl_cli.commands.report import HtmlReport
 from cokl_cli.commands.theory import Check, TheoryFigures
-from cokl_cli.presets import preset_among
+from cokl_cli.presets import preset_among, settings_among
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,6 @@ class Reproduce(LabOptions):
 
 
 def reproduce(arguments: list[str]) -> partial[Reproduce]:
-    """The command, with the defaults of the preset named in `arguments`."""
+    """The command, with the defaults of the preset and of the file named in `arguments`."""
     preset = preset_among(arguments, PRESETS, "paper")
-    return partial(Reproduce, preset=preset, config=PRESETS[preset])
+    return partial(Reproduce, preset=preset, config=settings_among(arguments, PRESETS[preset]))

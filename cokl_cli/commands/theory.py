@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import tyro
 from tyro.extras import SubcommandApp
 
+from cokl.support.options import from_json, require_types
 from cokl_cli.commands.bandit import SweepFigures
 from cokl_cli.output import Output
+from cokl_cli.presets import FromFile, changed, file_among, stored_settings
 
 
 @dataclass(frozen=True)
-class Check(Output):
+class Check(FromFile, Output):
     """Check every claim of the paper three independent ways; a line for each comes last. Exit code 1 if one fails."""
 
     list: bool = False
@@ -118,10 +121,14 @@ class TheoryFigures(SweepFigures):
         return 0
 
 
-def checks(_: list[str]) -> SubcommandApp:
-    """The commands."""
+def checks(arguments: list[str]) -> SubcommandApp:
+    """The commands; the check with the defaults of the file named in `arguments`."""
+    path = file_among(arguments)
+    stored = changed({"only": (), "effort": "full"}, stored_settings(path), path) if path else {}
+    check = from_json(Check, stored)
+    require_types(check, "")
     commands = SubcommandApp()
-    commands.command(name="check")(Check)
+    commands.command(name="check")(partial(Check, only=check.only, effort=check.effort) if stored else Check)
     commands.command(name="optimum")(Optimum)
     commands.command(name="figures")(TheoryFigures)
     return commands

@@ -21,7 +21,7 @@ NOT_RUN = "not run here"
 
 Record = dict[str, Any]
 """Of one experiment: command, scope, hardware, seconds (None if not recorded), commit, claims (statement, where,
-verdict, measured) and table (rows of text, by column) or None."""
+verdict, measured, results: which, of those that were pooled) and table (rows of text, by column) or None."""
 
 
 UNJUDGED = "no verdict"
@@ -58,18 +58,17 @@ def records(roots: Iterable[Path]) -> dict[str, Record]:
 
 def _record(experiment: Experiment, folders: list[Path]) -> Record:
     """Of one experiment, whose results are in these folders."""
-    claims = []
-    for folder in folders:
-        pooled = f" ({experiment.area_of(folder)})" if experiment.pools_folders else ""
-        claims += [
-            {
-                "statement": f"{claim.statement}{pooled}",
-                "where": claim.where,
-                "verdict": claim.verdict or UNJUDGED,
-                "measured": [claim.measured, *claim.evidence],
-            }
-            for claim in experiment.claims(folder)
-        ]
+    claims = [
+        {
+            "statement": claim.statement,
+            "where": claim.where,
+            "verdict": claim.verdict or UNJUDGED,
+            "measured": [claim.measured, *claim.evidence],
+        }
+        | ({"results": experiment.area_of(folder)} if experiment.pools_folders else {})
+        for folder in folders
+        for claim in experiment.claims(folder)
+    ]
     return {**experiment.record(folders), "table": experiment.headline(folders[0]), "claims": claims}
 
 
@@ -80,24 +79,34 @@ def render(book: Mapping[str, Record]) -> str:
         parts.append(f"## {experiment.title}")
         if name not in book:
             parts.append(f"{NOT_RUN.capitalize()}. `{experiment.command}` makes it.")
-            judged = (experiments()[experiment.claims_of] if experiment.claims_of else experiment).paper_claims()
-            if judged:
-                parts.append(
-                    _table(
-                        [*_COLUMNS, experiment.measured_as],
-                        [[statement, where, NOT_RUN, ""] for statement, where in judged],
-                    )
-                )
+            if experiment.claims_of:
+                parts[-1] += f' Its claims are those of "{experiments()[experiment.claims_of].title}".'
+            elif judged := experiment.paper_claims():
+                parts.append(_table(_COLUMNS, [[statement, where, NOT_RUN] for statement, where in judged]))
             continue
         record = book[name]
         made = f"Made by `{record['command']}`"
         parts.append(f"{made}{_time(record, ' in ')}{_commit(record)}.")
-        rows = [[c["statement"], c["where"], c["verdict"], experiment.brief(c["measured"])] for c in record["claims"]]
-        parts.append(_table([*_COLUMNS, experiment.measured_as], rows))
+        parts.append(_table([*_COLUMNS, experiment.measured_as], _rows(experiment, record["claims"])))
         if record["table"]:
             table = record["table"]
             parts += [f"Mean ± {experiment.spread}:", _table(list(table), zip(*table.values(), strict=True))]
     return "\n\n".join(parts) + "\n"
+
+
+def _rows(experiment: Experiment, claims: Iterable[Record]) -> Iterator[list[str]]:
+    """A row per claim, with its verdict and measurement in each of the results that were pooled."""
+    by_statement: dict[tuple[str, str], list[Record]] = {}
+    for claim in claims:
+        by_statement.setdefault((claim["statement"], claim["where"]), []).append(claim)
+    for (statement, where), judged in by_statement.items():
+        verdicts = [one["verdict"] for one in judged]
+        measured = [
+            (f"{one['results']}: ".removeprefix(f"{experiment.area}, ") if "results" in one else "")
+            + experiment.brief(one["measured"])
+            for one in judged
+        ]
+        yield [statement, where, ", ".join(verdicts), "<br>".join(measured)]
 
 
 _COLUMNS = ["claim", "where", "verdict"]
@@ -110,11 +119,12 @@ theory](theory/FINDINGS.md) and [the tables](llm_bridge/paper/FINDINGS.md); here
 
 A verdict is that of the primary measurement and speaks of the environment in its section alone: *held*, *not held*,
 *undecided*, or *depends*, where what is decided, primary and secondary measurements together, contradicts itself.
-Of the theory, *held* says that each check of the statement came out on its domain; the domains are in
-[{RECORD}]({RECORD}). "Proved in Coq" alone is the statement itself on its whole domain. Unless said otherwise, after ±
-is half the width of a 95% t-interval over seeds.
-Below four seeds there is *no verdict*. "N more in the record" counts measurements that stand in [{RECORD}]({RECORD})
-alone. Times are those of the clock, on a machine that other work may have shared."""
+Below four seeds there is *no verdict*. A claim that was judged in several results, two runs or two maps, has the
+verdict and the measurement of each. After ± is half the width of a 95% t-interval over seeds, unless said otherwise.
+
+Of the theory, *held* says that each check of the statement came out on its domain; "proved in Coq" alone is the
+statement itself on its whole domain. The domains and all secondary measurements are in [{RECORD}]({RECORD}).
+Times are those of the clock, on a machine that other work may have shared."""
 
 
 def _glance(book: Mapping[str, Record]) -> Iterator[list[str]]:
@@ -123,11 +133,12 @@ def _glance(book: Mapping[str, Record]) -> Iterator[list[str]]:
             yield [experiment.title, "", "", "", NOT_RUN]
             continue
         record = book[name]
-        counts = Counter(claim["verdict"] for claim in record["claims"])
-        beyond = Counter(claim["verdict"] for claim in record["claims"] if "beyond" in claim["where"])
-        outcome = ", ".join(
-            f"{number} {verdict}" + (f" ({beyond[verdict]} of them beyond the paper)" if beyond[verdict] else "")
-            for verdict, number in counts.items()
+        beyond = [claim["verdict"] for claim in record["claims"] if "beyond" in claim["where"]]
+        papers = [claim["verdict"] for claim in record["claims"] if "beyond" not in claim["where"]]
+        outcome = "; ".join(
+            ", ".join(f"{number} {verdict}" for verdict, number in Counter(verdicts).items()) + whose
+            for verdicts, whose in ((papers, ""), (beyond, ", beyond the paper"))
+            if verdicts
         )
         yield [experiment.title, record["scope"], record["hardware"], _time(record) or "not recorded", outcome]
 

@@ -120,6 +120,19 @@ def test_repeated_runs_enter_with_the_primary_comparison_first(tmp_path):
     assert "| CoKL | 64.0 ± 0.0 | 40.0 ± 0.0 | 80.0 ± 0.0 | 60.0 ± 0.0 | 50.0 ± 0.0 | 55.0 ± 0.0 | 80.0 ± 0.0 |" in page
 
 
+def test_a_claim_judged_in_two_runs_is_one_row_with_both():
+    def claim(results: str, verdict: str, mean: str) -> dict:
+        measured = [f"primary: {mean} points", "secondary: 7 points"]
+        return {"statement": "S", "where": "beyond W", "verdict": verdict, "measured": measured, "results": results}
+
+    judged = [claim("plasticity, a", "held", "2 ± 1"), claim("plasticity, b", "undecided", "1 ± 3")]
+    record = {"command": "c", "scope": "s", "hardware": "h", "seconds": 3.0, "commit": None, "table": None}
+    page = logbook.render({"plasticity": record | {"claims": judged}})
+    assert "| S | beyond W | held, undecided | a: 2 ± 1 points<br>b: 1 ± 3 points |" in page
+    assert "| Plasticity | s | h | 3 s | 1 held, 1 undecided, beyond the paper |" in page
+    assert 'makes it. Its claims are those of "Task shift, in miniature".' in page
+
+
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(InputError, match="results: there are none in"):
         logbook.records([tmp_path])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 Floats = Sequence[float]
@@ -42,7 +43,7 @@ def score_function(costs: Floats, ratios: Floats) -> list[float]:
 def advantages(rewards: Floats, epsilon: float, unbiased_std: bool) -> list[float]:
     """Group-normalised advantages (Eq. 1)."""
     size = len(rewards)
-    mean = sum(rewards) / size
+    mean = statistics.mean(rewards)  # exact, so that equal rewards have advantages of zero
     variance = sum((reward - mean) ** 2 for reward in rewards) / max(size - 1 if unbiased_std else size, 1)
     return [(reward - mean) / (math.sqrt(variance) + epsilon) for reward in rewards]
 

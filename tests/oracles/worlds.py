@@ -25,8 +25,8 @@ class World:
 
 
 def world(config: Any, seed: int) -> World:
-    """The single task of a seed; config: fields as in E.1, independent environments, inputs of random clusters."""
-    rng = np.random.default_rng([seed, ENVIRONMENT])
+    """The single task of a seed; config: fields as in E.1."""
+    rng = np.random.default_rng([0 if config.shared_environment else seed, ENVIRONMENT])
     shape = (config.clusters, config.actions)
     centers = rng.normal(scale=config.center_scale, size=(config.clusters, config.input_dim))
     correct, oracle = np.zeros(shape, bool), np.zeros(shape)
@@ -42,7 +42,10 @@ def world(config: Any, seed: int) -> World:
     rng = np.random.default_rng([seed, INPUTS])
     inputs, clusters = {}, {}
     for split, count in (("train", config.train_inputs), ("test", config.test_inputs)):
-        clusters[split] = rng.integers(config.clusters, size=count)
+        if config.balanced_clusters:
+            clusters[split] = np.array([number % config.clusters for number in range(count)])
+        else:
+            clusters[split] = rng.integers(config.clusters, size=count)
         noise = rng.normal(scale=config.noise, size=(count, config.input_dim))
         inputs[split] = centers[clusters[split]] + noise
     return World(centers, correct, oracle, inputs, clusters)

@@ -1,0 +1,127 @@
+"""`--config FILE`: what a result has stored is read back as it is, YAML too, and one flag changes one setting."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bandit.phase.config import PRESETS as MAPS
+from bandit.sweep.config import SweepConfig, preset
+from bandit.sweep.run import run_sweep
+from cokl.support.experiment import Execution
+from cokl_cli.app import _parse
+from cokl_cli.experiments import experiments
+from llm_bridge.experiment.config import PRESETS as LLM
+from tests.bandit import conftest as sweep_miniature
+from tests.cokl_cli.test_bad_input import refusal
+
+LABS = {name: lab for name, lab in experiments().items() if lab.summary and lab.presets}
+
+
+def saved(values: dict[str, Any], folder: Path) -> Path:
+    """config.json as a results folder has it."""
+    path = folder / "config.json"
+    path.write_text(json.dumps({**values, "device": values.get("device", "cpu"), "format": 4, "code": {"a": "b"}}))
+    return path
+
+
+def read(*arguments: str | Path) -> Any:
+    """The command that the arguments name."""
+    return _parse([str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("name", LABS)
+@pytest.mark.parametrize("chosen", ["paper", "quick"])
+def test_every_labs_configuration_comes_back(name, chosen, tmp_path):
+    config = LABS[name].presets[chosen]
+    command = read("bandit", name.replace("_", "-"), "--config", saved(config.as_dict(), tmp_path))
+    assert command.config == config
+    assert command.folder == Path("runs") / f"{LABS[name].folder_prefix}config"
+
+
+def test_a_finished_result_runs_again_with_one_flag_changed(tmp_path, monkeypatch):
+    small = dataclasses.replace(sweep_miniature.TINY, seeds=1, methods=("none", "cokl"), betas=(0.1,), device="cpu")
+    run_sweep(small, Execution(out=tmp_path, jobs=1), progress=False)
+    assert read("bandit", "sweep", "--config", tmp_path / "config.json").config == small
+    assert read("reproduce", f"--config={tmp_path / 'config.json'}").config == small
+    shown = read("bandit", "sweep", "--correct-actions", "3", "--config", tmp_path / "config.json").config
+    assert shown == dataclasses.replace(small, environment=dataclasses.replace(small.environment, correct_actions=3))
+
+
+@pytest.mark.parametrize("diagram", MAPS["quick"].diagrams(), ids=lambda diagram: diagram.name)
+def test_one_map_comes_back_as_the_one_map(diagram, tmp_path):
+    command = read("bandit", "phase", "--config", saved(dataclasses.asdict(diagram), tmp_path))
+    assert command.config.diagrams() == [diagram]
+
+
+def test_a_map_that_no_option_makes_is_refused(tmp_path, capsys):
+    (diagram, _) = MAPS["quick"].diagrams()
+    other = dataclasses.replace(diagram, experiment=dataclasses.replace(diagram.experiment, buffer_size=77))
+    path = saved(dataclasses.asdict(other), tmp_path)
+    assert "no options for" in refusal(capsys, "bandit", "phase", "--config", str(path))
+
+
+def test_the_theorys_check_and_the_llm_experiment(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"effort": "quick", "only": ["cokl-gradient"]}))
+    check = read("theory", "check", "--config", path)
+    assert (check.effort, check.only) == ("quick", ("cokl-gradient",))
+    stored = LLM["qwen3-4b"].as_dict() | dict.fromkeys(("loggers", "accelerators", "nodes")) | {"overrides": ["a.b=1"]}
+    command = read("llm", "run", "--config", saved(stored, tmp_path), "--kl-groups", "4")
+    assert command.settings == dataclasses.replace(LLM["qwen3-4b"], kl_groups=4)
+    assert command.overrides == ("a.b=1",)
+
+
+YAML = """
+# a line says why
+methods: [none, cokl]
+betas: [1e-2, 0.3]
+hidden: []
+environment: {correct_actions: 6}
+"""
+
+
+def test_the_theorys_settings_are_checked(tmp_path, capsys):
+    path = tmp_path / "config.json"
+    path.write_text('{"effort": "some"}')
+    assert "effort: expected Literal['full', 'quick'], got 'some'" in refusal(
+        capsys, "theory", "check", "--config", str(path)
+    )
+
+
+def test_yaml_names_what_differs_from_the_preset(tmp_path, monkeypatch):
+    path = tmp_path / "mine.yaml"
+    path.write_text(YAML)
+    command = read("bandit", "sweep", "--preset", "quick", "--config", path)
+    wanted: SweepConfig = preset("quick", methods=("none", "cokl"), betas=(1e-2, 0.3), hidden=())
+    wanted = dataclasses.replace(wanted, environment=dataclasses.replace(wanted.environment, correct_actions=6))
+    assert (command.config, command.folder) == (wanted, Path("runs/mine"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "cannot read"),
+        (b"\xff\xfe\x00", "expected text in UTF-8"),
+        (b"betas: [0.1", "neither JSON nor YAML"),
+        (b"", "expected settings by name"),
+        (b"- 1", "expected settings by name"),
+        (b"beta: [0.1]", "no setting 'beta' (did you mean betas?); settings: "),
+        (b"environment: {clustres: 3}", "no setting 'clustres' (did you mean clusters?); settings: "),
+        (b"1: 2", "no setting 1"),
+        (b"seeds: many", "seeds: expected int, got 'many'"),
+        (b"seeds: 0", "seeds: expected at least 1, got 0"),
+        (b"betas: 0.1", "betas: expected tuple[float, ...], got 0.1"),
+        (b"environment: 3", "environment: expected EnvironmentConfig, got 3"),
+        (b"environment:", "environment: expected EnvironmentConfig, got None"),
+        (b"!!python/object:os.system {}", "neither JSON nor YAML"),
+        (b"[" * 9000, "neither JSON nor YAML"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_line(text, says, tmp_path, capsys):
+    path = tmp_path / "mine.yaml"
+    if text is not None:
+        path.write_bytes(text)
+    assert says in refusal(capsys, "bandit", "sweep", "--config", str(path))
