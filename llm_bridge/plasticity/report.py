@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,32 +46,31 @@ def whole_seeds(runs: pd.DataFrame) -> list[int]:
     """The reported seeds with all their runs."""
     rows = runs[(runs["role"] == "reported") & (runs["set"] == "training")]
     expected = 2 * len(GRID) + 1
-    return [int(seed) for seed, count in rows.groupby("seed").size().items() if count == expected]
+    counts = rows["seed"].value_counts()
+    return sorted(counts[counts == expected].index.tolist())
 
 
 def per_seed(runs: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """A row per reported seed and method, in percent: accuracy after stage 1, `distinct` of 64, what of stage 2's
-    answers is accepted at its start, mean accuracy over its first steps and over all, and at its end.
+    """A row per reported seed and method, in percent: accuracy after stage 1, `distinct` of 64, and stage 2's accuracy
+    at its first step, over its first EARLY steps, over all and at its end.
     """
-    seeds = whole_seeds(runs)
-    runs = runs[runs["seed"].isin(seeds) & (runs["set"] == "training")].set_index(["seed", "method", "stage"])
-    steps = steps[steps["seed"].isin(seeds)]
+    runs = runs[runs["set"] == "training"]
     lines = []
-    for (seed, method), along in steps[steps["stage"] == 2].groupby(["seed", "method"], sort=False):
-        known = runs.loc[(seed, method, 1)] if method != START else None
-        shares = steps[(steps["seed"] == seed) & (steps["method"] == method) & (steps["stage"] == 1)]["gradient_share"]
+    for seed, method in itertools.product(whole_seeds(runs), [START, *GRID]):
+        ours = [table[(table["seed"] == seed) & (table["method"] == method)] for table in (runs, steps)]
+        (known, ends), (training, along) = [[table[table["stage"] == stage] for stage in (1, 2)] for table in ours]
         lines.append(
             {
                 "seed": seed,
                 "method": method,
-                "coefficient": float(along["beta"].iloc[0]),
-                "share": shares.mean(),
-                "accuracy": 100 * known["accuracy"] if known is not None else float("nan"),
-                "distinct": known["distinct"] if known is not None else float("nan"),
+                "coefficient": ends["beta"].iloc[0],
+                "share": training["gradient_share"].mean(),
+                "accuracy": 100 * known["accuracy"].mean(),
+                "distinct": known["distinct"].mean(),
                 "first": 100 * along.nsmallest(1, "step")["accuracy"].mean(),
                 "early": 100 * along.nsmallest(EARLY, "step")["accuracy"].mean(),
                 "mean": 100 * along["accuracy"].mean(),
-                "end": 100 * runs.loc[(seed, method, 2)]["accepted"],
+                "end": 100 * ends["accepted"].iloc[0],
             }
         )
     return pd.DataFrame(lines)

@@ -79,13 +79,13 @@ def test_sampled_responses_have_the_probabilities_that_the_model_gives_them(tiny
     tokenizer, model = make_tokenizer(), AutoModelForCausalLM.from_pretrained(folder).eval()
     drawn = sample(folder, prompts, 3, 5, seed=1)
     assert list(drawn["prompt"]) == [0, 0, 0, 1, 1, 1]
-    for row in drawn.itertuples():
-        text = tokenizer.apply_chat_template(prompts[row.prompt], add_generation_prompt=True, tokenize=False)
+    for _, row in drawn.iterrows():
+        text = tokenizer.apply_chat_template(prompts[row["prompt"]], add_generation_prompt=True, tokenize=False)
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         with torch.no_grad():
-            logits = model(torch.tensor([[*ids, *row.response_ids]])).logits[0, len(ids) - 1 : -1]
-        own = logits.log_softmax(-1)[range(len(row.response_ids)), row.response_ids]
-        np.testing.assert_allclose(row.log_probs, own.numpy(), atol=2e-5)
+            logits = model(torch.tensor([[*ids, *row["response_ids"]]])).logits[0, len(ids) - 1 : -1]
+        own = logits.log_softmax(-1)[range(len(row["response_ids"])), row["response_ids"]]
+        np.testing.assert_allclose(row["log_probs"], own.numpy(), atol=2e-5)
 
 
 def test_measures_are_means_over_prompts_of_sums_over_answers():

@@ -58,12 +58,10 @@ def alone(together: Path, folder: Path, number: int) -> list[dict[str, Any]]:
 
 
 def logged(folder: Path) -> list[dict[str, Any]]:
-    """VeRL's metrics by step, without those that measure time."""
+    """VeRL's metrics by step, without those that measure the machine."""
     lines = [json.loads(line)["data"] for line in (folder / METRICS).read_text().splitlines()]
-    return [
-        {name: value for name, value in line.items() if not name.startswith(("timing", "perf/", "training/epoch"))}
-        for line in lines
-    ]
+    machine = ("timing", "perf/", "actor/perf/")
+    return [{name: value for name, value in line.items() if not name.startswith(machine)} for line in lines]
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -73,4 +71,8 @@ def test_a_run_gives_every_number_of_a_job_of_its_own(together, tmp_path, number
     ours = logged(together / RUNS[number].name)
     assert len(ours) == CONFIG.steps[number - 1]
     assert ours[-1]["actor/grad_norm"] > 0
-    assert alone(together, tmp_path / "alone", number) == ours
+    for mine, theirs in zip(alone(together, tmp_path / "alone", number), ours, strict=True):
+        assert mine.keys() == theirs.keys()
+        for name in mine:  # vLLM's own log-probabilities depend in the last bits on how requests meet in its batches
+            within = 1e-6 if name.startswith(("training/rollout_", "rollout_corr/")) else 0.0
+            assert mine[name] == pytest.approx(theirs[name], rel=within, abs=within, nan_ok=True), name
