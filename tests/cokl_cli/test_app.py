@@ -200,7 +200,7 @@ COMMANDS = {
     "bandit": {"sweep", "report", "robustness", "shift", "plasticity", "calibration", "phase", "sequences",
                "finite-group"},
     "theory": {"check", "optimum", "figures"},
-    "llm": {"run", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "tables", "repeats",
+    "llm": {"run", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "plasticity", "tables", "repeats",
             "normalize", "validate-reward", "check-paper"},
     "": {"bandit", "theory", "llm", "figures", "report", "logbook", "rerun", "reproduce", "doctor"},
 }  # fmt: skip
