@@ -8,7 +8,7 @@ PART ?= cokl
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test check docs proofs proofs-test browser-test docs-test nightly-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test llm-architecture how-to-test trl-test mutation llm-setup llm-gpu lock clean
+.PHONY: help reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test llm-architecture how-to-test trl-test mutation llm-setup llm-gpu lock clean
 
 help:  ## every target, and what it does
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1: /p' Makefile
@@ -49,6 +49,13 @@ audit:  ## the locked versions against the advisories on PyPI; needs the interne
 	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
 	.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements.lock
 	.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements-llm.lock
+
+dist: $(SETUP)  ## sdist and wheel into dist/, as PyPI takes them
+	rm -rf dist
+	$(BIN)/python -m build
+	$(call environment,.venv-twine)
+	.venv-twine/bin/python -m pip install --quiet --disable-pip-version-check twine==6.2.0
+	.venv-twine/bin/twine check --strict dist/*
 
 wheel-test: $(SETUP)  ## the wheel in an empty environment, used from an empty folder
 	PYTHON=$(PYTHON) bash tests/package/wheel.sh

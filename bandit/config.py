@@ -5,8 +5,10 @@ What the paper does not say is declared with `assumption`; ASSUMPTIONS.md lists 
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from cokl.support.assumptions import assumption
 from cokl.support.options import (
@@ -137,3 +139,16 @@ class TrainingConfig(Settings):
         super().__post_init__()
         needs_beta = set(self.methods) != {"none"}
         require(len(self.betas) > 0 or not needs_beta, "betas", "at least one value", "an empty list")
+
+
+_C = TypeVar("_C", bound=Any)
+
+
+def changed(config: _C, changes: Mapping[str, Any]) -> _C:
+    """The configuration with other values of fields of its own or of its environment's."""
+    own = {name: value for name, value in changes.items() if hasattr(config, name)}
+    environment = {name: value for name, value in changes.items() if name not in own}
+    if environment:
+        own["environment"] = dataclasses.replace(config.environment, **environment)
+    changed_config: _C = dataclasses.replace(config, **own)
+    return changed_config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -127,6 +127,6 @@ def worst_over(cases: Iterable[Case], error: Callable[[Case], Any]) -> float:
     return worst_of_each(cases, lambda case: (error(case),))[0]
 
 
-def worst_of_each(cases: Iterable[Case], errors: Callable[[Case], tuple[Any, ...]]) -> list[float]:
+def worst_of_each(cases: Iterable[Case], errors: Callable[[Case], Sequence[Any]]) -> list[float]:
     """The largest of each of the errors that a case has; NaN if one of them is. None is below 0."""
     return [float(largest(0, *column)) for column in zip(*map(errors, cases), strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import comb
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -33,6 +33,12 @@ class Bandit:
     def policy(self, logits: Tensor) -> Policy:
         """The softmax of logits (A,), with this problem's correct actions."""
         return Policy(logits, CorrectSet.from_mask(self.correct))
+
+    def responses(self, actions: Tensor, log_probs: Tensor | None = None) -> ResponseGroups:
+        """Groups of actions (M, G) as a method sees them. log_probs: (A,), the current policy's, to differentiate."""
+        current = self.current.log_softmax(-1) if log_probs is None else log_probs
+        old, base = (logits.log_softmax(-1)[actions] for logits in (self.behavior, self.reference))
+        return ResponseGroups(current[actions], self.correct[actions].double(), old, base)
 
 
 def random_bandit(seed: int, actions: int, correct: int, on_policy: bool = True) -> Bandit:
@@ -64,29 +70,18 @@ def expected_surrogate_gradient(
     rollout_actions, rollout_probs = all_groups(bandit.behavior, size)
     if filtered:
         held = bandit.correct[reference_actions].any(-1)
-        reference_actions, reference_probs = (
-            reference_actions[held],
-            reference_probs[held] / reference_probs[held].sum(),
-        )
+        reference_actions, reference_probs = reference_actions[held], reference_probs[held]
+        reference_probs = reference_probs / reference_probs.sum()
     count = len(rollout_actions)
-    pairs = len(reference_actions) * count
-    rows = torch.arange(pairs)
-    drawn = reference_actions[rows // count], rollout_actions[rows % count]
+    rows = torch.arange(len(reference_actions) * count)
     probs = reference_probs[rows // count] * rollout_probs[rows % count]
     logits = bandit.current.clone().requires_grad_()
     log_probs = logits.log_softmax(-1)
-    groups = [
-        ResponseGroups(
-            log_probs[actions],
-            bandit.correct[actions].double(),
-            behavior_log_probs=bandit.behavior.log_softmax(-1)[actions],
-            reference_log_probs=bandit.reference.log_softmax(-1)[actions],
-        )
-        for actions in drawn
-    ]
-    weights = regularizer.surrogate_weights(groups[0], groups[1], config or SurrogateConfig())
+    reference = bandit.responses(reference_actions[rows // count], log_probs)
+    rollout = bandit.responses(rollout_actions[rows % count], log_probs)
+    weights = regularizer.surrogate_weights(reference, rollout, config or SurrogateConfig())
     loss = logits.sum() * 0
-    for weight, stream in zip(weights, groups, strict=True):
+    for weight, stream in zip(weights, (reference, rollout), strict=True):
         if weight is not None:
             loss = loss + (probs[:, None] * weight.detach() * stream.log_probs).sum()
     return torch.autograd.grad(loss, logits)[0]
@@ -104,9 +99,9 @@ def expected_rollout_weights(
     ratios = current / behavior
     if epsilon_is is not None:
         ratios = ratios.clip(1 - epsilon_is, 1 + epsilon_is)
-    kinds = len(current)
-    counts = np.array(list(_compositions(size, kinds + 1)))
-    assert len(counts) == comb(size + kinds, kinds)
+    ends = size + len(current)
+    bars = np.array(list(combinations(range(ends), len(current))))  # between the counts of each category
+    counts = np.diff(bars, prepend=-1, append=ends) - 1
     shares = np.append(behavior, 1 - behavior.sum())
     factorials = np.array([float(torch.lgamma(torch.tensor(n + 1.0, dtype=torch.float64))) for n in range(size + 1)])
     log_probs = factorials[size] - factorials[counts].sum(-1) + counts @ np.log(shares)
@@ -114,13 +109,3 @@ def expected_rollout_weights(
     totals = weighted.sum(-1, keepdims=True)
     weights = np.divide(weighted, totals, out=np.zeros_like(weighted), where=totals > 0)
     return np.exp(log_probs) @ weights
-
-
-def _compositions(total: int, parts: int):
-    """All ways to write `total` as an ordered sum of `parts` nonnegative integers."""
-    if parts == 1:
-        yield (total,)
-        return
-    for first in range(total + 1):
-        for rest in _compositions(total - first, parts - 1):
-            yield (first, *rest)

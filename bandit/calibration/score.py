@@ -26,7 +26,7 @@ def summarize(rows: pd.DataFrame, config: CalibrationConfig) -> pd.DataFrame:
     """A row per setting and share; of each measurement its mean over the reported seeds and NAME_half_width, 95%.
 
     rows: as `calibration` returns them. base_correct: of the reference. lost: of GRPO w/o KL, in percent of that.
-    without_term1: retention of CoKL w/o term 1 at the share. kept, adapted: of CoKL with the share less replay at the
+    without_term1: retention of CoKL w/o term 1 at the share. kept, adapted: of CoKL with the share minus replay at the
     paper's coefficient. gain, pass_gain, kl_gain: the same in retention, pass@k and conditional KL on the prior task
     where both have the same adaptation, so that the frontier is higher. near_grpo, near_replay: whether the interval
     lies within the tolerance; None if it crosses it. better: whether the gain is above 0 ("held"), below, or undecided,

@@ -21,8 +21,8 @@ PAPER_PASSES = 600 * 8 / 512
 def caching_table(metrics: pd.DataFrame) -> pd.DataFrame:
     """What finite groups cost in conditional KL, and what caching them costs besides, by passes over the inputs.
 
-    A row per method, coefficient, group size and evaluated step, at the first mu. finite: fresh groups less the exact
-    objective; cached: cached groups less fresh ones; nats, means of differences paired by seed, with NAME_interval.
+    A row per method, coefficient, group size and evaluated step, at the first mu. finite: fresh groups minus the exact
+    objective; cached: cached groups minus fresh ones; nats, means of differences paired by seed, with NAME_interval.
     Empty without cached groups.
     """
     first = metrics[metrics["optimizer_steps"] == metrics["optimizer_steps"].min()]

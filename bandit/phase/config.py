@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
+from bandit.config import changed
 from bandit.shift.config import ShiftConfig
 from bandit.two_tasks.config import Mode
 from cokl.support.errors import InputError
@@ -28,48 +28,30 @@ from cokl.support.options import Coefficients, Names, Settings, separated
 Preset = Literal["paper", "quick"]
 
 
-@dataclass(frozen=True)
-class Knob:
-    """A setting of the lab: how figures call it, how it enters a configuration, and its values in each preset."""
+class Knob(NamedTuple):
+    """A setting of the lab: how figures call it, which fields take its value, and its values in each preset."""
 
     label: str
-    apply: Callable[[ShiftConfig, Any], ShiftConfig]
+    fields: tuple[str, ...]
     paper: tuple[float, ...]
     quick: tuple[float, ...]
 
-
-def _fields(*names: str) -> Callable[[ShiftConfig, Any], ShiftConfig]:
-    """Sets fields of the experiment."""
-    return lambda config, value: dataclasses.replace(config, **dict.fromkeys(names, value))
-
-
-def _environment(name: str) -> Callable[[ShiftConfig, Any], ShiftConfig]:
-    """Sets a field of both tasks."""
-
-    def apply(config: ShiftConfig, value: Any) -> ShiftConfig:
-        return dataclasses.replace(config, environment=dataclasses.replace(config.environment, **{name: value}))
-
-    return apply
+    def apply(self, config: ShiftConfig, value: Any) -> ShiftConfig:
+        """The lab with this value."""
+        if self.fields == ("hidden",):
+            value = (value,) * len(config.hidden)
+        return changed(config, dict.fromkeys(self.fields, value))
 
 
 KNOBS: dict[str, Knob] = {
-    "reference_correctness": Knob("RL steps on the prior task", _fields("prior_steps"), (0, 40, 80, 200), (40, 200)),
-    "correct_modes": Knob("correct actions per cluster", _environment("correct_actions"), (2, 4, 8, 16), (2, 8)),
-    "cluster_overlap": Knob("overlap of the clusters", _fields("cluster_overlap"), (0.0, 0.3, 0.6, 0.9), (0.3, 0.9)),
-    "correct_overlap": Knob(
-        "overlap of the correct sets", _fields("correct_overlap"), (0.0, 0.25, 0.5, 0.75), (0.0, 0.5)
-    ),
-    "group_size": Knob("G, responses per group", _fields("group_size", "reference_group_size"), (2, 4, 8, 16), (2, 8)),
-    "width": Knob(
-        "width of the network",
-        lambda config, value: dataclasses.replace(config, hidden=(value,) * len(config.hidden)),
-        (16, 32, 64, 128),
-        (32, 128),
-    ),
-    "buffer_size": Knob("prompts in the buffer", _fields("buffer_size"), (8, 32, 128, 512), (16, 512)),
-    "correct_mass": Knob(
-        "correctness of the oracles", _environment("correct_mass"), (0.03, 0.1, 0.2, 0.4), (0.05, 0.2)
-    ),
+    "reference_correctness": Knob("RL steps on the prior task", ("prior_steps",), (0, 40, 80, 200), (40, 200)),
+    "correct_modes": Knob("correct actions per cluster", ("correct_actions",), (2, 4, 8, 16), (2, 8)),
+    "cluster_overlap": Knob("overlap of the clusters", ("cluster_overlap",), (0.0, 0.3, 0.6, 0.9), (0.3, 0.9)),
+    "correct_overlap": Knob("overlap of the correct sets", ("correct_overlap",), (0.0, 0.25, 0.5, 0.75), (0.0, 0.5)),
+    "group_size": Knob("G, responses per group", ("group_size", "reference_group_size"), (2, 4, 8, 16), (2, 8)),
+    "width": Knob("width of the network", ("hidden",), (16, 32, 64, 128), (32, 128)),
+    "buffer_size": Knob("prompts in the buffer", ("buffer_size",), (8, 32, 128, 512), (16, 512)),
+    "correct_mass": Knob("correctness of the oracles", ("correct_mass",), (0.03, 0.1, 0.2, 0.4), (0.05, 0.2)),
 }
 """What a diagram can be drawn over."""
 
@@ -164,14 +146,6 @@ EXPERIMENTS: dict[Preset, ShiftConfig] = {
 """What every cell trains: the lab with fewer steps, coefficients and seeds, and no KL-batch sweep."""
 
 
-def default_diagrams(experiment: ShiftConfig, preset: Preset) -> list[Diagram]:
-    """Reference correctness against correct modes in expectations, and overlap of the tasks against G in samples."""
-    return [
-        diagram("reference_correctness", "correct_modes", "exact", experiment, preset),
-        diagram("cluster_overlap", "group_size", "sampled", experiment, preset),
-    ]
-
-
 _Numbers = Annotated[tuple[float, ...], separated(float, "VALUE")]
 
 
@@ -210,7 +184,10 @@ class MapsConfig(Settings):
                 f"knobs: expected two names of {', '.join(KNOBS)}, got {','.join(self.knobs) or 'none'}; values need "
                 "their knobs"
             )
-        return default_diagrams(experiment, self.preset)
+        return [  # in expectations what a reference gives, and in samples what an update does
+            diagram("reference_correctness", "correct_modes", "exact", experiment, self.preset),
+            diagram("cluster_overlap", "group_size", "sampled", experiment, self.preset),
+        ]
 
 
 PRESETS = {

@@ -37,9 +37,9 @@ def is_meaningful(forgotten: tuple[float, float], learned: tuple[float, float]) 
 def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
     """One cell's winner on the selection seeds, CoKL's lead, and what GRPO's drift on the prior task is made of.
 
-    table: a shift table of one mode. lead: the winner's Overall less the runner-up's on the reported seeds, paired by
+    table: a shift table of one mode. lead: the winner's Overall minus the runner-up's on the reported seeds, paired by
     seed, with the half-width of its 95% interval; it may be negative. prior_pass_at_k_lead, conditional_kl_lead: CoKL's
-    less its rival's, likewise; less of the latter is better. edges: methods whose best coefficient is the grid's
+    minus its rival's, likewise; less of the latter is better. edges: methods whose best coefficient is the grid's
     smallest or largest. Names are "" and scores NaN where GRPO may forget or learn less than `MEANINGFUL` or diverged,
     or CoKL is absent.
     """

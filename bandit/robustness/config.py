@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from bandit.config import changed
 from bandit.sweep.config import PRESETS as SWEEPS
 from bandit.sweep.config import SweepConfig
 from cokl.support.options import SOME, Bound, Names, Settings, at_least, require
@@ -45,18 +46,12 @@ class RobustnessConfig(Settings):
     def alternatives(self) -> dict[str, SweepConfig]:
         """Every alternative by its name, such as "init_scale-2.0"."""
         return {
-            f"{field}-{'-'.join(map(str, value)) if isinstance(value, tuple) else value}": _with(
-                self.sweep, field, value
+            f"{field}-{'-'.join(map(str, value)) if isinstance(value, tuple) else value}": changed(
+                self.sweep, {field: value}
             )
             for field in self.fields
             for value in ALTERNATIVES[field]
         }
-
-
-def _with(config: SweepConfig, field: str, value: Any) -> SweepConfig:
-    if field in {known.name for known in dataclasses.fields(SweepConfig)}:
-        return dataclasses.replace(config, **{field: value})
-    return dataclasses.replace(config, environment=dataclasses.replace(config.environment, **{field: value}))
 
 
 PRESETS = {

@@ -106,11 +106,12 @@ def _responses(steps: int, symbols: int) -> tuple[Tensor, Tensor]:
 
 def drifts(source: SequencePolicy, target: SequencePolicy) -> KLDecomposition:
     """D_KL(source || target) split into mass, correct and incorrect drift (Eq. 7), (R, B) each."""
-    of_mass = source.mass * _log_ratio(source.log_mass, target.log_mass)
-    of_mass += (1 - source.mass) * _log_ratio(source.log_incorrect_mass, target.log_incorrect_mass)
-    costs = source.log_probs - target.log_probs
-    correct = source.mass * (source.correct.expectation(costs) - _log_ratio(source.log_mass, target.log_mass))
+    ratio = _log_ratio(source.log_mass, target.log_mass)
+    # From the incorrect responses themselves: 1 - Z is finite in logs where Z rounds to 1.
     incorrect_ratio = _log_ratio(source.incorrect.log_mass, target.incorrect.log_mass)
+    of_mass = source.mass * ratio + (1 - source.mass) * incorrect_ratio
+    costs = source.log_probs - target.log_probs
+    correct = source.mass * (source.correct.expectation(costs) - ratio)
     incorrect = (1 - source.mass) * (source.incorrect.expectation(costs) - incorrect_ratio)
     return KLDecomposition(of_mass, correct, incorrect)
 

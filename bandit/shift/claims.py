@@ -11,7 +11,8 @@ its primary one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -46,171 +47,14 @@ BEST, EQUAL, PAPER = "best", "equal adaptation", f"beta {PAPER_BETA:g}"
 E3 = "E.3's coefficients"
 """1 for CoKL, its ablations and the forward KLs, 0.001 for the reverse KLs."""
 
-
-PAPER_CLAIMS = {
-    "overall": (
-        f"At {E3} CoKL has a higher Overall than each of the paper's four baselines with a KL",
-        "Main Results, main table",
-    ),
-    "tuned": (
-        "Each at its best coefficient, CoKL has a higher Overall than every method that is no variant of it",
-        "Main Results; a search over CoKL's own coefficient and other regularizers are beyond the paper",
-    ),
-    "pattern": (
-        f"At {PAPER}, CoKL has a higher Overall than replay (correct-only forward KL), retaining as much and adapting "
-        "more",
-        "Main Results, main table",
-    ),
-    "reverse": (f"At {E3} reverse KLs forget more than forward KLs", "Main Results"),
-    "constrained": (f"At {E3} forward KLs adapt less than reverse KLs", "Main Results"),
-    "tuned reverse": (
-        "Each at its best coefficient, reverse KLs forget more than forward KLs",
-        "beyond the paper: Main Results at other coefficients than E.3's",
-    ),
-    "search": (
-        "Of E.3's coefficients forward KLs have the highest Overall at 1, reverse KLs at 0.001",
-        "E.3, search over the baselines' coefficients",
-    ),
-    "dynamics": (
-        f"At {PAPER} CoKL ends with the prior task better than GRPO without KL and the new one as well",
-        "E.6, training dynamics",
-    ),
-    "collapse": ("CoKL without term 1 retains less than half of what CoKL does", "Ablation of the loss structure"),
-    "level": (
-        f"Without term 1, CoKL at {PAPER} retains no less than GRPO without KL (0; the paper: 3.85)",
-        "Ablation of the loss structure, its table",
-    ),
-    "term 2": (
-        "Without term 2, CoKL adapts less (at equal adaptation: retains less)",
-        "Ablation of the loss structure",
-    ),
-    "floor": (
-        f"The correctness floor does not help CoKL: it gains less than {NEGLIGIBLE:g} point",
-        "Batch-level correctness floor",
-    ),
-    "batches": ("Larger KL batches retain more, 32 against 8 prompts", "KL batch analysis"),
-    "larger batches": (
-        "KL batches above the paper's retain more, against 8 prompts",
-        "beyond the paper: KL batch analysis",
-    ),
-    "beta": (
-        "Beta trades off between 0.1 and 10: the larger one retains more, the smaller one adapts more",
-        "Sensitivity analysis",
-    ),
-    "zero-correct": (f"At {PAPER} most of CoKL's rollout groups hold a correct response", "E.4"),
-    "drift": (
-        "Forgetting is more drift within the correct answers than drift of the correctness mass",
-        "Batch-level correctness floor",
-    ),
-}
-"""What is judged, and where the paper claims it, all of it of language models."""
-
-
-_PARTS = {
-    "overall": 4,
-    "pattern": 3,
-    "reverse": 2,
-    "constrained": 2,
-    "tuned reverse": 2,
-    "search": 8,
-    "dynamics": 2,
-    "beta": 2,
-}
-"""How many measurements a claim needs together, where it is more than one: with fewer it is not judged."""
-
-
-def judge(scored: pd.DataFrame) -> list[Claim]:
-    """Every claim that the methods, modes, coefficients and KL batches of a scored table allow to be judged.
-
-    Measurements are listed in the order of preference: the first that the table has is the primary one.
-    """
-    views = _Views(scored)
-    modes = ("sampled", "exact")
-    ablated = [(mode, setting) for mode in modes for setting in (PAPER, BEST, EQUAL)]
-    pairs = tuple(zip(FORWARD, REVERSE, strict=True))
-    measured: dict[str, Iterable[Sequence[Measurement]]] = {
-        "overall": (
-            [m for rival in (*FORWARD, *REVERSE) for m in views.compare(mode, E3, "cokl", rival, "overall")]
-            for mode in modes
-        ),
-        "tuned": (list(views.over_the_best_rival(mode)) for mode in modes),
-        "pattern": (
-            [
-                *views.compare(mode, PAPER, "cokl", "correct_forward_kl", "overall"),
-                *views.compare(mode, PAPER, "cokl", "correct_forward_kl", "retention", EQUIVALENT, equal=True),
-                *views.compare(mode, PAPER, "cokl", "correct_forward_kl", "adaptation"),
-            ]
-            for mode in modes
-        ),
-        "reverse": ([m for pair in pairs for m in views.compare(mode, E3, *pair, "retention")] for mode in modes),
-        "constrained": (
-            [m for forward, reverse in pairs for m in views.compare(mode, E3, reverse, forward, "adaptation")]
-            for mode in modes
-        ),
-        "tuned reverse": (
-            [m for pair in pairs for m in views.compare(mode, setting, *pair, "retention")]
-            for mode in modes
-            for setting in (BEST, EQUAL)
-        ),
-        "search": ([m for method in SEARCHED for m in views.searched(mode, method)] for mode in modes),
-        "dynamics": (
-            [
-                *views.level(mode, PAPER, "cokl", "retention"),
-                *views.compare(mode, PAPER, "cokl", "none", "adaptation", EQUIVALENT, equal=True),
-            ]
-            for mode in modes
-        ),
-        "collapse": (list(views.collapse(mode, setting)) for mode, setting in ablated),
-        "level": (list(views.level(mode, PAPER, "cokl_without_term1", "retention")) for mode in modes),
-        "term 2": (
-            list(
-                views.compare(
-                    mode, setting, "cokl", "cokl_without_term2", "retention" if setting == EQUAL else "adaptation"
-                )
-            )
-            for mode, setting in ablated
-        ),
-        "floor": (
-            list(
-                views.compare(
-                    mode,
-                    setting,
-                    "cokl",
-                    "cokl_floor",
-                    "retention" if setting == EQUAL else "overall",
-                    NEGLIGIBLE,
-                )
-            )
-            for mode, setting in ablated
-        ),
-        "batches": (
-            [m]
-            for mode in modes
-            for larger, smaller in ((32, 8), (16, 8), (32, 16))
-            for m in _batches(scored, mode, larger, smaller)
-        ),
-        "larger batches": (
-            [m]
-            for mode in modes
-            for larger in sorted(set(scored["kl_prompts"]) - set(range(max(KL_BATCHES) + 1)), reverse=True)
-            for m in _batches(scored, mode, larger, min(KL_BATCHES))
-        ),
-        "beta": (list(_coefficients(scored, mode)) for mode in modes),
-        "zero-correct": (list(_zero_correct(scored, mode)) for mode in modes),
-        "drift": ([m] for mode in modes for m in _drifts(scored, views, mode)),
-    }
-    claims = []
-    for name, groups in measured.items():
-        complete = [group for group in groups if len(group) == _PARTS.get(name, 1)]
-        if complete:
-            claims.append(judged(*PAPER_CLAIMS[name], complete[0], complete[1:]))
-    return claims
+_Maybe = Measurement | None  # None where the table lacks the rows
 
 
 class _Views:
     """The reported seeds' final rows of a scored table in each mode and setting."""
 
     def __init__(self, scored: pd.DataFrame) -> None:
+        self.scored = scored
         self.best = best_coefficients(scored)
         selection = final_rows(self.best.merge(scored[scored["role"] == "selection"]))
         self.chosen = selection.groupby(["mode", "method"])["overall"].mean()
@@ -231,90 +75,229 @@ class _Views:
         rows = self.rows[setting]
         return rows[(rows["mode"] == mode) & (rows["method"] == method)].set_index("seed")[column]
 
-    def level(self, mode: str, setting: str, method: str, column: str) -> Iterator[Measurement]:
+    def level(self, mode: str, setting: str, method: str, column: str) -> _Maybe:
         """A score itself."""
         values = self.values(mode, setting, method, column)
-        if len(values):
-            yield Measurement.of(f"{mode}, {setting}", f"{column} of {label(method)}", values)
+        return Measurement.of(f"{mode}, {setting}", f"{column} of {label(method)}", values) if len(values) else None
 
     def compare(
         self, mode: str, setting: str, one: str, other: str, column: str, margin: float = 0.0, equal: bool = False
-    ) -> Iterator[Measurement]:
+    ) -> _Maybe:
         """One method's score minus another's."""
         values, others = (self.values(mode, setting, method, column) for method in (one, other))
-        if len(values) and len(others):
-            what = f"{column} of {label(one)} - {label(other)}"
-            yield Measurement.of(f"{mode}, {setting}", what, values - others, margin=margin, equal=equal)
+        if not len(values) or not len(others):
+            return None
+        what = f"{column} of {label(one)} - {label(other)}"
+        return Measurement.of(f"{mode}, {setting}", what, values - others, margin=margin, equal=equal)
 
-    def searched(self, mode: str, method: str) -> Iterator[Measurement]:
+    def searched(self, mode: str, method: str) -> Iterator[_Maybe]:
         """Overall at the coefficient that E.3 chose minus Overall at each other one that it tried."""
         runs = self.all[(self.all["mode"] == mode) & (self.all["method"] == method)]
         overall = runs.pivot(index="seed", columns="beta", values="overall")
         chosen, *others = SEARCHED[method]
         for other in others:
-            if {chosen, other} <= set(overall):
-                what = f"Overall of {label(method)} at {chosen:g} - at {other:g}"
-                yield Measurement.of(mode, what, overall[chosen] - overall[other])
+            what = f"Overall of {label(method)} at {chosen:g} - at {other:g}"
+            known = {chosen, other} <= set(overall)
+            yield Measurement.of(mode, what, overall[chosen] - overall[other]) if known else None
 
-    def over_the_best_rival(self, mode: str) -> Iterator[Measurement]:
+    def over_the_best_rival(self, mode: str) -> _Maybe:
         """CoKL's best Overall minus that of the rival which is best on the selection seeds."""
         rivals = [rival for rival in self.rivals if (mode, rival) in self.chosen.index]
-        if rivals and (mode, "cokl") in self.chosen.index:
-            rival = max(rivals, key=lambda rival: self.chosen[mode, rival])
-            ours, theirs = (self.values(mode, BEST, method, "overall") for method in ("cokl", rival))
-            what = f"overall of CoKL - {label(rival)}, the best on the selection seeds"
-            yield Measurement.of(f"{mode}, {BEST}", what, ours - theirs)
+        if not rivals or (mode, "cokl") not in self.chosen.index:
+            return None
+        rival = max(rivals, key=lambda rival: self.chosen[mode, rival])
+        ours, theirs = (self.values(mode, BEST, method, "overall") for method in ("cokl", rival))
+        what = f"overall of CoKL - {label(rival)}, the best on the selection seeds"
+        return Measurement.of(f"{mode}, {BEST}", what, ours - theirs)
 
-    def collapse(self, mode: str, setting: str) -> Iterator[Measurement]:
+    def collapse(self, mode: str, setting: str) -> _Maybe:
         """Retention below zero counts as none, so that CoKL has to retain something."""
         ours, without = (self.values(mode, setting, method, "retention") for method in ("cokl", "cokl_without_term1"))
-        if len(ours) and len(without):
-            what = "half of CoKL's retention - CoKL w/o term 1's, if positive"
-            yield Measurement.of(f"{mode}, {setting}", what, ours / 2 - without.clip(lower=0))
+        if not len(ours) or not len(without):
+            return None
+        what = "half of CoKL's retention - CoKL w/o term 1's, if positive"
+        return Measurement.of(f"{mode}, {setting}", what, ours / 2 - without.clip(lower=0))
 
+    def batches(self, mode: str, larger: float, smaller: float) -> Iterator[list[_Maybe]]:
+        """CoKL's retention with a larger KL batch minus with a smaller one, at each coefficient trained with both."""
+        rows = self.scored[(self.scored["method"] == "cokl") & (self.scored["role"] == "report")]
+        for beta, runs in final_rows(rows[rows["mode"] == mode]).groupby("beta", sort=False):
+            retention = runs.pivot(index="seed", columns="kl_prompts", values="retention")
+            if {larger, smaller} <= set(retention):
+                what = f"retention with {larger:g} - with {smaller:g} prompts at beta {beta:g}"
+                yield [Measurement.of(mode, what, retention[larger] - retention[smaller])]
 
-def _batches(scored: pd.DataFrame, mode: str, larger: int, smaller: int) -> Iterator[Measurement]:
-    """CoKL's retention with a larger KL batch minus with a smaller one, at each coefficient trained with both."""
-    ours = final_rows(scored[(scored["method"] == "cokl") & (scored["role"] == "report") & (scored["mode"] == mode)])
-    for beta, runs in ours.groupby("beta", sort=False):
-        retention = runs.pivot(index="seed", columns="kl_prompts", values="retention")
-        if {larger, smaller} <= set(retention):
-            what = f"retention with {larger:g} - with {smaller:g} prompts at beta {beta:g}"
-            yield Measurement.of(mode, what, retention[larger] - retention[smaller])
+    def _main(self, mode: str) -> pd.DataFrame:
+        """CoKL's reported rows of the main KL batch."""
+        main = main_rows(self.scored)
+        return main[(main["method"] == "cokl") & (main["role"] == "report") & (main["mode"] == mode)]
 
+    def coefficients(self, mode: str) -> list[_Maybe]:
+        """CoKL at the ends of the paper's range, or of what its grid has of it."""
+        runs = final_rows(self._main(mode))
+        runs = runs[runs["beta"].between(*BETAS)]
+        low, high = runs["beta"].min(), runs["beta"].max()
+        if not low < high:
+            return [None]
+        parts: list[_Maybe] = []
+        for column, one, other in (("retention", high, low), ("adaptation", low, high)):
+            ends = runs.pivot(index="seed", columns="beta", values=column)
+            parts.append(Measurement.of(mode, f"{column} at beta {one:g} - at {other:g}", ends[one] - ends[other]))
+        return parts
 
-def _coefficients(scored: pd.DataFrame, mode: str) -> Iterator[Measurement]:
-    """CoKL at the ends of the paper's range, or of what its grid has of it."""
-    main = main_rows(final_rows(scored))
-    runs = main[(main["method"] == "cokl") & (main["role"] == "report") & (main["mode"] == mode)]
-    runs = runs[runs["beta"].between(*BETAS)]
-    low, high = runs["beta"].min(), runs["beta"].max()
-    if not low < high:
-        return
-    for column, one, other in (("retention", high, low), ("adaptation", low, high)):
-        ends = runs.pivot(index="seed", columns="beta", values=column)
-        yield Measurement.of(mode, f"{column} at beta {one:g} - at {other:g}", ends[one] - ends[other])
-
-
-def _zero_correct(scored: pd.DataFrame, mode: str) -> Iterator[Measurement]:
-    """Of CoKL's rollout groups after the first step, how far the share without a correct response is below one half."""
-    main = main_rows(scored)
-    rows = main[(main["method"] == "cokl") & (main["role"] == "report") & (main["mode"] == mode)]
-    rows = rows[(rows["beta"] == PAPER_BETA) & (rows["step"] > 0)].dropna(subset=["zero_correct_rate"])
-    if len(rows):
+    def zero_correct(self, mode: str) -> _Maybe:
+        """Of CoKL's rollout groups after the first step, how far the share without a correct response is below half."""
+        rows = self._main(mode)
+        rows = rows[(rows["beta"] == PAPER_BETA) & (rows["step"] > 0)].dropna(subset=["zero_correct_rate"])
         rates = 100 * rows.groupby("seed")["zero_correct_rate"].mean()
         what = "50 - percentage of groups without a correct response"
-        yield Measurement.of(f"{mode}, {PAPER}", what, 50 - rates)
+        return Measurement.of(f"{mode}, {PAPER}", what, 50 - rates) if len(rows) else None
+
+    def drifts(self, mode: str) -> Iterator[list[_Maybe]]:
+        """Correct drift minus mass drift: of GRPO at the end and at the first evaluated step, of CoKL at the end."""
+        reported = self.scored[self.scored["role"] == "report"]
+        grpo = reported[(reported["mode"] == mode) & (reported["method"] == "none") & (reported["step"] > 0)]
+        for step in sorted(set(grpo["step"].agg(["min", "max"]).dropna()), reverse=True):
+            rows = grpo[grpo["step"] == step].set_index("seed")
+            what = f"correct - mass drift of GRPO w/o KL at step {step:g}"
+            yield [Measurement.of(mode, what, rows["correct_drift"] - rows["mass_drift"], "nats")]
+        correct, mass = (self.values(mode, BEST, "cokl", f"{drift}_drift") for drift in ("correct", "mass"))
+        if len(correct):
+            yield [Measurement.of(f"{mode}, {BEST}", "correct - mass drift of CoKL", correct - mass, "nats")]
 
 
-def _drifts(scored: pd.DataFrame, views: _Views, mode: str) -> Iterator[Measurement]:
-    """Correct drift minus mass drift: of GRPO at the end and at the first evaluated step, of CoKL at the end."""
-    reported = scored[scored["role"] == "report"]
-    grpo = reported[(reported["mode"] == mode) & (reported["method"] == "none") & (reported["step"] > 0)]
-    for step in sorted(set(grpo["step"].agg(["min", "max"]).dropna()), reverse=True):
-        rows = grpo[grpo["step"] == step].set_index("seed")
-        what = f"correct - mass drift of GRPO w/o KL at step {step:g}"
-        yield Measurement.of(mode, what, rows["correct_drift"] - rows["mass_drift"], "nats")
-    correct, mass = (views.values(mode, BEST, "cokl", f"{drift}_drift") for drift in ("correct", "mass"))
-    if len(correct):
-        yield Measurement.of(f"{mode}, {BEST}", "correct - mass drift of CoKL", correct - mass, "nats")
+class PaperClaim(NamedTuple):
+    """What is judged, and where the paper claims it, of language models.
+
+    parts: the measurements in one mode, in the order of preference; a claim needs all of a list, and None is missing.
+    """
+
+    statement: str
+    where: str
+    parts: Callable[[_Views, str], Iterable[Sequence[_Maybe]]]
+
+
+_PAIRS = tuple(zip(FORWARD, REVERSE, strict=True))
+PAPER_CLAIMS = {
+    "overall": PaperClaim(
+        f"At {E3} CoKL has a higher Overall than each of the paper's four baselines with a KL",
+        "Main Results, main table",
+        lambda of, mode: [[of.compare(mode, E3, "cokl", rival, "overall") for rival in (*FORWARD, *REVERSE)]],
+    ),
+    "tuned": PaperClaim(
+        "Each at its best coefficient, CoKL has a higher Overall than every method that is no variant of it",
+        "Main Results; a search over CoKL's own coefficient and other regularizers are beyond the paper",
+        lambda of, mode: [[of.over_the_best_rival(mode)]],
+    ),
+    "pattern": PaperClaim(
+        f"At {PAPER}, CoKL has a higher Overall than replay (correct-only forward KL), retaining as much and adapting "
+        "more",
+        "Main Results, main table",
+        lambda of, mode: [
+            [
+                of.compare(mode, PAPER, "cokl", "correct_forward_kl", "overall"),
+                of.compare(mode, PAPER, "cokl", "correct_forward_kl", "retention", EQUIVALENT, equal=True),
+                of.compare(mode, PAPER, "cokl", "correct_forward_kl", "adaptation"),
+            ]
+        ],
+    ),
+    "reverse": PaperClaim(
+        f"At {E3} reverse KLs forget more than forward KLs",
+        "Main Results",
+        lambda of, mode: [[of.compare(mode, E3, *pair, "retention") for pair in _PAIRS]],
+    ),
+    "constrained": PaperClaim(
+        f"At {E3} forward KLs adapt less than reverse KLs",
+        "Main Results",
+        lambda of, mode: [[of.compare(mode, E3, *pair[::-1], "adaptation") for pair in _PAIRS]],
+    ),
+    "tuned reverse": PaperClaim(
+        "Each at its best coefficient, reverse KLs forget more than forward KLs",
+        "beyond the paper: Main Results at other coefficients than E.3's",
+        lambda of, mode: [[of.compare(mode, at, *pair, "retention") for pair in _PAIRS] for at in (BEST, EQUAL)],
+    ),
+    "search": PaperClaim(
+        "Of E.3's coefficients forward KLs have the highest Overall at 1, reverse KLs at 0.001",
+        "E.3, search over the baselines' coefficients",
+        lambda of, mode: [[part for method in SEARCHED for part in of.searched(mode, method)]],
+    ),
+    "dynamics": PaperClaim(
+        f"At {PAPER} CoKL ends with the prior task better than GRPO without KL and the new one as well",
+        "E.6, training dynamics",
+        lambda of, mode: [
+            [
+                of.level(mode, PAPER, "cokl", "retention"),
+                of.compare(mode, PAPER, "cokl", "none", "adaptation", EQUIVALENT, equal=True),
+            ]
+        ],
+    ),
+    "collapse": PaperClaim(
+        "CoKL without term 1 retains less than half of what CoKL does",
+        "Ablation of the loss structure",
+        lambda of, mode: [[of.collapse(mode, at)] for at in (PAPER, BEST, EQUAL)],
+    ),
+    "level": PaperClaim(
+        f"Without term 1, CoKL at {PAPER} retains no less than GRPO without KL (0; the paper: 3.85)",
+        "Ablation of the loss structure, its table",
+        lambda of, mode: [[of.level(mode, PAPER, "cokl_without_term1", "retention")]],
+    ),
+    "term 2": PaperClaim(
+        "Without term 2, CoKL adapts less (at equal adaptation: retains less)",
+        "Ablation of the loss structure",
+        lambda of, mode: [
+            [of.compare(mode, at, "cokl", "cokl_without_term2", score)]
+            for at, score in ((PAPER, "adaptation"), (BEST, "adaptation"), (EQUAL, "retention"))
+        ],
+    ),
+    "floor": PaperClaim(
+        f"The correctness floor does not help CoKL: it gains less than {NEGLIGIBLE:g} point",
+        "Batch-level correctness floor",
+        lambda of, mode: [
+            [of.compare(mode, at, "cokl", "cokl_floor", score, NEGLIGIBLE)]
+            for at, score in ((PAPER, "overall"), (BEST, "overall"), (EQUAL, "retention"))
+        ],
+    ),
+    "batches": PaperClaim(
+        "Larger KL batches retain more, 32 against 8 prompts",
+        "KL batch analysis",
+        lambda of, mode: [part for sizes in ((32, 8), (16, 8), (32, 16)) for part in of.batches(mode, *sizes)],
+    ),
+    "larger batches": PaperClaim(
+        "KL batches above the paper's retain more, against 8 prompts",
+        "beyond the paper: KL batch analysis",
+        lambda of, mode: [
+            part
+            for larger in sorted(size for size in of.scored["kl_prompts"].unique() if size > max(KL_BATCHES))[::-1]
+            for part in of.batches(mode, larger, min(KL_BATCHES))
+        ],
+    ),
+    "beta": PaperClaim(
+        "Beta trades off between 0.1 and 10: the larger one retains more, the smaller one adapts more",
+        "Sensitivity analysis",
+        lambda of, mode: [of.coefficients(mode)],
+    ),
+    "zero-correct": PaperClaim(
+        f"At {PAPER} most of CoKL's rollout groups hold a correct response",
+        "E.4",
+        lambda of, mode: [[of.zero_correct(mode)]],
+    ),
+    "drift": PaperClaim(
+        "Forgetting is more drift within the correct answers than drift of the correctness mass",
+        "Batch-level correctness floor",
+        lambda of, mode: of.drifts(mode),
+    ),
+}
+
+
+def judge(scored: pd.DataFrame) -> list[Claim]:
+    """Every claim that the methods, modes, coefficients and KL batches of a scored table allow to be judged.
+
+    The first list of measurements that the table has whole is the primary one, sampled before exact.
+    """
+    views, claims = _Views(scored), []
+    for statement, where, parts in PAPER_CLAIMS.values():
+        lists = [list(part) for mode in ("sampled", "exact") for part in parts(views, mode)]
+        complete = [[m for m in part if m is not None] for part in lists if None not in part]
+        if complete:
+            claims.append(judged(statement, where, complete[0], complete[1:]))
+    return claims

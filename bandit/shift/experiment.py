@@ -70,4 +70,4 @@ class Shift(Experiment):
         """What is judged."""
         from bandit.shift.claims import PAPER_CLAIMS
 
-        return list(PAPER_CLAIMS.values())
+        return [claim[:2] for claim in PAPER_CLAIMS.values()]

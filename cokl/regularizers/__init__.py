@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import pkgutil
+import warnings
 from collections.abc import Iterable
 from importlib.metadata import entry_points
 
@@ -20,7 +21,8 @@ _registry: dict[str, Regularizer] = {}
 def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
     """Class decorator: make a regularizer known under its name, with its default options.
 
-    Registering a name again replaces it, so that a notebook cell can be run twice.
+    Registering a name again replaces it, so that a notebook cell can be run twice; a warning says so if the name is one
+    of this package's.
 
     Args:
         regularizer_class: a subclass of `Regularizer` with `name` and `label`.
@@ -48,8 +50,21 @@ def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
             f"{regularizer_class.__name__}.streams: expected the streams that surrogate_weights weights, "
             'of "reference" and "rollout"'
         )
+    known = _registry.get(regularizer_class.name)
+    if known is not None and type(known).__module__.startswith(f"{__name__}.") and not _is_of(regularizer_class, known):
+        warnings.warn(
+            f"{regularizer_class.__module__}.{regularizer_class.__qualname__} replaces the built-in regularizer "
+            f"{regularizer_class.name!r} everywhere; give it another name to have both",
+            stacklevel=2,
+        )
     _registry[regularizer_class.name] = regularizer_class()
     return regularizer_class
+
+
+def _is_of(regularizer_class: type[Regularizer], known: Regularizer) -> bool:
+    """Whether the class is the known one, be it that its module was loaded again."""
+    own, other = regularizer_class, type(known)
+    return (own.__module__, own.__qualname__) == (other.__module__, other.__qualname__)
 
 
 def get(name: str) -> Regularizer:

@@ -15,6 +15,7 @@ from tyro.extras import SubcommandApp
 
 from cokl.support.experiment import Execution, Experiment
 from cokl.support.files import read_parquet, write_atomically, write_text
+from cokl_cli.commands.card import Card
 from cokl_cli.experiments import experiments
 from cokl_cli.output import Output
 from cokl_cli.presets import FromFile, preset_among, settings_among
@@ -157,4 +158,5 @@ def laboratory(arguments: list[str]) -> SubcommandApp:
                 chosen = settings_among(arguments, chosen, experiment.settings)
             commands.command(name=called)(command_of(name, preset, chosen))
     commands.command(name="report")(Report)
+    commands.command(name="card")(Card)
     return commands

@@ -18,6 +18,8 @@ from llm_bridge.experiment.config import MATH_SETS
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cokl.support.verdicts import Claim
+    from llm_bridge.report.tables import Table
     from llm_bridge.rewards.validation import Validation
 
 
@@ -106,10 +108,7 @@ class CheckPaper(Output):
 
     def run(self) -> int:
         """Print every check; what does not hold is a finding about the paper, not a failure of the command."""
-        from llm_bridge.paper.check import check_paper
-        from llm_bridge.paper.numbers import read_paper
-
-        claims = check_paper(read_paper())
+        claims = self._claims()
         for claim in claims:
             claimed = f"{claim.statement} ({claim.where})"
             print(textwrap.fill(claimed, 110, initial_indent=f"{claim.verdict:10}", subsequent_indent=" " * 10))
@@ -119,10 +118,13 @@ class CheckPaper(Output):
 
     def outcome(self) -> list[dict[str, Any]]:
         """Every check: its statement, where the paper says so, what was measured, and the verdict."""
+        return [asdict(claim) for claim in self._claims()]
+
+    def _claims(self) -> list[Claim]:
         from llm_bridge.paper.check import check_paper
         from llm_bridge.paper.numbers import read_paper
 
-        return [asdict(claim) for claim in check_paper(read_paper())]
+        return check_paper(read_paper())
 
 
 @dataclass(frozen=True)
@@ -181,32 +183,29 @@ class Tables(Output):
         """Print the tables, write them, and draw."""
         from llm_bridge.report.tables import to_screen, write_tables
 
-        if self.results is None:
-            from llm_bridge.paper.numbers import paper_tables, read_paper
-
-            tables, figures, folder = paper_tables(read_paper()), {}, self.out
-        else:
-            from llm_bridge.report import figures as llm
-            from llm_bridge.report.result_tables import result_tables
-            from llm_bridge.report.results import read_results
-
-            results = read_results(self.results, self.math_columns)
-            tables, figures, folder = result_tables(results), llm.draw(results), self.out or self.results / "report"
+        tables = self._tables()
         print("\n".join(map(to_screen, tables)))
+        folder = self.out or (self.results and self.results / "report")
         if folder is not None:
-            from figures import style
-
             write_tables(tables, folder)
             print(f"tables: {folder}/tables.txt, .md, .tex and a CSV file each")
-            style.save_all(figures, folder)
+        if folder is not None and self.results is not None:
+            from figures import style
+            from llm_bridge.report.figures import draw
+            from llm_bridge.report.results import read_results
+
+            style.save_all(draw(read_results(self.results, self.math_columns)), folder)
         return 0
 
     def outcome(self) -> dict[str, list[dict[str, Any]]]:
         """Every table's rows by its name."""
+        return {table.name: json_rows(table.frame) for table in self._tables()}
+
+    def _tables(self) -> list[Table]:
         from llm_bridge.paper.numbers import paper_tables, read_paper
         from llm_bridge.report.result_tables import result_tables
         from llm_bridge.report.results import read_results
 
-        given = self.results
-        tables = paper_tables(read_paper()) if given is None else result_tables(read_results(given, self.math_columns))
-        return {table.name: json_rows(table.frame) for table in tables}
+        if self.results is None:
+            return paper_tables(read_paper())
+        return result_tables(read_results(self.results, self.math_columns))

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -29,6 +28,7 @@ _SLACK = 1e-9  # of floating point
 RESPONSES = {"math500": 500 * 8, "olympiad": 674 * 8}
 """Responses behind an average@8: problems of Table E.2, eight responses each. MATH-Val's 8000 give any number."""
 FORWARD = ("forward_kl", "correct_forward_kl")
+REGULARIZED = (*REVERSE_FAMILY, *FORWARD, "cokl")
 
 
 class Range(NamedTuple):
@@ -83,15 +83,27 @@ def _cell(model: str, method: str, column: str) -> str:
     return f"{model}, {method_label(method)}, {column}"
 
 
+def _off(row: Mapping[str, Any], column: str, interval: Range, digits: int) -> list[str]:
+    """The cell of a printed `row` with what was computed, in a list; empty if that may be what is printed."""
+    if interval.meets(printed(row[column])):
+        return []
+    computed = f"{interval.low:.{digits}f} to {interval.high:.{digits}f} computed"
+    return [f"{_cell(row['model'], row['method'], column)}: {row[column]:.2f} printed, {computed}"]
+
+
+def _by_model(values: Mapping[str, float], form: str) -> str:
+    """Each model with its value, formatted as `form`."""
+    return ", ".join(f"{model} {format(value, form)}" for model, value in values.items())
+
+
 def _verdict(holds: bool) -> Verdict:
     return "held" if holds else "not held"
 
 
 def _exceptions(bad: list[str], total: int, of: str, remark: str = "") -> tuple[str, Verdict]:
     """Measurement and verdict of a check over many cells."""
-    listed = "; ".join(bad)
-    counted = f"{total - len(bad)} of {total} {of}"
-    return "; ".join(part for part in (listed, counted, remark) if part), _verdict(not bad)
+    parts = "; ".join(bad), f"{total - len(bad)} of {total} {of}", remark
+    return "; ".join(filter(None, parts)), _verdict(not bad)
 
 
 def _normalized_intervals(rows: dict[str, dict[str, float]]) -> dict[str, dict[str, Range]]:
@@ -122,11 +134,7 @@ def normalization(paper: Paper) -> Iterator[Claim]:
                 total += 1
                 digits += abs(exact[model][method][column] - value) <= HALF_UNIT + _SLACK
                 widest = max(widest, ((interval.high - interval.low) / 2, _cell(model, method, column)))
-                if not interval.meets(printed(value)):
-                    bad.append(
-                        f"{_cell(model, method, column)}: {value:.2f} printed, "
-                        f"{interval.low:.2f} to {interval.high:.2f} computed"
-                    )
+                bad += _off({"model": model, "method": method, column: value}, column, interval, 2)
     remark = (
         f"{digits} are what the printed raw scores give, to the digit; those determine a cell up to "
         f"±{widest[0]:.2f} ({widest[1]})"
@@ -141,20 +149,12 @@ def normalization(paper: Paper) -> Iterator[Claim]:
 def averages(paper: Paper) -> Iterator[Claim]:
     """Math Avg. and Overall of each table from its own cells."""
     for name in ("raw", "normalized", "ablation", "floor"):
-        frame = getattr(paper, name)
         bad, total = [], 0
-        for row in frame.to_dict("records"):
-            wanted = {}
-            if name in ("raw", "normalized"):
-                wanted["math_avg"] = mean(*(printed(row[column]) for column in MATH))
-            wanted["overall"] = mean(printed(row["math_avg"]), printed(row["chat_val"]))
-            for column, interval in wanted.items():
+        for row in getattr(paper, name).to_dict("records"):
+            parts = {"math_avg": MATH} if name in ("raw", "normalized") else {}
+            for column, of in (parts | {"overall": ("math_avg", "chat_val")}).items():
                 total += 1
-                if not interval.meets(printed(row[column])):
-                    bad.append(
-                        f"{_cell(row['model'], row['method'], column)}: {row[column]:.2f} printed, "
-                        f"{interval.low:.3f} to {interval.high:.3f} computed"
-                    )
+                bad += _off(row, column, mean(*(printed(row[part]) for part in of)), 3)
         yield Claim(f"Averages of the {name} table", f"table {name}", *_exceptions(bad, total, "averages"))
 
 
@@ -217,52 +217,57 @@ def marks(paper: Paper) -> Iterator[Claim]:
         )
 
 
-def _score(rows: dict[str, dict[str, float]], column: str, method: str) -> float:
-    return rows[method][column]
+def _ranked(scores: Mapping[str, float]) -> list[str]:
+    return sorted(scores, key=scores.__getitem__, reverse=True)
 
 
 def _gains(table: pd.DataFrame) -> dict[str, tuple[float, str]]:
     """By model: CoKL's Overall minus that of the strongest baseline, and that baseline."""
     gains = {}
     for model, rows in _nested(table).items():
-        strongest = max((GRPO, *REVERSE_FAMILY, *FORWARD), key=partial(_score, rows, "overall"))
-        gains[model] = (rows["cokl"]["overall"] - rows[strongest]["overall"], strongest)
+        overall = {method: rows[method]["overall"] for method in (GRPO, *REVERSE_FAMILY, *FORWARD)}
+        strongest = _ranked(overall)[0]
+        gains[model] = (rows["cokl"]["overall"] - overall[strongest], strongest)
     return gains
 
 
-def _quoted(paper: Paper, quote: str) -> dict[str, float]:
+def _quoted(
+    paper: Paper, quote: str, measured: Mapping[str, float], agrees: Callable[[str, float], bool], unit: str = "",
+    digits: int = 2,
+) -> tuple[list[str], int]:  # fmt: skip
+    """The quoted numbers that do not agree with what the tables say of a model, and how many are quoted."""
     rows = paper.quotes[paper.quotes["quote"] == quote]
-    return dict(zip(rows["model"], rows["value"], strict=True))
+    pairs = list(zip(rows["model"], rows["value"], strict=True))
+    bad = [
+        f"{model}: {value:.{digits}f}{unit} quoted, {measured[model]:.2f}{unit} in the table"
+        for model, value in pairs
+        if not agrees(model, value)
+    ]
+    return bad, len(pairs)
 
 
 def text_on_gains(paper: Paper) -> Iterator[Claim]:
     """Main Results and E.5."""
-    normalized, raw = _gains(paper.normalized), _gains(paper.raw)
-    quoted = _quoted(paper, "gain_over_strongest_baseline")
-    differing = [
-        f"{model}: {value:.2f} quoted, {normalized[model][0]:.2f} in the table"
-        for model, value in quoted.items()
-        if abs(normalized[model][0] - value) > _SLACK
-    ]
+    tables = {"normalized": _gains(paper.normalized), "raw": _gains(paper.raw)}
+    normalized = {model: gain for model, (gain, _) in tables["normalized"].items()}
+    quotes = _quoted(
+        paper, "gain_over_strongest_baseline", normalized, lambda model, value: abs(normalized[model] - value) <= _SLACK
+    )
     yield Claim(
         "CoKL's Overall is higher than the strongest baseline's by the quoted points",
         "Main Results",
-        *_exceptions(differing, len(quoted), "gains"),
+        *_exceptions(*quotes, "gains"),
     )
-    lines = {
-        kind: ", ".join(f"{model} {gain:+.2f} over {method_label(name)}" for model, (gain, name) in gains.items())
-        for kind, gains in (("normalized", normalized), ("raw", raw))
-    }
-    for kind, gains in (("normalized", normalized), ("raw", raw)):
+    for kind, gains in tables.items():
         yield Claim(
             f"CoKL has the highest {kind} Overall at every scale",
             "Main Results",
-            lines[kind],
+            ", ".join(f"{model} {gain:+.2f} over {method_label(name)}" for model, (gain, name) in gains.items()),
             _verdict(all(gain > 0 for gain, _ in gains.values())),
         )
     drops = _math_drops(paper)
     by_drop = sorted(drops, key=lambda model: -drops[model][0])
-    for kind, gains in (("normalized", normalized), ("raw", raw)):
+    for kind, gains in tables.items():
         ordered = [gains[model][0] for model in by_drop]
         yield Claim(
             f"CoKL's advantage in {kind} Overall is the larger, the more GRPO w/o KL forgets",
@@ -285,20 +290,20 @@ def _math_drops(paper: Paper) -> dict[str, tuple[float, Range]]:
 
 def text_on_forgetting(paper: Paper) -> Iterator[Claim]:
     """E.5 and Main Results."""
-    drops, quoted = _math_drops(paper), _quoted(paper, "math_drop_of_grpo_percent")
-    bad = [
-        f"{model}: {value:.1f}% quoted, {drops[model][0]:.2f}% in the table"
-        for model, value in quoted.items()
-        if not drops[model][1].meets(printed(value, 0.05))
-    ]
-    measured = ", ".join(f"{model} {drop:.2f}%" for model, (drop, _) in drops.items())
+    drops = _math_drops(paper)
+    lost = {model: drop for model, (drop, _) in drops.items()}
+    quotes = _quoted(
+        paper, "math_drop_of_grpo_percent", lost,
+        lambda model, value: drops[model][1].meets(printed(value, 0.05)), "%", digits=1,
+    )  # fmt: skip
+    measured = ", ".join(f"{model} {drop:.2f}%" for model, drop in lost.items())
     yield Claim(
         "GRPO w/o KL loses the quoted share of the base's raw Math Avg.", "E.5",
-        *_exceptions(bad, len(quoted), "shares", measured),
+        *_exceptions(*quotes, "shares", measured),
     )  # fmt: skip
     scores = _nested(paper.normalized)
     groups = {
-        "all": (*REVERSE_FAMILY, *FORWARD, "cokl"),
+        "all": REGULARIZED,
         "without full reverse KL": ("correct_reverse_kl", *FORWARD, "cokl"),
         "forward KLs and CoKL": (*FORWARD, "cokl"),
     }
@@ -308,11 +313,8 @@ def text_on_forgetting(paper: Paper) -> Iterator[Claim]:
             overall = {model: [rows[name]["overall"] for name in names] for model, rows in table.items()}
             spreads[label] = {model: max(values) - min(values) for model, values in overall.items()}
         largest = list(table)[-1]
-        worst = min(groups["all"], key=lambda name: table[largest][name]["overall"])
-        listed = (
-            f"{label}: " + ", ".join(f"{model} {spread:.2f}" for model, spread in by_model.items())
-            for label, by_model in spreads.items()
-        )
+        worst = min(REGULARIZED, key=lambda name: table[largest][name]["overall"])
+        listed = (f"{label}: {_by_model(by_model, '.2f')}" for label, by_model in spreads.items())
         yield Claim(
             f"All regularized methods converge at {largest}: their {kind} Overall spreads least there",
             "E.5" if kind == "raw" else BEYOND_E5,
@@ -338,13 +340,10 @@ def text_on_normalization(paper: Paper) -> Iterator[Claim]:
     for column, name in (("math_avg", "Math Avg."), ("overall", "Overall")):
         bad = []
         for model in raw:
-            orders = [
-                sorted((*REVERSE_FAMILY, *FORWARD, "cokl"), key=partial(_score, table[model], column), reverse=True)
-                for table in (raw, normalized)
-            ]
-            if orders[0] != orders[1]:
-                first, second = (" > ".join(map(method_label, order)) for order in orders)
-                bad.append(f"{model}: raw {first}; normalized {second}")
+            first, second = (_ranked({m: table[model][m][column] for m in REGULARIZED}) for table in (raw, normalized))
+            if first != second:
+                orders = (" > ".join(map(method_label, order)) for order in (first, second))
+                bad.append("{}: raw {}; normalized {}".format(model, *orders))
         yield Claim(
             f"Raw and normalized {name} put the regularized methods in the same order",
             "beyond the paper: E.5 assesses robustness and claims no equal order",
@@ -396,7 +395,7 @@ def ablations(paper: Paper) -> Iterator[Claim]:
         yield Claim(
             f"The floor {claim}",
             "Batch-Level Correctness Floor",
-            ", ".join(f"{model} {value:+.2f}" for model, value in change.items()),
+            _by_model(change, "+.2f"),
             _verdict(holds(change.values())),
         )
 
@@ -410,15 +409,8 @@ def zero_correct(paper: Paper) -> Iterator[Claim]:
         "Groups with and without a correct response are all groups", "E.4", *_exceptions(bad, len(table), "models")
     )
     rates = {model: row["zero_correct"] for model, row in table.items()}
-    quoted = _quoted(paper, "zero_correct_percent")
-    bad = [
-        f"{model}: {value:.2f}% quoted, {rates[model]:.2f}% in the table"
-        for model, value in quoted.items()
-        if rates[model] != value
-    ]
-    yield Claim(
-        "The quoted rates of zero-correct groups are the table's", "E.4", *_exceptions(bad, len(quoted), "rates")
-    )
+    quotes = _quoted(paper, "zero_correct_percent", rates, lambda model, value: rates[model] == value, "%")
+    yield Claim("The quoted rates of zero-correct groups are the table's", "E.4", *_exceptions(*quotes, "rates"))
     yield Claim(
         "Most groups use both terms, and the rate of zero-correct groups falls with the model's size",
         "E.4",

@@ -9,14 +9,7 @@ import pandas as pd
 
 from llm_bridge.report.csv_tables import read_csv
 from llm_bridge.report.normalize import normalize
-from llm_bridge.report.result_tables import (
-    ablation_table,
-    cost_table,
-    floor_table,
-    normalized_table,
-    raw_table,
-    zero_correct_table,
-)
+from llm_bridge.report.result_tables import ablation_table, floor_table, normalized_table, plain_table, raw_table
 from llm_bridge.report.tables import Table
 
 PAPER = Path(__file__).parent
@@ -68,6 +61,6 @@ def paper_tables(paper: Paper) -> list[Table]:
         normalized_table(normalize(paper.raw, MATH)),
         ablation_table(paper.ablation),
         floor_table(paper.floor),
-        zero_correct_table(paper.zero_correct),
-        cost_table(paper.cost),
+        plain_table("zero_correct", paper.zero_correct),
+        plain_table("cost", paper.cost),
     ]

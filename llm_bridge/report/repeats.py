@@ -1,6 +1,6 @@
 """Several runs of one experiment, each with a seed of its own: means and intervals over runs, and CoKL's leads.
 
-One comparison is primary: CoKL less correct-only replay in Overall, on the dual-anchor scale of each run itself. The
+One comparison is primary: CoKL minus correct-only replay in Overall, on the dual-anchor scale of each run itself. The
 other rivals are secondary and judged together by Holm's procedure.
 """
 
@@ -22,7 +22,7 @@ from llm_bridge.report.result_tables import main_scores
 from llm_bridge.report.results import REPEATED, Results
 
 METHOD, RIVAL, MEASURE = "cokl", "correct_forward_kl", "overall"
-"""The primary comparison: which method less which, and in what."""
+"""The primary comparison: which method minus which, and in what."""
 _SAME_AS_RIVAL = f"{METHOD}_without_term2"
 """The same loss: compared once, where it came to the same numbers."""
 COLUMNS = {
@@ -88,7 +88,7 @@ def over_runs(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def leads(table: pd.DataFrame) -> pd.DataFrame:
-    """CoKL less other methods, paired by run: method, every column's mean and half-width, and `verdict`.
+    """CoKL minus other methods, paired by run: method, every column's mean and half-width, and `verdict`.
 
     The verdict is on Overall: "held" where CoKL has more, "not held" where less, "undecided", or "" below four runs;
     for the primary rival by its own interval, for the others by Holm's procedure. Left out are CoKL with the floor

@@ -23,16 +23,15 @@ def result_tables(results: Results) -> list[Table]:
     normalized, notes = _normalized(main, results.math_columns)
     zero_correct = results.zero_correct[results.zero_correct["groups"] > 0]
     share = 100 * zero_correct["zero_correct_groups"] / zero_correct["groups"]
+    counted = zero_correct[["model", "method", "groups"]]
     return [
         raw_table(with_averages(main, results.math_columns)),
         normalized_table(normalized, notes),
         ablation_table(normalized),
         floor_table(normalized),
-        zero_correct_table(
-            zero_correct[["model", "method", "groups"]].assign(zero_correct=share, at_least_one=100 - share)
-        ),
-        cost_table(results.costs),
-        repeated_table(results.repeated),
+        plain_table("zero_correct", counted.assign(zero_correct=share, at_least_one=100 - share)),
+        plain_table("cost", results.costs),
+        plain_table("repeated", results.repeated),
         sweep_table(results, "beta"),
         sweep_table(results, "kl_prompts"),
     ]
@@ -90,22 +89,24 @@ def floor_table(normalized: pd.DataFrame) -> Table:
     return _selection("floor", "Batch-level correctness floor, normalized", rows, ("cokl", f"cokl{FLOOR_SUFFIX}"))
 
 
-def zero_correct_table(frame: pd.DataFrame) -> Table:
-    """frame: model, method, [groups], zero_correct and at_least_one in percent (E.4)."""
-    title = "Current-policy rollout groups without a correct response"
-    return Table("zero_correct", title, frame, notes=() if len(frame) else ("no groups were counted",))
+_PLAIN = {
+    "zero_correct": ("Current-policy rollout groups without a correct response", "no groups were counted"),
+    "cost": ("Wall-clock time of the first training step", "no step was timed"),
+    "repeated": (
+        "From the same responses: one of them correct (pass@n), and the most frequent answer correct (majority@n)",
+        "no evaluation was logged",
+    ),
+}
 
 
-def cost_table(frame: pd.DataFrame) -> Table:
-    """frame: model, method, first_step_seconds, mean_length (F.1)."""
-    title = "Wall-clock time of the first training step"
-    return Table("cost", title, frame, notes=() if len(frame) else ("no step was timed",))
+def plain_table(name: str, frame: pd.DataFrame) -> Table:
+    """A table without marks: model, method, and what `name` says.
 
-
-def repeated_table(frame: pd.DataFrame) -> Table:
-    """frame: model, method, and of each mathematical set SET_pass_at_n and SET_majority in percent."""
-    title = "From the same responses: one of them correct (pass@n), and the most frequent answer correct (majority@n)"
-    return Table("repeated", title, frame, notes=() if len(frame) else ("no evaluation was logged",))
+    zero_correct: [groups], zero_correct and at_least_one in percent (E.4). cost: first_step_seconds and mean_length
+    (F.1). repeated: of each mathematical set SET_pass_at_n and SET_majority in percent.
+    """
+    title, missing = _PLAIN[name]
+    return Table(name, title, frame, notes=() if len(frame) else (missing,))
 
 
 def sweep_table(results: Results, parameter: str) -> Table:

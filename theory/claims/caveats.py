@@ -7,7 +7,7 @@ import torch
 from mpmath import mp, mpf
 
 from cokl.policy import CorrectSet, Policy
-from theory.claim import BEYOND, Effort, Evidence, claim, largest
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, worst_of_each, worst_over
 from theory.claims.decomposition import EXACT
 from theory.claims.decoupling import objective
 from theory.definitions import ExactPolicy, Problem, kl, random_problems
@@ -66,27 +66,29 @@ def not_attained(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     Along logits + lead on the correct actions, started at the reference, pi+ = ref+ and the odds of a wrong answer
     fall as exp(-lead): 1 - J = 1 - Z = p exp(-lead) / (q + p exp(-lead))."""
-    wrong, path, disagreement = 0, mpf(0), 0.0
-    for problem in random_problems(81, effort.samples):
+    problem = random_problems(82, 1)[0]
+    q = problem.exact_reference.mass
+
+    def errors(problem: Problem) -> tuple[float, float]:
         shortfall = 1 - objective(problem.exact_policy, problem.exact_reference, mpf(1))
         penalty = formulas.regularizers["cokl"].value(problem.policy, problem.reference)
         measured = float(problem.policy.log_incorrect_mass.exp() + penalty)
-        wrong += not shortfall > 0
-        wrong += not measured >= 0
-        disagreement = largest(disagreement, float(abs(measured - shortfall) / largest(1, shortfall)))
-    problem = random_problems(82, 1)[0]
-    q = problem.exact_reference.mass
-    for lead in (10, 100, 200):
+        attained = (not shortfall > 0) + (not measured >= 0)
+        return float(attained), float(abs(measured - shortfall) / largest(1, shortfall))
+
+    def along(lead: int) -> mpf:
         logits = [
             mpf(float(x)) + lead * bool(flag) for x, flag in zip(problem.reference_logits, problem.correct, strict=True)
         ]
         shortfall = 1 - objective(ExactPolicy.from_logits(logits, problem.correct), problem.exact_reference, mpf(1))
         odds = (1 - q) / q * mp.exp(-lead)
-        path = largest(path, abs(shortfall / (odds / (1 + odds)) - 1))
+        return abs(shortfall / (odds / (1 + odds)) - 1)
+
+    wrong, disagreement = worst_of_each(random_problems(81, effort.samples), errors)
     return [
         Evidence("50 digits", f"{effort.samples} random softmax policies: J >= 1", wrong, 0),
         Evidence("float64 against 50 digits", "the toolkit's 1 - J", disagreement, 1e-12),
-        Evidence("50 digits", "1 - J falls as exp(-lead) to exp(-200)", float(path), 1e-25),
+        Evidence("50 digits", "1 - J falls as exp(-lead) to exp(-200)", worst_over((10, 100, 200), along), 1e-25),
     ]
 
 
@@ -97,15 +99,15 @@ def edge(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     f(z) = z + beta (1 - q) log(1 - z) + ... at q = 0 has slope 1 - beta / (1 - z): root 1 - beta. Reverse KL has
     logit Z* = logit q + 1 / beta -> -inf."""
-    worst = mpf(0)
-    q = mpf(10) ** -100
-    for beta in (mpf("0.01"), mpf("0.5"), mpf("0.99"), mpf("1.5"), mpf(100)):
-        worst = max(worst, abs(formulas.forward_kl_optimum(mp, q, beta) - max(mpf(0), 1 - beta)))
-        worst = largest(worst, formulas.reverse_kl_optimum(mp, mpf(10) ** -2000, beta))
-        worst = largest(
-            worst, 1 - formulas.forward_kl_optimum(mp, 1 - q, beta), 1 - formulas.reverse_kl_optimum(mp, 1 - q, beta)
-        )
-    return [Evidence("50 digits", "q = 1e-100 (1e-2000 for reverse KL) and 1 - 1e-100", float(worst), 1e-90)]
+    forward, reverse, q = formulas.forward_kl_optimum, formulas.reverse_kl_optimum, mpf(10) ** -100
+
+    def error(number: str) -> mpf:
+        beta = mpf(number)
+        at_zero = abs(forward(mp, q, beta) - max(mpf(0), 1 - beta)), reverse(mp, mpf(10) ** -2000, beta)
+        return largest(*at_zero, 1 - forward(mp, 1 - q, beta), 1 - reverse(mp, 1 - q, beta))
+
+    worst = worst_over(("0.01", "0.5", "0.99", "1.5", "100"), error)
+    return [Evidence("50 digits", "q = 1e-100 (1e-2000 for reverse KL) and 1 - 1e-100", worst, 1e-90)]
 
 
 @claim("regularized-limit-selects", BEYOND)
@@ -115,24 +117,21 @@ def selection(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     Every policy with Z = 1 has the reward 1, so the reward alone does not choose. The certified optimum at a small
     beta is ref+; a collapsed policy, pi+ on one action and as correct, is worse in the toolkit's own values."""
-    reference = Reference(np.array([0.05, 0.03, 0.02, 0.6, 0.3]), 3)
-    certificates, distance, wrong = 0.0, 0.0, 0
-    beta = 0.02
-    correct = np.arange(5) < 3
-    for name in ("forward_kl", "reverse_kl"):
-        certificate = maximise(name, reference, beta)
+    reference, beta = Reference(np.array([0.05, 0.03, 0.02, 0.6, 0.3]), 3), 0.02
+
+    def errors(name: str) -> tuple[float, float, float]:
+        regularizer, certificate = formulas.regularizers[name], maximise(name, reference, beta)
         plus = certificate.solution[:3] / certificate.solution[:3].sum()
-        certificates = largest(certificates, certificate.worst)
-        distance = largest(distance, float(np.abs(plus - reference.plus).max()))
-        regularizer = formulas.regularizers[name]
         mass = float(regularizer.optimal_mass(reference.q, beta))
         values = []
         for conditional in (reference.plus, np.array([1 - 2e-6, 1e-6, 1e-6])):
             logits = np.log(np.concatenate([mass * conditional, reference.moved_to(min(mass, 1 - 1e-16))[3:]]))
-            problem = Problem(np.log(reference.probs), logits, correct)
+            problem = Problem(np.log(reference.probs), logits, np.arange(5) < 3)
             values.append(float(mass - beta * regularizer.value(problem.policy, problem.reference)))
-        wrong += not abs(values[0] - certificate.value) < TOLERANCE
-        wrong += not values[1] < values[0] - beta * 0.1
+        wrong = (not abs(values[0] - certificate.value) < TOLERANCE) + (not values[1] < values[0] - beta * 0.1)
+        return certificate.worst, float(np.abs(plus - reference.plus).max()), float(wrong)
+
+    certificates, distance, wrong = worst_of_each(("forward_kl", "reverse_kl"), errors)
     return [
         Evidence("convex program", f"beta = {beta}: residuals and gap", certificates, TOLERANCE),
         Evidence("convex program", f"beta = {beta}: largest distance of pi+ from ref+", distance, 1e-4),

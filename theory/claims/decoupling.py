@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 from mpmath import mpf
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved, worst_of_each
 from theory.claims.decomposition import EXACT
+from theory.claims.gap import program_errors
 from theory.definitions import DEFINITIONS, ExactPolicy, Problem, kl, random_problems
 from theory.formulas import Formulas
 from theory.provers.arithmetic import Interval, Intervals
@@ -78,13 +81,14 @@ def exact_difference(formulas: Formulas, effort: Effort) -> list[Evidence]:
 @claim("cokl-maximum", "Theorem 1, clause 3")
 def maximum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """max J_CoKL = 1 over the simplex, attained at Z = 1, pi+ = ref+"""
-    worst, shortfall, distance = 0.0, 0.0, 0.0
-    for reference, beta in random_references(23, effort.programs):
-        certificate = maximise("cokl", reference, beta)
+
+    def errors(case: tuple[Reference, float]) -> tuple[float, float, float]:
+        reference, beta = case
+        figures, shortfall, distance = program_errors("cokl", *case, np.array([1, *reference.plus]), 1)
         claimed = float(formulas.regularizers["cokl"].optimal_mass(reference.q, beta))
-        worst = largest(worst, certificate.worst)
-        shortfall = largest(shortfall, abs(certificate.value - 1), abs(certificate.value - claimed))
-        distance = largest(distance, float(np.abs(certificate.solution - [1, *reference.plus]).max()))
+        return figures, largest(shortfall, abs(claimed - 1)), distance
+
+    worst, shortfall, distance = worst_of_each(random_references(23, effort.programs), errors)
     domain = f"{effort.programs} references of 3 to 40 actions, in (Z, pi+), where the problem is convex"
     detail = f"residuals and gap at most {worst:.1e}; solution within {distance:.1e}"
     searched = _multi_start(formulas, effort)
@@ -123,23 +127,25 @@ def unique_maximizer(formulas: Formulas, effort: Effort) -> list[Evidence]:
     1 - J = (1 - Z) + beta KL(ref+ || pi+), both summands nonnegative, so each is at most e; Pinsker's inequality
     KL >= 2 TV^2 does the rest. The boxes prove Pinsker's inequality strictly for two correct actions, away from a = b.
     """
-    worst, measured = mpf(0), 0.0
-    for problem in random_problems(25, effort.samples):
+
+    def errors(case: tuple[Problem, mpf]) -> tuple[mpf, float]:
+        problem, beta = case
         policy, reference = problem.exact_policy, problem.exact_reference
         penalty = float(formulas.regularizers["cokl"].value(problem.policy, problem.reference))
-        for beta in (mpf("1e-3"), mpf(1), mpf("1e3")):
-            shortfall = 1 - objective(policy, reference, beta)
-            variation = sum(abs(a - b) for a, b in zip(reference.plus, policy.plus, strict=True)) / 2
-            worst = largest(worst, (1 - policy.mass) / shortfall, 2 * beta * variation**2 / shortfall)
-            computed = float(problem.policy.log_incorrect_mass.exp()) + float(beta) * penalty
-            measured = largest(measured, float(2 * beta * variation**2) / computed)
+        shortfall = 1 - objective(policy, reference, beta)
+        variation = sum(abs(a - b) for a, b in zip(reference.plus, policy.plus, strict=True)) / 2
+        computed = float(problem.policy.log_incorrect_mass.exp()) + float(beta) * penalty
+        parts = (1 - policy.mass) / shortfall, 2 * beta * variation**2 / shortfall
+        return largest(*parts), float(2 * beta * variation**2) / computed
 
     def margin(b: Interval, apart: Interval) -> Interval:
         return formulas.bernoulli_kl(Intervals, b + apart, b) - 2 * apart**2
 
+    cases = product(random_problems(25, effort.samples), (mpf("1e-3"), mpf(1), mpf("1e3")))
+    worst, measured = worst_of_each(cases, errors)
     proof = prove_positive(margin, [(1e-3, 0.6), (0.3, 0.39)], effort.boxes)
     return [
-        Evidence("50 digits", f"{effort.samples} random pairs, three beta", float(worst), 1, "largest part of 1 - J"),
+        Evidence("50 digits", f"{effort.samples} random pairs, three beta", worst, 1, "largest part of 1 - J"),
         Evidence("float64", "2 beta TV^2 over the toolkit's 1 - J", measured, 1 + 1e-9),
         proved("two correct actions, shares 0.3 to 0.39 apart", {"margin": proof}),
     ]
@@ -159,19 +165,21 @@ def conditional_penalties(formulas: Formulas, effort: Effort) -> list[Evidence]:
     J = Z - beta D(pi+) + beta' log Z <= 1 with equality iff Z = 1 and D(pi+) = 0; a constant added to D moves the
     maximum and not the maximizer. So Theorem 1's maximizer does not distinguish CoKL from correct-only replay; only its
     first two clauses do."""
-    worst, distance = 0.0, 0.0
-    for name in ("correct_reverse_kl", "correct_forward_kl", "cokl_without_term2"):
-        for reference, beta in random_references(26, effort.programs):
-            certificate = maximise(name, reference, beta)
-            claimed = float(formulas.regularizers[name].optimal_mass(reference.q, beta))
-            entropy = -float(reference.plus @ np.log(reference.plus))
-            constant = {"correct_reverse_kl": -np.log(reference.q), "cokl_without_term2": entropy}.get(name, 0.0)
-            worst = largest(worst, certificate.worst, abs(certificate.value - (claimed - beta * constant)))
-            solution = certificate.solution
-            if name in CONDITIONAL_PENALTIES:
-                solution = solution[0] * solution[1:]
-            maximizer = conditional_maximizer(reference)
-            distance = largest(distance, float(np.abs(solution[: reference.correct] - maximizer).max()))
+
+    def errors(case: tuple[str, tuple[Reference, float]]) -> tuple[float, float]:
+        name, (reference, beta) = case
+        certificate = maximise(name, reference, beta)
+        claimed = float(formulas.regularizers[name].optimal_mass(reference.q, beta))
+        entropy = -float(reference.plus @ np.log(reference.plus))
+        constant = {"correct_reverse_kl": -np.log(reference.q), "cokl_without_term2": entropy}.get(name, 0.0)
+        solution = certificate.solution
+        if name in CONDITIONAL_PENALTIES:
+            solution = solution[0] * solution[1:]
+        apart = np.abs(solution[: reference.correct] - conditional_maximizer(reference)).max()
+        return largest(certificate.worst, abs(certificate.value - (claimed - beta * constant))), float(apart)
+
+    names = ("correct_reverse_kl", "correct_forward_kl", "cokl_without_term2")
+    worst, distance = worst_of_each(product(names, random_references(26, effort.programs)), errors)
     return [
         Evidence("convex program", f"three regularizers, {effort.programs} references each", worst, TOLERANCE),
         Evidence("convex program", "their solutions against Z = 1, pi+ = ref+", distance, 1e-4),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import torch
 from mpmath import mp, mpf
 
 from cokl.policy import CorrectSet, Policy
-from theory.claim import BEYOND, Effort, Evidence, claim, largest
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, worst_of_each, worst_over
 from theory.claims.gap import DOMAIN, parameter_grid
 from theory.formulas import Formulas
 
@@ -23,10 +25,7 @@ def _exact_optima(formulas: Formulas, q: mpf, beta: mpf) -> dict[str, mpf]:
         "jensen_shannon": formulas.jensen_shannon_optimum(mp, q, beta),
         "entropy": formulas.entropy_optimum(mp, mpf(FRACTION), beta),
         "restricted": min(mpf(1), formulas.restricted_reverse_kl_optimum(mp, q, beta)),
-        "cokl": mpf(1),
-        "correct_forward_kl": mpf(1),
-        "correct_reverse_kl": mpf(1),
-        "cokl_without_term2": mpf(1),
+        **dict.fromkeys(("cokl", "correct_forward_kl", "correct_reverse_kl", "cokl_without_term2"), mpf(1)),
         "cokl_without_term1": mpf(0),
     }
 
@@ -39,16 +38,20 @@ def _measured(formulas: Formulas, name: str, q: float, beta: float) -> float:
 @claim("float64-optima", BEYOND)
 def optima(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """every optimal_mass agrees with its closed form at 50 digits to 1e-12"""
-    worst = dict.fromkeys(_exact_optima(formulas, mpf("0.5"), mpf(1)), 0.0)
+
+    def errors(point: tuple[mpf, mpf]) -> list[mpf]:
+        apart = []
+        for name, exact in _exact_optima(formulas, *point).items():
+            error = abs(mpf(_measured(formulas, name, *map(float, point))) - exact)
+            apart.append(error / exact if exact else error)
+        return apart
+
     with mp.workdps(1000):
         grid = parameter_grid(4 * effort.samples)
-        for q, beta in grid:
-            for name, exact in _exact_optima(formulas, q, beta).items():
-                error = abs(mpf(_measured(formulas, name, float(q), float(beta))) - exact)
-                worst[name] = largest(worst[name], float(error / exact if exact else error))
+        worst = zip(_exact_optima(formulas, *grid[0]), worst_of_each(grid, errors), strict=True)
     return [
         Evidence("float64 against 50 digits", f"{name}: {len(grid)} points, {DOMAIN}", error, ACCEPTED)
-        for name, error in worst.items()
+        for name, error in worst
     ]
 
 
@@ -79,60 +82,44 @@ def recovery(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     Points are compared where the exact value is a normal double. The exact R_G is summed with as many extra digits
     as its closed form cancels."""
-    worst = dict.fromkeys(("R_G", "R_G'", "(1 - Z)^G"), mpf(0))
+    near_0, near_1 = (1e-300, 1e-30, 1e-9, 1e-6, 1e-4, 1e-3), (1 - 1e-6, 1 - 1e-12, 1 - 2**-53)
+    masses = [*near_0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, *near_1]
     sizes = [size for size in (1, 2, 3, 5, 8, 16, 64, 256, 1024) if size <= effort.largest_group]
-    masses = [
-        1e-300,
-        1e-30,
-        1e-9,
-        1e-6,
-        1e-4,
-        1e-3,
-        0.01,
-        0.1,
-        0.3,
-        0.5,
-        0.7,
-        0.9,
-        0.99,
-        1 - 1e-6,
-        1 - 1e-12,
-        1 - 2**-53,
-    ]
-    for size in sizes:
-        near = [(1 + offset) / (size + 1) for offset in (-1e-9, 0.0, 1e-9, 0.5)]
-        for z in (mass for mass in masses + near if mass < 1):
-            with mp.workdps(800):
-                exact = {
-                    "R_G": formulas.recovery_closed_form(mp, mpf(z), size),
-                    "R_G'": formulas.recovery_slope(mp, mpf(z), size),
-                    "(1 - Z)^G": 1 - formulas.positive_count_probability(mp, mpf(z), size),
-                }
-                measured = {
-                    "R_G": formulas.recovery(z, size),
-                    "R_G'": formulas.recovery_derivative(z, size),
-                    "(1 - Z)^G": formulas.zero_correct_probability(z, size),
-                }
-                for name, value in exact.items():
-                    if not abs(value) <= 1e-300:
-                        worst[name] = largest(worst[name], abs(mpf(float(measured[name])) / value - 1))
+    near = {size: [(1 + offset) / (size + 1) for offset in (-1e-9, 0.0, 1e-9, 0.5)] for size in sizes}
+
+    def errors(point: tuple[float, int]) -> list[mpf]:
+        z, size = point
+        with mp.workdps(800):
+            pairs = (
+                (formulas.recovery(*point), formulas.recovery_closed_form(mp, mpf(z), size)),
+                (formulas.recovery_derivative(*point), formulas.recovery_slope(mp, mpf(z), size)),
+                (formulas.zero_correct_probability(*point), 1 - formulas.positive_count_probability(mp, mpf(z), size)),
+            )
+            return [0 if abs(exact) <= 1e-300 else abs(mpf(float(got)) / exact - 1) for got, exact in pairs]
+
+    worst = worst_of_each(((z, size) for size in sizes for z in masses + near[size] if z < 1), errors)
     domain = f"Z from 1e-300 to 1 - 2^-53, G to {sizes[-1]}"
-    return [Evidence("float64 against 50 digits", f"{name}: {domain}", float(e), ACCEPTED) for name, e in worst.items()]
+    return [
+        Evidence("float64 against 50 digits", f"{name}: {domain}", error, ACCEPTED)
+        for name, error in zip(("R_G", "R_G'", "(1 - Z)^G"), worst, strict=True)
+    ]
 
 
 @claim("float64-coverage", BEYOND)
 def coverage(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """coverage@k agrees with mean of 1 - (1 - p)^k at 50 digits to 1e-12, for p down to 1e-18"""
-    worst = mpf(0)
     rng = np.random.default_rng(71)
-    for _ in range(max(effort.samples // 8, 4)):
+    correct = CorrectSet.from_mask(torch.arange(20) < 5)
+
+    def error(_: int) -> mpf:
         logits = rng.normal(size=20) * 10 ** rng.uniform(-1, 1)
-        mask = torch.arange(20) < 5
-        policy = Policy(torch.from_numpy(logits), CorrectSet.from_mask(mask))
+        policy, apart = Policy(torch.from_numpy(logits), correct), []
         weights = [mp.exp(mpf(float(x))) for x in logits]
-        for conditional in (False, True):
+        for conditional, k in product((False, True), (1, 64, 1024)):
             total = mp.fsum(weights[:5] if conditional else weights)
-            for k in (1, 64, 1024):
-                exact = mp.fsum(1 - (1 - weight / total) ** k for weight in weights[:5]) / 5
-                worst = largest(worst, abs(mpf(float(formulas.coverage(policy, k, conditional))) / exact - 1))
-    return [Evidence("float64 against 50 digits", "20 actions, k = 1, 64, 1024", float(worst), ACCEPTED)]
+            exact = mp.fsum(1 - (1 - weight / total) ** k for weight in weights[:5]) / 5
+            apart.append(abs(mpf(float(formulas.coverage(policy, k, conditional))) / exact - 1))
+        return largest(*apart)
+
+    worst = worst_over(range(max(effort.samples // 8, 4)), error)
+    return [Evidence("float64 against 50 digits", "20 actions, k = 1, 64, 1024", worst, ACCEPTED)]

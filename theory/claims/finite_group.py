@@ -28,15 +28,11 @@ ENUMERATED = 1e-10
 SHAPES = [(3, 1, 2), (3, 2, 3), (4, 2, 3), (5, 2, 2), (3, 1, 4)]  # actions, correct actions, G
 
 
-def _conditional_scores(bandit: Bandit) -> tuple[Tensor, Tensor]:
+def _conditional_scores(bandit: Bandit) -> list[Tensor]:
     """mu_ref+ and mu_theta+ (Appendix B), (A,) each: conditional means of the current policy's score."""
-    policy, reference = bandit.policy(bandit.current), bandit.policy(bandit.reference)
-    scores = torch.eye(len(bandit.current), dtype=torch.float64) - policy.probs
-    means = []
-    for conditional in (reference, policy):
-        plus = torch.where(bandit.correct, conditional.probs, 0)
-        means.append(plus / plus.sum() @ scores)
-    return means[0], means[1]
+    plus = (logits.masked_fill(~bandit.correct, -math.inf).softmax(-1) for logits in (bandit.reference, bandit.current))
+    scores = torch.eye(len(bandit.current), dtype=torch.float64) - bandit.policy(bandit.current).probs
+    return [conditional @ scores for conditional in plus]
 
 
 def bandits() -> list[tuple[Bandit, int]]:
@@ -121,25 +117,23 @@ def zero_correct(formulas: Formulas, effort: Effort) -> list[Evidence]:
 def conditional_weights(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """E[sum delta s | K > 0] = mu_theta+ and E[sum alpha s | K_ref > 0] = mu_ref+"""
 
-    def errors(case: tuple[Bandit, int]) -> tuple[float, float]:
+    def error(case: tuple[Bandit, int]) -> float:
         bandit, size = case
         scores = torch.eye(len(bandit.current), dtype=torch.float64) - bandit.current.softmax(-1)
 
         def mean_score(logits: Tensor, weigh: Callable[[ResponseGroups], Tensor]) -> Tensor:
             groups, probs = all_groups(logits, size)
             held = bandit.correct[groups].any(-1)
-            weight = weigh(ResponseGroups(logits.log_softmax(-1)[groups], bandit.correct[groups].double()))
-            given = (probs[held, None] * weight[held]).ravel() / probs[held].sum()
+            given = (probs[held, None] * weigh(bandit.responses(groups))[held]).ravel() / probs[held].sum()
             return torch.zeros_like(logits).index_add_(0, groups[held].ravel(), given) @ scores
 
         reference, current = _conditional_scores(bandit)
-        return (
+        return largest(
             distance(mean_score(bandit.reference, formulas.reference_weights), reference),
             distance(mean_score(bandit.current, lambda groups: formulas.rollout_weights(groups, 0.2)), current),
         )
 
-    worst = largest(*worst_of_each(bandits(), errors))
-    return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst, ENUMERATED)]
+    return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst_over(bandits(), error), ENUMERATED)]
 
 
 @claim("recovery-series", "Eq. appb-recovery-term")
@@ -147,22 +141,23 @@ def recovery_series(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """R_G(Z) = sum_{m > G} (1 - Z)^m / m = -log Z - sum_{m <= G} (1 - Z)^m / m, and the toolkit's R_G is that
 
     The tail is summed as x^(G+1) / (G + 1) 2F1(1, G + 1; G + 2; x), which mpmath evaluates independently."""
-    exact, measured = mpf(0), mpf(0)
+
+    def errors(point: tuple[int, float]) -> tuple[mpf, mpf]:
+        size, z = point
+        x = 1 - mpf(z)
+        with mp.workdps(60):
+            tail = x ** (size + 1) / (size + 1) * mpmath.hyp2f1(1, size + 1, size + 2, x)
+        with mp.workdps(60 + int(-size * math.log10(float(x)))):
+            closed = formulas.recovery_closed_form(mp, 1 - (1 - mpf(z)), size)
+        computed = mpf(float(formulas.recovery(z, size)))
+        return abs(closed / tail - 1), abs(computed / tail - 1) if tail > 1e-290 else mpf(0)
+
     sizes = [size for size in (1, 2, 3, 8, 16, 64, 256, 1024) if size <= effort.largest_group]
-    for size in sizes:
-        for z in (1e-6, 1e-3, 0.02, 0.3, 0.7, 0.97, 1 - 1e-3):
-            x = 1 - mpf(z)
-            with mp.workdps(60):
-                tail = x ** (size + 1) / (size + 1) * mpmath.hyp2f1(1, size + 1, size + 2, x)
-            with mp.workdps(60 + int(-size * math.log10(float(x)))):
-                closed = formulas.recovery_closed_form(mp, 1 - (1 - mpf(z)), size)
-            exact = largest(exact, abs(closed / tail - 1))
-            if tail > 1e-290:
-                measured = largest(measured, abs(mpf(float(formulas.recovery(z, size))) / tail - 1))
+    exact, measured = worst_of_each(product(sizes, (1e-6, 1e-3, 0.02, 0.3, 0.7, 0.97, 1 - 1e-3)), errors)
     domain = f"Z from 1e-6 to 0.999, G to {sizes[-1]}"
     return [
-        Evidence("50 digits", domain, float(exact), EXACT),
-        Evidence("float64 against 50 digits", domain, float(measured), 1e-12),
+        Evidence("50 digits", domain, exact, EXACT),
+        Evidence("float64 against 50 digits", domain, measured, 1e-12),
     ]
 
 
@@ -232,18 +227,18 @@ def recovery_bounds(formulas: Formulas, effort: Effort) -> list[Evidence]:
     d/dZ (upper - R_G) = -(1 - Z)^(G+1) / ((G + 1) Z^2) < 0. sympy checks both; the point values are at 50 digits."""
     z, size = sympy.symbols("z G", positive=True)
     slope = formulas.recovery_slope(sympy, z, size)
-    lower = sympy.diff(formulas.recovery_lower(sympy, z, size), z)
-    upper = sympy.diff(formulas.recovery_upper(sympy, z, size), z)
-    wrong = (sympy.simplify(slope - lower + (1 - z) ** size * (1 / z - 1)) != 0) + (
-        sympy.simplify(upper - slope + (1 - z) ** (size + 1) / ((size + 1) * z**2)) != 0
-    )
-    outside = 0
-    for count in (1, 2, 8, 64, effort.largest_group):
-        for mass in (mpf("1e-6"), mpf("0.1"), mpf("0.5"), mpf("0.99"), 1 - mpf("1e-12")):
-            with mp.workdps(60 + 13 * (count + 1)):
-                value = formulas.recovery_closed_form(mp, mass, count)
-                bounds = formulas.recovery_lower(mp, mass, count), formulas.recovery_upper(mp, mass, count)
-            outside += not bounds[0] < value < bounds[1]
+    above = slope - sympy.diff(formulas.recovery_lower(sympy, z, size), z) + (1 - z) ** size * (1 / z - 1)
+    below = sympy.diff(formulas.recovery_upper(sympy, z, size), z) - slope + (1 - z) ** (size + 1) / ((size + 1) * z**2)
+
+    def is_outside(point: tuple[int, mpf]) -> bool:
+        count, mass = point
+        with mp.workdps(60 + 13 * (count + 1)):
+            value = formulas.recovery_closed_form(mp, mass, count)
+            return not formulas.recovery_lower(mp, mass, count) < value < formulas.recovery_upper(mp, mass, count)
+
+    masses = mpf("1e-6"), mpf("0.1"), mpf("0.5"), mpf("0.99"), 1 - mpf("1e-12")
+    outside = sum(map(is_outside, product((1, 2, 8, 64, effort.largest_group), masses)))
+    wrong = sum(sympy.simplify(residual) != 0 for residual in (above, below))
     return [
         Evidence("symbolic", "all Z in (0, 1), real G >= 1", float(wrong), 0),
         Evidence("50 digits", f"Z in [1e-6, 1 - 1e-12], G to {effort.largest_group}", outside, 0, "violations"),
@@ -319,11 +314,11 @@ def monte_carlo_agreement(
     exceeds with probability 1e-6 (Bonferroni over the directions), and the widest half-width of a confidence interval.
     """
     generator = torch.Generator().manual_seed(seed)
-    policy, reference = bandit.policy(bandit.current), bandit.policy(bandit.reference)
-    mass = float(policy.mass.detach())
-    potential = formulas.regularizers["cokl"].value(policy, reference) + policy.mass * float(
-        formulas.recovery_derivative(mass, size)
-    )
+    cokl, policy, reference = (
+        formulas.regularizers["cokl"], bandit.policy(bandit.current), bandit.policy(bandit.reference)
+    )  # fmt: skip
+    slope = float(formulas.recovery_derivative(float(policy.mass.detach()), size))
+    potential = cokl.value(policy, reference) + policy.mass * slope
     exact = torch.autograd.grad(potential, parameters, retain_graph=True)
     groups = []
     for logits in (bandit.reference, bandit.behavior):
@@ -331,19 +326,17 @@ def monte_carlo_agreement(
         groups.append(actions.reshape(draws, size))
     groups[0] = groups[0][bandit.correct[groups[0]].any(-1)]
     groups[1] = groups[1][: len(groups[0])]
-    log_probs = bandit.current.detach().log_softmax(-1)
-    responses = [ResponseGroups(log_probs[actions], bandit.correct[actions].double()) for actions in groups]
-    weights = formulas.regularizers["cokl"].surrogate_weights(*responses, SurrogateConfig())
-    scores = []
-    half_widths = []
+    probs = bandit.current.detach().softmax(-1)
+    weights = cokl.surrogate_weights(*map(bandit.responses, groups), SurrogateConfig())
+    scores, half_widths = [], []
     for _ in range(directions):
         direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
         exact_slope = float(sum((a * b).sum() for a, b in zip(exact, direction, strict=True)))
         probe = torch.zeros_like(bandit.current, requires_grad=True)
         pulled = torch.autograd.grad(bandit.current, parameters, probe, create_graph=True)
-        slope = torch.stack([(a * b).sum() for a, b in zip(pulled, direction, strict=True)]).sum()
-        along = torch.autograd.grad(slope, probe)[0]
-        score_rows = along - (bandit.current.detach().softmax(-1) * along).sum()  # d log pi(y) along the direction
+        slope_along = torch.stack([(a * b).sum() for a, b in zip(pulled, direction, strict=True)]).sum()
+        along = torch.autograd.grad(slope_along, probe)[0]
+        score_rows = along - (probs * along).sum()  # d log pi(y) along the direction
         samples = (weights[0] * score_rows[groups[0]]).sum(-1) + (weights[1] * score_rows[groups[1]]).sum(-1)
         error = float(samples.std() / len(samples) ** 0.5)
         scores.append(abs(float(samples.mean()) - exact_slope) / error)
@@ -366,20 +359,20 @@ def unfiltered(formulas: Formulas, effort: Effort) -> list[Evidence]:
         held = formulas.positive_count_probability(math, q, size)
         return -held * reference + formulas.positive_count_probability(math, _mass(bandit), size) * current
 
-    evidence = [_enumerated(formulas, "cokl", expected, filtered=False)]
-    worst, wrong = 0.0, 0
-    for shift in (-1.0, 1.0):
+    def error(shift: float) -> float:
         base = random_bandit(7, 4, 2)
         current = base.reference + shift * base.correct
         bandit = Bandit(base.reference, current, current, base.correct)
         measured = expected_surrogate_gradient(formulas.regularizers["cokl"], bandit, 3, filtered=False)
-        slope = bandit.policy(current).log_mass_logit_gradient()
         q, z = float(bandit.policy(base.reference).mass), _mass(bandit)
         factor = (1 - q) ** 3 - (1 - z) ** 3
-        worst = largest(worst, float((measured - factor * slope).abs().max()))
-        wrong += not factor * (z - q) > 0
-    evidence.append(Evidence("enumeration", "pi+ = ref+, Z below and above q", worst + wrong, ENUMERATED))
-    return evidence
+        apart = distance(measured, factor * bandit.policy(current).log_mass_logit_gradient())
+        return apart + (not factor * (z - q) > 0)
+
+    return [
+        _enumerated(formulas, "cokl", expected, filtered=False),
+        Evidence("enumeration", "pi+ = ref+, Z below and above q", worst_over((-1.0, 1.0), error), ENUMERATED),
+    ]
 
 
 @claim("cached-references-are-the-target", BEYOND)
@@ -394,21 +387,20 @@ def cached(formulas: Formulas, effort: Effort) -> list[Evidence]:
     reference = torch.tensor([0.5, 0.0, -0.5, 1.0], dtype=torch.float64)
     cache = torch.tensor([[0, 1, 3, 3]])
     seen = torch.tensor([1 / 2, 1 / 2, 0, 0], dtype=torch.float64)
-    empirical = seen.log().clamp_min(-60)
-    gradients = {}
-    for name, logits in (("empirical", empirical), ("reference", torch.where(correct, reference, -60.0))):
-        groups, probs = all_groups(logits, 4)
-        theta = logits.clone().requires_grad_()
-        log_probs = theta.log_softmax(-1)
-        rollout = ResponseGroups(log_probs[groups], correct[groups].double())
-        cached_group = ResponseGroups(log_probs[cache], correct[cache].double())
-        alpha, delta = formulas.regularizers["cokl"].surrogate_weights(cached_group, rollout, SurrogateConfig())
-        loss = (alpha * cached_group.log_probs).sum() + (probs[:, None] * delta * rollout.log_probs).sum()
-        gradients[name] = torch.autograd.grad(loss, theta)[0]
-    missed = float(gradients["reference"][2])
-    wrong = float(not missed > 0)
+
+    def gradient(current: Tensor) -> Tensor:
+        groups, probs = all_groups(current, 4)
+        logits = current.clone().requires_grad_()
+        bandit = Bandit(reference, current, current, correct)
+        log_probs = logits.log_softmax(-1)
+        streams = [bandit.responses(actions, log_probs) for actions in (cache, groups)]
+        alpha, delta = formulas.regularizers["cokl"].surrogate_weights(*streams, SurrogateConfig())
+        loss = (alpha * streams[0].log_probs).sum() + (probs[:, None] * delta * streams[1].log_probs).sum()
+        return torch.autograd.grad(loss, logits)[0]
+
+    missed = float(gradient(torch.where(correct, reference, -60.0))[2])
     detail = f"at pi+ = ref+ the missed mode's logit has gradient {missed:+.3f}"
-    error = float(gradients["empirical"].abs().max()) + wrong
+    error = float(gradient(seen.log().clamp_min(-60)).abs().max()) + float(not missed > 0)
     return [Evidence("enumeration", "three modes, a cache that saw two", error, ENUMERATED, detail)]
 
 
@@ -505,18 +497,20 @@ def linear_surrogate(formulas: Formulas, effort: Effort) -> list[Evidence]:
     policy = bandit.policy(bandit.current)
     groups, probs = all_groups(bandit.current, 3)
     scores = torch.eye(4, dtype=torch.float64) - policy.probs
-    worst, value = 0.0, 0.0
-    for prob, reference_actions, actions in zip(probs, groups.roll(23, 0), groups, strict=True):
-        theta = bandit.current.clone().requires_grad_()
-        log_probs = theta.log_softmax(-1)
-        pair = reference_actions, actions
-        streams = [ResponseGroups(log_probs[group][None], bandit.correct[group][None].double()) for group in pair]
+
+    def error(pair: tuple[Tensor, ...]) -> float:
+        logits = bandit.current.clone().requires_grad_()
+        log_probs = logits.log_softmax(-1)
+        streams = [bandit.responses(group[None], log_probs) for group in pair]
         weights = formulas.regularizers["cokl"].surrogate_weights(*streams, SurrogateConfig())
-        gradient = torch.autograd.grad(surrogate_loss(weights, *streams), theta)[0]
+        gradient = torch.autograd.grad(surrogate_loss(weights, *streams), logits)[0]
         stated = [stated_weights(bandit.correct[group].double())[stream] for stream, group in enumerate(pair)]
-        by_hand = stated[0] @ scores[reference_actions] + stated[1] @ scores[actions]
-        worst = largest(worst, distance(gradient, by_hand))
-        value += float(prob * (weights[1] * policy.log_probs[actions]).sum())
+        return distance(gradient, stated[0] @ scores[pair[0]] + stated[1] @ scores[pair[1]])
+
+    drawn = bandit.responses(groups)
+    delta = formulas.regularizers["cokl"].surrogate_weights(drawn, drawn, SurrogateConfig()).rollout
+    value = float(probs @ (delta * drawn.log_probs).sum(-1))
+    worst = worst_over(zip(groups.roll(23, 0), groups, strict=True), error)
     detail = f"{value:.3f} nats; log Z is {float(policy.log_mass):.3f}"
     return [
         Evidence("hand enumeration", "4 actions, G = 3: 64 pairs of groups", worst, 1e-12),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import sympy
 from mpmath import mp, mpf
 from scipy.special import rel_entr
 
-from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved, worst_of_each, worst_over
 from theory.claims.decomposition import EXACT
 from theory.claims.symbolic import BETA, DECAY, SIGNS, Q, forms_of_an_optimum, forward_beta, identities, reverse_beta
 from theory.formulas import Formula, Formulas
@@ -37,22 +38,35 @@ def parameter_grid(count: int) -> list[tuple[mpf, mpf]]:
     return [(mpf(float(q)), mpf(float(beta))) for q in masses for beta in betas]
 
 
+def over(function: Callable[..., Interval], effort: Effort, *axes: tuple[float, float]) -> Proof:
+    """Prove function(q, p, *others) > 0 over all q, and the others on their axes."""
+    return prove_positive(lambda logit_q, *rest: function(*shares(logit_q), *rest), [LOGIT_Q, *axes], effort.boxes)
+
+
 def over_domain(function: Callable[[Interval, Interval, Interval], Interval], effort: Effort) -> Proof:
     """Prove function(q, p, beta) > 0 over the whole domain."""
-    return prove_positive(
-        lambda logit_q, log_beta: function(*shares(logit_q), Intervals.exp(log_beta)), [LOGIT_Q, LOG_BETA], effort.boxes
-    )
+    return over(lambda q, p, log_beta: function(q, p, Intervals.exp(log_beta)), effort, LOG_BETA)
 
 
 def stationary(slope: Formula, optimum: Formula, effort: Effort) -> float:
     """How far `optimum` is from the sign change of the decreasing `slope`, relative, at 50 digits over the domain."""
-    worst = 0.0
-    for q, beta in parameter_grid(effort.samples):
-        z = optimum(mp, q, beta)
+
+    def misses(point: tuple[mpf, mpf]) -> bool:
+        z = optimum(mp, *point)
         step = min(z, 1 - z) * mpf("1e-48")
-        if not slope(mp, z - step, q, beta) > 0 > slope(mp, z + step, q, beta):
-            worst = 1.0
-    return worst
+        return not slope(mp, z - step, *point) > 0 > slope(mp, z + step, *point)
+
+    return worst_over(parameter_grid(effort.samples), misses)
+
+
+def program_errors(
+    name: str, reference: Reference, beta: float, claimed: np.ndarray, value: float
+) -> tuple[float, float, float]:
+    """Of a convex program: its certificate's worst figure, and how far its maximum is from `value` and its solution
+    from `claimed`, (A,) or the first of its entries."""
+    certificate = maximise(name, reference, beta)
+    apart = np.abs(certificate.solution[: len(claimed)] - claimed).max()
+    return certificate.worst, abs(certificate.value - value), float(apart)
 
 
 def against_programs(
@@ -62,37 +76,22 @@ def against_programs(
 
     claim_at: that policy and that value, for a reference and a beta.
     """
-    certificates, shortfall, distance = 0.0, 0.0, 0.0
-    for reference, beta in random_references(seed, effort.programs):
-        certificate = maximise(name, reference, beta)
-        claimed, value = claim_at(reference, beta)
-        certificates = largest(certificates, certificate.worst)
-        shortfall = largest(shortfall, abs(certificate.value - value))
-        distance = largest(distance, float(np.abs(certificate.solution - claimed).max()))
+    certificates, shortfall, distance = worst_of_each(
+        random_references(seed, effort.programs), lambda case: program_errors(name, *case, *claim_at(*case))
+    )
     domain = f"{effort.programs} references of 3 to 40 actions, beta in [0.02, 20]"
     detail = f"residuals and gap at most {certificates:.1e}; policies within {distance:.1e}"
     return Evidence("convex program", domain, largest(certificates, shortfall), TOLERANCE, detail)
 
 
-def _certified(name: str, optimum: Formula, effort: Effort) -> list[Evidence]:
+def _certified(name: str, optimum: Formula, effort: Effort) -> Evidence:
     def claim_at(reference: Reference, beta: float) -> tuple[np.ndarray, float]:
         mass = float(optimum(mp, mpf(reference.q), mpf(beta)))
         claimed = reference.moved_to(mass)
         pair = (reference.probs, claimed) if name == "forward_kl" else (claimed, reference.probs)
         return claimed, mass - beta * float(rel_entr(*pair).sum())
 
-    return [against_programs(name, claim_at, effort, 31)]
-
-
-def _derivatives(name: str, objective: Callable, formulas: dict[str, Formula]) -> Evidence:
-    """The stated first and second derivatives of the Bernoulli objective, against sympy's."""
-    z, q, beta = sympy.symbols("z q beta", positive=True)
-    value = objective(z, q, beta)
-    residuals = {
-        f"{name} first derivative": sympy.diff(value, z) - formulas["slope"](sympy, z, q, beta),
-        f"{name} second derivative": sympy.diff(value, z, 2) - formulas["curvature"](sympy, z, 1 - z, q, 1 - q, beta),
-    }
-    return identities("all z and q in (0, 1), beta > 0", residuals)
+    return against_programs(name, claim_at, effort, 31)
 
 
 @claim("forward-kl-optimum", "Theorem 2, forward KL")
@@ -101,36 +100,39 @@ def forward_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     Symbolically: put beta = h(z). Then (beta - 1)^2 + 4 beta q is ((z - q)^2 + q (1 - q))^2 / (z - q)^2, a square,
     and the closed form returns z."""
-    evidence = _certified("forward_kl", formulas.forward_kl_optimum, effort)
     error = stationary(formulas.forward_kl_slope, formulas.forward_kl_optimum, effort)
-    evidence.append(Evidence("50 digits", f"{DOMAIN}: the slope changes sign within 1e-48 of Z*", error, 0))
     z, q = sympy.symbols("z q", positive=True)
     beta = formulas.forward_kl_coefficient(sympy, z, q)
     discriminant = sympy.factor((2 * formulas.forward_kl_optimum(sympy, q, beta) - (1 - beta)) ** 2)
     square = (((z - q) ** 2 + q * (1 - q)) / (z - q)) ** 2
     root = (1 - beta + ((z - q) ** 2 + q * (1 - q)) / (z - q)) / 2
     wrong = (sympy.simplify(discriminant - square) != 0) + (sympy.simplify(root - z) != 0)
-    evidence.append(Evidence("symbolic", "0 < q < z < 1: Z*_FKL(h(z)) = z", float(wrong), 0))
-    return evidence
+    return [
+        _certified("forward_kl", formulas.forward_kl_optimum, effort),
+        Evidence("50 digits", f"{DOMAIN}: the slope changes sign within 1e-48 of Z*", error, 0),
+        Evidence("symbolic", "0 < q < z < 1: Z*_FKL(h(z)) = z", float(wrong), 0),
+    ]
 
 
 @claim("reverse-kl-optimum", "Theorem 2, reverse KL")
 def reverse_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """the global maximizer of Z - beta KL(pi || ref) has pi+ = ref+, pi- = ref- and Z = Z*_RKL"""
-    evidence = _certified("reverse_kl", formulas.reverse_kl_optimum, effort)
-    worst = 0.0
-    for q, beta in parameter_grid(effort.samples):
+
+    def error(point: tuple[mpf, mpf]) -> mpf:
+        q, beta = point
         z = formulas.reverse_kl_optimum(mp, q, beta)
         step = mpf("1e-48")  # on the logit axis, where 1 - z may be as small as exp(-1000)
         with mp.workdps(600):
             logit = mp.log(q / (1 - q)) + 1 / beta
-            sides = [formulas.reverse_kl_slope(mp, 1 / (1 + mp.exp(-logit - s)), q, beta) for s in (-step, step)]
+            below, above = (formulas.reverse_kl_slope(mp, 1 / (1 + mp.exp(-logit - s)), *point) for s in (-step, step))
             exact = 1 / (1 + mp.exp(-logit))
-        if not sides[0] > 0 > sides[1]:
-            worst = 1.0
-        worst = largest(worst, float(abs(z - exact) / exact))
-    evidence.append(Evidence("50 digits", f"{DOMAIN}: the slope changes sign within 1e-48 of Z*", worst, EXACT))
-    return evidence
+        return abs(z - exact) / exact if below > 0 > above else mpf(1)
+
+    worst = worst_over(parameter_grid(effort.samples), error)
+    return [
+        _certified("reverse_kl", formulas.reverse_kl_optimum, effort),
+        Evidence("50 digits", f"{DOMAIN}: the slope changes sign within 1e-48 of Z*", worst, EXACT),
+    ]
 
 
 @claim("full-kl-derivatives", "Appendix D")
@@ -140,25 +142,31 @@ def derivatives(formulas: Formulas, effort: Effort) -> list[Evidence]:
     def divergence(a, b):
         return a * sympy.log(a / b) + (1 - a) * sympy.log((1 - a) / (1 - b))
 
-    forward = {"slope": formulas.forward_kl_slope, "curvature": formulas.forward_kl_curvature}
-    reverse = {"slope": formulas.reverse_kl_slope, "curvature": formulas.reverse_kl_curvature}
-    return [
-        _derivatives("forward", lambda z, q, beta: z - beta * divergence(q, z), forward),
-        _derivatives("reverse", lambda z, q, beta: z - beta * divergence(z, q), reverse),
-    ]
+    z, q, beta = sympy.symbols("z q beta", positive=True)
+    evidence = []
+    for name, value, slope, curvature in (
+        ("forward", z - beta * divergence(q, z), formulas.forward_kl_slope, formulas.forward_kl_curvature),
+        ("reverse", z - beta * divergence(z, q), formulas.reverse_kl_slope, formulas.reverse_kl_curvature),
+    ):
+        residuals = {
+            f"{name} first derivative": sympy.diff(value, z) - slope(sympy, z, q, beta),
+            f"{name} second derivative": sympy.diff(value, z, 2) - curvature(sympy, z, 1 - z, q, 1 - q, beta),
+        }
+        evidence.append(identities("all z and q in (0, 1), beta > 0", residuals))
+    return evidence
 
 
 @claim("full-kl-strict-concavity", "Appendix D")
 def strict_concavity(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """f'' < 0 and g'' < 0 on (0, 1), so each has one stationary point"""
 
-    def negated(curvature):
-        def function(logit_z: Interval, logit_q: Interval, log_beta: Interval) -> Interval:
+    def negative(curvature: Formula) -> Proof:
+        def negated(logit_z: Interval, logit_q: Interval, log_beta: Interval) -> Interval:
             return -curvature(Intervals, *shares(logit_z), *shares(logit_q), Intervals.exp(log_beta))
 
-        return prove_positive(function, [INTERIOR, LOGIT_Q, LOG_BETA], effort.boxes)
+        return prove_positive(negated, [INTERIOR, LOGIT_Q, LOG_BETA], effort.boxes)
 
-    proofs = {"f''": negated(formulas.forward_kl_curvature), "g''": negated(formulas.reverse_kl_curvature)}
+    proofs = {"f''": negative(formulas.forward_kl_curvature), "g''": negative(formulas.reverse_kl_curvature)}
     return [proved(f"{DOMAIN}, z within 1e-7 of 0 and 1", proofs)]
 
 
@@ -186,14 +194,11 @@ def unique_root(formulas: Formulas, effort: Effort) -> list[Evidence]:
 def coefficient(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """beta = h(z) inverts Z*_FKL, with h'(z) as stated and h' < 0 on (q, 1)"""
     z, q = sympy.symbols("z q", positive=True)
-    slope = formulas.forward_kl_coefficient_slope(sympy, z - q, q, 1 - q)
-    residual = sympy.simplify(sympy.diff(formulas.forward_kl_coefficient(sympy, z, q), z) - slope)
-
-    def negated(logit_q: Interval, logit_position: Interval) -> Interval:
-        q, p = shares(logit_q)
-        return -formulas.forward_kl_coefficient_slope(Intervals, p * shares(logit_position)[0], q, p)
-
-    proof = prove_positive(negated, [LOGIT_Q, INTERIOR], effort.boxes)
+    slope = formulas.forward_kl_coefficient_slope
+    residual = sympy.simplify(
+        sympy.diff(formulas.forward_kl_coefficient(sympy, z, q), z) - slope(sympy, z - q, q, 1 - q)
+    )
+    proof = over(lambda q, p, place: -slope(Intervals, p * shares(place)[0], q, p), effort, INTERIOR)
     return [
         Evidence("symbolic", "h' is the derivative of h", float(residual != 0), 0),
         proved("q in [1e-6, 1 - 1e-6], z within 1e-7 (1 - q) of q and 1", {"h' < 0": proof}),
@@ -214,61 +219,55 @@ def gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     The closed forms cancel in Z* - q and 1 - Z*; the boxes use `forward_kl_excess` and its siblings, which do not
     and which are those differences by algebra."""
-    proofs = {
-        "Z*_FKL > q": over_domain(lambda q, p, beta: formulas.forward_kl_excess(Intervals, q, p, beta), effort),
-        "Z*_FKL < 1": over_domain(lambda q, p, beta: formulas.forward_kl_gap(Intervals, q, p, beta), effort),
-        "Z*_RKL > q": over_domain(lambda q, p, beta: formulas.reverse_kl_excess(Intervals, q, p, beta), effort),
-        "Z*_RKL < 1": over_domain(lambda q, p, beta: formulas.reverse_kl_gap(Intervals, q, p, beta), effort),
+    positive = {
+        "Z*_FKL > q": formulas.forward_kl_excess,
+        "Z*_FKL < 1": formulas.forward_kl_gap,
+        "Z*_RKL > q": formulas.reverse_kl_excess,
+        "Z*_RKL < 1": formulas.reverse_kl_gap,
     }
+    proofs = {name: over_domain(partial(formula, Intervals), effort) for name, formula in positive.items()}
     return [_forms(formulas), proved(DOMAIN, proofs)]
 
 
-def _reverse_slope_residual(formulas: Formulas) -> sympy.Expr:
-    """dZ*_RKL / dbeta less its stated form, with exp(-1 / beta) as a symbol of its own."""
+def _reverse_slope(formulas: Formulas, effort: Effort) -> tuple[sympy.Expr, Proof]:
+    """dZ*_RKL / dbeta minus its stated form, with exp(-1 / beta) as a symbol of its own, and a proof that it is < 0."""
+
+    def negated(q: Interval, p: Interval, beta: Interval) -> Interval:
+        excess, gap = formulas.reverse_kl_excess(Intervals, q, p, beta), formulas.reverse_kl_gap(Intervals, q, p, beta)
+        return -formulas.reverse_kl_optimum_slope(Intervals, q + excess, gap, beta)
+
     z = formulas.reverse_kl_optimum(sympy, Q, BETA)
     residual = sympy.diff(z, BETA) - formulas.reverse_kl_optimum_slope(sympy, z, 1 - z, BETA)
-    return residual.subs(BETA, reverse_beta())
+    return residual.subs(BETA, reverse_beta()), over_domain(negated, effort)
 
 
 @claim("full-kl-monotone", "Theorem 2")
 def monotone(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """Z*_FKL and Z*_RKL are strictly decreasing in beta"""
-
-    def forward(q: Interval, p: Interval, beta: Interval) -> Interval:
-        return -formulas.forward_kl_optimum_slope(Intervals, q, p, beta)
-
-    def reverse(q: Interval, p: Interval, beta: Interval) -> Interval:
-        excess, gap = formulas.reverse_kl_excess(Intervals, q, p, beta), formulas.reverse_kl_gap(Intervals, q, p, beta)
-        return -formulas.reverse_kl_optimum_slope(Intervals, q + excess, gap, beta)
-
+    slope = formulas.forward_kl_optimum_slope
     derivative = sympy.diff(formulas.forward_kl_optimum(sympy, Q, BETA), BETA)
     residuals = {}
     for sign in SIGNS:
         beta = forward_beta(sign)
-        stated = formulas.forward_kl_optimum_slope(sympy, Q, 1 - Q, beta)
-        residuals[f"dZ*_FKL / dbeta ({'linear < 0' if sign.is_negative else 'linear >= 0'})"] = (
-            derivative.subs(BETA, beta) - stated
-        )
-    residuals["dZ*_RKL / dbeta"] = _reverse_slope_residual(formulas)
+        where = "linear < 0" if sign.is_negative else "linear >= 0"
+        residuals[f"dZ*_FKL / dbeta ({where})"] = derivative.subs(BETA, beta) - slope(sympy, Q, 1 - Q, beta)
+    residuals["dZ*_RKL / dbeta"], reverse = _reverse_slope(formulas, effort)
+    forward = over_domain(lambda q, p, beta: -slope(Intervals, q, p, beta), effort)
     return [
         identities("q in (0, 1), beta > 0", residuals),
         _forms(formulas),
-        proved(DOMAIN, {"forward": over_domain(forward, effort), "reverse": over_domain(reverse, effort)}),
+        proved(DOMAIN, {"forward": forward, "reverse": reverse}),
     ]
 
 
 @claim("reverse-kl-optimum-slope", "Appendix D")
 def reverse_slope(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """dZ*_RKL / dbeta = -Z* (1 - Z*) / beta^2 < 0"""
-
-    def negated(q: Interval, p: Interval, beta: Interval) -> Interval:
-        excess, gap = formulas.reverse_kl_excess(Intervals, q, p, beta), formulas.reverse_kl_gap(Intervals, q, p, beta)
-        return -formulas.reverse_kl_optimum_slope(Intervals, q + excess, gap, beta)
-
+    residual, proof = _reverse_slope(formulas, effort)
     return [
-        identities("q in (0, 1), beta > 0", {"dZ*_RKL / dbeta": _reverse_slope_residual(formulas)}),
+        identities("q in (0, 1), beta > 0", {"dZ*_RKL / dbeta": residual}),
         _forms(formulas),
-        proved(DOMAIN, {"slope < 0": over_domain(negated, effort)}),
+        proved(DOMAIN, {"slope < 0": proof}),
     ]
 
 
@@ -279,41 +278,27 @@ def large_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
     With t = 1 / beta. Forward: the rate (Z* - q) / (q p t) is 2 / (1 + t (q - p) + sqrt(...)). Reverse: the excess
     is q p (1 - e^-t) / (q + p e^-t) with 0 <= 1 - e^-t <= t (t - 1 + e^-t vanishes at 0 and has slope 1 - e^-t), so its
     rate is at most 1 / (q + p e^-t). The box t in [0, 1e-3] holds beta = inf: it is the whole tail beyond 1e3."""
+    forward, reverse = formulas.forward_kl_excess_rate, formulas.reverse_kl_gap_rate
+    optima = formulas.forward_kl_optimum, formulas.reverse_kl_optimum
 
-    def forward(logit_q: Interval, t: Interval) -> Interval:
-        return 2 - formulas.forward_kl_excess_rate(Intervals, *shares(logit_q), t)
+    def error(point: tuple[mpf, mpf]) -> mpf:
+        q, beta = point
+        return largest(*(abs((z(mp, q, beta) - q) / (q * (1 - q) / beta) - 1) * beta / 1000 for z in optima))
 
-    def positive(logit_q: Interval, t: Interval) -> Interval:
-        return formulas.forward_kl_excess_rate(Intervals, *shares(logit_q), t)
-
-    def reverse(logit_q: Interval, t: Interval) -> Interval:
-        return 2 - formulas.reverse_kl_gap_rate(Intervals, *shares(logit_q), Intervals.exp(-t))
-
-    worst = mpf(0)
-    for q, _ in parameter_grid(effort.samples):
-        for beta in (mpf(10) ** k for k in range(3, 31, 3)):
-            scale = q * (1 - q) / beta
-            rates = [
-                (optimum(mp, q, beta) - q) / scale
-                for optimum in (formulas.forward_kl_optimum, formulas.reverse_kl_optimum)
-            ]
-            worst = largest(worst, *(abs(rate - 1) * beta / 1000 for rate in rates))
+    grid = [(q, mpf(10) ** k) for q, _ in parameter_grid(effort.samples) for k in range(3, 31, 3)]
     tail = (0.0, 1e-3)
     proofs = {
-        "forward": prove_positive(forward, [LOGIT_Q, tail], effort.boxes),
-        "forward > 0": prove_positive(positive, [LOGIT_Q, tail], effort.boxes),
-        "reverse": prove_positive(reverse, [LOGIT_Q, tail], effort.boxes),
+        "forward": over(lambda q, p, t: 2 - forward(Intervals, q, p, t), effort, tail),
+        "forward > 0": over(partial(forward, Intervals), effort, tail),
+        "reverse": over(lambda q, p, t: 2 - reverse(Intervals, q, p, Intervals.exp(-t)), effort, tail),
     }
-    forward_excess = formulas.forward_kl_optimum(sympy, Q, BETA) - Q
-    reverse_excess = formulas.reverse_kl_optimum(sympy, Q, reverse_beta()) - Q
+    product, excess = Q * (1 - Q), (optima[0](sympy, Q, BETA) - Q, optima[1](sympy, Q, reverse_beta()) - Q)
     residuals = {
-        "forward rate": formulas.forward_kl_excess_rate(sympy, Q, 1 - Q, 1 / BETA) * Q * (1 - Q) / BETA
-        - forward_excess,
-        "reverse rate": formulas.reverse_kl_gap_rate(sympy, Q, 1 - Q, DECAY) * Q * (1 - Q) * (1 - DECAY)
-        - reverse_excess,
+        "forward rate": forward(sympy, Q, 1 - Q, 1 / BETA) * product / BETA - excess[0],
+        "reverse rate": reverse(sympy, Q, 1 - Q, DECAY) * product * (1 - DECAY) - excess[1],
     }
     return [
-        Evidence("50 digits", "beta from 1e3 to 1e30: rate within 1000 / beta of 1", float(worst), 1),
+        Evidence("50 digits", "beta from 1e3 to 1e30: rate within 1000 / beta of 1", worst_over(grid, error), 1),
         identities("q in (0, 1), beta > 0", residuals),
         proved("q in [1e-6, 1 - 1e-6], beta in [1e3, inf]", proofs),
     ]
@@ -326,22 +311,15 @@ def small_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     The rates (1 - Z*) / (beta p) and (1 - Z*) exp(1 / beta) / p are continuous at beta = 0; for reverse KL the
     variable is exp(-1 / beta) itself. The boxes hold the limit."""
-
-    def forward(logit_q: Interval, beta: Interval) -> Interval:
-        return 2 - formulas.forward_kl_gap_rate(Intervals, *shares(logit_q), beta)
-
-    def reverse(logit_q: Interval, decay: Interval) -> Interval:
-        q, p = shares(logit_q)
-        return 2 - q * formulas.reverse_kl_gap_rate(Intervals, q, p, decay)
-
+    forward, reverse = formulas.forward_kl_gap_rate, formulas.reverse_kl_gap_rate
     gaps = 1 - formulas.forward_kl_optimum(sympy, Q, BETA), 1 - formulas.reverse_kl_optimum(sympy, Q, reverse_beta())
     residuals = {
-        "forward rate": formulas.forward_kl_gap_rate(sympy, Q, 1 - Q, BETA) * BETA * (1 - Q) - gaps[0],
-        "reverse rate": formulas.reverse_kl_gap_rate(sympy, Q, 1 - Q, DECAY) * DECAY * (1 - Q) - gaps[1],
+        "forward rate": forward(sympy, Q, 1 - Q, BETA) * BETA * (1 - Q) - gaps[0],
+        "reverse rate": reverse(sympy, Q, 1 - Q, DECAY) * DECAY * (1 - Q) - gaps[1],
     }
     proofs = {
-        "forward": prove_positive(forward, [LOGIT_Q, (0.0, 1e-3)], effort.boxes),
-        "reverse": prove_positive(reverse, [LOGIT_Q, (0.0, 1e-30)], effort.boxes),
+        "forward": over(lambda q, p, beta: 2 - forward(Intervals, q, p, beta), effort, (0.0, 1e-3)),
+        "reverse": over(lambda q, p, decay: 2 - q * reverse(Intervals, q, p, decay), effort, (0.0, 1e-30)),
     }
     return [
         identities("q in (0, 1), beta > 0", residuals),
@@ -355,12 +333,7 @@ def invisible_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
     at the paper's beta = 1e-3
 
     Bounds the gap from above over q in [1e-6, 1): 1e6 exp(-50) < 2^-50."""
-
-    def margin(logit_q: Interval, beta: Interval) -> Interval:
-        q, p = shares(logit_q)
-        return 2.0**-50 - formulas.reverse_kl_gap(Intervals, q, p, beta)
-
-    proof = prove_positive(margin, [LOGIT_Q, (1e-3, 0.02)], effort.boxes)
+    proof = over(lambda q, p, beta: 2.0**-50 - formulas.reverse_kl_gap(Intervals, q, p, beta), effort, (1e-3, 0.02))
     odds = (1 - Q) / Q * DECAY  # the bound, and 1 - Z* as a share of 1 + it
     bound = formulas.reverse_kl_gap(sympy, Q, 1 - Q, reverse_beta()) - odds / (1 + odds)
     with mp.workdps(600):

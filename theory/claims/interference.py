@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
@@ -16,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
+from cokl.groups import SurrogateConfig, surrogate_loss
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
-from theory.claim import BEYOND, Effort, Evidence, claim, largest, worst_of_each
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, worst_of_each, worst_over
 from theory.claims.finite_group import ENUMERATED, SHAPES, bandits, distance
 from theory.finite_group import Bandit, all_groups, expected_surrogate_gradient, random_bandit
 from theory.formulas import Formulas
@@ -89,21 +88,22 @@ def _simulated(formulas: Formulas, effort: Effort) -> Evidence:
     generator = torch.Generator().manual_seed(3)
     groups, size, steps, step, pull = max(effort.draws // 100, 100), 4, 800, 0.1, 0.2
     base = random_bandit(2, 6, 2)
-    worst, reached = 0.0, []
-    for name, rest in (
-        ("cokl_without_term2", formulas.replay_rest(pull)),
-        ("cokl", formulas.cokl_rest(pull, size)),
-    ):
-        for start in (0.05, 0.98):
-            mass, incorrect = start, []
-            for _ in range(steps):
-                bandit = _at_mass(base, mass)
-                gradient = _sampled_gradient(formulas.regularizers[name], bandit, groups, size, generator)
-                odds = math.log(mass / (1 - mass)) + step * (_push(bandit, gradient) - pull)
-                mass = 1 / (1 + math.exp(-odds))
-                incorrect.append(1 - mass)
-            reached.append(float(np.mean(incorrect[steps // 2 :])))
-            worst = largest(worst, abs(reached[-1] / (1 - float(rest)) - 1))
+    rests = {"cokl_without_term2": formulas.replay_rest(pull), "cokl": formulas.cokl_rest(pull, size)}
+    reached = []
+
+    def error(case: tuple[str, float]) -> float:
+        name, mass = case
+        incorrect = []
+        for _ in range(steps):
+            bandit = _at_mass(base, mass)
+            gradient = _sampled_gradient(formulas.regularizers[name], bandit, groups, size, generator)
+            odds = math.log(mass / (1 - mass)) + step * (_push(bandit, gradient) - pull)
+            mass = 1 / (1 + math.exp(-odds))
+            incorrect.append(1 - mass)
+        reached.append(float(np.mean(incorrect[steps // 2 :])))
+        return abs(reached[-1] / (1 - float(rests[name])) - 1)
+
+    worst = worst_over(product(rests, (0.05, 0.98)), error)
     detail = f"1 - Z of replay and CoKL, each from Z = 0.05 and 0.98: {', '.join(f'{x:.3f}' for x in reached)}"
     return Evidence("simulation", f"u = {pull}, G = {size}, {groups} groups a step", worst, SIMULATED, detail, False)
 
@@ -113,17 +113,15 @@ def _sampled_gradient(
 ) -> Tensor:
     """(A,): the logit gradient of the surrogate over `count` reference groups that hold a correct action, on-policy."""
     logits = bandit.current.clone().requires_grad_()
-    log_probs = logits.log_softmax(-1)
     held = bandit.reference.softmax(-1).where(bandit.correct, 0).sum()
-    drawn = [
+    reference, rollout = (
         torch.multinomial(source.softmax(-1), int(wanted) * size, replacement=True, generator=generator).view(-1, size)
         for source, wanted in ((bandit.reference, 2 * count / (1 - (1 - held) ** size)), (bandit.current, count))
-    ]
-    drawn[0] = drawn[0][bandit.correct[drawn[0]].any(-1)][:count]
-    drawn[1] = drawn[1][: len(drawn[0])]
-    streams = [ResponseGroups(log_probs[actions], bandit.correct[actions].double()) for actions in drawn]
-    reference, rollout = streams
-    weights = regularizer.surrogate_weights(reference, rollout, SurrogateConfig())
+    )
+    reference = reference[bandit.correct[reference].any(-1)][:count]
+    log_probs = logits.log_softmax(-1)
+    streams = bandit.responses(reference, log_probs), bandit.responses(rollout[: len(reference)], log_probs)
+    weights = regularizer.surrogate_weights(*streams, SurrogateConfig())
     return torch.autograd.grad(surrogate_loss(weights, *streams), logits)[0]
 
 
@@ -135,56 +133,37 @@ def replay_adds_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
     -E_{ref+}[log pi] = KL(ref+ || pi+) - log Z + H(ref+), and the entropy is constant. Measured on a network whose
     parameters a prior and a new context share, by central differences of log Z and J along both directions."""
     generator = torch.Generator().manual_seed(5)
-    worst, signs = 0.0, set()
-    for _ in range(effort.samples // 4):
-        inputs, prior, rewards = (
-            torch.randn(*s, generator=generator, dtype=torch.float64) for s in ((2, 3), (6,), (6,))
-        )
-        network = _Shared(inputs, prior, rewards)
-        weights = [torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((5, 3), (6, 5))]
-        replay, cokl = (
-            _slopes(partial(network.value, formulas.regularizers[name]), weights)
-            for name in ("cokl_without_term2", "cokl")
-        )
+    correct = CorrectSet.from_mask(torch.arange(6) < 2)
+    shapes = (2, 3), (6,), (6,), (5, 3), (6, 5)
+    signs = set()
+
+    def error(_: int) -> float:
+        inputs, base, rewards, *layers = (torch.randn(*s, generator=generator, dtype=torch.float64) for s in shapes)
+
+        def policy(weights: list[Tensor], context: int) -> Policy:
+            return Policy(weights[1] @ torch.tanh(weights[0] @ inputs[context]), correct)
+
+        def penalty(name: str, weights: list[Tensor]) -> Tensor:
+            return formulas.regularizers[name].value(policy(weights, 0), Policy(base, correct))
+
+        replay, cokl = (_slopes(partial(penalty, name), layers) for name in ("cokl_without_term2", "cokl"))
         extra = [b - a for a, b in zip(replay, cokl, strict=True)]
-        of_mass = _slopes(network.log_mass, weights)
-        for objective in (network.log_mass, network.gain):
-            predicted = float(sum((a * b).sum() for a, b in zip(of_mass, _slopes(objective, weights), strict=True)))
-            ends = [
-                float(objective([w + sign * 1e-5 * d for w, d in zip(weights, extra, strict=True)])) for sign in (1, -1)
-            ]
-            worst = largest(worst, abs((ends[0] - ends[1]) / 2e-5 - predicted) / (1 + abs(predicted)))
+        objectives = (lambda weights: policy(weights, 0).log_mass), (lambda weights: policy(weights, 1).probs @ rewards)
+        slopes = [_slopes(objective, layers) for objective in objectives]
+        apart = []
+        for objective, slope in zip(objectives, slopes, strict=True):
+            predicted = float(sum((a * b).sum() for a, b in zip(slopes[0], slope, strict=True)))
+            up, down = (
+                float(objective([w + step * d for w, d in zip(layers, extra, strict=True)])) for step in (1e-5, -1e-5)
+            )
+            apart.append(abs((up - down) / 2e-5 - predicted) / (1 + abs(predicted)))
         signs.add(predicted > 0)
+        return largest(*apart)
+
+    worst = worst_over(range(effort.samples // 4), error)
     detail = "replay's step is ahead on J in some, behind in others" if len(signs) == 2 else "one sign only"
     domain = f"{effort.samples // 4} random networks that two contexts share"
     return [Evidence("central differences", domain, worst, DIFFERENCE, detail)]
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """A network with one hidden layer, shared by a prior context, of whose 6 actions 2 are correct, and a new one.
-
-    inputs: (2, 3). reference_logits: (6,), of the prior context. rewards: (6,), of the new one.
-    """
-
-    inputs: Tensor
-    reference_logits: Tensor
-    rewards: Tensor
-
-    def logits(self, weights: list[Tensor], context: int) -> Tensor:
-        return weights[1] @ torch.tanh(weights[0] @ self.inputs[context])
-
-    def policy(self, logits: Tensor) -> Policy:
-        return Policy(logits, CorrectSet.from_mask(torch.arange(6) < 2))
-
-    def log_mass(self, weights: list[Tensor]) -> Tensor:
-        return self.policy(self.logits(weights, 0)).log_mass
-
-    def gain(self, weights: list[Tensor]) -> Tensor:
-        return self.logits(weights, 1).softmax(-1) @ self.rewards
-
-    def value(self, regularizer: Regularizer, weights: list[Tensor]) -> Tensor:
-        return regularizer.value(self.policy(self.logits(weights, 0)), self.policy(self.reference_logits))
 
 
 def _slopes(objective: Callable[[list[Tensor]], Tensor], weights: list[Tensor]) -> tuple[Tensor, ...]:
@@ -206,21 +185,23 @@ def restricted_class(formulas: Formulas, effort: Effort) -> list[Evidence]:
     reference = Policy(reference_logits, correct)
     shifts = torch.linspace(-2, 12, 140_001, dtype=torch.float64)
     family = Policy(reference_logits + shifts[:, None] * torch.tensor([1.0, 0, 0], dtype=torch.float64), correct)
-    above, outside, gap, margins = 0.0, 0.0, math.inf, []
-    for beta in (1.0, 3.0, 10.0):
-        masses = {}
-        for name in ("cokl", "forward_kl"):
-            values = family.mass - beta * formulas.regularizers[name].value(family, reference)
-            best = int(values.argmax())
-            masses[name] = float(family.mass[best])
-            outside += float(best in (0, len(shifts) - 1))
-            if name == "cokl":
-                above = largest(above, 1 - masses[name] - (1 - float(values[best])))
-        gap = min(gap, 1 - masses["cokl"])
-        margins.append(masses["forward_kl"] - masses["cokl"])
+
+    def best(name: str, beta: float) -> tuple[float, float, bool]:
+        """Z and J of the maximizer, and whether it is at an end of the class."""
+        values = family.mass - beta * formulas.regularizers[name].value(family, reference)
+        index = int(values.argmax())
+        return float(family.mass[index]), float(values[index]), index in (0, len(shifts) - 1)
+
+    betas = (1.0, 3.0, 10.0)
+    ours, theirs = ([best(name, beta) for beta in betas] for name in ("cokl", "forward_kl"))
+    above = worst_over(ours, lambda one: 1 - one[0] - (1 - one[1])) + sum(
+        at_an_end for *_, at_an_end in (*ours, *theirs)
+    )
+    gap = min(1 - mass for mass, *_ in ours)
+    margins = [their[0] - our[0] for our, their in zip(ours, theirs, strict=True)]
     detail = f"forward KL's Z minus CoKL's at beta 1, 3, 10: {', '.join(f'{margin:.4f}' for margin in margins)}"
     return [
-        Evidence("grid", "140,001 members of a one-parameter class, beta 1, 3, 10: 1 - Z <= e", above + outside, 1e-12),
+        Evidence("grid", "140,001 members of a one-parameter class, beta 1, 3, 10: 1 - Z <= e", above, 1e-12),
         Evidence("grid", "the same: 1 - Z at least", float(not gap > 1e-3), 0, f"{gap:.4f}"),
         Evidence("grid", "the same: below forward KL at beta 3 and 10", float(not min(margins[1:]) > 1e-4), 0, detail),
     ]
@@ -236,51 +217,41 @@ def token_means(formulas: Formulas, effort: Effort) -> list[Evidence]:
     Jacobian is symmetric. Answers are whole sequences here, with a logit each; the toolkit's exact gradient over these
     logits is pi+ - ref+, the weights of the scores."""
     rng = np.random.default_rng(9)
-    cokl = formulas.regularizers["cokl"]
-    split = symmetric = bent = 0.0
-    for _ in range(max(effort.samples // 20, 3)):
-        logits, reference = (torch.from_numpy(rng.normal(size=5)) for _ in range(2))
-        correct = torch.tensor([True, True, True, False, False])
-        for lengths in (torch.tensor([1.0, 2, 4, 3, 1]).double(), torch.full((5,), 3.0).double()):
-            field = _mean_field(cokl, logits, reference, correct, lengths)
-            policy = Policy(logits, CorrectSet.from_mask(correct))
-            plus, target = (_plus(values, correct) for values in (logits, reference))
-            inverse = 1 / lengths
-            push = float((target - plus) @ inverse) * policy.log_mass_logit_gradient()
-            inside = target * inverse - float(target @ inverse) * plus - (plus * inverse - float(plus @ inverse) * plus)
-            split = largest(split, float((field - push - inside).abs().max()))
-            jacobian = torch.autograd.functional.jacobian(
-                lambda x, r=reference, c=correct, n=lengths: _mean_field(cokl, x, r, c, n), logits
-            )
-            asymmetry = float((jacobian - jacobian.T).abs().max())
-            if lengths.unique().numel() == 1:
-                symmetric = largest(symmetric, asymmetry)
-            else:
-                bent = largest(bent, asymmetry)
-    domain = f"{max(effort.samples // 20, 3)} random policies over five answers"
+    mask = torch.tensor([True, True, True, False, False])
+    correct = CorrectSet.from_mask(mask)
+
+    def errors(case: tuple[tuple[Tensor, Tensor], list[float]]) -> tuple[float, float, float]:
+        (logits, reference), lengths = case
+        inverse = 1 / torch.tensor(lengths, dtype=torch.float64)
+
+        def field(logits: Tensor) -> Tensor:
+            """E_{ref+}[score / length] - E_{pi+}[score / length], CoKL's descent direction with token means."""
+            policy = Policy(logits, correct)
+            weights = -formulas.regularizers["cokl"].logit_gradient(policy, Policy(reference, correct)) * inverse
+            return weights - weights.sum() * policy.probs
+
+        plus, target = (_plus(values, mask) for values in (logits, reference))
+        push = float((target - plus) @ inverse) * Policy(logits, correct).log_mass_logit_gradient()
+        inside = target * inverse - float(target @ inverse) * plus - (plus * inverse - float(plus @ inverse) * plus)
+        jacobian = torch.autograd.functional.jacobian(field, logits)
+        asymmetry = float((jacobian - jacobian.T).abs().max())
+        apart = distance(field(logits) - push, inside)
+        return (apart, asymmetry, 0.0) if len(set(lengths)) == 1 else (apart, 0.0, asymmetry)
+
+    count = max(effort.samples // 20, 3)
+    pairs = [(torch.from_numpy(rng.normal(size=5)), torch.from_numpy(rng.normal(size=5))) for _ in range(count)]
+    split, symmetric, bent = worst_of_each(product(pairs, ([1.0, 2, 4, 3, 1], [3.0] * 5)), errors)
+    domain, detail = f"{count} random policies over five answers", f"asymmetry {bent:.4f}"
     return [
         Evidence("float64", f"{domain}: the two parts", split, 1e-12),
         Evidence("autograd", f"{domain} of one length: a symmetric Jacobian", symmetric, 1e-12),
-        Evidence(
-            "autograd",
-            f"{domain} of lengths 1, 2, 4: not in the worst",
-            float(not bent > 1e-2),
-            0,
-            f"asymmetry {bent:.4f}",
-        ),
+        Evidence("autograd", f"{domain} of lengths 1, 2, 4: not in the worst", float(not bent > 1e-2), 0, detail),
     ]
 
 
 def _plus(logits: Tensor, correct: Tensor) -> Tensor:
     """(A,): the softmax over the correct actions."""
     return logits.masked_fill(~correct, -math.inf).softmax(-1)
-
-
-def _mean_field(cokl: Regularizer, logits: Tensor, reference: Tensor, correct: Tensor, lengths: Tensor) -> Tensor:
-    """(A,): E_{ref+}[score / length] - E_{pi+}[score / length], CoKL's descent direction with token means."""
-    policy, target = (Policy(values, CorrectSet.from_mask(correct)) for values in (logits, reference))
-    weights = -cokl.logit_gradient(policy, target) / lengths
-    return weights - weights.sum() * policy.probs
 
 
 @claim("term-2-noise", BEYOND)
@@ -296,15 +267,11 @@ def noise(formulas: Formulas, effort: Effort) -> list[Evidence]:
         probs, groups, sums = _term2(formulas.regularizers["cokl"], bandit, size)
         policy = bandit.policy(bandit.current)
         scores = torch.eye(len(bandit.current), dtype=torch.float64) - policy.probs
-        plus = _plus(bandit.current, bandit.correct)
+        plus, mass = _plus(bandit.current, bandit.correct), float(policy.mass)
         mean = plus @ scores
-        of_correct = (scores - mean).T @ (plus[:, None] * (scores - mean))
-        mass = float(policy.mass)
-        counts = torch.arange(1, size + 1, dtype=torch.float64)
-        ways = torch.tensor([math.comb(size, k) for k in range(1, size + 1)], dtype=torch.float64)
-        binomial = ways * mass**counts * (1 - mass) ** (size - counts)
         some = formulas.positive_count_probability(math, mass, size)
-        expected = float((binomial / counts).sum()) / some * of_correct
+        ways = (math.comb(size, k) * mass**k * (1 - mass) ** (size - k) / k for k in range(1, size + 1))
+        expected = sum(ways) / some * _covariance(plus, scores)
         held = bandit.correct[groups].any(-1)
         gate = some * (1 - some) * torch.outer(mean, mean)
         return (
@@ -360,11 +327,10 @@ def baseline(formulas: Formulas, effort: Effort) -> list[Evidence]:
 def _term2(regularizer: Regularizer, bandit: Bandit, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """All groups of the behaviour policy: probabilities (M,), actions (M, G), sums of weight times score (M, A)."""
     groups, probs = all_groups(bandit.behavior, size)
-    log_probs, behavior = bandit.current.log_softmax(-1), bandit.behavior.log_softmax(-1)
-    rollout = ResponseGroups(log_probs[groups], bandit.correct[groups].double(), behavior[groups])
+    rollout = bandit.responses(groups)
     weights = regularizer.surrogate_weights(rollout, rollout, SurrogateConfig()).rollout
     assert weights is not None
-    scores = torch.eye(len(log_probs), dtype=torch.float64) - log_probs.exp()
+    scores = torch.eye(len(bandit.current), dtype=torch.float64) - bandit.current.softmax(-1)
     return probs, groups, (weights[..., None] * scores[groups]).sum(1)
 
 

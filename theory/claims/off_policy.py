@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import torch
 
 from cokl.groups import ResponseGroups, SurrogateConfig
-from theory.claim import BEYOND, Effort, Evidence, claim, largest
-from theory.claims.finite_group import ENUMERATED, SHAPES
-from theory.finite_group import all_groups, expected_rollout_weights, expected_surrogate_gradient, random_bandit
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, worst_of_each, worst_over
+from theory.claims.finite_group import ENUMERATED, bandits, distance
+from theory.finite_group import Bandit, all_groups, expected_rollout_weights, expected_surrogate_gradient, random_bandit
 from theory.formulas import Formulas
 from theory.numeric.off_policy import CURRENT, behavior_policy, bias, clipped_limit
 
@@ -17,16 +19,16 @@ from theory.numeric.off_policy import CURRENT, behavior_policy, bias, clipped_li
 def identities(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """Z = E_old[rho r], and grad log Z = E_old[rho r s] / E_old[rho r], where the behaviour policy covers the correct
     responses"""
-    worst = 0.0
-    for seed in range(effort.samples // 4):
+
+    def error(seed: int) -> float:
         bandit = random_bandit(seed, 6, 3, on_policy=False)
         current, old = bandit.policy(bandit.current), bandit.policy(bandit.behavior)
-        unclipped = (current.log_probs - old.log_probs).exp()
-        moment = old.probs * unclipped * bandit.correct
+        moment = old.probs * (current.log_probs - old.log_probs).exp() * bandit.correct
         scores = torch.eye(6, dtype=torch.float64) - current.probs
-        worst = largest(worst, abs(float(moment.sum() - current.mass)))
         slope = formulas.regularizers["cokl_without_term1"].logit_gradient(current, old)
-        worst = largest(worst, float((moment @ scores / moment.sum() - slope).abs().max()))
+        return largest(abs(float(moment.sum() - current.mass)), distance(moment @ scores / moment.sum(), slope))
+
+    worst = worst_over(range(effort.samples // 4), error)
     return [Evidence("enumeration", f"{effort.samples // 4} random pairs of policies", worst, 1e-12)]
 
 
@@ -38,17 +40,17 @@ def clipped_ratio(formulas: Formulas, effort: Effort) -> list[Evidence]:
     count = effort.samples
     log_probs, old = 3 * torch.randn(2, count, 6, generator=generator, dtype=torch.float64)
     rewards = (torch.rand(count, 6, generator=generator) < 0.3).double()
-    worst, wrong = 0.0, 0
-    for epsilon in (0.05, 0.2, 0.9):
-        groups = ResponseGroups(log_probs, rewards, behavior_log_probs=old)
-        ratios = formulas.importance_ratios(groups, epsilon)
+    groups = ResponseGroups(log_probs, rewards, behavior_log_probs=old)
+
+    def errors(epsilon: float) -> tuple[float, float]:
         clipped = (log_probs - old).exp().clamp(1 - epsilon, 1 + epsilon)
-        worst = largest(worst, float((ratios / clipped - 1).abs().max()))
         gamma = formulas.rollout_weights(groups, epsilon)
         by_hand = clipped * rewards / (clipped * rewards).sum(-1, keepdim=True).clamp_min(1e-300)
-        worst = largest(worst, float((gamma - by_hand).abs().max()))
-        wrong += int(((gamma.sum(-1) == 0) != (rewards.sum(-1) == 0)).sum())
-        wrong += int(((gamma > 0) != (rewards > 0)).sum())
+        wrongly = ((gamma.sum(-1) == 0) != (rewards.sum(-1) == 0)).sum() + ((gamma > 0) != (rewards > 0)).sum()
+        ratios = formulas.importance_ratios(groups, epsilon) / clipped
+        return largest(distance(ratios, torch.ones_like(ratios)), distance(gamma, by_hand)), float(wrongly)
+
+    worst, wrong = worst_of_each((0.05, 0.2, 0.9), errors)
     return [
         Evidence("float64", f"{count} groups of 6, three clipping ranges", worst, 1e-12),
         Evidence("float64", "groups where gamma vanishes wrongly", wrong, 0),
@@ -58,27 +60,21 @@ def clipped_ratio(formulas: Formulas, effort: Effort) -> list[Evidence]:
 @claim("on-policy-point", "Appendix B, clipped off-policy surrogate")
 def on_policy_point(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """at theta = theta_old every rho~ is 1 and the clipped surrogate's gradient is the on-policy surrogate's"""
-    worst = 0.0
-    for seed, (actions, correct, size) in enumerate(SHAPES):
-        bandit = random_bandit(seed, actions, correct)
-        groups, _ = all_groups(bandit.current, size)
-        log_probs = bandit.current.log_softmax(-1)[groups]
-        rewards = bandit.correct[groups].double()
-        on = ResponseGroups(log_probs, rewards)
-        off = ResponseGroups(log_probs, rewards, behavior_log_probs=log_probs)
-        weights = [
-            formulas.regularizers["cokl"].surrogate_weights(on, rollout, SurrogateConfig()).rollout
-            for rollout in (on, off)
-        ]
-        counts = rewards.sum(-1, keepdim=True)
-        delta = torch.where(counts > 0, rewards / counts.clamp_min(1), 0)
-        worst = largest(worst, float((weights[1] - delta).abs().max()), float((weights[0] - delta).abs().max()))
+    cokl = formulas.regularizers["cokl"]
+
+    def error(case: tuple[Bandit, int]) -> float:
+        bandit, size = case
+        off = bandit.responses(all_groups(bandit.current, size)[0])
+        on = ResponseGroups(off.log_probs, off.rewards)
+        weights = [cokl.surrogate_weights(on, rollout, SurrogateConfig()).rollout for rollout in (on, off)]
+        delta = off.rewards / off.rewards.sum(-1, keepdim=True).clamp_min(1)
         gradients = [
-            expected_surrogate_gradient(formulas.regularizers["cokl"], bandit, size, config=SurrogateConfig(epsilon))
-            for epsilon in (0.01, 0.99)
+            expected_surrogate_gradient(cokl, bandit, size, config=SurrogateConfig(epsilon)) for epsilon in (0.01, 0.99)
         ]
-        worst = largest(worst, float((gradients[0] - gradients[1]).abs().max()))
-    return [Evidence("enumeration", "all groups of five bandits, two clipping ranges", worst, 1e-14)]
+        return largest(*(distance(weight, delta) for weight in weights), distance(*gradients))
+
+    domain = "all groups of five bandits, two clipping ranges"
+    return [Evidence("enumeration", domain, worst_over(bandits(), error), 1e-14)]
 
 
 @claim("off-policy-gate", BEYOND)
@@ -88,32 +84,25 @@ def gate(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     gamma sums to 1 whenever the group holds a correct response and to 0 otherwise. With one correct response gamma
     is rho~ / rho~ = 1 whatever rho~ is; for G = 1, E[gamma] = Z_old pi_old+, with no trace of theta."""
-    worst = 0.0
-    for mass in (0.05, 0.3, 0.8):
+
+    def error(case: tuple[float, int, float | None]) -> float:
+        mass, size, epsilon = case
         old = behavior_policy(CURRENT, 1.0, mass, 62)
-        for size in (1, 2, 4, 8):
-            for epsilon in (None, 0.2):
-                weights = expected_rollout_weights(CURRENT, old, size, epsilon)
-                worst = largest(worst, abs(weights.sum() - float(1 - formulas.zero_correct_probability(mass, size))))
-                if size == 1:
-                    worst = largest(worst, float(np.abs(weights - old).max()))
-    cokl = formulas.regularizers["cokl"]
+        weights = expected_rollout_weights(CURRENT, old, size, epsilon)
+        open_gate = abs(weights.sum() - float(1 - formulas.zero_correct_probability(mass, size)))
+        return largest(open_gate, float(np.abs(weights - old).max()) if size == 1 else 0.0)
+
+    worst = worst_over(product((0.05, 0.3, 0.8), (1, 2, 4, 8), (None, 0.2)), error)
     bandit = random_bandit(62, 4, 2, on_policy=False)
     groups, probs = all_groups(bandit.behavior, 3)
-    responses = ResponseGroups(
-        bandit.current.log_softmax(-1)[groups],
-        bandit.correct[groups].double(),
-        behavior_log_probs=bandit.behavior.log_softmax(-1)[groups],
-    )
-    gamma = cokl.surrogate_weights(responses, responses, SurrogateConfig())
+    responses = bandit.responses(groups)
+    gamma = formulas.regularizers["cokl"].surrogate_weights(responses, responses, SurrogateConfig()).rollout
     single = responses.rewards.sum(-1) == 1
-    cancelled = float((gamma.rollout[single] - responses.rewards[single]).abs().max())
-    by_sequences = torch.zeros(4, dtype=torch.float64).index_add_(
-        0, groups.ravel(), (probs[:, None] * gamma.rollout).ravel()
-    )
-    current, old_probs = (logits.softmax(-1)[bandit.correct].numpy() for logits in (bandit.current, bandit.behavior))
-    by_counts = expected_rollout_weights(current, old_probs, 3, SurrogateConfig().epsilon_is)
-    agreement = float(np.abs(by_sequences[bandit.correct].numpy() - by_counts).max())
+    by_sequences = torch.zeros(4, dtype=torch.float64).index_add_(0, groups.ravel(), (probs[:, None] * gamma).ravel())
+    current, old = (logits.softmax(-1)[bandit.correct].numpy() for logits in (bandit.current, bandit.behavior))
+    by_counts = torch.from_numpy(expected_rollout_weights(current, old, 3, SurrogateConfig().epsilon_is))
+    cancelled = distance(gamma[single], responses.rewards[single])
+    agreement = distance(by_sequences[bandit.correct], by_counts)
     return [
         Evidence("enumeration", "Z_old from 0.05 to 0.8, G from 1 to 8", worst, ENUMERATED),
         Evidence("enumeration", "groups with one correct response: gamma = r", cancelled, 0),
@@ -121,19 +110,20 @@ def gate(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-def _disagreement(formulas: Formulas, behavior: np.ndarray, epsilon_is: float, counted: float | None) -> float:
+def _disagreement(formulas: Formulas, behavior: np.ndarray, epsilon_is: float, counted: float | None) -> Evidence:
     """The toolkit's own weights for CURRENT over every sequence of 1 to 4 draws from `behavior`, against the
     enumeration of counts at clipping range `counted`, from which the biases are computed."""
     current, old = (torch.from_numpy(np.append(probs, 1 - probs.sum()).copy()).log() for probs in (CURRENT, behavior))
-    worst = 0.0
-    for size in range(1, 5):
+    bandit = Bandit(current, current, old, torch.arange(len(current)) < len(CURRENT))
+
+    def error(size: int) -> float:
         groups, probs = all_groups(old, size)
-        responses = ResponseGroups(current[groups], (groups < len(CURRENT)).double(), behavior_log_probs=old[groups])
-        weights = probs[:, None] * formulas.rollout_weights(responses, epsilon_is)
-        expected = torch.zeros(len(CURRENT) + 1, dtype=torch.float64).index_add_(0, groups.ravel(), weights.ravel())
-        by_counts = np.append(expected_rollout_weights(CURRENT, behavior, size, counted), 0)
-        worst = largest(worst, float(np.abs(expected.numpy() - by_counts).max()))
-    return worst
+        weights = probs[:, None] * formulas.rollout_weights(bandit.responses(groups), epsilon_is)
+        expected = torch.zeros(len(current), dtype=torch.float64).index_add_(0, groups.ravel(), weights.ravel())
+        by_counts = expected_rollout_weights(CURRENT, behavior, size, counted)
+        return distance(expected, torch.from_numpy(np.append(by_counts, 0)))
+
+    return Evidence("enumeration", "the toolkit's weights, sequences of 1 to 4", worst_over(range(1, 5), error), 1e-14)
 
 
 RATE = 1
@@ -154,25 +144,20 @@ def self_normalization(formulas: Formulas, effort: Effort) -> list[Evidence]:
     old = behavior_policy(CURRENT, 0.7, 0.6, 63)
     sizes = (8, 16, 32)
     values = {size: bias(CURRENT, old, size, None).total for size in (1, *sizes)}
-    ratios = [values[2 * size] / values[size] for size in sizes[:-1]]
-    extrapolated = 2 * bias(CURRENT, old, 64, None).total / values[32] - ratios[-1]
+    last = values[32] / values[16]
+    extrapolated = 2 * bias(CURRENT, old, 64, None).total / values[32] - last
     plus, old_plus = CURRENT / CURRENT.sum(), old / old.sum()
     at_one = abs(values[1] - np.abs(plus - old_plus).sum() / 2)
-    on_policy = largest(*(bias(CURRENT, CURRENT, size, epsilon).total for size in (1, 4, 8) for epsilon in (None, 0.2)))
+    on_policy = worst_over(product((1, 4, 8), (None, 0.2)), lambda case: bias(CURRENT, CURRENT, *case).total)
     mild = behavior_policy(CURRENT, 0.45, 0.6, 63)
     assert (np.abs(CURRENT / mild - 1) < 0.99).all()  # so that a clipping range of 0.99 clips nothing
     listed = ", ".join(f"G = {size}: {value:.4f}" for size, value in values.items())
     return [
-        Evidence("enumeration", "bias(2 G) / bias(G) over 1 / 2, G from 8", abs(ratios[-1] - 0.5**RATE), 0.1, listed),
+        Evidence("enumeration", "bias(2 G) / bias(G) over 1 / 2, G from 8", abs(last - 0.5**RATE), 0.1, listed),
         Evidence("enumeration", "the same ratio extrapolated from G to 64", abs(extrapolated - 0.5**RATE), 0.01),
         Evidence("enumeration", "G = 1: bias against TV(pi+, pi_old+)", float(at_one), ENUMERATED),
         Evidence("enumeration", "no mismatch, no bias", on_policy, ENUMERATED),
-        Evidence(
-            "enumeration",
-            "the toolkit's weights, sequences of 1 to 4",
-            _disagreement(formulas, mild, 0.99, None),
-            1e-14,
-        ),
+        _disagreement(formulas, mild, 0.99, None),
     ]
 
 
@@ -182,17 +167,13 @@ def clipping(formulas: Formulas, effort: Effort) -> list[Evidence]:
     clip(rho); ratios that all hit the same bound cancel in gamma"""
     old = behavior_policy(CURRENT, 0.7, 0.6, 63)
     limit = clipped_limit(CURRENT, old, 0.2)
-    differences = [abs(bias(CURRENT, old, size, 0.2).total - limit) for size in (8, 16, 32)]
-    shrinking = differences[2] / differences[1]
+    to_the_limit = [abs(bias(CURRENT, old, size, 0.2).total - limit) for size in (16, 32)]
+    from_half = abs(to_the_limit[1] / to_the_limit[0] - 0.5)
     scaled = 0.5 * CURRENT  # every ratio is below 1 - eps, so all weights are clipped to the same value
     uncorrected = bias(scaled, 2 * scaled, 8, 0.2).total
     return [
-        Evidence(
-            "enumeration", "distance to the limit halves with G", abs(shrinking - 0.5), 0.15, f"limit {limit:.4f}"
-        ),
+        Evidence("enumeration", "distance to the limit halves with G", from_half, 0.15, f"limit {limit:.4f}"),
         Evidence("enumeration", "a common factor of 1/2 in rho: bias", uncorrected, ENUMERATED, "cancels in gamma"),
         Evidence("enumeration", "the limit is not 0", float(not limit >= 1e-3), 0),
-        Evidence(
-            "enumeration", "the toolkit's weights, sequences of 1 to 4", _disagreement(formulas, old, 0.2, 0.2), 1e-14
-        ),
+        _disagreement(formulas, old, 0.2, 0.2),
     ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 
 import numpy as np
 import sympy
@@ -13,9 +15,19 @@ from torch import Tensor
 
 from cokl.groups import ResponseGroups
 from cokl.policy import CorrectSet, Policy
-from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved, worst_of_each, worst_over
 from theory.claims.decomposition import EXACT
-from theory.claims.gap import DOMAIN, LOGIT_Q, against_programs, over_domain, parameter_grid, shares, stationary
+from theory.claims.finite_group import distance
+from theory.claims.gap import (
+    DOMAIN,
+    against_programs,
+    over,
+    over_domain,
+    parameter_grid,
+    program_errors,
+    shares,
+    stationary,
+)
 from theory.claims.symbolic import DECAY, Q, forms_of_an_optimum, identities
 from theory.definitions import Problem, random_problems
 from theory.divergences import F_DIVERGENCES
@@ -36,13 +48,6 @@ def _certified(
     return against_programs(name, claim_at, effort, seed)
 
 
-def _spread(mass: float, reference: Reference) -> np.ndarray:
-    """Correctness `mass`, uniform within the correct and within the incorrect actions."""
-    actions = len(reference.probs)
-    wrong = actions - reference.correct
-    return np.repeat([mass / reference.correct, (1 - mass) / wrong], [reference.correct, wrong])
-
-
 @claim("entropy-optimum", BEYOND)
 def entropy_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """Z - beta (-H) is largest at Z* = sigmoid(logit c + 1 / beta), c = correct actions / actions, uniform within both
@@ -52,8 +57,9 @@ def entropy_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     c / (1 - c) exp(1 / beta). Equivalently -H = KL(pi || uniform) - log A, reverse KL with a uniform reference."""
 
     def policy_at(reference: Reference, beta: float) -> np.ndarray:
-        fraction = mpf(reference.correct) / len(reference.probs)
-        return _spread(float(formulas.entropy_optimum(mp, fraction, mpf(beta))), reference)
+        right, wrong = reference.correct, len(reference.probs) - reference.correct
+        mass = float(formulas.entropy_optimum(mp, mpf(right) / (right + wrong), mpf(beta)))
+        return np.repeat([mass / right, (1 - mass) / wrong], [right, wrong])
 
     return [_certified("entropy", policy_at, lambda policy, _: float(rel_entr(policy, 1).sum()), effort, 51)]
 
@@ -63,32 +69,29 @@ def entropy_below(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """the entropy optimum lies below q exactly if c < q and beta > 1 / (logit q - logit c); the gap is always there
 
     With lead = logit q - logit c and beta = factor times the threshold, logit q - logit Z* is lead (1 - 1 / factor)
-    by algebra. The boxes prove that the odds of q over those of Z*, less 1, have the factor's sign."""
+    by algebra. The boxes prove that the odds of q over those of Z*, minus 1, have the factor's sign."""
 
-    def margin(sign: int) -> Callable[..., Interval]:
-        def function(lead: Interval, log_factor: Interval) -> Interval:
-            factor = Intervals.exp(log_factor * sign)  # beta over its threshold 1 / lead
-            return sign * (Intervals.exp(lead * (1 - 1 / factor)) - 1)  # odds of q over odds of Z*, less 1
+    def margin(lead: Interval, log_factor: Interval, sign: int) -> Interval:
+        factor = Intervals.exp(log_factor * sign)  # beta over its threshold 1 / lead
+        return sign * (Intervals.exp(lead * (1 - 1 / factor)) - 1)  # odds of q over odds of Z*, minus 1
 
-        return function
+    def error(case: tuple[tuple[mpf, mpf], str]) -> mpf:
+        (q, _), fraction = case[0], mpf(case[1])
+        threshold = formulas.below_reference_threshold(mp, q, fraction)
+        return abs(formulas.entropy_optimum(mp, fraction, threshold) / q - 1) if fraction < q else mpf(0)
 
+    worst = worst_over(product(parameter_grid(effort.samples), ("1e-4", "0.06", "0.5")), error)
     box = [(0.1, 20.0), (0.01, 5.0)]
     proofs = {
-        "above the threshold": prove_positive(margin(1), box, effort.boxes),
-        "below the threshold": prove_positive(margin(-1), box, effort.boxes),
+        f"{where} the threshold": prove_positive(partial(margin, sign=sign), box, effort.boxes)
+        for where, sign in (("above", 1), ("below", -1))
     }
-    worst = mpf(0)
-    for q, _ in parameter_grid(effort.samples):
-        for fraction in (mpf("1e-4"), mpf("0.06"), mpf("0.5")):
-            if fraction < q:
-                threshold = formulas.below_reference_threshold(mp, q, fraction)
-                worst = largest(worst, abs(formulas.entropy_optimum(mp, fraction, threshold) / q - 1))
     c, factor = sympy.symbols("c factor", positive=True)
     z = formulas.entropy_optimum(sympy, c, factor * formulas.below_reference_threshold(sympy, Q, c))
     lead = sympy.log(Q) - sympy.log(1 - Q) - sympy.log(c) + sympy.log(1 - c)
     residual = sympy.log(Q) - sympy.log(1 - Q) + sympy.log(1 / z - 1) - lead * (1 - 1 / factor)
     return [
-        Evidence("50 digits", "Z* = q at the threshold", float(worst), EXACT),
+        Evidence("50 digits", "Z* = q at the threshold", worst, EXACT),
         identities("c and q in (0, 1), beta > 0", {"logit q - logit Z*": residual}),
         proved("logit q - logit c in [0.1, 20], beta 1% to e^5 beyond the threshold", proofs),
     ]
@@ -105,12 +108,10 @@ def jensen_shannon_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]
 
     The general statement of `theory.divergences`: log[z / (z + q)] - log[(1 - z) / (2 - z - q)] = 2 / beta; clearing
     the logarithms gives the quadratic."""
+    optimum, slope = formulas.jensen_shannon_optimum, formulas.jensen_shannon_slope
 
     def policy_at(reference: Reference, beta: float) -> np.ndarray:
-        return reference.moved_to(float(formulas.jensen_shannon_optimum(mp, mpf(reference.q), mpf(beta))))
-
-    def optimum(num, q, beta):
-        return formulas.jensen_shannon_optimum(num, q, beta)
+        return reference.moved_to(float(optimum(mp, mpf(reference.q), mpf(beta))))
 
     z, q, beta = sympy.symbols("z q beta", positive=True)
     divergence = (
@@ -119,9 +120,9 @@ def jensen_shannon_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]
         + q * sympy.log(2 * q / (z + q))
         + (1 - q) * sympy.log(2 * (1 - q) / (2 - z - q))
     ) / 2
-    residual = sympy.diff(z - beta * divergence, z) - formulas.jensen_shannon_slope(sympy, z, q, beta)
+    residual = sympy.diff(z - beta * divergence, z) - slope(sympy, z, q, beta)
     with mp.workdps(1000):
-        error = stationary(formulas.jensen_shannon_slope, optimum, effort)
+        error = stationary(slope, optimum, effort)
     return [
         _certified("jensen_shannon", policy_at, _jensen_shannon, effort, 52),
         identities("all z and q in (0, 1), beta > 0", {"the slope of z - beta JS": residual}),
@@ -135,21 +136,15 @@ def jensen_shannon_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     As for reverse KL, the gap closes exponentially: JS is bounded, but its slope at pi- = 0 is not. With u = 1 - e,
     1 - Z* = 2 p e / (1 + u q + sqrt(...)), whose denominator is above 1 >= u."""
+    optimum, excess, gap = formulas.jensen_shannon_optimum, formulas.jensen_shannon_excess, formulas.jensen_shannon_gap
     proofs = {
-        "Z* > q": over_domain(lambda q, p, beta: formulas.jensen_shannon_excess(Intervals, q, p, beta), effort),
-        "Z* < 1": over_domain(lambda q, p, beta: formulas.jensen_shannon_gap(Intervals, q, p, beta), effort),
+        name: over_domain(partial(formula, Intervals), effort)
+        for name, formula in (("Z* > q", excess), ("Z* < 1", gap))
     }
-    forms = forms_of_an_optimum(
-        "Jensen-Shannon",
-        formulas.jensen_shannon_optimum,
-        formulas.jensen_shannon_excess,
-        formulas.jensen_shannon_gap,
-    )
+    forms = forms_of_an_optimum("Jensen-Shannon", optimum, excess, gap)
     unit, beta = 1 - DECAY, -2 / sympy.log(DECAY)
     denominator = 1 + unit * Q + sympy.sqrt((DECAY - (1 - Q) * unit) ** 2 + 4 * unit * Q)
-    forms["1 - Z* = 2 p e / (1 + u q + root)"] = (1 - formulas.jensen_shannon_optimum(sympy, Q, beta)) - 2 * (
-        1 - Q
-    ) * DECAY / denominator
+    forms["1 - Z* = 2 p e / (1 + u q + root)"] = 1 - optimum(sympy, Q, beta) - 2 * (1 - Q) * DECAY / denominator
     return [identities("q in (0, 1), beta > 0", forms), proved(DOMAIN, proofs)]
 
 
@@ -159,26 +154,26 @@ def jensen_shannon_monotone(formulas: Formulas, effort: Effort) -> list[Evidence
 
     L(z) = log[z / (z + q)] - log[(1 - z) / (2 - z - q)] has L' = q / (z (z + q)) + (1 - q) / ((1 - z)(2 - z - q)) >
     0 and 2 / beta = L(Z*), so Z* decreases. The boxes prove L' > 0."""
-    z, q = sympy.symbols("z q", positive=True)
-    balance = sympy.log(z / (z + q)) - sympy.log((1 - z) / (2 - z - q))
-    slope = q / (z * (z + q)) + (1 - q) / ((1 - z) * (2 - z - q))
-    residual = sympy.simplify(sympy.diff(balance, z) - slope)
-    stated = sympy.simplify(sympy.diff(formulas.jensen_shannon_slope(sympy, z, q, 2), z) + slope)
 
-    def positive(logit_z: Interval, logit_q: Interval) -> Interval:
-        (z, y), (q, p) = shares(logit_z), shares(logit_q)
+    def slope(z, y, q, p):
         return q / (z * (z + q)) + p / (y * (y + p))
 
-    proof = prove_positive(positive, [(-30.0, 30.0), LOGIT_Q], effort.boxes)
-    limits = mpf(0)
-    for q_value, _ in parameter_grid(effort.samples):
-        far = formulas.jensen_shannon_optimum(mp, q_value, mpf(10) ** 12)
-        near = formulas.jensen_shannon_optimum(mp, q_value, mpf("0.01"))
-        limits = largest(limits, abs(far - q_value) * 10**11, (1 - near) * mpf(10) ** 70)
+    z, q = sympy.symbols("z q", positive=True)
+    balance = sympy.log(z / (z + q)) - sympy.log((1 - z) / (2 - z - q))
+    of_balance = slope(z, 1 - z, q, 1 - q)
+    residual = sympy.simplify(sympy.diff(balance, z) - of_balance)
+    stated = sympy.simplify(sympy.diff(formulas.jensen_shannon_slope(sympy, z, q, 2), z) + of_balance)
+    proof = over(lambda q, p, logit_z: slope(*shares(logit_z), q, p), effort, (-30.0, 30.0))
+
+    def error(point: tuple[mpf, mpf]) -> mpf:
+        far, near = (formulas.jensen_shannon_optimum(mp, point[0], beta) for beta in (mpf(10) ** 12, mpf("0.01")))
+        return largest(abs(far - point[0]) * 10**11, (1 - near) * mpf(10) ** 70)
+
+    limits = worst_over(parameter_grid(effort.samples), error)
     return [
         Evidence("symbolic", "L' as stated", float((residual != 0) + (stated != 0)), 0),
         proved("q in [1e-6, 1 - 1e-6], z within 1e-13 of 0 and 1", {"L' > 0": proof}),
-        Evidence("50 digits", "|Z* - q| <= 1e-11 at beta = 1e12, 1 - Z* <= 1e-70 at beta = 0.01", float(limits), 1),
+        Evidence("50 digits", "|Z* - q| <= 1e-11 at beta = 1e12, 1 - Z* <= 1e-70 at beta = 0.01", limits, 1),
     ]
 
 
@@ -188,28 +183,22 @@ def restricted_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     The penalty is Z log(Z / q) + Z KL(pi+ || ref+): the second term is least at ref+, and z - beta z log(z / q) is
     concave with slope 1 - beta (log(z / q) + 1). pi- is free."""
+    optimum = formulas.restricted_reverse_kl_optimum
 
-    def optimum(q: float, beta: float) -> float:
-        return min(1.0, float(formulas.restricted_reverse_kl_optimum(mp, mpf(q), mpf(beta))))
+    def errors(case: tuple[Reference, float]) -> tuple[float, float, float]:
+        reference, beta = case
+        z = min(1.0, float(optimum(mp, mpf(reference.q), mpf(beta))))
+        value = z - beta * z * np.log(z / reference.q)
+        return program_errors("restricted_reverse_kl", reference, beta, z * reference.plus, value)
 
-    certificates, shortfall, distance = 0.0, 0.0, 0.0
-    for reference, beta in random_references(53, effort.programs):
-        certificate = maximise("restricted_reverse_kl", reference, beta)
-        z = optimum(reference.q, beta)
-        shortfall = largest(shortfall, abs(certificate.value - (z - beta * z * np.log(z / reference.q))))
-        solution = certificate.solution[: reference.correct]
-        distance = largest(distance, float(np.abs(solution - z * reference.plus).max()))
-        certificates = largest(certificates, certificate.worst)
+    certificates, shortfall, distance = worst_of_each(random_references(53, effort.programs), errors)
     z, q, beta = sympy.symbols("z q beta", positive=True)
-    slope = sympy.diff(z - beta * z * sympy.log(z / q), z)
-    residual = sympy.simplify(
-        sympy.expand_log(slope.subs(z, formulas.restricted_reverse_kl_optimum(sympy, q, beta)), force=True)
-    )
+    slope = sympy.diff(z - beta * z * sympy.log(z / q), z).subs(z, optimum(sympy, q, beta))
+    residual = sympy.simplify(sympy.expand_log(slope, force=True))
     detail = f"residuals and gap at most {certificates:.1e}; correct actions within {distance:.1e}"
+    worst = largest(certificates, shortfall)
     return [
-        Evidence(
-            "convex program", f"{effort.programs} references", largest(certificates, shortfall), TOLERANCE, detail
-        ),
+        Evidence("convex program", f"{effort.programs} references", worst, TOLERANCE, detail),
         Evidence("symbolic", "the slope vanishes there", float(residual != 0), 0),
     ]
 
@@ -219,32 +208,25 @@ def restricted_regimes(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """restricted reverse KL has a gap exactly for beta > 1 / (1 - log q); it is below q (to q / e) exactly for beta > 1
 
     log(Z* / q) = 1 / beta - 1 changes sign at beta = 1; Z* reaches 1 at 1 / beta = 1 - log q."""
+    optimum, threshold = formulas.restricted_reverse_kl_optimum, formulas.restricted_reverse_kl_threshold
 
-    def below(logit_q: Interval, log_beta: Interval) -> Interval:
+    def below(q: Interval, _: Interval, log_beta: Interval) -> Interval:
+        return 1 - optimum(Intervals, q, Intervals.exp(log_beta)) / q
+
+    def gap(logit_q: Interval, log_factor: Interval, sign: int) -> Interval:
         q, _ = shares(logit_q)
-        return 1 - formulas.restricted_reverse_kl_optimum(Intervals, q, Intervals.exp(log_beta)) / q
+        beta = threshold(Intervals, q) * Intervals.exp(sign * log_factor)
+        return -sign * Intervals.log(optimum(Intervals, q, beta))
 
-    def above(logit_q: Interval, log_beta: Interval) -> Interval:
-        return -below(logit_q, log_beta)
-
-    def gap(sign: int) -> Callable[[Interval, Interval], Interval]:
-        def function(logit_q: Interval, log_factor: Interval) -> Interval:
-            q, _ = shares(logit_q)
-            beta = formulas.restricted_reverse_kl_threshold(Intervals, q) * Intervals.exp(sign * log_factor)
-            return -sign * Intervals.log(formulas.restricted_reverse_kl_optimum(Intervals, q, beta))
-
-        return function
-
-    q_box = (-13.82, 10.0)
+    box = [(-13.82, 10.0), (0.05, 5.0)]
     proofs = {
-        "Z* < q for beta > 1": prove_positive(below, [LOGIT_Q, (0.02, 6.91)], effort.boxes),
-        "Z* > q for beta < 1": prove_positive(above, [LOGIT_Q, (-6.91, -0.02)], effort.boxes),
-        "gap above the threshold": prove_positive(gap(1), [q_box, (0.05, 5.0)], effort.boxes),
-        "none below it": prove_positive(gap(-1), [q_box, (0.05, 5.0)], effort.boxes),
+        "Z* < q for beta > 1": over(below, effort, (0.02, 6.91)),
+        "Z* > q for beta < 1": over(lambda *arguments: -below(*arguments), effort, (-6.91, -0.02)),
+        "gap above the threshold": prove_positive(partial(gap, sign=1), box, effort.boxes),
+        "none below it": prove_positive(partial(gap, sign=-1), box, effort.boxes),
     }
-    threshold = formulas.restricted_reverse_kl_threshold(sympy, Q)
-    at_threshold = sympy.log(formulas.restricted_reverse_kl_optimum(sympy, Q, threshold))
-    limit = abs(formulas.restricted_reverse_kl_optimum(mp, mpf("0.3"), mpf(10) ** 60) / (mpf("0.3") / mp.e) - 1)
+    at_threshold = sympy.log(optimum(sympy, Q, threshold(sympy, Q)))
+    limit = abs(optimum(mp, mpf("0.3"), mpf(10) ** 60) / (mpf("0.3") / mp.e) - 1)
     return [
         proved("q in [1e-6, 1 - 1e-6], beta 2% (5% for the gap) beyond each threshold", proofs),
         identities("q in (0, 1)", {"Z* = 1 at the threshold": at_threshold}),
@@ -264,15 +246,15 @@ def without_term1_unbounded(formulas: Formulas, effort: Effort) -> list[Evidence
         + (sympy.solve(sympy.diff(objective, z), z) != [beta])
     )
     correct = CorrectSet.from_mask(torch.tensor([True, True, False]))
-    uniform = Policy(torch.zeros(3, dtype=torch.float64), correct)
-    error = 0.0
-    for depth in (10.0, 100.0, 700.0):
-        policy = Policy(torch.tensor([-depth, -depth, 0.0], dtype=torch.float64), correct)
+
+    def error(depth: float) -> float:
+        policy, uniform = (Policy(torch.tensor([low, low, 0.0], dtype=torch.float64), correct) for low in (-depth, 0.0))
         value = float(formulas.regularizers["cokl_without_term1"].value(policy, uniform))
-        error = largest(error, abs(value - (np.log(2) - depth - np.log1p(2 * np.exp(-depth)))) / depth)
+        return abs(value - (np.log(2) - depth - np.log1p(2 * np.exp(-depth)))) / depth
+
     return [
         Evidence("symbolic", "all beta > 0", float(wrong), 0),
-        Evidence("float64", "Z down to 1e-304: value log Z", error, 1e-12),
+        Evidence("float64", "Z down to 1e-304: value log Z", worst_over((10.0, 100.0, 700.0), error), 1e-12),
     ]
 
 
@@ -294,21 +276,27 @@ def floor_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     Along Z (conditionals fixed) its component is 1 + lambda g q / Z > 0, so no point with Z < 1 is stationary. The
     component is the pairing with the direction r - Z, whose logit gradient of log Z is pi+ - pi. At pi+ = ref+ the
     field vanishes as Z -> 1."""
-    wrong, value_error, stationary_error = 0, 0.0, 0.0
-    for problem in random_problems(55, effort.samples):
+
+    def errors(problem: Problem) -> tuple[float, float]:
         policy, reference = problem.policy, problem.reference
-        pull = _floor_pull(formulas, policy, reference)
-        gate = floor_gate(reference.mass, policy.mass)
-        expected = gate * policy.correct.add_to(-policy.probs * reference.mass, reference.correct_probs)
-        value_error = largest(value_error, float((pull - expected).abs().max()))
-        along = float(pull[policy.correct.mask].sum()) if gate else 0.0  # moves all correct logits together
-        wrong += not along >= 0
-        if gate:
-            wrong += not along >= float(gate * reference.mass * (1 - policy.mass)) - 1e-12
+        expected = floor_gate(reference.mass, policy.mass) * policy.correct.add_to(
+            -policy.probs * reference.mass, reference.correct_probs
+        )
         best = _floor_optimum(reference)
         field = best.mass_logit_gradient() - formulas.regularizers["cokl"].logit_gradient(best, reference)
         field = field + _floor_pull(formulas, best, reference)
-        stationary_error = largest(stationary_error, float(field.abs().max()))
+        return distance(_floor_pull(formulas, policy, reference), expected), float(field.abs().max())
+
+    def violations(problem: Problem) -> int:
+        policy, reference = problem.policy, problem.reference
+        gate = floor_gate(reference.mass, policy.mass)
+        pull = float(_floor_pull(formulas, policy, reference)[policy.correct.mask].sum())  # all correct logits together
+        least = float(gate * reference.mass * (1 - policy.mass)) - 1e-12
+        return (not pull >= 0) + (not pull >= least) if gate else 0
+
+    problems = random_problems(55, effort.samples)
+    value_error, stationary_error = worst_of_each(problems, errors)
+    wrong = sum(map(violations, problems))
     sampled = _sampled_floor_error(formulas, effort)
     return [
         Evidence("float64", f"{effort.samples} random pairs: field against Eq. 20", value_error, 1e-12),
@@ -337,18 +325,19 @@ def _floor_optimum(reference: Policy) -> Policy:
 def _sampled_floor_error(formulas: Formulas, effort: Effort) -> float:
     """The sampled floor's weights against Eqs. 19-20 as loops over batches of 3 prompts with groups of 4."""
     generator = torch.Generator().manual_seed(60)
-    worst = 0.0
-    for index in range(max(effort.samples // 4, 6)):
+
+    def error(index: int) -> float:
         correct = [(torch.rand(3, 4, generator=generator) < (0.8, 0.2)[(index + side) % 2]).double() for side in (0, 1)]
         streams = [ResponseGroups(torch.zeros(3, 4, dtype=torch.float64), rewards) for rewards in correct]
         weights = formulas.sampled_floor_weights(*streams)
         means = [sum(sum(row) / 4 for row in rewards.tolist()) / 3 for rewards in correct]
         gate = means[0] - means[1] if means[0] > means[1] else 0.0
-        worst = largest(worst, float(weights.rollout is not None))
-        for i, row in enumerate(correct[0].tolist()):
-            for j, reward in enumerate(row):
-                worst = largest(worst, abs(float(weights.reference[i, j]) + gate * reward / 4))
-    return worst
+        cells = zip(weights.reference.flatten().tolist(), correct[0].flatten().tolist(), strict=True)
+        return largest(
+            float(weights.rollout is not None), *(abs(weight + gate * reward / 4) for weight, reward in cells)
+        )
+
+    return worst_over(range(max(effort.samples // 4, 6)), error)
 
 
 @claim("floor-is-not-a-mass-constraint", BEYOND)
@@ -358,38 +347,32 @@ def floor_not_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     The reference responses' cross-entropy is the replay term of Eq. 9. The field g(Z) q (pi - ref+) has a symmetric
     Jacobian only if grad g is parallel to pi - ref+, that is where pi+ = ref+."""
-    worst = 0.0
     asymmetries = []
-    for problem in random_problems(56, max(effort.samples // 8, 4), actions=(4, 8)):
+
+    def error(problem: Problem) -> float:
         correct = CorrectSet.from_mask(torch.from_numpy(problem.correct)[None])
         reference = Policy(torch.from_numpy(problem.reference_logits / 10)[None], correct)
         low = torch.from_numpy(problem.reference_logits / 10 + problem.policy_logits / 30 - 3.0 * problem.correct)
 
-        def field(logits, reference=reference, correct=correct):
+        def field(logits: Tensor) -> Tensor:
             return formulas.floor_logit_gradient(Policy(logits[None], correct), reference)[0]
 
         policy = Policy(low[None], correct)
         gate = max(float(reference.mass - policy.mass), 0)
         replay = formulas.regularizers["cokl"].value(policy, reference) - policy.log_mass
         entropy = -(reference.conditional_probs * reference.conditional_log_probs).sum(-1)
-        split = gate * float(reference.mass * (replay + entropy))
-        worst = largest(worst, abs(float(formulas.floor_value(policy, reference)) - split))
         if gate and len(reference.correct.actions[0]) > 1:
-            step = 1e-6
-            columns = [
-                (field(low + step * e) - field(low - step * e)) / (2 * step) for e in torch.eye(len(low)).double()
-            ]
-            jacobian = torch.stack(columns, -1)
+            steps = 1e-6 * torch.eye(len(low)).double()
+            jacobian = torch.stack([(field(low + step) - field(low - step)) / 2e-6 for step in steps], -1)
             asymmetries.append(float((jacobian - jacobian.T).abs().max() / jacobian.abs().max()))
+        return abs(float(formulas.floor_value(policy, reference)) - gate * float(reference.mass * (replay + entropy)))
+
+    worst = worst_over(random_problems(56, max(effort.samples // 8, 4), actions=(4, 8)), error)
+    wrong = float(not asymmetries) + sum(not asymmetry >= 1e-5 for asymmetry in asymmetries)
+    detail = f"{len(asymmetries)} fields, each by at least {min(asymmetries, default=0):.1e}"
     return [
         Evidence("float64", "random pairs below the floor: the split", worst, 1e-12),
-        Evidence(
-            "finite differences",
-            "asymmetry of the field's Jacobian",
-            float(not asymmetries) + sum(not asymmetry >= 1e-5 for asymmetry in asymmetries),
-            0,
-            f"{len(asymmetries)} fields, each by at least {min(asymmetries, default=0):.1e}",
-        ),
+        Evidence("finite differences", "asymmetry of the field's Jacobian", wrong, 0, detail),
     ]
 
 
@@ -400,34 +383,38 @@ def f_divergences(formulas: Formulas, effort: Effort) -> list[Evidence]:
     is for every beta iff f'(0+) = -inf
 
     Proof in the docstring of `theory.divergences`; checked on eight generators."""
-    programs, certificates, distance, closed = 0.0, 0.0, 0.0, mpf(0)
-    for divergence in F_DIVERGENCES:
-        if divergence.convex_program:
-            for reference, beta in random_references(57, max(effort.programs // 2, 2)):
-                certificate = maximise(divergence.convex_program, reference, beta)
-                with mp.workdps(25):
-                    z = divergence.optimum(mpf(reference.q), mpf(beta))
-                    inside = min(z, 1 - mpf("1e-24"))
-                    value = float(z - mpf(beta) * divergence.bernoulli(mp, inside, mpf(reference.q)))
-                programs = largest(programs, certificate.worst, abs(certificate.value - value))
-                certificates = largest(certificates, certificate.worst)
-                distance = largest(distance, float(np.abs(certificate.solution - reference.moved_to(float(z))).max()))
+    count = max(effort.programs // 2, 2)
+    drawn = random_references(57, count)
+
+    def errors(case: tuple[str, tuple[Reference, float]]) -> tuple[float, float, float]:
+        name, (reference, beta) = case
+        divergence = in_programs[name]
+        with mp.workdps(25):
+            z = divergence.optimum(mpf(reference.q), mpf(beta))
+            inside = min(z, 1 - mpf("1e-24"))
+            value = float(z - mpf(beta) * divergence.bernoulli(mp, inside, mpf(reference.q)))
+        return program_errors(name, reference, beta, reference.moved_to(float(z)), value)
+
+    def closed(point: tuple[str, str]) -> mpf:
+        q, beta = map(mpf, point)
+        stated = {
+            "forward KL": formulas.forward_kl_optimum(mp, q, beta),
+            "reverse KL": formulas.reverse_kl_optimum(mp, q, beta),
+            "Jensen-Shannon": formulas.jensen_shannon_optimum(mp, q, beta),
+            "Pearson chi^2": min(1, q + q * (1 - q) / (2 * beta)),
+        }
+        roots = {divergence.name: divergence.optimum(q, beta) for divergence in F_DIVERGENCES}
+        return largest(*(abs(roots[name] - z) for name, z in stated.items()))
+
+    in_programs = {one.convex_program: one for one in F_DIVERGENCES if one.convex_program}
+    certificates, shortfall, distance = worst_of_each(product(in_programs, drawn), errors)
     with mp.workdps(30):
-        for q in (mpf("0.01"), mpf("0.4"), mpf("0.95")):
-            for beta in (mpf("0.2"), mpf(1), mpf(30)):
-                by_name = {divergence.name: divergence.optimum(q, beta) for divergence in F_DIVERGENCES}
-                closed = largest(
-                    closed,
-                    abs(by_name["forward KL"] - formulas.forward_kl_optimum(mp, q, beta)),
-                    abs(by_name["reverse KL"] - formulas.reverse_kl_optimum(mp, q, beta)),
-                    abs(by_name["Jensen-Shannon"] - formulas.jensen_shannon_optimum(mp, q, beta)),
-                    abs(by_name["Pearson chi^2"] - min(1, q + q * (1 - q) / (2 * beta))),
-                )
-    domain = f"six generators, {max(effort.programs // 2, 2)} references each"
+        worst = worst_over(product(("0.01", "0.4", "0.95"), ("0.2", "1", "30")), closed)
     detail = f"residuals and gap at most {certificates:.1e}; policies within {distance:.1e}"
+    domain = f"six generators, {count} references each"
     return [
-        Evidence("convex program", domain, programs, TOLERANCE, detail),
-        Evidence("high precision", "four closed forms against the general root", float(closed), 1e-25),
+        Evidence("convex program", domain, largest(certificates, shortfall), TOLERANCE, detail),
+        Evidence("high precision", "four closed forms against the general root", worst, 1e-25),
     ]
 
 
@@ -438,23 +425,23 @@ def gap_threshold(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     Pearson: 1 / (f'(1 / q) - f'(0+)) = 1 / (2 (1 / q - 1) + 2) = q / 2. Total variation: d(z) = |z - q|, so the
     slope above q is 1 - beta."""
-    worst, distance = 0.0, 0.0
     pearson = next(divergence for divergence in F_DIVERGENCES if divergence.name == "Pearson chi^2")
     general = pearson.gap_threshold(sympy, Q) - formulas.pearson_gap_threshold(sympy, Q)
-    for reference, _ in random_references(58, max(effort.programs // 2, 2)):
-        q = reference.q
-        pearson_threshold = float(formulas.pearson_gap_threshold(mp, mpf(q)))
-        variation_threshold = float(formulas.total_variation_gap_threshold(mp, mpf(q)))
-        for name, beta, mass in (
-            ("pearson_chi_squared", 0.8 * pearson_threshold, 1.0),
-            ("pearson_chi_squared", 1.25 * pearson_threshold, q + q * (1 - q) / (2.5 * pearson_threshold)),
-            ("total_variation", 0.8 * variation_threshold, 1.0),
-            ("total_variation", 1.25 * variation_threshold, q),
-        ):
-            certificate = maximise(name, reference, beta)
-            reached = float(certificate.solution[: reference.correct].sum())
-            worst = largest(worst, certificate.worst)
-            distance = largest(distance, abs(reached - mass))
+    claimed = {  # the threshold in q, and Z* at 1.25 times it
+        "pearson_chi_squared": (formulas.pearson_gap_threshold, lambda q, at: q + q * (1 - q) / (2.5 * at)),
+        "total_variation": (formulas.total_variation_gap_threshold, lambda q, _: q),
+    }
+
+    def errors(case: tuple[tuple[Reference, float], str, float]) -> tuple[float, float]:
+        (reference, _), name, factor = case
+        threshold, above = claimed[name]
+        at = float(threshold(mp, mpf(reference.q)))
+        certificate = maximise(name, reference, factor * at)
+        reached = float(certificate.solution[: reference.correct].sum())
+        return certificate.worst, abs(reached - (1.0 if factor < 1 else above(reference.q, at)))
+
+    drawn = random_references(58, max(effort.programs // 2, 2))
+    worst, distance = worst_of_each(product(drawn, claimed, (0.8, 1.25)), errors)
     return [
         identities("q in (0, 1)", {"Pearson's threshold from the general one": general}),
         Evidence("convex program", "20% below and 25% above each threshold", worst, TOLERANCE),
@@ -462,23 +449,10 @@ def gap_threshold(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-def _one(z: float, q: float) -> bool:
-    return z == 1
-
-
-def _between(z: float, q: float) -> bool:
-    return q < z < 1
-
-
 OPTIMAL_MASS: dict[str, Callable[[float, float], bool]] = {
-    "cokl": _one,
-    "correct_forward_kl": _one,
-    "correct_reverse_kl": _one,
-    "cokl_without_term2": _one,
+    **dict.fromkeys(("cokl", "correct_forward_kl", "correct_reverse_kl", "cokl_without_term2"), lambda z, q: z == 1),
+    **dict.fromkeys(("forward_kl", "reverse_kl", "jensen_shannon"), lambda z, q: q < z < 1),
     "cokl_without_term1": lambda z, q: z == 0,
-    "forward_kl": _between,
-    "reverse_kl": _between,
-    "jensen_shannon": _between,
     "entropy": lambda z, q: z < 1,
 }
 """What is claimed of Z*, given Z* and q, at every q and beta: for each registered regularizer."""
@@ -506,20 +480,20 @@ def tabular_training(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     Without shared parameters nothing stands between gradient ascent and the optimum; where Z* = 1 the logits diverge
     and Z approaches it. w/o term 1 has no optimum."""
-    per_axis = max(int(effort.programs**0.5), 2)
-    masses, betas = (axis.ravel() for axis in np.meshgrid([0.02, 0.1, 0.5], 10 ** np.linspace(-3, 1, 3 * per_axis)))
+    per_axis = 3 * max(int(effort.programs**0.5), 2)
+    masses, betas = (axis.ravel() for axis in np.meshgrid([0.02, 0.1, 0.5], 10 ** np.linspace(-3, 1, per_axis)))
     reference = tabular_reference(masses, actions=20, correct=5, seed=0)
-    mass_error, conditional = 0.0, 0.0
-    for name, regularizer in formulas.regularizers.items():
-        if name == "cokl_without_term1":
-            continue
+
+    def errors(name: str) -> tuple[float, float]:
+        regularizer = formulas.regularizers[name]
         trained = train_tabular(regularizer, reference, torch.from_numpy(betas))
         optimum = np.asarray(regularizer.optimal_mass(masses, betas, 0.25))
-        mass_error = largest(mass_error, float(np.abs(trained.mass.numpy() - optimum).max()))
-        if name in ("cokl", "correct_forward_kl", "forward_kl"):
-            divergence = formulas.regularizers["cokl"].value(trained, reference)
-            conditional = largest(conditional, float(divergence.max()))
-    domain = f"q = 0.02, 0.1, 0.5; {3 * per_axis} beta in [1e-3, 10]; 20 actions"
+        divergence = formulas.regularizers["cokl"].value(trained, reference).max()
+        keeps = name in ("cokl", "correct_forward_kl", "forward_kl")
+        return float(np.abs(trained.mass.numpy() - optimum).max()), float(divergence) if keeps else 0.0
+
+    mass_error, conditional = worst_of_each(formulas.regularizers.keys() - {"cokl_without_term1"}, errors)
+    domain = f"q = 0.02, 0.1, 0.5; {per_axis} beta in [1e-3, 10]; 20 actions"
     return [
         Evidence("gradient training", f"{domain}: |Z - Z*|", mass_error, 1e-6, certified=False),
         Evidence("gradient training", "the forward KLs' conditional KL [nats]", conditional, 1e-6, certified=False),
@@ -535,25 +509,19 @@ def no_reward(formulas: Formulas, effort: Effort) -> list[Evidence]:
     zero for every Z; the others' component along the correct logits is s(Z), with the stated zero."""
     base = torch.tensor([0.4, -0.3, 0.9, 0.1, -0.6], dtype=torch.float64)
     mask = torch.tensor([True, True, False, False, False])
-    correct = CorrectSet.from_mask(mask)
-    reference = Policy(base, correct)
+    reference = Policy(base, CorrectSet.from_mask(mask))
     q = float(reference.mass)
-    worst = 0.0
-    wrong = 0
-    for target in (0.05, 0.2, q, 0.6, 0.9):
-        shift = np.log(target / (1 - target)) - np.log(q / (1 - q))
-        policy = Policy(base + shift * mask, correct)
-        slopes = {
-            name: float(regularizer.logit_gradient(policy, reference)[mask].sum())
-            for name, regularizer in formulas.regularizers.items()
-        }
+    pulls_to = {"forward_kl": q, "reverse_kl": q, "jensen_shannon": q, "restricted": q / np.e}
+    pulls_to |= {"correct_forward_kl": 1.0, "cokl_without_term1": 0.0}
+    regularizers = {**formulas.regularizers, "restricted": formulas.restricted_reverse_kl}
+    worst, wrong = 0.0, 0
+    for mass in (0.05, 0.2, q, 0.6, 0.9):
+        shift = np.log(mass / (1 - mass)) - np.log(q / (1 - q))
+        policy = Policy(base + shift * mask, reference.correct)
         worst = largest(worst, float(formulas.regularizers["cokl"].logit_gradient(policy, reference).abs().max()))
-        for name in ("forward_kl", "reverse_kl", "jensen_shannon"):
-            wrong += not (abs(slopes[name]) <= 1e-14 if target == q else slopes[name] * (target - q) > 0)
-        wrong += not slopes["correct_forward_kl"] < 0
-        wrong += not slopes["cokl_without_term1"] > 0
-        restricted = float(formulas.restricted_reverse_kl.logit_gradient(policy, reference)[mask].sum())
-        wrong += not restricted * (target - q / np.e) > 0
+        for name, target in pulls_to.items():
+            slope = float(regularizers[name].logit_gradient(policy, reference)[mask].sum())
+            wrong += not (abs(slope) <= 1e-14 if mass == target else slope * (mass - target) > 0)
     return [
         Evidence("float64", "CoKL's gradient at pi+ = ref+, five values of Z", worst, 1e-14),
         Evidence("float64", "signs of the others' pull on Z", wrong, 0, "violations counted"),
@@ -568,28 +536,28 @@ def keep_the_conditional(formulas: Formulas, effort: Effort) -> list[Evidence]:
     Theorem 2's first clause, read for what Figure 2 measures. Entropy alone moves pi+ (to uniform). The policy with
     the reference's conditionals and Z = Z* is stationary for the toolkit's own gradient of Z - beta D, and the
     toolkit's CoKL vanishes there; at beta = 1e-12 it is CoKL's maximizer but for a gap of at most beta."""
-    worst, certificates, stationary_error, divergence, gap = 0.0, 0.0, 0.0, 0.0, 0.0
-    for name in ("forward_kl", "reverse_kl", "jensen_shannon"):
-        for reference, beta in random_references(59, max(effort.programs // 2, 2)):
-            certificate = maximise(name, reference, beta)
-            plus = certificate.solution[: reference.correct]
-            worst = largest(worst, float(rel_entr(reference.plus, plus / plus.sum()).sum()))
-            certificates = largest(certificates, certificate.worst)
-            mass = min(float(formulas.regularizers[name].optimal_mass(reference.q, beta)), 1 - 1e-15)
-            problem = Problem(
-                np.log(reference.probs),
-                np.log(reference.moved_to(mass)),  # below 1, which it is but for rounding
-                np.arange(len(reference.probs)) < reference.correct,
-            )
-            slope = problem.policy.mass_logit_gradient() - beta * formulas.regularizers[name].logit_gradient(
-                problem.policy, problem.reference
-            )
-            stationary_error = largest(stationary_error, float(slope.abs().max()) / max(1.0, beta))
-            divergence = largest(
-                divergence, float(formulas.regularizers["cokl"].value(problem.policy, problem.reference))
-            )
-            near = 1 - float(formulas.regularizers[name].optimal_mass(reference.q, 1e-12))
-            gap = largest(gap, near)
+
+    def errors(case: tuple[str, tuple[Reference, float]]) -> tuple[float, ...]:
+        name, (reference, beta) = case
+        regularizer = formulas.regularizers[name]
+        certificate = maximise(name, reference, beta)
+        plus = certificate.solution[: reference.correct]
+        mass = min(float(regularizer.optimal_mass(reference.q, beta)), 1 - 1e-15)  # below 1, but for rounding
+        correct = np.arange(len(reference.probs)) < reference.correct
+        problem = Problem(np.log(reference.probs), np.log(reference.moved_to(mass)), correct)
+        policy = problem.policy
+        slope = policy.mass_logit_gradient() - beta * regularizer.logit_gradient(policy, problem.reference)
+        return (
+            certificate.worst,
+            float(rel_entr(reference.plus, plus / plus.sum()).sum()),
+            float(slope.abs().max()) / max(1.0, beta),
+            float(formulas.regularizers["cokl"].value(policy, problem.reference)),
+            1 - float(regularizer.optimal_mass(reference.q, 1e-12)),
+        )
+
+    drawn = random_references(59, max(effort.programs // 2, 2))
+    cases = product(("forward_kl", "reverse_kl", "jensen_shannon"), drawn)
+    certificates, worst, stationary_error, divergence, gap = worst_of_each(cases, errors)
     detail = f"largest conditional KL of a certified solution {worst:.1e}"
     return [
         Evidence("convex program", "three regularizers", largest(certificates, worst), TOLERANCE, detail),

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from cokl.grpo import group_advantages
 from cokl.policy import CorrectSet, Policy
-from theory.claim import BEYOND, Effort, Evidence, claim, largest
+from theory.claim import BEYOND, Effort, Evidence, claim, largest, worst_over
 from theory.finite_group import all_groups, random_bandit
 from theory.formulas import Formulas
-from theory.provers.convex import maximise, random_references
+from theory.provers.convex import Reference, maximise, random_references
 
 SOLVED = 1e-4
 """Of a maximizer's probabilities: the solver's objective is certified to 1e-8 and is quadratic around its maximum."""
@@ -34,24 +34,28 @@ def narrowed_start(formulas: Formulas, effort: Effort) -> list[Evidence]:
     p)^G, p being that start
 
     All these optima have pi+ = ref+ (Theorem 1), so pi(S') = Z pi+(S') = Z ref(S') / q, with Z = 1 for CoKL."""
-    worst = 0.0
-    for reference, beta in random_references(41, effort.programs):
+
+    def of_program(case: tuple[tuple[Reference, float], str]) -> float:
+        (reference, beta), name = case
         narrowed = slice(0, (reference.correct + 1) // 2)
         share = float(reference.probs[narrowed].sum())
-        for name in ("cokl", "forward_kl", "reverse_kl"):
-            solution = maximise(name, reference, beta).solution
-            if name == "cokl":  # over (Z, pi+)
-                mass, start = 1.0, float(solution[0] * solution[1:][narrowed].sum())
-            else:
-                mass, start = float(solution[: reference.correct].sum()), float(solution[narrowed].sum())
-            worst = largest(worst, abs(start - formulas.narrowed_start(mass, share, reference.q)))
-    met = 0.0
-    for seed, size in product(range(3), (1, 2, 4)):
-        bandit = random_bandit(seed, 5, 3)
+        solution = maximise(name, reference, beta).solution
+        if name == "cokl":  # over (Z, pi+)
+            mass, start = 1.0, float(solution[0] * solution[1:][narrowed].sum())
+        else:
+            mass, start = float(solution[: reference.correct].sum()), float(solution[narrowed].sum())
+        return abs(start - formulas.narrowed_start(mass, share, reference.q))
+
+    def of_groups(case: tuple[int, int]) -> float:
+        bandit, size = random_bandit(case[0], 5, 3), case[1]
         groups, probs = all_groups(bandit.current, size)
         inside = float(bandit.current.softmax(-1)[:2].sum())
         held = float(probs[(groups < 2).any(-1)].sum())
-        met = largest(met, abs(held - formulas.positive_count_probability(mpmath, inside, size)))
+        return abs(held - formulas.positive_count_probability(mpmath, inside, size))
+
+    methods = ("cokl", "forward_kl", "reverse_kl")
+    worst = worst_over(product(random_references(41, effort.programs), methods), of_program)
+    met = worst_over(product(range(3), (1, 2, 4)), of_groups)
     return [
         Evidence("convex program", f"{effort.programs} references, CoKL, forward and reverse KL", worst, SOLVED),
         Evidence("enumeration", "3 policies over five actions, G in 1, 2, 4", met, 1e-12),

@@ -11,7 +11,7 @@ from scipy import stats
 
 from bandit.config import EnvironmentConfig
 from bandit.phase import figures as picture
-from bandit.phase.config import EXPERIMENTS, KNOBS, PRESETS, Diagram, default_diagrams, diagram
+from bandit.phase.config import EXPERIMENTS, KNOBS, PRESETS, Diagram, diagram
 from bandit.phase.report import page, tally
 from bandit.phase.run import run
 from bandit.phase.score import EXPLANATIONS, UNDECIDED, explain, summarize_cell
@@ -107,7 +107,7 @@ def test_a_cell_without_forgetting_or_learning_has_no_winner(end: tuple[float, f
     assert cell["winner"] == ""
     assert np.isnan(cell["cokl_lead"])
     cells = pd.DataFrame([{"x": 0.3, "y": 2, **cell}])
-    diagram = dataclasses.replace(default_diagrams(EXPERIMENTS["paper"], "paper")[1], x_values=(0.3,), y_values=(2,))
+    diagram = dataclasses.replace(PRESETS["paper"].diagrams()[1], x_values=(0.3,), y_values=(2,))
     assert UNDECIDED in page(diagram, cells)
     picture.render(picture.maps(cells, diagram.x, diagram.y, diagram.experiment.mode))
 

@@ -215,6 +215,24 @@ def test_how_likely_an_incorrect_response_is_stays_precise_at_both_ends():
         assert float(policy.log_incorrect_mass) == pytest.approx(float(expected), rel=1e-7, abs=0)
 
 
+def test_the_mass_drift_is_finite_where_correctness_rounds_to_one():
+    """The third token is wrong; the policy takes it with probability e^-50 / 2, which 1 does not notice."""
+    machine = Automata(torch.tensor([[[0, 0, 1], [1, 1, 1]]]), torch.tensor([[True, False]]))
+    policies, shares = [], []
+    for logit in (-1.0, -50.0):
+        rows = torch.zeros(1, 1, 1, 3, dtype=torch.float64)
+        rows[..., 2] = logit
+        policies.append(SequencePolicy(rows, machine))
+        shares.append(definitions.PRECISE.exp(logit) / (2 + definitions.PRECISE.exp(logit)))
+    assert float(policies[1].mass) == 1
+    old, new = shares
+    log = definitions.PRECISE.log
+    expected = old * log(old / new) + (1 - old) * log((1 - old) / (1 - new))
+    drift = exact.drifts(*policies)
+    assert float(drift.mass) == pytest.approx(float(expected), rel=1e-12)
+    assert float(drift.correct + drift.incorrect) == pytest.approx(0, abs=1e-12)
+
+
 def test_a_response_that_is_all_but_impossible_leaves_everything_finite():
     """No token that a correct response can take is one that the policy ever takes."""
     machine = Automata(torch.tensor([[[0, 1], [1, 1]]]), torch.tensor([[True, False]]))

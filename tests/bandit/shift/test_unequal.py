@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bandit.phase.config import EXPERIMENTS, default_diagrams
+from bandit.phase.config import PRESETS
 from bandit.phase.report import leads as counted
 from bandit.phase.report import page, verdict
 from bandit.phase.score import is_meaningful, summarize_cell
@@ -141,7 +141,7 @@ def test_a_map_counts_cells_after_holm_and_prints_each():
     assert verdict(cells.assign(cokl_lead=[9, -9, 0.1, 0.1, math.nan])) == "depends"
     assert verdict(cells.assign(cokl_lead=[1.05, 1.05, 0.1, 0.1, math.nan])) == "undecided"
     assert verdict(cells.assign(seeds=[5, 5, 5, 3, 5])) is None
-    diagram = default_diagrams(EXPERIMENTS["paper"], "paper")[0]
+    diagram = PRESETS["paper"].diagrams()[0]
     shown = page(diagram, cells)
     assert "Of 4 cells with a lead CoKL is ahead of its rival in 1, behind in 0, undecided in 3 (5% over" in shown
     assert "of 5 cells: CoKL 2 (1 beyond its interval), Forward KL 2 (1 beyond its interval)." in shown

@@ -1,0 +1,142 @@
+"""A regularizer on one card: what it keeps, what can be learned afterwards, and whether its surrogate is right.
+
+The settings are the plasticity lab's, made small: its phase 1 is the controlled experiment.
+
+Assumption beyond the paper: a surrogate is called right if its gradient's distance from the exact one falls at least
+fourfold while groups grow 64-fold; sampling noise alone falls eightfold, an error of the surrogate's own stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+import torch
+
+from bandit.engine.sampled import draw, method_logit_gradient
+from bandit.engine.tables import coverage_column, coverage_label
+from bandit.engine.tables import method_label as label
+from bandit.plasticity.config import PRIMARY_CHANGE, PlasticityConfig
+from bandit.plasticity.score import GROUP, at_match, match, runs
+from cokl import methods, regularizers
+from cokl.groups import SurrogateConfig
+from cokl.policy import CorrectSet, Policy
+from cokl.support.errors import InputError
+from cokl.support.statistics import summarize, with_spread
+from figures.marks import Drawing, Panel, interval, join, marks
+
+BUILT_IN = ("none", "entropy", "forward_kl", "reverse_kl", "jensen_shannon", "cokl", "correct_forward_kl")
+_MEASURED = ["p_correct", "conditional_kl", "plasticity"]
+_SMALL, _LARGE = 512, 64 * 512
+_CONTEXTS, _ACTIONS, _CORRECT = 8, 20, 6
+
+
+def config(own: tuple[str, ...]) -> PlasticityConfig:
+    """Every built-in regularizer and `own`, each at four coefficients."""
+    return PlasticityConfig(
+        methods=(*BUILT_IN, *own),
+        betas=(0.01, 0.03, 0.1, 0.3),
+        sampled_methods=(),
+        seeds=3,
+        selection_seeds=1,
+        steps=400,
+        pretrain_steps=600,
+        matched_correctness=0.93,
+        changes=(PRIMARY_CHANGE,),
+        new_steps=150,
+        evaluated_steps=(0, 5, 10, 20, 30, 50, 75, 100, 150),
+        evaluated_inputs=500,
+    )
+
+
+def surrogate_check(name: str) -> str:
+    """Its sampled gradient against the exact one, in words for the table.
+
+    Raises InputError for a regularizer whose value or weights fail, or whose gradient is not finite.
+    """
+    method, regularizer = methods.get(name), regularizers.get(name)
+    generator = torch.Generator().manual_seed(0)
+    sets = CorrectSet.from_mask((torch.arange(_ACTIONS) < _CORRECT).expand(1, _CONTEXTS, -1))
+    shape = (1, _CONTEXTS, _ACTIONS)
+    reference = Policy(torch.randn(shape, generator=generator, dtype=torch.float64), sets)
+    policy = Policy(reference.logits + torch.randn(shape, generator=generator, dtype=torch.float64), sets)
+    try:
+        exact = regularizer.logit_gradient(policy, reference)
+        if not bool(exact.isfinite().all()):
+            raise InputError(f"{name}: the gradient of value is not finite at an ordinary policy")
+        if not regularizer.streams:
+            return "none"
+        distances = []
+        for size in (_SMALL, _LARGE):
+            uniforms = torch.rand(2, _CONTEXTS, size, generator=generator, dtype=torch.float64)
+            cached, rollout = (draw(by, reference, u) for by, u in zip((reference, policy), uniforms, strict=True))
+            one = torch.ones(1, dtype=torch.float64)
+            sampled = method_logit_gradient(method, policy, cached, rollout, one, SurrogateConfig())
+            distances.append(float((sampled - exact).norm() / exact.norm()))
+    except InputError:
+        raise
+    except Exception as error:  # whatever the user's own code raises
+        raise InputError(f"{name}: {type(error).__name__} in its value or surrogate_weights: {error}") from error
+    small, large = distances
+    return f"{'right' if large < small / 4 else 'WRONG'}, {large:.1%} off"
+
+
+def facts(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per method and coefficient of the reported seeds: means and half-widths of everything that is measured."""
+    scored = runs(table)
+    rows = scored[(scored["role"] == "report") & (scored["mode"] == "sampled")]
+    return summarize(rows, ["phase", "method", "beta"], [*_MEASURED, coverage_column(scored)])
+
+
+def rows(
+    table: pd.DataFrame, settings: PlasticityConfig, optima: Mapping[tuple[str, float], str], checks: Mapping[str, str]
+) -> pd.DataFrame:
+    """A row per method where phase 1 is as correct as `settings.matched_correctness`, in text.
+
+    optima: Z* by method and coefficient. checks: of each method's surrogate.
+    """
+    scored, chosen = runs(table), match(table, settings)
+    coverage = coverage_column(scored)
+    matched = at_match(scored, chosen, [*_MEASURED, coverage])
+    means = summarize(matched[matched["mode"] == "sampled"], GROUP, [*_MEASURED, coverage])
+    nearest = chosen.loc[chosen.groupby("method")["weight"].idxmax()].set_index("method")["beta"]
+    digits = {"p_correct": 3, coverage: 3, "conditional_kl": 2, "plasticity": 3}
+    titles = {"p_correct": "correct", coverage: coverage_label(coverage).lower(), "conditional_kl": "cond. KL"}
+    shown = []
+    for row in means.to_dict("records"):
+        method = str(row["method"])
+        beta = float(nearest[method])
+        cells = {titles.get(c, c): with_spread(row[c], row[f"{c}_half_width"], n) for c, n in digits.items()}
+        known = {"Z*": optima.get((method, beta), ""), "surrogate": checks.get(method, "")}
+        shown.append({"method": label(method), "beta": f"{beta:g}", **cells, **known})
+    return pd.DataFrame(shown)
+
+
+def drawing(table: pd.DataFrame, optima: Mapping[tuple[str, float], str]) -> Drawing:
+    """What each coefficient keeps and costs: coverage, conditional KL and plasticity by correctness, and Z* by beta."""
+    measured = facts(table)
+    coverage = coverage_column(measured)
+    ends = {
+        coverage: coverage_label(coverage),
+        "conditional_kl": "Conditional KL [nats]",
+        "plasticity": "Plasticity: mean new reward",
+    }
+    panels = {column: Panel(x="Correctness (axis stretched)", y=title, scale="stretched") for column, title in
+              ends.items()}  # fmt: skip
+    panels["optimum"] = Panel(x="Coefficient β", y="Optimum Z*", scale="log10")
+    parts = []
+    for (phase, method), points in measured.sort_values("beta").groupby(["phase", "method"], sort=False):
+        kind = "line" if len(points) > 1 else "point"
+        own = {"label": label(str(method)), "method": method}
+        for column in ends:
+            spans = interval(points, column)
+            parts.append(marks(column, kind, **own, x=points["p_correct"], y=points[column], **spans))
+        known = [(beta, float(text)) for beta in points["beta"] if (text := optima.get((str(method), beta)))]
+        if known and phase != "reference":
+            parts.append(marks("optimum", "line", **own, x=[beta for beta, _ in known], y=[z for _, z in known]))
+    seeds = table.loc[table["role"] == "report", "seed"].nunique()
+    caption = (
+        "Correctness against coverage (a), conditional KL (b) and plasticity (c), a point per coefficient, means over "
+        f"{seeds} seeds with 95% intervals; the population optimum by coefficient (d)."
+    )
+    return Drawing(join(parts), panels, 2, 5.2, caption, letters=True)

@@ -1,0 +1,111 @@
+"""The command `cokl bandit card`. Heavy imports are inside `run`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from cokl.support.errors import InputError
+from cokl.support.experiment import Execution
+from cokl.support.files import read_text, write_text
+from cokl_cli.output import Output
+
+
+@dataclass(frozen=True)
+class Card(Output):
+    """One picture and one table of a regularizer of your own beside the built-in ones. Resumes."""
+
+    file: tyro.conf.Positional[Path]
+    """Python file with a class under @regularizers.register; what a script does belongs under `if __name__ ==
+    "__main__":`, which is not run."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder to save in and to resume from; runs/card-NAME if not given, after the file."""
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Processes on a CPU; one per core if not given."""
+
+    def run(self) -> int:
+        """Load the file, check its surrogate, train, and write card.md, card.csv and the picture."""
+        from bandit.engine.tables import method_label
+        from cokl.support.statistics import markdown_table
+        from cokl_cli import card
+        from cokl_cli.experiments import experiments
+        from figures import matplotlib_renderer, style
+
+        own = registered_in(self.file)
+        checks = {name: card.surrogate_check(name) for name in (*card.BUILT_IN, *own) if name != "none"}
+        config = card.config(own)
+        table = experiments()["plasticity"].train(config, Execution(out=self.folder, jobs=self.jobs))
+        optima = _optima(table, config)
+        rows = card.rows(table, config, optima, checks)
+        names = ", ".join(map(method_label, own))
+        correct = config.environment.correct_actions
+        text = (
+            f"{names} beside the built-in regularizers, each where phase 1 is {config.matched_correctness:g} correct\n"
+            f"± is half of a 95% interval over {config.seeds} seeds: for looking, not for verdicts\n"
+            f"plasticity: mean reward of plain RL that starts there, when 2 of {correct} correct actions stay correct\n"
+            "Z*: correctness of the population optimum, ~ where a search found it\n"
+            "surrogate: distance of its gradient in large groups from the exact one"
+        )
+        write_text(f"# {names}\n\n{text}\n\n{markdown_table(rows)}\n![card](card.png)\n", self.folder / "card.md")
+        write_text(rows.to_csv(index=False), self.folder / "card.csv")
+        print(f"{text}\n\n{rows.to_string(index=False)}\n")
+        numbers = {key: value.removeprefix("~") for key, value in optima.items()}
+        style.save(matplotlib_renderer.render(card.drawing(table, numbers)), self.folder, "card")
+        print(f"picture: {self.folder / 'card.png'}; table: {self.folder / 'card.md'}")
+        return 0
+
+    @property
+    def folder(self) -> Path:
+        """Where the card goes."""
+        return self.out or Path("runs") / f"card-{self.file.stem}"
+
+    def outcome(self) -> Any:
+        """The table's rows."""
+        import pandas as pd
+
+        return pd.read_csv(self.folder / "card.csv", dtype=str).to_dict("records")
+
+
+def registered_in(file: Path) -> tuple[str, ...]:
+    """Names of the regularizers that a Python file registers, which worker processes can import afterwards.
+
+    Raises InputError for a file that cannot be run, registers none, or takes the name of one that is there.
+    """
+    from cokl import regularizers
+
+    read_text(file)
+    name = file.stem
+    if file.suffix != ".py" or not name.isidentifier() or name in sys.modules or name in sys.stdlib_module_names:
+        raise InputError(f"{file}: expected a Python file whose name is no other module's, such as my_regularizer.py")
+    before = {known: regularizers.get(known) for known in regularizers.names()}
+    sys.path.insert(0, str(file.resolve().parent))
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # whatever the user's own code raises
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise InputError(f"{file}{line}: {type(error).__name__}: {error}") from error
+    own = tuple(known for known in regularizers.names() if regularizers.get(known) is not before.get(known))
+    if not own:
+        raise InputError(f"{file} registers no regularizer; put @regularizers.register above its class")
+    if taken := [known for known in own if known in before]:
+        raise InputError(f"{file}: {taken[0]!r} is the name of a built-in regularizer; give yours another name")
+    return own
+
+
+def _optima(table: Any, config: Any) -> dict[tuple[str, float], str]:
+    """Z* at the reference's mean correctness by method and coefficient, "~" before what is found by a search alone."""
+    from theory.optima import population_optimum
+
+    q = f"{table.loc[table['phase'] == 'reference', 'p_correct'].mean():.4f}"
+    fraction = f"{config.environment.correct_actions / config.environment.actions:.4f}"
+    found = {}
+    for method in config.methods:
+        for beta in config.betas if method != "none" else ():
+            optimum = population_optimum(method, q, f"{beta:g}", 4, fraction)
+            found[method, beta] = f"{'' if optimum.certified else '~'}{float(optimum.mass):.4f}"
+    return found

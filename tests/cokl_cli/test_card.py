@@ -1,0 +1,133 @@
+"""`cokl bandit card FILE`: a regularizer of one's own beside the built-in ones, and files that cannot be used."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bandit.engine.tables import coverage_column
+from bandit.plasticity.score import read_plasticity
+from cokl import regularizers
+from cokl_cli import card
+from cokl_cli.app import main
+from tests.bandit.plasticity.conftest import TINY
+from tests.cokl_cli.test_bad_input import refusal
+
+HELLINGER = """
+import torch
+from cokl import regularizers
+from cokl.groups import SurrogateWeights, required, rollout_weights
+
+@regularizers.register
+class {title}(regularizers.Regularizer):
+    name, label = "{name}", "{title}"
+    def value(self, policy, reference):
+        return {value}
+"""
+VALUE = "1 - torch.exp((policy.log_probs + reference.log_probs) / 2).sum(-1)"
+
+
+@pytest.fixture
+def registry(monkeypatch, tmp_path):
+    """What a test registers and imports is forgotten after it; the current folder is empty."""
+    monkeypatch.setattr(regularizers, "_registry", dict(regularizers._registry))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    modules = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    yield
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def written(name: str, value: str = VALUE, title: str = "Mine", more: str = "") -> Path:
+    path = Path(f"{name}.py")
+    path.write_text(HELLINGER.format(name=name, value=value, title=title) + more)
+    return path
+
+
+def test_the_card_of_ones_own(registry, monkeypatch, capsys):
+    settings = dataclasses.replace(
+        TINY,
+        sampled_methods=(),
+        cached=(),
+        changes=TINY.changes[:1],
+        methods=("none", "cokl", "reverse_kl", "card_own"),
+    )
+    monkeypatch.setattr(card, "config", lambda own: settings)
+    file = written("card_own", more='if __name__ == "__main__":\n    raise SystemExit("a script of mine")\n')
+    with pytest.raises(SystemExit) as ended:
+        main(["bandit", "card", str(file), "--jobs", "2"])
+    assert ended.value.code == 0
+    folder = Path("runs/card-card_own")
+    assert "# Mine\n" in (folder / "card.md").read_text()
+    assert (folder / "card.png").read_bytes().startswith(b"\x89PNG")
+    shown = pd.read_csv(folder / "card.csv", dtype=str).set_index("method").to_dict("index")
+    assert list(shown) == ["Reference", "No regularizer", "CoKL", "Reverse KL", "Mine"]
+    assert shown["Mine"]["surrogate"] == "none"
+    assert shown["CoKL"]["Z*"] == "1.0000"
+    assert shown["Mine"]["Z*"].startswith("~0.")
+    table, config = read_plasticity(folder)
+    rows = table[(table["role"] == "report") & (table["method"] == "none") & (table["mode"] == "sampled")]
+    means = rows.drop_duplicates("seed")[["p_correct", coverage_column(table), "conditional_kl"]].mean()
+    columns = ["correct", coverage_column(table).replace("_at_", "@"), "cond. KL"]
+    printed = [float(shown["No regularizer"][column].split(" ")[0]) for column in columns]
+    assert np.allclose(printed, means, atol=0.006)
+    steps = np.array(config.evaluated_steps)
+    plastic = [np.trapezoid(run["reward"], steps) / steps[-1] for _, run in rows.groupby("seed")]
+    assert float(shown["No regularizer"]["plasticity"].split(" ")[0]) == pytest.approx(np.mean(plastic), abs=6e-4)
+    assert "Mine beside the built-in regularizers" in capsys.readouterr().out
+
+
+SURROGATE = """
+    streams = ("rollout",)
+    def surrogate_weights(self, reference, rollout, config):
+        rollout = required(rollout, "rollout")
+        size = rollout.rewards.shape[-1]
+        return SurrogateWeights(None, {scale} * (rollout.log_probs.detach() + 1) / size)
+"""
+
+
+@pytest.mark.parametrize(("scale", "says"), [("1", "right, "), ("1.3", "WRONG, "), ("-1", "WRONG, ")])
+def test_a_surrogate_is_checked_against_the_exact_gradient(scale, says, registry):
+    """Of the negative entropy, whose gradient is E[(log pi + 1) grad log pi]."""
+    file = written("ent", "(policy.probs * policy.log_probs).sum(-1)", more=SURROGATE.format(scale=scale))
+    __import__("cokl_cli.commands.card").commands.card.registered_in(file)
+    assert card.surrogate_check("ent").startswith(says)
+
+
+@pytest.mark.parametrize("name", [name for name in card.BUILT_IN if name != "none"])
+def test_the_built_in_surrogates_are_right(name):
+    assert card.surrogate_check(name).startswith("right, ")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("missing", None, "cannot read missing.py"),
+        ("empty", "", "empty.py registers no regularizer; put @regularizers.register above its class"),
+        ("syntax_error", "def f(:\n", "syntax_error.py, line 1: SyntaxError"),
+        ("raises", "1 / 0\n", "raises.py: ZeroDivisionError: division by zero"),
+        ("random", "", "expected a Python file whose name is no other module's"),
+        ("my-own", "", "expected a Python file whose name is no other module's"),
+        ("nameless", HELLINGER.format(name="", title="Mine", value=VALUE), "expected an identifier"),
+        ("forward_kl", HELLINGER.format(name="forward_kl", title="Mine", value=VALUE), "name of a built-in"),
+        ("scalar", HELLINGER.format(name="scalar", title="Mine", value=f"({VALUE}).mean()"), "one number per context"),
+        ("detached", HELLINGER.format(name="detached", title="Mine", value=f"({VALUE}).detach()"), "does not reach"),
+        ("typo", HELLINGER.format(name="typo", title="Mine", value="policy.log_prob"), "AttributeError in its value"),
+        ("infinite", HELLINGER.format(name="infinite", title="Mine", value=f"({VALUE}) / 0"), "not finite"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*replaces the built-in")
+def test_a_file_without_a_card_is_one_line(name, text, says, registry, capsys):
+    if text is not None:
+        Path(f"{name}.py").write_text(text)
+    assert says in refusal(capsys, "bandit", "card", f"{name}.py")
+
+
+def test_replacing_a_built_in_regularizer_warns(registry):
+    with pytest.warns(UserWarning, match="replaces the built-in regularizer 'cokl' everywhere; give it another name"):
+        exec(HELLINGER.format(name="cokl", title="Mine", value=VALUE), {"__name__": "notebook"})
+    regularizers.register(type(regularizers.get("entropy")))  # its own module, loaded again: no warning

@@ -1,0 +1,95 @@
+"""What is planned of a run, before VeRL is asked: searches, coefficients, and what workers are told."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from cokl.support.errors import InputError
+from cokl_cli.commands.llm import Run
+from llm_bridge.experiment import config as configurations
+from llm_bridge.experiment.config import PAPER_METHODS
+from llm_bridge.experiment.jobs import command_line, configured, environment, math_job
+
+
+def test_the_tiny_preset_keeps_the_equations_sum():
+    assert {name: preset.length for name, preset in configurations.PRESETS.items()} == {
+        "tiny": "token-sum",
+        **dict.fromkeys(("qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"), "token-mean"),
+    }
+
+
+def test_an_override_that_is_not_hydras_is_refused():
+    with pytest.raises(InputError, match="expected Hydra's syntax"):
+        configured(configurations.PRESETS["tiny"], ("--save 3",))
+
+
+def test_the_papers_searches_are_planned():
+    methods = ("grpo", "cokl", "reverse_kl", "cokl_floor", "cokl_without_term2")
+    runs = Run(methods=methods, settings=configurations.PRESETS["qwen3-0.6b"], paper_search=True)
+    assert runs.chat_runs() == [
+        ("grpo", None, None),
+        ("cokl", None, None),
+        ("reverse_kl", None, None),
+        ("cokl_floor", None, None),
+        ("cokl_without_term2", None, None),
+        ("cokl", 0.1, None),
+        ("cokl", 10.0, None),
+        ("reverse_kl", 1e-2, None),
+        ("reverse_kl", 1.0, None),
+        ("cokl", None, 32),
+        ("cokl", None, 64),
+    ]
+
+
+@pytest.mark.parametrize("wrong", [{"search_betas": (-1.0,)}, {"search_kl_groups": (1,)}, {"search_kl_groups": (0,)}])
+def test_a_search_over_what_cannot_be_trained_is_refused(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Run(**wrong).chat_runs()
+
+
+def test_workers_of_a_running_cluster_get_what_a_job_sets(monkeypatch, tmp_path):
+    config = configurations.PRESETS["qwen3-0.6b"]
+    job, metrics = math_job(config, tmp_path, "model"), tmp_path / "metrics.jsonl"
+    for name in ("HF_HOME", "HF_TOKEN", "NCCL_IB_HCA", "WANDB_API_KEY"):
+        monkeypatch.setenv(name, "the user's")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert "RAY_JOB_CONFIG_JSON_ENV_VAR" not in environment(config, job, metrics)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    member = environment(config, job, metrics)
+    given = json.loads(member["RAY_JOB_CONFIG_JSON_ENV_VAR"])["runtime_env"]["env_vars"]
+    assert {given[name] for name in ("HF_HOME", "HF_TOKEN", "NCCL_IB_HCA", "WANDB_API_KEY")} == {"the user's"}
+    assert given["VERL_FILE_LOGGER_PATH"] == str(metrics)
+    assert given["VERL_USE_EXTERNAL_MODULES"] == "llm_bridge.plugin"
+    assert given["PYTHONPATH"].split(":")[0] == str(Path(__file__).parents[3])
+    assert "HOME" not in given
+    # No secret is among the arguments or in VeRL's configuration, which it prints.
+    assert not any("the user's" in argument for argument in command_line(job.overrides))
+
+
+def test_an_odd_number_of_groups_is_refused():
+    with pytest.raises(InputError, match="kl_groups: expected an even number"):
+        dataclasses.replace(configurations.PRESETS["tiny"], kl_groups=7)
+
+
+def test_coefficients_of_the_families():
+    config = configurations.PRESETS["qwen3-0.6b"]
+    assert {method: config.beta(method) for method in PAPER_METHODS} == {
+        "grpo": 1.0,
+        "forward_kl": 1.0,
+        "correct_forward_kl": 1.0,
+        "cokl": 1.0,
+        "cokl_without_term1": 1.0,
+        "cokl_without_term2": 1.0,
+        "cokl_floor": 1.0,
+        "reverse_kl": 1e-3,
+        "correct_reverse_kl": 1e-3,
+    }
+
+
+def test_the_papers_search_trains_what_e3_searches():
+    runs = Run(settings=configurations.PRESETS["qwen3-0.6b"], paper_search=True).chat_runs()
+    assert len(runs) == 9 + 5 * 2 + 2  # the methods, two more coefficients of five, two more batches of CoKL
