@@ -26,7 +26,7 @@ from llm_bridge.experiment.config import (
     UNSEARCHED,
     LLMConfig,
 )
-from llm_bridge.plasticity.config import PlasticityConfig
+from llm_bridge.experiment.plasticity.config import PlasticityConfig
 
 if TYPE_CHECKING:
     from llm_bridge.experiment.stages import ChatRun, Experiment
@@ -290,8 +290,8 @@ class Plasticity(Output):
 
     def run(self) -> int:
         """Choose the coefficients, train what is missing, and print the page."""
-        from llm_bridge.plasticity.experiment import plasticity
-        from llm_bridge.plasticity.report import render
+        from llm_bridge.experiment.plasticity.experiment import plasticity
+        from llm_bridge.experiment.plasticity.report import render
         from llm_bridge.trainer.versions import require_versions
 
         known = (*self.settings.selection_seeds, *self.settings.reported_seeds)

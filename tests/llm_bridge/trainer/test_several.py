@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("verl")
 
 from llm_bridge.experiment.jobs import command_line, environment, several_job
-from llm_bridge.plasticity.config import PlasticityConfig
-from llm_bridge.plasticity.runs import METRICS, Run, end_of, llm_config, train
+from llm_bridge.experiment.plasticity.config import PlasticityConfig
+from llm_bridge.experiment.plasticity.runs import METRICS, Run, end_of, llm_config, train
 
 pytestmark = pytest.mark.usefixtures("only_cluster")
 

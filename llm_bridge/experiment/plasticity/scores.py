@@ -14,8 +14,8 @@ import pandas as pd
 import torch
 
 from cokl.support.files import read_parquet, write_atomically
-from llm_bridge.plasticity.config import PlasticityConfig
-from llm_bridge.plasticity.runs import DONE, METRICS, Run, end_of
+from llm_bridge.experiment.plasticity.config import PlasticityConfig
+from llm_bridge.experiment.plasticity.runs import DONE, METRICS, Run, end_of
 
 RUNS, STEPS = "stages.csv", "steps.csv"
 """A row for each finished run and set of prompts, and for each of its steps."""

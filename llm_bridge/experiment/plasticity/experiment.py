@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from llm_bridge.experiment.plasticity.config import PlasticityConfig
+from llm_bridge.experiment.plasticity.report import chosen, write
+from llm_bridge.experiment.plasticity.runs import Run, llm_config, reported_runs, selection_runs, train
+from llm_bridge.experiment.plasticity.scores import RUNS, collect, read_rows, scored_runs
 from llm_bridge.experiment.stages import Experiment
-from llm_bridge.plasticity.config import PlasticityConfig
-from llm_bridge.plasticity.report import chosen, write
-from llm_bridge.plasticity.runs import Run, llm_config, reported_runs, selection_runs, train
-from llm_bridge.plasticity.scores import RUNS, collect, read_rows, scored_runs
 
 
 def plasticity(config: PlasticityConfig, root: Path, seeds: Sequence[int], keep_going: bool) -> None:

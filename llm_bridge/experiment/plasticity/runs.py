@@ -12,10 +12,10 @@ from typing import Any
 from cokl.support.files import hold, write_text
 from llm_bridge.experiment.config import PRESETS, LLMConfig
 from llm_bridge.experiment.jobs import command_line, environment, several_job
+from llm_bridge.experiment.plasticity.config import GRID, START, PlasticityConfig
+from llm_bridge.experiment.plasticity.reward import STAGES
+from llm_bridge.experiment.plasticity.start import make_start
 from llm_bridge.experiment.supervise import one_job_at_a_time, run_watched
-from llm_bridge.plasticity.config import GRID, START, PlasticityConfig
-from llm_bridge.plasticity.reward import STAGES
-from llm_bridge.plasticity.start import make_start
 
 METRICS, DONE = "metrics.jsonl", "done"
 """In a run's folder: VeRL's log, and what a finished run leaves."""
@@ -89,7 +89,7 @@ def llm_config(config: PlasticityConfig, seed: int) -> LLMConfig:
         group_size=config.group_size,
         math_learning_rate=config.learning_rate,
         max_response_length=config.max_response_length,
-        reward_function="pkg://llm_bridge.plasticity.reward:compute_score",
+        reward_function="pkg://llm_bridge.experiment.plasticity.reward:compute_score",
         loggers=("console", "file"),
     )
 

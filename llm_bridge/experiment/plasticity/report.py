@@ -13,8 +13,8 @@ from cokl.support.errors import InputError
 from cokl.support.files import write_text
 from cokl.support.statistics import markdown_table, mean_and_half_width, with_spread
 from cokl.support.verdicts import Claim, Measurement, judged
-from llm_bridge.plasticity.config import GRID, MARGIN, RIVALS, START, PlasticityConfig
-from llm_bridge.plasticity.scores import RUNS, STEPS, read_rows
+from llm_bridge.experiment.plasticity.config import GRID, MARGIN, RIVALS, START, PlasticityConfig
+from llm_bridge.experiment.plasticity.scores import RUNS, STEPS, read_rows
 
 LABELS = {"grpo": "GRPO alone", "entropy": "entropy bonus", START: "no stage 1"}
 EARLY = 10

@@ -11,8 +11,8 @@ import torch
 from cokl.support.files import read_parquet, write_parquet
 from llm_bridge.bring_buffer import bring_buffer
 from llm_bridge.data.rows import write_rows
-from llm_bridge.plasticity.config import PlasticityConfig
-from llm_bridge.plasticity.reward import STAGES, compute_score
+from llm_bridge.experiment.plasticity.config import PlasticityConfig
+from llm_bridge.experiment.plasticity.reward import STAGES, compute_score
 from llm_bridge.tiny.make import make_tiny
 
 ROWS_AT_ONCE = 512
