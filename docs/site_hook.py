@@ -66,6 +66,7 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
     """Formulas as MathML, which browsers draw themselves; links out of notebooks."""
     if page.file.src_uri.endswith(".ipynb"):
         content = re.sub(r"<script[^>]*(?:mathjax|require)[^>]*>.*?</script>", "", content, flags=re.DOTALL | re.I)
+        content = re.sub(r'(<div class="jp-\w*Prompt[^>]*>).*?(</div>)', r"\1\2", content, flags=re.DOTALL)  # In [1]:
         content = re.sub(r'href="(\.\./[^":]+\.md)"', _from_notebook, content)
         content = re.sub(r'href="(\d\d_\w+)\.ipynb"', r'href="\1.html"', content)
         cells = re.split(r"(<pre.*?</pre>|<script.*?</script>|<style.*?</style>)", content, flags=re.DOTALL)

@@ -1,1 +1,1 @@
-"""How much of CoKL's second term the paper's rows look like, and where that term improves the trade-off."""
+"""With which share of CoKL's second term the paper's pattern appears, and where that term improves the trade-off."""

@@ -32,7 +32,7 @@ def answer(summary: pd.DataFrame, seeds: int) -> str:
 def judge(summary: pd.DataFrame) -> list[Claim]:
     """Two claims: the paper's rows with all of term 2, and that term's worth.
 
-    held where some setting shows it, not held where each is decided the other way, else undecided.
+    held if some setting shows it, not held if every setting is decided against it, else undecided.
     """
     known = summary.dropna(subset=["kept"])
     pattern = [_pattern(*pair) for pair in zip(known["near_grpo"], known["near_replay"], strict=True)]
@@ -91,7 +91,7 @@ def page(summary: pd.DataFrame, seeds: int) -> str:
         }
     )  # fmt: skip
     return (
-        f"# How much of term 2 the paper's rows look like\n\n{answer(summary, seeds)}\n\n"
+        f"# With which share of term 2 the paper's pattern appears\n\n{answer(summary, seeds)}\n\n"
         "In samples, means with 95% t-intervals over the reported seeds, uncorrected but for the last column. A share "
         "s of the second term is s CoKL + (1 - s) replay, and log Z at the coefficient s without term 1. Retention and "
         "adaptation are in points, pass@k is a probability, conditional KL in nats, less is better.\n\n"

@@ -28,7 +28,7 @@ def read_results(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
         if not path.is_file():
             raise InputError(
                 f"no finished finite-group lab in {folder}: {path.name} is not there; "
-                f"run cokl bandit finite-group --out {folder}"
+                "`cokl bandit finite-group` makes them"
             )
     return read_result(paths[0]), read_result(paths[1])
 

@@ -41,7 +41,7 @@ def read_plasticity(folder: Path) -> tuple[pd.DataFrame, PlasticityConfig]:
     """The table of a finished lab, and its configuration. Raises InputError if there is none."""
     path = folder / "plasticity.parquet"
     if not path.is_file():
-        raise InputError(f"no finished plasticity lab in {folder}; run cokl bandit plasticity --out {folder}")
+        raise InputError(f"no finished plasticity lab in {folder}; `cokl bandit plasticity` makes one")
     return read_result(path, COLUMNS), from_json(PlasticityConfig, read_json(folder / "config.json", dict))
 
 

@@ -24,15 +24,23 @@ def read_sweep(folder: Path) -> pd.DataFrame:
     """The table of a finished sweep. Raises InputError if there is none."""
     path = folder / "sweep.parquet"
     if not path.is_file():
-        raise InputError(
-            f"no finished sweep in {folder}: {path.name} is not there; run cokl bandit sweep --out {folder}"
-        )
-    table = read_result(path)
-    missing = {"seed", "method", "beta", "step", "p_correct", "conditional_kl"} - set(table.columns)
-    if missing or not any(name.startswith("coverage_at_") for name in table.columns):
-        raise InputError(f"{path}: not a sweep table; missing columns: {', '.join(sorted(missing)) or 'coverage_at_K'}")
+        raise InputError(f"no finished sweep in {folder}: {path.name} is not there; `cokl bandit sweep` makes one")
+    table = require_sweep(read_result(path), path)
     if not (table["method"] != "reference").any():
-        raise InputError(f"{path} holds no trained run; run cokl bandit sweep --out {folder} again")
+        raise InputError(f"{path} holds no trained run; `cokl bandit sweep` makes one that does")
+    return table
+
+
+def require_sweep(table: object, what: object = "table") -> pd.DataFrame:
+    """The table, if it is a sweep's. Raises InputError, which calls it `what`, for one that lacks its columns."""
+    if not isinstance(table, pd.DataFrame):
+        raise InputError(f"{what}: expected the table that run_sweep returns, got {type(table).__name__}")
+    missing = {"seed", "method", "beta", "step", "p_correct", "conditional_kl"} - set(table.columns)
+    if missing or not any(str(name).startswith("coverage_at_") for name in table.columns):
+        lacks = ", ".join(sorted(missing)) or "coverage_at_K"
+        raise InputError(
+            f"{what}: not a sweep table; missing columns: {lacks}; run_sweep and `cokl bandit sweep` make one"
+        )
     return table
 
 

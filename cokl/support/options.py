@@ -86,7 +86,11 @@ def require_types(config: Any, prefix: str) -> None:
         value = getattr(config, name)
         if not _has_type(value, hint):
             kind = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
-            require(False, f"{prefix}{name}", kind, repr(value))
+            if get_origin(hint) is tuple:
+                members = [getattr(one, "__name__", str(one)) for one in get_args(hint) if one is not ...]
+                kind = f"a tuple of {', '.join(members)}"
+            remedy = f"; write {tuple(value)!r}" if isinstance(value, list) else ""
+            require(False, f"{prefix}{name}", kind, f"{value!r}{remedy}")
         for number in value if isinstance(value, tuple) else (value,):
             require(not isinstance(number, float) or math.isfinite(number), f"{prefix}{name}", "finite numbers", number)
     for name, bound in _bounds(config_class):

@@ -113,7 +113,7 @@ def test_yaml_names_what_differs_from_the_preset(tmp_path, monkeypatch):
         (b"1: 2", "no setting 1"),
         (b"seeds: many", "seeds: expected int, got 'many'"),
         (b"seeds: 0", "seeds: expected at least 1, got 0"),
-        (b"betas: 0.1", "betas: expected tuple[float, ...], got 0.1"),
+        (b"betas: 0.1", "betas: expected a tuple of float, got 0.1"),
         (b"environment: 3", "environment: expected EnvironmentConfig, got 3"),
         (b"environment:", "environment: expected EnvironmentConfig, got None"),
         (b"!!python/object:os.system {}", "neither JSON nor YAML"),

@@ -13,6 +13,7 @@ import pytest
 from cokl.support import experiment as registry
 from cokl_cli.app import main
 from cokl_cli.experiments import experiments, finished
+from cokl_cli.report import logbook
 
 TOY = '''
 """A toy.
@@ -152,3 +153,28 @@ def test_nothing_else_names_a_lab():
     texts = {path: path.read_text(encoding="utf-8") for path in Path("cokl_cli").rglob("*.py")}
     named = {(str(path), lab) for path, text in texts.items() for lab in labs if f"bandit.{lab}" in text}
     assert named == {("cokl_cli/card.py", "plasticity")}
+
+
+def test_the_record_is_of_the_folders_that_count(toy, tmp_path):
+    """The first result of several, its last environment and all its times; where results are pooled, of all."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    for folder, n, cpus, seconds in ((first, 4, ("old", "new"), [1.5, 2.0]), (second, 5, ("other",), [4.5])):
+        assert run("bandit", "toy-squares", "--n", n, "--out", folder) == 0
+        machines = [
+            {"cpu": cpu, "cpu_count": 2, "versions": {"torch": "9"}, "git_commit": f"commit of {cpu}"} for cpu in cpus
+        ]
+        (folder / "environment.json").write_text(json.dumps(machines))
+        (folder / "seconds.json").write_text(json.dumps(seconds))
+    record = logbook.records([first, second])["toy_squares"]
+    assert record["command"] == "cokl bandit toy-squares --n 4"
+    assert (record["hardware"], record["seconds"]) == ("new, 2 cores, torch 9", 3.5)
+    assert record["commit"] == "commit of new"
+    assert len(record["claims"]) == 1
+    assert len(logbook.records([tmp_path])["toy_squares"]["claims"]) == 1
+    toy.Toy.pools_folders = True
+    pooled = logbook.records([tmp_path])["toy_squares"]
+    assert pooled["command"] == "cokl bandit toy-squares --n 4; cokl bandit toy-squares --n 5"
+    assert pooled["seconds"] == 8.0
+    assert len(pooled["claims"]) == 2
+    (second / "seconds.json").unlink()
+    assert logbook.records([tmp_path])["toy_squares"]["seconds"] is None

@@ -1,5 +1,6 @@
 """The documentation site: built without a warning, complete, and loading nothing from elsewhere."""
 
+import json
 import os
 import re
 import subprocess
@@ -48,6 +49,26 @@ def test_formulas_are_drawn_by_the_browser(site):
 
 def test_notebooks_keep_their_sliders(site):
     assert (site / "notebooks/02_theorems.html").read_text().count('type="range"') == 2
+
+
+def test_the_sliders_need_no_font_from_elsewhere(site):
+    page = (site / "notebooks/02_theorems.html").read_text()
+    assert not re.search(r'<link[^>]*font-awesome|<i class="fa ', page)
+    assert len(re.findall(r">\s*play</button>", page)) == 2
+
+
+def test_the_search_finds_no_prompts(site):
+    found = json.loads((site / "search/search_index.json").read_text())["docs"]
+    notebooks = [entry["text"] for entry in found if entry["location"].startswith("notebooks/")]
+    assert any("CoKL" in text for text in notebooks)
+    assert not [text for text in notebooks if re.search(r"(In|Out)\s*\[\d*\]:", text)]
+
+
+def test_the_repository_is_one_variable(tmp_path):
+    """A link to it on every page, once the variable has an address; without one, none."""
+    from mkdocs.config import load_config
+
+    assert load_config(str(ROOT / "mkdocs.yml")).repo_url == os.environ.get("REPOSITORY_URL", "")
 
 
 def test_the_reference_has_the_docstrings(site):

@@ -2,11 +2,13 @@
 
 import json
 import math
+from dataclasses import asdict
 
 import pytest
 
 import theory.claims  # noqa: F401  registers them
 from theory.claim import BEYOND, QUICK, Evidence, Statement, claim, registered_claims
+from theory.experiment import Theory
 from theory.formulas import Formulas
 from theory.report import check_claims, in_words, kinds_of_evidence, to_json, to_markdown, to_text
 
@@ -155,3 +157,20 @@ def test_kinds_of_evidence_are_named_once_and_proofs_first():
         kinds_of_evidence([exact, boxes, exact, part]) == "proved in Coq in part (the limit), float64, proved on boxes"
     )
     assert kinds_of_evidence([boxes, part, "proved in Coq: all, by D.v: whole"]) == "proved in Coq, proved on boxes"
+
+
+def test_the_logbooks_verdicts_are_those_of_the_stored_check(tmp_path):
+    """One claim that came out and one that did not, with two kinds of evidence in their order."""
+    pieces = [asdict(Evidence("enumeration", "all groups", math.inf, 0)) | {"error": None}]
+    pieces += [asdict(Evidence("float64", "pairs", 0.0, 0.1))]
+    rows = [
+        {"claim": name, "statement": "S", "source": "W", "holds": holds, "seconds": 1.5, "evidence": evidence}
+        for name, holds, evidence in (("no-such-claim", False, pieces), ("another", True, pieces[1:]))
+    ]
+    (tmp_path / "claims.json").write_text(json.dumps(rows))
+    wrong, right = Theory().claims(tmp_path)
+    assert (wrong.statement, wrong.where, wrong.verdict) == ("no-such-claim: S", "W", "not held")
+    assert wrong.measured.startswith("not held by enumeration: all groups")
+    assert [line.partition(":")[0] for line in wrong.evidence] == ["float64"]
+    assert (right.verdict, right.evidence) == ("held", ())
+    assert Theory().record([tmp_path])["seconds"] == 3.0

@@ -6,15 +6,18 @@ import pandas as pd
 
 from bandit.engine.tables import coverage_column, method_label
 from bandit.sweep.figures.means import means, panels
-from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, matched_rows, without_diverged_runs
+from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, matched_rows, require_sweep, without_diverged_runs
 from figures.marks import Drawing, interval, join, marks
 from figures.matplotlib_renderer import render
 from figures.style import SEED_LINES, Picture
 
 
 def draw(table: pd.DataFrame) -> Picture:
-    """`table` is a sweep table. Lines are means over seeds, bands one standard deviation; few seeds are thin lines."""
-    return render(drawing(table))
+    """`table` is a sweep table. Lines are means over seeds, bands one standard deviation; few seeds are thin lines.
+
+    Raises InputError for another table.
+    """
+    return render(drawing(require_sweep(table)))
 
 
 def drawing(table: pd.DataFrame) -> Drawing:

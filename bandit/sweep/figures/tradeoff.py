@@ -8,15 +8,18 @@ import pandas as pd
 
 from bandit.engine.tables import coverage_column, method_label
 from bandit.sweep.figures.means import means, panels
-from bandit.sweep.score import diverged_note, final_rows
+from bandit.sweep.score import diverged_note, final_rows, require_sweep
 from figures.marks import Drawing, interval, join, marks
 from figures.matplotlib_renderer import render
 from figures.style import Picture, method_style
 
 
 def draw(table: pd.DataFrame) -> Picture:
-    """`table` is a sweep table. Points are means over seeds, bars standard deviations in both directions."""
-    return render(drawing(table))
+    """`table` is a sweep table. Points are means over seeds, bars standard deviations in both directions.
+
+    Raises InputError for another table.
+    """
+    return render(drawing(require_sweep(table)))
 
 
 def drawing(table: pd.DataFrame) -> Drawing:

@@ -14,7 +14,7 @@ from bandit.phase import figures as picture
 from bandit.phase.config import EXPERIMENTS, KNOBS, PRESETS, Diagram, diagram
 from bandit.phase.report import page, tally
 from bandit.phase.run import run
-from bandit.phase.score import EXPLANATIONS, UNDECIDED, explain, summarize_cell
+from bandit.phase.score import EXPLANATIONS, UNDECIDED, explain, is_meaningful, summarize_cell
 from bandit.shift.claims import VARIANTS
 from bandit.shift.config import ShiftConfig
 from cokl import regularizers
@@ -110,6 +110,15 @@ def test_a_cell_without_forgetting_or_learning_has_no_winner(end: tuple[float, f
     diagram = dataclasses.replace(PRESETS["paper"].diagrams()[1], x_values=(0.3,), y_values=(2,))
     assert UNDECIDED in page(diagram, cells)
     picture.render(picture.maps(cells, diagram.x, diagram.y, diagram.experiment.mode))
+
+
+@pytest.mark.parametrize(
+    ("mean", "half_width", "enough"), [(0.09, 0.03, True), (0.09, 0.05, False), (0.04, 0.0, False), (-0.5, 0.1, False)]
+)
+def test_enough_is_forgotten_and_learned_beyond_the_interval(mean, half_width, enough):
+    """Either can be too little; 0.05 has to lie below the interval."""
+    other = (0.5, 0.1)
+    assert is_meaningful((mean, half_width), other) == is_meaningful(other, (mean, half_width)) == enough
 
 
 def test_the_explanation_is_spearmans():

@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 
 from bandit.sequences import report
+from bandit.sequences.experiment import Sequences
 from bandit.sequences.run import METRICS, sequences
 from bandit.sequences.score import PREDICTORS, leads, razor
 from cokl.support.experiment import Execution
+from cokl.support.files import write_result
 from cokl_cli.app import main
 from tests.bandit.sequences.test_train import TINY
 
@@ -56,6 +58,24 @@ def test_the_primary_comparison_has_a_verdict_from_four_seeds_on():
     assert "In this miniature: CoKL keeps less." in report.primary(reversed_roles)
     without = table()
     assert "not to be had" in report.primary(without[without["method"] != "correct_forward_kl"])
+
+
+def test_the_claim_counts_the_reported_seeds_alone(tmp_path):
+    for seeds, verdict in ((3, None), (4, "held")):
+        write_result(table(seeds), tmp_path / "sequences.parquet")
+        (claim,) = Sequences().claims(tmp_path)
+        assert claim.verdict == verdict
+
+
+def test_a_coefficient_of_which_a_seed_diverged_takes_no_part_in_the_claim(tmp_path):
+    """Without replay's middle coefficient the line between the others is another one."""
+    rows = table()
+    lost = (rows["method"] == "correct_forward_kl") & (rows["beta"] == 0.1) & (rows["seed"] == 2)
+    rows.loc[lost & (rows["step"] > 0), list(METRICS)] = np.nan
+    write_result(rows, tmp_path / "sequences.parquet")
+    (claim,) = Sequences().claims(tmp_path)
+    kept = rows[(rows["method"] != "correct_forward_kl") | (rows["beta"] != 0.1)]
+    assert claim.measured == report.primary(kept)
 
 
 def test_the_razor_is_one_where_it_holds_and_low_for_noise():

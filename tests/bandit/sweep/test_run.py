@@ -16,6 +16,7 @@ import torch
 from bandit import preset, run_sweep
 from bandit.engine.exact import Objective, objectives
 from bandit.engine.reference import pretrain, seed_task
+from bandit.sweep.figures import dynamics, tradeoff
 from bandit.sweep.plan import RUNS_PER_CHUNK_CPU, planned_runs, stacked
 from bandit.sweep.score import read_sweep
 from cokl import regularizers
@@ -228,3 +229,11 @@ print(*{"torch._dynamo", "scipy.stats", "matplotlib"} & set(sys.modules))
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout == "\n"
+
+
+@pytest.mark.parametrize("picture", [tradeoff, dynamics])
+def test_a_picture_of_another_table_is_refused_in_one_line(picture):
+    with pytest.raises(InputError, match="not a sweep table; missing columns: beta, conditional_kl, method, p_correct"):
+        picture.draw(pd.DataFrame({"step": [1], "seed": [0]}))
+    with pytest.raises(InputError, match="expected the table that run_sweep returns, got list"):
+        picture.draw([1])

@@ -122,6 +122,8 @@ def test_other_code_is_refused_and_named(tmp_path, capsys):
         fill(tmp_path, code=newer)
     with pytest.raises(InputError, match="other code"), open_folder(tmp_path, CONFIG, newer):
         pass  # who does not say to go on is refused
+    with pytest.raises(InputError, match=r"changed since: cokl.policy\)"):
+        fill(tmp_path, code={name: digest for name, digest in CODE.items() if name != "cokl.policy"})  # is gone
     fill(tmp_path, code=newer, keep_going=True)
     assert "resuming with results of other code (changed since: cokl.policy)" in capsys.readouterr().err
 
