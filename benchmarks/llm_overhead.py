@@ -2,9 +2,15 @@
 
 Both are VeRL's own worker on one model in one process with one thread: GRPO's takes all rows as RL rows with VeRL's
 loss, CoKL's takes a fifth of them (E.3: 16 of 80 groups) as regularization rows with the joint loss, after the
-trainer's own part of a step: the minibatch is put together, joined to the RL prompts, and its groups are weighted. They
-take turns. Times are the process's CPU seconds, which other work on the machine disturbs least; the figure is the mean
-of the pairs' log-ratios with a 95% t-interval.
+trainer's own part of a step: the minibatch is put together, joined to the RL prompts, and its groups are weighted.
+
+With `--cached 0,1,2` all groups are RL rows whose own prompts are regularized (`cokl.prompts=training`), with so many
+cached rows per prompt beside them: the worker takes log-probabilities and updates, as in a step. 0 is the method
+without term 1. All rows have the longest length then, so that no padding hides in the ratios.
+
+All take turns, in the other order every second round. Times are the process's CPU seconds, which other work on the
+machine disturbs least; the figure is the median of the ratios within a round, between the order statistics that hold
+the median with at least 95% (none of them below six rounds).
 """
 
 from __future__ import annotations
@@ -20,13 +26,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from cokl.support.errors import InputError
+from cokl.support.options import separated
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 GROUP, SHARE = 8, 5
 LOG_PROB = -6.0
-PROMPT = 32
+PROMPT = 16
 SHAPE = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 MODELS = {"1m": (512, 128, 384, 4, 4), "110m": (16384, 768, 2048, 12, 6)}
 """Shapes of Qwen3 models of about so many parameters."""
@@ -44,35 +51,33 @@ class LLMOverhead:
     """Tokens of the longest response."""
     micro_batch: int = 16
     """Rows of a micro-batch; must divide all rows."""
+    cached: Annotated[tuple[int, ...], separated(int, "NUMBER")] = ()
+    """Cached rows per prompt, each number beside GRPO; if not given, a fifth of GRPO's rows instead."""
     model: Literal["1m", "110m"] = "1m"
     """Parameters of the model."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write all figures to this file."""
 
     def run(self) -> int:
-        """Measure, print a line, write the JSON."""
-        if self.rounds < 2 or self.groups < 2 * SHARE or self.response_length < 1 or self.micro_batch < 1:
-            raise InputError(
-                f"expected at least 2 rounds, {2 * SHARE} groups and 1 token, got {self.rounds}, {self.groups} and "
-                f"{self.response_length}"
+        """Measure, print a line per update, write the JSON after every round."""
+        rows = [self.groups * (GROUP + cached) for cached in self.cached or (0,)]
+        if self.rounds < 1 or self.response_length < 1 or self.micro_batch < 1:
+            raise InputError("expected at least 1 round, 1 token and 1 row")
+        if self.groups < (1 if self.cached else 2 * SHARE) or not all(0 <= cached <= GROUP for cached in self.cached):
+            raise InputError(f"expected {2 * SHARE} groups or more without --cached, and up to {GROUP} cached rows")
+        if wrong := [number for number in rows if number % self.micro_batch]:
+            raise InputError(f"micro-batch: expected a divisor of {wrong[0]} rows, got {self.micro_batch}")
+        for name, found in measure(self)["updates"].items():
+            print(
+                f"{name}: {found['tokens']:.3f} of GRPO's tokens, {found['ratio']:.4f} of its CPU seconds "
+                f"[{found['low']:.4f}, {found['high']:.4f}] ({self.rounds} rounds)"
             )
-        if self.groups * GROUP % self.micro_batch:
-            raise InputError(f"micro-batch: expected a divisor of {self.groups * GROUP} rows, got {self.micro_batch}")
-        result = measure(self)
-        print(
-            f"actor update with CoKL's rows over GRPO's: {result['ratio']:.4f} "
-            f"[{result['low']:.4f}, {result['high']:.4f}] (GRPO {result['grpo_s']:.2f} CPU s, {self.rounds} pairs)"
-        )
-        if self.json:
-            self.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
         return 0
 
 
-def measure(setting: LLMOverhead) -> dict[str, float]:
-    """Ratio, its interval, and the mean CPU seconds of both updates."""
-    import numpy as np
+def measure(setting: LLMOverhead) -> dict[str, Any]:
+    """Of each update beside GRPO's: ratio of CPU seconds, its interval, ratio of tokens, and the seconds themselves."""
     import torch
-    from scipy import stats
     from tqdm import tqdm
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -80,58 +85,50 @@ def measure(setting: LLMOverhead) -> dict[str, float]:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as folder:
         shape = dict(zip(SHAPE, MODELS[setting.model], strict=True))
         heads, size = shape["num_attention_heads"], shape["hidden_size"] // shape["num_attention_heads"]
         config = Qwen3Config(**shape, head_dim=size, num_key_value_heads=heads // 2, tie_word_embeddings=False)
         model = Qwen3ForCausalLM(config)
-        parameters = model.num_parameters()
-        model.save_pretrained(name)
-        worker = training_worker(Path(name), 0, 1, free_port())
-        grpo, cokl = _updates(worker, setting)
-        grpo()
-        cokl()
-        pairs = []
-        for number in tqdm(range(setting.rounds), desc="pairs", unit="pair"):
-            order = (grpo, cokl) if number % 2 == 0 else (cokl, grpo)
-            seconds = {}
-            for update in order:
+        result: dict[str, Any] = {"parameters": model.num_parameters()}
+        model.save_pretrained(folder)
+        worker = training_worker(Path(folder), 0, 1, free_port())
+        updates, tokens = (_of_training_prompts if setting.cached else _updates)(worker, setting)
+        for update in updates.values():
+            update()
+        seconds: dict[str, list[float]] = {name: [] for name in updates}
+        for number in tqdm(range(setting.rounds), desc="rounds", unit="round"):
+            for name in list(updates)[:: 1 if number % 2 == 0 else -1]:
                 start = time.process_time()
-                update()
-                seconds[update] = time.process_time() - start
-            pairs.append((seconds[grpo], seconds[cokl]))
+                updates[name]()
+                seconds[name].append(time.process_time() - start)
+            result["updates"] = {
+                name: {**_compared(times, seconds["GRPO"]), "tokens": tokens[name] / tokens["GRPO"], "seconds": times}
+                for name, times in seconds.items()
+            }
+            if setting.json:
+                setting.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
         torch.distributed.destroy_process_group()
-    times = np.array(pairs)
-    ratios = np.log(times[:, 1] / times[:, 0])
-    low, high = stats.t.interval(0.95, len(ratios) - 1, ratios.mean(), stats.sem(ratios))
-    return {
-        "ratio": float(np.exp(ratios.mean())),
-        "low": float(np.exp(low)),
-        "high": float(np.exp(high)),
-        "grpo_s": float(times[:, 0].mean()),
-        "cokl_s": float(times[:, 1].mean()),
-        "parameters": float(parameters),
-    }
+    return result
 
 
-def _updates(worker: Any, setting: LLMOverhead) -> tuple[Any, Any]:
-    """The two updates: of the same tokens, the last groups being regularization rows in the second."""
+def _compared(times: list[float], base: list[float]) -> dict[str, float]:
+    """The median of the ratios, and its 95% interval by order statistics, infinite where there are too few."""
+    import numpy as np
+    from scipy import stats
+
+    ratios = np.sort(np.array(times) / np.array(base))
+    outside = int(stats.binom.ppf(0.025, len(ratios), 0.5))  # so many ratios on either side may lie beyond the median
+    sides = (ratios[outside - 1], ratios[-outside]) if outside else (0.0, np.inf)
+    return {"ratio": float(np.median(ratios)), "low": float(sides[0]), "high": float(sides[1])}
+
+
+def _columns(tokens: list[Tensor], generator: Any) -> dict[str, list[Tensor]]:
+    """What VeRL's queue holds of rows, by name. tokens: prompt and response of each."""
     import torch
-    from tensordict import TensorDict
-    from verl.utils import tensordict_utils as tu
-    from verl.workers.utils.losses import ppo_loss
 
-    from benchmarks.actor import actor_config, update_settings
-    from llm_bridge.trainer.loss import ADDED, WEIGHT, joint_loss
-
-    rows = setting.groups * GROUP
-    prompts = setting.groups // SHARE // 2  # each with a cached and a fresh group
-    added_rows = 2 * prompts * GROUP
-    vocabulary = MODELS[setting.model][0]
-    generator = torch.Generator().manual_seed(1)
-    lengths = torch.randint(1, setting.response_length + 1, (rows,), generator=generator).tolist()
-    tokens = [torch.randint(vocabulary, (PROMPT + length,), generator=generator) for length in lengths]
-    columns = {
+    lengths = [len(row) - PROMPT for row in tokens]
+    return {
         "prompts": [row[:PROMPT] for row in tokens],
         "responses": [row[PROMPT:] for row in tokens],
         "input_ids": tokens,
@@ -141,21 +138,124 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[Any, Any]:
         "old_log_probs": [torch.full((length,), LOG_PROB) for length in lengths],
         "advantages": [torch.randn((), generator=generator).expand(length).clone() for length in lengths],
     }
+
+
+def _batch(contents: dict[str, list[Tensor]], rl_rows: int, micro_batch: int) -> Any:
+    import torch
+    from tensordict import TensorDict
+    from verl.utils import tensordict_utils as tu
+
+    from benchmarks.actor import update_settings
+
+    rows = len(contents["input_ids"])
+    nested = {key: torch.nested.as_nested_tensor(value, layout=torch.jagged) for key, value in contents.items()}
+    data = TensorDict(nested, batch_size=rows)
+    tu.assign_non_tensor(data, **update_settings(rows, rl_rows, micro_batch))
+    return data
+
+
+def _of_training_prompts(worker: Any, setting: LLMOverhead) -> tuple[dict[str, Any], dict[str, int]]:
+    """GRPO's passes of a step, and those with so many cached rows to each of its prompts; and the tokens of each."""
+    import numpy as np
+    import torch
+    from tensordict import TensorDict
+    from verl.utils import tensordict_utils as tu
+    from verl.workers.utils.losses import ppo_loss
+
+    from benchmarks.actor import actor_config
+    from cokl import methods
+    from cokl.groups import RegularizationRows, SurrogateConfig
+    from cokl.responses.buffer import CachedGroup
+    from llm_bridge.trainer.join import join
+    from llm_bridge.trainer.loss import ADDED, WEIGHT, joint_loss
+    from llm_bridge.trainer.streams import requests
+
+    generator, config = torch.Generator().manual_seed(1), actor_config(loss_agg_mode="seq-mean-token-mean")
+    rl_rows, length = setting.groups * GROUP, setting.response_length
+
+    def draw() -> Tensor:
+        return torch.randint(MODELS[setting.model][0], (PROMPT + length,), generator=generator)
+
+    fresh, cached = [draw() for _ in range(rl_rows)], [[draw() for _ in range(GROUP)] for _ in range(setting.groups)]
+    uids = [f"rl-{number}" for number in range(setting.groups)]
+    groups = [
+        CachedGroup(
+            prompt=[{"role": "user", "content": uid}],
+            data_source="math_train",
+            ground_truth=uid,
+            prompt_ids=answers[0][:PROMPT].numpy(),
+            response_ids=[tokens[PROMPT:].numpy() for tokens in answers],
+            log_probs=[np.full(length, LOG_PROB)] * GROUP,
+            rewards=np.ones(GROUP, dtype=np.int64),
+        )
+        for uid, answers in zip(uids, cached, strict=True)
+    ]
+    prompts = tu.get_tensordict({"raw_prompt": [group.prompt for group in groups], "uid": uids})
+
+    def passes(data: TensorDict, loss: Any) -> None:
+        worker.set_loss_fn(partial(loss, config))
+        for_log_probs = data.copy()
+        tu.assign_non_tensor(for_log_probs, calculate_entropy=True, compute_loss=False)
+        worker.infer_batch(for_log_probs)
+        worker.train_mini_batch(data)
+
+    batches = {count: fresh + [row for answers in cached for row in answers[:count]] for count in {0, *setting.cached}}
+    tokens = {count: sum(map(len, rows)) for count, rows in batches.items()}
+    data = {
+        count: _batch(
+            {
+                name: [values * (name != "loss_mask" or row < rl_rows) for row, values in enumerate(columns)]
+                for name, columns in _columns(rows, generator).items()
+            },
+            rl_rows,
+            setting.micro_batch,
+        )
+        for count, rows in batches.items()
+    }
+    verdicts = (torch.arange(rl_rows) % 2).double().tolist()
+
+    def with_cached(count: int) -> None:
+        method = methods.get("cokl" if count else "cokl_without_term1")
+        brought = {uid: group.drawn(count or 1, [0], True) for uid, group in zip(uids, groups, strict=True)}
+        rows, minibatch = requests([], brought, method.streams(), GROUP, 1)
+        join(prompts, rows, {"agent_name": "single_turn_agent", "__rollout_n__": GROUP})
+        keys = [f"{uid}_{session}_0" for uid in uids for session in range(GROUP)]
+        keys += [f"{row['uid']}_0_0" for row in rows]
+        lengths = torch.full((len(keys),), float(length), dtype=torch.float64)
+        correct = torch.tensor(verdicts + [1.0] * len(rows), dtype=torch.float64)
+        step = RegularizationRows(minibatch.index(keys), LOG_PROB * lengths, correct, tokens=lengths)
+        batch = data[count].copy()
+        batch[WEIGHT] = method.row_weights(step, 1.0, SurrogateConfig()).float()[:, None]
+        batch[ADDED] = (torch.arange(len(keys)) >= rl_rows).float()[:, None]
+        passes(batch, joint_loss)
+
+    updates: dict[str, Any] = {"GRPO": lambda: passes(data[0].copy(), ppo_loss)}
+    updates |= {f"{count} cached": partial(with_cached, count) for count in setting.cached}
+    return updates, {"GRPO": tokens[0], **{f"{count} cached": tokens[count] for count in setting.cached}}
+
+
+def _updates(worker: Any, setting: LLMOverhead) -> tuple[dict[str, Any], dict[str, int]]:
+    """The two updates, of the same tokens, the last groups being regularization rows in the second; and the tokens."""
+    import torch
+    from verl.workers.utils.losses import ppo_loss
+
+    from benchmarks.actor import actor_config
+    from llm_bridge.trainer.loss import ADDED, WEIGHT, joint_loss
+
+    rows = setting.groups * GROUP
+    prompts = setting.groups // SHARE // 2  # each with a cached and a fresh group
+    added_rows = 2 * prompts * GROUP
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(1, setting.response_length + 1, (rows,), generator=generator).tolist()
+    tokens = [torch.randint(MODELS[setting.model][0], (PROMPT + length,), generator=generator) for length in lengths]
+    columns = _columns(tokens, generator)
     is_added = (torch.arange(rows) >= rows - added_rows)[torch.randperm(rows, generator=generator)]
     added_indices = is_added.nonzero().flatten().tolist()  # cached rows first, prompt by prompt, then fresh ones
     verdicts = (torch.rand(added_rows, generator=generator) < 0.5).double().tolist()
     trainer = _TrainersPart([tokens[row] for row in added_indices], verdicts, setting.groups - 2 * prompts)
-    cokl_columns = dict(columns)
-    masks = zip(columns["loss_mask"], is_added.tolist(), strict=True)
-    cokl_columns["loss_mask"] = [mask * (not flag) for mask, flag in masks]
-
-    def batch(contents: dict[str, list[torch.Tensor]], rl_rows: int) -> TensorDict:
-        nested = {key: torch.nested.as_nested_tensor(value, layout=torch.jagged) for key, value in contents.items()}
-        data = TensorDict(nested, batch_size=rows)
-        tu.assign_non_tensor(data, **update_settings(rows, rl_rows, setting.micro_batch))
-        return data
-
-    grpo_batch, cokl_batch = batch(columns, rows), batch(cokl_columns, rows - added_rows)
+    masks = [mask * (not flag) for mask, flag in zip(columns["loss_mask"], is_added.tolist(), strict=True)]
+    grpo_batch = _batch(columns, rows, setting.micro_batch)
+    cokl_batch = _batch({**columns, "loss_mask": masks}, rows - added_rows, setting.micro_batch)
     config = actor_config(loss_agg_mode="seq-mean-token-mean")
 
     def grpo() -> None:
@@ -170,7 +270,7 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[Any, Any]:
         worker.set_loss_fn(partial(joint_loss, config))
         worker.train_mini_batch(data)
 
-    return grpo, cokl
+    return {"GRPO": grpo, "CoKL": cokl}, dict.fromkeys(("GRPO", "CoKL"), sum(map(len, tokens)))
 
 
 class _TrainersPart:

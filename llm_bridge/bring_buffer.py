@@ -7,37 +7,51 @@ above 0.5 counts as correct.
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from tqdm import tqdm
 
 from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint, model_folder, plain
 from cokl.support.errors import InputError
 from cokl.support.files import read_parquet
 from cokl.support.options import require
+from llm_bridge.rewards.judge import Judge
 
 CORRECT_ABOVE = 0.5
-"""Rewards above it are verdicts of correct."""
-Judge = Callable[..., Any]
-"""VeRL's reward function: of data_source, solution_str, ground_truth and extra_info, a number or {"score": number}."""
+"""Rewards of the table above it are verdicts of correct."""
+COMPARED, NEAR = 8, 0.1
+"""Of how many responses log-probabilities that are brought are computed again, and how many nats per token the mean
+difference may be: what a model's 16 bits leave, and another temperature exceeds."""
+BATCH_TOKENS = 8192
+"""Of a pass of the reference, padding included, unless a response alone is longer."""
 
 
 def bring_buffer(
-    prompts: Path, responses: Path, reference: str, judge: Judge | None = None, thinking: bool | None = None
+    prompts: Path,
+    responses: Path,
+    reference: str,
+    judge: Judge | None = None,
+    thinking: bool | None = None,
+    temperature: float = 1.0,
+    log_probs: bool = True,
 ) -> Buffer:
     """The buffer of the prompts that have responses, in the prompts' order.
 
     prompts: Parquet as VeRL trains on it: `prompt` (messages), `data_source`, `reward_model`, perhaps `extra_info`.
     responses: Parquet with a row per response: `prompt` (the row of its prompt, from 0), `response_ids` (tokens, with
-    the end token) or `response` (text), `reward` (0 or 1) unless `judge` gives it, and perhaps `log_probs`, nats per
-    token under the reference at temperature 1, which are computed where they are missing. reference: the folder or the
-    hub's name of the model that sampled them. thinking: given to the chat template if it is not None.
-    Raises InputError for a missing column, a prompt that is not there, and groups that no method could use.
+    the end token) or `response` (text), `reward` (0 or 1) unless `judge` gives it; and perhaps `log_probs`, nats per
+    token under the reference, which are computed where they are missing, `response_mask` (0 on the tokens of tools),
+    and `prompt_ids`, the prompt's tokens as its model read them (tools, another chat template). reference: the folder
+    or the hub's name of the model that sampled them. thinking: given to the chat template if it is not None.
+    temperature: of log-probabilities. log_probs: without them the responses may be another model's, for methods that
+    do not compare with the reference.
+    Raises InputError for a missing column, a prompt that is not there, log-probabilities that are not the reference's,
+    and groups that no method could use.
     """
     from transformers import AutoTokenizer
 
@@ -51,39 +65,53 @@ def bring_buffer(
     )
     folder = model_folder(reference)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    score = None if "log_probs" in given else _scorer(folder)
     options = {} if thinking is None else {"enable_thinking": thinking}
-    groups = []
-    for index, rows in given.groupby("prompt", sort=True):
-        row = asked.iloc[int(str(index))]
-        messages = [{str(key): str(text) for key, text in message.items()} for message in row["prompt"]]
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **options)
-        prompt_ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"])
-        responses_ids = [_tokens(response, tokenizer) for response in rows.to_dict("records")]  # type: ignore[arg-type]
-        groups.append(
-            CachedGroup(
-                prompt=messages,
-                data_source=str(row["data_source"]),
-                ground_truth=str(row["reward_model"]["ground_truth"]),
-                prompt_ids=prompt_ids,
-                response_ids=responses_ids,
-                log_probs=[score(prompt_ids, ids) for ids in responses_ids] if score else list(rows["log_probs"]),
-                rewards=_verdicts(rows, row, responses_ids, tokenizer, judge),
-                extra_info=plain(row.get("extra_info") or {}),
+    given = given.sort_values("prompt", kind="stable", ignore_index=True)
+    tokens = [_tokens(response, tokenizer) for response in given.to_dict("records")]  # type: ignore[arg-type]
+    given["response_ids"] = pd.Series(tokens)
+    if "prompt_ids" not in given:
+        texts = {
+            row: tokenizer.apply_chat_template(
+                _messages(asked, row), add_generation_prompt=True, tokenize=False, **options
             )
+            for row in given["prompt"].unique()
+        }
+        ids = {row: tokenizer(text, add_special_tokens=False)["input_ids"] for row, text in texts.items()}
+        given["prompt_ids"] = given["prompt"].map(ids)
+    rows = [(np.asarray(p, dtype=np.int64), r) for p, r in zip(given["prompt_ids"], given["response_ids"], strict=True)]
+    if not log_probs:
+        given["log_probs"] = pd.Series([np.full(len(response), np.nan) for _, response in rows])
+    elif "log_probs" in given:
+        _require_the_references(given["log_probs"].tolist()[:COMPARED], rows[:COMPARED], folder, temperature)
+    else:
+        given["log_probs"] = pd.Series(score(rows, folder, temperature))
+    if judge is not None:
+        given["correct"] = asyncio.run(_verdicts(asked, given, tokenizer, judge))
+    else:
+        given["correct"] = given["reward"] > CORRECT_ABOVE
+    groups = [
+        CachedGroup(
+            prompt=_messages(asked, int(str(row))),
+            data_source=str(asked["data_source"].iloc[int(str(row))]),
+            ground_truth=plain(asked["reward_model"].iloc[int(str(row))]["ground_truth"]),
+            prompt_ids=np.asarray(answers["prompt_ids"].iloc[0], dtype=np.int64),
+            response_ids=list(answers["response_ids"]),
+            log_probs=list(answers["log_probs"]),
+            rewards=answers["correct"].to_numpy(dtype=np.int64),
+            extra_info=_extra_info(asked, int(str(row))),
+            masks=list(answers.get("response_mask", ())),
         )
-    return Buffer(tuple(groups), model_fingerprint(folder))
+        for row, answers in given.groupby("prompt", sort=True)
+    ]
+    return Buffer(tuple(groups), model_fingerprint(folder), temperature)
 
 
-def load_judge(name: str) -> Judge:
-    """The reward function FILE.py:NAME or pkg://MODULE:NAME, as VeRL loads it. Raises InputError if it is not there."""
-    from verl.utils.import_utils import load_extern_object
+def _messages(asked: pd.DataFrame, row: int) -> list[dict[str, str]]:
+    return [{str(key): str(text) for key, text in message.items()} for message in asked["prompt"].iloc[row]]
 
-    path, _, function = name.rpartition(":")
-    try:
-        return load_extern_object(path, function)
-    except (ImportError, AttributeError, OSError, ValueError) as error:
-        raise InputError(f"reward function {name!r}: expected FILE.py:NAME or pkg://MODULE:NAME ({error})") from error
+
+def _extra_info(asked: pd.DataFrame, row: int) -> dict[str, Any]:
+    return plain((asked["extra_info"].iloc[row] if "extra_info" in asked else None) or {})
 
 
 def _tokens(response: dict[str, Any], tokenizer: Any) -> np.ndarray:
@@ -92,36 +120,55 @@ def _tokens(response: dict[str, Any], tokenizer: Any) -> np.ndarray:
     return np.array([*tokenizer(response["response"], add_special_tokens=False)["input_ids"], tokenizer.eos_token_id])
 
 
-def _scorer(folder: Path) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Log-probabilities of a response's tokens, (T,), on a GPU if there is one."""
+@torch.no_grad()
+def score(rows: Sequence[tuple[np.ndarray, np.ndarray]], folder: Path, temperature: float) -> list[np.ndarray]:
+    """Log-probabilities of responses' tokens, (T,) each, in nats, under the model in `folder`.
+
+    rows: tokens of prompt and response. On a GPU, in bfloat16, if there is one. Rows of like length go together.
+    """
     from transformers import AutoModelForCausalLM
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).eval()
+    device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
+    lengths = [len(prompt) + len(response) for prompt, response in rows]
+    scores: list[np.ndarray] = [np.zeros(0)] * len(rows)
+    left = sorted(range(len(rows)), key=lengths.__getitem__)
+    with tqdm(total=len(rows), desc="log-probabilities", unit="response") as progress:
+        while left:
+            size = max(1, BATCH_TOKENS // lengths[left[-1]])
+            left, batch = left[:-size], left[-size:]
+            tokens = [torch.tensor(np.concatenate(rows[row]), device=device) for row in batch]
+            padded = torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True)
+            mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in tokens], batch_first=True)
+            logits = model(padded, attention_mask=mask).logits
+            for row, own, all_logits in zip(batch, tokens, logits, strict=True):
+                start = len(rows[row][0])
+                log_probs = (all_logits[start - 1 : len(own) - 1].float() / temperature).log_softmax(-1)
+                scores[row] = log_probs.gather(-1, own[start:, None])[:, 0].cpu().numpy()
+            progress.update(len(batch))
+    return scores
 
-    @torch.no_grad()
-    def score(prompt_ids: np.ndarray, response_ids: np.ndarray) -> np.ndarray:
-        tokens = torch.tensor(np.concatenate([prompt_ids, response_ids]), device=device)
-        log_probs = model(tokens[None]).logits[0, len(prompt_ids) - 1 : -1].log_softmax(-1)
-        return log_probs.gather(-1, tokens[len(prompt_ids) :, None])[:, 0].cpu().numpy()
 
-    return score
+def _require_the_references(
+    brought: Sequence[Any], rows: Sequence[tuple[np.ndarray, np.ndarray]], folder: Path, temperature: float
+) -> None:
+    """Raises InputError for log-probabilities of another model or at another temperature."""
+    for given, computed in zip(brought, score(rows, folder, temperature), strict=True):
+        if len(given) == len(computed) and (gap := np.abs(np.asarray(given) - computed).mean()) > NEAR:
+            raise InputError(
+                f"column 'log_probs': expected those of the reference at temperature {temperature:g}, got others by "
+                f"{gap:.2f} nats a token; leave the column out to have them computed"
+            )
 
 
-def _verdicts(
-    rows: pd.DataFrame, prompt: pd.Series, ids: list[np.ndarray], tokenizer: Any, judge: Judge | None
-) -> np.ndarray:
-    """(G,): 0 or 1."""
-    if judge is None:
-        return (rows["reward"].to_numpy() > CORRECT_ABOVE).astype(np.int64)
-    rewards = []
-    for tokens in ids:
-        given = judge(
-            data_source=prompt["data_source"],
-            solution_str=tokenizer.decode(tokens, skip_special_tokens=True),
-            ground_truth=prompt["reward_model"]["ground_truth"],
-            extra_info=prompt.get("extra_info") or {},
+async def _verdicts(asked: pd.DataFrame, given: pd.DataFrame, tokenizer: Any, judge: Judge) -> list[bool]:
+    scores = [
+        await judge.score(
+            tokenizer.decode(answer["response_ids"], skip_special_tokens=True),
+            asked["data_source"].iloc[answer["prompt"]],
+            plain(asked["reward_model"].iloc[answer["prompt"]]["ground_truth"]),
+            _extra_info(asked, answer["prompt"]),
         )
-        given = asyncio.run(given) if inspect.iscoroutine(given) else given
-        rewards.append(float(given["score"] if isinstance(given, dict) else given))
-    return (np.array(rewards) > CORRECT_ABOVE).astype(np.int64)
+        for answer in given.to_dict("records")
+    ]
+    return [number > judge.threshold for number in scores]

@@ -44,10 +44,10 @@ class LLMRepeats(Experiment):
     reruns = False
 
     def claims(self, folder: Path) -> Sequence[Claim]:
-        """CoKL's lead over each other method, replay's first."""
+        """CoKL's lead over each other method, replay's first; and what the ablations and the floor change."""
         from cokl.methods import label
         from cokl.support.statistics import with_spread
-        from llm_bridge.report.repeats import MEASURE, METHOD, RIVAL, leads, read_runs
+        from llm_bridge.report.repeats import MEASURE, METHOD, RIVAL, leads, parts, read_runs
 
         table = read_runs(folder)
         judged = []
@@ -62,7 +62,7 @@ class LLMRepeats(Experiment):
                     lead["verdict"],
                 )
             )
-        return judged
+        return [*judged, *parts(table)]
 
     def record(self, folders: Sequence[Path]) -> dict[str, Any]:
         """The runs and their number; they do not say how long they took."""

@@ -61,10 +61,6 @@ def _jensen_shannon(policy: ExactPolicy, reference: ExactPolicy) -> mpf:
     return (kl(policy.probs, mixture) + kl(reference.probs, mixture)) / 2
 
 
-def _cross_entropy(policy: ExactPolicy, reference: ExactPolicy) -> mpf:
-    return -mpmath.fsum(a * mpmath.log(b) for a, b in zip(reference.plus, policy.probs, strict=True) if a > 0)
-
-
 def restricted_reverse_kl(policy: ExactPolicy, reference: ExactPolicy) -> mpf:
     """The reverse KL's summands over the correct actions."""
     return mpmath.fsum(
@@ -83,7 +79,9 @@ DEFINITIONS: dict[str, Callable[[ExactPolicy, ExactPolicy], mpf]] = {
     "correct_forward_kl": lambda policy, reference: kl(reference.plus, policy.probs),
     "correct_reverse_kl": lambda policy, reference: kl(policy.plus, reference.probs),
     "cokl_without_term1": lambda policy, _: mpmath.log(policy.mass),
-    "cokl_without_term2": _cross_entropy,
+    "cokl_without_term2": lambda policy, reference: (
+        -mpmath.fsum(a * mpmath.log(b) for a, b in zip(reference.plus, policy.probs, strict=True) if a > 0)
+    ),
 }
 
 

@@ -10,7 +10,7 @@ change of the slope between two numbers that round to the same printed digits, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, DecimalException
 from fractions import Fraction
 from math import isqrt
@@ -111,10 +111,6 @@ class PopulationOptimum:
     above_reference: str
     certified: bool
     certificate: str
-
-    def as_dict(self) -> dict[str, object]:
-        """Plain JSON values."""
-        return asdict(self)
 
 
 def population_optimum(

@@ -8,7 +8,6 @@ from bandit.calibration.config import WITHOUT_TERM_1, CalibrationConfig
 from bandit.sequences.run import SEQUENCES
 from bandit.shift.run import SHIFT
 from bandit.two_tasks.grid import Cell, train_grid
-from bandit.two_tasks.plan import ShiftRun
 from bandit.two_tasks.run import Lab
 from cokl.support.experiment import HERE, Execution
 
@@ -22,12 +21,12 @@ def calibration(
 
     Raises InputError for a folder that cannot be used.
     """
-    lab = lab_of(config)
-    experiments = {cell: config.experiment(cell) for cell in config.cells}
-    grid = {
-        cell: Cell({"cell": cell}, experiment, [run for run in lab.plan(experiment) if _is_looked_at(config, run)])
-        for cell, experiment in experiments.items()
-    }
+    lab, grid = lab_of(config), {}
+    with_any = ("none", WITHOUT_TERM_1)  # small coefficients, one for each share, are for CoKL w/o term 1 alone
+    for cell in config.cells:
+        experiment = config.experiment(cell)
+        runs = [run for run in lab.plan(experiment) if run.method.name in with_any or run.beta in config.betas]
+        grid[cell] = Cell({"cell": cell}, experiment, runs)
     with execution.results_folder() as folder:
         return train_grid(lab, grid, folder / "calibration.parquet", config.as_dict(), execution, progress)
 
@@ -35,8 +34,3 @@ def calibration(
 def lab_of(config: CalibrationConfig) -> Lab:
     """The lab that is searched."""
     return SEQUENCES if config.of_sequences else SHIFT
-
-
-def _is_looked_at(config: CalibrationConfig, run: ShiftRun) -> bool:
-    """Small coefficients, one for each share, are for CoKL w/o term 1 alone."""
-    return run.method.name in ("none", WITHOUT_TERM_1) or run.beta in config.betas

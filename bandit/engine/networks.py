@@ -121,6 +121,7 @@ class Trainer:
     """Adam on a stack of MLPs, each run's mean gradient clipped to its own norm.
 
     failed_at: (R,) int64, each run's first update whose gradient had no finite norm, counted from 1; 0 for none.
+    clip: (R,), what the last update's gradient was multiplied by.
     """
 
     def __init__(self, mlp: StackedMLP, config: AdamConfig, learning_rate: float) -> None:
@@ -129,6 +130,7 @@ class Trainer:
         runs = mlp.blocks[0].shape[0]
         self.updates = torch.zeros((), dtype=torch.int64, device=mlp.flat.device)
         self.failed_at = torch.zeros(runs, dtype=torch.int64, device=mlp.flat.device)
+        self.clip = torch.ones(runs, device=mlp.flat.device)
         self.moments = torch.zeros_like(mlp.flat), torch.zeros_like(mlp.flat)
         self.adam_steps = torch.zeros((), dtype=torch.float32, device=mlp.flat.device)
         # The function, since torch.optim.Adam loads torch's compiler, which takes a process longer than a small sweep.
@@ -166,6 +168,6 @@ class Trainer:
         self.updates += 1
         self.failed_at += self.updates * ((self.failed_at == 0) & ~mean_norms.isfinite())
         # As torch.nn.utils.clip_grad_norm_ does, with the division by the batch size folded in.
-        clip = (self.max_norm / (mean_norms + 1e-6)).clamp_max(1)
-        self.mlp.scale_gradients(clip / inputs.shape[1])
+        self.clip = (self.max_norm / (mean_norms + 1e-6)).clamp_max(1)
+        self.mlp.scale_gradients(self.clip / inputs.shape[1])
         self.update()

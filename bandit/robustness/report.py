@@ -47,7 +47,7 @@ def page(compared: pd.DataFrame, seeds: int) -> str:
     parts = ["# Robustness of the controlled experiment", _legend(seeds)]
     for claim, rows in compared.groupby("claim", sort=False):
         shown = rows[["alternative", "verdict", "measured"]]
-        parts += [f"## {claim}", _standing(rows), markdown_table(shown if rows["verdict"].any() else shown[_BARE])]
+        parts += [f"## {claim}", standing(rows), markdown_table(shown if rows["verdict"].any() else shown[_BARE])]
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
 
@@ -55,7 +55,7 @@ def screen(compared: pd.DataFrame, seeds: int) -> str:
     """A paragraph per claim: whether its verdict stands, and the figures of the base and of where it does not."""
     lines = [textwrap.fill(_legend(seeds), 80)]
     for claim, rows in compared.groupby("claim", sort=False):
-        lines += ["", textwrap.fill(str(claim), 80), *filter(None, [_standing(rows)])]
+        lines += ["", textwrap.fill(str(claim), 80), *filter(None, [standing(rows)])]
         shown = rows if rows["stands"].isna().all() else rows[(rows["alternative"] == BASE) | ~rows["stands"]]
         for row in shown.to_dict("records"):
             called = f"{row['alternative']}: " + (f"{row['verdict']}; " if row["verdict"] else "")
@@ -66,7 +66,7 @@ def screen(compared: pd.DataFrame, seeds: int) -> str:
 _BARE = ["alternative", "measured"]
 
 
-def _standing(rows: pd.DataFrame) -> str:
+def standing(rows: pd.DataFrame) -> str:
     """In how many alternatives a claim's verdict stands, and where it does not; "" without verdicts."""
     others = rows[rows["alternative"] != BASE]
     if others["stands"].isna().all():

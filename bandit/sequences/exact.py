@@ -79,7 +79,7 @@ def grpo_gradient(policy: SequencePolicy, group_size: int, config: GRPOConfig) -
     """
     correct, incorrect = expected_advantages(policy.log_mass, policy.log_incorrect_mass, group_size, config)
     scale = (incorrect - correct) * policy.mass / len(policy.correct.probs)
-    return scale * policy.log_mass_gradient()
+    return scale * policy.log_mass_logit_gradient()
 
 
 def _listed(policy: SequencePolicy) -> tuple[Policy, Tensor]:

@@ -231,7 +231,7 @@ class SequencePolicy:
         """Logit gradient of the sum of `weights` * log pi of the next tokens, both (S, V, R, B)."""
         return weights - weights.sum(1, keepdim=True) * self.probs
 
-    def log_mass_gradient(self) -> Tensor:
+    def log_mass_logit_gradient(self) -> Tensor:
         """(S, V, R, B): logit gradient of log Z; zero where no response is correct."""
         return self.through_softmax(self.correct.visits)
 

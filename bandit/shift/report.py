@@ -111,7 +111,7 @@ def write(table: pd.DataFrame, config: ShiftConfig, folder: Path) -> str:
         write_text(csv_text(frame), folder / f"{name}.csv")
     write_text(_page(table, made, claims), folder / "results.md")
     shown = readable(made["table1_normalized"]).to_string(index=False)
-    judged = (no_verdict(reported_seeds(table)), _HOW_JUDGED, chance_findings(claims))
+    judged = (no_verdict(reported_seeds(table)), _HOW_JUDGED, chance_findings(claim.verdict for claim in claims))
     written = f"{len(table)} rows: {folder / 'shift.parquet'}; tables and verdicts: {folder / 'results.md'}"
     return "\n".join([anchors(table), "", shown, "", *filter(None, judged), screen(claims), written])
 
@@ -175,13 +175,10 @@ def readable(frame: pd.DataFrame) -> pd.DataFrame:
         shown[name] = [with_spread(*pair, digits) for pair in zip(frame[name], frame[half_width], strict=True)]
         shown = shown.drop(columns=half_width)
     if "missed" in shown:
-        shown["note"] = [_note(*flags) for flags in zip(frame["edge"], frame["missed"], strict=True)]
+        flags = frame[["edge", "missed"]].to_dict("records")
+        shown["note"] = [", ".join(str(word) for word, holds in row.items() if holds) for row in flags]
         shown = shown.drop(columns=["edge", "missed"])
     return shown
-
-
-def _note(edge: bool, missed: bool) -> str:
-    return ", ".join(word for word, holds in (("edge", edge), ("missed", missed)) if holds)
 
 
 def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim]) -> str:
@@ -194,7 +191,7 @@ def _page(table: pd.DataFrame, made: dict[str, pd.DataFrame], claims: list[Claim
         "## Claims of the paper",
         _HOW_JUDGED,
     ]
-    parts += filter(None, (no_verdict(reported_seeds(table)), chance_findings(claims)))
+    parts += filter(None, (no_verdict(reported_seeds(table)), chance_findings(claim.verdict for claim in claims)))
     for claim in claims:
         parts.append(f"### {claim.statement}" + (f": {claim.verdict}" if claim.verdict else ""))
         parts.append("\n".join(f"- {line}" for line in (claim.measured, *claim.evidence)))

@@ -101,7 +101,8 @@ def train_plans(
     frames: dict[str, list[pd.DataFrame]] = {name: [] for name in plans}
     with one_thread():
         for (name, seed), base in parameters.items():
-            frames[name].append(_base_rows(lab.trainer(plans[name][0]), seed, base))
+            trainer = lab.trainer(plans[name][0])
+            frames[name].append(trainer.base_rows(trainer.task(trainer.config, seed, base)))
     for (name, _, _), table in zip(chunks, tables, strict=True):
         frames[name].append(table)
     return {name: _in_order(pd.concat(frames[name], ignore_index=True), *plans[name], lab.columns) for name in plans}
@@ -117,10 +118,6 @@ def _base(trainer: TwoTaskTrainer, seed: int) -> pd.DataFrame:
 
 def _runs(trainer: TwoTaskTrainer, runs: list[ShiftRun], parameters: Tensor) -> pd.DataFrame:
     return trainer.train(trainer.task(trainer.config, runs[0].seed, parameters), runs)
-
-
-def _base_rows(trainer: TwoTaskTrainer, seed: int, parameters: Tensor) -> pd.DataFrame:
-    return trainer.base_rows(trainer.task(trainer.config, seed, parameters))
 
 
 def _in_order(table: pd.DataFrame, config: Any, runs: list[ShiftRun], columns: tuple[str, ...]) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ FINGERPRINTED = ("*.safetensors", "tokenizer.json", "vocab.json", "merges.txt")
 """The files of a Hugging Face model folder that identify a model: weights and tokenizer."""
 DOWNLOADED = [*FINGERPRINTED, "*.json", "*.jinja", "tokenizer.model"]
 """The files of a model on the hub that are needed."""
+_ENCODED = ("ground_truth", "extra_info")
+"""Stored as JSON, with its types."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,22 +37,28 @@ class CachedGroup:
     Attributes:
         prompt: the messages, as VeRL's `prompt` column has them.
         data_source: what the verifier was given, with `ground_truth`.
-        ground_truth: the gold answer.
+        ground_truth: the gold answer, any JSON value.
         prompt_ids: (P,) token ids after the chat template.
         response_ids: G_ref arrays (T,) of token ids, the end token included.
-        log_probs: G_ref arrays (T,), nats per token under the reference at temperature 1.
+        log_probs: G_ref arrays (T,), nats per token under the reference at the buffer's temperature.
         rewards: (G_ref,) verdicts, 0 or 1.
         extra_info: what else the reward function is told of the prompt.
+        masks: G_ref arrays (T,), 1 on the tokens that the policy wrote, 0 on a tool's; if not given, it wrote all.
     """
 
     prompt: list[dict[str, str]]
     data_source: str
-    ground_truth: str
+    ground_truth: Any
     prompt_ids: np.ndarray
     response_ids: list[np.ndarray]
     log_probs: list[np.ndarray]
     rewards: np.ndarray
     extra_info: dict[str, Any] = field(default_factory=dict)
+    masks: list[np.ndarray] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.masks:
+            object.__setattr__(self, "masks", [np.ones(len(ids), dtype=np.int64) for ids in self.response_ids])
 
     @property
     def key(self) -> str:
@@ -82,6 +90,7 @@ class CachedGroup:
             self,
             response_ids=[self.response_ids[place] for place in kept],
             log_probs=[self.log_probs[place] for place in kept],
+            masks=[self.masks[place] for place in kept],
             rewards=self.rewards[kept],
         )
 
@@ -93,6 +102,7 @@ class Buffer:
     Attributes:
         groups: at least one.
         fingerprint: of the model that sampled the responses.
+        temperature: that the log-probabilities are at.
 
     Raises:
         InputError: groups that no method could use.
@@ -100,6 +110,7 @@ class Buffer:
 
     groups: tuple[CachedGroup, ...]
     fingerprint: str
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.groups:
@@ -116,6 +127,11 @@ class Buffer:
     def group_size(self) -> int:
         """G_ref, responses per prompt."""
         return len(self.groups[0].response_ids)
+
+    @property
+    def has_log_probs(self) -> bool:
+        """Whether all log-probabilities are known, and so the responses the reference's own."""
+        return all(np.isfinite(values).all() for group in self.groups for values in group.log_probs)
 
     def filtered(self) -> Buffer:
         """Without the prompts that have no correct response (E.3).
@@ -136,8 +152,10 @@ class Buffer:
 
     def save(self, path: Path) -> None:
         """Write it whole or not at all. Raises InputError if the folder cannot be written."""
-        rows = [{**vars(group), "extra_info": json.dumps(group.extra_info)} for group in self.groups]
-        write_parquet(pd.DataFrame(rows).assign(model=self.fingerprint), path)
+        encoded = [{name: json.dumps(plain(getattr(group, name))) for name in _ENCODED} for group in self.groups]
+        rows = [{**vars(group), **values} for group, values in zip(self.groups, encoded, strict=True)]
+        frame = pd.DataFrame(rows).assign(model=self.fingerprint, temperature=self.temperature, encoded=True)
+        write_parquet(frame, path)
 
     @classmethod
     def load(cls, path: Path, fingerprint: str) -> Buffer:
@@ -156,7 +174,7 @@ class Buffer:
         if not path.is_file():
             raise InputError(f"no buffer at {path}; build it first (`cokl llm buffer`)")
         frame = read_parquet(path)
-        names = [column.name for column in fields(CachedGroup) if column.name != "extra_info"]  # once not stored
+        names = [column.name for column in fields(CachedGroup) if column.default_factory is MISSING]
         missing = [name for name in (*names, "model") if name not in frame]
         if missing:
             raise InputError(f"the buffer {path} lacks the column {missing[0]!r}; build it again (`cokl llm buffer`)")
@@ -173,19 +191,20 @@ class Buffer:
                 CachedGroup(
                     prompt=[{str(key): str(text) for key, text in message.items()} for message in row["prompt"]],
                     data_source=str(row["data_source"]),
-                    ground_truth=str(row["ground_truth"]),
+                    ground_truth=json.loads(row["ground_truth"]) if row.get("encoded") else str(row["ground_truth"]),
                     prompt_ids=np.asarray(row["prompt_ids"], dtype=np.int64),
                     response_ids=[np.asarray(ids, dtype=np.int64) for ids in row["response_ids"]],
                     log_probs=[np.asarray(values, dtype=np.float32) for values in row["log_probs"]],
                     rewards=np.asarray(row["rewards"], dtype=np.int64),
                     extra_info=json.loads(row.get("extra_info", "{}")),
+                    masks=[np.asarray(mask, dtype=np.int64) for mask in row.get("masks", ())],
                 )
                 for row in frame.to_dict("records")
             )
         except (TypeError, ValueError, AttributeError) as error:
             reason = " ".join(str(error).split())[:80]
             raise InputError(f"the buffer {path} is damaged ({reason}); build it again (`cokl llm buffer`)") from error
-        return cls(groups, fingerprint)
+        return cls(groups, fingerprint, float(frame.get("temperature", pd.Series([1.0])).iloc[0]))
 
 
 def prompt_key(messages: Iterable[Mapping[str, Any]], ground_truth: Any) -> str:
@@ -204,11 +223,13 @@ def prompt_key(messages: Iterable[Mapping[str, Any]], ground_truth: Any) -> str:
         (True, False)
     """
     content = [{str(name): str(text) for name, text in message.items()} for message in messages]
-    return hashlib.sha256(json.dumps([content, str(ground_truth)], sort_keys=True).encode()).hexdigest()
+    answer = plain(ground_truth)
+    answer = json.dumps(answer, sort_keys=True) if isinstance(answer, dict | list) else str(answer)
+    return hashlib.sha256(json.dumps([content, answer], sort_keys=True).encode()).hexdigest()
 
 
 def plain(value: Any) -> Any:
-    """A prompt's `extra_info` as JSON values, which numpy's arrays and numbers are not.
+    """What a row of a data set holds, as JSON values, which numpy's arrays and numbers are not.
 
     Args:
         value: what a row of a data set holds.
@@ -225,19 +246,18 @@ def plain(value: Any) -> Any:
 
 def _problem(group: CachedGroup, group_size: int) -> str | None:
     """Why a group cannot be used, or None."""
-    sizes = {len(group.response_ids), len(group.log_probs), len(group.rewards), group_size}
+    sizes = {len(group.response_ids), len(group.log_probs), len(group.rewards), len(group.masks), group_size}
     if len(sizes) > 1 or not group_size:
         return (
             f"expected {group_size} responses, log-probabilities and rewards, as for the first prompt, and at least 1"
         )
     if not len(group.prompt_ids):
         return "expected a prompt of at least one token"
-    if any(
-        not len(ids) or len(ids) != len(values) for ids, values in zip(group.response_ids, group.log_probs, strict=True)
-    ):
-        return "expected responses of at least one token, with one log-probability per token"
-    if not all(np.isfinite(values).all() for values in group.log_probs):
-        return "expected finite log-probabilities"
+    columns = zip(group.response_ids, group.log_probs, group.masks, strict=True)
+    if any(not len(ids) or {len(values), len(mask)} != {len(ids)} for ids, values, mask in columns):
+        return "expected responses of at least one token, with one log-probability and one mask per token"
+    if not all(np.isfinite(values).all() or np.isnan(values).all() for values in group.log_probs):
+        return "expected finite log-probabilities, or NaN alone where they are unknown"
     if not np.isin(group.rewards, (0, 1)).all():
         return "expected rewards 0 or 1, the verifier's verdicts"
     return None

@@ -19,7 +19,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,9 +152,9 @@ def _written(group: Sequence[Measurement]) -> str:
     return f"{group[0].where}: {'; '.join(one.value for one in group)}"
 
 
-def chance_findings(claims: Sequence[Claim]) -> str:
-    """How many of the claims' verdicts chance alone would be expected to decide; "" without a verdict."""
-    count = sum(claim.verdict is not None for claim in claims)
+def chance_findings(verdicts: Iterable[str | None]) -> str:
+    """How many of these verdicts chance alone would be expected to decide; "" if there is none among them."""
+    count = sum(verdict in get_args(Verdict) for verdict in verdicts)
     if not count:
         return ""
     return (

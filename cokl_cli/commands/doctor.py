@@ -46,7 +46,7 @@ class Doctor(Output):
         for extra, purpose in PARTS.items():
             needed = _needed(extra)
             missing = [name for name in needed if _version(name) is None]
-            if extra in ("llm", "llm-cpu") and not missing and not _works(extra):
+            if extra == "llm" and not missing and _device() == "cpu":
                 missing = ["a CUDA device"]
             parts.append({"extra": extra, "for": purpose, "missing": missing, "install": _install(extra),
                           "versions": {name: _version(name) for name in needed}})  # fmt: skip
@@ -82,10 +82,6 @@ def _device() -> str:
     import torch
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-
-
-def _works(extra: str) -> bool:
-    return extra == "llm-cpu" or _device() != "cpu"
 
 
 def _install(extra: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -219,9 +220,19 @@ class BuildBuffer(ExperimentOptions):
     prompts: Annotated[Path | None, tyro.conf.arg(metavar="PARQUET")] = None
     """Prompts as VeRL trains on them; with it the buffer is brought from --responses and no experiment is needed."""
     responses: Annotated[Path | None, tyro.conf.arg(metavar="PARQUET")] = None
-    """A row per response: prompt (row number), response_ids or response, reward, and perhaps log_probs."""
+    """A row per response: prompt (row number), response_ids or response, reward, and perhaps log_probs, response_mask
+    (0 on tools' tokens) and prompt_ids."""
     reference: str = ""
     """The model that sampled them: a folder, or a name on the hub."""
+    reward_key: str = "score"
+    """Where a dictionary that --reward-function returns has the score."""
+    reward_kwargs: str = "{}"
+    """The function's further arguments, as VeRL's reward_kwargs, in JSON."""
+    correct_above: float = 0.5
+    """A score of the function above it is correct."""
+    log_probs: bool = True
+    """Log-probabilities under the reference. Without them the responses may be another model's, and --reference is the
+    model to be trained; for methods that do not compare with the reference."""
 
     def run(self) -> int:
         """Fill it unless it is there and belongs to the model."""
@@ -233,18 +244,75 @@ class BuildBuffer(ExperimentOptions):
         return 0
 
     def _bring(self) -> int:
-        from llm_bridge.bring_buffer import bring_buffer, load_judge
+        from llm_bridge.bring_buffer import bring_buffer
+        from llm_bridge.rewards.judge import Judge, load_function
 
         if self.prompts is None or self.responses is None or not self.reference:
             raise InputError("--prompts, --responses and --reference: expected all three of them")
-        function = self.settings.reward_function
-        judge = load_judge(function) if function else None
-        buffer = bring_buffer(self.prompts, self.responses, self.reference, judge, self.settings.thinking)
+        settings, judge = self.settings, None
+        if settings.reward_function:
+            try:
+                options = dict(json.loads(self.reward_kwargs))
+            except (ValueError, TypeError):
+                raise InputError(f"reward_kwargs: expected a JSON object, got {self.reward_kwargs!r}") from None
+            judge = Judge(load_function(settings.reward_function), self.reward_key, options, self.correct_above)
+        buffer = bring_buffer(
+            self.prompts, self.responses, self.reference, judge, settings.thinking, settings.temperature, self.log_probs
+        )
         path = self.folder / "buffer.parquet"
         buffer.save(path)
         solved = sum(group.rewards.any() for group in buffer.groups)
         print(f"buffer: {path}, {len(buffer)} prompts of {buffer.group_size} responses, {solved} of them solved")
         return 0
+
+
+@dataclass(frozen=True)
+class Pilot(ExperimentOptions):
+    """20 joint steps for each way of counting a response's length: gradient share, chat reward, time and memory of a
+    step, and the coefficient to begin with. From the starting model, on one accelerator unless told otherwise.
+    """
+
+    dry_run: bool = False
+    """Show the jobs and VeRL's resolved configuration of each; needs no GPU and no network."""
+
+    def run(self) -> int:
+        """Run what is missing, and print the verdict."""
+        from llm_bridge.experiment.jobs import compose
+        from llm_bridge.experiment.pilot import pilot_jobs, verdict
+        from llm_bridge.trainer.options import check_settings
+        from llm_bridge.trainer.versions import require_accelerator, require_versions
+
+        experiment = self.plan()
+        config = experiment.config
+        planned = [
+            (job, compose(replace(job, overrides=(*job.overrides, *experiment.overrides))))
+            for job in pilot_jobs(experiment, config)
+        ]
+        for _, composed in planned[1:]:
+            check_settings(composed, config.reference_group_size)
+        if self.dry_run:
+            from llm_bridge.experiment.dry_run import describe
+
+            print(describe(config, planned, self.keep))
+            return 0
+        require_versions(config.device)
+        require_accelerator(config.device)
+        experiment.open()
+        experiment.prepare()
+        buffer, *joint = pilot_jobs(experiment, experiment.fetched())
+        if not (experiment.root / "buffer.parquet").is_file():
+            experiment.draw_buffer_prompts()
+            experiment.run(buffer)
+        for job in joint:
+            experiment.run(job)
+        print(verdict(joint, config))
+        return 0
+
+    @property
+    def folder(self) -> Path:
+        """A folder of its own, since it starts from another model than the chat stage."""
+        there = super().folder
+        return there if self.out else there.with_name(f"{there.name}-pilot")
 
 
 @dataclass(frozen=True)
@@ -359,6 +427,8 @@ def bridge(arguments: list[str]) -> SubcommandApp:
         "report": Report,
     }.items():
         commands.command(name=name)(partial(command, preset=preset, settings=settings, overrides=overrides))
+    one = replace(settings, accelerators=1, nodes=1)
+    commands.command(name="pilot")(partial(Pilot, preset=preset, settings=one, overrides=overrides))
     commands.command(name="plasticity")(Plasticity)
     commands.command(name="tables")(llm_report.Tables)
     commands.command(name="repeats")(llm_report.Repeats)

@@ -70,7 +70,8 @@ class Rerun(Output):
         text = json.dumps([asdict(one) for one in compared], indent=1) + "\n"
         write_text(text, folder / "rerun.json")
         for one in compared:
-            difference = "" if one.deviation == 0 else f" ({one.where}{_by(one.deviation)})"
+            by = "" if one.deviation is None else f" by {one.deviation:.3g}"
+            difference = "" if one.deviation == 0 else f" ({one.where}{by})"
             print(f"{one.outcome:10}{folder / one.table}{difference}")
         if all(one.outcome != _DIFFERENT for one in compared):
             shutil.rmtree(again)
@@ -85,10 +86,6 @@ class Rerun(Output):
 
 
 _IDENTICAL, _EQUAL, _DIFFERENT = "identical", "equal", "different"
-
-
-def _by(deviation: float | None) -> str:
-    return "" if deviation is None else f" by {deviation:.3g}"
 
 
 def _compare(old: Path, new: Path, read: Callable[[Path], pd.DataFrame], tolerance: float) -> Compared:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -74,7 +74,7 @@ class Optimum(Output):
         """The optimum and its certificate."""
         from theory.optima import population_optimum
 
-        return population_optimum(self.method, self.q, self.beta, self.digits, self.correct_fraction).as_dict()
+        return asdict(population_optimum(self.method, self.q, self.beta, self.digits, self.correct_fraction))
 
     def run(self) -> int:
         from theory.optima import population_optimum

@@ -14,6 +14,7 @@ from typing import Any
 from cokl.support.errors import InputError
 from cokl.support.experiment import Experiment
 from cokl.support.statistics import plain_markdown_table
+from cokl.support.verdicts import chance_findings
 from cokl_cli.experiments import experiments, finished
 
 RECORD, PAGE = "REPRODUCTION.json", "REPRODUCTION.md"
@@ -88,6 +89,8 @@ def render(book: Mapping[str, Record]) -> str:
         made = f"Made by `{record['command']}`"
         parts.append(f"{made}{_time(record, ' in ')}{_commit(record)}.")
         parts.append(_table([*_COLUMNS, experiment.measured_as], _rows(experiment, record["claims"])))
+        tested = [claim["verdict"] for claim in record["claims"] if " ± " in claim["measured"][0]]
+        parts += filter(None, [chance_findings(tested) if len(tested) > 1 else ""])
         if record["table"]:
             table = record["table"]
             parts += [f"Mean ± {experiment.spread}:", _table(list(table), zip(*table.values(), strict=True))]

@@ -58,36 +58,24 @@ def math_row(
     tolerances: largest absolute differences, one per answer or one for all; none for exact equality.
     """
     prompt = [{"role": "user", "content": f"{MATH_INSTRUCTION}\n\n{problem}"}]
-    return {
-        "data_source": source,
-        "prompt": prompt,
-        "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": answer},
-        "extra_info": {
-            "index": index,
-            "source_id": source_id,
-            "multiple": multiple,
-            "tolerances": list(tolerances),
-            "conversation": [],
-        },
-    }
+    row = _row(source, index, source_id, "math", prompt, {"style": "rule", "ground_truth": answer})
+    row["extra_info"] |= {"multiple": multiple, "tolerances": list(tolerances)}
+    return row
 
 
 def chat_row(source: str, index: int, source_id: str, conversation: list[Message]) -> dict[str, Any]:
     """A conversation as it is (Appendix H). It is in `extra_info` too, since VeRL hands a reward function no prompt."""
-    return {
-        "data_source": source,
-        "prompt": conversation,
-        "ability": "chat",
-        "reward_model": {"style": "model", "ground_truth": ""},
-        "extra_info": {
-            "index": index,
-            "source_id": source_id,
-            "multiple": False,
-            "tolerances": [],
-            "conversation": conversation,
-        },
-    }
+    row = _row(source, index, source_id, "chat", conversation, {"style": "model", "ground_truth": ""})
+    row["extra_info"]["conversation"] = conversation
+    return row
+
+
+def _row(
+    source: str, index: int, source_id: str, ability: str, prompt: list[Message], reward_model: dict[str, str]
+) -> dict[str, Any]:
+    told = {"index": index, "source_id": source_id, "multiple": False, "tolerances": [], "conversation": []}
+    columns = {"data_source": source, "prompt": prompt, "ability": ability}
+    return {**columns, "reward_model": reward_model, "extra_info": told}
 
 
 def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:

@@ -151,6 +151,8 @@ class LLMConfig(Settings):
     """Supervised steps that make the tiny experiment's starting model; 0 where `model` names one."""
     seed: int = 0
     """Seed of data order, rollouts and buffer."""
+    repeatable: bool = True
+    """Whether each request has a seed of its own, so that a run repeats; vLLM draws such requests one by one."""
 
     def beta(self, method_name: str) -> float:
         """The coefficient that E.3 settles on for a method."""
@@ -184,7 +186,11 @@ PRESETS: dict[str, LLMConfig] = {
         reward_model="",
         pretraining_steps=1500,
     ),
-    "qwen3-0.6b": LLMConfig("qwen3-0.6b", "Qwen/Qwen3-0.6B", "cuda", 8, math_steps=200, chat_steps=800),
-    "qwen3-1.7b": LLMConfig("qwen3-1.7b", "Qwen/Qwen3-1.7B", "cuda", 8, math_steps=200, chat_steps=600),
-    "qwen3-4b": LLMConfig("qwen3-4b", "Qwen/Qwen3-4B", "cuda", 8, math_steps=200, chat_steps=600),
+    "qwen3-0.6b": LLMConfig(
+        "qwen3-0.6b", "Qwen/Qwen3-0.6B", "cuda", 8, math_steps=200, chat_steps=800, repeatable=False
+    ),
+    "qwen3-1.7b": LLMConfig(
+        "qwen3-1.7b", "Qwen/Qwen3-1.7B", "cuda", 8, math_steps=200, chat_steps=600, repeatable=False
+    ),
+    "qwen3-4b": LLMConfig("qwen3-4b", "Qwen/Qwen3-4B", "cuda", 8, math_steps=200, chat_steps=600, repeatable=False),
 }

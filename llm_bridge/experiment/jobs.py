@@ -173,7 +173,7 @@ def evaluation_job(config: LLMConfig, root: Path, name: str, model: Path) -> Job
 
 
 def several_job(config: LLMConfig, folder: Path, model: Path, runs: Path, rows: int) -> Job:
-    """The runs of a file one after another, see `llm_bridge.trainer.several`.
+    """The runs of a file one after another, see `llm_bridge.experiment.several`.
 
     rows: of a micro-batch, which must divide the rows of each stream in every run.
     """
@@ -291,7 +291,7 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
         f"actor_rollout_ref.rollout.temperature={config.temperature}",
         f"actor_rollout_ref.rollout.max_model_len={tokens}",
         f"actor_rollout_ref.rollout.seed={config.seed}",
-        "actor_rollout_ref.rollout.agent.default_agent_loop=seeded",
+        f"actor_rollout_ref.rollout.agent.default_agent_loop={'seeded' if config.repeatable else 'single_turn_agent'}",
         *_reward_function(config, tokens),
         f"trainer.n_gpus_per_node={config.accelerators}",
         f"trainer.nnodes={config.nodes}",

@@ -164,8 +164,8 @@ class Experiment:
         if path.is_file():
             Buffer.load(path, model_fingerprint(self.reference))
             return
-        self._draw_buffer_prompts()
-        self._run(buffer_job(self.config, self.root, self.reference))
+        self.draw_buffer_prompts()
+        self.run(buffer_job(self.config, self.root, self.reference))
         if not path.is_file():
             raise InputError(f"the buffer job ended without a buffer; see {self.root / 'buffer' / 'log.txt'}")
 
@@ -194,7 +194,7 @@ class Experiment:
         if not job.done:
             raise InputError(f"{name}: there is no trained model in {job.folder}; train it first")
         model = job.model if job.model.is_dir() and any(job.model.iterdir()) else self.exported(name)
-        self._run(evaluation_job(self.fetched(), self.root, name, model))
+        self.run(evaluation_job(self.fetched(), self.root, name, model))
 
     def planned_jobs(self, runs: Sequence[ChatRun]) -> list[Job]:
         """The math stage and what the chat runs need, in order, whether or not it is done; nothing is started."""
@@ -227,7 +227,7 @@ class Experiment:
 
     def _train(self, job: Job, name: str) -> None:
         """Train, evaluate what a run that died after its last checkpoint has left unevaluated, and keep the model."""
-        self._run(job)
+        self.run(job)
         if not final_scores(self.config, self.root, name):
             self.evaluate(name)
         model = self.exported(name)
@@ -261,7 +261,7 @@ class Experiment:
                 f"which its shards do not fit; resume with as many, or remove {job.folder} to train it anew"
             )
 
-    def _draw_buffer_prompts(self) -> None:
+    def draw_buffer_prompts(self) -> None:
         """Buffer prompts: a seeded draw from the math training set (E.3)."""
         import pandas as pd
 
@@ -270,7 +270,7 @@ class Experiment:
         drawn = rows.sample(n=count, random_state=self.config.seed).reset_index(drop=True)
         write_parquet(drawn, self.root / "buffer" / "prompts.parquet")
 
-    def _run(self, job: Job) -> None:
+    def run(self, job: Job) -> None:
         """Run a job unless it is done. Raises InputError, with the end of its log, if it fails or hangs."""
         if job.done:
             return
@@ -296,7 +296,7 @@ class Experiment:
                 f"{job.name} ended at step {job.last_step} of {job.steps}; see {job.folder / 'log.txt'}, then run the "
                 "same command again"
             )
-        if job.steps == 0 and job.name.startswith("evaluation/"):
+        if job.steps == 0 and job.name != "buffer":
             write_text("done\n", job.folder / "done")
 
 

@@ -275,6 +275,19 @@ def text_on_gains(paper: Paper) -> Iterator[Claim]:
             ", ".join(f"{model} {gains[model][0]:+.2f} at a drop of {drops[model][0]:.1f}%" for model in by_drop),
             _verdict(all(one > other for one, other in itertools.pairwise(ordered))),
         )
+    for kind, table in (("raw", paper.raw), ("normalized", paper.normalized)):
+        overall = {
+            model: {method: rows[method]["overall"] for method in ("cokl", "correct_forward_kl")}
+            for model, rows in _nested(table).items()
+        }
+        leads = {model: overall[model]["cokl"] - overall[model]["correct_forward_kl"] for model in by_drop}
+        apart = [abs(lead) for lead in leads.values()]
+        yield Claim(
+            f"CoKL's {kind} Overall is the closer to correct-only replay's, the less GRPO w/o KL forgets",
+            "E.5: naturally reduces toward correct-only replay when forgetting is mild" if kind == "raw" else BEYOND_E5,
+            ", ".join(f"{model} {lead:+.2f} at a drop of {drops[model][0]:.1f}%" for model, lead in leads.items()),
+            _verdict(all(one > other for one, other in itertools.pairwise(apart))),
+        )
 
 
 def _math_drops(paper: Paper) -> dict[str, tuple[float, Range]]:
@@ -441,7 +454,23 @@ def costs(paper: Paper) -> Iterator[Claim]:
     )
 
 
+def reward_validation(paper: Paper) -> Iterator[Claim]:
+    """F.2, whose ratings are not public: its intervals alone."""
+    parts, inside = [], []
+    for quote, chance in (("reward_correlation", 0.0), ("reward_agreement_percent", 50.0)):
+        quotes = paper.quotes.set_index("quote")["value"]
+        estimate, low, high = (float(quotes[f"{quote}{end}"]) for end in ("", "_low", "_high"))
+        parts.append(f"{estimate:g} in [{low:g}, {high:g}], chance {chance:g}")
+        inside.append(chance < low <= estimate <= high)
+    yield Claim(
+        "The chat reward agrees with an independent evaluator: the printed intervals leave chance out",
+        "F.2",
+        f"Spearman's correlation {parts[0]}; percent of preferred responses {parts[1]}; nothing was rated here",
+        _verdict(all(inside)),
+    )
+
+
 _GROUPS: tuple[Callable[[Paper], Iterator[Claim]], ...] = (
     normalization, averages, representable, marks, text_on_gains, text_on_forgetting, text_on_normalization, ablations,
-    zero_correct, costs,
+    zero_correct, costs, reward_validation,
 )  # fmt: skip

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from cokl.methods import FLOOR_SUFFIX, UNREGULARIZED
+from cokl.methods import FLOOR_SUFFIX, UNREGULARIZED, label
 from cokl.support.errors import InputError
 from cokl.support.statistics import markdown_table, spread_column, summarize
-from cokl.support.verdicts import holm, no_verdict, p_value, verdict_on
+from cokl.support.verdicts import Claim, Measurement, holm, judged, no_verdict, p_value, verdict_on
 from llm_bridge.experiment.config import BASE
 from llm_bridge.report.csv_tables import read_csv
 from llm_bridge.report.normalize import normalize, with_averages
@@ -25,6 +25,19 @@ METHOD, RIVAL, MEASURE = "cokl", "correct_forward_kl", "overall"
 """The primary comparison: which method minus which, and in what."""
 _SAME_AS_RIVAL = f"{METHOD}_without_term2"
 """The same loss: compared once, where it came to the same numbers."""
+_ABLATION = "Ablation of the loss structure"
+PARTS = (
+    (f"{METHOD}_without_term1", "kept", "Without term 1 CoKL keeps less of the base's Math Avg", _ABLATION, 0.0),
+    (_SAME_AS_RIVAL, "adaptation", "Without term 2 CoKL adapts less", _ABLATION, 0.0),
+    (
+        f"{METHOD}{FLOOR_SUFFIX}",
+        MEASURE,
+        "The correctness floor does not help CoKL: it gains less than 1 point",
+        "Batch-level correctness floor",
+        1.0,
+    ),
+)
+"""Method, measure, statement, where the paper makes it, and the gain that counts as none."""
 COLUMNS = {
     "math_avg": "Math Avg",
     "chat_val": "Chat",
@@ -113,6 +126,18 @@ def leads(table: pd.DataFrame) -> pd.DataFrame:
         for index, (mean, half) in enumerate(pairs)
     ]
     return differences_over_runs
+
+
+def parts(table: pd.DataFrame) -> list[Claim]:
+    """What CoKL's terms and the floor do, a claim for each that was trained; no comparison is corrected for others."""
+    claims = []
+    for part, column, statement, where, margin in PARTS:
+        by_method = {name: rows.set_index("run")[column] for name, rows in table.groupby("method")}
+        if {METHOD, part} <= set(by_method):
+            what = f"{COLUMNS[column]} of {label(METHOD)} - {label(part)}"
+            difference = by_method[METHOD] - by_method[part]
+            claims.append(judged(statement, where, [Measurement.of("all runs", what, difference, margin=margin)]))
+    return claims
 
 
 def render(table: pd.DataFrame) -> str:

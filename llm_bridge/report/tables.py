@@ -116,7 +116,8 @@ def to_screen(table: Table) -> str:
         body = ["  ".join(row).rstrip() for row in padded]
         lines += ["  ".join(header).rstrip(), *body]
         if table.ranked:
-            lines.append("* best, + second best" + (f" (without {_named(table.anchors)})" if table.anchors else ""))
+            without = " and ".join(map(method_label, table.anchors))
+            lines.append("* best, + second best" + (f" (without {without})" if without else ""))
     return "\n".join([*lines, *(f"note: {note}" for note in table.notes)]) + "\n"
 
 
@@ -161,10 +162,6 @@ _LATEX = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasci
 def _escape_latex(text: str) -> str:
     text = re.sub(r"[&%$#_{}\\~^]", lambda match: _LATEX.get(match[0], "\\" + match[0]), text)
     return re.sub(r"\bbeta\b", r"$\\beta$", text)
-
-
-def _named(anchors: Iterable[str]) -> str:
-    return " and ".join(method_label(name) for name in anchors)
 
 
 def write_tables(tables: Iterable[Table], folder: Path) -> None:

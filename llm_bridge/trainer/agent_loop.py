@@ -1,4 +1,4 @@
-"""This package's agent loops for VeRL: one whose samples repeat, and one that returns a cached response.
+"""This package's agent loops for VeRL: one whose samples repeat, one that returns a cached response, one that judges.
 
 vLLM draws all requests of an engine from one generator, in the order in which they happen to arrive, so that the
 engine's seed alone repeats nothing. (VeRL's `full_determinism` gives all requests one seed: a group of G copies.)
@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Any
 
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
+import hydra
+from verl.experimental.agent_loop.agent_loop import (
+    AgentLoopBase,
+    AgentLoopMetrics,
+    AgentLoopOutput,
+    _agent_loop_registry,
+    register,
+)
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
+
+from llm_bridge.rewards.judge import Judge, load_function
 
 
 @register("seeded")
@@ -44,11 +54,12 @@ class CachedResponseLoop(AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
         """The cached response, with all fields that VeRL's single-turn loop sets."""
         cached = kwargs["cached_response"]
+        log_probs = [0.0 if math.isnan(value) else value for value in cached["log_probs"]]  # unknown, and not used
         return AgentLoopOutput(
             prompt_ids=cached["prompt_ids"],
             response_ids=cached["response_ids"],
-            response_mask=[1] * len(cached["response_ids"]),
-            response_logprobs=cached["log_probs"] if sampling_params["logprobs"] else None,
+            response_mask=cached["mask"],
+            response_logprobs=log_probs if sampling_params["logprobs"] else None,
             reward_score=cached["reward"],
             routed_experts=None,
             multi_modal_data={},
@@ -64,3 +75,30 @@ class CachedResponseLoop(AgentLoopBase):
                 "max_global_steps": kwargs["global_steps"],
             },
         )
+
+
+@register("judged")
+class JudgedLoop(AgentLoopBase):
+    """Another loop, whose answers the buffer's own judge scores; VeRL's reward function is then not asked.
+
+    Selected by a row's `agent_name`; its column `judge` has the other loop's name, and the judge's function, key and
+    options.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.given = given
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput | list[AgentLoopOutput]:
+        """What the other loop answers, its last output with the judge's score."""
+        asked = kwargs["judge"]
+        judge = Judge(load_function(asked["function"]), asked["key"], asked["options"])
+        answers = await hydra.utils.instantiate(_agent_loop_registry[asked["loop"]], **self.given).run(
+            sampling_params, **kwargs
+        )
+        last = answers[-1] if isinstance(answers, list) else answers
+        text = self.tokenizer.decode(last.response_ids, skip_special_tokens=True)
+        truth = kwargs["reward_model"]["ground_truth"]
+        last.reward_score = await judge.score(text, kwargs["data_source"], truth, kwargs["extra_info"])
+        last.extra_fields["reward_extra_info"] = {}
+        return answers

@@ -7,6 +7,7 @@ are put in that order before anything is summed over them.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -29,6 +30,8 @@ from llm_bridge.rewards.repeated import validation_metrics
 
 CPU_POLL_SECONDS = 0.2
 """How often the trainer looks whether a tiny model's rollouts are done, whose step would mostly be VeRL's 2 s."""
+SCORE = "pkg://llm_bridge.rewards.score"
+"""The reward function that knows which rows a reward model has to see."""
 _REWARD_FIELDS = ["raw_prompt", "data_source", "reward_model", "extra_info"]
 
 
@@ -71,7 +74,7 @@ class RewardedTrainer(PPOTrainerSync):
         """As VeRL's, but the reward function is told the data source and the ground truth of each row.
 
         VeRL hands a colocated reward model the prompts only, while our function sends chat rows to the reward model
-        and mathematics to the verifier.
+        and mathematics to the verifier. `reward/truncated` counts replies of which the reward model read a beginning.
         """
         data = tq.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["prompts", "responses", *_REWARD_FIELDS]
@@ -88,12 +91,20 @@ class RewardedTrainer(PPOTrainerSync):
         for name in _REWARD_FIELDS:
             columns[name] = np.empty(len(batch), dtype=object)
             columns[name][:] = list(data[name])
-        scored = self.reward_loop_manager.compute_rm_score(
+        manager = self.reward_loop_manager
+        ours = self.config.reward.custom_reward_function.path == SCORE
+        if ours and not any(len(info.get("conversation", ())) for info in columns["extra_info"]):
+            manager = copy.copy(manager)  # mathematics alone: the reward model sleeps on
+            manager.reward_model_manager = None
+        scored = manager.compute_rm_score(
             DataProto(
                 batch=TensorDict({**padded, "attention_mask": torch.cat(mask, dim=1)}, batch_size=len(batch)),
                 non_tensor_batch=columns,
             )
         )
+        verdicts = scored.non_tensor_batch.get("verdict")
+        if metrics is not None and verdicts is not None:
+            metrics["reward/truncated"] = int((verdicts == "truncated").sum())
         scores = torch.nested.as_nested_tensor(
             [row[:length] for row, length in zip(scored.batch["rm_scores"], lengths.tolist(), strict=True)],
             layout=torch.jagged,

@@ -19,7 +19,7 @@ from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint, plain
 from cokl.support.errors import InputError
 from llm_bridge.trainer.base import RewardedTrainer
 
-_TENSORS = ["prompts", "responses", "old_log_probs", "rm_scores"]
+_TENSORS = ["prompts", "responses", "old_log_probs", "rm_scores", "response_mask"]
 _VALUES = ["uid", "raw_prompt", "data_source", "reward_model", "extra_info"]
 
 
@@ -46,7 +46,8 @@ class BufferTrainer(RewardedTrainer):
         progress.close()
         solved = np.mean([group.rewards.any() for group in groups])
         correct = np.mean([group.rewards.mean() for group in groups])
-        Buffer(tuple(groups), fingerprint).save(path)
+        temperature = self.config.actor_rollout_ref.rollout.temperature
+        Buffer(tuple(groups), fingerprint, temperature).save(path)
         print(
             f"buffer: {len(groups)} prompts, {solved:.1%} with a correct response, {correct:.1%} of responses correct"
         )
@@ -95,12 +96,13 @@ class BufferTrainer(RewardedTrainer):
                 CachedGroup(
                     prompt=[dict(message) for message in columns["raw_prompt"][first]],
                     data_source=str(columns["data_source"][first]),
-                    ground_truth=str(columns["reward_model"][first]["ground_truth"]),
+                    ground_truth=plain(columns["reward_model"][first]["ground_truth"]),
                     prompt_ids=columns["prompts"][first].numpy(),
                     response_ids=[columns["responses"][row].numpy() for row in answers],
                     log_probs=[columns["old_log_probs"][row].numpy() for row in answers],
                     rewards=np.array([int(columns["rm_scores"][row].sum() > 0.5) for row in answers]),
                     extra_info=plain(columns["extra_info"][first]),
+                    masks=[columns["response_mask"][row].numpy() for row in answers],
                 )
             )
         return groups

@@ -16,6 +16,7 @@ optimizer step.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 from collections.abc import Callable, Sequence
@@ -40,10 +41,12 @@ from verl.workers.utils.padding import response_from_nested
 from cokl.groups import RegularizationRows, conditional_kl
 from cokl.responses.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint, prompt_key
 from cokl.support.errors import InputError
+from llm_bridge.rewards.judge import Judge, load_function
 from llm_bridge.trainer.base import RewardedTrainer, bring_reference
 from llm_bridge.trainer.join import join
 from llm_bridge.trainer.loss import ADDED, RL_BATCH_SIZE, SQUARED_GRADIENTS, WEIGHT, joint_loss
 from llm_bridge.trainer.options import RegularizationSettings, check_settings
+from llm_bridge.trainer.preflight import check_buffer
 from llm_bridge.trainer.schedule import BetaSchedule
 from llm_bridge.trainer.streams import Minibatch, requests, uid_of
 
@@ -93,6 +96,8 @@ class CoKLTrainer(PPOTrainerSync):
             expected = f"a number up to {sizes[0]}, since the files hold {sizes[0]} and {sizes[1]} responses per prompt"
             raise InputError(f"cokl.cached_per_prompt: expected {expected}, got 0")
         self.group_size = sizes[0] if sizes else 0
+        for place, buffer in enumerate(buffers):
+            check_buffer(self.config, settings, buffer, drawn=settings.prompts != "training" and place == 0)
         groups = [(buffer.filtered() if self.method.filtered else buffer).groups for buffer in buffers]
         self.drawn = groups[0] if settings.prompts != "training" else ()
         self.cache = {group.key: group for group in reversed(groups[-1])} if settings.looks_training_up else {}
@@ -122,6 +127,9 @@ class CoKLTrainer(PPOTrainerSync):
         groups = [self.drawn[index] for index in self.order.draw(self.settings.kl_prompts)]
         everything = [*groups, *[group for group in training.values() if group is not None]]
         self.solved = [(group.rewards.sum() + 0.5) / (len(group.rewards) + 1) for group in everything]
+        if not self.weighed:
+            self._check_judge(groups, everything[len(groups) :])
+            self._check_template(groups)
         brought = iter([self._brought(prompt, group) for prompt, group in enumerate(everything)])
         rows, self.minibatch = requests(
             [next(brought) for _ in groups],
@@ -129,9 +137,67 @@ class CoKLTrainer(PPOTrainerSync):
             self.method.streams(),
             rollout.n,
             self.global_steps,
+            self._judged_columns(),
         )
         defaults = {"agent_name": rollout.agent.default_agent_loop, "__rollout_n__": rollout.n}
         return join(batch, rows, defaults)
+
+    def _judged_columns(self) -> dict[str, Any]:
+        """What has VeRL answer a drawn prompt as any other, and judge the answer by `cokl.judge` if there is one."""
+        settings = self.settings
+        if not settings.judge:
+            return {}
+        loop = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
+        judge = {"function": settings.judge, "key": settings.judge_key, "options": settings.judge_kwargs, "loop": loop}
+        return {"agent_name": "judged", "judge": judge}
+
+    def _check_judge(self, drawn: Sequence[CachedGroup], training: Sequence[CachedGroup]) -> None:
+        """Raises InputError if whoever judges a prompt's fresh responses judges a cached one otherwise than is stored.
+
+        A reward function that needs a reward model is not asked.
+        """
+        settings, custom = self.settings, self.config.reward.custom_reward_function
+        own = run = None
+        if custom.path and not self.config.reward.reward_model.enable:
+            options = dict(custom.get("reward_kwargs") or {})
+            run = Judge(load_function(f"{custom.path}:{custom.name}"), "score", options, settings.correct_above)
+        if settings.judge:
+            function = load_function(settings.judge)
+            own = Judge(function, settings.judge_key, settings.judge_kwargs, settings.correct_above)
+        for judge, groups in ((own or run, drawn), (run, training)):
+            if judge is None or "rollout" not in self.method.streams():
+                continue
+            for group in groups:
+                for ids, stored in zip(group.response_ids, group.rewards, strict=True):
+                    text = self.tokenizer.decode(ids, skip_special_tokens=True)
+                    given = asyncio.run(judge.score(text, group.data_source, group.ground_truth, group.extra_info))
+                    if (given > judge.threshold) != bool(stored):
+                        verdict = ("wrong", "correct")[int(stored)]
+                        raise InputError(
+                            f"a cached response is stored as {verdict} and this run's judge gives it {given:g}, with "
+                            f"cokl.correct_above={judge.threshold:g}: expected the judge that the buffer was made with"
+                        )
+
+    def _check_template(self, drawn: Sequence[CachedGroup]) -> None:
+        """Raises InputError if this run's chat template makes other tokens of a prompt than the buffer has, under a
+        method without fresh responses, whose prompts would tell.
+        """
+        if drawn and "rollout" not in self.method.streams():
+            options = self.config.data.get("apply_chat_template_kwargs") or {}
+            text = self.tokenizer.apply_chat_template(
+                drawn[0].prompt, add_generation_prompt=True, tokenize=False, **options
+            )
+            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            self._require_same_prompt(torch.tensor(drawn[0].prompt_ids), torch.tensor(ids))
+
+    @staticmethod
+    def _require_same_prompt(asked: Tensor, tokens: Tensor) -> None:
+        if not torch.equal(asked, tokens):
+            raise InputError(
+                f"a prompt has {len(asked)} tokens with one response and {len(tokens)}, or others, with another: build "
+                f"the buffer with the chat template, its arguments, tools and system prompt of this run, and shorten "
+                f"no prompt"
+            )
 
     def _cached_by_uid(self, batch: TensorDict) -> dict[str, CachedGroup | None]:
         """What is cached for each of VeRL's prompts; None for one that is not regularized.
@@ -180,9 +246,9 @@ class CoKLTrainer(PPOTrainerSync):
         return self._run_apart(super()._compute_old_log_prob, batch, metrics)
 
     def _compute_reward_colocate(self, batch: KVBatchMeta, metrics: dict | None = None) -> KVBatchMeta:
-        """Cached responses keep the verdict that they were stored with."""
-        cached = set(self.minibatch.added(batch.keys, "reference"))
-        super()._compute_reward_colocate(batch.select_keys([key for key in batch.keys if key not in cached]), metrics)
+        """Cached responses keep the verdict that they were stored with, and judged ones their judge's."""
+        scored = set(self.minibatch.added(batch.keys, None if self.settings.judge else "reference"))
+        super()._compute_reward_colocate(batch.select_keys([key for key in batch.keys if key not in scored]), metrics)
         return batch
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics, timing_raw, global_steps, epoch) -> None:
@@ -233,12 +299,7 @@ class CoKLTrainer(PPOTrainerSync):
         keys = self.minibatch.regularized(batch.keys)
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["prompts"])
         for key, tokens in zip(keys, data["prompts"].unbind(), strict=True):
-            asked = seen.setdefault(self.minibatch.origins[uid_of(key)].prompt, tokens)
-            if not torch.equal(asked, tokens):
-                raise InputError(
-                    f"a prompt has {len(asked)} tokens with one response and {len(tokens)}, or others, with another: "
-                    f"build the buffer with the chat template of this run, and shorten no prompt"
-                )
+            self._require_same_prompt(seen.setdefault(self.minibatch.origins[uid_of(key)].prompt, tokens), tokens)
 
     def _indexed_rows(self, batch: KVBatchMeta, data: TensorDict) -> RegularizationRows:
         """All rows of the batch, at which the policy that sampled them is the current one."""
@@ -300,7 +361,15 @@ class CoKLTrainer(PPOTrainerSync):
     # ------------------------------ optimizer steps ------------------------------
 
     def _balance_batch(self, batch: KVBatchMeta, metrics, **options) -> KVBatchMeta:
-        """Every mini-batch gets its share of RL rows and of whole groups, and is balanced over the ranks by itself."""
+        """Every mini-batch gets its share of RL rows and of whole groups, and is balanced over the ranks by itself.
+
+        Raises InputError for an agent loop that gave several outputs a session.
+        """
+        if several := [key for key in batch.keys if not key.endswith("_0")]:
+            raise InputError(
+                f"an agent loop gave {len(several)} outputs beside the first of their sessions: expected one a session "
+                "with a regularizer, whose groups have a response per session"
+            )
         if self.shape.mini_batches == 1:
             return super()._balance_batch(batch, metrics, **options)
         parts = [

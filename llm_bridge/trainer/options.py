@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -34,6 +35,9 @@ class RegularizationSettings:
     prompts: one of `PROMPTS`. The training prompts are looked up in the buffer, and their fresh responses are the RL
     batch's; with "both" they are looked up in training_buffer, another file. cached_per_prompt: how many of its cached
     responses a prompt brings to a step, drawn anew each time; 0 for all of them.
+
+    judge: FILE.py:NAME or pkg://MODULE:NAME, a reward function that judges fresh responses to drawn prompts in place of
+    the run's own. judge_key: where a dictionary that it returns has the score. judge_kwargs: its further arguments.
     """
 
     method: Method
@@ -50,6 +54,9 @@ class RegularizationSettings:
     prompts: str = "buffer"
     cached_per_prompt: int = 0
     training_buffer: str = ""
+    judge: str = ""
+    judge_key: str = "score"
+    judge_kwargs: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, verl_config: DictConfig) -> RegularizationSettings:
@@ -57,7 +64,7 @@ class RegularizationSettings:
         adds nothing to the RL loss.
         """
         node: Any = OmegaConf.to_container(verl_config.get("cokl") or OmegaConf.create(), resolve=True)
-        known = [*(field.name for field in fields(cls)), "options"]
+        known = [*(known.name for known in fields(cls)), "options"]
         for name in node:
             require(name in known, f"cokl.{name}", f"one of {', '.join(known)}", "an unknown name")
         require("method" in node, "cokl.method", "a method's name", "nothing")
@@ -78,6 +85,13 @@ class RegularizationSettings:
         else:
             require(settings.kl_prompts > 0, "cokl.kl_prompts", "a number > 0", settings.kl_prompts)
         settings._check_cached()
+        if settings.judge:
+            expected = "nothing with cokl.prompts=training, whose fresh responses the run's own reward function judges"
+            require(settings.prompts != "training", "cokl.judge", expected, settings.judge)
+            path, _, function = settings.judge.rpartition(":")
+            require(bool(path and function), "cokl.judge", "FILE.py:NAME or pkg://MODULE:NAME", settings.judge)
+            if not path.startswith("pkg://"):
+                settings = replace(settings, judge=f"{Path(path).expanduser().absolute()}:{function}")
         require(settings.seed >= 0, "cokl.seed", "a number >= 0", settings.seed)
         require(settings.length in LENGTHS, "cokl.length", " or ".join(LENGTHS), settings.length)
         require(settings.schedule in SCHEDULES, "cokl.schedule", " or ".join(SCHEDULES), settings.schedule)
@@ -214,7 +228,7 @@ def check_settings(
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _ACCEPTED: dict[str, tuple] = {
     "trainer.use_v1": (True,),
-    "algorithm.adv_estimator": ("grpo",),
+    "algorithm.adv_estimator": ("grpo", "rloo", "reinforce_plus_plus"),
     "algorithm.use_kl_in_reward": (False,),
     "algorithm.filter_groups.enable": (False, None),
     "algorithm.rollout_correction.bypass_mode": (False, None),

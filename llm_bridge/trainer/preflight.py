@@ -6,6 +6,7 @@ the trainer up by its name. Every other way would train without the regularizer 
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +18,11 @@ import verl.utils.device
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
+from cokl.responses.buffer import Buffer
+from cokl.support.options import require
+from llm_bridge.trainer.base import RewardedTrainer
+from llm_bridge.trainer.hooks import missing
+from llm_bridge.trainer.options import RegularizationSettings
 from llm_bridge.trainer.versions import PINNED
 
 MAIN = "verl.trainer.main_ppo"
@@ -61,11 +67,60 @@ def check_configuration(config: DictConfig) -> None:
             "reward.custom_reward_function.path: expected a file beside a reward model, whose raw logit would else "
             "decide which responses are correct"
         )
+    colocated = config.reward.reward_model.enable and not config.reward.reward_model.enable_resource_pool
+    if colocated and not issubclass(trainer, RewardedTrainer):
+        refuse(
+            f"trainer.v1.trainer_mode: expected cokl_rewarded, got {mode}, beside a reward model on the same GPUs: "
+            "VeRL would hand the reward function the prompt alone, without ground truth and data source"
+        )
+
+
+def check_buffer(config: DictConfig, settings: RegularizationSettings, buffer: Buffer, drawn: bool) -> None:
+    """Hold a run to the buffer that it regularizes with. drawn: whether its prompts are drawn from the buffer.
+
+    Raises InputError where fresh responses or prompts would be cut off shorter than the cached ones, which makes them
+    all wrong, where a row exceeds what a GPU may take, and where cached log-probabilities are missing or at another
+    temperature than the run's.
+    """
+    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    members = [(group, *row) for group in buffer.groups for row in zip(group.response_ids, group.rewards, strict=True)]
+    lengths: list[tuple[str, int, int, str]] = []
+    if "rollout" in settings.method.streams():
+        correct = max((len(ids) for _, ids, reward in members if reward), default=0)
+        why = "tokens of the longest correct cached response: fresh ones that are cut off count as wrong"
+        lengths.append(("data.max_response_length", correct, rollout.response_length, why))
+        prompt = max(len(group.prompt_ids) for group in buffer.groups) if drawn else 0
+        why = "tokens of the buffer's longest prompt: VeRL cuts off the beginning of a longer one"
+        lengths.append(("data.max_prompt_length", prompt, rollout.prompt_length, why))
+    row = max(len(group.prompt_ids) + len(ids) for group, ids, _ in members)
+    row *= "reference" in settings.method.streams()
+    why = "tokens of the buffer's longest row, which no micro-batch could hold"
+    if actor.use_dynamic_bsz:
+        budget = actor.ppo_max_token_len_per_gpu
+        lengths.append(("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", row, budget, why))
+    if rollout.log_prob_use_dynamic_bsz:
+        budget = rollout.log_prob_max_token_len_per_gpu
+        lengths.append(("actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", row, budget, why))
+    for name, least, given, why in lengths:
+        require(least <= given, name, f"at least {least}, {why}", given)
+    if not buffer.has_log_probs:
+        without = settings.schedule == "target" or settings.method.compares_with_reference
+        expected = "a buffer with log-probabilities, for a method or a schedule that compares with the reference"
+        require(not without, "cokl.buffer", expected, "one without")
+    elif len(settings.method.streams()) == 2:
+        expected = f"{buffer.temperature:g}, which the buffer's log-probabilities are at"
+        same = math.isclose(buffer.temperature, rollout.temperature)
+        require(same, "actor_rollout_ref.rollout.temperature", expected, rollout.temperature)
 
 
 def install() -> None:
-    """Check this process's command now, and its configuration as soon as VeRL's program has read it."""
+    """Check this process's command now, and its configuration as soon as VeRL's program has read it.
+
+    Refuses a VeRL without a part that the trainers override or call.
+    """
     check_command(sys.orig_argv, version("verl"))
+    if gone := list(missing()):
+        refuse(f"verl {version('verl')} lacks {gone[0]}; expected {PINNED['verl']}")
     set_device: Callable[[DictConfig], Any] = verl.utils.device.auto_set_device
 
     def checked(config: DictConfig) -> Any:

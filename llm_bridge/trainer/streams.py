@@ -108,13 +108,15 @@ def requests(
     streams: Sequence[Stream],
     size: int,
     step: int,
+    fresh: Mapping[str, Any] | None = None,
 ) -> tuple[list[dict], Minibatch]:
     """What VeRL is asked to generate beside the RL batch, a row per uid, and the minibatch that both make.
 
     groups: the drawn prompts. training: the RL batch's prompts by uid, with what is cached for them, or None for one
     that is not regularized. streams: of the method. size: fresh responses to a prompt, G. step: of training, which
-    names the rows. A cached response is a prompt of its own, which our agent loop answers with it; the fresh ones to a
-    drawn prompt are one row, which VeRL repeats G times, and those to a training prompt the RL batch has already.
+    names the rows. fresh: further columns of the rows that ask for fresh responses. A cached response is a prompt of
+    its own, which our agent loop answers with it; the fresh ones to a drawn prompt are one row, which VeRL repeats G
+    times, and those to a training prompt the RL batch has already.
     """
     rows: list[dict] = []
     origins: dict[str, Origin] = {}
@@ -132,10 +134,11 @@ def requests(
             uid = f"cokl-{step}-{len(rows):06d}"  # VeRL wants no "_"; the order of names is the order of rows
             origins[uid] = Origin(stream, prompt)
             if stream == "reference":
-                log_probs[uid] = float(sum(row["cached_response"]["log_probs"]))
-            rows.append({**row, "uid": uid})
-    cached = len(regularized[0][1].response_ids) if regularized and "reference" in streams else 0
-    return rows, Minibatch(origins, cached + size * ("rollout" in streams), log_probs, numbers)
+                cached = row["cached_response"]
+                log_probs[uid] = float(np.dot(cached["log_probs"], cached["mask"]))
+            rows.append({**row, **((fresh or {}) if stream == "rollout" else {}), "uid": uid})
+    size_cached = len(regularized[0][1].response_ids) if regularized and "reference" in streams else 0
+    return rows, Minibatch(origins, size_cached + size * ("rollout" in streams), log_probs, numbers)
 
 
 def _rows(prompt: int, group: CachedGroup, streams: Sequence[Stream], asked: bool) -> Iterator[dict[str, Any]]:
@@ -144,17 +147,19 @@ def _rows(prompt: int, group: CachedGroup, streams: Sequence[Stream], asked: boo
         "raw_prompt": group.prompt,
         "data_source": group.data_source,
         "reward_model": {"ground_truth": group.ground_truth, "style": "rule"},
-        "extra_info": {**group.extra_info, "index": prompt},
+        "extra_info": dict(group.extra_info),
         "index": prompt,
         "tools_kwargs": {},
         "interaction_kwargs": {},
     }
     if "reference" in streams:
-        for response_ids, log_probs, reward in zip(group.response_ids, group.log_probs, group.rewards, strict=True):
+        members = zip(group.response_ids, group.log_probs, group.masks, group.rewards, strict=True)
+        for response_ids, log_probs, mask, reward in members:
             cached = {
                 "prompt_ids": group.prompt_ids.tolist(),
                 "response_ids": response_ids.tolist(),
                 "log_probs": log_probs.tolist(),
+                "mask": mask.tolist(),
                 "reward": float(reward),
             }
             yield columns | {"agent_name": "cached_response", "__rollout_n__": 1, "cached_response": cached}

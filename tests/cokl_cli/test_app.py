@@ -197,10 +197,10 @@ except SystemExit:
 
 
 COMMANDS = {
-    "bandit": {"sweep", "report", "robustness", "shift", "plasticity", "calibration", "phase", "sequences",
-               "finite-group"},
+    "bandit": {"sweep", "report", "robustness", "interference", "shift", "plasticity", "calibration", "phase",
+               "sequences", "finite-group"},
     "theory": {"check", "optimum", "figures"},
-    "llm": {"run", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "plasticity", "tables", "repeats",
+    "llm": {"run", "pilot", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "plasticity", "tables", "repeats",
             "normalize", "validate-reward", "check-paper"},
     "": {"bandit", "theory", "llm", "figures", "report", "logbook", "rerun", "reproduce", "doctor"},
 }  # fmt: skip

@@ -10,8 +10,10 @@ from transformers import AutoModelForCausalLM
 
 from cokl.responses.buffer import Buffer, model_fingerprint
 from cokl.support.errors import InputError
+from llm_bridge import bring_buffer as bring_module
 from llm_bridge.bring_buffer import bring_buffer
 from llm_bridge.data.rows import math_row, write_rows
+from llm_bridge.rewards.judge import Judge
 from llm_bridge.tiny.model import make_model
 from llm_bridge.tiny.tokenizer import make_tokenizer
 
@@ -31,9 +33,10 @@ def folder(tmp_path_factory):
     return path
 
 
-def bring(folder, tmp_path, judge=None, **columns):
+def bring(folder, tmp_path, judge=None, options=(), **columns):
     pd.DataFrame({"prompt": PLACES, **columns}).to_parquet(tmp_path / "responses.parquet")
-    return bring_buffer(folder / "prompts.parquet", tmp_path / "responses.parquet", str(folder / "model"), judge)
+    paths = folder / "prompts.parquet", tmp_path / "responses.parquet"
+    return bring_buffer(*paths, str(folder / "model"), judge and Judge(judge), **dict(options))
 
 
 def token_ids(texts=TEXTS):
@@ -52,21 +55,52 @@ def test_text_becomes_the_tokens_that_were_sampled(folder, tmp_path):
     assert text.groups[0].extra_info["tolerances"] == [0.5]
 
 
-def test_missing_log_probabilities_are_the_references(folder, tmp_path):
-    buffer = bring(folder, tmp_path, response=TEXTS, reward=[1, 0, 0, 0])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("tokens", [bring_module.BATCH_TOKENS, 1])
+def test_missing_log_probabilities_are_the_references(folder, tmp_path, monkeypatch, temperature, tokens):
+    """All responses in one padded pass, or each in its own."""
+    monkeypatch.setattr(bring_module, "BATCH_TOKENS", tokens)
+    texts = ["\\boxed{4}", "\\boxed{54444}", "\\boxed{6}", "5 + 5 = \\boxed{4}"]
+    buffer = bring(folder, tmp_path, options={"temperature": temperature}, response=texts, reward=[1, 0, 0, 0])
+    assert buffer.temperature == temperature
     model = AutoModelForCausalLM.from_pretrained(folder / "model")
     for group in buffer.groups:
         for response_ids, log_probs in zip(group.response_ids, group.log_probs, strict=True):
             for place in range(len(response_ids)):  # each token by itself, from all before it
                 context = torch.tensor([*group.prompt_ids, *response_ids[:place]])
-                expected = model(context[None]).logits[0, -1].log_softmax(-1)[response_ids[place]]
+                expected = (model(context[None]).logits[0, -1] / temperature).log_softmax(-1)[response_ids[place]]
                 assert log_probs[place] == pytest.approx(expected.item(), abs=1e-5)
 
 
 def test_given_log_probabilities_are_kept(folder, tmp_path):
-    given = [[-0.5] * len(ids) for ids in token_ids()]
+    computed = bring(folder, tmp_path, response_ids=token_ids(), reward=[1, 0, 0, 0])
+    rows = [row for group in computed.groups for row in group.log_probs]  # of the prompts in their order, as PLACES has
+    given = [(row + 0.01).tolist() for row in [*rows[2:], *rows[:2]]]
     buffer = bring(folder, tmp_path, response_ids=token_ids(), reward=[1, 0, 0, 0], log_probs=given)
-    assert {float(value) for group in buffer.groups for row in group.log_probs for value in row} == {-0.5}
+    kept = [row for group in buffer.groups for row in group.log_probs]
+    assert [row.tolist() for row in kept] == [*given[2:], *given[:2]]
+    with pytest.raises(InputError, match=r"expected those of the reference at temperature 0\.3, got others by"):
+        bring(
+            folder, tmp_path, options={"temperature": 0.3}, response_ids=token_ids(), reward=[1, 0, 0, 0],
+            log_probs=given,
+        )  # fmt: skip
+
+
+def test_another_models_responses_need_no_log_probabilities(folder, tmp_path):
+    buffer = bring(folder, tmp_path, options={"log_probs": False}, response=TEXTS, reward=[1, 0, 0, 0])
+    buffer.save(tmp_path / "buffer.parquet")
+    assert not Buffer.load(tmp_path / "buffer.parquet", model_fingerprint(folder / "model")).has_log_probs
+
+
+def test_tools_tokens_and_prompts_of_another_template_are_brought_along(folder, tmp_path):
+    masks = [[1] * len(ids) for ids in token_ids()]
+    masks[0][1] = 0
+    prompt_ids = [[7, 8, place] for place in PLACES]
+    buffer = bring(
+        folder, tmp_path, response_ids=token_ids(), reward=[1, 0, 0, 0], response_mask=masks, prompt_ids=prompt_ids
+    )
+    assert [group.prompt_ids.tolist() for group in buffer.groups] == [[7, 8, 0], [7, 8, 2]]
+    assert [mask.tolist() for mask in buffer.groups[1].masks] == masks[:2]
 
 
 def test_a_reward_function_gives_the_verdicts(folder, tmp_path):
@@ -96,7 +130,7 @@ def test_it_is_saved_for_its_model(folder, tmp_path):
         ({"reward": [1, 0, 0, 0]}, "lacks the column 'response'"),
         ({"response": TEXTS, "reward": [1, 0, 0, 0], "prompt": [0, 0, 7, 7]}, "rows of .*prompts.parquet, 0 to 2"),
         ({"response": TEXTS, "reward": [1, 0, 0, 0], "prompt": [0, 0, 0, 1]}, "expected 3 responses"),
-        ({"response_ids": token_ids(), "reward": [1, 0, 0, 0], "log_probs": [[-1.0]] * 4}, "one log-probability per"),
+        ({"response_ids": token_ids(), "reward": [1, 0, 0, 0], "log_probs": [[-1.0]] * 4}, "one log-probability and"),
     ],
 )
 def test_what_cannot_be_a_buffer_is_one_line(folder, tmp_path, columns, message):

@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("verl")
 
-from llm_bridge.bring_buffer import load_judge
 from llm_bridge.data.prepare import check_own
 from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.experiment.config import PRESETS
+from llm_bridge.rewards.judge import load_function
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "other-models.md").read_text()
 
@@ -34,7 +34,7 @@ def folder(tmp_path) -> Path:
 
 
 def test_the_reward_function_is_one_that_verl_loads(folder):
-    score = load_judge(f"{folder}/my_reward.py:score")
+    score = load_function(f"{folder}/my_reward.py:score")
     assert score("sums", "it is 2", "2") == 1.0
     assert score("sums", "", "2") == 0.0
     assert 0 < score("letters", "Dear Ada", "") < 1

@@ -33,11 +33,13 @@ def loss(
     clip: float,
     lengths: str = "token-sum",
     token_mean: bool = False,
+    estimator: str = "grpo",
 ) -> Tensor:
     """GRPO (Eq. 4) on the RL rows plus beta times CoKL's surrogate (Eqs. 11 to 17) on the others.
 
     now, sampled: token log-probabilities of a row under the current policy and the one that sampled, (T,). token_mean:
-    whether the GRPO loss is a mean over tokens instead of one over responses of means over their tokens.
+    whether the GRPO loss is a mean over tokens instead of one over responses of means over their tokens. estimator: of
+    the advantages, "grpo", "rloo" or "reinforce_plus_plus".
     """
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -48,10 +50,9 @@ def loss(
     prompts = len({row.group for row in rows if row.stream != "rl"})
     for (stream, _), members in groups.items():
         if stream == "rl":
-            mean = sum(row.reward for row in members) / len(members)
-            spread = math.sqrt(sum((row.reward - mean) ** 2 for row in members) / (len(members) - 1))
-            for row in members:
-                advantage = (row.reward - mean) / (spread + 1e-6)
+            for place, row in enumerate(members):
+                others = [other.reward for other in members[:place] + members[place + 1 :]]
+                advantage = _advantage(estimator, row.reward, others, [row for row in rows if row.stream == "rl"])
                 ratio = (now(row) - sampled(row)).exp()
                 clipped = torch.minimum(torch.maximum(ratio, torch.tensor(1 - clip)), torch.tensor(1 + clip))
                 gained = torch.minimum(ratio * advantage, clipped * advantage)
@@ -72,3 +73,19 @@ def loss(
             sign = -1 if stream == "reference" else 1
             total = total + sign * beta * share / sum(shares) * log_likelihood / prompts
     return total
+
+
+def _advantage(estimator: str, reward: float, others: Sequence[float], rl_rows: Sequence[Row]) -> float:
+    """Of a response whose group got the rewards `others` besides, in a batch of `rl_rows`.
+
+    GRPO: in standard deviations of the group. RLOO (Ahmadian et al. 2024): over the others' mean. REINFORCE++ (Hu
+    2025): in standard deviations of the batch, in which every token has its response's reward.
+    """
+    if estimator == "rloo":
+        return reward - sum(others) / len(others)
+    values = [reward, *others]
+    if estimator == "reinforce_plus_plus":
+        values = [row.reward for row in rl_rows for _ in row.response]
+    mean = sum(values) / len(values)
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return (reward - mean) / (math.sqrt(variance) + 1e-6)

@@ -19,7 +19,7 @@ import torch
 from mpmath import mpf
 
 import theory.claims  # noqa: F401  registers them
-from cokl.groups import ResponseGroups
+from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
 from cokl.policy import CorrectSet, Policy
 from theory.claim import registered_claims
 from theory.definitions import ExactPolicy
@@ -319,7 +319,24 @@ def group_goals(draw: Draw) -> str:
             "rewrite (proj2_sig (buffered_at _ _ _ _ _ _ _ _ _)); read",
         ),
     ]
-    return "".join(_goal(*goal) for goal in goals)
+    return "".join(_goal(*goal) for goal in goals) + _batch_goal(draw, pi)
+
+
+def _batch_goal(draw: Draw, pi: list[Fraction]) -> str:
+    """The surrogate of two prompts with two reference and two rollout responses each, against the toolkit's loss."""
+    drawn = torch.tensor([[[draw.random.randrange(3) for _ in range(2)] for _ in range(2)] for _ in range(2)])
+    log_probs = torch.tensor([math.log(prob) for prob in pi], dtype=torch.float64)
+    streams = [ResponseGroups(log_probs[actions], (actions < 2).double()) for actions in drawn]
+    weights = FORMULAS.regularizers["cokl"].surrogate_weights(*streams, SurrogateConfig())
+    group = [f"(fun x : 'I_2 => nth [::] {_coq_groups(actions)} x)" for actions in drawn]
+    term = f"batch_mean (fun x : 'I_2 => surrogate right ({group[0]} x) ({group[1]} x) {_coq_table(pi)})"
+    unfold = "rewrite /batch_mean /surrogate /weighted_score card_ord !big_ord_recl big_ord0 /= ?big_cons ?big_nil"
+    return _goal(term, surrogate_loss(weights, *streams), f"{unfold} /weight /correct_count /=; sums")
+
+
+def _coq_groups(actions: torch.Tensor) -> str:
+    named = ("first", "(@Ordinal 3 1 isT)", "third")
+    return f"[:: {'; '.join(f'[:: {named[a]}; {named[b]}]' for a, b in actions.tolist())}]"
 
 
 PAIRS = """(* G = 2, over one correct and one incorrect action. *)

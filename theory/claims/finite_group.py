@@ -185,22 +185,17 @@ def recovery_derivative(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-def _over_groups(function: Callable[[Interval, Interval, Interval], Interval], effort: Effort):
-    """Prove function(Z, 1 - Z, G) > 0 over logit Z and real G in [1, 1024]."""
-    return prove_positive(
-        lambda logit_z, log_size: function(*shares(logit_z), Intervals.exp(log_size)),
-        [(-13.82, 13.82), (0.0, math.log(1024))],
-        effort.boxes,
-    )
-
-
 @claim("recovery-decreasing", "Eq. appb-recovery-properties")
 def recovery_decreasing(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """R_G'(Z) < 0 for 0 < Z < 1, so R_G >= 0 with equality at Z = 1 alone
 
     R_G(1) = 0 and R_G' < 0 before it. The boxes take G as a real number; (1 - Z)^G enters through its logarithm,
     bounded away from 0 on every box."""
-    proof = _over_groups(lambda z, y, size: -formulas.recovery_slope(Intervals, z, size), effort)
+
+    def negated(logit_z: Interval, log_size: Interval) -> Interval:
+        return -formulas.recovery_slope(Intervals, shares(logit_z)[0], Intervals.exp(log_size))
+
+    proof = prove_positive(negated, [(-13.82, 13.82), (0.0, math.log(1024))], effort.boxes)
     sizes = range(1, effort.largest_group + 1)
     wrong = 0
     for size in sizes:

@@ -23,7 +23,13 @@ Definition has_correct {A : finType} (C : pred A) (group : seq A) : R :=
 (* Means of the score under ref+ and pi+. *)
 Definition mean {A : finType} (p score : A -> R) : R := \sum_a (p a * score a).
 
-(* The per-prompt surrogate's gradient on a reference group and a rollout group, Eq. 12. *)
+(* The per-prompt surrogate on a reference group and a rollout group, and its mean over a batch of prompts, Eq. 12. The
+   weights are numbers of the drawn rewards, behind the stop-gradient: of p the surrogate holds log p alone. *)
+Definition surrogate {A : finType} (C : pred A) (reference rollout : seq A) (p : A -> R) : R :=
+  - weighted_score C (fun a => ln (p a)) reference + weighted_score C (fun a => ln (p a)) rollout.
+Definition batch_mean {X : finType} (F : X -> R) : R := (\sum_x F x) / INR #|X|.
+
+(* The per-prompt surrogate's gradient; that it is one is proved below. *)
 Definition surrogate_gradient {A : finType} (C : pred A) (score : A -> R) (reference rollout : seq A) : R :=
   - weighted_score C score reference + weighted_score C score rollout.
 
@@ -33,6 +39,14 @@ Definition expected_gradient {A : finType} (C : pred A) (ref p score : A -> R) (
 Definition buffered_gradient {A : finType} (C : pred A) (ref p score : A -> R) (G : nat) : R :=
   expected ref G (fun reference => has_correct C reference *
     expected p G (fun rollout => surrogate_gradient C score reference rollout)) / expected ref G (has_correct C).
+
+(* The expectation over a batch whose prompts draw independently, each from its own P x. *)
+Definition expected_batch {X T : finType} (P : X -> T -> R) (F : (X -> T) -> R) : R :=
+  \sum_(drawn : {ffun X -> T}) (\big[Rmult/1]_x P x (drawn x) * F drawn).
+
+(* What a prompt draws: a reference group, conditioned on holding a correct response, and a rollout group. *)
+Definition pair_probability {A : finType} (C : pred A) (ref p : A -> R) (G : nat) (pair : G.-tuple A * G.-tuple A) : R :=
+  has_correct C pair.1 * group_probability ref pair.1 / expected ref G (has_correct C) * group_probability p pair.2.
 
 Section Groups.
 Context {A : finType}.
@@ -244,3 +258,110 @@ Proof.
 Qed.
 
 End Groups.
+
+(* ---------- The surrogate itself: its gradient, and the mean over a batch ---------- *)
+
+Lemma weight_outside {A : finType} (C : pred A) (group : seq A) a : ~~ C a -> weight C group a = 0.
+Proof. by move=> /negbTE Ca; rewrite /weight Ca; case: eqP => _ //; rewrite /Rdiv Rmult_0_l. Qed.
+
+Section Surrogate.
+Context {X A : finType}.
+Variables (C : X -> pred A) (allowed : X -> pred A) (path : X -> R -> A -> R) (score : X -> A -> R) (t : R).
+Hypothesis path_score : forall x a, allowed x a -> is_derive (fun s => ln (path x s a)) t (score x a).
+
+Lemma weighted_score_derivative x group : (forall a, a \in group -> C x a -> allowed x a) ->
+  is_derive (fun s => weighted_score (C x) (fun a => ln (path x s a)) group) t (weighted_score (C x) (score x) group).
+Proof.
+  rewrite /weighted_score; move: (weight (C x) group) (weight_outside (C x) group) => w outside.
+  elim: group => [|a rest IH] within.
+    by rewrite big_nil; apply: (is_derive_ext (fun=> 0)) => [s|]; [rewrite big_nil | exact: is_derive_const].
+  rewrite big_cons.
+  apply: (is_derive_ext (fun s => w a * ln (path x s a) + \big[Rplus/0]_(b <- rest) (w b * ln (path x s b)))).
+    by move=> s; rewrite big_cons.
+  apply: (is_derive_plus (V := R_NormedModule)); last first.
+    by apply: IH => b inside; apply: within; rewrite inE inside orbT.
+  case Ca : (C x a).
+    by apply: is_derive_scal; apply: path_score; apply: within; rewrite ?mem_head.
+  rewrite outside ?Ca // Rmult_0_l; apply: (is_derive_ext (fun=> 0)) => [s|]; first by rewrite Rmult_0_l.
+  exact: is_derive_const.
+Qed.
+
+(* The surrogate of Eq. 12 on drawn groups has the gradient of Eq. 12, as long as the correct responses drawn are not masked. *)
+Theorem surrogate_derivative (reference rollout : X -> seq A) :
+  (forall x a, a \in reference x ++ rollout x -> C x a -> allowed x a) ->
+  is_derive (fun s => batch_mean (fun x => surrogate (C x) (reference x) (rollout x) (path x s))) t
+    (batch_mean (fun x => surrogate_gradient (C x) (score x) (reference x) (rollout x))).
+Proof.
+  move=> within; rewrite /batch_mean /Rdiv Rmult_comm.
+  apply: (is_derive_ext (fun s => / INR #|X| * \sum_x surrogate (C x) (reference x) (rollout x) (path x s))).
+    by move=> s; rewrite Rmult_comm.
+  apply: is_derive_scal; apply: is_derive_sum => x _; rewrite /surrogate /surrogate_gradient.
+  apply: (is_derive_plus (V := R_NormedModule)); first apply: (is_derive_opp (V := R_NormedModule)).
+    by apply: weighted_score_derivative => a inside; apply: within; rewrite mem_cat inside.
+  by apply: weighted_score_derivative => a inside; apply: within; rewrite mem_cat inside orbT.
+Qed.
+
+End Surrogate.
+
+Section Batch.
+Context {X T : finType}.
+Variable P : X -> T -> R.
+Hypothesis sums : forall x, \sum_drawn P x drawn = 1.
+
+Lemma expected_batch_one y (H : T -> R) :
+  expected_batch P (fun drawn => H (drawn y)) = \sum_drawn (P y drawn * H drawn).
+Proof.
+  pose Q x drawn := P x drawn * (if x == y then H drawn else 1).
+  have -> : expected_batch P (fun drawn => H (drawn y)) = \sum_(f : {ffun X -> T}) \big[Rmult/1]_x Q x (f x).
+    apply: sum_ext => f _; rewrite /Q big_split /=; congr (_ * _).
+    by rewrite (bigD1 y) //= eqxx big1 ?Rmult_1_r // => x /negbTE ->.
+  rewrite -(bigA_distr_bigA Q) (bigD1 y) //=.
+  have -> : \big[Rmult/1]_(x | x != y) (\sum_drawn Q x drawn) = 1.
+    rewrite big1 // => x /negbTE other; rewrite -(sums x); apply: sum_ext => drawn _; rewrite /Q other; lra.
+  by rewrite Rmult_1_r; apply: sum_ext => drawn _; rewrite /Q eqxx.
+Qed.
+
+Lemma expected_batch_mean (H : X -> T -> R) :
+  expected_batch P (fun drawn => batch_mean (fun x => H x (drawn x))) = batch_mean (fun x => \sum_drawn (P x drawn * H x drawn)).
+Proof.
+  rewrite /batch_mean -(sum_ext _ (fun x => expected_batch P (fun drawn => H x (drawn x)))); last first.
+    by move=> x _; exact: expected_batch_one.
+  rewrite /expected_batch exchange_big -sum_div /=; apply: sum_ext => drawn _; rewrite sum_scale /Rdiv; lra.
+Qed.
+
+End Batch.
+
+Lemma pair_expected {A : finType} (C : pred A) (ref p score : A -> R) G :
+  \sum_pair (pair_probability C ref p G pair * surrogate_gradient C score pair.1 pair.2) =
+  buffered_gradient C ref p score G.
+Proof.
+  rewrite -(pair_big xpredT xpredT (fun g h : G.-tuple A =>
+    pair_probability C ref p G (g, h) * surrogate_gradient C score g h)) /buffered_gradient /pair_probability /=.
+  set e := expected ref G (has_correct C); rewrite {1}/expected -sum_div; apply: sum_ext => g _.
+  rewrite /expected -!sum_scale -sum_div; apply: sum_ext => h _; rewrite /Rdiv; ring.
+Qed.
+
+(* Over a batch whose prompts draw independently, the expected gradient of the mean surrogate is the mean of the
+   per-prompt expected gradients. *)
+Theorem batch_gradient {X A : finType} (C : X -> pred A) (ref p score : X -> A -> R) G :
+  (forall x, policy (ref x)) -> (forall x, policy (p x)) -> (forall x, 0 < mass (C x) (ref x)) ->
+  (forall x, 0 < mass (C x) (p x)) -> (0 < G)%nat ->
+  expected_batch (fun x => pair_probability (C x) (ref x) (p x) G)
+    (fun drawn => batch_mean (fun x => surrogate_gradient (C x) (score x) (drawn x).1 (drawn x).2)) =
+  batch_mean (fun x => - mean (plus (C x) (ref x)) (score x) +
+    (1 - (1 - mass (C x) (p x)) ^ G) * mean (plus (C x) (p x)) (score x)).
+Proof.
+  move=> pr pp qr qp size; rewrite (expected_batch_mean (fun x => pair_probability (C x) (ref x) (p x) G) _
+    (fun x pair => surrogate_gradient (C x) (score x) pair.1 pair.2)) => [|x].
+    by rewrite /batch_mean; congr (_ / _); apply: sum_ext => x _; rewrite pair_expected finite_group_gradient.
+  have nonzero : expected (ref x) G (has_correct (C x)) <> 0.
+    rewrite positive_count_probability //; have := mass_at_most_one (C x) (ref x) (pr x) => m1; have := qr x => q0.
+    by case: G size => // n _ /=; have := pow_incr (1 - mass (C x) (ref x)) 1 n ltac:(lra); rewrite pow1; nra.
+  rewrite -(pair_big xpredT xpredT (fun g h : G.-tuple A => pair_probability (C x) (ref x) (p x) G (g, h))) /=.
+  have total : \sum_(h : G.-tuple A) group_probability (p x) h = 1.
+    rewrite -(expected_constant (p x) G 1 (pp x)); apply: sum_ext => h _; lra.
+  rewrite (sum_ext _ _ (fun g : G.-tuple A =>
+    group_probability (ref x) g * has_correct (C x) g / expected (ref x) G (has_correct (C x)))).
+    by rewrite sum_div; apply: Rinv_r.
+  move=> g _; rewrite /pair_probability /= sum_scale total /Rdiv; lra.
+Qed.

@@ -234,8 +234,7 @@ End Gradient.
 
 (* ---------- The finite-group population objective ---------- *)
 
-(* Eq. appb-finite-objective-derivative, for fixed pi+ (penalty d). *)
-Theorem finite_objective_derivative G beta d z : 0 < z ->
+Lemma finite_profile_derivative G beta d z : 0 < z ->
   is_derive (fun x => x - beta * (d + recovery G x)) z (finite_slope G beta z).
 Proof.
   move=> z0; have -> : finite_slope G beta z = 1 - beta * (0 + recovery_slope G z).
@@ -243,6 +242,20 @@ Proof.
   apply: (is_derive_minus (V := R_NormedModule)); first exact: is_derive_id.
   apply: is_derive_scal; apply: (is_derive_plus (V := R_NormedModule)); first exact: is_derive_const.
   exact: recovery_derivative.
+Qed.
+
+(* Eq. appb-finite-objective-derivative: J_G's derivative in Z, for fixed pi+ and pi-. *)
+Theorem finite_objective_derivative {A : finType} (C : pred A) (ref : A -> R) beta G right wrong z :
+  policy right -> mass C right = 1 -> continuous_wrt (plus C ref) right -> 0 < z ->
+  is_derive (fun x => real (J_finite C beta G ref (assemble C x right wrong))) z (finite_slope G beta z).
+Proof.
+  move=> pr one ac z0.
+  apply: (is_derive_ext_loc (fun x => x - beta * (kl_sum (plus C ref) right + recovery G x))); last first.
+    exact: finite_profile_derivative.
+  exists (mkposreal z z0) => x near; have [_ x0] := Rabs_def2 (x - z) z near.
+  rewrite /J_finite assemble_mass // (kl_ext _ (plus C ref) _ right) ?kl_finite //= => a.
+  case Ca : (C a); first by rewrite assemble_plus //; lra.
+  by rewrite (outside_zero C right a) ?Ca // /plus Ca.
 Qed.
 
 Theorem finite_objective_increasing G beta z : 0 < beta -> 0 < z <= 1 -> 0 < finite_slope G beta z.

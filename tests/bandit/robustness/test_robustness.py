@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from bandit.config import EnvironmentConfig, TrainingConfig
 from bandit.robustness import config as settings
+from bandit.robustness.experiment import Robustness
 from bandit.robustness.report import compare, page, screen
 from bandit.robustness.run import BASE, near_the_match, robustness
 from bandit.sweep.config import PRESETS
@@ -54,6 +56,26 @@ def test_a_fragile_verdict_is_found_and_only_that():
     assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == claims
     first = [" ".join(part.split()).partition(" held: ")[0] for part in shown.split("\n\n")[1:]]
     assert first == claims
+
+
+def test_the_logbook_says_of_each_verdict_whether_it_stands(tmp_path):
+    tables = {BASE: table(0.6), "init_scale-2.0": table(0.3)}
+    compare(tables).to_csv(tmp_path / "robustness.csv", index=False)
+    claims = Robustness().claims(tmp_path)
+    assert [claim.verdict for claim in claims].count("not held") == 4
+    assert [claim.verdict for claim in claims].count("held") == 4
+    by_statement = {claim.statement.partition(": ")[2]: claim.measured for claim in claims}
+    assert list(by_statement) == list(dict.fromkeys(compare(tables)["claim"]))
+    coverage = next(text for claim, text in by_statement.items() if "coverage@64 is higher" in claim)
+    assert coverage == "held: stands in 0 of 1 alternatives; not held with init_scale-2.0"
+    compare({name: table(0.6, seeds=2) for name in tables}).to_csv(tmp_path / "robustness.csv", index=False)
+    assert {claim.verdict for claim in Robustness().claims(tmp_path)} == {None}
+
+
+def test_the_committed_comparison_is_the_committed_pages():
+    folder = Path("bandit/robustness")
+    compared = pd.read_csv(folder / "robustness.csv", dtype={"stands": "boolean"})
+    assert page(compared, 5) == (folder / "RESULTS.md").read_text(encoding="utf-8")
 
 
 def test_a_verdict_that_no_alternative_shares_is_called_by_its_own_name():

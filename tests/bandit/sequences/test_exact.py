@@ -83,7 +83,7 @@ def test_gradients_are_finite_differences_with_sixty_digits(name):
 def test_masses_entropies_and_their_gradients_are_those_of_the_enumerated_responses(steps):
     example = case(steps)
     policy, _ = example.policies()
-    mass_gradient = by_context(example, policy.mass * policy.log_mass_gradient())
+    mass_gradient = by_context(example, policy.mass * policy.log_mass_logit_gradient())
     for run, prompt, table, _, machine in each_prompt(example):
         correct = oracle.verdicts(machine, steps, example.symbols)
 

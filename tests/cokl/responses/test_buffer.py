@@ -41,6 +41,38 @@ def test_what_is_saved_is_loaded(tmp_path):
                 np.testing.assert_array_equal(expected, got)
 
 
+@pytest.mark.parametrize("truth", ["4", 4, 4.5, True, ["4", "5"], {"answer": "4", "within": [0.1, 2]}])
+def test_a_ground_truth_keeps_its_type(tmp_path, truth):
+    """A judge is to be told of a cached prompt what it is told of the data set's row."""
+    Buffer((replace(_group(), ground_truth=truth),), "abc").save(tmp_path / "buffer.parquet")
+    (loaded,) = Buffer.load(tmp_path / "buffer.parquet", "abc").groups
+    assert (loaded.ground_truth, type(loaded.ground_truth)) == (truth, type(truth))
+    assert loaded.key == prompt_key(_group().prompt, truth)
+
+
+def test_a_buffer_of_before_is_loaded_as_it_was_meant(tmp_path):
+    """Without masks and temperature, and with a ground truth that is a string whatever it looks like."""
+    Buffer((_group(),), "abc").save(tmp_path / "buffer.parquet")
+    frame = pd.read_parquet(tmp_path / "buffer.parquet").drop(columns=["masks", "temperature", "encoded"])
+    frame.assign(ground_truth="[1]").to_parquet(tmp_path / "old.parquet")
+    loaded = Buffer.load(tmp_path / "old.parquet", "abc")
+    assert (loaded.temperature, loaded.groups[0].ground_truth) == (1.0, "[1]")
+    assert [mask.tolist() for mask in loaded.groups[0].masks] == [[1], [1, 1], [1, 1, 1]]
+
+
+def test_masks_temperature_and_unknown_log_probabilities_are_kept(tmp_path):
+    masks = [np.array([1]), np.array([1, 0]), np.array([0, 1, 1])]
+    unknown = [np.full(length, np.nan) for length in (1, 2, 3)]
+    for log_probs in (_group().log_probs, unknown):
+        group = replace(_group(), masks=masks, log_probs=log_probs)
+        Buffer((group,), "abc", 0.7).save(tmp_path / "buffer.parquet")
+        loaded = Buffer.load(tmp_path / "buffer.parquet", "abc")
+        assert loaded.temperature == 0.7
+        assert [mask.tolist() for mask in loaded.groups[0].masks] == [mask.tolist() for mask in masks]
+        assert loaded.has_log_probs == (log_probs is not unknown)
+    assert [mask.tolist() for mask in group.drawn(2, [0], correct_first=True).masks] == [[1], [0, 1, 1]]
+
+
 @given(rewards=st.lists(st.integers(0, 1), min_size=1, max_size=8), data=st.data())
 def test_a_draw_keeps_responses_with_what_is_known_of_them(rewards, data):
     group, count = _group(3, tuple(rewards)), data.draw(st.integers(1, len(rewards)))
@@ -86,7 +118,7 @@ def test_filtering_leaves_the_prompts_with_a_correct_response():
         ({"rewards": np.array([1, 0, 2])}, "rewards 0 or 1"),
         ({"rewards": np.array([1, 0])}, "expected 3 responses"),
         ({"prompt_ids": np.array([], dtype=int)}, "at least one token"),
-        ({"response_ids": [np.arange(2)] * 3}, "one log-probability per token"),
+        ({"response_ids": [np.arange(2)] * 3}, "one log-probability and one mask per token"),
         ({"log_probs": [np.full(length, -np.inf) for length in (1, 2, 3)]}, "finite"),
     ],
 )

@@ -174,6 +174,6 @@ def test_below_four_seeds_a_claim_has_no_verdict():
 
 
 def test_what_chance_would_decide_is_said():
-    decided = [judged("s", "", [YES])] * 10
-    assert "10 claims are judged at 5% each, so that 0.5 of them" in chance_findings(decided)
-    assert chance_findings([judged("s", "", [measured(5, 1, seeds=3)])]) == ""
+    decided = [judged("s", "", [YES]).verdict] * 10
+    assert "10 claims are judged at 5% each, so that 0.5 of them" in chance_findings([*decided, "no verdict"])
+    assert chance_findings([judged("s", "", [measured(5, 1, seeds=3)]).verdict]) == ""

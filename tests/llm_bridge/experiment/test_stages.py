@@ -212,7 +212,7 @@ def test_a_finished_job_is_not_started_again(tmp_path, monkeypatch):
     (job.folder / "checkpoints").mkdir(parents=True)
     (job.folder / "checkpoints" / "latest_checkpointed_iteration.txt").write_text(str(TINY.math_steps))
     monkeypatch.setattr(stages, "run_watched", lambda *arguments: pytest.fail("started"))
-    Experiment(TINY, tmp_path)._run(job)
+    Experiment(TINY, tmp_path).run(job)
 
 
 @pytest.mark.parametrize("evaluated", [True, False])
@@ -249,7 +249,7 @@ def test_one_job_is_not_run_by_two_clusters(tmp_path, monkeypatch):
     job = math_job(TINY, tmp_path, "model")
     monkeypatch.setattr(stages, "run_watched", lambda *arguments: pytest.fail("started"))
     with hold(job.folder / "running.lock", "busy"), pytest.raises(InputError, match="math is being run by another"):
-        Experiment(TINY, tmp_path)._run(job)
+        Experiment(TINY, tmp_path).run(job)
 
 
 def checkpoint(job, step: int, ranks: int = 1) -> Path:
@@ -268,11 +268,11 @@ def test_another_number_of_accelerators_starts_new_runs_and_goes_on_with_none(tm
     more.open()
     checkpoint(math_job(TINY, tmp_path, "model"), 10, ranks=4)
     with pytest.raises(InputError, match=r"math: its checkpoint was saved by 4 accelerators and this command has 2"):
-        more._run(math_job(TINY, tmp_path, "model"))
+        more.run(math_job(TINY, tmp_path, "model"))
     started = []
     monkeypatch.setattr(stages, "run_watched", lambda *arguments: started.append(arguments))
     with pytest.raises(InputError, match="ended at step 10"):
-        Experiment(dataclasses.replace(TINY, accelerators=4), tmp_path)._run(math_job(TINY, tmp_path, "model"))
+        Experiment(dataclasses.replace(TINY, accelerators=4), tmp_path).run(math_job(TINY, tmp_path, "model"))
     assert len(started) == 1
 
 
@@ -283,7 +283,7 @@ def test_of_a_run_that_goes_on_only_the_last_complete_checkpoint_is_left(tmp_pat
         checkpoint(job, step)
     monkeypatch.setattr(stages, "run_watched", lambda *arguments: None)
     with pytest.raises(InputError, match="ended at step 20"):
-        Experiment(TINY, tmp_path)._run(job)
+        Experiment(TINY, tmp_path).run(job)
     assert [path.name for path in (job.folder / "checkpoints").glob("global*")] == ["global_step_20"]
 
 

@@ -12,7 +12,7 @@ from scipy import stats
 from cokl.support.statistics import mean_and_half_width
 from cokl_cli.report.logbook import records
 from cokl_cli.report.logbook import render as page_of
-from llm_bridge.report.repeats import leads, measured, over_runs, render
+from llm_bridge.report.repeats import leads, measured, over_runs, parts, render
 from llm_bridge.report.results import Results
 
 SETS = ("one", "two")
@@ -103,6 +103,22 @@ def test_the_primary_rival_is_judged_alone_and_the_others_by_holm():
     assert "GRPO w/o KL lost 36 to 40% of the base's Math Avg." in render(unequal_runs())
 
 
+def test_each_part_of_cokl_is_judged_by_its_own_measure():
+    renamed = {"entropy": "cokl_without_term1", "reverse_kl": "cokl_without_term2"}
+    claims = parts(unequal_runs().replace({"method": renamed}))
+    half = stats.t.ppf(0.975, 4) * math.sqrt(30 / 4) / math.sqrt(5)
+    assert [claim.measured.partition("all runs: ")[2] for claim in claims] == [
+        "Math Avg, % of base of CoKL - CoKL w/o term 1 8.0 ± 0.0 points",
+        "Adaptation of CoKL - CoKL w/o term 2 3.0 ± 0.0 points",
+        f"Overall of CoKL - CoKL + floor {5 * half:.1f} ± {half:.1f} points",
+    ]
+    lower = unequal_runs()
+    lower["overall"] -= (lower["method"] == "cokl") * (5 * half + 1.5)
+    assert [claim.verdict for claim in parts(lower)] == ["undecided"]  # CoKL is 1.5 below, and 1 counts as none
+    lower["overall"] -= (lower["method"] == "cokl") * half
+    assert [claim.verdict for claim in parts(lower)] == ["not held"]
+
+
 def test_the_logbook_has_the_primary_comparison_first_and_each_verdict(tmp_path):
     unequal_runs().to_csv(tmp_path / "runs.csv", index=False)
     record = records([tmp_path])["llm_repeats"]
@@ -116,9 +132,13 @@ def test_the_logbook_has_the_primary_comparison_first_and_each_verdict(tmp_path)
         ("Forward KL", "undecided"),
         ("Reverse KL", "held"),
         ("Entropy", "undecided"),
+        ("1 point", "held"),
+    ]
+    assert record["claims"][5]["measured"] == [
+        f"primary: all runs: Overall of CoKL - CoKL + floor {5 * half:.1f} ± {half:.1f} points"
     ]
     assert record["claims"][2]["measured"] == [
         f"{-1.3 * half:.1f} ± {half:.1f} points over 5 runs; Holm over all but the primary"
     ]
     glance = next(line for line in page_of({"llm_repeats": record}).splitlines() if "| The tiny LLM, several" in line)
-    assert glance.endswith("| 5 runs, 7 methods |  | not recorded | 2 held, 3 undecided |")
+    assert glance.endswith("| 5 runs, 7 methods |  | not recorded | 3 held, 3 undecided |")

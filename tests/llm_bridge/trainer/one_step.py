@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 os.environ["VERL_ENGINE_DEVICE"] = "cuda"  # as which VeRL registers FSDP
@@ -71,6 +70,21 @@ class Queue(dict):
             for name in names
         }
         return tu.get_tensordict(columns)
+
+
+class Tokenizer:
+    """A text is its numbers, with spaces between them, and a prompt its question."""
+
+    eos_token_id = 0
+
+    def apply_chat_template(self, messages, **options) -> str:
+        return " ".join(map(str, prompt_tokens(messages[0]["content"])))
+
+    def __call__(self, text, **options) -> dict[str, list[int]]:
+        return {"input_ids": [int(number) for number in text.split()]}
+
+    def decode(self, ids, **options) -> str:
+        return " ".join(map(str, ids))
 
 
 class Workers:
@@ -195,7 +209,7 @@ class Step:
         self.workers.reset()
         trainer = CoKLTrainer(configuration(self.folder, *overrides))
         trainer.actor_rollout_wg, trainer.global_steps, trainer.total_training_steps = self.workers, self.number, 5
-        trainer.tokenizer = SimpleNamespace(eos_token_id=0)
+        trainer.tokenizer = Tokenizer()
         trainer.train_dataloader, trainer.train_dataloader_it = [self._prompts()], None
         trainer.distillation_config = None
         self.workers.worker.set_loss_fn(

@@ -1,5 +1,6 @@
 """Seeds of single requests: what they depend on, and that every job asks for them."""
 
+import dataclasses
 import itertools
 import json
 import subprocess
@@ -41,6 +42,14 @@ def test_every_job_draws_with_seeds(tmp_path):
     for job in jobs:
         agent = compose(job).actor_rollout_ref.rollout.agent
         assert (agent.default_agent_loop, agent.agent_loop_config_path) == ("seeded", None), job.name
+
+
+def test_a_paper_preset_leaves_the_draws_to_the_engine(tmp_path):
+    """Which draws requests with seeds one by one; whoever wants a run repeated asks for it."""
+    config = PRESETS["qwen3-0.6b"]
+    for repeatable, loop in ((config.repeatable, "single_turn_agent"), (True, "seeded")):
+        composed = compose(chat_job(dataclasses.replace(config, repeatable=repeatable), tmp_path, tmp_path, "cokl"))
+        assert composed.actor_rollout_ref.rollout.agent.default_agent_loop == loop
 
 
 def test_clipping_reaches_verl(tmp_path):

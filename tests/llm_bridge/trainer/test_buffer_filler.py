@@ -54,6 +54,7 @@ def test_a_cached_prompt_keeps_what_the_reward_function_is_told(monkeypatch):
         "responses": torch.tensor([3]),
         "old_log_probs": torch.tensor([-1.0]),
         "rm_scores": torch.tensor([1.0]),
+        "response_mask": torch.tensor([0]),
         "raw_prompt": [{"role": "user", "content": "Two numbers?"}],
         "data_source": "olympiad",
         "reward_model": {"ground_truth": "5, 7"},
@@ -70,4 +71,5 @@ def test_a_cached_prompt_keeps_what_the_reward_function_is_told(monkeypatch):
     trainer = object.__new__(BufferTrainer)
     trainer.config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(n=1)))
     (group,) = trainer._groups(SimpleNamespace(keys=["k"], partition_id="train", tags=[{}]), ["000000000001"])
+    assert [mask.tolist() for mask in group.masks] == [[0]]  # a tool wrote it
     assert group.extra_info == {"index": 3, "multiple": True, "tolerances": [0.5]}

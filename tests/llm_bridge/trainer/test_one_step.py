@@ -42,7 +42,7 @@ def step(tmp_path_factory):
         torch.distributed.destroy_process_group()
 
 
-def errors(step, gradients, rows, lengths="token-sum", token_mean=False) -> list[float]:
+def errors(step, gradients, rows, lengths="token-sum", token_mean=False, estimator="grpo") -> list[float]:
     """Relative error of each optimizer step's gradient. rows: of every step, or a list of each step's."""
     sampled = AutoModelForCausalLM.from_pretrained(step.folder, dtype=torch.float32)
     found = []
@@ -65,6 +65,7 @@ def errors(step, gradients, rows, lengths="token-sum", token_mean=False) -> list
             one_step.CLIP,
             lengths,
             token_mean,
+            estimator,
         )
         expected = torch.cat([part.flatten() for part in torch.autograd.grad(total, list(model.parameters()))])
         found.append(float((gradient - expected).norm() / expected.norm()))
@@ -86,6 +87,15 @@ def test_both_steps_have_the_gradient_of_the_equations(step, lengths, prompts):
     assert metrics["cokl/kl_rows"] == KL_PROMPTS[prompts] * (one_step.CACHED + one_step.FRESH)
     assert metrics.get("cokl/not_regularized") == (None if prompts == "drawn" else 1 - SOLVED / one_step.RL_PROMPTS)
     assert metrics["actor/cokl/loss"] == pytest.approx(metrics["cokl/loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("prompts", PROMPTS)
+@pytest.mark.parametrize("estimator", ["rloo", "reinforce_plus_plus"])
+def test_other_advantages_of_verls_go_with_the_same_weights(step, estimator, prompts):
+    """Of the RL rows alone, whatever is added to them; the regularizer's weights do not depend on the estimator."""
+    gradients, rows, _ = step.run(f"algorithm.adv_estimator={estimator}", *PROMPTS[prompts](step.folder))
+    assert max(errors(step, gradients, rows, estimator=estimator)) < AGREES
+    assert max(errors(step, gradients, rows)) > DIFFERS
 
 
 def test_a_training_prompt_adds_its_cached_responses_and_no_fresh_ones(step):
@@ -200,6 +210,79 @@ def test_a_prompt_that_lost_a_response_has_no_part(step):
 def test_a_first_step_in_which_no_group_came_back_whole_is_refused(step):
     with pytest.raises(InputError, match=r"no group of cokl\.kl_prompts came back whole"):
         step.run(lose=one_step.KL_PROMPTS * one_step.CACHED)
+
+
+def test_an_agent_loop_with_several_outputs_a_session_is_refused(step, monkeypatch):
+    right = step._roll_out
+
+    def twice(prompts, lose):
+        batch = right(prompts, lose)
+        first, key = batch.keys[0], f"{batch.keys[0].removesuffix('_0')}_1"
+        step.queue[key] = dict(step.queue[first])
+        return dataclasses.replace(batch, keys=[*batch.keys, key], tags=[*batch.tags, batch.tags[0]])
+
+    monkeypatch.setattr(step, "_roll_out", twice)
+    with pytest.raises(InputError, match="an agent loop gave 1 outputs beside the first of their sessions"):
+        step.run()
+
+
+@pytest.fixture
+def judging(step, tmp_path):
+    """Options that name a judge of a file, by its function: one finds the stored verdicts and one does not."""
+    rows = [row for group in step.buffer.groups for row in one_step.cached_rows(group)]
+    file = tmp_path / "judges.py"
+    file.write_text(
+        f"SOLVED = {[row.response for row in rows if row.reward]}\n\n\ndef same(solution_str, points=1, **told):\n"
+        "    return {'points': points * (tuple(map(int, solution_str.split())) in SOLVED)}\n\n\n"
+        "def other(**told):\n    return {'points': 0.0, 'score': 0.0}\n"
+    )
+    return lambda name: (f"+cokl.judge={file}:{name}", "+cokl.judge_key=points")
+
+
+def test_a_judge_that_contradicts_the_stored_verdicts_is_refused(step, judging):
+    with pytest.raises(InputError, match=r"stored as correct and this run's judge gives it 0, with cokl\.correct_a"):
+        step.run(*judging("other"))
+    with pytest.raises(InputError, match="expected a number, or a dictionary with one at 'score'"):
+        step.run(judging("same")[0])
+    with pytest.raises(InputError, match="gives it 3, with"):
+        step.run(*judging("same"), "+cokl.judge_kwargs.points=3", "+cokl.correct_above=5")
+
+
+def test_a_judge_that_finds_the_stored_verdicts_judges_the_fresh_responses(step, judging, monkeypatch):
+    asked: list = []
+    right = step._roll_out
+
+    def noted(prompts, lose):
+        asked.extend(zip(prompts["agent_name"], prompts["judge"], strict=True))
+        return right(prompts, lose)
+
+    monkeypatch.setattr(step, "_roll_out", noted)
+    options = judging("same")
+    gradients, rows, _ = step.run(*options, "+cokl.judge_kwargs.points=3", "+cokl.correct_above=0.9")
+    assert max(errors(step, gradients, rows)) < AGREES
+    judge = {
+        "function": options[0].removeprefix("+cokl.judge="), "key": "points", "options": {"points": 3},
+        "loop": "single_turn_agent",
+    }  # fmt: skip
+    assert [told for agent, told in asked if agent == "judged"] == [judge] * one_step.KL_PROMPTS
+    assert not any(told for agent, told in asked if agent != "judged")
+
+
+def test_the_runs_own_function_is_held_to_the_stored_verdicts_as_well(step, judging):
+    file = judging("other")[0].removeprefix("+cokl.judge=").removesuffix(":other")
+    function = "reward.custom_reward_function"
+    for prompts in ("drawn", "training"):
+        with pytest.raises(InputError, match="stored as correct and this run's judge gives it 0"):
+            step.run(*PROMPTS[prompts](step.folder), f"{function}.path={file}", f"{function}.name=other")
+
+
+def test_a_cached_prompt_under_another_template_is_refused_where_nothing_fresh_would_tell(step, monkeypatch):
+    replay = "cokl.method=correct_forward_kl"
+    _, _, metrics = step.run(replay)
+    assert metrics["cokl/kl_rows"] == one_step.KL_PROMPTS * one_step.CACHED
+    monkeypatch.setattr(one_step.Tokenizer, "apply_chat_template", lambda *arguments, **options: "1 2 3")
+    with pytest.raises(InputError, match="a prompt has 2 tokens with one response and 3, or others, with another"):
+        step.run(replay)
 
 
 def test_rows_carry_the_references_log_likelihoods_of_both_streams(step):
@@ -385,7 +468,7 @@ def test_a_cached_prompt_with_other_tokens_than_the_training_prompt_is_refused(s
         }
 
     monkeypatch.setattr(joint.CoKLTrainer, "_cached_by_uid", retold)
-    with pytest.raises(InputError, match="build the buffer with the chat template of this run"):
+    with pytest.raises(InputError, match="build the buffer with the chat template, its arguments, tools and system"):
         step.run(*PROMPTS["training"](step.folder))
 
 

@@ -41,7 +41,9 @@ def test_the_papers_settings_are_accepted_and_give_80_groups():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("algorithm.adv_estimator=gae", "adv_estimator"),
+        ("algorithm.adv_estimator=gae", "adv_estimator: expected grpo or rloo or reinforce_plus_plus with a regul"),
+        ("algorithm.adv_estimator=reinforce_plus_plus_baseline", "got reinforce_plus_plus_baseline"),
+        ("algorithm.adv_estimator=remax", "got remax"),
         ("algorithm.use_kl_in_reward=True", "use_kl_in_reward"),
         ("algorithm.filter_groups.enable=True", "filter_groups"),
         ("algorithm.rollout_correction.bypass_mode=True", "bypass_mode"),
@@ -62,6 +64,8 @@ def test_the_papers_settings_are_accepted_and_give_80_groups():
         ("+cokl.beta=abc", "beta"),
         ("+cokl.epsilon_is=1.5", "epsilon_is"),
         ("+cokl.kl_prompt=8", "cokl.kl_prompt:"),
+        ("+cokl.judge=my_judge.py", "cokl.judge: expected FILE.py:NAME or pkg://MODULE:NAME"),
+        ("+cokl.judge_kwargs=3", "cokl.judge_kwargs: expected dict"),
         ("trainer.n_gpus_per_node=48", "multiple"),
     ],
 )

@@ -11,13 +11,16 @@ import pytest
 
 pytest.importorskip("verl")
 
+import numpy as np
 from hydra import compose, initialize_config_module
 from omegaconf import open_dict
 from verl.utils.config import validate_config
 
 import llm_bridge.plugin  # noqa: F401  registers the trainers
-from llm_bridge.trainer.options import check_settings
-from llm_bridge.trainer.preflight import MAIN, check_command, check_configuration
+from cokl.responses.buffer import Buffer, CachedGroup
+from cokl.support.errors import InputError
+from llm_bridge.trainer.options import RegularizationSettings, check_settings
+from llm_bridge.trainer.preflight import MAIN, check_buffer, check_command, check_configuration
 from tests.llm_bridge.trainer.test_options import configuration
 
 OURS = ["python", "-m", MAIN, "+cokl.method=cokl"]
@@ -76,11 +79,82 @@ def test_other_processes_pass(arguments):
         ((f"{MODE}=cokl", "trainer.use_v1=False"), "trainer.use_v1: expected True"),
         ((f"{MODE}=sync",), f"{MODE}: expected one of cokl, "),
         ((f"{MODE}=separate_async",), "got separate_async"),
+        ((f"{MODE}=colocate_async",), "got colocate_async"),
+        (
+            (f"{MODE}=cokl", "reward.reward_model.enable=True", "reward.custom_reward_function.path=r.py"),
+            "expected cokl_rewarded, got cokl, beside a reward model on the same GPUs",
+        ),
         ((f"{MODE}=cokl", "reward.reward_model.enable=True"), "custom_reward_function.path: expected a file"),
     ],
 )
 def test_a_configuration_that_would_not_use_the_regularizer_is_refused(capsys, overrides, message):
     assert message in line_of(capsys, check_configuration, configuration(*overrides))
+
+
+def test_a_reward_model_with_a_function_passes_where_the_function_is_told_all():
+    rewarding = "reward.reward_model.enable=True", "reward.custom_reward_function.path=r.py"
+    check_configuration(configuration(f"{MODE}=cokl_rewarded", *rewarding))
+    check_configuration(configuration(f"{MODE}=cokl", *rewarding, "reward.reward_model.enable_resource_pool=True"))
+
+
+def buffer(log_probs=-1.0, temperature=1.0) -> Buffer:
+    """A prompt of 600 tokens with a correct response of 700 and a wrong one of 900."""
+    answers = [np.arange(700), np.arange(900)]
+    known = [np.full(len(ids), log_probs) for ids in answers]
+    group = CachedGroup([], "", "", np.arange(600), answers, known, np.array([1, 0]))
+    return Buffer((group,), "abc", temperature)
+
+
+ROOM = "data.max_response_length=700", "data.max_prompt_length=600"
+
+
+@pytest.mark.parametrize(
+    ("brought", "overrides", "message"),
+    [
+        (buffer(), (), r"data\.max_response_length: expected at least 700, tokens of the longest correct .*, got 512"),
+        (buffer(), ROOM[:1], r"data\.max_prompt_length: expected at least 600, .*, got 512"),
+        (
+            buffer(),
+            (*ROOM, "ACTOR.ppo_max_token_len_per_gpu=1400"),
+            r"actor\.ppo_max.*: expected at least 1500, .* 1400",
+        ),
+        (
+            buffer(),
+            (*ROOM, "ROLLOUT.log_prob_use_dynamic_bsz=True", "ROLLOUT.log_prob_max_token_len_per_gpu=1400"),
+            r"rollout\.log_prob_max.*: expected at least 1500",
+        ),
+        (buffer(temperature=0.7), ROOM, r"rollout\.temperature: expected 0\.7, .*, got 1\.0"),
+        (buffer(), (*ROOM, "ROLLOUT.temperature=0.7"), r"rollout\.temperature: expected 1, .*, got 0\.7"),
+        (buffer(np.nan), (*ROOM, "cokl.method=reverse_kl"), r"cokl\.buffer: expected a buffer with log-probabilities"),
+        (buffer(np.nan), (*ROOM, "+cokl.schedule=target", "+cokl.kl_target=0.1"), "expected a buffer with log-prob"),
+    ],
+)
+def test_a_run_that_does_not_fit_its_buffer_is_one_line(brought, overrides, message):
+    names = {"ACTOR": "actor_rollout_ref.actor", "ROLLOUT": "actor_rollout_ref.rollout"}
+    config = configuration(*(re.sub("^[A-Z]+", lambda name: names[name[0]], override) for override in overrides))
+    with pytest.raises(InputError, match=message) as raised:
+        check_buffer(config, RegularizationSettings.read(config), brought, drawn=True)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("brought", "overrides"),
+    [
+        (buffer(), ROOM),
+        (buffer(), ("cokl.method=correct_forward_kl",)),  # replay looks at no fresh response
+        (buffer(temperature=0.7), ("cokl.method=correct_forward_kl",)),
+        (buffer(np.nan, 0.7), ROOM),
+        (buffer(), (*ROOM, "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=1500")),
+    ],
+)
+def test_a_run_that_fits_its_buffer_passes(brought, overrides):
+    config = configuration(*overrides)
+    check_buffer(config, RegularizationSettings.read(config), brought, drawn=True)
+
+
+def test_training_prompts_are_as_long_as_the_data_has_them():
+    config = configuration(ROOM[0])
+    check_buffer(config, RegularizationSettings.read(config), buffer(), drawn=False)
 
 
 def test_without_cokl_in_it_any_configuration_passes():

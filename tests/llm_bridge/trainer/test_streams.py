@@ -1,7 +1,13 @@
 """The bookkeeping of a step's rows, against what their keys say: every key here names its own stream and prompt."""
 
+import asyncio
+from dataclasses import replace
+
 import numpy as np
 import pytest
+
+pytest.importorskip("verl")
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +15,7 @@ from hypothesis import strategies as st
 from cokl import methods
 from cokl.groups import RegularizationRows, SurrogateConfig
 from cokl.responses.buffer import CachedGroup
+from llm_bridge.trainer.agent_loop import CachedResponseLoop
 from llm_bridge.trainer.streams import Minibatch, Origin, requests
 
 CACHED, FRESH = 3, 2
@@ -150,6 +157,27 @@ def test_verl_is_asked_for_cached_and_fresh_responses(streams, per_prompt, group
     if "reference" in streams:
         expected = [(ids.tolist(), float(reward)) for g in groups for ids, reward in zip(g.response_ids, g.rewards)]  # noqa: B905
         assert [(response["response_ids"], response["reward"]) for response in cached] == expected
+
+
+def test_a_tools_tokens_have_no_part_in_a_cached_responses_likelihood():
+    group = replace(cached_group(4), masks=[np.array([1]), np.array([0, 1]), np.array([1, 0, 0])])
+    rows, minibatch = requests([group], {}, ("reference", "rollout"), FRESH, step=3)
+    assert list(minibatch.cached.values()) == [-0.5, -0.5, -0.5]
+    cached = [row["cached_response"] for row in rows if "cached_response" in row]
+    answers = [
+        asyncio.run(CachedResponseLoop.run(None, {"logprobs": True}, cached_response=each, global_steps=1))  # type: ignore[arg-type]
+        for each in cached
+    ]
+    assert [answer.response_mask for answer in answers] == [[1], [0, 1], [1, 0, 0]]
+
+
+def test_what_a_prompts_judge_is_told_is_as_the_data_set_has_it():
+    group = replace(cached_group(4), extra_info={"index": 77}, ground_truth={"answer": [4]})
+    rows, _ = requests([group], {}, ("reference", "rollout"), FRESH, 3, {"agent_name": "judged"})
+    assert [row["agent_name"] for row in rows] == ["cached_response"] * CACHED + ["judged"]
+    for row in rows:
+        assert (row["extra_info"], row["index"]) == ({"index": 77}, 0)
+        assert row["reward_model"]["ground_truth"] == {"answer": [4]}
 
 
 def test_the_logged_means_count_each_response_and_each_group():

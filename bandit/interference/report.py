@@ -1,0 +1,68 @@
+"""Predicted beside measured deficits, as tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from bandit.interference.config import InterferenceConfig
+from bandit.interference.run import COKL, REPLAY
+from cokl.support.files import write_text
+from cokl.support.statistics import csv_text, markdown_table, spread_column, summarize
+
+DEFICITS = ["measured", "from_cokl", "from_replay"]
+TITLES = {
+    "measured": "replay less CoKL, measured",
+    "from_cokl": "predicted from CoKL's run",
+    "from_replay": "predicted from replay's run",
+    "new_cokl": "push of the new task on logit Z in 100 steps, along CoKL's run",
+    "new_replay": "along replay's",
+    "negative": "measured steps with a push down",
+    "learned": "new task: replay less CoKL",
+}
+
+
+def deficits(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per setting and seed, at the last step, correctness as a probability.
+
+    measured: replay less CoKL on the prior task. from_cokl, from_replay: predicted from either run. new_cokl,
+    new_replay: the new task's push on the mean logit Z, times 100 steps, averaged over the run. negative: the share of
+    measured steps of both runs in which it is negative. learned: replay less CoKL on the new task.
+    """
+    lines = []
+    for (setting, seed), rows in table.groupby(["setting", "seed"], sort=False):
+        runs = {method: rows[rows["method"] == method].sort_values("step") for method in (COKL, REPLAY)}
+        ends = {method: run.iloc[-1] for method, run in runs.items()}
+        cokl, replay = ends[COKL], ends[REPLAY]
+        lines.append(
+            {
+                "setting": setting,
+                "seed": seed,
+                "measured": replay["correct"] - cokl["correct"],
+                "from_cokl": cokl["predicted"] - cokl["correct"],
+                "from_replay": replay["correct"] - replay["predicted"],
+                **{
+                    f"new_{name}": 100 * run["new"].mean()
+                    for name, run in zip(("cokl", "replay"), runs.values(), strict=True)
+                },
+                "negative": (rows["new"] < 0).mean(),
+                "learned": replay["learned"] - cokl["learned"],
+            }
+        )
+    return pd.DataFrame(lines)
+
+
+def write(table: pd.DataFrame, config: InterferenceConfig, folder: Path) -> str:
+    """Write deficits.csv, a row per seed, interference.csv, a row per step, and results.md; returns the screen's."""
+    each_seed = deficits(table)
+    means = summarize(each_seed, ["setting"], list(TITLES))
+    shown = means[["setting"]].assign(**{title: spread_column(means, name, 3) for name, title in TITLES.items()})
+    text = (
+        f"CoKL and replay at beta {config.beta:g}, {config.seeds} seeds from {config.first_seed} on. Correctness is a "
+        "mean over test prompts; after ± is half the width of a 95% t-interval over seeds."
+    )
+    write_text(csv_text(each_seed), folder / "deficits.csv")
+    write_text(csv_text(table), folder / "interference.csv")
+    write_text(f"# Drift under interference\n\n{text}\n\n{markdown_table(shown)}", folder / "results.md")
+    return f"{shown.T.to_string(header=False)}\n\n{text}\n{folder / 'results.md'}"
