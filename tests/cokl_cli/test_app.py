@@ -198,10 +198,10 @@ except SystemExit:
 
 COMMANDS = {
     "bandit": {"sweep", "report", "robustness", "interference", "shift", "plasticity", "calibration", "phase",
-               "sequences", "finite-group"},
+               "sequences", "finite-group", "card"},
     "theory": {"check", "optimum", "figures"},
-    "llm": {"run", "pilot", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "plasticity", "tables", "repeats",
-            "normalize", "validate-reward", "check-paper"},
+    "llm": {"run", "pilot", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "plasticity", "tables",
+            "repeats", "normalize", "validate-reward", "check-paper"},
     "": {"bandit", "theory", "llm", "figures", "report", "logbook", "rerun", "reproduce", "doctor"},
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ from llm_bridge.bring_buffer import bring_buffer
 from llm_bridge.data.rows import write_rows
 from llm_bridge.experiment.plasticity.config import PlasticityConfig
 from llm_bridge.experiment.plasticity.reward import STAGES, compute_score
+from llm_bridge.rewards.judge import Judge
 from llm_bridge.tiny.make import make_tiny
 
 ROWS_AT_ONCE = 512
@@ -34,7 +35,7 @@ def make_start(config: PlasticityConfig, seed: int, folder: Path) -> None:
     responses = sample(folder / "model", prompts, config.cached, config.max_response_length, seed)
     write_parquet(responses, folder / "responses.parquet")
     buffer = bring_buffer(folder / f"{STAGES[0]}.parquet", folder / "responses.parquet", str(folder / "model"),
-                          compute_score)  # fmt: skip
+                          Judge(compute_score))  # fmt: skip
     buffer.save(folder / "buffer.parquet")
 
 
