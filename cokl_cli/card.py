@@ -9,6 +9,7 @@ fourfold while groups grow 64-fold; sampling noise alone falls eightfold, an err
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pandas as pd
 import torch
@@ -117,12 +118,13 @@ def drawing(table: pd.DataFrame, optima: Mapping[tuple[str, float], str]) -> Dra
     measured = facts(table)
     coverage = coverage_column(measured)
     ends = {
-        coverage: coverage_label(coverage),
-        "conditional_kl": "Conditional KL [nats]",
-        "plasticity": "Plasticity: mean new reward",
+        coverage: Panel(y=coverage_label(coverage), y_limits=(0, 1)),
+        "conditional_kl": Panel(y="Conditional KL [nats]", y_limits=(0, None)),
+        "plasticity": Panel(y="Plasticity: mean new reward", y_limits=(0, 1)),
     }
-    panels = {column: Panel(x="Correctness (axis stretched)", y=title, scale="stretched") for column, title in
-              ends.items()}  # fmt: skip
+    panels = {
+        column: replace(panel, x="Correctness (axis stretched)", scale="stretched") for column, panel in ends.items()
+    }
     panels["optimum"] = Panel(x="Coefficient β", y="Optimum Z*", scale="log10")
     parts = []
     for (phase, method), points in measured.sort_values("beta").groupby(["phase", "method"], sort=False):
