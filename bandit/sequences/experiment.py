@@ -43,9 +43,9 @@ class Sequences(Experiment):
         from bandit.sequences.report import primary
         from bandit.sequences.run import SEQUENCES
         from bandit.sequences.score import PRIMARY, primary_lead
-        from bandit.shift.score import label, without_diverged_runs
+        from bandit.shift.score import label
 
-        table = without_diverged_runs(read_result(folder / "sequences.parquet", SEQUENCES.columns))
+        table = read_result(folder / "sequences.parquet", SEQUENCES.columns)
         lead, seeds = primary_lead(table), reported_seeds(table)
         return [
             Claim(
