@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 GROUP, SHARE = 8, 5
 LOG_PROB = -6.0
-PROMPT = 16
+PROMPT = 32
 SHAPE = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 MODELS = {"1m": (512, 128, 384, 4, 4), "110m": (16384, 768, 2048, 12, 6)}
 """Shapes of Qwen3 models of about so many parameters."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection
 from itertools import chain
 from types import ModuleType
 
@@ -26,16 +27,21 @@ from llm_bridge.rewards import validation
 from llm_bridge.tiny import language
 from llm_bridge.trainer import schedule
 
-CONFIGS = [CoKL, CorrectReverseKL, SurrogateConfig, GRPOConfig, LLMConfig, DataConfig]
+METHOD_CONFIGS = [CoKL, CorrectReverseKL, SurrogateConfig, GRPOConfig]
+CONFIGS = [*METHOD_CONFIGS, LLMConfig, DataConfig]
 METHOD = [policy, regularizers, reverse_kl, methods, floor, grpo, groups, metrics, buffer, verifier, verdicts]
 SIMULATOR = [environment, networks, workers, sampled]
 BRIDGE = [bring_buffer, schedule, reward_score, language, tables, validation]
 
 
-def sources() -> tuple[list[type], list[ModuleType]]:
-    """Every configuration that declares assumptions, and every module that states some."""
-    configs = chain.from_iterable(experiment.assumed_configs for experiment in experiments().values())
-    modules = chain.from_iterable(experiment.assumed_modules for experiment in experiments().values())
+def sources(names: Collection[str] | None = None) -> tuple[list[type], list[ModuleType]]:
+    """Every configuration that declares assumptions, and every module that states some; of these experiments alone."""
+    chosen = [experiment for name, experiment in experiments().items() if names is None or name in names]
+    configs = chain.from_iterable(experiment.assumed_configs for experiment in chosen)
+    modules = chain.from_iterable(experiment.assumed_modules for experiment in chosen)
+    if names is not None and not any(name.startswith("llm") for name in names):
+        of_method = [*METHOD, *SIMULATOR, *map(importlib.import_module, modules)]
+        return [*configs, *METHOD_CONFIGS], of_method
     return [*configs, *CONFIGS], [*METHOD, *SIMULATOR, *map(importlib.import_module, modules), *BRIDGE]
 
 

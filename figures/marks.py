@@ -39,7 +39,7 @@ class Panel:
 
     scale: of x, "linear", "log2", "log10" or "stretched" towards 1. x_ticks: where x is labelled. y_names: labels of y
     by their positions. x_values, y_values: the columns and rows of a map of cells. shades: the value with the deepest
-    shade of a map. hatching: what the legend says of hatched cells.
+    shade of a map, and shaded what it measures. hatching: what the legend says of hatched cells.
     """
 
     title: str = ""
@@ -53,6 +53,7 @@ class Panel:
     x_values: Sequence[float] = ()
     y_values: Sequence[float] = ()
     shades: float = 0.0
+    shaded: str = ""
     hatching: str = ""
 
 

@@ -18,7 +18,7 @@ UNDEFINED = "#e6e6e6"
 """The colour of a cell without a value."""
 RASTERIZED = 500
 """More points than this are pixels in a PDF."""
-_HATCH = "/////"
+_HATCH = "//"
 
 
 def render(drawing: Drawing) -> Picture:
@@ -162,7 +162,9 @@ def _set_axes(axes: Axes, panel: Panel) -> None:
         axes.set(xlim=(0, len(panel.x_values)), ylim=(0, len(panel.y_values)))
     if panel.shades:
         shades = mpl.cm.ScalarMappable(TwoSlopeNorm(0, -panel.shades, panel.shades), "RdBu")
-        axes.figure.colorbar(shades, ax=axes, shrink=0.8, pad=0.02).outline.set_visible(False)
+        bar = axes.figure.colorbar(shades, ax=axes, shrink=0.8, pad=0.02)
+        bar.outline.set_visible(False)
+        bar.ax.set_title(panel.shaded, fontsize=6)
     for limits, change in ((panel.x_limits, axes.set_xlim), (panel.y_limits, axes.set_ylim)):
         if limits != (None, None):
             change(*limits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import colorsys
 import html
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,7 +82,7 @@ def folded(
     """A block for each table that has rows, the first of all open. shown: a table as people read it."""
     first = next(iter(made))
     return "".join(
-        f"<details{' open' if key == first else ''}><summary>{text(key)}</summary>"
+        f"<details{' open' if key == first else ''}><summary>{text(re.split('[:.]', captions[key])[0])}</summary>"
         f"{table(shown(rows), captions[key])}</details>"
         for key, rows in made.items()
         if len(rows)

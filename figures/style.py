@@ -154,8 +154,8 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     return paths
 
 
-def save_all(figures: dict[str, Picture], folder: Path) -> None:
-    """Save each figure under its name and what it draws beside it as CSV; say where they are.
+def save_all(figures: dict[str, Picture], folder: Path) -> str:
+    """Save each figure under its name and what it draws beside it as CSV; returns a line that says where they are.
 
     Captions are in FOLDER/captions.json.
     """
@@ -166,7 +166,7 @@ def save_all(figures: dict[str, Picture], folder: Path) -> None:
     if figures:
         captions = read_captions(folder) | {name: figure.caption for name, figure in figures.items()}
         write_text(json.dumps(captions, indent=1, sort_keys=True, ensure_ascii=False) + "\n", folder / CAPTIONS)
-        print(f"figures, as PDF and PNG, with their captions, and what they draw as CSV: {folder}")
+    return f"figures, as PDF and PNG, with their captions, and what they draw as CSV: {folder}"
 
 
 CAPTIONS = "captions.json"

@@ -119,7 +119,7 @@ class CalibrationConfig(Settings):
 PRESETS = {
     "paper": CalibrationConfig(),
     "quick": CalibrationConfig(
-        cells=("even-apart", "even-same"), shares=(0.1, 1.0), betas=(0.3, 1.0, 3.0), seeds=3,
-        selection_seeds=1, steps=150,
+        cells=("fast-apart", "fast-same"), shares=(0.1, 1.0), betas=(0.3, 1.0, 3.0), seeds=4,
+        selection_seeds=1, steps=100,
     ),
 }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +10,7 @@ from bandit.calibration.config import CalibrationConfig
 from bandit.calibration.score import NEAR_GRPO, NEAR_REPLAY, summarize
 from cokl.support.files import write_text
 from cokl.support.statistics import csv_text, markdown_table, spread_column, with_spread
-from cokl.support.verdicts import Claim, no_verdict
+from cokl.support.verdicts import Claim, Verdict, answered, no_verdict
 
 _COLUMNS = {
     "without_term1": "w/o term 1: retention",
@@ -21,6 +20,13 @@ _COLUMNS = {
     "pass_gain": "pass@k",
     "kl_gain": "conditional KL",
 }
+
+
+LEGEND = (
+    "In samples, means with 95% t-intervals over the reported seeds, uncorrected but for the last column. A share s of "
+    "the second term is s CoKL + (1 - s) replay, and log Z at the coefficient s without term 1. Retention and "
+    "adaptation are in points, pass@k is a probability, conditional KL in nats, less is better."
+)
 
 
 def answer(summary: pd.DataFrame, seeds: int) -> str:
@@ -73,12 +79,41 @@ def write(trained: pd.DataFrame, config: CalibrationConfig, folder: Path) -> str
     summary = summarize(trained, config)
     write_text(csv_text(summary), folder / "calibration.csv")
     write_text(page(summary, config.seeds), folder / "results.md")
-    return f"{textwrap.fill(answer(summary, config.seeds), 80)}\n\nwritten to {folder / 'results.md'}"
+    shown = summary[["cell", "share"]].assign(
+        **{
+            title: spread_column(summary, name)
+            for name, title in (("lost", "GRPO loses, %"), ("gain", "points kept more"))
+        },
+        verdict=summary["better"].where(summary["gain"].notna(), ""),
+    )
+    pattern, worth = judge(summary)
+    return answered(
+        _gain(summary, worth.verdict),
+        config.seeds,
+        [f"{pattern.statement}: {pattern.verdict}, {pattern.measured}." if not no_verdict(config.seeds) else ""],
+        shown.drop(columns=["verdict"] if no_verdict(config.seeds) else []),
+        None,
+        folder / "results.md",
+        f"cokl report --results {folder}",
+    )
 
 
-def page(summary: pd.DataFrame, seeds: int) -> str:
-    """The page: the answer, and a row per setting and share."""
-    shown = pd.DataFrame(
+def _gain(summary: pd.DataFrame, verdict: Verdict | None) -> Claim:
+    """What term 2 is worth where it is worth most, in a few words."""
+    known, statement = (
+        summary.dropna(subset=["gain"]).sort_values("gain"),
+        "Some of term 2 keeps more than replay alone",
+    )
+    if known.empty:
+        return Claim(statement, "", "nothing is forgotten, or the two never adapt alike", None)
+    best = known.iloc[-1]
+    most = with_spread(best["gain"], best["gain_half_width"], 1)
+    return Claim(statement, "", f"at most {most} points ({best['cell']}, share {best['share']:g})", verdict)
+
+
+def rows(summary: pd.DataFrame) -> pd.DataFrame:
+    """A row per setting and share, as people read it."""
+    return pd.DataFrame(
         {
             "setting": summary["cell"],
             "base correctness": summary["base_correct"].map("{:.2f}".format),
@@ -90,12 +125,14 @@ def page(summary: pd.DataFrame, seeds: int) -> str:
             "keeps more": summary["better"].where(summary["gain"].notna(), ""),
         }
     )  # fmt: skip
+
+
+def page(summary: pd.DataFrame, seeds: int) -> str:
+    """The page: the answer, and a row per setting and share."""
     return (
         f"# With which share of term 2 the paper's pattern appears\n\n{answer(summary, seeds)}\n\n"
-        "In samples, means with 95% t-intervals over the reported seeds, uncorrected but for the last column. A share "
-        "s of the second term is s CoKL + (1 - s) replay, and log Z at the coefficient s without term 1. Retention and "
-        "adaptation are in points, pass@k is a probability, conditional KL in nats, less is better.\n\n"
-        f"{markdown_table(shown)}"
+        f"{LEGEND}\n\n"
+        f"{markdown_table(rows(summary))}"
     )
 
 

@@ -29,11 +29,18 @@ class RandomStream(IntEnum):
     ROLLOUT_GROUPS = 20
     REFERENCE_GROUPS = 21
     RECOVERY_GROUPS = 22
+    NARROWED = 200
 
 
 def random_generator(seed: int, stream: IntEnum) -> np.random.Generator:
     """The generator of one purpose of one seed; no purpose disturbs another."""
     return np.random.default_rng([seed, stream])
+
+
+def some_of(eligible: Tensor, count: int, seed: int, stream: IntEnum) -> Tensor:
+    """(C, count): of each cluster's eligible actions, a mask (C, A), some at random; fewer are a subset of more."""
+    numbers = torch.from_numpy(random_generator(seed, stream).random(tuple(eligible.shape))).to(eligible.device)
+    return numbers.masked_fill(~eligible, torch.inf).argsort(-1)[:, :count]
 
 
 class Environment:

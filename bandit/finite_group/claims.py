@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from typing import Any
+
 import pandas as pd
 
-from bandit.finite_group.report import POOLED
-from bandit.finite_group.score import slope_table
+from bandit.finite_group.score import POOLED, slope_table
 from cokl.support.statistics import with_spread
 from cokl.support.verdicts import Claim, Verdict
 
@@ -18,11 +20,8 @@ def judge(recovery: pd.DataFrame) -> list[Claim]:
 
     Held if the slope's 95% interval lies within the tolerance of 1, not held if it lies outside, else undecided.
     """
-    slopes = slope_table(recovery, POOLED)
-    slopes = slopes[(slopes["method"] == "cokl") & (slopes["groups"] == "fresh")]
-    slopes = slopes[slopes["optimizer_steps"] == slopes["optimizer_steps"].min()]
     claims = []
-    for row in slopes.to_dict("records"):
+    for row in _slopes(recovery):
         slope = with_spread(row["slope"], row["slope_interval"], 4)
         distance, half_width = abs(row["slope"] - 1), row["slope_interval"]
         verdict: Verdict = "undecided"
@@ -40,3 +39,21 @@ def judge(recovery: pd.DataFrame) -> list[Claim]:
             )
         )
     return claims
+
+
+def recovered(recovery: pd.DataFrame) -> Claim:
+    """The first claim in a few words; without a verdict where nothing was measured."""
+    statement = "Finite groups add the recovery of Appendix B"
+    for claim, row in zip(judge(recovery), _slopes(recovery), strict=True):
+        slope = with_spread(row["slope"], row["slope_interval"], 3)
+        return Claim(statement, "", f"{slope} times R_G's prediction", claim.verdict)
+    return Claim(statement, "", "not measured", None)
+
+
+def _slopes(recovery: pd.DataFrame) -> list[dict[Hashable, Any]]:
+    """Of CoKL's fresh groups at the first mu, a row per coefficient."""
+    if recovery.empty:
+        return []
+    slopes = slope_table(recovery, POOLED)
+    slopes = slopes[(slopes["method"] == "cokl") & (slopes["groups"] == "fresh")]
+    return slopes[slopes["optimizer_steps"] == slopes["optimizer_steps"].min()].to_dict("records")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import matplotlib as mpl
 import pandas as pd
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 
 from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.finite_group.config import FiniteGroupConfig
@@ -80,7 +80,9 @@ def metrics(table: pd.DataFrame) -> Drawing:
 
 
 def _styles(final: pd.DataFrame) -> dict[str, Style]:
-    """Each method's style, thin with open markers for groups that are not fresh, and dashed lines without markers."""
+    """Each method's style; thin with open markers for other groups, darker for cached ones and lighter for unfiltered
+    ones; dashed lines without markers for the exact objective.
+    """
     styles = {
         EXACT: Style("#555555", dashes=_DASHES[EXACT], width=0.9),
         "none": Style("black", dashes=(1, 1.5), width=0.8),
@@ -90,7 +92,10 @@ def _styles(final: pd.DataFrame) -> dict[str, Style]:
         if groups == EXACT:
             look = replace(look, marker="", width=0.9)
         elif groups != "fresh":
-            look = replace(look, fill="none", width=0.8)
+            red, green, blue = to_rgb(look.color)
+            darker, lighter = (red / 2, green / 2, blue / 2), ((1 + red) / 2, (1 + green) / 2, (1 + blue) / 2)
+            shade = to_hex(darker if groups == "cached" else lighter)
+            look = replace(look, color=shade, fill="none", width=0.8)
         styles[f"{method} {groups}"] = look
     return styles
 
@@ -111,7 +116,7 @@ def recovery(table: pd.DataFrame, method: str = "cokl") -> Drawing:
         "predicted": ("slope", r"predicted, $(1 - Z_\theta)^G\,|\nabla \log Z|^2$ [nats]"),
         "predicted_at_rollout": (
             "slope_at_rollout",
-            r"predicted with the rollout policy's gate, $(1 - Z_{\mathrm{old}})^G\,|\nabla \log Z|^2$ [nats]",
+            r"predicted, $(1 - Z_{\mathrm{old}})^G\,|\nabla \log Z|^2$ [nats]",
         ),
     }
     panels, parts, slopes_shown = {}, [], []

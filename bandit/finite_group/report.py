@@ -8,11 +8,13 @@ from pathlib import Path
 import pandas as pd
 
 from bandit.engine.tables import method_label
+from bandit.finite_group.claims import recovered
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.plan import EXACT
-from bandit.finite_group.score import ESTIMATE, diverged_note, final_table, metric_columns, slope_table
+from bandit.finite_group.score import ESTIMATE, POOLED, diverged_note, final_table, metric_columns, slope_table
 from cokl.support.files import write_atomically, write_text
 from cokl.support.statistics import markdown_table, mean_and_half_width, with_spread
+from cokl.support.verdicts import answered
 
 PAPER_PASSES = 600 * 8 / 512
 """How often the paper's CoKL draws each of its 512 cached prompts: 8 a step for 600 steps (E.3); 9.4."""
@@ -42,9 +44,6 @@ def caching_table(metrics: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-POOLED = ["method", "beta", "groups", "optimizer_steps"]
-
-
 def write(trained: tuple[pd.DataFrame, pd.DataFrame], config: FiniteGroupConfig, folder: Path) -> str:
     """Write the tables as CSV and the page that shows them, FOLDER/results.md; returns what the screen shows.
 
@@ -67,18 +66,22 @@ def write(trained: tuple[pd.DataFrame, pd.DataFrame], config: FiniteGroupConfig,
         page.append(f"## {title}\n\n{markdown_table(shown)}")
     paths.append(folder / "results.md")
     write_text("\n".join(page), paths[-1])
-    return "\n".join([screen(metrics, recovery), *map(str, paths)])
+    return on_screen(metrics, recovery, folder)
 
 
-def screen(metrics: pd.DataFrame, recovery: pd.DataFrame) -> str:
-    """The on-policy table with fresh groups, and the recovery over all G, for a terminal."""
+def on_screen(metrics: pd.DataFrame, recovery: pd.DataFrame, folder: Path) -> str:
+    """The recovery against its prediction, and the on-policy metrics with fresh groups, for a terminal."""
     final = final_table(metrics)
     final = final[final["groups"].isin([EXACT, "fresh"]) & (final["optimizer_steps"] == final["optimizer_steps"].min())]
-    shown = {f"At step {metrics['step'].max()}, mu = {final['optimizer_steps'].min()}": _final_cells(final, metrics)}
-    if len(recovery):
-        shown[_RECOVERY] = _slope_cells(slope_table(recovery, POOLED))
-    blocks = [f"\n{title}\n{cells.to_string(index=False)}" for title, cells in shown.items()]
-    return "\n".join([*blocks, "", _legend(metrics)])
+    return answered(
+        recovered(recovery),
+        metrics["seed"].nunique(),
+        [f"At step {metrics['step'].max()}, mu = {final['optimizer_steps'].min()}. {_legend(metrics)}"],
+        _final_cells(final, metrics, digits=3).drop(columns=["mu", "zero_correct_rate"], errors="ignore"),
+        folder / "figures" / "finite_group_metrics.png",
+        folder / "results.md",
+        f"cokl report --results {folder}",
+    )
 
 
 _CACHING = f"Conditional KL by passes over the cached groups (the paper makes {PAPER_PASSES:.1f})"
@@ -100,9 +103,9 @@ def _shown(metrics: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> dict[str, 
     return shown
 
 
-def _final_cells(final: pd.DataFrame, metrics: pd.DataFrame, suffix: str = "") -> pd.DataFrame:
+def _final_cells(final: pd.DataFrame, metrics: pd.DataFrame, suffix: str = "", digits: int = 4) -> pd.DataFrame:
     names = [name for name in metric_columns(metrics) if f"{name}{suffix}" in final.columns]
-    columns = {name: _cells(final[f"{name}{suffix}"], final[f"{name}{suffix}_interval"]) for name in names}
+    columns = {name: _cells(final[f"{name}{suffix}"], final[f"{name}{suffix}_interval"], digits) for name in names}
     return pd.DataFrame({**_identity(final), **columns}, index=final.index)
 
 
@@ -136,8 +139,8 @@ def _identity(table: pd.DataFrame) -> dict[str, pd.Series]:
     return {**shown, "G": table["group_size"].map("{:g}".format)} if "group_size" in table else shown
 
 
-def _cells(means: pd.Series, intervals: pd.Series) -> list[str]:
-    return [with_spread(mean, interval, 4) for mean, interval in zip(means, intervals, strict=True)]
+def _cells(means: pd.Series, intervals: pd.Series, digits: int = 4) -> list[str]:
+    return [with_spread(mean, interval, digits) for mean, interval in zip(means, intervals, strict=True)]
 
 
 def _legend(metrics: pd.DataFrame) -> str:

@@ -18,6 +18,9 @@ from cokl.support.statistics import mean_and_half_width
 ESTIMATE = ["method", "beta", "groups", "optimizer_steps", "group_size"]
 """The columns that tell the runs of a seed apart."""
 
+POOLED = ["method", "beta", "groups", "optimizer_steps"]
+"""The same without the group size."""
+
 _EXACT_OF = ["method", "beta", "optimizer_steps"]
 
 

@@ -27,8 +27,9 @@ def deficits(table: pd.DataFrame) -> pd.DataFrame:
     """A row per setting and seed, at the last step, correctness as a probability.
 
     measured: replay less CoKL on the prior task. from_cokl, from_replay: predicted from either run. new_cokl,
-    new_replay: the new task's push on the mean logit Z, times 100 steps, averaged over the run. negative: the share of
-    measured steps of both runs in which it is negative. learned: replay less CoKL on the new task.
+    new_replay: the new task's push on the mean logit Z, times 100 steps, averaged over the measured steps but the
+    first, where Adam has just started. negative: the share of these steps in which it is negative, of both runs.
+    learned: replay less CoKL on the new task.
     """
     lines = []
     for (setting, seed), rows in table.groupby(["setting", "seed"], sort=False):
@@ -43,10 +44,10 @@ def deficits(table: pd.DataFrame) -> pd.DataFrame:
                 "from_cokl": cokl["predicted"] - cokl["correct"],
                 "from_replay": replay["correct"] - replay["predicted"],
                 **{
-                    f"new_{name}": 100 * run["new"].mean()
+                    f"new_{name}": 100 * run["new"].iloc[1:].mean()
                     for name, run in zip(("cokl", "replay"), runs.values(), strict=True)
                 },
-                "negative": (rows["new"] < 0).mean(),
+                "negative": (rows.loc[rows["step"] > rows["step"].min(), "new"] < 0).mean(),
                 "learned": replay["learned"] - cokl["learned"],
             }
         )

@@ -38,8 +38,10 @@ def maps(cells: pd.DataFrame, x: str, y: str, mode: str) -> Drawing:
     reaches = [(cells[name].abs() <= cells[f"{name}_half_width"]).any() for name in ("lead", "cokl_lead")]
     hatching = "interval reaches 0" if any(reaches) else ""
     panels = {
-        "winner": replace(axes, title="(a) Best on the selection seeds", hatching=hatching),
-        "lead": replace(axes, title="(b) CoKL's lead over the best other", shades=max(1.0, largest))
+        "winner": replace(axes, title="(a) Chosen by selection: reported lead", hatching=hatching),
+        "lead": replace(
+            axes, title="(b) CoKL's lead over the best other", shades=max(1.0, largest), shaded="points of Overall"
+        )
         if np.isfinite(largest)
         else replace(axes, title="(b) no cell has a lead"),
         "reason": _reason(cells),
@@ -56,7 +58,8 @@ def maps(cells: pd.DataFrame, x: str, y: str, mode: str) -> Drawing:
     tally = ", ".join(f"{label(str(method))} {count}" for method, count in counts.items())
     caption = (
         f"Who wins Overall over {knobs[0]} and {knobs[1]} "
-        f"({mode}), {len(cells)} cells: {tally or 'none decided'}. CoKL's lead over the best "
+        f"({mode}), {len(cells)} cells: {tally or 'none decided'}; chosen on the selection seeds, so that its lead on "
+        f"the reported ones can be negative. CoKL's lead over the best "
         f"other method, and the share of GRPO's drift that lies within the correct answers."
     )
     styles = {f"{winner} light": _light(winner) for winner in cells["winner"].unique() if winner}

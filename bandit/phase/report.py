@@ -12,7 +12,7 @@ from bandit.phase.config import KNOBS, Diagram, MapsConfig
 from bandit.phase.score import UNDECIDED, explain
 from bandit.shift.score import label
 from cokl.support.statistics import markdown_table, spread_column
-from cokl.support.verdicts import ALPHA, MINIMUM_SEEDS, Verdict, holm, no_verdict, p_value
+from cokl.support.verdicts import ALPHA, MINIMUM_SEEDS, Claim, Verdict, answered, holm, no_verdict, p_value
 
 
 def leads(cells: pd.DataFrame) -> tuple[int, int, int]:
@@ -47,9 +47,44 @@ def tally(cells: pd.DataFrame) -> str:
 
 
 def write(cells: Mapping[str, pd.DataFrame], config: MapsConfig, folder: Path) -> str:
-    """The page of each map, which are written as soon as a map is trained, for a terminal."""
-    paths = [folder / f"{name}.md" for name in cells]
-    return "\n".join(f"{path.read_text(encoding='utf-8')}\nwritten to {path}\n" for path in paths)
+    """For a terminal, where CoKL leads over all maps, and a row per cell. Each map's page is there already."""
+    together = pd.concat(cells.values(), ignore_index=True)
+    number, ahead, behind = leads(together)
+    shown = pd.concat(
+        [
+            pd.DataFrame(
+                {
+                    "cell": [f"{x}={cell['x']:g}, {y}={cell['y']:g}" for cell in one.to_dict("records")],
+                    "GRPO forgets": spread_column(one, "forgotten", 2),
+                    "CoKL's lead": spread_column(one, "cokl_lead"),
+                    "over": [label(name) if name else "no scores" for name in one["rival"]],
+                }
+            )
+            for diagram, one in zip(config.diagrams(), cells.values(), strict=True)
+            for x, y in [(diagram.x, diagram.y)]
+        ]
+    )
+    known = together.dropna(subset=["cokl_lead"]).sort_values("cokl_lead")
+    ends = spread_column(known.iloc[[0, -1]], "cokl_lead") if len(known) else []
+    answer = Claim(
+        "CoKL leads its rival",
+        "",
+        f"ahead in {ahead} of {number} cells, behind in {behind}" + (f", by {' to '.join(ends)}" if ends else ""),
+        verdict(together),
+    )
+    name = next(iter(cells))
+    return answered(
+        answer,
+        int(together["seeds"].min()),
+        [
+            "Leads are in points of Overall on the reported seeds, over the best method that is no variant of CoKL, "
+            "each method at its best coefficient by selection. Cells are decided at 5% over all of them (Holm)."
+        ],
+        shown,
+        folder / "figures" / f"phase_{name}.png",
+        folder / f"{name}.md",
+        f"cokl report --results {folder}",
+    )
 
 
 def page(diagram: Diagram, cells: pd.DataFrame, note: str = "") -> str:

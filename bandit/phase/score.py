@@ -62,7 +62,7 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
         **dict.fromkeys(("cokl_overall", "cokl_lead", "cokl_lead_half_width"), math.nan),
         **{f"{name}_lead{end}": math.nan for name in BESIDE_ACCURACY for end in ("", "_half_width")},
     }
-    if lost or (not is_meaningful(forgotten, learned) and len(base) > 1):
+    if lost or not is_meaningful(forgotten, learned):
         return cell
     scored = score(table)
     best = best_coefficients(scored[scored["method"] != "base"])

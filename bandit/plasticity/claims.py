@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pandas as pd
 
 from bandit.engine.tables import method_label as label
 from bandit.plasticity.config import PRIMARY_CHANGE, PlasticityConfig
 from bandit.plasticity.score import REPLAY, at_match, best_rival, match, per_seed, runs
+from cokl.support.statistics import with_spread
 from cokl.support.verdicts import Claim, Measurement, judged
 
 WHERE = "The title; beyond the paper's experiments"
@@ -58,6 +60,20 @@ def judge(table: pd.DataFrame, config: PlasticityConfig) -> list[Claim]:
         for statement, found in measured.items()
         if found and found[0].where.endswith(_SAMPLED)
     ]
+
+
+def lead(table: pd.DataFrame, config: PlasticityConfig) -> Claim:
+    """The first claim in a few words; without a verdict where the table does not allow it."""
+    scored, chosen = runs(table), match(table, config)
+    rival = best_rival(scored, chosen, PRIMARY_CHANGE)
+    differences = _Differences(at_match(scored, chosen, ["plasticity"]), scored)
+    for primary in differences.over(rival, [PRIMARY_CHANGE]):
+        measured = f"plasticity by {with_spread(primary.mean, primary.half_width, 3)}"
+        return replace(
+            judged(f"CoKL learns a narrowed reward better than {label(rival)}", "", [primary]),
+            measured=measured,
+        )
+    return Claim("CoKL's policy learns a narrowed reward better than others'", "", "no two policies to compare", None)
 
 
 class _Differences:

@@ -8,12 +8,12 @@ import pandas as pd
 
 from bandit.engine.tables import coverage_column, reported_seeds
 from bandit.engine.tables import method_label as label
-from bandit.plasticity.claims import judge
+from bandit.plasticity.claims import judge, lead
 from bandit.plasticity.config import PRIMARY_CHANGE, PlasticityConfig
 from bandit.plasticity.score import GROUP, START, at_match, diverged_note, match, ranking, runs
 from cokl.support.files import write_text
 from cokl.support.statistics import csv_text, markdown_table, spread_column, summarize
-from cokl.support.verdicts import Claim, no_verdict
+from cokl.support.verdicts import Claim, answered, no_verdict
 
 CAPTIONS = {
     "at_match": "At matched correctness of the exact phase 1, by change of the reward",
@@ -105,7 +105,18 @@ def write(table: pd.DataFrame, config: PlasticityConfig, folder: Path) -> str:
     each_seed = at_match(runs(table), match(table, config), _MEASURED)
     for name, frame in {**made, "each_seed": each_seed}.items():
         write_text(csv_text(frame), folder / f"{name}.csv")
-    verdicts = [f"{claim.verdict or '-':10} {claim.statement}\n{'':10} {claim.measured}" for claim in claims]
-    shown = made["at_match"]
-    shown = readable(shown[(shown["change"] == PRIMARY_CHANGE) | shown["change"].str.startswith("moved")])
-    return "\n".join([*verdicts, "", shown.to_string(index=False), legend(table, config), f"everything: {page}"])
+    shown = made["at_match"][["change", "mode", "method", *_both("p_correct"), *_both("plasticity"), *_both("to_half")]]
+    shown = shown[(shown["change"] == PRIMARY_CHANGE) & (shown["mode"] == "sampled")]
+    return answered(
+        lead(table, config),
+        reported_seeds(table),
+        [f"After {PRIMARY_CHANGE}, learned in sampled groups. {legend(table, config)}"],
+        readable(shown).drop(columns=["change", "mode"]),
+        folder / "figures" / "plasticity_curves.png",
+        page,
+        f"cokl report --results {folder}",
+    )
+
+
+def _both(name: str) -> tuple[str, str]:
+    return name, f"{name}_half_width"

@@ -10,7 +10,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from bandit.engine.environment import Environment, random_generator
+from bandit.engine.environment import Environment, RandomStream, some_of
 
 LESS = 0.2
 """The reward of the correct actions that are not preferred."""
@@ -23,14 +23,12 @@ class PlasticityStream(IntEnum):
     exact phase 1 is a run of the controlled experiment. Every policy, mode and change of a seed reads each stream here
     from its beginning, so that all share their draws; only a chain's later changes resume where the last one ended.
 
-    NARROWED, MOVED: uniform numbers (C, A); of the eligible actions those with the smallest number are chosen, in their
-    order, so that fewer are a subset of more. CACHE: uniform numbers (N, largest G_ref), one a cached response of a
-    training input; a smaller cache is the first columns. SAMPLED_BATCHES, NEW_BATCHES: for each step `prompts` integers
-    below N. SAMPLED_ROLLOUTS, NEW_ROLLOUTS: for each step uniform numbers (prompts, G), one a response, by inversion of
-    the cumulated probabilities.
+    MOVED: uniform numbers (C, A), for `some_of`, as the engine's NARROWED. CACHE: uniform numbers (N, largest G_ref),
+    one a cached response of a training input; a smaller cache is the first columns. SAMPLED_BATCHES, NEW_BATCHES: for
+    each step `prompts` integers below N. SAMPLED_ROLLOUTS, NEW_ROLLOUTS: for each step uniform numbers (prompts, G),
+    one a response, by inversion of the cumulated probabilities.
     """
 
-    NARROWED = 200
     MOVED = 201
     CACHE = 202
     SAMPLED_BATCHES = 203
@@ -54,9 +52,8 @@ def reward_table(environment: Environment, seed: int, stage: str, own: Tensor, r
     kind, *sizes = stage.split("-")
     if kind in ("narrowed", "chain", "moved"):
         eligible = ~correct if kind == "moved" else correct
-        stream = PlasticityStream.MOVED if kind == "moved" else PlasticityStream.NARROWED
-        numbers = torch.from_numpy(random_generator(seed, stream).random(tuple(correct.shape))).to(own.device)
-        chosen = numbers.masked_fill(~eligible, torch.inf).argsort(-1)[:, : int(sizes[0])]
+        stream = PlasticityStream.MOVED if kind == "moved" else RandomStream.NARROWED
+        chosen = some_of(eligible, int(sizes[0]), seed, stream)
         return torch.zeros_like(reference).scatter_(-1, chosen[None], 1)
     if kind == "repaired":
         among = (reference if sizes else own).masked_fill(~correct, -1)

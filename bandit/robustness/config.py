@@ -60,9 +60,13 @@ PRESETS = {
         dataclasses.replace(
             SWEEPS["quick"],
             methods=("none", "entropy", "cokl"),
-            betas=(0.01, 0.03, 0.1, 0.3),
-            steps=100,
-            pretrain_steps=200,
-        )
+            betas=(0.03, 0.1),
+            batch_size=256,
+            steps=200,
+            eval_interval=100,
+            pretrain_steps=300,
+        ),
+        neighbours=0,
+        fields=("coverage_draws", "init_scale", "adam_betas", "center_scale"),
     ),
 }

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from bandit.robustness.config import RobustnessConfig
 from bandit.robustness.run import BASE
-from bandit.sweep.claims import judge
+from bandit.sweep.claims import coverage_leads, judge
 from cokl.support.files import write_text
-from cokl.support.statistics import csv_text, markdown_table
-from cokl.support.verdicts import no_verdict
+from cokl.support.statistics import csv_text, markdown_table, mean_and_half_width, with_spread
+from cokl.support.verdicts import Claim, answered, no_verdict
 
 
 def compare(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -39,7 +39,12 @@ def write(tables: Mapping[str, pd.DataFrame], config: RobustnessConfig, folder: 
     compared, seeds = compare(tables), config.sweep.seeds
     write_text(csv_text(compared), folder / "robustness.csv")
     write_text(page(compared, seeds), folder / "results.md")
-    return f"{screen(compared, seeds)}\n\nwritten to {folder / 'results.md'}"
+    return on_screen(compared, smallest_leads(tables), seeds, folder)
+
+
+def smallest_leads(tables: Mapping[str, pd.DataFrame]) -> list[pd.Series]:
+    """In each table CoKL's lead in coverage over the next best, by seed."""
+    return [next(iter(leads.values())) for leads in map(coverage_leads, tables.values()) if leads]
 
 
 def page(compared: pd.DataFrame, seeds: int) -> str:
@@ -51,16 +56,38 @@ def page(compared: pd.DataFrame, seeds: int) -> str:
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
 
-def screen(compared: pd.DataFrame, seeds: int) -> str:
-    """A paragraph per claim: whether its verdict stands, and the figures of the base and of where it does not."""
-    lines = [textwrap.fill(_legend(seeds), 80)]
+def on_screen(compared: pd.DataFrame, leads: Sequence[pd.Series], seeds: int, folder: Path) -> str:
+    """For a terminal, how many verdicts stand, and for each claim in how many alternatives it does.
+
+    leads: CoKL's in coverage, by seed, in the base and in each alternative.
+    """
+    others = compared[compared["alternative"] != BASE]
+    stand, judged = int(others["stands"].sum()), int(others["stands"].notna().sum())
+    ends = [with_spread(*pair, 3) for pair in sorted(map(mean_and_half_width, leads))[:: max(1, len(leads) - 1)]]
+    answer = Claim(
+        "The verdicts stand",
+        "",
+        f"{stand} of {judged} do; CoKL covers {' to '.join(ends)} more" if ends else f"{stand} of {judged} do",
+        "held" if stand == judged else "depends",
+    )
+    lines = []
     for claim, rows in compared.groupby("claim", sort=False):
-        lines += ["", textwrap.fill(str(claim), 80), *filter(None, [standing(rows)])]
-        shown = rows if rows["stands"].isna().all() else rows[(rows["alternative"] == BASE) | ~rows["stands"]]
-        for row in shown.to_dict("records"):
-            called = f"{row['alternative']}: " + (f"{row['verdict']}; " if row["verdict"] else "")
-            lines.append(textwrap.fill(called + row["measured"], 80, initial_indent="  ", subsequent_indent="    "))
-    return "\n".join(lines)
+        row = {"claim": textwrap.shorten(str(claim), 52, placeholder=" ..."), "base": "", "stands": "", "not with": ""}
+        if rows["verdict"].any():
+            away = rows[~rows["stands"].fillna(True)]["alternative"]
+            row["base"] = rows.loc[rows["alternative"] == BASE, "verdict"].iloc[0]
+            row["stands"] = f"{len(rows) - 1 - len(away)} of {len(rows) - 1}"
+            row["not with"] = ", ".join(away.iloc[:1]) + (f" and {len(away) - 1} more" if len(away) > 1 else "")
+        lines.append(row)
+    return answered(
+        answer,
+        seeds,
+        [_legend(seeds)],
+        pd.DataFrame(lines),
+        None,
+        folder / "results.md",
+        f"cokl report --results {folder}",
+    )
 
 
 _BARE = ["alternative", "measured"]

@@ -89,11 +89,13 @@ PRESETS: dict[str, SequenceConfig] = {
     "paper": SequenceConfig(),
     "quick": SequenceConfig(
         methods=("none", "reverse_kl", "correct_forward_kl", "cokl", "cokl_without_term1"),
+        mode="sampled",
         betas=(0.01, 0.1, 1.0),
-        seeds=2,
+        seeds=4,
         selection_seeds=1,
-        length=8,
+        length=6,
         steps=100,
-        pretrain_steps=500,
+        new_learning_rate=3e-3,
+        pretrain_steps=400,
     ),
 }

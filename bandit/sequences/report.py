@@ -19,7 +19,7 @@ from bandit.shift.score import label
 from bandit.two_tasks.plan import RUN
 from cokl.support.files import write_text
 from cokl.support.statistics import csv_text, markdown_table, summarize, with_spread
-from cokl.support.verdicts import no_verdict, verdict_on
+from cokl.support.verdicts import Claim, answered, no_verdict, verdict_on
 
 CAPTIONS = {
     "normalized": "Dual-anchor scores of accuracy, Base 100 in retention and 0 in adaptation, GRPO w/o KL the reverse. "
@@ -55,14 +55,16 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "equal_adaptation": summarize(equal, ["mode", "method", "beta_below", "beta_above"], MEASURES),
         "leads": leads(table),
         "razor": razor(table),
-        "beta_search": summarize(scores.final_rows(scored), ["role", *RUN], [*NORMALIZED, *METRICS]),
+        "beta_search": summarize(
+            scores.scores_told(scores.final_rows(scored), "selection"), ["role", *RUN], [*NORMALIZED, *METRICS]
+        ),
         "dynamics": summarize(compared[compared["setting"] == "best"], [*RUN, "step"], list(METRICS)),
     }
 
 
 def write(table: pd.DataFrame, config: SequenceConfig, folder: Path) -> str:
-    """Write each table as FOLDER/NAME.csv and all as FOLDER/results.md; returns what was trained, the tables of scores,
-    leads and the Razor, and the primary comparison, for a terminal. Raises InputError as `tables` does.
+    """Write each table as FOLDER/NAME.csv and all as FOLDER/results.md; returns, for a terminal, the primary comparison
+    and the scores at each method's best coefficient. Raises InputError as `tables` does.
     """
     made = tables(table)
     for name, frame in made.items():
@@ -73,11 +75,22 @@ def write(table: pd.DataFrame, config: SequenceConfig, folder: Path) -> str:
         parts += [f"## {name}.csv", caption, shown]
     parts.append("Over training: dynamics.csv.")
     write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n", folder / "results.md")
-    parts = [_setting(table, config), anchors(table)]
-    for name in ("normalized", "leads", "razor"):
-        parts += [CAPTIONS[name], named(made[name]).to_string(index=False) if len(made[name]) else "No such runs."]
-    written = f"{len(table)} rows: {folder / 'sequences.parquet'}; tables: {folder / 'results.md'}"
-    return "\n\n".join([*parts, primary(table), written])
+    mode = PRIMARY[0] if PRIMARY[0] in set(table["mode"]) else "exact"
+    scored = made["normalized"]
+    scored = scored[(scored["mode"] == mode) & (scored["setting"] == "best")]
+    lead = primary_lead(table)
+    measured = f"by {with_spread(100 * lead[0], 100 * lead[1], 1)} points" if lead else "not to be had here"
+    seeds = reported_seeds(table)
+    verdict = verdict_on(*lead, seeds) if lead else None
+    return answered(
+        Claim(f"CoKL keeps more accuracy than {label(PRIMARY[2])}, adapting alike", "", measured, verdict),
+        seeds,
+        [anchors(table)],
+        named(scored)[["method", "beta", *NORMALIZED, "note"]],
+        None,
+        folder / "results.md",
+        f"cokl report --results {folder}",
+    )
 
 
 def primary(table: pd.DataFrame) -> str:

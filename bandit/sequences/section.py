@@ -7,10 +7,11 @@ from pathlib import Path
 from bandit.sequences.report import CAPTIONS, named, tables
 from bandit.sequences.run import SEQUENCES
 from bandit.shift.figures import frontier
+from bandit.shift.report import anchors
 from bandit.shift.score import label
 from bandit.shift.section import few_seeds
 from cokl.support.files import read_result
-from figures.page import Section, folded, legend, plot
+from figures.page import Section, folded, legend, plot, text
 from figures.plotly_renderer import render
 
 _SHOWN = ("normalized", "leads", "equal_adaptation", "razor", "raw")
@@ -31,5 +32,6 @@ def section(folder: Path) -> Section:
         )
         blocks_of_plots.append(plot(key, f"{caption}Base (0, 100) and GRPO w/o KL (100, 0)."))
     blocks = folded({key: made[key] for key in _SHOWN}, named, CAPTIONS)
-    body = f"<p>Intervals are over the reported seeds.</p>{legend(methods, label)}{''.join(blocks_of_plots)}{blocks}"
+    said = f"<p>{text(anchors(lab))} Intervals are over the reported seeds.</p>"
+    body = f"{said}{legend(methods, label)}{''.join(blocks_of_plots)}{blocks}"
     return Section("sequences", "Answers of many tokens", body, name, plots)

@@ -11,13 +11,16 @@ its primary one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import pandas as pd
 
 from bandit.shift.config import PAPER_BETA
 from bandit.shift.score import at, at_equal_adaptation, best_coefficients, final_rows, label, main_rows
+from cokl.support.statistics import with_spread
 from cokl.support.verdicts import Claim, Measurement, judged
 
 NEGLIGIBLE = 1.0
@@ -100,12 +103,18 @@ class _Views:
             known = {chosen, other} <= set(overall)
             yield Measurement.of(mode, what, overall[chosen] - overall[other]) if known else None
 
-    def over_the_best_rival(self, mode: str) -> _Maybe:
-        """CoKL's best Overall minus that of the rival which is best on the selection seeds."""
+    def best_rival(self, mode: str) -> str | None:
+        """The rival that is best on the selection seeds; None without one, or without CoKL."""
         rivals = [rival for rival in self.rivals if (mode, rival) in self.chosen.index]
         if not rivals or (mode, "cokl") not in self.chosen.index:
             return None
-        rival = max(rivals, key=lambda rival: self.chosen[mode, rival])
+        return max(rivals, key=lambda rival: float(self.chosen[mode, rival]))
+
+    def over_the_best_rival(self, mode: str) -> _Maybe:
+        """CoKL's best Overall minus that of the best rival."""
+        rival = self.best_rival(mode)
+        if rival is None:
+            return None
         ours, theirs = (self.values(mode, BEST, method, "overall") for method in ("cokl", rival))
         what = f"overall of CoKL - {label(rival)}, the best on the selection seeds"
         return Measurement.of(f"{mode}, {BEST}", what, ours - theirs)
@@ -297,7 +306,18 @@ def judge(scored: pd.DataFrame) -> list[Claim]:
     views, claims = _Views(scored), []
     for statement, where, parts in PAPER_CLAIMS.values():
         lists = [list(part) for mode in ("sampled", "exact") for part in parts(views, mode)]
-        complete = [[m for m in part if m is not None] for part in lists if None not in part]
+        known = [[m for m in part if m is not None and math.isfinite(m.mean)] for part in lists]
+        complete = [some for some, part in zip(known, lists, strict=True) if part and len(some) == len(part)]
         if complete:
             claims.append(judged(statement, where, complete[0], complete[1:]))
     return claims
+
+
+def balance(scored: pd.DataFrame, mode: str) -> Claim:
+    """Whether CoKL has the best Overall, each method at its best coefficient, in a few words."""
+    views, statement = _Views(scored), "CoKL has the best Overall"
+    lead, rival = views.over_the_best_rival(mode), views.best_rival(mode)
+    if lead is None or rival is None or not math.isfinite(lead.mean):
+        return Claim(statement, "", "there are no scores to compare", None)
+    measured = f"{with_spread(lead.mean, lead.half_width, 1)} points against {label(rival)}"
+    return replace(judged(statement, "", [lead]), measured=measured)

@@ -83,5 +83,15 @@ class ShiftConfig(TwoTaskConfig):
 
 PRESETS: dict[str, ShiftConfig] = {
     "paper": ShiftConfig(),
-    "quick": ShiftConfig(betas=(0.03, 0.3, 3.0), seeds=2, selection_seeds=1, steps=300, eval_interval=60),
+    "quick": ShiftConfig(
+        mode="sampled",
+        methods=("none", "reverse_kl", "forward_kl", "correct_forward_kl", "cokl", "cokl_without_term1"),
+        betas=(0.001, 0.1, 1.0, 3.0),
+        seeds=4,
+        selection_seeds=1,
+        steps=200,
+        eval_interval=50,
+        kl_sweep_methods=(),
+        pretrain_steps=300,
+    ),
 }

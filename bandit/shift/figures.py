@@ -168,12 +168,14 @@ def decomposition(ends: pd.DataFrame, rows: pd.DataFrame) -> Drawing:
     ]
     names_by_height = dict(zip(height.tolist(), names, strict=True))
     panels = {"ends": Panel(x="Drift on the prior task [nats]", y_names=names_by_height)}
-    for method in ("none", "correct_forward_kl", "cokl"):
+    watched = ("none", "correct_forward_kl", "cokl")
+    highest = float(rows.loc[rows["method"].isin(watched), DRIFTS].sum(axis=1).max()) or 1.0
+    for method in watched:
         curve = rows[rows["method"] == method]
         if len(curve):
             parts += _stacked(curve, method, "area", ("low", "high"), x=curve["step"])
             steps = float(curve["step"].min()), float(curve["step"].max())
-            panels[method] = Panel(label(method), "Step", x_limits=steps, y_limits=(0, None))
+            panels[method] = Panel(label(method), "Step", x_limits=steps, y_limits=(0, 1.05 * highest))
     caption = (
         f"What forgetting is made of (Eq. 7, {_modes(ends)}), in nats of drift on the prior task at each method's "
         f"best coefficient, and over training. Together: {_listed(ends.sort_values('drift'), 'drift', 2)}."

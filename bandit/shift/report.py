@@ -12,14 +12,14 @@ import pandas as pd
 
 from bandit.engine.tables import reported_seeds
 from bandit.shift import score as scores
-from bandit.shift.claims import judge
+from bandit.shift.claims import balance, judge
 from bandit.shift.config import ShiftConfig
 from bandit.two_tasks.plan import RUN
 from cokl import methods
 from cokl.support.files import write_text
 from cokl.support.options import require
 from cokl.support.statistics import csv_text, markdown_table, summarize, with_spread
-from cokl.support.verdicts import Claim, chance_findings, no_verdict, screen
+from cokl.support.verdicts import Claim, answered, chance_findings, no_verdict
 
 RAW = ["prior_correct", "new_correct"]
 BESIDE_ACCURACY = ["prior_pass_at_k", "conditional_kl"]
@@ -101,8 +101,7 @@ def each_seed(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def write(table: pd.DataFrame, config: ShiftConfig, folder: Path) -> str:
-    """Write each table as FOLDER/NAME.csv and all with the verdicts as FOLDER/results.md; returns the normalized table
-    and the verdicts, for a terminal.
+    """Write each table as FOLDER/NAME.csv and all with the verdicts as FOLDER/results.md; returns `on_screen`.
 
     Raises InputError if the shift table lacks the anchors or the selection seeds.
     """
@@ -110,10 +109,23 @@ def write(table: pd.DataFrame, config: ShiftConfig, folder: Path) -> str:
     for name, frame in made.items():
         write_text(csv_text(frame), folder / f"{name}.csv")
     write_text(_page(table, made, claims), folder / "results.md")
-    shown = readable(made["table1_normalized"]).to_string(index=False)
-    judged = (no_verdict(reported_seeds(table)), _HOW_JUDGED, chance_findings(claim.verdict for claim in claims))
-    written = f"{len(table)} rows: {folder / 'shift.parquet'}; tables and verdicts: {folder / 'results.md'}"
-    return "\n".join([anchors(table), "", shown, "", *filter(None, judged), screen(claims), written])
+    return on_screen(table, made["table1_normalized"], folder)
+
+
+def on_screen(table: pd.DataFrame, normalized: pd.DataFrame, folder: Path) -> str:
+    """For a terminal, whether CoKL has the best balance, and the scores of each method at its best coefficient."""
+    mode = "sampled" if "sampled" in set(normalized["mode"]) else "exact"
+    shown = normalized[(normalized["mode"] == mode) & (normalized["setting"] == "best")]
+    columns = ["method", "beta", *NORMALIZED, "note"]
+    return answered(
+        balance(scores.score(table), mode),
+        reported_seeds(table),
+        [anchors(table)],
+        readable(shown)[columns],
+        folder / "figures" / f"shift_tradeoff_{mode}.png",
+        folder / "results.md",
+        f"cokl report --results {folder}",
+    )
 
 
 _HOW_JUDGED = (
@@ -131,14 +143,14 @@ def anchors(table: pd.DataFrame) -> str:
         lost, gained = with_spread(*forgotten, 3), with_spread(*learned, 3)
         line = f"GRPO w/o KL ({mode}) forgets {lost} of correctness and learns {gained}."
         if min(forgotten[0] - forgotten[1], learned[0] - learned[1]) <= 0:
-            line += " WARNING: not told from zero by these seeds, so that normalized scores mean nothing."
+            line += " WARNING: not told from zero by these seeds, so that there are no scores to divide by it."
         lines.append(line)
     note = scores.diverged_note(table)
     return "\n".join([*lines, f"{note}."] if note else lines)
 
 
 def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
-    rows = scores.main_rows(scores.final_rows(scored))
+    rows = scores.scores_told(scores.main_rows(scores.final_rows(scored)), "selection")
     by = ["mode", "role", "method", "beta", "kl_prompts"]
     search = summarize(rows, by, RAW + BESIDE_ACCURACY + NORMALIZED)
     for name, chosen in (

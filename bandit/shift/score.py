@@ -13,6 +13,7 @@ does not blow up.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -44,7 +45,7 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
     """The shift table with columns retention, adaptation and their mean, overall; base 100 and GRPO 0 for retention.
 
     Seeds of one role are normalized by their own anchors: choosing on the selection seeds sees no reported seed.
-    Coefficients of which some seed diverged are left out.
+    Reported scores are as `scores_told` leaves them. Coefficients of which some seed diverged are left out.
     Raises InputError if an anchor is missing or diverged, or the anchors coincide.
     """
     table = without_diverged_runs(table).reset_index(drop=True)
@@ -62,7 +63,20 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
         residual = 100 * (rows["value"] - rows["zero"]) - ratio * (rows["hundred"] - rows["zero"])
         scored[name] = ratio + residual / (means["hundred"] - means["zero"])
     scored["overall"] = (scored["retention"] + scored["adaptation"]) / 2
-    return scored
+    return scores_told(scored, "report")
+
+
+def scores_told(scored: pd.DataFrame, role: str) -> pd.DataFrame:
+    """A scored table with NaN for the role's scores whose denominator these seeds do not tell from zero."""
+    told = scored.copy()
+    ends = final_rows(scored[scored["role"] == role])
+    for mode, rows in ends.groupby("mode"):
+        of = {method: rows[rows["method"] == method].set_index("seed") for method in ANCHORS}
+        for name, column, *_ in _SCORES:
+            mean, half_width = mean_and_half_width(of["base"][column] - of["none"][column])
+            if abs(mean) <= half_width:
+                told.loc[(told["role"] == role) & (told["mode"] == mode), [name, "overall"]] = math.nan
+    return told
 
 
 def without_diverged_runs(table: pd.DataFrame) -> pd.DataFrame:

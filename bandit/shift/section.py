@@ -8,11 +8,11 @@ import pandas as pd
 
 from bandit.engine.tables import reported_seeds
 from bandit.shift.figures import frontier, tasks
-from bandit.shift.report import CAPTIONS, readable, tables
+from bandit.shift.report import CAPTIONS, anchors, readable, tables
 from bandit.shift.run import COLUMNS
 from bandit.shift.score import label
 from cokl.support.files import read_result
-from figures.page import Section, folded, legend, plot
+from figures.page import Section, folded, legend, plot, text
 from figures.plotly_renderer import render
 from figures.style import SEED_LINES
 
@@ -42,7 +42,8 @@ def section(folder: Path) -> Section:
             plot(second, f"Correctness on both tasks at the best coefficients ({mode}).", tall=True),
         ]
     blocks = folded({key: made[key] for key in _SHOWN}, readable, CAPTIONS)
-    body = f"<p>Intervals are over the reported seeds.</p>{legend(methods, label)}{''.join(blocks_of_plots)}{blocks}"
+    said = f"<p>{text(anchors(lab))} Intervals are over the reported seeds.</p>"
+    body = f"{said}{legend(methods, label)}{''.join(blocks_of_plots)}{blocks}"
     return Section("shift", "Forgetting under task shift", body, name, plots)
 
 

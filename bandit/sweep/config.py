@@ -17,7 +17,7 @@ class SweepConfig(TrainingConfig):
 
 PRESETS: dict[str, SweepConfig] = {
     "paper": SweepConfig(),
-    "quick": SweepConfig(betas=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3), seeds=2, steps=400, eval_interval=50),
+    "quick": SweepConfig(betas=(0.003, 0.03, 0.1, 0.3), seeds=4, steps=400, eval_interval=100, batch_size=256),
 }
 
 

@@ -34,24 +34,26 @@ class Sweep(Experiment):
     )
 
     def train(self, config: SweepConfig, execution: Execution) -> Any:
-        """The tidy table."""
+        """The tidy table. Policies to be watched are kept beside it."""
+        from bandit.sweep.collapse import keep
         from bandit.sweep.run import run_sweep
 
-        return run_sweep(config, execution)
+        table = run_sweep(config, execution)
+        if execution.out is not None:
+            keep(config, table, execution.out)
+        return table
 
     def report(self, trained: Any, config: SweepConfig, folder: Path) -> str:
-        """What each method ends with at matched correctness, where the table is, and what to do with it."""
+        """CoKL's lead, and what each method ends with at matched correctness."""
         from bandit.sweep.report import at_the_match
 
-        return (
-            f"{at_the_match(trained)}\n{len(trained)} rows: {folder / 'sweep.parquet'}\n"
-            f"Next, the verdicts: cokl bandit report --results {folder}\n"
-            f"      the figures:  cokl figures --results {folder}"
-        )
+        return at_the_match(trained, folder)
 
     def figures(self, trained: Any, config: SweepConfig, folder: Path) -> Mapping[str, Any]:
-        """None: `cokl figures` draws them, from any finished sweep."""
-        return {}
+        """The trade-off; `cokl figures` draws all, from any finished sweep."""
+        from bandit.sweep.figures import tradeoff
+
+        return {"figure2_tradeoff": tradeoff.draw(trained)}
 
     def outcome(self, config: SweepConfig, folder: Path) -> dict[str, Any]:
         """The table's path, and means over seeds at the last step."""

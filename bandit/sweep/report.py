@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pandas as pd
 
 from bandit.engine.tables import coverage_column, coverage_label
-from bandit.sweep.claims import judge
+from bandit.sweep.claims import judge, lead
 from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, final_rows, matched_table
 from cokl.support import verdicts
 from cokl.support.statistics import markdown_table
+from cokl.support.verdicts import answered
 
 
 def page(table: pd.DataFrame) -> str:
@@ -39,8 +41,8 @@ def screen(table: pd.DataFrame) -> str:
     return "\n".join([*lines, "", _MATCHED_TITLE, shown.to_string(index=False), textwrap.fill(_legend(table), 80)])
 
 
-def at_the_match(table: pd.DataFrame) -> str:
-    """What a sweep is about, for a terminal: correctness, coverage and conditional KL, a line per method."""
+def at_the_match(table: pd.DataFrame, folder: Path) -> str:
+    """What a finished sweep says on a terminal: CoKL's lead in coverage, and a line per method."""
     coverage = coverage_column(table)
     columns = {
         "p_correct": "correctness",
@@ -48,7 +50,15 @@ def at_the_match(table: pd.DataFrame) -> str:
         "conditional_kl": "conditional KL",
     }
     shown = matched_table(table, digits=3)[["method", "beta", *columns]].rename(columns=columns)
-    return f"{_MATCHED_TITLE}\n{shown.to_string(index=False)}\n{textwrap.fill(_runs(table), 80)}\n"
+    return answered(
+        lead(table),
+        table["seed"].nunique(),
+        [f"{_MATCHED_TITLE}. {_runs(table)}"],
+        shown,
+        folder / "figures" / "figure2_tradeoff.png",
+        folder / "sweep.parquet",
+        f"cokl bandit report --results {folder}  (a verdict on each claim)",
+    )
 
 
 _MATCHED_TITLE = f"Final metrics at the coefficient whose correctness is closest to {MATCHED_CORRECTNESS}"

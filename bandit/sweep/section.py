@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from plotly.io import to_json
 
 from bandit.engine.tables import coverage_column, coverage_label, method_label
+from bandit.sweep.collapse import FILE
+from bandit.sweep.figures import collapse
 from bandit.sweep.figures.means import means
 from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, read_sweep, without_diverged_runs
+from cokl.support.files import read_parquet
 from figures.page import Section, legend, look, plot, text
 from figures.style import SEED_LINES, method_style
 
@@ -26,6 +31,8 @@ def section(folder: Path) -> Section:
     seeds = table["seed"].nunique()
     trained = [method for method in methods if method != "reference"]
     runs = len(table[table["method"].isin(trained)].groupby(["seed", "method", "beta"]))
+    drawings = _collapse(folder)
+    watched = _watched(name, len(drawings)) if drawings else ""
     body = f"""
 <p>{runs} runs, {seeds} seeds. A point is a coefficient β, its place the mean
 over seeds, its bars one standard deviation. Hover for numbers; press a method, or click a point, to isolate it.
@@ -36,12 +43,15 @@ over seeds, its bars one standard deviation. Hover for numbers; press a method, 
 <input type="range" id="{name}-step" min="0" max="{len(steps) - 1}" step="1" value="{len(steps) - 1}"></label>
 <label>Matched correctness <output id="{name}-target-value"></output>
 <input type="range" id="{name}-target" min="0.05" max="0.995" step="0.001" value="{MATCHED_CORRECTNESS}"></label>
+<label>Show <select id="{name}-zoom"><option value="near">around the matched correctness</option>
+<option value="all">every coefficient and the reference</option></select></label>
 <button type="button" id="{name}-reset">Paper's: last step, {MATCHED_CORRECTNESS}</button>
 </div>
 <div class="pair">
-{plot(f"{name}-coverage", f"Correctness against {shown.lower()}; drag the line of the matched correctness.")}
+{plot(f"{name}-coverage", f"Correctness against {shown.lower()}; drag the foot of the line of the match.")}
 {plot(f"{name}-kl", "Correctness against conditional KL, KL(ref+ || pi+); lower is better.")}
 </div>
+{watched}
 <h3>At the matched correctness</h3>
 <p id="{name}-matched-said" aria-live="polite"></p>
 <div class="scroll" tabindex="0"><table id="{name}-matched"></table></div>
@@ -64,7 +74,35 @@ over seeds, its bars one standard deviation. Hover for numbers; press a method, 
         "looks": {method: {"label": method_label(method), **look(method_style(method))} for method in methods},
         "order": trained,
     }
-    return Section("tradeoff", "Correctness against diversity", body, name, data={"sweeps": {name: data}})
+    every = {"sweeps": {name: data}} | ({"collapse": {name: drawings}} if drawings else {})
+    return Section("tradeoff", "Correctness against diversity", body, name, data=every)
+
+
+def _collapse(folder: Path) -> list[dict[str, Any]]:
+    """The animation of each context that the sweep kept, as JSON values; none of an older sweep."""
+    if not (folder / FILE).is_file():
+        return []
+    policies = read_parquet(folder / FILE)
+    return [json.loads(to_json(collapse.draw(policies, context))) for context in sorted(policies["context"].unique())]
+
+
+def _watched(name: str, contexts: int) -> str:
+    options = "".join(f'<option value="{number}">{number + 1} of {contexts}</option>' for number in range(contexts))
+    caption = (
+        "One test input of the first seed: a bar per correct answer, the reference's likeliest first, and in grey all "
+        "wrong ones. The dotted line is the reference given that it is correct. Where training ends, plain RL goes on "
+        "with two of the answers alone, marked by stars: what has died cannot be learned any more."
+    )
+    return f"""
+<h3>The collapse, watched</h3>
+<div class="controls">
+<button type="button" id="{name}-collapse-play">Play</button>
+<label><span id="{name}-collapse-said"></span>
+<input type="range" id="{name}-collapse-frame" min="0" max="1" step="1" value="0"></label>
+<label>Input <select id="{name}-collapse-context">{options}</select></label>
+</div>
+{plot(f"{name}-collapse", caption, tall=True)}
+"""
 
 
 def _setting(method: str, beta: float, rows: pd.DataFrame, coverage: str, each_seed: bool) -> dict[str, Any]:

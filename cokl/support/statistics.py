@@ -11,7 +11,12 @@ from scipy.special import stdtrit
 
 
 def with_spread(value: float, spread: float, digits: int) -> str:
-    """ "value ± spread", or the value alone where a single seed leaves the spread unknown; never "-0.000"."""
+    """ "value ± spread", or the value alone where a single seed leaves the spread unknown; never "-0.000".
+
+    "-" where there is no value.
+    """
+    if math.isnan(value):
+        return "-"
     return f"{value:z.{digits}f}" + (f" ± {spread:.{digits}f}" if math.isfinite(spread) else "")
 
 

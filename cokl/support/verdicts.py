@@ -19,6 +19,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
@@ -172,6 +173,23 @@ def screen(claims: Iterable[Claim], width: int = 100) -> str:
         for measured in (claim.measured, *claim.evidence):
             lines.append(textwrap.fill(measured, width, initial_indent=" " * 13, subsequent_indent=" " * 13))
     return "\n".join(lines)
+
+
+def answered(
+    answer: Claim, seeds: int, notes: Sequence[str], table: pd.DataFrame, figure: Path | None, rest: Path, then: str
+) -> str:
+    """For a terminal: the answer in a line, notes of at most 100 columns, the table, and paths, which may be longer.
+
+    answer: the experiment's question as a short statement, and what was measured; its verdict is left out below four
+    seeds. notes: paragraphs; empty ones are left out. figure: the picture to look at, if there is one. rest: everything
+    that is not here. then: the command to go on with.
+    """
+    refused = no_verdict(seeds)
+    verdict = "No verdict" if refused or answer.verdict is None else answer.verdict.capitalize()
+    paragraphs = [f"{verdict}: {answer.statement}: {answer.measured}.", refused, *notes]
+    lines = [textwrap.fill(paragraph, 100) for paragraph in paragraphs if paragraph]
+    lines += ["", table.to_string(index=False)] if len(table) else []
+    return "\n".join([*lines, "", *([f"Figure: {figure}"] if figure else []), f"Everything: {rest}", f"Next: {then}"])
 
 
 def withheld(claims: Iterable[Claim], seeds: int) -> list[Claim]:

@@ -48,14 +48,15 @@ class Lab(LabOptions):
     config: ClassVar[Any]
 
     def run(self) -> int:
-        """Train what is missing, write the results, print the outcome and where it is, and draw."""
+        """Train what is missing, write the results and print the outcome; the pictures that it names are drawn last."""
         trained = self.experiment.train(self.config, dataclasses.replace(self, out=self.folder))
-        print(self.experiment.report(trained, self.config, self.folder))
-        for name in self.experiment.tables if self.csv else ():
+        screen = self.experiment.report(trained, self.config, self.folder)
+        for name in [one for one in self.experiment.tables if self.csv and one.endswith(".parquet")]:
             here = self.folder / name
             for path in [here] if here.is_file() else sorted(self.folder.glob(f"*/{name}")):  # a folder for each map
                 write_atomically(path.with_suffix(".csv"), partial(read_parquet(path).to_csv, index=False))
                 print(f"and as text: {path.with_suffix('.csv')}")
+        print(screen)
         if pictures := self.experiment.figures(trained, self.config, self.folder):
             from figures import style
 

@@ -25,5 +25,5 @@ class Figures(SweepFigures):
             "figure2_tradeoff": tradeoff.draw(table),
             "figure3_dynamics": dynamics.draw(table),
         }
-        style.save_all(drawn, self.folder)
+        print(style.save_all(drawn, self.folder))
         return 0

@@ -394,7 +394,7 @@ def _draw(folder: Path) -> None:
     from llm_bridge.report import figures as llm
     from llm_bridge.report.results import read_results
 
-    style.save_all(llm.draw(read_results(folder / "results")), folder / "report")
+    print(style.save_all(llm.draw(read_results(folder / "results")), folder / "report"))
 
 
 def _require_methods(names: tuple[str, ...]) -> None:

@@ -194,7 +194,7 @@ class Tables(Output):
             from llm_bridge.report.figures import draw
             from llm_bridge.report.results import read_results
 
-            style.save_all(draw(read_results(self.results, self.math_columns)), folder)
+            print(style.save_all(draw(read_results(self.results, self.math_columns)), folder))
         return 0
 
     def outcome(self) -> dict[str, list[dict[str, Any]]]:

@@ -117,7 +117,7 @@ class TheoryFigures(SweepFigures):
             ),
             "theory_off_policy_bias": off_policy_bias.draw(biases),
         }
-        style.save_all(drawn, self.folder)
+        print(style.save_all(drawn, self.folder))
         return 0
 
 

@@ -16,7 +16,7 @@ from cokl.support.experiment import Experiment
 from cokl.support.files import read_parquet, write_text
 from cokl_cli.assumptions import sources
 from cokl_cli.experiments import experiments, finished
-from cokl_cli.report.sections import claims, environment, optima
+from cokl_cli.report.sections import claims, environment, headline, optima
 from figures.page import Section, color, darkened, table, text
 from figures.style import METHOD_STYLES
 from llm_bridge.section import paper
@@ -58,19 +58,21 @@ def _missing(parts: list[Section | Missing]) -> list[Missing]:
 def _parts(by_name: dict[str, list[Path]], page: Path) -> list[Section | Missing]:
     """In the order of the page: what the claims rest on comes after them."""
     parts: dict[str, list[Section | Missing]] = {}
-    judged = claims.section(by_name, page)
+    judged = claims.judged(by_name)
     for name, experiment in experiments().items():
         if name in by_name:
             parts[name] = [section for folder in by_name[name] if (section := _section(experiment, folder))]
         elif experiment.tables and experiment.summary:
             parts[name] = [Missing(experiment.title, experiment.command)]
+    missing = sum(isinstance(part, Missing) for members in parts.values() for part in members)
     return [
+        headline.section(by_name, judged, missing),
         *parts.pop("sweep", []),
-        judged,
+        claims.section(judged, page),
         optima.section(by_name.get("sweep", [])),
         *(part for members in parts.values() for part in members),
         *([] if "llm" in by_name else [Section("paper-tables", "The paper's LLM tables", paper())]),
-        environment.assumptions(*sources()),
+        environment.assumptions(*sources(set(by_name))),
         environment.section(folder for folders in by_name.values() for folder in folders),
     ]
 
@@ -139,10 +141,12 @@ def _group(kind: str, members: list[Section]) -> str:
     choice = ""
     if len(members) > 1:
         options = "".join(f'<option value="{number}">{text(one.source)}</option>' for number, one in enumerate(members))
-        choice = f'<label class="choice">Results <select data-choose="{kind}">{options}</select></label>'
+        choice = (
+            f'<label class="choice">Results <select id="choose-{kind}" data-choose="{kind}">{options}</select></label>'
+        )
     blocks = "".join(
         f'<div class="member" data-member="{kind}"{" hidden" if number else ""}>'
-        f"{f'<p class=note>Results: {text(one.source)}</p>' if one.source else ''}{one.body}</div>"
+        f"{f'<p class=note>Results: {text(one.source)}</p>' if one.source else ''}{headline.explained(one.body)}</div>"
         for number, one in enumerate(members)
     )
     return f'<section id="{kind}"><h2>{text(members[0].title)}</h2>{choice}{blocks}</section>'

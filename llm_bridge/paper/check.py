@@ -456,10 +456,9 @@ def costs(paper: Paper) -> Iterator[Claim]:
 
 def reward_validation(paper: Paper) -> Iterator[Claim]:
     """F.2, whose ratings are not public: its intervals alone."""
-    parts, inside = [], []
+    printed_numbers, parts, inside = paper.quotes.set_index("quote")["value"], [], []
     for quote, chance in (("reward_correlation", 0.0), ("reward_agreement_percent", 50.0)):
-        quotes = paper.quotes.set_index("quote")["value"]
-        estimate, low, high = (float(quotes[f"{quote}{end}"]) for end in ("", "_low", "_high"))
+        estimate, low, high = (float(printed_numbers[f"{quote}{end}"]) for end in ("", "_low", "_high"))
         parts.append(f"{estimate:g} in [{low:g}, {high:g}], chance {chance:g}")
         inside.append(chance < low <= estimate <= high)
     yield Claim(

@@ -171,8 +171,8 @@ def _table() -> pd.DataFrame:
 
 def test_deficits_are_the_last_steps_differences():
     first, second = deficits(_table()).to_dict("records")
-    expected = {"measured": 0.2, "from_cokl": 0.3, "from_replay": 0.1, "new_cokl": -2, "new_replay": -2}
-    for name, value in {**expected, "negative": 0.75, "learned": -0.2}.items():
+    expected = {"measured": 0.2, "from_cokl": 0.3, "from_replay": 0.1, "new_cokl": -3, "new_replay": -5}
+    for name, value in {**expected, "negative": 1, "learned": -0.2}.items():
         assert first[name] == pytest.approx(value), name
     assert second["measured"] == pytest.approx(0.18)
     assert second["from_replay"] == pytest.approx(0.12)

@@ -57,7 +57,7 @@ def test_one_map_comes_back_as_the_one_map(diagram, tmp_path):
 
 
 def test_a_map_that_no_option_makes_is_refused(tmp_path, capsys):
-    (diagram, _) = MAPS["quick"].diagrams()
+    (diagram,) = MAPS["quick"].diagrams()
     other = dataclasses.replace(diagram, experiment=dataclasses.replace(diagram.experiment, buffer_size=77))
     path = saved(dataclasses.asdict(other), tmp_path)
     assert "no options for" in refusal(capsys, "bandit", "phase", "--config", str(path))

@@ -88,7 +88,7 @@ def test_lines_bars_and_points(panels):
 
 def test_areas_and_bars_are_hatched_where_their_marks_are(panels):
     hatched, plain = panels["areas"].collections
-    assert (hatched.get_hatch(), plain.get_hatch()) == ("/////", None)
+    assert (hatched.get_hatch(), plain.get_hatch()) == ("//", None)
     for area, low, high in ((hatched, [0, 0, 0], LOW), (plain, LOW, HIGH)):
         heights = np.asarray(area.get_paths()[0].vertices)
         for x, bottom, top in zip(X, low, high, strict=True):
@@ -97,7 +97,7 @@ def test_areas_and_bars_are_hatched_where_their_marks_are(panels):
     assert [(bar.get_x(), bar.get_width(), bar.get_y() + 0.35) for bar in bars] == [
         (0, 2, 1), (0, 3, 0), (2, 0.5, 1), (3, 4, 0),
     ]  # fmt: skip
-    assert [bar.get_hatch() for bar in bars] == ["/////", "/////", None, None]
+    assert [bar.get_hatch() for bar in bars] == ["//", "//", None, None]
     assert [label.get_text() for label in panels["bars"].get_yticklabels()] == ["one", "two"]
 
 

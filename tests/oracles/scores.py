@@ -92,6 +92,20 @@ def scored(rows: Sequence[Row]) -> list[Row]:
                 row[name] = 100 * (ratio + (row[column] - bottom - ratio * (top - bottom)) / scale)
         for row in group:
             row["overall"] = (row["retention"] + row["adaptation"]) / 2
+    return told(made, "report")
+
+
+def told(rows: Sequence[Row], role: str) -> list[Row]:
+    """Without the scores of a role whose denominator's interval over its seeds holds zero: NaN, and so is overall."""
+    made = [dict(row) for row in rows]
+    for (_,), group in grouped(select(made, role=role), ("mode",)).items():
+        ends = final(group)
+        for name, column in (("retention", "prior_correct"), ("adaptation", "new_correct")):
+            base, plain = ({row["seed"]: row[column] for row in select(ends, method=one)} for one in ("base", "none"))
+            apart = [base[seed] - plain[seed] for seed in base]
+            if -half_width(apart) <= mean(apart) <= half_width(apart):
+                for row in group:
+                    row[name] = row["overall"] = math.nan
     return made
 
 

@@ -444,7 +444,9 @@ def final_tables(rows: Sequence[Any]) -> dict[str, list[scores.Row]]:
         "equal_adaptation": scores.summary(equal, ("mode", "method", "beta_below", "beta_above"), MEASURES),
         "leads": scores.summary(leads, ("mode", "method"), MEASURES),
         "razor": scores.summary(razor(rows), ("mode", "over", "predictor"), ("r2",)),
-        "beta_search": scores.summary(scores.final(scored), ["role", *run], (*NORMALIZED, *METRICS)),
+        "beta_search": scores.summary(
+            scores.told(scores.final(scored), "selection"), ["role", *run], (*NORMALIZED, *METRICS)
+        ),
         "dynamics": scores.summary(scores.select(compared, setting="best"), [*run, "step"], METRICS),
     }
 

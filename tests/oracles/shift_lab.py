@@ -270,7 +270,9 @@ def final_tables(rows: Sequence[Any]) -> dict[str, list[scores.Row]]:
     last, run = scores.final(compared), list(scores.RUN)
     by = ["mode", "setting", "method", "beta", "kl_prompts", "edge", "missed"]
     search = scores.summary(
-        scores.searched(scores.final(scored)), ["mode", "role", "method", "beta", "kl_prompts"], (*RAW, *NORMALIZED)
+        scores.told(scores.searched(scores.final(scored)), "selection"),
+        ["mode", "role", "method", "beta", "kl_prompts"],
+        (*RAW, *NORMALIZED),
     )
     for setting in ("best", "matched"):
         choices = [(one["mode"], one["method"], one["beta"]) for one in scores.chosen(scored, setting)]

@@ -38,7 +38,7 @@ function draw(id) {
   }
   const layout = {...figure.layout, template: null, showlegend: false, autosize: true, hovermode: "closest",
     dragmode: COARSE ? false : "zoom", paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    margin: {l: 60, r: 10, t: 10, b: 50}, font: {family: getComputedStyle(document.body).fontFamily, color: ink("ink"), size: 12}};
+    margin: figure.layout.margin || {l: 60, r: 10, t: 10, b: 50}, font: {family: getComputedStyle(document.body).fontFamily, color: ink("ink"), size: 12}};
   axesOf(layout, axis => ({gridcolor: ink("grid"), zerolinecolor: ink("grid"), linecolor: ink("rule"), automargin: true, ...axis}));
   const config = {responsive: true, displaylogo: false, displayModeBar: COARSE ? false : "hover", ...figure.config};
   Plotly.react(element, figure.data, layout, config);
@@ -76,10 +76,11 @@ function range(values, margin) {
 
 function fillTable(table, head, rows) {
   const cell = (tag, text, attributes = {}) => Object.assign(document.createElement(tag), {textContent: text, ...attributes});
+  const labelled = (text, i) => { const one = cell("td", text); one.dataset.label = head[i]; return one; };
   const line = cells => { const row = document.createElement("tr"); row.append(...cells); return row; };
   const top = document.createElement("thead"), body = document.createElement("tbody");
   top.append(line(head.map(text => cell("th", text, {scope: "col"}))));
-  body.append(...rows.map(texts => line(texts.map(text => cell("td", text)))));
+  body.append(...rows.map(texts => line(texts.map(labelled))));
   table.replaceChildren(top, body);
 }
 
@@ -87,7 +88,7 @@ function tradeoff(name, sweep) {
   const panels = {coverage: sweep.coverage, kl: "Conditional KL [nats]"};
   const trained = sweep.settings.filter(setting => setting.method !== "reference");
   const reference = sweep.settings.find(setting => setting.method === "reference");
-  const stepInput = byId(`${name}-step`), targetInput = byId(`${name}-target`);
+  const stepInput = byId(`${name}-step`), targetInput = byId(`${name}-target`), zoomInput = byId(`${name}-zoom`);
   const xRange = range(sweep.settings.flatMap(s => s.correctness).filter(p => p !== null).map(stretch), 0.04);
   const state = {step: sweep.steps.length - 1, target: sweep.target};
 
@@ -103,14 +104,32 @@ function tradeoff(name, sweep) {
     }));
   }
 
+  // Of the zoomed panel: correctness around the target, and the range of what is there.
+  function near(metric) {
+    const x = [stretch(Math.max(state.target - 0.06, 0)), Math.min(xRange[1], stretch(Math.min(state.target + 0.035, 0.9999)))];
+    const inside = trained.map(s => [s.correctness[place(s)], s[metric][place(s)]])
+      .filter(([p, y]) => p !== null && y !== null && stretch(p) >= x[0] && stretch(p) <= x[1]).map(([, y]) => y);
+    return {x, y: inside.length ? range(inside, 0.1) : null};
+  }
+
   function panel(metric) {
-    const chosen = new Set(matched());
+    const chosen = new Set(matched()), zoomed = zoomInput.value === "near" ? near(metric) : null;
+    const whole = range(sweep.settings.flatMap(s => s[metric]).filter(value => value !== null), 0.05);
+    const xShown = zoomed ? zoomed.x : xRange, yShown = zoomed?.y || whole;
+    // The matched points have their β written at them, others where it does not lie upon another one.
+    const named = new Set(), where = s => [stretch(s.correctness[place(s)]) / (xShown[1] - xShown[0]), s[metric][place(s)] / (yShown[1] - yShown[0])];
+    for (const s of [...chosen, ...(zoomed ? trained : [])]) {
+      const [x, y] = where(s), free = [...named].every(other => Math.abs(x - where(other)[0]) > 0.1 || Math.abs(y - where(other)[1]) > 0.05);
+      if (s.beta && free) named.add(s);
+    }
     const traces = sweep.order.map(method => {
       const {line, marker, label: called} = sweep.looks[method], points = ofMethod(method);
       const at = key => points.map(setting => setting[key][place(setting)]);
       const p = at("correctness"), spread = at("correctness_std");
       return {
-        type: "scatter", mode: points.length > 1 ? "lines+markers" : "markers", name: called, meta: {method},
+        type: "scatter", mode: points.length > 1 ? "lines+markers+text" : "markers", name: called, meta: {method},
+        text: points.map(s => named.has(s) ? `β ${s.beta}` : ""), textposition: "top center",
+        textfont: {size: 10, color: marker.color},
         x: p.map(stretch), y: at(metric), line,
         marker: {...marker, opacity: 1, size: points.map(s => chosen.has(s) ? 14 : 8), line: {width: points.map(s => chosen.has(s) ? 2 : 0), color: ink("ink")}},
         error_x: {type: "data", symmetric: false, thickness: 1, width: 0, color: marker.color,
@@ -127,16 +146,21 @@ function tradeoff(name, sweep) {
       marker: {...sweep.looks.reference.marker, size: 13}, meta: {method: "reference"},
       hovertemplate: `<b>Reference</b><br>correctness ${shown(reference.correctness[0], 4)}<br>${panels[metric]} %{y:.4f}<extra></extra>`,
     });
-    const ticks = TICKS.filter(tick => stretch(tick) >= xRange[0] && stretch(tick) <= xRange[1]);
-    const apart = (innerWidth < 600 ? 0.13 : 0.075) * (xRange[1] - xRange[0]);
+    // The matched line lies under the points, whose tooltips it would take; what can be dragged is its lower end.
+    const at = stretch(state.target);
+    traces.unshift({type: "scatter", mode: "lines", meta: {}, x: [at, at], y: [whole[0] - 9, whole[1] + 9], hoverinfo: "skip",
+      line: {color: ink("link"), width: 2, dash: "dash"}});
+    const ticks = TICKS.filter(tick => stretch(tick) >= xShown[0] && stretch(tick) <= xShown[1]);
+    const apart = (innerWidth < 600 ? 0.13 : 0.075) * (xShown[1] - xShown[0]);
     const spaced = ticks.reduceRight((kept, tick) => kept.length && stretch(kept[0]) - stretch(tick) < apart ? kept : [tick, ...kept], []);
     return {
       data: traces,
       layout: {
-        xaxis: {title: {text: "Correctness (axis stretched towards 1)"}, range: xRange, tickvals: spaced.map(stretch), ticktext: spaced.map(String), tickangle: 0},
-        yaxis: {title: {text: panels[metric]}, range: range(sweep.settings.flatMap(s => s[metric]).filter(value => value !== null), 0.05)},
-        shapes: [{type: "line", xref: "x", yref: "paper", x0: stretch(state.target), x1: stretch(state.target), y0: 0, y1: 1,
-          line: {color: ink("link"), width: 3, dash: "dash"}}],
+        xaxis: {title: {text: "Correctness (axis stretched towards 1)"}, range: xShown, tickvals: spaced.map(stretch), ticktext: spaced.map(String), tickangle: 0},
+        yaxis: {title: {text: panels[metric]}, range: yShown},
+        shapes: [{type: "line", xref: "x", yref: "paper", x0: at, x1: at, y0: 0, y1: 0.09, line: {color: ink("link"), width: 8}}],
+        annotations: [{xref: "paper", yref: "paper", x: 0.99, xanchor: "right", showarrow: false, font: {color: ink("good")},
+          ...(metric === "kl" ? {y: 0.12, text: "better ↘"} : {y: 0.99, text: "better ↗"})}],
       },
       config: {edits: {shapePosition: true}},
     };
@@ -198,6 +222,7 @@ function tradeoff(name, sweep) {
   }
   stepInput.addEventListener("input", () => { state.step = Number(stepInput.value); update(all); });
   targetInput.addEventListener("input", () => retarget(Number(targetInput.value)));
+  zoomInput.addEventListener("input", () => update(all));
   byId(`${name}-reset`).addEventListener("click", () => { state.step = sweep.steps.length - 1; retarget(sweep.target); });
   update([]);
 }
@@ -214,8 +239,11 @@ function optima({q, beta, curves, networks, networks_q, looks}) {
 
   figures["optima-curves"] = () => {
     const here = Number(qInput.value), chosen = beta[Number(betaInput.value)];
-    const traces = Object.entries(curves).map(([method, grid]) => ({
-      type: "scatter", mode: "lines", meta: {method}, x: beta, y: grid[here], line: looks[method].line,
+    // Others' curves coincide with CoKL's, which lies below them and is wider than they are.
+    const lowest = Object.entries(curves).sort(([one], [other]) => (other === "cokl") - (one === "cokl"));
+    const traces = lowest.map(([method, grid]) => ({
+      type: "scatter", mode: "lines", meta: {method}, x: beta, y: grid[here],
+      line: method === "cokl" ? {...looks.cokl.line, width: 7} : looks[method].line,
       hovertemplate: `<b>${looks[method].label}</b><br>β = %{x:.3g}, q = ${q[here]}<br>Z* = %{y:.5f}<extra></extra>`,
     }));
     if (here === networks_q) for (const [method, points] of Object.entries(networks)) if (curves[method]) traces.push({
@@ -249,9 +277,14 @@ function optima({q, beta, curves, networks, networks_q, looks}) {
 
 function logbook() {
   const search = byId("claims-search"), area = byId("claims-area"), verdict = byId("claims-verdict");
-  const entries = [...document.querySelectorAll(".claim")].map(element => ({element, words: element.textContent.toLowerCase()}));
+  const list = byId("claims-list");
+  const entries = [...document.querySelectorAll(".claim")].map(element => ({element, words: element.textContent.toLowerCase(),
+    title: element.querySelector("summary").textContent.toLowerCase()}));
   function filter() {
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const whole = search.value.toLowerCase().trim(), words = whole.split(/\s+/).filter(Boolean);
+    // The phrase as it stands comes first, in a title before it is in the evidence; else the order of the page.
+    const rank = entry => !whole ? 0 : entry.title.includes(whole) ? 0 : entry.words.includes(whole) ? 1 : 2;
+    list.append(...[...entries].sort((one, other) => rank(one) - rank(other)).map(entry => entry.element));
     for (const {element, words: has} of entries) {
       const {area: about, verdict: judged} = element.dataset;
       element.hidden = (area.value && about !== area.value) || (verdict.value && judged !== verdict.value) || !words.every(word => has.includes(word));
@@ -260,6 +293,102 @@ function logbook() {
   }
   for (const input of [search, area, verdict]) input.addEventListener("input", filter);
   filter();
+}
+
+// ---- the collapse, watched -----------------------------------------------------------------------------------------
+
+function collapse(name, drawings) {
+  const id = `${name}-collapse`, slider = byId(`${id}-frame`), play = byId(`${id}-play`), context = byId(`${id}-context`);
+  const frames = drawings[0].frames;
+  let timer = null;
+  slider.max = frames.length - 1;
+  figures[id] = () => {
+    const {data, layout: {sliders, updatemenus, ...layout}, frames: moments} = structuredClone(drawings[Number(context.value)]);
+    const {data: bars, traces} = moments[Number(slider.value)];
+    traces.forEach((trace, i) => Object.assign(data[trace], {y: bars[i].y, text: bars[i].text}));
+    if (innerWidth < 600) for (const title of layout.annotations) Object.assign(title, {text: title.text.split(",")[0], font: {size: 9}});
+    return {data, layout: {...layout, margin: {l: 40, r: 10, t: 30, b: 30}}};
+  };
+  function stop() {
+    clearInterval(timer);
+    timer = null;
+    play.textContent = "Play";
+  }
+  function update() {
+    byId(`${id}-said`).textContent = frames[Number(slider.value)].name;
+    redraw([id]);
+  }
+  play.addEventListener("click", () => {
+    if (timer) return stop();
+    if (Number(slider.value) === frames.length - 1) slider.value = 0;
+    play.textContent = "Pause";
+    timer = setInterval(() => {
+      slider.value = Number(slider.value) + 1;
+      slider.dispatchEvent(new Event("input"));
+      if (Number(slider.value) === frames.length - 1) stop();
+    }, 400);
+  });
+  slider.addEventListener("input", update);
+  context.addEventListener("input", update);
+  update();
+}
+
+// ---- what leaves the page: tables, pictures, and the view itself -----------------------------------------------------
+
+function save(name, type, text) {
+  const link = Object.assign(document.createElement("a"), {download: name, href: URL.createObjectURL(new Blob([text], {type}))});
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+function exports() {
+  const button = (text, label, action) => {
+    const made = Object.assign(document.createElement("button"), {type: "button", className: "export", textContent: text});
+    made.setAttribute("aria-label", label);
+    made.addEventListener("click", action);
+    return made;
+  };
+  const quoted = cell => /[",\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell;
+  document.querySelectorAll(".scroll > table").forEach((table, number) => {
+    const name = table.id || `${table.closest("section").id}-${number + 1}`;
+    const rows = () => [...table.rows].map(row => [...row.cells].map(cell => quoted(cell.textContent)).join(",")).join("\n");
+    table.parentElement.after(button("CSV", `Save the table ${name} as CSV`, () => save(`${name}.csv`, "text/csv", `${rows()}\n`)));
+    const heads = [...table.querySelectorAll("thead th")].map(cell => cell.textContent);
+    for (const row of table.tBodies[0]?.rows || []) [...row.cells].forEach((cell, i) => { cell.dataset.label = heads[i]; });
+  });
+  for (const plot of document.querySelectorAll(".plot")) plot.after(button("SVG", `Save the plot ${plot.id} as SVG`, async () => {
+    if (!drawn.has(plot.id)) draw(plot.id);
+    const address = await Plotly.toImage(plot, {format: "svg"});
+    save(`${plot.id}.svg`, "image/svg+xml", decodeURIComponent(address.slice(address.indexOf(",") + 1)));
+  }));
+}
+
+// After the anchor, "#claims?claims-verdict=held": every control that is not as the page opened, and what is isolated.
+function view() {
+  const controls = [...document.querySelectorAll("input[id], select[id]")];
+  const opened = new Map(controls.map(control => [control.id, control.value]));
+  const anchor = () => location.hash.slice(1).split("?")[0];
+  function write() {
+    const state = new URLSearchParams();
+    for (const control of controls) if (control.value !== opened.get(control.id)) state.set(control.id, control.value);
+    for (const chip of document.querySelectorAll('.chip[aria-pressed="true"]')) state.append("only", `${chip.closest("section").id}:${chip.dataset.method}`);
+    history.replaceState(null, "", `#${anchor()}${String(state) && `?${state}`}`);
+  }
+  function read(hash) {
+    const [place, query] = hash.slice(1).split("?"), state = new URLSearchParams(query || "");
+    for (const [id, value] of state) {
+      const control = controls.find(one => one.id === id);
+      if (control) { control.value = value; control.dispatchEvent(new Event("input", {bubbles: true})); }
+    }
+    for (const only of state.getAll("only")) {
+      const [kind, method] = only.split(":");
+      document.querySelector(`#${CSS.escape(kind)} .chip[data-method="${CSS.escape(method)}"][aria-pressed="false"]`)?.click();
+    }
+    if (query) byId(place)?.scrollIntoView();
+  }
+  read(location.hash);
+  for (const event of ["input", "click"]) document.addEventListener(event, () => setTimeout(write));
+  addEventListener("hashchange", event => read(new URL(event.newURL).hash));
 }
 
 // ---- the page ------------------------------------------------------------------------------------------------------------
@@ -287,8 +416,10 @@ function themes() {
 themes();
 for (const [id, figure] of Object.entries(DATA.plots)) figures[id] = () => figure;
 for (const [name, sweep] of Object.entries(DATA.sweeps)) tradeoff(name, sweep);
+for (const [name, drawings] of Object.entries(DATA.collapse || {})) collapse(name, drawings);
 optima(DATA.optima);
 logbook();
+exports();
 for (const chip of document.querySelectorAll(".chip")) chip.addEventListener("click", () => isolate(chip.closest(".member"), chip.dataset.method));
 for (const select of document.querySelectorAll("[data-choose]")) select.addEventListener("input", () => {
   document.querySelectorAll(`[data-member="${select.dataset.choose}"]`).forEach((member, place) => { member.hidden = place !== Number(select.value); });
@@ -299,3 +430,4 @@ const watch = new IntersectionObserver(entries => {
 const plots = [...document.querySelectorAll(".plot")];
 draw(plots[0].id);  // at once, wherever it stands
 plots.forEach(plot => watch.observe(plot));
+view();

@@ -12,14 +12,22 @@ from cokl_cli.experiments import experiments
 from cokl_cli.report.logbook import UNJUDGED
 from figures.page import Section, text
 
+Judged = tuple[str, Claim, Path | None]
+"""What a claim is about, the claim, and its data."""
 
-def section(finished: Mapping[str, Sequence[Path]], page: Path) -> Section:
+
+def judged(finished: Mapping[str, Sequence[Path]]) -> list[Judged]:
     """Every claim that the results allow to be judged, and the checks of the paper's own tables."""
-    rows: list[tuple[str, Claim, Path | None]] = []
+    rows: list[Judged] = []
     for name, experiment in experiments().items():
         for folder in finished.get(name, ()) if experiment.tables else (Path(),):
             data = folder / experiment.tables[-1] if experiment.tables else None
             rows += [(experiment.area_of(folder), claim, data) for claim in experiment.claims(folder)]
+    return rows
+
+
+def section(rows: Sequence[Judged], page: Path) -> Section:
+    """Claims to search through."""
     areas = Counter(area for area, _, _ in rows)
     verdicts = Counter(claim.verdict or UNJUDGED for _, claim, _ in rows)
     body = f"""

@@ -45,7 +45,8 @@ def assumptions(configs: Iterable[type], modules: Iterable[ModuleType]) -> Secti
     frame = pd.DataFrame(choices(configs), columns=list(COLUMNS))
     fixed = "".join(f"<li>{text(f'{name}: {words}'.replace('`', ''))}</li>" for name, words in stated(modules))
     body = (
-        "<p>What the paper leaves open, and what was chosen.</p>"
-        f"{table(frame)}<details><summary>Fixed in the code, not configurable</summary><ul>{fixed}</ul></details>"
+        "<p>What the paper leaves open and was chosen for the experiments above, and for the method itself.</p>"
+        f"<details><summary>{len(frame)} fields of configurations</summary>{table(frame)}</details>"
+        f"<details><summary>Fixed in the code, not configurable</summary><ul>{fixed}</ul></details>"
     )
     return Section("assumptions", "Assumptions", body)

@@ -11,7 +11,7 @@ from scipy import stats
 
 from bandit.finite_group import figures as figure
 from bandit.finite_group.config import PRESETS
-from bandit.finite_group.report import PAPER_PASSES, caching_table, screen, write
+from bandit.finite_group.report import PAPER_PASSES, caching_table, on_screen, write
 from bandit.finite_group.score import final_table, read_results, slope_table
 from cokl.support.errors import InputError
 
@@ -25,9 +25,8 @@ OF_LINE = ("method", "groups", "group_size", "optimizer_steps")
 OF_EXACT = ("seed", "method", "optimizer_steps")
 
 
-@pytest.fixture
-def metrics() -> pd.DataFrame:
-    """Three seeds, two methods, two steps."""
+def made_metrics(seeds: int = 3) -> pd.DataFrame:
+    """Two methods, two steps."""
     rng = np.random.default_rng(0)
     rows = [
         {
@@ -46,15 +45,14 @@ def metrics() -> pd.DataFrame:
             "passes": step / 10 / optimizer_steps,
         }
         for seed, method, (groups, size, optimizer_steps), step in itertools.product(
-            range(3), ["cokl", "reverse_kl"], ESTIMATES, [0, 50]
+            range(seeds), ["cokl", "reverse_kl"], ESTIMATES, [0, 50]
         )
     ]
     return pd.DataFrame(rows)
 
 
-@pytest.fixture
-def recovery() -> pd.DataFrame:
-    """Three seeds, two steps, four clusters; measured is near, but not at, the prediction."""
+def made_recovery(seeds: int = 3) -> pd.DataFrame:
+    """Two steps, four clusters; measured is near, but not at, the prediction."""
     rng = np.random.default_rng(1)
     rows = [
         {
@@ -73,10 +71,22 @@ def recovery() -> pd.DataFrame:
             "p_correct": 0.5,
         }
         for seed, method, size, optimizer_steps, step, cluster in itertools.product(
-            range(3), ["cokl", "reverse_kl"], [1.0, 8.0], [1, 4], [0, 9], range(4)
+            range(seeds), ["cokl", "reverse_kl"], [1.0, 8.0], [1, 4], [0, 9], range(4)
         )
     ]
     return pd.DataFrame(rows)
+
+
+@pytest.fixture
+def metrics() -> pd.DataFrame:
+    """Three seeds."""
+    return made_metrics()
+
+
+@pytest.fixture
+def recovery() -> pd.DataFrame:
+    """Three seeds."""
+    return made_recovery()
 
 
 def mean_and_half_width(values: list[float]) -> tuple[float, float]:
@@ -153,15 +163,15 @@ def test_slopes_are_those_of_each_seed(recovery, by):
 
 def test_the_page_and_the_screen_show_the_tables_numbers(metrics, recovery, tmp_path):
     write((metrics, recovery), PRESETS["quick"], tmp_path)
-    page, printed = (tmp_path / "results.md").read_text(), screen(metrics, recovery)
+    page, printed = (tmp_path / "results.md").read_text(), on_screen(metrics, recovery, tmp_path)
     stored = pd.read_csv(tmp_path / "tables" / "final.csv")
     np.testing.assert_allclose(stored["p_correct"], final_table(metrics)["p_correct"])
     line = final_table(metrics).query("method == 'cokl' and group_size == 8 and optimizer_steps == 1").iloc[0]
     shown = f"{line['p_correct']:.4f} ± {line['p_correct_interval']:.4f}"
     assert shown in page
-    assert shown in printed
+    assert f"{line['p_correct']:.3f} ± {line['p_correct_interval']:.3f}" in printed
     slope = slope_table(recovery, ["method", "optimizer_steps"]).iloc[0]
-    assert f"{slope['slope']:.4f} ± {slope['slope_interval']:.4f}" in printed
+    assert f"{slope['slope']:.3f} ± {slope['slope_interval']:.3f} times R_G's prediction" in printed
     assert "Seeds: 3; steps: 50." in page
 
 

@@ -112,13 +112,14 @@ def test_the_command_trains_writes_and_says(tmp_path, capsys):
         main(["bandit", "sequences", "--preset", "quick", "--out", str(tmp_path), *flags.split()])
     assert not ended.value.code
     said = capsys.readouterr().out
-    assert "Responses of 3 tokens over 3 symbols" in said
-    assert "Primary comparison" in said
+    assert said.startswith("No verdict: CoKL keeps more accuracy than ")
     page = (tmp_path / "results.md").read_text()
+    assert "Responses of 3 tokens over 3 symbols" in page
+    assert "Primary comparison" in page
     for name in ("normalized", "raw", "equal_adaptation", "leads", "razor", "beta_search"):
         assert f"## {name}.csv" in page
         assert (tmp_path / f"{name}.csv").is_file()
-    assert len(pd.read_parquet(tmp_path / "sequences.parquet")) == 2 * 3 * (1 + 3 * 5)
+    assert len(pd.read_parquet(tmp_path / "sequences.parquet")) == 3 * (1 + 3 * 5)
 
 
 def test_the_command_refuses_what_could_not_be_scored(tmp_path, capsys):

@@ -98,8 +98,9 @@ def test_every_table_of_the_report_is_the_plain_loops(lab, expected):
     for name, table in tables.items():
         assert len(table), name
         assert_same(written[name], pd.DataFrame(table))
-    [lead] = scores.select(tables["leads"], mode="sampled", method="correct_forward_kl")
-    assert primary_lead(lab) == pytest.approx((lead["prior_correct"], lead["prior_correct_half_width"]), abs=1e-6)
+    # Two seeds do not tell from zero what is learned in samples here; test_report.py has a lead that is told.
+    assert scores.select(tables["leads"], mode="sampled") == []
+    assert primary_lead(lab) is None
 
 
 def test_the_miniature_has_what_a_wrong_lab_would_get_wrong():

@@ -1,6 +1,7 @@
 """Verdicts are computed from the table: they turn with the data."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -56,11 +57,14 @@ def test_a_sweep_with_nothing_to_judge_has_a_page_with_its_metrics():
 
 
 def test_a_sweep_ends_with_the_metrics_of_each_method_at_its_match():
-    lines = report.at_the_match(sweep_table(GOOD, seeds=1)).splitlines()
-    assert lines[1].split() == ["method", "beta", "correctness", "coverage@64", "conditional", "KL"]
-    assert lines[3].split() == ["Entropy", "0.001", "0.964", "0.150", "2.900"]
-    assert lines[4].split() == ["Forward", "KL", "0.001", "0.965", "0.100", "3.000"]
-    assert lines[-1] == "Seeds: 1; steps: 200. After a metric, ± is the standard deviation over seeds."
+    said = report.at_the_match(sweep_table(GOOD, seeds=1), Path("runs/a"))
+    lines = said.partition("\n\n")[2].splitlines()
+    assert lines[0].split() == ["method", "beta", "correctness", "coverage@64", "conditional", "KL"]
+    assert lines[2].split() == ["Entropy", "0.001", "0.964", "0.150", "2.900"]
+    assert lines[3].split() == ["Forward", "KL", "0.001", "0.965", "0.100", "3.000"]
+    assert "Seeds: 1; steps: 200." in said
+    four = report.at_the_match(sweep_table(GOOD, seeds=4), Path("runs/a"))
+    assert four.startswith("Held: CoKL covers more than Entropy, the next best: coverage@64 by 0.450 ± 0.000.")
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,21 @@ def controlled_experiment() -> pd.DataFrame:
     return pd.concat([reference, table], ignore_index=True)
 
 
+def watched() -> pd.DataFrame:
+    """One context with three correct answers: without a regularizer one is left, CoKL keeps all."""
+    ends = {"none": [0.0, 1.0, 0.0, 0.0], "cokl": [0.0, 0.5, 0.3, 0.2]}
+    moments = [(1, 0, 0.0), (1, 200, 1.0), (2, 0, 1.0)]
+    return pd.DataFrame(
+        [
+            {"method": method, "beta": 0.1 * (method == "cokl"), "phase": phase, "step": step, "context": 0,
+             "action": action, "probability": (1 - share) * start + share * end, "pays": action == 2}
+            for method, there in ends.items()
+            for phase, step, share in moments
+            for action, (start, end) in enumerate(zip([0.9, 0.05, 0.03, 0.02], there, strict=True))
+        ]
+    )  # fmt: skip
+
+
 @pytest.fixture(scope="session")
 def results(tmp_path_factory) -> Path:
     """A sweep, a lab, a checked claim and an LLM experiment, as their commands leave them."""
@@ -46,6 +61,7 @@ def results(tmp_path_factory) -> Path:
         folder.mkdir(parents=True)
     controlled_experiment().to_parquet(sweep / "sweep.parquet")
     environment = {"actions": 200, "correct_actions": 12}
+    watched().to_parquet(sweep / "collapse.parquet")
     (sweep / "config.json").write_text(json.dumps({"environment": environment}))
     (sweep / "environment.json").write_text(json.dumps([{"versions": {"torch": "2.13.0"}, "git_commit": "abc"}]))
     shift_table().to_parquet(lab / "shift.parquet")

@@ -31,13 +31,13 @@ def trace(page: Page, plot: str, method: str) -> dict:
 
 
 def place_of(page: Page, plot: str, x: float, y: float | None = None) -> tuple[float, float]:
-    """Pixels, in the window, of a point of a plot; half-way up if no y is given. Scrolls it into view."""
+    """Pixels, in the window, of a point of a plot; at its foot if no y is given. Scrolls it into view."""
     page.locator(f"#{plot}").scroll_into_view_if_needed()
     left, top = page.evaluate(
         """([plot, x, y]) => {
             const element = document.getElementById(plot), {xaxis, yaxis} = element._fullLayout;
             const box = element.getBoundingClientRect();
-            const high = y === null ? yaxis._length / 2 : yaxis.d2p(y);
+            const high = y === null ? yaxis._length * 0.96 : yaxis.d2p(y);
             return [box.left + xaxis._offset + xaxis.d2p(x), box.top + yaxis._offset + high];
         }""",
         [plot, x, y],
@@ -81,6 +81,7 @@ def check_isolate(page: Page) -> None:
 
 
 def check_click_on_a_point(page: Page) -> None:
+    page.select_option("#paper-zoom", "all")
     points = trace(page, "paper-coverage", "forward_kl")
     page.mouse.click(*place_of(page, "paper-coverage", points["x"][1], points["y"][1]))
     assert page.locator(".chip[data-method=forward_kl]").first.get_attribute("aria-pressed") == "true"
@@ -100,6 +101,7 @@ def check_steps(page: Page) -> None:
 
 def check_matched_line(page: Page) -> None:
     """At first the table is Python's; dragging the line moves both lines, the table and the dynamics."""
+    page.select_option("#paper-zoom", "all")
     expected = matched_table(controlled_experiment()).to_numpy().tolist()
     assert sorted(rows(page, "paper-matched")) == sorted(expected)
     assert trace(page, "paper-kl-dynamics", "forward_kl")["y"][-1] == pytest.approx(3.0, abs=0.01)
@@ -121,6 +123,94 @@ def check_matched_line(page: Page) -> None:
     page.focus("#paper-target")
     page.keyboard.press("End")
     assert {row[0]: row[1] for row in rows(page, "paper-matched")}["Forward KL"] == "0.001"
+
+
+def check_tooltip_under_the_line(page: Page) -> None:
+    """The line at a point's own correctness leaves it its tooltip."""
+    points = trace(page, "paper-coverage", "cokl")
+    set_range(page, "paper-target", 0.965)
+    page.mouse.move(*place_of(page, "paper-coverage", points["x"][1], points["y"][1]))
+    page.locator("#paper-coverage .hoverlayer .hovertext").first.wait_for()
+
+
+def check_zoom(page: Page) -> None:
+    """At first what is close to the match is shown, with its coefficients, then everything."""
+
+    def axis() -> list[float]:
+        page.locator("#paper-coverage .main-svg").first.wait_for()
+        ends: list[float] = page.evaluate("document.getElementById('paper-coverage')._fullLayout.xaxis.range")
+        return [1 - 10**-end for end in ends]
+
+    trace(page, "paper-coverage", "cokl")
+    near = axis()
+    assert near[0] == pytest.approx(0.90, abs=0.001)
+    words = page.evaluate("document.getElementById('paper-coverage')._fullData.flatMap(one => one.text || [])")
+    assert "β 0.01" in words
+    assert "better" in (page.locator("#paper-coverage .annotation-text").first.text_content() or "")
+    page.select_option("#paper-zoom", "all")
+    assert axis()[0] < 0.1
+
+
+def check_collapse(page: Page) -> None:
+    """The slider goes through training; play goes on from there by itself."""
+
+    def bars(method: str) -> list[float]:
+        found: list[float] = page.evaluate(
+            "method => [...document.getElementById('paper-collapse')._fullData"
+            ".find(one => one.type === 'bar' && one.meta?.method === method).y]",
+            method,
+        )
+        return found
+
+    trace(page, "paper-collapse", "cokl")
+    assert bars("none") == bars("cokl") == [0.05, 0.03, 0.02, 0.9]
+    page.locator("#paper-collapse-frame").fill("1")
+    assert bars("none") == [1.0, 0.0, 0.0, 0.0]
+    assert bars("cokl") == [0.5, 0.3, 0.2, 0.0]
+    assert page.locator("#paper-collapse-said").text_content() == "training, step 200"
+    page.click("#paper-collapse-play")
+    page.wait_for_function("document.getElementById('paper-collapse-frame').value === '2'")
+    assert page.locator("#paper-collapse .bartext").filter(has_text="★").count() == 2
+    assert page.locator("#paper-collapse-play").text_content() == "Play"
+
+
+def check_address(page: Page) -> None:
+    """A view is in the address, and opens from it."""
+    set_range(page, "paper-target", 0.82)
+    page.select_option("#claims-verdict", "not held")
+    page.click("#tradeoff .chip[data-method=cokl] >> visible=true")
+    page.wait_for_function("location.hash.includes('only=')")
+    page.reload()
+    page.wait_for_selector("#paper-coverage .main-svg")
+    assert page.locator("#paper-target").input_value() == "0.82"
+    assert page.locator("#paper-target-value").text_content() == "0.820"
+    assert page.locator("#claims-verdict").input_value() == "not held"
+    assert page.locator("#tradeoff .chip[data-method=cokl]").get_attribute("aria-pressed") == "true"
+
+
+def check_export(page: Page) -> None:
+    """A table as CSV, a plot as SVG."""
+    with page.expect_download() as saved:
+        page.click("[aria-label='Save the table paper-matched as CSV']")
+    lines = Path(saved.value.path()).read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "Method,β,Correctness,Coverage@64,Coverage@64 under pi+,Conditional KL"
+    assert [line.split(",") for line in lines[1:]] == rows(page, "paper-matched")
+    with page.expect_download() as saved:
+        page.click("[aria-label='Save the plot paper-kl as SVG']")
+    drawn = Path(saved.value.path()).read_text(encoding="utf-8")
+    assert saved.value.suggested_filename == "paper-kl.svg"
+    assert drawn.startswith("<svg")
+    assert "Conditional KL [nats]" in drawn
+
+
+def check_cards(page: Page) -> None:
+    """The cards count what the logbook lists, and lead to it."""
+    held = int(page.locator(".card.good b").text_content() or "")
+    page.click(".card.bad")
+    page.wait_for_function("document.getElementById('claims-verdict').value === 'not held'")
+    assert page.locator(".claim:visible").count() == int(page.locator(".card.bad b").text_content() or "")
+    page.select_option("#claims-verdict", "held")
+    assert page.locator(".claim:visible").count() == held
 
 
 def check_optima(page: Page) -> None:
@@ -145,6 +235,9 @@ def check_logbook(page: Page) -> None:
     page.click(".claim:visible summary")
     link = page.locator(".claim:visible a").get_attribute("href") or ""
     assert link == "theory/claims.json"
+    page.fill("#claims-search", "conditional KL")
+    first = page.locator(".claim:visible summary").first.text_content() or ""
+    assert "conditional kl" in first.lower()
     page.fill("#claims-search", "")
     page.select_option("#claims-verdict", "not held")
     verdicts = page.locator(".claim:visible .verdict").all_text_contents()
@@ -156,7 +249,7 @@ def check_theme(page: Page) -> None:
     def look() -> tuple[str, str]:
         found = page.evaluate(
             "[getComputedStyle(document.body).backgroundColor,"
-            " document.getElementById('paper-coverage')._fullData.find(t => t.meta.method === 'none').marker.color]"
+            " document.getElementById('paper-coverage')._fullData.find(t => t.meta?.method === 'none').marker.color]"
         )
         return tuple(found)
 
@@ -180,6 +273,12 @@ CHECKS: dict[Callable[[Page], None], tuple[str, str]] = {
     check_matched_line: ("retarget(unstretch(", "void (unstretch("),
     check_optima: ("grid[here][at]", "grid[0][at]"),
     check_logbook: ("words.every(", "words.some("),
+    check_tooltip_under_the_line: ("y0: 0, y1: 0.09", "y0: 0, y1: 1"),
+    check_zoom: ('zoomInput.value === "near"', "false"),
+    check_collapse: ("Object.assign(data[trace], ", "void (data[trace], "),
+    check_address: ("control.value = value;", ""),
+    check_export: ("cell => quoted(cell.textContent)", "() => ''"),
+    check_cards: ("control.dispatchEvent(", "void ("),
     check_theme: ('system.addEventListener("change", apply)', ""),
 }
 """Each check, and the defect that it must notice: a piece of the page's script and what stands there instead."""

@@ -108,7 +108,7 @@ def test_a_pruned_run_is_evaluated_from_its_exported_model(tmp_path, job, monkey
     disk.export(job, experiment.exported("grpo"))
     disk.prune(job, "model")
     started = []
-    monkeypatch.setattr(Experiment, "_run", lambda self, job: started.append(job))
+    monkeypatch.setattr(Experiment, "run", lambda self, job: started.append(job))
     experiment.evaluate("grpo")
     assert f"actor_rollout_ref.model.path='{experiment.exported('grpo')}'" in started[0].overrides
 

@@ -225,7 +225,7 @@ def test_a_run_that_died_in_its_last_evaluation_is_evaluated(tmp_path, monkeypat
     (tmp_path / "data" / "model" / "tokenizer_config.json").write_text("{}")
     (tmp_path / "models" / "base").mkdir(parents=True)
     started = []
-    monkeypatch.setattr(Experiment, "_run", lambda self, job: started.append(job.name))
+    monkeypatch.setattr(Experiment, "run", lambda self, job: started.append(job.name))
     Experiment(TINY, tmp_path).train_math()
     assert started == ["math", *([] if evaluated else ["evaluation/base"])]
 

@@ -1,0 +1,106 @@
+"""The head of the page: what was run and when, what came out, what CoKL is, and what the words mean."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+from latex2mathml.converter import convert
+
+from bandit.sweep.figures import schematic
+from cokl_cli.experiments import experiments
+from cokl_cli.report.sections.claims import Judged
+from figures.page import Section, table, text
+from figures.style import RC
+
+GLOSSARY = {
+    "replay": "Training on stored correct answers of the reference: correct-only forward KL, CoKL's first term alone.",
+    "term 1": "Of CoKL's gradient: raise the log-likelihood of correct reference answers, as replay does.",
+    "term 2": "Of CoKL's gradient: lower it for the policy's own correct answers, so that the mass is left alone.",
+    "mass": "Z, the total probability of all correct answers: how often a policy is right.",
+    "matched": "Compared at the coefficient at which a method's correctness is closest to a common target.",
+    "retention": "How much of the old task is kept: 100 is the model before, 0 what plain RL leaves.",
+    "adaptation": "How much of the new task is learned: 0 is the model before, 100 what plain RL reaches.",
+    "coverage": "The expected share of all correct answers among k draws.",
+}
+"""What readers may not know, by the word as texts of the page have it."""
+_WORDS = re.compile(rf"\b({'|'.join(GLOSSARY)})\b", re.IGNORECASE)
+_LOSS = r"\mathcal{L}_{\mathrm{CoKL}} = D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+} \Vert \pi^{+}), \quad "
+_LOSS += r"\pi^{+}(y) = \frac{r(y)\,\pi(y)}{Z_\pi}, \quad Z_\pi = \sum_y r(y)\,\pi(y)"
+
+
+def section(finished: Mapping[str, Sequence[Path]], judged: Sequence[Judged], missing: int) -> Section:
+    """Three cards that link to the claims, a row per experiment, and two sentences with figure 1."""
+    verdicts = [claim.verdict for _, claim, _ in judged]
+    open_, held, against = (
+        sum(verdict in among for verdict in verdicts)
+        for among in (("undecided", "depends", None), ("held",), ("not held",))
+    )
+    beside = f"; {open_} more are undecided, depend on the setting, or have too few seeds" if open_ else ""
+    body = f"""
+<div class="cards">
+{_card("good", held, "claims held", "#claims?claims-verdict=held")}
+{_card("bad", against, f"not held{beside}", "#claims?claims-verdict=not+held")}
+{_card("open", missing, "experiments not run here, with their commands", "#missing" if missing else "#environment")}
+</div>
+{table(_runs(finished, judged))}
+<p>RL with verified answers makes a model right more often, and lets it forget all but a few of its ways of being right.
+CoKL is a penalty that holds on to the reference's mix of correct answers and leaves free how often it is right, so that
+nothing has to be paid in correctness for what is kept.</p>
+<div class="formula" tabindex="0">{convert(_LOSS, display="block")}</div>
+<figure><div class="picture">{_figure_1()}</div><figcaption>{text(schematic.draw().caption)}</figcaption></figure>
+"""
+    return Section("headline", "At a glance", body)
+
+
+def _card(kind: str, number: int, words: str, target: str) -> str:
+    return f'<a class="card {kind}" href="{target}"><b>{number}</b>{text(words)}</a>'
+
+
+def _runs(finished: Mapping[str, Sequence[Path]], judged: Sequence[Judged]) -> pd.DataFrame:
+    """What was run, when its table was written, and how many of its claims are held, as the terminal counts them."""
+    rows = []
+    for name, experiment in experiments().items():
+        for folder in finished.get(name, ()):
+            own = [claim for where, claim, data in judged if data is not None and data.parent == folder]
+            made = datetime.fromtimestamp((folder / experiment.tables[0]).stat().st_mtime)
+            held = sum(claim.verdict == "held" for claim in own)
+            rows.append(
+                (experiment.title, folder.name, f"{made:%d %B %Y, %H:%M}", f"{held} of {len(own)}" if own else "")
+            )
+    for area in dict.fromkeys(where for where, _, data in judged if data is None):
+        own = [claim for where, claim, data in judged if where == area and data is None]
+        rows.append((area, "", "", f"{sum(claim.verdict == 'held' for claim in own)} of {len(own)}"))
+    return pd.DataFrame(rows, columns=["experiment", "results", "made", "claims held"])
+
+
+def _figure_1() -> str:
+    """Figure 1 as SVG, without what stands before its first tag."""
+    buffer = io.StringIO()
+    with mpl.rc_context({**RC, "svg.hashsalt": "figure 1"}):
+        schematic.draw().savefig(buffer, format="svg", metadata={"Date": None})
+    drawn = buffer.getvalue()
+    return drawn[drawn.index("<svg") :]
+
+
+def explained(body: str) -> str:
+    """The body with the first mention of each word of the glossary explained on hovering."""
+    seen: set[str] = set()
+
+    def mark(found: re.Match[str]) -> str:
+        word = found[0].lower()
+        if word in seen:
+            return found[0]
+        seen.add(word)
+        return f'<abbr title="{text(GLOSSARY[word])}" tabindex="0">{found[0]}</abbr>'
+
+    def paragraph(found: re.Match[str]) -> str:
+        pieces = re.split(r"(<[^>]*>)", found[0])
+        return "".join(piece if piece.startswith("<") else _WORDS.sub(mark, piece) for piece in pieces)
+
+    return re.sub(r"<(p|figcaption)\b.*?</\1>", paragraph, body, flags=re.DOTALL)

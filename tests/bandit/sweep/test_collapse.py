@@ -1,0 +1,84 @@
+"""The watched policies: those of the sweep, whose metrics they give, and then those that learn what still pays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bandit.config import EnvironmentConfig
+from bandit.sweep.collapse import FILE
+from bandit.sweep.config import SweepConfig
+from bandit.sweep.experiment import Sweep
+from bandit.sweep.figures.collapse import draw
+from cokl.support.experiment import Execution
+from cokl.support.files import read_parquet
+
+# One cluster and one test input, so that the one context is all that the sweep averages over.
+CONFIG = SweepConfig(
+    methods=("none", "cokl"),
+    betas=(0.03, 0.3),
+    seeds=1,
+    steps=30,
+    eval_interval=15,
+    batch_size=16,
+    pretrain_steps=40,
+    hidden=(8,),
+    dtype="float64",
+    learning_rate=0.02,
+    coverage_draws=4,
+    environment=EnvironmentConfig(
+        clusters=1, input_dim=4, actions=12, correct_actions=4, train_inputs=40, test_inputs=1
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """The sweep's table and what is watched of it."""
+    folder = tmp_path_factory.mktemp("sweep")
+    table = Sweep().train(CONFIG, Execution(out=folder, jobs=1))
+    return table, read_parquet(folder / FILE)
+
+
+def test_the_last_policies_of_training_have_the_sweeps_metrics(kept):
+    table, policies = kept
+    ends = policies[(policies["phase"] == 1) & (policies["step"] == CONFIG.steps)]
+    for (method, beta), rows in ends.groupby(["method", "beta"]):
+        wrong, *right = rows.sort_values("action")["probability"]
+        run = table[(table["method"] == method) & (table["beta"] == beta) & (table["step"] == CONFIG.steps)].iloc[0]
+        assert 1 - wrong == pytest.approx(run["p_correct"])
+        assert sum(right) == pytest.approx(run["p_correct"])
+        assert np.mean([1 - (1 - p) ** 4 for p in right]) == pytest.approx(run["coverage_at_4"])
+        start = policies[(policies["phase"] == 1) & (policies["step"] == 0) & (policies["method"] == method)]
+        reference = np.array(start.sort_values("action")["probability"][1:])
+        assert list(reference) == sorted(reference, reverse=True)
+        given = reference / reference.sum(), np.array(right) / sum(right)
+        divergence = float((given[0] * np.log(given[0] / given[1])).sum())
+        assert divergence == pytest.approx(run["conditional_kl"], rel=1e-5)
+    assert set(ends["method"]) == {"none", "cokl"}
+
+
+def test_the_second_phase_starts_there_and_learns_what_pays(kept):
+    _, policies = kept
+    for method in ("none", "cokl"):
+        of = {
+            key: rows.sort_values("action")
+            for key, rows in policies[policies["method"] == method].groupby(["phase", "step"])
+        }
+        np.testing.assert_allclose(of[2, 0]["probability"], of[1, CONFIG.steps]["probability"])
+        paying = [float(of[2, step].loc[of[2, step]["pays"], "probability"].sum()) for step in (0, 25, 100)]
+        assert of[2, 0]["pays"].sum() == 2
+        assert paying == sorted(paying)
+        assert paying[2] > paying[0] + 0.05
+
+
+def test_the_picture_has_a_frame_for_each_moment_and_a_bar_for_each_answer(kept):
+    _, policies = kept
+    figure = draw(policies)
+    assert len(figure.frames) == len(policies[["phase", "step"]].drop_duplicates())
+    last = policies[(policies["phase"] == 2) & (policies["step"] == 100) & (policies["method"] == "cokl")]
+    *right, wrong = figure.frames[-1].data[1].y
+    expected = last.sort_values("action")["probability"].tolist()
+    np.testing.assert_allclose([wrong, *right], expected, rtol=1e-2, atol=1e-12)
+    assert list(figure.frames[-1].data[1].text).count("★") == 2
+    assert len(figure.layout.updatemenus) == 1

@@ -1,0 +1,132 @@
+"""What each lab says on a terminal: at most 25 lines of 100 columns, the answer first and the next command last."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bandit.calibration import report as calibration
+from bandit.finite_group import report as finite_group
+from bandit.phase import report as phase
+from bandit.phase.config import PRESETS as MAPS
+from bandit.phase.score import summarize_cell
+from bandit.plasticity import report as plasticity
+from bandit.robustness import report as robustness
+from bandit.robustness.run import BASE
+from bandit.sequences import report as sequences
+from bandit.sequences.config import PRESETS as SEQUENCES
+from bandit.shift import report as shift
+from bandit.shift.config import PRESETS as SHIFT
+from bandit.sweep import report as sweep
+from cokl_cli.experiments import experiments
+from tests.bandit.calibration import test_calibration as calibrated
+from tests.bandit.finite_group.test_report import made_metrics, made_recovery
+from tests.bandit.plasticity import test_score as plastic
+from tests.bandit.robustness.test_robustness import table as robust_table
+from tests.bandit.sequences.test_report import table as sequence_table
+from tests.bandit.shift.tables import POINTS, shift_table
+from tests.bandit.sweep.test_claims import GOOD, sweep_table
+
+WIDE = {"jensen_shannon": "forward_kl", "correct_reverse_kl": "forward_kl", "reverse_kl": "entropy"}
+
+
+def of_sweep(folder, seeds):
+    """Every method of the paper, and one with the longest of labels."""
+    points = GOOD | {new: GOOD[old] for new, old in WIDE.items()}
+    return sweep.at_the_match(sweep_table(points, seeds=seeds), folder)
+
+
+def of_shift(folder, seeds):
+    """All methods in both modes."""
+    table = _first(shift_table(jitter=0.02), seeds)
+    both = pd.concat([table, table.assign(mode="sampled")], ignore_index=True)
+    return shift.write(both, SHIFT["paper"], folder)
+
+
+def of_sequences(folder, seeds):
+    """The methods of a table made by hand."""
+    return sequences.write(sequence_table(seeds), SEQUENCES["quick"], folder)
+
+
+def of_phase(folder, seeds):
+    """Both maps of the paper preset, four cells each."""
+    cell = summarize_cell(_first(shift_table(jitter=0.02), seeds))
+    one = pd.DataFrame([{"x": x, "y": y, **cell} for x in (0.25, 200) for y in (0.75, 16)])
+    return phase.write({diagram.name: one for diagram in MAPS["paper"].diagrams()}, MAPS["paper"], folder)
+
+
+def of_finite_group(folder, seeds):
+    """Two methods with every kind of group."""
+    return finite_group.on_screen(made_metrics(seeds), made_recovery(seeds), folder)
+
+
+def of_plasticity(folder, seeds):
+    """Two coefficients of each method."""
+    table = plastic.made()
+    return plasticity.write(table[(table["seed"] < seeds) | (table["seed"] >= 1000)], plastic.CONFIG, folder)
+
+
+def of_calibration(folder, seeds):
+    """One setting with two shares."""
+    rows = calibrated.table(3, 30, {0.1: 4, 1.0: -20})
+    rows = rows[(rows["seed"] < seeds) | (rows["seed"] >= 1000)]
+    return calibration.write(rows, dataclasses.replace(calibrated.CONFIG, seeds=seeds), folder)
+
+
+def of_robustness(folder, seeds):
+    """Fourteen alternatives, three of which break verdicts."""
+    tables = {BASE: robust_table(0.6, seeds=seeds)}
+    tables |= {f"init_scale-{n}": robust_table(0.6 if n > 3 else 0.3, seeds=seeds) for n in range(1, 15)}
+    compared = robustness.compare(tables)
+    return robustness.on_screen(compared, robustness.smallest_leads(tables), seeds, folder)
+
+
+SCREENS = {name.removeprefix("of_"): made for name, made in globals().items() if name.startswith("of_")}
+ANSWER = re.compile(r"(Held|Not held|Undecided|Depends): .*-?\d+\.\d+ ± \d+\.\d+.*\.")
+
+
+def _first(table: pd.DataFrame, seeds: int) -> pd.DataFrame:
+    return table[(table["seed"] < seeds) | (table["role"] == "selection")]
+
+
+def test_every_lab_is_looked_at():
+    labs = {name for name, experiment in experiments().items() if experiment.summary and experiment.presets}
+    assert labs - {"interference"} == set(SCREENS)  # whose screen is not of this form yet
+
+
+@pytest.mark.parametrize("lab", SCREENS)
+def test_a_screen_is_an_answer_a_table_and_the_next_command(lab, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = Path("runs")
+    lines = SCREENS[lab](folder, 4).splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 100
+    assert ANSWER.fullmatch(lines[0])
+    assert lines[-1].startswith("Next: cokl ")
+    assert any(line.startswith("Everything: runs/") for line in lines)
+
+
+@pytest.mark.parametrize("lab", SCREENS)
+def test_below_four_seeds_the_first_line_gives_no_verdict(lab, tmp_path):
+    lines = SCREENS[lab](tmp_path, 3).splitlines()
+    assert lines[0].startswith("No verdict: ")
+    assert "3 reported seeds are for looking" in " ".join(lines[:4])
+
+
+def test_scores_that_seeds_do_not_tell_from_a_division_by_zero_are_nowhere(tmp_path):
+    """GRPO forgets 0.001 give or take 0.02: neither the screen, nor a table, nor the page has a retention."""
+    nothing = POINTS | {"none": {0.0: (0.799, 0.9, 0.5, 1.5)}}
+    said = shift.write(shift_table(nothing, jitter=0.02), SHIFT["paper"], tmp_path)
+    page = (tmp_path / "results.md").read_text()
+    assert said.startswith("No verdict: CoKL has the best Overall: there are no scores to compare.")
+    for name in ("table1_normalized", "beta_search", "equal_adaptation", "kl_batch"):
+        made = pd.read_csv(tmp_path / f"{name}.csv")
+        assert made.get("retention", pd.Series(dtype=float)).isna().all()
+        assert made.get("overall", pd.Series(dtype=float)).isna().all()
+    assert pd.read_csv(tmp_path / "table1_normalized.csv")["adaptation"].notna().all()
+    assert "nan" not in page + said
+    assert "points" not in "".join(line for line in page.splitlines() if "retention of" in line)
