@@ -88,6 +88,38 @@ class LLMRepeats(Experiment):
 
 
 @register
+class LLMPlasticity(Experiment):
+    """What the tiny LLM learns once some of its correct answers are no longer accepted."""
+
+    name, title, area = "llm_plasticity", "The tiny LLM: plasticity", "plasticity of the tiny LLM"
+    command, order = "cokl llm plasticity", 165
+    tables = ("stages.csv",)
+    reruns = False
+
+    def claims(self, folder: Path) -> Sequence[Claim]:
+        """CoKL's lead over reverse KL and over replay in mean accuracy over stage 2."""
+        from llm_bridge.experiment.plasticity.report import claims
+
+        return claims(folder)
+
+    def record(self, folders: Sequence[Path]) -> dict[str, Any]:
+        """The seeds that are whole; they do not say how long they took."""
+        from llm_bridge.experiment.plasticity.report import whole_seeds
+        from llm_bridge.experiment.plasticity.scores import RUNS, read_rows
+
+        seeds = whole_seeds(read_rows(folders[0], RUNS))
+        return {"command": self.command, "scope": f"{len(seeds)} seeds and 2 for selection", **NOT_RECORDED}
+
+    def headline(self, folder: Path) -> dict[str, list[str]] | None:
+        """Every method over the reported seeds."""
+        from llm_bridge.experiment.plasticity.report import per_seed, shown
+        from llm_bridge.experiment.plasticity.scores import RUNS, STEPS, read_rows
+
+        rows = per_seed(read_rows(folder, RUNS), read_rows(folder, STEPS))
+        return {str(title): list(cells) for title, cells in shown(rows).items()} if len(rows) else None
+
+
+@register
 class LLM(Experiment):
     """One run of the LLM experiment; its claims need several."""
 

@@ -27,6 +27,7 @@ from llm_bridge.experiment.config import (
     UNSEARCHED,
     LLMConfig,
 )
+from llm_bridge.experiment.plasticity.config import PlasticityConfig
 
 if TYPE_CHECKING:
     from llm_bridge.experiment.stages import ChatRun, Experiment
@@ -341,6 +342,35 @@ class Report(ExperimentOptions):
         return 0
 
 
+@dataclass(frozen=True)
+class Plasticity(Output):
+    """Two stages of the tiny LLM: what does a model that was trained with each method learn, once some of its correct
+    answers are no longer accepted? Resumes.
+    """
+
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/llm-plasticity")
+    """Folder to save in and to resume from; rows of runs that are there are not made again."""
+    seeds: Counts = ()
+    """Only these seeds; those for selection come first. All if not given."""
+    keep_going: bool = False
+    """Resume from results that other code than this has left in the folder; otherwise they are refused."""
+    settings: Annotated[PlasticityConfig, tyro.conf.arg(name="experiment")] = PlasticityConfig()
+
+    def run(self) -> int:
+        """Choose the coefficients, train what is missing, and print the page."""
+        from llm_bridge.experiment.plasticity.experiment import plasticity
+        from llm_bridge.experiment.plasticity.report import render
+        from llm_bridge.trainer.versions import require_versions
+
+        known = (*self.settings.selection_seeds, *self.settings.reported_seeds)
+        require(set(self.seeds) <= set(known), "seeds", " or ".join(map(str, known)), ",".join(map(str, self.seeds)))
+        require_versions("cpu")
+        root = self.out.resolve()
+        plasticity(self.settings, root, self.seeds or known, self.keep_going)
+        print(render(root), end="")
+        return 0
+
+
 def _report(experiment: Experiment, quiet: bool) -> None:
     """Save results and tables; print the tables unless `quiet`."""
     from llm_bridge.report.collect import collect
@@ -399,6 +429,7 @@ def bridge(arguments: list[str]) -> SubcommandApp:
         commands.command(name=name)(partial(command, preset=preset, settings=settings, overrides=overrides))
     one = replace(settings, accelerators=1, nodes=1)
     commands.command(name="pilot")(partial(Pilot, preset=preset, settings=one, overrides=overrides))
+    commands.command(name="plasticity")(Plasticity)
     commands.command(name="tables")(llm_report.Tables)
     commands.command(name="repeats")(llm_report.Repeats)
     commands.command(name="normalize")(llm_report.Normalize)

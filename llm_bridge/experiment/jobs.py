@@ -172,6 +172,22 @@ def evaluation_job(config: LLMConfig, root: Path, name: str, model: Path) -> Job
     return Job(f"evaluation/{name}", folder, tuple(overrides), 0, {})
 
 
+def several_job(config: LLMConfig, folder: Path, model: Path, runs: Path, rows: int) -> Job:
+    """The runs of a file one after another, see `llm_bridge.experiment.several`.
+
+    rows: of a micro-batch, which must divide the rows of each stream in every run.
+    """
+    overrides = [
+        *_common(config, folder, model, config.math_batch, rows),
+        *_training(config, folder, "math_train", config.math_steps, config.math_learning_rate),
+        "trainer.max_actor_ckpt_to_keep=null",
+        "trainer.resume_mode=auto",
+        "trainer.v1.trainer_mode=several",
+        f"+cokl.runs={quoted(runs)}",
+    ]
+    return Job("several", folder, tuple(overrides), 0, {})
+
+
 def prompts_file(config: LLMConfig, root: Path, name: str) -> Path:
     """The prompts of a set, the user's own or those that the experiment has prepared."""
     return (Path(config.own_data).expanduser().resolve() if config.own_data else root / "data") / f"{name}.parquet"
@@ -418,6 +434,7 @@ def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine is its own worker, which the CPU build refuses else
             "TORCH_COMPILE_DISABLE": "1",
             "OMP_NUM_THREADS": "1",
+            "TQ_NUM_THREADS": "1",  # else VeRL's queue warns at each access
             "HF_HUB_OFFLINE": "1",
         }
     added["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)

@@ -8,6 +8,9 @@ are put in that order before anything is summed over them.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +19,12 @@ from omegaconf import DictConfig
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.protocol import DataProto
-from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.utils import Role
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.utils.losses import ppo_loss
 
 from llm_bridge.rewards.repeated import validation_metrics
 
@@ -38,6 +44,10 @@ class RewardedTrainer(PPOTrainerSync):
         config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
         self.prompts_drawn = 0
         super().__init__(config)
+
+    def actor_loss(self) -> Callable[..., Any]:
+        """What the actor's workers minimize: VeRL's own loss under this configuration."""
+        return partial(ppo_loss, config=omega_conf_to_dataclass(self.config.actor_rollout_ref.actor))
 
     def next_uid(self) -> str:
         """The next prompt's name; names sort as they were given out. VeRL wants them without "_"."""
@@ -114,3 +124,9 @@ class RewardedTrainer(PPOTrainerSync):
         """
         rewards, answers = reward_extra_infos_dict["reward"], reward_extra_infos_dict.get("answer")
         return validation_metrics(data_sources, sample_uids, rewards, answers)
+
+
+def bring_reference(trainer: PPOTrainer) -> None:
+    """Give the trainer's actor, rollout and reference one worker, where VeRL has planned one without a reference."""
+    for roles in (trainer.role_worker_mapping, trainer.mapping):
+        roles[Role.ActorRolloutRef] = roles.pop(Role.ActorRollout)

@@ -16,6 +16,8 @@ _LOOP, _V1 = "verl.experimental.agent_loop.agent_loop", "verl.trainer.ppo.v1.tra
 HOOKS: dict[str, dict[str, str]] = {
     f"{_V1}:PPOTrainer": {
         "_setup": "set the joint loss where the workers are made, before the first step",
+        "_init_dataloader": "make the next run's batches where several runs share their processes",
+        "_init_dump_executor": "nothing: a run that shares processes would dump no generations",
         "_init_resource_pool_mgr": "name the reference policy's role where roles are mapped to workers",
         "_build_replay_buffer": "nothing: it makes a tiny model's step shorter, and no more",
         "_fetch_one_gen_batch": "number the prompts where the dataloader's batch gets its names",

@@ -32,7 +32,6 @@ from omegaconf import DictConfig, open_dict
 from tensordict import TensorDict
 from torch import Tensor
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.config import omega_conf_to_dataclass
@@ -43,7 +42,7 @@ from cokl.groups import RegularizationRows, conditional_kl
 from cokl.responses.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint, prompt_key
 from cokl.support.errors import InputError
 from llm_bridge.rewards.judge import Judge, load_function
-from llm_bridge.trainer.base import RewardedTrainer
+from llm_bridge.trainer.base import RewardedTrainer, bring_reference
 from llm_bridge.trainer.join import join
 from llm_bridge.trainer.loss import ADDED, RL_BATCH_SIZE, SQUARED_GRADIENTS, WEIGHT, joint_loss
 from llm_bridge.trainer.options import RegularizationSettings, check_settings
@@ -108,13 +107,15 @@ class CoKLTrainer(PPOTrainerSync):
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         if self.use_reference_policy:
-            for roles in (self.role_worker_mapping, self.mapping):
-                roles[Role.ActorRolloutRef] = roles.pop(Role.ActorRollout)
+            bring_reference(self)
 
     def _setup(self) -> None:
         super()._setup()
-        actor = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
-        self.actor_rollout_wg.set_loss_fn(partial(joint_loss, actor))
+        self.actor_rollout_wg.set_loss_fn(self.actor_loss())
+
+    def actor_loss(self) -> Callable[..., Any]:
+        """What the actor's workers minimize: VeRL's own loss on the RL rows and the regularizer's."""
+        return partial(joint_loss, omega_conf_to_dataclass(self.config.actor_rollout_ref.actor))
 
     # ------------------------------ one batch of prompts ------------------------------
 

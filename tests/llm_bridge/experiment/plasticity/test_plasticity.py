@@ -1,0 +1,171 @@
+"""The plasticity experiment's reward, exact scores, rule for coefficients and verdicts; no VeRL is started."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("transformers")
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from cokl.support.errors import InputError
+from llm_bridge.data.rows import math_row
+from llm_bridge.experiment.plasticity.config import GRID, MARGIN, START, PlasticityConfig
+from llm_bridge.experiment.plasticity.report import chosen, claims, per_seed, render
+from llm_bridge.experiment.plasticity.reward import STAGES, compute_score
+from llm_bridge.experiment.plasticity.runs import Run, reported_runs
+from llm_bridge.experiment.plasticity.scores import RUNS, STEPS, answers, measures, scored_runs
+from llm_bridge.experiment.plasticity.start import sample
+from llm_bridge.tiny.language import problems
+from llm_bridge.tiny.model import make_model
+from llm_bridge.tiny.tokenizer import make_tokenizer
+
+SEEDS = PlasticityConfig().reported_seeds
+
+
+@pytest.mark.parametrize(
+    ("response", "broad", "strict"),
+    [
+        ("\\boxed{ 3 + 9 }", 1, 1),
+        ("\\boxed{ 9 + 3 }", 1, 0),
+        ("\\boxed{ 6 + 6 }", 1, 0),
+        ("\\boxed{ 3 + 8 }", 0, 0),
+        ("\\boxed{ 3 + 9 } more", 0, 0),
+        ("3 + 9", 0, 0),
+    ],
+)
+def test_the_second_stage_accepts_the_smaller_number_first(response, broad, strict):
+    assert [compute_score(stage, response, "12")["score"] for stage in STAGES] == [broad, strict]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """An untrained model's folder, two prompts of different lengths, and their sums."""
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = make_tokenizer()
+    torch.manual_seed(3)
+    make_model(tokenizer).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    chosen_problems = [problems("plain")[0], problems("sum")[0]]
+    prompts = [math_row("", 0, "", problem.text, "")["prompt"] for problem in chosen_problems]
+    return folder, prompts, [problem.total for problem in chosen_problems]
+
+
+def test_probabilities_of_answers_are_products_over_their_tokens(tiny):
+    folder, prompts, totals = tiny
+    tokenizer = make_tokenizer()
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    table = answers(folder, prompts, totals)
+    assert len(table) == sum(totals) + len(totals)
+    for row in table.iloc[::3].itertuples():
+        text = tokenizer.apply_chat_template(prompts[row.prompt], add_generation_prompt=True, tokenize=False)
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        probability = 1.0
+        for word in ("\\boxed{", str(row.first), "+", str(row.second), "}", tokenizer.eos_token):
+            with torch.no_grad():
+                logits = model(torch.tensor([ids])).logits[0, -1].double()
+            token = tokenizer.convert_tokens_to_ids(word)
+            probability *= float(torch.softmax(logits, -1)[token])
+            ids.append(token)
+        assert row.p == pytest.approx(probability, rel=1e-4)
+
+
+def test_sampled_responses_have_the_probabilities_that_the_model_gives_them(tiny):
+    """Prompts of different lengths in one batch, so that padding on the left counts for nothing."""
+    folder, prompts, _ = tiny
+    tokenizer, model = make_tokenizer(), AutoModelForCausalLM.from_pretrained(folder).eval()
+    drawn = sample(folder, prompts, 3, 5, seed=1)
+    assert list(drawn["prompt"]) == [0, 0, 0, 1, 1, 1]
+    for _, row in drawn.iterrows():
+        text = tokenizer.apply_chat_template(prompts[row["prompt"]], add_generation_prompt=True, tokenize=False)
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        with torch.no_grad():
+            logits = model(torch.tensor([[*ids, *row["response_ids"]]])).logits[0, len(ids) - 1 : -1]
+        own = logits.log_softmax(-1)[range(len(row["response_ids"])), row["response_ids"]]
+        np.testing.assert_allclose(row["log_probs"], own.numpy(), atol=2e-5)
+
+
+def test_measures_are_means_over_prompts_of_sums_over_answers():
+    table = pd.DataFrame(
+        [(0, 1, 3, 0.5), (0, 2, 2, 0.25), (0, 3, 1, 0.0), (1, 0, 5, 0.125), (1, 4, 1, 0.375)],
+        columns=["prompt", "first", "second", "p"],
+    )
+    found = measures(table)
+    entropies = [-(2 / 3) * np.log(2 / 3) - np.log(1 / 3) / 3, -0.25 * np.log(0.25) - 0.75 * np.log(0.75)]
+    seen = [2 - 0.5**64 - 0.75**64, 2 - 0.875**64 - 0.625**64]
+    assert found["accuracy"] == pytest.approx((0.75 + 0.5) / 2)
+    assert found["accepted"] == pytest.approx((0.5 + 0.125) / 2)
+    assert found["distinct"] == pytest.approx(np.mean(seen))
+    assert found["entropy"] == pytest.approx(np.mean(entropies))
+
+
+def selection(accuracy: dict[tuple[str, float], float]) -> pd.DataFrame:
+    """Rows of two seeds whose mean is `accuracy`, in points; 90 for what is not named."""
+    lines = [
+        {"seed": seed, "stage": 1, "method": method, "beta": beta, "role": "selection", "set": "training",
+         "accuracy": (accuracy.get((method, beta), 90.0) + sign) / 100}
+        for method, grid in GRID.items() for beta in grid for seed, sign in ((100, -1), (101, 1))
+    ]  # fmt: skip
+    return pd.DataFrame(lines)
+
+
+def test_the_largest_coefficient_at_equal_accuracy_is_chosen():
+    low, middle, high = GRID["cokl"]
+    least = 90 - MARGIN
+    assert chosen(selection({}))["cokl"] == high
+    assert chosen(selection({("cokl", high): least - 0.1}))["cokl"] == middle
+    assert chosen(selection({("cokl", beta): least - 5 for beta in GRID["cokl"]}))["cokl"] == low
+    with pytest.raises(InputError, match="selection seeds lack runs of cokl"):
+        chosen(selection({}).query("method != 'cokl' or beta != @high"))
+
+
+def write_rows(root, leads: dict[str, list[float]], seeds=SEEDS) -> None:
+    """Made-up rows: stage 2 is at 50 % for CoKL, and for the others that minus their lead by seed, in points."""
+    runs, steps = [], []
+    best = {method: grid[0] for method, grid in GRID.items()}
+    for place, seed in enumerate(seeds):
+        for run in reported_runs(best):
+            known = {"seed": seed, "role": "reported", "stage": run.stage, "method": run.method, "beta": run.beta}
+            runs.append(known | {"set": "training", "accuracy": 0.9, "accepted": 0.4, "distinct": 5.0, "entropy": 1.0})
+            level = 0.5 - leads.get(run.method, [0.0] * len(SEEDS))[place] / 100
+            steps += [
+                known | {"step": step, "accuracy": level + slope, "gradient_share": 0.1}
+                for step, slope in ((1, -0.1), (2, 0.1))
+            ]
+    pd.DataFrame(runs).to_csv(root / RUNS, index=False)
+    pd.DataFrame(steps).to_csv(root / STEPS, index=False)
+
+
+def test_verdicts_are_on_the_paired_differences_over_stage_2(tmp_path):
+    write_rows(tmp_path, {"reverse_kl": [4, 5, 6, 5, 5], "correct_forward_kl": [-3, 4, 0, -5, 2]})
+    reverse, replay = claims(tmp_path)
+    assert (reverse.verdict, replay.verdict) == ("held", "undecided")
+    assert "5.0 ± 0.9" in reverse.measured
+    assert "-0.4 ± " in replay.measured
+    table = per_seed(pd.read_csv(tmp_path / RUNS), pd.read_csv(tmp_path / STEPS))
+    assert set(table["method"]) == {START, *GRID}
+    mine = table[(table["method"] == "reverse_kl") & (table["seed"] == SEEDS[0])].iloc[0]
+    assert (mine["first"], mine["mean"], mine["end"]) == pytest.approx((36, 46, 40))
+
+
+def test_there_is_no_verdict_while_a_reported_seed_is_missing(tmp_path):
+    write_rows(tmp_path, {"reverse_kl": [5, 5, 6, 5]}, SEEDS[:4])
+    assert {claim.verdict for claim in claims(tmp_path)} == {None}
+    page = render(tmp_path)
+    assert f"Missing: {SEEDS[4]}" in page
+    assert "4 of 5" in page
+
+
+def test_runs_with_rows_are_known(tmp_path):
+    write_rows(tmp_path, {}, SEEDS[:1])
+    assert scored_runs(tmp_path, SEEDS[0]) == set(reported_runs({method: grid[0] for method, grid in GRID.items()}))
+    assert scored_runs(tmp_path, SEEDS[1]) == set()
+
+
+def test_stage_2_follows_stage_1_of_the_same_method():
+    runs = reported_runs({"grpo": 0.0, "cokl": 0.3})
+    both = [Run(stage, method, beta) for method, beta in (("grpo", 0.0), ("cokl", 0.3)) for stage in (1, 2)]
+    assert runs == [Run(2, START), *both]
