@@ -29,7 +29,7 @@ class InterferenceConfig(Settings):
         tuple(LABS)
     )
     """Labs and modes, each as in its lab's paper preset."""
-    beta: Positive = PAPER_BETA
+    coefficient: Positive = PAPER_BETA
     """The coefficient of both methods."""
     seeds: Count = 5
     """Seeds, from first_seed on, each with tasks of its own."""

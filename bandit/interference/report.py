@@ -60,8 +60,8 @@ def write(table: pd.DataFrame, config: InterferenceConfig, folder: Path) -> str:
     means = summarize(each_seed, ["setting"], list(TITLES))
     shown = means[["setting"]].assign(**{title: spread_column(means, name, 3) for name, title in TITLES.items()})
     text = (
-        f"CoKL and replay at beta {config.beta:g}, {config.seeds} seeds from {config.first_seed} on. Correctness is a "
-        "mean over test prompts; after ± is half the width of a 95% t-interval over seeds."
+        f"CoKL and replay at beta {config.coefficient:g}, {config.seeds} seeds from {config.first_seed} on. "
+        "Correctness is a mean over test prompts; after ± is half the width of a 95% t-interval over seeds."
     )
     write_text(csv_text(each_seed), folder / "deficits.csv")
     write_text(csv_text(table), folder / "interference.csv")

@@ -105,8 +105,8 @@ def _both(config: InterferenceConfig, setting: str, seed: int) -> pd.DataFrame:
     group = lab.group_size if mode == "sampled" else math.inf
     frames = []
     for method in (COKL, REPLAY):
-        run = measure(trainer, task, mode, method, config.beta, config.prompts, config.every)
-        other = predicted(run, config.beta, method == COKL, group)
+        run = measure(trainer, task, mode, method, config.coefficient, config.prompts, config.every)
+        other = predicted(run, config.coefficient, method == COKL, group)
         tested = len(run.logits[0]) - run.kernel.shape[2]
         columns = {"correct": _mass(run.logits), "predicted": _mass(other), "new": run.new, "own": run.own}
         means = {name: values[:, :tested].mean(1) for name, values in columns.items()}

@@ -370,6 +370,12 @@ class Plasticity(Output):
         print(render(root), end="")
         return 0
 
+    def outcome(self) -> dict[str, Any]:
+        """Where everything is, and the tables by name."""
+        from llm_bridge.experiment.plasticity.scores import RUNS, STEPS
+
+        return {"folder": self.out, "tables": {Path(name).stem: self.out / name for name in (RUNS, STEPS)}}
+
 
 def _report(experiment: Experiment, quiet: bool) -> None:
     """Save results and tables; print the tables unless `quiet`."""

@@ -175,10 +175,13 @@ print(*(name for name in sys.modules if name.startswith("cokl_cli.commands.")))
     loaded = {name.rpartition(".")[2] for name in result.stdout.split()}
     needed = {
         "llm": {"llm", "llm_report"},
-        "reproduce": {"reproduce", "bandit", "figures", "report", "theory"},
+        "reproduce": {"reproduce", "bandit", "card", "figures", "report", "theory"},
+        "bandit": {"bandit", "card"},
+        "theory": {"theory", "bandit", "card"},
+        "figures": {"figures", "bandit", "card"},
         "--help": set(),
     }
-    assert loaded == needed.get(first, {first}) | ({"bandit"} if first in ("theory", "figures") else set())
+    assert loaded == needed[first]
 
 
 @pytest.mark.parametrize("command", [[], ["bandit"]])

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 from bandit.engine.tables import coverage_column
 from bandit.plasticity.config import PlasticityConfig
@@ -33,7 +34,10 @@ VALUE = "1 - torch.exp((policy.log_probs + reference.log_probs) / 2).sum(-1)"
 
 @pytest.fixture
 def registry(monkeypatch, tmp_path):
-    """What a test registers and imports is forgotten after it; the current folder is empty."""
+    """What a test registers and imports is forgotten after it; the current folder is empty, and workers are new, since
+    those of an earlier test cannot import what lies there.
+    """
+    get_reusable_executor().shutdown()
     monkeypatch.setattr(regularizers, "_registry", dict(regularizers._registry))
     monkeypatch.setattr(sys, "path", list(sys.path))
     modules = set(sys.modules)
