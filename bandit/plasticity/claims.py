@@ -52,9 +52,7 @@ def judge(table: pd.DataFrame, config: TwoPhases) -> list[Claim]:
             *differences.over(REPLAY, others),
             *differences.by_cache(*[REPLAY] * len(later_rivals)),
         ],
-        f"Conditioning on correctness suffices: replay's policy {narrowed} {than_others}": list(
-            differences.over(rival, others, REPLAY)
-        ),
+        f"Replay's policy {narrowed} {than_others}": list(differences.over(rival, others, REPLAY)),
         f"CoKL's policy {narrowed} than the reference does": list(differences.over("reference", others)),
         "At matched correctness, CoKL's policy also learns better than the others' that "
         f"{config.answers} which were wrong are correct": [

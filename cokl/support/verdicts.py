@@ -102,7 +102,7 @@ class Measurement:
         """The quantity and its interval."""
         digits = 1 if self.unit == "points" else 3
         interval = f"{self.mean:z.{digits}f} ± {self.half_width:.{digits}f} {self.unit}"
-        expected = f", equal within {self.margin:g}" if self.equal else ""
+        expected = f" (asked: within {self.margin:g})" if self.equal else ""
         return f"{self.what} {interval}{expected}"
 
 
@@ -160,8 +160,8 @@ def chance_findings(verdicts: Iterable[str | None]) -> str:
     if not count:
         return ""
     return (
-        f"{count} claims are judged at {ALPHA:.0%} each, so that {ALPHA * count:.2g} of them would be expected to be "
-        "decided by chance alone if there were nothing to find."
+        f"{count} verdicts rest on a test at {ALPHA:.0%}. If there were nothing to find, chance would be expected "
+        f"to decide {ALPHA * count:.2g} of them."
     )
 
 

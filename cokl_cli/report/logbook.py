@@ -75,7 +75,7 @@ def _record(experiment: Experiment, folders: list[Path]) -> Record:
 
 def render(book: Mapping[str, Record]) -> str:
     """The page of a record. What is not in the record is listed as not run here."""
-    parts = [_HEAD, "## At a glance", _table(["experiment", "scope", "hardware", "time", "outcome"], _glance(book))]
+    parts = [_HEAD, "## At a glance", _table(["experiment", "scope", "hardware", "time", "verdicts"], _glance(book))]
     for name, experiment in listed().items():
         parts.append(f"## {experiment.title}")
         if name not in book:
@@ -120,8 +120,8 @@ What the paper claims, and what came out here. Made by `cokl logbook` from the r
 [{RECORD}]({RECORD}) is the same for programs. The arguments are in the findings on [the labs](bandit/FINDINGS.md), [the
 theory](theory/FINDINGS.md) and [the tables](llm_bridge/paper/FINDINGS.md); here are the verdicts.
 
-A verdict is that of the primary measurement and speaks of the environment in its section alone: *held*, *not held*,
-*undecided*, or *depends*, where what is decided, primary and secondary measurements together, contradicts itself.
+The primary measurement gives the verdict: *held*, *not held* or *undecided*. It is *depends* where decided
+measurements, primary or secondary, contradict each other. It speaks of the environment in its section alone.
 Below four seeds there is *no verdict*. A claim that was judged in several results, two runs or two maps, has the
 verdict and the measurement of each. After ± is half the width of a 95% t-interval over seeds, unless said otherwise.
 
