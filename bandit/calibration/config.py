@@ -119,7 +119,7 @@ class CalibrationConfig(Settings):
 PRESETS = {
     "paper": CalibrationConfig(),
     "quick": CalibrationConfig(
-        cells=("fast-apart", "fast-same"), shares=(0.1, 1.0), betas=(0.3, 1.0, 3.0), seeds=4,
+        cells=("fast-apart", "fast-same"), shares=(0.1, 1.0), betas=(0.03, 0.1, 0.3, 1.0), seeds=4,
         selection_seeds=1, steps=100,
     ),
 }  # fmt: skip
