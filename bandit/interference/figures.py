@@ -31,7 +31,7 @@ def drawing(table: pd.DataFrame) -> Drawing:
     """A point per setting and seed: predicted from CoKL's run against measured; and each setting over training."""
     each_seed = deficits(table)
     settings = list(each_seed["setting"].unique())
-    panels = {"deficit": Panel(x="Measured: replay less CoKL", y="Predicted from CoKL's run")}
+    panels = {"deficit": Panel(x="Measured: replay minus CoKL", y="Predicted from CoKL's run")}
     most = float(each_seed[["measured", "from_cokl"]].max().max())
     parts = [marks("deficit", "line", style="equal", label="equal", x=[0.0, most], y=[0.0, most])]
     for setting, rows in each_seed.groupby("setting", sort=False):

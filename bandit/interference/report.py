@@ -13,23 +13,23 @@ from cokl.support.statistics import csv_text, markdown_table, spread_column, sum
 
 DEFICITS = ["measured", "from_cokl", "from_replay"]
 TITLES = {
-    "measured": "replay less CoKL, measured",
+    "measured": "replay minus CoKL, measured",
     "from_cokl": "predicted from CoKL's run",
     "from_replay": "predicted from replay's run",
     "new_cokl": "push of the new task on logit Z in 100 steps, along CoKL's run",
     "new_replay": "along replay's",
     "negative": "measured steps with a push down",
-    "learned": "new task: replay less CoKL",
+    "learned": "new task: replay minus CoKL",
 }
 
 
 def deficits(table: pd.DataFrame) -> pd.DataFrame:
     """A row per setting and seed, at the last step, correctness as a probability.
 
-    measured: replay less CoKL on the prior task. from_cokl, from_replay: predicted from either run. new_cokl,
+    measured: replay minus CoKL on the prior task. from_cokl, from_replay: predicted from either run. new_cokl,
     new_replay: the new task's push on the mean logit Z, times 100 steps, averaged over the measured steps but the
     first, where Adam has just started. negative: the share of these steps in which it is negative, of both runs.
-    learned: replay less CoKL on the new task.
+    learned: replay minus CoKL on the new task.
     """
     lines = []
     for (setting, seed), rows in table.groupby(["setting", "seed"], sort=False):
