@@ -90,7 +90,8 @@ def render(book: Mapping[str, Record]) -> str:
         parts.append(f"{made}{_time(record, ' in ')}{_commit(record)}.")
         parts.append(_table([*_COLUMNS, experiment.measured_as], _rows(experiment, record["claims"])))
         tested = [claim["verdict"] for claim in record["claims"] if " ± " in claim["measured"][0]]
-        parts += filter(None, [chance_findings(tested) if len(tested) > 1 else ""])
+        if len(tested) > 1 and (by_chance := chance_findings(tested)):
+            parts.append(by_chance)
         if record["table"]:
             table = record["table"]
             parts += [f"Mean ± {experiment.spread}:", _table(list(table), zip(*table.values(), strict=True))]
