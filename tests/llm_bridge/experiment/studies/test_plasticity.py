@@ -13,12 +13,12 @@ from transformers import AutoModelForCausalLM
 
 from cokl.support.errors import InputError
 from llm_bridge.data.rows import math_row
-from llm_bridge.experiment.plasticity.config import GRID, MARGIN, START, PlasticityConfig
-from llm_bridge.experiment.plasticity.report import chosen, claims, per_seed, render
-from llm_bridge.experiment.plasticity.reward import STAGES, compute_score
-from llm_bridge.experiment.plasticity.runs import Run, reported_runs
-from llm_bridge.experiment.plasticity.scores import RUNS, STEPS, answers, measures, scored_runs
-from llm_bridge.experiment.plasticity.start import sample
+from llm_bridge.experiment.studies.answers import answers, measures, sample
+from llm_bridge.experiment.studies.plasticity.config import GRID, MARGIN, START, PlasticityConfig
+from llm_bridge.experiment.studies.plasticity.report import chosen, claims, per_seed, render
+from llm_bridge.experiment.studies.plasticity.reward import STAGES, compute_score
+from llm_bridge.experiment.studies.plasticity.study import reported_runs
+from llm_bridge.experiment.studies.study import RUNS, STEPS, Run, scored_runs
 from llm_bridge.tiny.language import problems
 from llm_bridge.tiny.model import make_model
 from llm_bridge.tiny.tokenizer import make_tokenizer

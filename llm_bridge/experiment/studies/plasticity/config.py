@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from cokl.support.options import Settings
-
-Role = Literal["selection", "reported"]
 
 GRID: dict[str, tuple[float, ...]] = {
     "grpo": (0.0,),
