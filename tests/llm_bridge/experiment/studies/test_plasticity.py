@@ -54,6 +54,11 @@ def tiny(tmp_path_factory):
     return folder, prompts, [problem.total for problem in chosen_problems]
 
 
+def test_before_anything_is_trained_there_is_nothing_to_collect(tmp_path):
+    Plasticity(PlasticityConfig()).collect(SEEDS[0], reported_runs({"grpo": 0.0}), tmp_path / "seed", tmp_path)
+    assert scored_runs(tmp_path, SEEDS[0]) == set()
+
+
 def test_probabilities_of_answers_are_products_over_their_tokens(tiny):
     folder, prompts, totals = tiny
     tokenizer = make_tokenizer()
