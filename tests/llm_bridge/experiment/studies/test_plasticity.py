@@ -17,7 +17,7 @@ from llm_bridge.experiment.studies.answers import answers, measures, sample
 from llm_bridge.experiment.studies.plasticity.config import GRID, MARGIN, START, PlasticityConfig
 from llm_bridge.experiment.studies.plasticity.report import chosen, claims, per_seed, render
 from llm_bridge.experiment.studies.plasticity.reward import STAGES, compute_score
-from llm_bridge.experiment.studies.plasticity.study import reported_runs
+from llm_bridge.experiment.studies.plasticity.study import Plasticity, reported_runs
 from llm_bridge.experiment.studies.study import RUNS, STEPS, Run, scored_runs
 from llm_bridge.tiny.language import problems
 from llm_bridge.tiny.model import make_model
