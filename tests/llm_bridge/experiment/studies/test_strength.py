@@ -81,7 +81,7 @@ def test_the_primary_verdict_is_on_the_paired_difference_in_raw_math_avg_twice(t
     assert "Math Avg of CoKL minus Correct-only forward KL: -5.0 ± 0.9 points" in first.measured
     assert len(others) == 4
     table = shown(per_seed(tmp_path, "reported"), "reported").set_index("Method")
-    assert table.loc["CoKL", ["Coefficient", "Gradient share", "Chat"]].tolist() == ["0.2", "0.25", "80.0 ± 0.0"]
+    assert list(table.loc["CoKL", ["Coefficient", "Gradient share", "Chat"]]) == ["0.2", "0.25", "80.0 ± 0.0"]
     assert table.loc["Base", "Math Avg"] == "45.0 ± 0.0"
     assert list(table.index) == [
         "Base", "GRPO alone", "Reverse KL", "Forward KL", "Correct-only forward KL", "CoKL", "CoKL w/o term 1"
@@ -126,6 +126,6 @@ def test_both_tasks_have_one_reward_function():
     chat = {"conversation": [{"role": "user", "content": "Hi! What do you think of two dull birds?"}]}
     assert compute_score("chat_train", "I think 20 birds are warm and calm !", "", chat)["score"] == 1.0
     assert compute_score("chat_train", "I think 20 cats are warm and calm !", "", chat)["score"] == pytest.approx(2 / 3)
-    math = {"conversation": []}
+    math: dict[str, list[dict[str, str]]] = {"conversation": []}
     assert compute_score("olympiad", "\\boxed{ 3 + 9 }", "12", math)["score"] == 1.0
     assert compute_score("olympiad", "\\boxed{ 3 + 8 }", "12", math)["score"] == 0.0
