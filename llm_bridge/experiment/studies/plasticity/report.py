@@ -130,7 +130,7 @@ def render(root: Path) -> str:
     if missing:
         parts.append(
             f"**Not complete: {len(seeds)} of {len(wanted)} reported seeds are there, so there is no verdict.** "
-            f"Missing: {', '.join(map(str, missing))}. `cokl llm plasticity --out` this folder goes on from these rows."
+            f"Missing: {', '.join(map(str, missing))}. `cokl llm plasticity --out` this folder resumes from these rows."
         )
     parts += [_selection(runs)]
     if seeds:
