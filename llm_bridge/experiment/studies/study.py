@@ -15,9 +15,10 @@ from typing import Any, Literal
 import pandas as pd
 
 from cokl.support.files import hold, write_atomically, write_text
-from llm_bridge.experiment.config import LLMConfig
+from llm_bridge.experiment.config import PRESETS, LLMConfig
 from llm_bridge.experiment.jobs import command_line, environment, several_job
 from llm_bridge.experiment.stages import Experiment
+from llm_bridge.experiment.studies.config import StudyConfig
 from llm_bridge.experiment.supervise import one_job_at_a_time, run_watched
 
 RUNS, STEPS = "stages.csv", "steps.csv"
@@ -49,18 +50,34 @@ class Run:
 class Study(ABC):
     """One study with its configuration. The folder of a seed has start/, what its runs start from, and theirs."""
 
+    config: StudyConfig
+    reward_function: str
+    """pkg://MODULE:NAME, of every stage."""
     roles: dict[int, Role]
     """Of every seed, those for selection first."""
     micro_batch: int
     """Rows of a micro-batch, which must divide the rows of each stream in every run."""
 
-    @abstractmethod
     def settings(self, seed: int) -> LLMConfig:
-        """What the bridge's jobs read."""
+        """What the bridge's jobs read: the tiny preset with this study's numbers."""
+        config = self.config
+        return replace(
+            PRESETS["tiny"],
+            seed=seed,
+            math_batch=config.batch,
+            group_size=config.group_size,
+            reference_group_size=config.cached,
+            math_learning_rate=config.learning_rate,
+            max_response_length=config.max_response_length,
+            pretraining_steps=config.pretraining_steps,
+            reward_function=self.reward_function,
+            loggers=("console", "file"),
+            **self.own_settings(),
+        )
 
     @abstractmethod
-    def recorded(self) -> LLMConfig:
-        """Settings that differ where two configurations do, for the digest in the results folder."""
+    def own_settings(self) -> dict[str, Any]:
+        """Fields of LLMConfig for this study's other numbers, so that a results folder tells two of them apart."""
 
     @abstractmethod
     def make_start(self, seed: int, folder: Path) -> None:
@@ -100,7 +117,7 @@ class Study(ABC):
         Rows that are in ROOT already are not made again. Raises InputError for a folder of another experiment or other
         code, for seeds that need others first, and for a job that fails or hangs.
         """
-        experiment = Experiment(self.recorded(), root, keep_going=keep_going)
+        experiment = Experiment(self.settings(0), root, keep_going=keep_going)
         experiment.open([("cokl", None, None), ("reverse_kl", None, None)])
         for seed in self.roles:
             if seed in seeds:

@@ -12,7 +12,6 @@ import pandas as pd
 from cokl.support.files import read_parquet, write_parquet
 from llm_bridge.bring_buffer import bring_buffer
 from llm_bridge.data.rows import write_rows
-from llm_bridge.experiment.config import PRESETS, LLMConfig
 from llm_bridge.experiment.studies.answers import answers, measures, sample
 from llm_bridge.experiment.studies.plasticity.config import GRID, START, PlasticityConfig
 from llm_bridge.experiment.studies.plasticity.report import chosen, render
@@ -25,37 +24,19 @@ from llm_bridge.tiny.make import make_tiny
 class Plasticity(Study):
     """Stage 1 with every method, then plain GRPO on a stricter task."""
 
+    config: PlasticityConfig
+    reward_function = "pkg://llm_bridge.experiment.studies.plasticity.reward:compute_score"
+
     def __init__(self, config: PlasticityConfig) -> None:
         self.config = config
         self.roles = {seed: "selection" for seed in config.selection_seeds}
         self.roles |= {seed: "reported" for seed in config.reported_seeds}
         self.micro_batch = config.batch * config.cached_per_prompt
 
-    def settings(self, seed: int) -> LLMConfig:
-        """The tiny preset with this study's numbers."""
-        config = self.config
-        return replace(
-            PRESETS["tiny"],
-            seed=seed,
-            math_batch=config.batch,
-            group_size=config.group_size,
-            math_learning_rate=config.learning_rate,
-            max_response_length=config.max_response_length,
-            reward_function="pkg://llm_bridge.experiment.studies.plasticity.reward:compute_score",
-            loggers=("console", "file"),
-        )
-
-    def recorded(self) -> LLMConfig:
-        """With what the jobs do not read in fields that they do not read either."""
-        config = self.config
-        return replace(
-            self.settings(0),
-            buffer_prompts=config.prompts,
-            reference_group_size=config.cached,
-            math_steps=config.steps[0],
-            chat_steps=config.steps[1],
-            pretraining_steps=config.pretraining_steps,
-        )
+    def own_settings(self) -> dict[str, Any]:
+        """Prompts and steps."""
+        first, second = self.config.steps
+        return {"buffer_prompts": self.config.prompts, "math_steps": first, "chat_steps": second}
 
     def make_start(self, seed: int, folder: Path) -> None:
         """Write FOLDER/model, FOLDER/{pairs, pairs_smaller_first}.parquet and, last, FOLDER/buffer.parquet.

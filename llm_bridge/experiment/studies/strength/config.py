@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cokl.support.options import Settings
+from llm_bridge.experiment.studies.config import StudyConfig
 
 BETAS = (0.01, 0.04, 0.2, 1.0)
 GRID: dict[str, tuple[float, ...]] = {
@@ -35,32 +35,21 @@ MATH_SETS = ("math_val", "math500", "olympiad")
 
 
 @dataclass(frozen=True)
-class StrengthConfig(Settings):
-    """Batch sizes count prompts, lengths count tokens."""
+class StrengthConfig(StudyConfig):
+    """Batch sizes count prompts; those of a step are chat prompts."""
 
     selection_seeds: tuple[int, ...] = (200, 201)
-    """Of the runs that choose coefficients."""
     reported_seeds: tuple[int, ...] = (210, 211, 212, 213, 214)
-    """Of the runs that are reported; with a seed everything is another, starting model and prompts included."""
     again_seeds: tuple[int, ...] = (220, 221, 222, 223, 224)
     """Of the second report, by fewer methods."""
     pretraining_steps: int = 3000
-    """Supervised steps that make a starting model."""
+    learning_rate: float = 6e-4
+    max_response_length: int = 16
     buffer_prompts: int = 32
     """Math prompts with cached responses, which are gone through several times."""
-    cached: int = 8
-    """Responses of the starting model to each of them."""
-    batch: int = 16
-    """Chat prompts of a step."""
-    group_size: int = 8
-    """Rollouts per prompt."""
     kl_groups: int = 4
     """Groups of math responses in a step, a quarter of the chat groups."""
     steps: int = 60
     """Of the chat stage."""
-    learning_rate: float = 6e-4
-    """AdamW's."""
-    max_response_length: int = 16
-    """A chat reply has ten tokens, an answer six."""
     chat_samples: int = 8
     """Responses to each of the 64 chat prompts that the chat score is a mean over."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from cokl import methods
 from cokl.support.files import read_parquet, write_parquet
 from llm_bridge.bring_buffer import bring_buffer
 from llm_bridge.data.rows import write_rows
-from llm_bridge.experiment.config import PRESETS, LLMConfig
 from llm_bridge.experiment.jobs import kl_prompts
 from llm_bridge.experiment.studies.answers import answers, measures, sample
 from llm_bridge.experiment.studies.strength.config import ABLATION, AGAIN, BASE, GRID, MATH_SETS, StrengthConfig
@@ -32,6 +30,9 @@ BASE_RUN = Run(0, BASE)
 class Strength(Study):
     """One stage of chat from the starting model, which is the reference."""
 
+    config: StrengthConfig
+    reward_function = "pkg://llm_bridge.experiment.studies.strength.reward:compute_score"
+
     def __init__(self, config: StrengthConfig) -> None:
         self.config = config
         of_role: dict[Role, tuple[int, ...]] = {
@@ -43,32 +44,15 @@ class Strength(Study):
         responses = config.kl_groups // 2 * math.gcd(config.cached, config.group_size)
         self.micro_batch = math.gcd(responses, config.batch * config.group_size)
 
-    def settings(self, seed: int) -> LLMConfig:
-        """The tiny preset with this study's numbers."""
+    def own_settings(self) -> dict[str, Any]:
+        """Of the chat stage, its buffer and its score."""
         config = self.config
-        return replace(
-            PRESETS["tiny"],
-            seed=seed,
-            math_batch=config.batch,
-            group_size=config.group_size,
-            math_learning_rate=config.learning_rate,
-            max_response_length=config.max_response_length,
-            kl_groups=config.kl_groups,
-            reference_group_size=config.cached,
-            reward_function="pkg://llm_bridge.experiment.studies.strength.reward:compute_score",
-            loggers=("console", "file"),
-        )
-
-    def recorded(self) -> LLMConfig:
-        """With what the jobs do not read in fields that they do not read either."""
-        config = self.config
-        return replace(
-            self.settings(0),
-            buffer_prompts=config.buffer_prompts,
-            chat_steps=config.steps,
-            pretraining_steps=config.pretraining_steps,
-            eval_samples=config.chat_samples,
-        )
+        return {
+            "buffer_prompts": config.buffer_prompts,
+            "kl_groups": config.kl_groups,
+            "chat_steps": config.steps,
+            "eval_samples": config.chat_samples,
+        }
 
     def make_start(self, seed: int, folder: Path) -> None:
         """Write FOLDER/model, the tiny experiment's sets and, last, FOLDER/buffer.parquet.
