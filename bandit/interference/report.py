@@ -72,7 +72,7 @@ def explained(each_seed: pd.DataFrame) -> Claim:
     leaning, p = conjunction(list(parts.values()))
     rows = each_seed[each_seed["setting"] == min(parts, key=lambda setting: parts[setting].mean)]
     predicted, measured = (with_spread(*mean_and_half_width(rows[name]), 3) for name in ("from_cokl", "measured"))
-    statement = "Replay's added direction predicts CoKL's deficit to a half"
+    statement = "Replay's push predicts CoKL's deficit to a half"
     return Claim(statement, "", f"{predicted} for {measured}", leaning if p <= ALPHA else "undecided")
 
 
