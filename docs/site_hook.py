@@ -67,7 +67,7 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
     if page.file.src_uri.endswith(".ipynb"):
         content = re.sub(r"<script[^>]*(?:mathjax|require)[^>]*>.*?</script>", "", content, flags=re.DOTALL | re.I)
         content = re.sub(r'(<div class="jp-\w*Prompt[^>]*>).*?(</div>)', r"\1\2", content, flags=re.DOTALL)  # In [1]:
-        content = re.sub(r'href="(\.\./[^":]+\.md)"', _from_notebook, content)
+        content = re.sub(r'href="(\.\./[^":#]+\.md)(#[^"]*)?"', _from_notebook, content)
         content = re.sub(r'href="(\d\d_\w+)\.ipynb"', r'href="\1.html"', content)
         cells = re.split(r"(<pre.*?</pre>|<script.*?</script>|<style.*?</style>)", content, flags=re.DOTALL)
         cells[::2] = [_NOTEBOOK_FORMULA.sub(lambda m: _mathml(m[2], m[1] == "$$"), cell) for cell in cells[::2]]
@@ -93,4 +93,4 @@ def _on_site(path: str) -> str | None:
 
 def _from_notebook(match: re.Match[str]) -> str:
     address = _on_site(posixpath.normpath(f"notebooks/{match[1]}"))
-    return match[0] if address is None else f'href="../{address.removesuffix(".md")}.html"'
+    return match[0] if address is None else f'href="../{address.removesuffix(".md")}.html{match[2] or ""}"'

@@ -102,7 +102,7 @@ class _Differences:
             ours = per_seed(self.matched, one, change, mode, phase, size, column)
             theirs = per_seed(self.matched, other, change, mode, theirs_after, size, column)
             if len(ours) and len(theirs):
-                what = f"{column} of {label(one)} - {label(other)}"
+                what = f"{column} of {label(one)} minus {label(other)}"
                 where = change if column == "plasticity" else "after phase 1"
                 yield Measurement.of(
                     f"{where}, {mode}", what, ours - theirs, _BESIDE[column][1] if column in _BESIDE else "probability"
@@ -118,5 +118,5 @@ class _Differences:
                 )
                 if len(ours) and len(theirs):
                     where = f"{change}, phase 1 {phase.name} with {size} cached"
-                    what = f"plasticity of {label('cokl')} - {label(other)}"
+                    what = f"plasticity of {label('cokl')} minus {label(other)}"
                     yield Measurement.of(where, what, ours - theirs, "probability")

@@ -90,7 +90,7 @@ class _Views:
         values, others = (self.values(mode, setting, method, column) for method in (one, other))
         if not len(values) or not len(others):
             return None
-        what = f"{column} of {label(one)} - {label(other)}"
+        what = f"{column} of {label(one)} minus {label(other)}"
         return Measurement.of(f"{mode}, {setting}", what, values - others, margin=margin, equal=equal)
 
     def searched(self, mode: str, method: str) -> Iterator[_Maybe]:
@@ -99,7 +99,7 @@ class _Views:
         overall = runs.pivot(index="seed", columns="beta", values="overall")
         chosen, *others = SEARCHED[method]
         for other in others:
-            what = f"Overall of {label(method)} at {chosen:g} - at {other:g}"
+            what = f"Overall of {label(method)} at {chosen:g} minus at {other:g}"
             known = {chosen, other} <= set(overall)
             yield Measurement.of(mode, what, overall[chosen] - overall[other]) if known else None
 
@@ -116,7 +116,7 @@ class _Views:
         if rival is None:
             return None
         ours, theirs = (self.values(mode, BEST, method, "overall") for method in ("cokl", rival))
-        what = f"overall of CoKL - {label(rival)}, the best on the selection seeds"
+        what = f"overall of CoKL minus {label(rival)}, the best on the selection seeds"
         return Measurement.of(f"{mode}, {BEST}", what, ours - theirs)
 
     def collapse(self, mode: str, setting: str) -> _Maybe:
@@ -124,7 +124,7 @@ class _Views:
         ours, without = (self.values(mode, setting, method, "retention") for method in ("cokl", "cokl_without_term1"))
         if not len(ours) or not len(without):
             return None
-        what = "half of CoKL's retention - CoKL w/o term 1's, if positive"
+        what = "half of CoKL's retention minus CoKL w/o term 1's, 0 if that is negative"
         return Measurement.of(f"{mode}, {setting}", what, ours / 2 - without.clip(lower=0))
 
     def batches(self, mode: str, larger: float, smaller: float) -> Iterator[list[_Maybe]]:
@@ -133,7 +133,7 @@ class _Views:
         for beta, runs in final_rows(rows[rows["mode"] == mode]).groupby("beta", sort=False):
             retention = runs.pivot(index="seed", columns="kl_prompts", values="retention")
             if {larger, smaller} <= set(retention):
-                what = f"retention with {larger:g} - with {smaller:g} prompts at beta {beta:g}"
+                what = f"retention with {larger:g} minus with {smaller:g} prompts at beta {beta:g}"
                 yield [Measurement.of(mode, what, retention[larger] - retention[smaller])]
 
     def _main(self, mode: str) -> pd.DataFrame:
@@ -151,7 +151,7 @@ class _Views:
         parts: list[_Maybe] = []
         for column, one, other in (("retention", high, low), ("adaptation", low, high)):
             ends = runs.pivot(index="seed", columns="beta", values=column)
-            parts.append(Measurement.of(mode, f"{column} at beta {one:g} - at {other:g}", ends[one] - ends[other]))
+            parts.append(Measurement.of(mode, f"{column} at beta {one:g} minus at {other:g}", ends[one] - ends[other]))
         return parts
 
     def zero_correct(self, mode: str) -> _Maybe:
@@ -159,7 +159,7 @@ class _Views:
         rows = self._main(mode)
         rows = rows[(rows["beta"] == PAPER_BETA) & (rows["step"] > 0)].dropna(subset=["zero_correct_rate"])
         rates = 100 * rows.groupby("seed")["zero_correct_rate"].mean()
-        what = "50 - percentage of groups without a correct response"
+        what = "50 minus the percentage of groups without a correct response"
         return Measurement.of(f"{mode}, {PAPER}", what, 50 - rates) if len(rows) else None
 
     def drifts(self, mode: str) -> Iterator[list[_Maybe]]:
@@ -168,11 +168,11 @@ class _Views:
         grpo = reported[(reported["mode"] == mode) & (reported["method"] == "none") & (reported["step"] > 0)]
         for step in sorted(set(grpo["step"].agg(["min", "max"]).dropna()), reverse=True):
             rows = grpo[grpo["step"] == step].set_index("seed")
-            what = f"correct - mass drift of GRPO w/o KL at step {step:g}"
+            what = f"correct minus mass drift of GRPO w/o KL at step {step:g}"
             yield [Measurement.of(mode, what, rows["correct_drift"] - rows["mass_drift"], "nats")]
         correct, mass = (self.values(mode, BEST, "cokl", f"{drift}_drift") for drift in ("correct", "mass"))
         if len(correct):
-            yield [Measurement.of(f"{mode}, {BEST}", "correct - mass drift of CoKL", correct - mass, "nats")]
+            yield [Measurement.of(f"{mode}, {BEST}", "correct minus mass drift of CoKL", correct - mass, "nats")]
 
 
 class PaperClaim(NamedTuple):

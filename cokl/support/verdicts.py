@@ -103,7 +103,7 @@ class Measurement:
         digits = 1 if self.unit == "points" else 3
         interval = f"{self.mean:z.{digits}f} ± {self.half_width:.{digits}f} {self.unit}"
         expected = f" (asked: within {self.margin:g})" if self.equal else ""
-        return f"{self.what} {interval}{expected}"
+        return f"{self.what}: {interval}{expected}"
 
 
 def conjunction(parts: Sequence[Measurement]) -> tuple[Literal["held", "not held"], float]:

@@ -125,6 +125,7 @@ The primary measurement gives the verdict: *held*, *not held* or *undecided*. It
 measurements, primary or secondary, contradict each other. It speaks of the environment in its section alone.
 Below four seeds there is *no verdict*. A claim that was judged in several results, two runs or two maps, has the
 verdict and the measurement of each. After ± is half the width of a 95% t-interval over seeds, unless said otherwise.
+What retention, a match, mass drift or narrowed-2 is stands in the [glossary](docs/glossary.md).
 
 Of the theory, *held* says that each check of the statement came out on its domain; "proved in Coq" alone is the
 statement itself on its whole domain. The domains and all secondary measurements are in [{RECORD}]({RECORD}).

@@ -32,7 +32,7 @@ PARTS = (
     (
         f"{METHOD}{FLOOR_SUFFIX}",
         MEASURE,
-        "The correctness floor does not help CoKL: it gains less than 1 point",
+        "The correctness floor gains CoKL less than 1 point",
         "Batch-level correctness floor",
         1.0,
     ),
@@ -134,7 +134,7 @@ def parts(table: pd.DataFrame) -> list[Claim]:
     for part, column, statement, where, margin in PARTS:
         by_method = {name: rows.set_index("run")[column] for name, rows in table.groupby("method")}
         if {METHOD, part} <= set(by_method):
-            what = f"{COLUMNS[column]} of {label(METHOD)} - {label(part)}"
+            what = f"{COLUMNS[column]} of {label(METHOD)} minus {label(part)}"
             difference = by_method[METHOD] - by_method[part]
             claims.append(judged(statement, where, [Measurement.of("all runs", what, difference, margin=margin)]))
     return claims

@@ -73,14 +73,14 @@ def test_page_tables_figures_and_section_hold_what_was_measured(tiny_folder, tmp
     experiment = Plasticity()
     shown = experiment.report(table, config, tmp_path)
     page = (tmp_path / "results.md").read_text()
-    assert "primary: narrowed-2, sampled: plasticity of CoKL - Reverse KL" in page
+    assert "primary: narrowed-2, sampled: plasticity of CoKL minus Reverse KL" in page
     assert shown.startswith("No verdict: CoKL learns a narrowed reward better than Reverse KL: plasticity by ")
     assert "No verdicts: 2 reported seeds are for looking" in page
     assert "moved-2" in page
     claims = experiment.claims(tiny_folder)
     assert len(claims) == 5
     assert {claim.verdict for claim in claims} == {None}
-    assert "narrowed-2, phase 1 sampled with 4 cached: plasticity of CoKL - Correct-only" in "".join(claims[1].evidence)
+    assert "narrowed-2, phase 1 sampled with 4 cached: plasticity of CoKL minus Correct" in "".join(claims[1].evidence)
     pictures = experiment.figures(table, config, tmp_path)
     assert set(pictures) == {"plasticity_tradeoff", "plasticity_curves", "plasticity_schematic"}
     assert all(picture.caption for picture in pictures.values())

@@ -64,7 +64,7 @@ def test_the_rival_is_chosen_on_the_selection_seeds():
     table = made(selection={**LEVELS, "entropy": 0.6})
     chosen = match(table, CONFIG)
     assert best_rival(runs(table), chosen, "narrowed-2", "exact") == "entropy"
-    assert "CoKL - Entropy 0.4" in judge(table, CONFIG)[0].measured
+    assert "CoKL minus Entropy: 0.4" in judge(table, CONFIG)[0].measured
 
 
 def test_after_a_sampled_phase_1_the_rival_is_that_phases():
@@ -75,14 +75,14 @@ def test_after_a_sampled_phase_1_the_rival_is_that_phases():
     config = dataclasses.replace(CONFIG, sampled_matched_correctness=0.96)
     assert best_rival(runs(table), match(table, config), "narrowed-2", "sampled") == "entropy"
     first = judge(table, config)[0]
-    assert "CoKL - Reverse KL 0.30" in first.measured
-    assert "phase 1 sampled with 8 cached: plasticity of CoKL - Entropy 0.1" in first.evidence[-1]
+    assert "CoKL minus Reverse KL: 0.30" in first.measured
+    assert "phase 1 sampled with 8 cached: plasticity of CoKL minus Entropy: 0.1" in first.evidence[-1]
 
 
 def test_verdicts_follow_the_differences():
     first, second, third, *_ = judge(made(), CONFIG)
     assert (first.verdict, second.verdict, third.verdict) == ("held", "undecided", "held")
-    assert "CoKL - Reverse KL 0.30" in first.measured
+    assert "CoKL minus Reverse KL: 0.30" in first.measured
     behind = judge(made({**LEVELS, "cokl": 0.3}), CONFIG)
     assert [claim.verdict for claim in behind[:2]] == ["not held", "not held"]
 

@@ -118,8 +118,8 @@ def test_the_paper_s_batches_are_judged_and_larger_ones_beside_them():
     table["kl_prompts"] = table["kl_prompts"].replace({8: 32, 32: 8})
     assert judged(table, "Larger KL").verdict == "not held"
     table["kl_prompts"] = table["kl_prompts"].replace({8: 64, 32: 8})  # 64 retains less than 8, and there is no 32
-    assert "16 - with 8" in judged(table, "Larger KL").measured
-    assert "64 - with 8" in judged(table, "above the paper's").measured
+    assert "16 minus with 8" in judged(table, "Larger KL").measured
+    assert "64 minus with 8" in judged(table, "above the paper's").measured
 
 
 def test_beta_is_judged_within_the_papers_range():
@@ -127,7 +127,7 @@ def test_beta_is_judged_within_the_papers_range():
     points = {**POINTS, "cokl": {0.01: (0.79, 0.3, 0.1, 0.1), **POINTS["cokl"], 100.0: (0.3, 0.89, 0.1, 0.1)}}
     claim = judged(shift_table(points), "trades off")
     assert claim.verdict == "held"
-    assert "at beta 10 - at 0.1" in claim.measured
+    assert "at beta 10 minus at 0.1" in claim.measured
 
 
 def test_a_claim_of_several_parts_is_not_judged_on_some_of_them():
@@ -154,7 +154,7 @@ def test_the_rival_is_chosen_on_the_selection_seeds():
     spoilt.loc[praised, "prior_correct"] += 0.3
     for judging in (table, spoilt):
         measured = judged(judging, "every method").measured
-        assert "CoKL - Correct-only forward KL, the best on the selection seeds" in measured
+        assert "CoKL minus Correct-only forward KL, the best on the selection seeds" in measured
 
 
 def test_noise_leaves_a_claim_undecided_and_modes_can_disagree():

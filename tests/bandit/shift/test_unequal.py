@@ -265,9 +265,9 @@ def test_what_is_not_a_difference_of_scores_is_printed_too(noisy, noisy_claims):
     assert (without < 0).any()
     assert " " + written(ours / 2 - np.maximum(without, 0)) in printed("less than half")
     batches = {size: seeds_scores(noisy, "cokl", 1.0, size)["retention"] for size in (8, 16, 32, 64)}
-    assert printed("Larger KL").endswith(f"32 - with 8 prompts at beta 1 {written(batches[32] - batches[8])}")
+    assert printed("Larger KL").endswith(f"32 minus with 8 prompts at beta 1: {written(batches[32] - batches[8])}")
     evidence = about(noisy_claims, "Larger KL").evidence
-    assert [line.rpartition("prompts at beta 1 ")[2].rpartition(" (")[0] for line in evidence] == [
+    assert [line.rpartition("prompts at beta 1: ")[2].rpartition(" (")[0] for line in evidence] == [
         written(batches[16] - batches[8]), written(batches[32] - batches[16])
     ]  # fmt: skip
     assert " " + written(batches[64] - batches[8]) in printed("above the paper's")
@@ -285,7 +285,7 @@ def test_what_is_not_a_difference_of_scores_is_printed_too(noisy, noisy_claims):
 
 def test_the_best_rival_by_selection_is_the_one_that_a_tuned_cokl_meets():
     claim = about(judge(score.score(unequal_table())), "every method that is no variant")
-    assert claim.measured.startswith("primary: sampled, best: overall of CoKL - Forward KL, the best on the selection")
+    assert claim.measured.startswith("primary: sampled, best: overall of CoKL minus Forward KL, the best")
     assert f" {-0.5:.1f} ± {100 * HALF_WIDTH:.1f} points" in claim.measured  # 62.5 and 63
     assert claim.verdict == "undecided"
 

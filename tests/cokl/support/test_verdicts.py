@@ -92,10 +92,10 @@ YES, NO, OPEN = measured(5, 1), measured(-5, 1), measured(5, 6)
 
 
 def test_a_measurement_is_written_in_its_unit():
-    assert measured(-0.04, 1.26).value == "x 0.0 ± 1.3 points"
-    assert measured(1, 2, margin=5, equal=True).value == "x 1.0 ± 2.0 points (asked: within 5)"
+    assert measured(-0.04, 1.26).value == "x: 0.0 ± 1.3 points"
+    assert measured(1, 2, margin=5, equal=True).value == "x: 1.0 ± 2.0 points (asked: within 5)"
     nats = Measurement("exact, best", "minus drift", 0.12345, 0.01, 5, "nats")
-    assert nats.value == "minus drift 0.123 ± 0.010 nats"
+    assert nats.value == "minus drift: 0.123 ± 0.010 nats"
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_equal_is_decided_by_two_one_sided_tests(sign):
 def test_below_four_seeds_a_claim_has_no_verdict():
     claim = judged("s", "", [measured(5, 1, seeds=3)], [[measured(5, 1, seeds=3)]])
     assert claim.verdict is None
-    assert claim.evidence == ("secondary: sampled: x 5.0 ± 1.0 points",)
+    assert claim.evidence == ("secondary: sampled: x: 5.0 ± 1.0 points",)
 
 
 def test_what_chance_would_decide_is_said():

@@ -108,9 +108,9 @@ def test_each_part_of_cokl_is_judged_by_its_own_measure():
     claims = parts(unequal_runs().replace({"method": renamed}))
     half = stats.t.ppf(0.975, 4) * math.sqrt(30 / 4) / math.sqrt(5)
     assert [claim.measured.partition("all runs: ")[2] for claim in claims] == [
-        "Math Avg, % of base of CoKL - CoKL w/o term 1 8.0 ± 0.0 points",
-        "Adaptation of CoKL - CoKL w/o term 2 3.0 ± 0.0 points",
-        f"Overall of CoKL - CoKL + floor {5 * half:.1f} ± {half:.1f} points",
+        "Math Avg, % of base of CoKL minus CoKL w/o term 1: 8.0 ± 0.0 points",
+        "Adaptation of CoKL minus CoKL w/o term 2: 3.0 ± 0.0 points",
+        f"Overall of CoKL minus CoKL + floor: {5 * half:.1f} ± {half:.1f} points",
     ]
     lower = unequal_runs()
     lower["overall"] -= (lower["method"] == "cokl") * (5 * half + 1.5)
@@ -135,7 +135,7 @@ def test_the_logbook_has_the_primary_comparison_first_and_each_verdict(tmp_path)
         ("1 point", "held"),
     ]
     assert record["claims"][5]["measured"] == [
-        f"primary: all runs: Overall of CoKL - CoKL + floor {5 * half:.1f} ± {half:.1f} points"
+        f"primary: all runs: Overall of CoKL minus CoKL + floor: {5 * half:.1f} ± {half:.1f} points"
     ]
     assert record["claims"][2]["measured"] == [
         f"{-1.3 * half:.1f} ± {half:.1f} points over 5 runs; Holm over all but the primary"

@@ -60,7 +60,7 @@ def test_page_tables_figures_and_section_hold_what_was_measured(tiny_folder, tmp
     claims = experiment.claims(tiny_folder)
     assert [claim.verdict for claim in claims] == [None] * 7
     assert "sampled: distinct_at_64 of CoKL" in claims[5].measured
-    assert "sampled: conditional_entropy of CoKL - Correct-only forward KL" in claims[6].evidence[0]
+    assert "sampled: conditional_entropy of CoKL minus Correct-only forward KL" in claims[6].evidence[0]
     pictures = experiment.figures(table, config, tmp_path)
     assert set(pictures) == {"plasticity_sequences_tradeoff", "plasticity_sequences_curves"}
     section = experiment.section(tiny_folder)
