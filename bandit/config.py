@@ -141,6 +141,19 @@ class TrainingConfig(Settings):
         require(len(self.betas) > 0 or not needs_beta, "betas", "at least one value", "an empty list")
 
 
+QUICK: dict[str, Any] = {
+    "seeds": 4,
+    "steps": 500,
+    "batch_size": 128,
+    "learning_rate": 3e-3,
+    "pretrain_steps": 500,
+    "pretrain_learning_rate": 3e-3,
+    "hidden": (64, 64),
+    "environment": EnvironmentConfig(clusters=24, train_inputs=4000, test_inputs=1000),
+}
+"""What the quick presets on the single task share: a smaller world, trained as far as the paper's, in seconds."""
+
+
 _C = TypeVar("_C", bound=Any)
 
 

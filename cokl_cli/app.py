@@ -163,11 +163,13 @@ _COMMANDS = {
     "reproduce": ("reproduce:reproduce", "The controlled experiment and the theory, from nothing to verdicts."),
     "doctor": ("doctor:Doctor", "What is installed, which parts work here, what the rest needs."),
 }
+_RENAMED = {"report": "verdicts"}
+"""Former names of commands of `cokl bandit`."""
 _STYLE = (tyro.conf.OmitArgPrefixes,)
 _OVERVIEW = """\
 cokl: correctness-conditioned KL regularization, experiments and theorems
   cokl reproduce --preset quick   controlled experiment and theory, made small
-  cokl bandit sweep|report        train every method; judge the paper's claims
+  cokl bandit sweep|verdicts      train every method; judge the paper's claims
   cokl bandit shift|phase|...     the labs: forgetting, maps, groups, sequences
   cokl figures|report|logbook     pictures; one page of all; every verdict
   cokl theory check|optimum       the theorems; where a regularizer leads
@@ -211,6 +213,7 @@ def _message(arguments: list[str], box: str) -> str:
 def _commands_meant(arguments: list[str], listed: list[str]) -> str:
     above = [one for one in arguments[:1] if one in _COMMANDS]
     known = {name: " ".join(["cokl", *above, name]) for name in listed}
+    known |= {old: f"cokl bandit {new}" for old, new in _RENAMED.items() if new in listed}
     if not above:
         from cokl_cli.experiments import experiments
 

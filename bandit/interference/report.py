@@ -9,7 +9,15 @@ import pandas as pd
 from bandit.interference.config import InterferenceConfig
 from bandit.interference.run import COKL, REPLAY
 from cokl.support.files import write_text
-from cokl.support.statistics import csv_text, markdown_table, spread_column, summarize
+from cokl.support.statistics import (
+    csv_text,
+    markdown_table,
+    mean_and_half_width,
+    spread_column,
+    summarize,
+    with_spread,
+)
+from cokl.support.verdicts import ALPHA, Claim, Measurement, answered, conjunction
 
 DEFICITS = ["measured", "from_cokl", "from_replay"]
 TITLES = {
@@ -54,6 +62,20 @@ def deficits(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+def explained(each_seed: pd.DataFrame) -> Claim:
+    """Whether the prediction from CoKL's run misses the deficit by less than half of it, in every setting."""
+    margin = each_seed["measured"] / 2 - (each_seed["from_cokl"] - each_seed["measured"]).abs()
+    parts = {
+        setting: Measurement.of(str(setting), "", rows, "probability")
+        for setting, rows in margin.groupby(each_seed["setting"], sort=False)
+    }
+    leaning, p = conjunction(list(parts.values()))
+    rows = each_seed[each_seed["setting"] == min(parts, key=lambda setting: parts[setting].mean)]
+    predicted, measured = (with_spread(*mean_and_half_width(rows[name]), 3) for name in ("from_cokl", "measured"))
+    statement = "Replay's push predicts CoKL's deficit to a half"
+    return Claim(statement, "", f"{predicted} for {measured}", leaning if p <= ALPHA else "undecided")
+
+
 def write(table: pd.DataFrame, config: InterferenceConfig, folder: Path) -> str:
     """Write deficits.csv, a row per seed, interference.csv, a row per step, and results.md; returns the screen's."""
     each_seed = deficits(table)
@@ -66,4 +88,12 @@ def write(table: pd.DataFrame, config: InterferenceConfig, folder: Path) -> str:
     write_text(csv_text(each_seed), folder / "deficits.csv")
     write_text(csv_text(table), folder / "interference.csv")
     write_text(f"# Drift under interference\n\n{text}\n\n{markdown_table(shown)}", folder / "results.md")
-    return f"{shown.T.to_string(header=False)}\n\n{text}\n{folder / 'results.md'}"
+    return answered(
+        explained(each_seed),
+        config.seeds,
+        [f"Above are the prediction and the deficit of the setting that is predicted worst. {text}"],
+        shown[["setting", *(TITLES[name] for name in DEFICITS)]],
+        folder / "figures" / "interference.png",
+        folder / "results.md",
+        "cokl bandit calibration --preset quick  (how much of term 2 to keep)",
+    )

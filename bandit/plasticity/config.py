@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from bandit.config import Count, Methods, TrainingConfig
+from bandit.config import QUICK, Count, Methods, TrainingConfig
 from bandit.two_tasks.config import SeedRoles
 from cokl.support.assumptions import assumption
 from cokl.support.options import Bound, Coefficients, Integers, Names, at_least, require
@@ -165,15 +165,12 @@ PRESETS: dict[str, PlasticityConfig] = {
         methods=("none", "entropy", "reverse_kl", "cokl", "correct_forward_kl"),
         betas=(0.03, 0.1, 0.3),
         sampled_methods=(),
-        seeds=4,
         selection_seeds=1,
-        steps=300,
-        batch_size=256,
-        pretrain_steps=500,
-        matched_correctness=0.93,
+        matched_correctness=0.965,
         changes=("narrowed-2",),
         new_steps=100,
         evaluated_steps=(0, 5, 10, 20, 30, 50, 75, 100),
         evaluated_inputs=500,
+        **QUICK,
     ),
 }

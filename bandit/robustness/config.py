@@ -60,13 +60,10 @@ PRESETS = {
         dataclasses.replace(
             SWEEPS["quick"],
             methods=("none", "entropy", "cokl"),
-            betas=(0.03, 0.1),
-            batch_size=256,
-            steps=200,
-            eval_interval=100,
-            pretrain_steps=300,
+            betas=(0.1, 0.3),
+            eval_interval=250,
         ),
         neighbours=0,
-        fields=("coverage_draws", "init_scale", "adam_betas", "center_scale"),
+        fields=("coverage_draws", "init_scale", "center_scale"),
     ),
 }

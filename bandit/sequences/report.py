@@ -83,7 +83,7 @@ def write(table: pd.DataFrame, config: SequenceConfig, folder: Path) -> str:
     seeds = reported_seeds(table)
     verdict = verdict_on(*lead, seeds) if lead else None
     return answered(
-        Claim(f"CoKL keeps more accuracy than {label(PRIMARY[2])}, adapting alike", "", measured, verdict),
+        Claim(f"CoKL keeps more than {label(PRIMARY[2])}, adapting alike", "", measured, verdict),
         seeds,
         [anchors(table)],
         named(scored)[["method", "beta", *NORMALIZED, "note"]],

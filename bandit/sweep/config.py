@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from bandit.config import TrainingConfig
+from bandit.config import QUICK, TrainingConfig
 from cokl.support.errors import InputError, did_you_mean
 
 
@@ -17,7 +17,7 @@ class SweepConfig(TrainingConfig):
 
 PRESETS: dict[str, SweepConfig] = {
     "paper": SweepConfig(),
-    "quick": SweepConfig(betas=(0.003, 0.03, 0.1, 0.3), seeds=4, steps=400, eval_interval=100, batch_size=256),
+    "quick": SweepConfig(betas=(0.003, 0.01, 0.03, 0.1, 0.3), **QUICK),
 }
 
 

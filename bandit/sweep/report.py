@@ -57,7 +57,7 @@ def at_the_match(table: pd.DataFrame, folder: Path) -> str:
         shown,
         folder / "figures" / "figure2_tradeoff.png",
         folder / "sweep.parquet",
-        f"cokl bandit report --results {folder}  (a verdict on each claim)",
+        f"cokl bandit verdicts --results {folder}  (a verdict on each claim)",
     )
 
 

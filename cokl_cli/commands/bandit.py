@@ -120,7 +120,7 @@ class SweepFigures(Output):
 
 
 @dataclass(frozen=True)
-class Report(Output):
+class Verdicts(Output):
     """Judge each claim of the paper on a finished sweep; print the verdicts and write them as Markdown."""
 
     results: Path = field(default_factory=finished_sweep)
@@ -158,6 +158,6 @@ def laboratory(arguments: list[str]) -> SubcommandApp:
             if called in arguments[:2]:  # only its own file is the command's
                 chosen = settings_among(arguments, chosen, experiment.settings)
             commands.command(name=called)(command_of(name, preset, chosen))
-    commands.command(name="report")(Report)
+    commands.command(name="verdicts")(Verdicts)
     commands.command(name="card")(Card)
     return commands

@@ -11,7 +11,7 @@ import tyro
 
 from bandit.sweep.config import PRESETS, SweepConfig
 from cokl.support.errors import InputError
-from cokl_cli.commands.bandit import LabOptions, Report, command_of
+from cokl_cli.commands.bandit import LabOptions, Verdicts, command_of
 from cokl_cli.commands.figures import Figures
 from cokl_cli.commands.report import HtmlReport
 from cokl_cli.commands.theory import Check, TheoryFigures
@@ -45,7 +45,7 @@ class Reproduce(LabOptions):
         failed = [result for result in theory if not result.holds]
         if failed:
             print(to_text(failed))
-        Report(self.folder).run()
+        Verdicts(self.folder).run()
         print(f"theory: {summary(theory)}; {self.folder / 'theory' / 'claims.md'}")
         print(f"figures: {self.folder / 'figures'}; every number: {self.folder / 'sweep.parquet'}")
         try:
@@ -56,7 +56,7 @@ class Reproduce(LabOptions):
 
     def outcome(self) -> dict[str, Any]:
         """The verdicts on the experiment's claims and the table of the theory's."""
-        return {**Report(self.folder).outcome(), "theory": Check(out=self.folder / "theory").outcome()}
+        return {**Verdicts(self.folder).outcome(), "theory": Check(out=self.folder / "theory").outcome()}
 
 
 def reproduce(arguments: list[str]) -> partial[Reproduce]:

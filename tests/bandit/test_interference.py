@@ -13,7 +13,7 @@ import torch
 from bandit.config import EnvironmentConfig
 from bandit.engine.networks import StackedMLP
 from bandit.interference import figures
-from bandit.interference.report import deficits
+from bandit.interference.report import deficits, explained
 from bandit.interference.run import COKL, REPLAY, Measured, mass_slopes, measure, predicted
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.train import SequenceTrainer
@@ -176,6 +176,19 @@ def test_deficits_are_the_last_steps_differences():
         assert first[name] == pytest.approx(value), name
     assert second["measured"] == pytest.approx(0.18)
     assert second["from_replay"] == pytest.approx(0.12)
+
+
+@pytest.mark.parametrize(("guess", "verdict"), [(0.75, "held"), (0.9, "not held")])
+def test_a_deficit_is_predicted_where_less_than_half_of_it_is_missed(guess, verdict):
+    """Of four seeds' deficits near 0.2 CoKL's run predicts 0.25, and then 0.4; the worst setting decides."""
+    seeds = [
+        {"setting": setting, "seed": seed, "measured": 0.2 - seed / 1000, "from_cokl": predicted}
+        for setting, predicted in (("well", 0.2), ("here", guess - 0.5))
+        for seed in range(4)
+    ]
+    told = explained(pd.DataFrame(seeds))
+    assert told.verdict == verdict
+    assert told.measured.startswith(f"{guess - 0.5:.3f} ± 0.000 for 0.19")
 
 
 def test_the_figure_draws_the_deficits_and_both_runs():

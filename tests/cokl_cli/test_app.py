@@ -40,11 +40,12 @@ def cokl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
         (["bandit", "sweep", "--preset", "slow"], "'slow'"),
         (["bandit", "sweep", "--out", "/dev/null/results"], "cannot write to /dev/null/results"),
         (["bandit", "sweep", "--nonsense", "1"], "--nonsense"),
-        (["bandit", "report", "--results", "/nowhere"], "no finished sweep in /nowhere"),
+        (["bandit", "verdicts", "--results", "/nowhere"], "no finished sweep in /nowhere"),
         (["figures", "--results", "/nowhere"], "no finished sweep in /nowhere"),
         (["nonsense"], "Unrecognized options: nonsense; expected one of bandit, theory, llm, "),
         (["sweeep"], "(did you mean cokl bandit sweep?); expected one of bandit, "),
         (["thoery", "check"], "(did you mean cokl theory?)"),
+        (["bandit", "report", "--results", "x"], "(did you mean cokl bandit verdicts?); expected one of sweep, "),
         (["theory", "chek"], "(did you mean cokl theory check?); expected one of check, optimum, figures"),
         (["bandit", "sweep", "--beta", "1"], "Unrecognized options: --beta, 1 (did you mean --betas?)"),
         (["bandit", "sweep", "--methods", "cokl,forwardKL"], "unknown method 'forwardKL' (did you mean forward_kl?)"),
@@ -151,7 +152,7 @@ def test_without_results_the_only_finished_sweep_is_read(finished, read, tmp_pat
     for name in finished:
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "sweep.parquet").touch()
-    for arguments in (["figures"], ["bandit", "report"], ["theory", "figures"]):
+    for arguments in (["figures"], ["bandit", "verdicts"], ["theory", "figures"]):
         assert vars(_parse(arguments))["results"] == Path("runs") / read
 
 
@@ -200,7 +201,7 @@ except SystemExit:
 
 
 COMMANDS = {
-    "bandit": {"sweep", "report", "robustness", "interference", "shift", "plasticity", "calibration", "phase",
+    "bandit": {"sweep", "verdicts", "robustness", "interference", "shift", "plasticity", "calibration", "phase",
                "structure", "sequences", "finite-group", "card", "plasticity-sequences"},
     "theory": {"check", "optimum", "figures"},
     "llm": {"run", "pilot", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "plasticity", "tables",

@@ -56,7 +56,7 @@ def refusal(capsys, *arguments: str) -> str:
         ("bandit sequences --steps " + HUGE, "steps: expected at most"),
         ("bandit finite-group --methods none", "methods: expected one that the reference groups can estimate"),
         ("bandit sweep --out " + "a" * 300, "its name is too long"),
-        ("bandit report --results empty", "holds no trained run"),
+        ("bandit verdicts --results empty", "holds no trained run"),
         ("figures --results empty", "holds no trained run"),
         ("theory figures --results empty", "holds no trained run"),
         ("llm normalize table.csv --math-columns model", "column 'model' is asked for twice"),
@@ -89,7 +89,7 @@ def test_without_the_bridges_libraries_its_data_are_refused_with_the_remedy(monk
     assert last == "cokl: error: transformers is not installed; set the bridge up with `make llm-setup`"
 
 
-@pytest.mark.parametrize("command", ["bandit report --results private/x", "llm tables private/x"])
+@pytest.mark.parametrize("command", ["bandit verdicts --results private/x", "llm tables private/x"])
 def test_a_folder_that_may_not_be_entered(command, tmp_path):
     private = tmp_path / "private"
     private.mkdir()

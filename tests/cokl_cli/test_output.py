@@ -43,7 +43,7 @@ def test_json_is_all_of_standard_output(tiny_flags, tmp_path):
     assert [row["method"] for row in found["final"]] == ["none", "cokl"]
     assert 0 < found["final"][0]["p_correct"] < 1
     assert "sweep.parquet" in swept.stderr
-    judged = cokl("bandit", "report", "--results", str(tmp_path), "--json")
+    judged = cokl("bandit", "verdicts", "--results", str(tmp_path), "--json")
     assert {"statement", "measured", "verdict"} <= json.loads(judged.stdout)["claims"][0].keys()
 
 
@@ -52,7 +52,7 @@ def test_quiet_prints_nothing_but_errors(tiny_flags, tmp_path):
     result = cokl("bandit", "sweep", *flags)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert (tmp_path / "sweep.parquet").is_file()
-    refused = cokl("bandit", "report", "--results", str(tmp_path / "nowhere"), "--quiet")
+    refused = cokl("bandit", "verdicts", "--results", str(tmp_path / "nowhere"), "--quiet")
     assert refused.returncode == 2
     assert refused.stderr.startswith("cokl: error: ")
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("verl")
-
 from llm_bridge.data.prepare import check_own
 from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.experiment.config import PRESETS
@@ -27,6 +25,7 @@ def block(language: str, place: int) -> str:
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
+    pytest.importorskip("verl")
     (tmp_path / "my_reward.py").write_text(block("python", 0))
     for name in ("math_train", "chat_train", "chat_val", "sums", "products"):
         write_rows([math_row(name, 0, "x", "1 + 1?", "2")], tmp_path / "my_data" / f"{name}.parquet")

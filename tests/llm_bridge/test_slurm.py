@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("verl")
-
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "docs" / "examples" / "slurm.sh"
 STANDINS = {
@@ -50,6 +48,7 @@ def test_it_is_bash():
 
 
 def test_one_node_starts_no_cluster(tmp_path):
+    pytest.importorskip("verl")
     done, calls = submit(tmp_path, 1, METHODS="cokl grpo", SLURM_ARRAY_TASK_ID="1")
     assert done.returncode == 0, done.stderr
     assert "2 jobs on 1 x 8 cuda" in done.stdout
@@ -59,6 +58,7 @@ def test_one_node_starts_no_cluster(tmp_path):
 
 
 def test_several_nodes_share_a_cluster_of_their_own(tmp_path):
+    pytest.importorskip("verl")
     done, calls = submit(tmp_path, 2, "--methods", "cokl")
     assert done.returncode == 0, done.stderr
     assert "3 jobs on 2 x 8 cuda" in done.stdout

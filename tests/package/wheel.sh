@@ -17,7 +17,7 @@ mkdir "$folder/empty"
 cd "$folder/empty"
 cokl bandit sweep --preset quick
 cokl figures
-cokl bandit report
+cokl bandit verdicts
 cokl theory check
 cokl llm check-paper || test $? -eq 1  # some of the paper's numbers do not follow from each other
 cokl report

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from mpmath import mpf
 from scipy.optimize import minimize
-from scipy.special import log_softmax
+from scipy.special import log_softmax, rel_entr
 
 from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved, worst_of_each
 from theory.claims.decomposition import EXACT
@@ -84,9 +84,11 @@ def maximum(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
     def errors(case: tuple[Reference, float]) -> tuple[float, float, float]:
         reference, beta = case
-        figures, shortfall, distance = program_errors("cokl", *case, np.array([1, *reference.plus]), 1)
+        mass, plus = 1, reference.plus
+        attained = mass - beta * float(rel_entr(reference.plus, plus).sum())
+        figures, shortfall, distance = program_errors("cokl", *case, np.array([mass, *plus]), attained)
         claimed = float(formulas.regularizers["cokl"].optimal_mass(reference.q, beta))
-        return figures, largest(shortfall, abs(claimed - 1)), distance
+        return figures, largest(shortfall, abs(attained - 1), abs(claimed - 1)), distance
 
     worst, shortfall, distance = worst_of_each(random_references(23, effort.programs), errors)
     domain = f"{effort.programs} references of 3 to 40 actions, in (Z, pi+), where the problem is convex"

@@ -185,20 +185,17 @@ def restricted_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     concave with slope 1 - beta (log(z / q) + 1). pi- is free."""
     optimum = formulas.restricted_reverse_kl_optimum
 
-    def errors(case: tuple[Reference, float]) -> tuple[float, float, float]:
-        reference, beta = case
-        z = min(1.0, float(optimum(mp, mpf(reference.q), mpf(beta))))
-        value = z - beta * z * np.log(z / reference.q)
-        return program_errors("restricted_reverse_kl", reference, beta, z * reference.plus, value)
+    def policy_at(reference: Reference, beta: float) -> np.ndarray:
+        return min(1.0, float(optimum(mp, mpf(reference.q), mpf(beta)))) * reference.plus
 
-    certificates, shortfall, distance = worst_of_each(random_references(53, effort.programs), errors)
+    def penalty(claimed: np.ndarray, reference: Reference) -> float:
+        return float(rel_entr(claimed, reference.probs[: reference.correct]).sum())
+
     z, q, beta = sympy.symbols("z q beta", positive=True)
     slope = sympy.diff(z - beta * z * sympy.log(z / q), z).subs(z, optimum(sympy, q, beta))
     residual = sympy.simplify(sympy.expand_log(slope, force=True))
-    detail = f"residuals and gap at most {certificates:.1e}; correct actions within {distance:.1e}"
-    worst = largest(certificates, shortfall)
     return [
-        Evidence("convex program", f"{effort.programs} references", worst, TOLERANCE, detail),
+        _certified("restricted_reverse_kl", policy_at, penalty, effort, 53),
         Evidence("symbolic", "the slope vanishes there", float(residual != 0), 0),
     ]
 
@@ -391,9 +388,11 @@ def f_divergences(formulas: Formulas, effort: Effort) -> list[Evidence]:
         divergence = in_programs[name]
         with mp.workdps(25):
             z = divergence.optimum(mpf(reference.q), mpf(beta))
-            inside = min(z, 1 - mpf("1e-24"))
-            value = float(z - mpf(beta) * divergence.bernoulli(mp, inside, mpf(reference.q)))
-        return program_errors(name, reference, beta, reference.moved_to(float(z)), value)
+            claimed = reference.moved_to(min(float(z), 1 - 1e-16))  # f may be infinite at 0
+            pairs = zip(map(mpf, claimed), map(mpf, reference.probs), strict=True)
+            penalty = mp.fsum(prob * divergence.generator(mp, moved / prob) for moved, prob in pairs)
+        value = claimed[: reference.correct].sum() - beta * float(penalty)
+        return program_errors(name, reference, beta, claimed, value)
 
     def closed(point: tuple[str, str]) -> mpf:
         q, beta = map(mpf, point)

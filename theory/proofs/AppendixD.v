@@ -680,9 +680,6 @@ Proof.
 Qed.
 
 (* In the theorem's own words: every global maximizer has the reference's conditionals and the stated mass. *)
-Definition global_maximizer (J : (A -> R) -> Rbar) (p : A -> R) : Prop :=
-  policy p /\ forall other, policy other -> Rbar_le (J other) (J p).
-
 Lemma described_by best z p : 0 < z < 1 -> best = with_mass C ref z -> (forall a, p a = best a) ->
   mass C p = z /\ (forall a, plus C p a = plus C ref a) /\ (forall a, minus C p a = minus C ref a).
 Proof.

@@ -1,5 +1,5 @@
 (* Beyond the paper: an f-divergence leaves a correctness gap for every beta exactly if f'(0+) = -infinity. The reference
-   is positive everywhere; two theorems, for f continuous at 0 and for f(0+) = +infinity. *)
+   is positive everywhere; f is continuous at 0, where a maximizer exists for every beta, or f(0+) = +infinity. *)
 From mathcomp Require Import all_ssreflect.
 Require Import Reals Lra Psatz.
 From Coquelicot Require Import Coquelicot.
@@ -55,6 +55,61 @@ Proof.
   - have : (f x - f y) / (x - y) <= s by apply: upper; exists y; split; lra.
     move=> /(Rmult_le_compat_r (x - y)) => /(_ ltac:(lra)).
     by have -> : (f x - f y) / (x - y) * (x - y) = f x - f y by [field; lra]; lra.
+Qed.
+
+(* So it is continuous there; extended by f(0) to the left it is continuous everywhere. *)
+Lemma near_a_point f x : convex_from_zero f -> 0 < x ->
+  exists L, 0 <= L /\ forall y, 0 <= y <= 2 * x -> Rabs (f y - f x) <= L * Rabs (y - x).
+Proof.
+  move=> convex x0; have [s support] := supporting_line f x convex x0.
+  pose K := (Rabs (f (2 * x) - f x) + Rabs (f 0 - f x)) / x.
+  have s0 := Rabs_pos s; have r0 := Rabs_pos (f (2 * x) - f x); have l0 := Rabs_pos (f 0 - f x).
+  have K0 : 0 <= K by apply: Rdiv_le_0_compat; lra.
+  exists (Rabs s + K); split=> [|y [y0 y2]]; first by lra.
+  have d0 := Rabs_pos (y - x); have low := support y y0.
+  have line : - (Rabs s * Rabs (y - x)) <= s * (y - x).
+    by rewrite -Rabs_mult; have := Rle_abs (- (s * (y - x))); rewrite Rabs_Ropp; lra.
+  have high : f y <= f x + K * Rabs (y - x).
+    pose t := Rabs (y - x) / x.
+    have tx : t * x = Rabs (y - x) by rewrite /t; field; lra.
+    have -> : K * Rabs (y - x) = t * (Rabs (f (2 * x) - f x) + Rabs (f 0 - f x)) by rewrite /K /t; field; lra.
+    have t0 : 0 <= t by apply: Rdiv_le_0_compat.
+    have t1 : t <= 1 by apply: (Rmult_le_reg_r x) => //; rewrite tx; have := Rabs_le_between (y - x) x; lra.
+    have ar := Rle_abs (f (2 * x) - f x); have al := Rle_abs (f 0 - f x).
+    case: (Rle_lt_dec x y) => [above|below].
+    - have := convex (2 * x) x t ltac:(lra) ltac:(lra) (conj t0 t1).
+      have -> : t * (2 * x) + (1 - t) * x = y by move: tx; rewrite Rabs_pos_eq; lra.
+      nra.
+    - have := convex 0 x t (Rle_refl 0) ltac:(lra) (conj t0 t1).
+      have -> : t * 0 + (1 - t) * x = y by move: tx; rewrite Rabs_left; lra.
+      nra.
+  by apply: Rabs_le; nra.
+Qed.
+
+Lemma extended_continuous f : convex_from_zero f -> filterlim f (at_right 0) (locally (f 0)) ->
+  forall x, continuity_pt (fun t => f (Rmax 0 t)) x.
+Proof.
+  move=> convex right x; apply/continuity_pt_locally => eps; have e0 := cond_pos eps.
+  case: (Rtotal_order x 0) => [left|[->|inside]].
+  - have d0 : 0 < - x by lra.
+    exists (mkposreal _ d0) => u; change (Rabs (u - x) < - x -> Rabs (f (Rmax 0 u) - f (Rmax 0 x)) < eps) => near.
+    have := Rle_abs (u - x) => ux; rewrite !Rmax_left; [|lra|lra].
+    by rewrite Rminus_eq_0 Rabs_R0.
+  - have [d close] := right (ball (f 0) eps) (locally_ball _ eps); exists d => u near.
+    rewrite (Rmax_left 0 0); last by lra.
+    case: (Rle_lt_dec u 0) => [u0|u0]; first by rewrite Rmax_left // Rminus_eq_0 Rabs_R0.
+    by rewrite Rmax_right; [exact: (close u near u0) | lra].
+  - have [L [L0 bound]] := near_a_point f x convex inside.
+    have d0 : 0 < Rmin x (eps / (L + 1)) by apply: Rmin_glb_lt => //; apply: Rdiv_lt_0_compat; lra.
+    exists (mkposreal _ d0) => u.
+    change (Rabs (u - x) < Rmin x (eps / (L + 1)) -> Rabs (f (Rmax 0 u) - f (Rmax 0 x)) < eps) => near.
+    have nx := Rlt_le_trans _ _ _ near (Rmin_l _ _); have ne := Rlt_le_trans _ _ _ near (Rmin_r _ _).
+    have [ux xu] := Rabs_def2 _ _ nx.
+    rewrite !Rmax_right; [|lra|lra].
+    apply: Rle_lt_trans (bound u ltac:(lra)) _.
+    have := Rmult_lt_compat_r (L + 1) _ _ ltac:(lra) ne.
+    have -> : eps / (L + 1) * (L + 1) = eps by field; lra.
+    have := Rabs_pos (u - x); nra.
 Qed.
 
 Section Gap.
@@ -179,26 +234,91 @@ Proof.
   lra.
 Qed.
 
-(* f(0) finite and f continuous at 0: a gap for every beta exactly if f'(0+) = -infinity. Convexity alone allows f to
-   jump down just right of 0; the chords from 0 then say nothing of f'(0+). *)
-Theorem f_divergence_gap : convex_from_zero f -> f 1 = 0 -> filterlim f (at_right 0) (locally (f 0)) ->
-  (forall beta, 0 < beta -> correctness_gap C (J_divergence beta)) <-> infinite_slope_at_zero f.
+(* Jensen's inequality on one of the two sets of responses, S with the mass m under the reference. *)
+Lemma jensen (S : pred A) m p : convex_from_zero f -> policy p -> m = \sum_(a | S a) ref a -> 0 < m ->
+  m * f ((\sum_(a | S a) p a) / m) <= \sum_(a | S a) (ref a * f (p a / ref a)).
 Proof.
-  move=> convex f1 _; split=> [gaps|steep beta]; last exact: steep_gives_gap.
-  case: (Classical_Prop.classic (infinite_slope_at_zero f)) => // /(flat_gives_none convex) [beta [b0 none]].
-  by case: none; apply: gaps.
+  move=> convex pp same m0; have [np _] := pp.
+  have w0 : 0 <= \sum_(a | S a) p a by apply: sum_nonneg => a _; apply: np.
+  case: (Rle_lt_or_eq_dec _ _ w0) => [pos|none].
+  - have [s support] := supporting_line f ((\sum_(a | S a) p a) / m) convex ltac:(apply: Rdiv_lt_0_compat; lra).
+    have -> : m * f ((\sum_(a | S a) p a) / m) =
+              \sum_(a | S a) (ref a * ((f ((\sum_(a | S a) p a) / m) - s * ((\sum_(a | S a) p a) / m)) + s * (p a / ref a))).
+      by rewrite sum_affine -same; field; lra.
+    apply: sum_le => a _; apply: Rmult_le_compat_l; first by apply: Rlt_le.
+    have := support _ (ratio_nonneg p a pp); lra.
+  - right; rewrite -none (sum_ext _ _ (fun a => f 0 * ref a)).
+      by rewrite sum_scale -same /Rdiv Rmult_0_l; lra.
+    move=> a Sa; rewrite (sum_zero_terms S p (fun b _ => np b) (esym none) a Sa) /Rdiv Rmult_0_l; lra.
 Qed.
 
-(* A maximizer then has mass below 1. *)
-Theorem f_divergence_maximizer_below_one : convex_from_zero f -> f 1 = 0 ->
-  filterlim f (at_right 0) (locally (f 0)) -> infinite_slope_at_zero f ->
-  forall beta p, 0 < beta -> policy p ->
-  (forall other, policy other -> Rbar_le (J_divergence beta other) (J_divergence beta p)) -> mass C p < 1.
+(* The reference's conditionals are best for every Z, and the profile that they leave is continuous in it. *)
+Theorem f_divergence_maximizer_exists beta : convex_from_zero f -> f 1 = 0 ->
+  filterlim f (at_right 0) (locally (f 0)) -> 0 < beta -> exists best, global_maximizer (J_divergence beta) best.
 Proof.
-  move=> convex f1 _ steep beta p b0 pp best.
-  case: (Rle_lt_or_eq_dec _ _ (mass_at_most_one C p pp)) => // one.
-  have [other [po above]] := steep_gives_gap beta convex f1 steep b0 p pp one.
-  by have := best other po; move/Rbar_le_not_lt.
+  move=> convex f1 right b0; pose fe t := f (Rmax 0 t); have fec := extended_continuous f convex right.
+  pose profile z := z - beta * (q * fe (z / q) + (1 - q) * fe ((1 - z) / (1 - q))).
+  have continuous z : 0 <= z <= 1 -> continuity_pt profile z.
+    move=> _; have scaled g c : continuity_pt g z -> continuity_pt (fun u => c * fe (g u)) z.
+      move=> gc; apply: continuity_pt_mult; first by apply: continuity_pt_const => ? ?.
+      exact: (continuity_pt_comp g fe z gc (fec _)).
+    have affine c d : continuity_pt (fun u => (c + d * u)) z.
+      by apply: continuity_pt_plus; [apply: continuity_pt_const => ? ? | apply: continuity_pt_mult;
+         [apply: continuity_pt_const => ? ? | apply: continuity_pt_id]].
+    apply: (continuity_pt_ext (fun u => u - beta * (q * fe (0 + / q * u) + (1 - q) * fe (/ (1 - q) + - / (1 - q) * u)))).
+      by move=> u; rewrite /profile; congr (_ - beta * (q * fe _ + (1 - q) * fe _)); field; lra.
+    apply: continuity_pt_minus; first exact: continuity_pt_id.
+    apply: continuity_pt_mult; first by apply: continuity_pt_const => ? ?.
+    by apply: continuity_pt_plus; apply: scaled.
+  have [z [top [z0 z1]]] := continuity_ab_maj profile 0 1 Rle_0_1 continuous.
+  have value p : policy p -> mass C p - beta * f_divergence f ref p <= profile (mass C p).
+    move=> pp; have low := mass_nonneg C p pp; have high := mass_at_most_one C p pp.
+    have inside := jensen C q p convex pp erefl (proj1 q_inside).
+    have outside := jensen (fun a => ~~ C a) (1 - q) p convex pp (esym (mass_complement C ref ref_policy)) ltac:(lra).
+    move: inside outside; rewrite mass_complement // -/(mass C p) => inside outside.
+    rewrite /profile /fe !Rmax_right; [|by apply: Rdiv_le_0_compat; lra|by apply: Rdiv_le_0_compat; lra].
+    rewrite /f_divergence (sum_split C); have := Rmult_le_compat_l beta _ _ ltac:(lra) (Rplus_le_compat _ _ _ _ inside outside).
+    lra.
+  have [nr sr] := ref_policy.
+  pose best a := if C a then z * (ref a / q) else (1 - z) * (ref a / (1 - q)).
+  have bm : mass C best = z.
+    rewrite /mass (sum_ext _ _ (fun a => z / q * ref a)); last by move=> a Ca; rewrite /best Ca; field; lra.
+    by rewrite sum_scale -/(mass C ref) -/q; field; lra.
+  have bo : \sum_(a | ~~ C a) best a = 1 - z.
+    rewrite (sum_ext _ _ (fun a => (1 - z) / (1 - q) * ref a)); last by move=> a /negbTE Ca; rewrite /best Ca; field; lra.
+    by rewrite sum_scale mass_complement // -/q; field; lra.
+  exists best; split; [split|] => [a||other po].
+  - rewrite /best; case: (C a); apply: Rmult_le_pos; try lra; apply: Rdiv_le_0_compat; try lra; exact: nr.
+  - by rewrite (sum_split C) -/(mass C best) bm bo; lra.
+  have -> : J_divergence beta best = Finite (profile z).
+    rewrite /J_divergence /= bm /profile /f_divergence (sum_split C) /fe !Rmax_right;
+      [|by apply: Rdiv_le_0_compat; lra|by apply: Rdiv_le_0_compat; lra].
+    rewrite (sum_ext C _ (fun a => f (z / q) * ref a)); last first.
+      move=> a Ca; rewrite /best Ca; have -> : z * (ref a / q) / ref a = z / q by field; have := ref_positive a; lra.
+      lra.
+    rewrite (sum_ext (fun a => ~~ C a) _ (fun a => f ((1 - z) / (1 - q)) * ref a)); last first.
+      move=> a /negbTE Ca; rewrite /best Ca.
+      have -> : (1 - z) * (ref a / (1 - q)) / ref a = (1 - z) / (1 - q) by field; have := ref_positive a; lra.
+      lra.
+    by rewrite !sum_scale mass_complement // -/(mass C ref) -/q; congr Finite; lra.
+  rewrite /=; apply: Rle_trans (value other po) (top _ _); split; [exact: mass_nonneg | exact: mass_at_most_one].
+Qed.
+
+(* f continuous at 0: for every beta a maximizer exists, and all have Z < 1, exactly if f'(0+) = -infinity. Convexity
+   alone allows f to jump down just right of 0; the chords from 0 then say nothing of f'(0+). *)
+Theorem f_divergence_gap : convex_from_zero f -> f 1 = 0 -> filterlim f (at_right 0) (locally (f 0)) ->
+  (forall beta, 0 < beta -> (exists best, global_maximizer (J_divergence beta) best) /\
+    forall best, global_maximizer (J_divergence beta) best -> mass C best < 1) <-> infinite_slope_at_zero f.
+Proof.
+  move=> convex f1 right; split=> [gaps|steep beta b0].
+  - case: (Classical_Prop.classic (infinite_slope_at_zero f)) => // /(flat_gives_none convex) [beta [b0 none]].
+    case: none => full pf one; apply: Classical_Prop.NNPP => none.
+    have := proj2 (gaps beta b0) full; rewrite one => below; apply: (Rlt_irrefl 1); apply: below; split=> // other po.
+    by apply: Rbar_not_lt_le => above; apply: none; exists other.
+  - split=> [|best [pp top]]; first exact: f_divergence_maximizer_exists.
+    case: (Rle_lt_or_eq_dec _ _ (mass_at_most_one C best pp)) => // one.
+    have [other [po above]] := steep_gives_gap beta convex f1 steep b0 best pp one.
+    by have := top other po; move/Rbar_le_not_lt.
 Qed.
 
 (* f(0+) = +infinity: a gap for every beta, and the chords near 0 have no lower bound either. *)

@@ -37,6 +37,10 @@ Definition bernoulli_kl (a b : R) : R := a * ln (a / b) + (1 - a) * ln ((1 - a) 
 Definition objective (z beta : R) (penalty : Rbar) : Rbar :=
   match penalty with Finite d => Finite (z - beta * d) | _ => m_infty end.
 
+(* A policy that no other surpasses. *)
+Definition global_maximizer {A : finType} (J : (A -> R) -> Rbar) (p : A -> R) : Prop :=
+  policy p /\ forall other, policy other -> Rbar_le (J other) (J p).
+
 Definition softmax {A : finType} (logits : A -> R) (a : A) : R := exp (logits a) / \sum_b exp (logits b).
 
 (* Elementary facts. *)

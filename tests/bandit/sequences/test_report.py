@@ -112,7 +112,7 @@ def test_the_command_trains_writes_and_says(tmp_path, capsys):
         main(["bandit", "sequences", "--preset", "quick", "--out", str(tmp_path), *flags.split()])
     assert not ended.value.code
     said = capsys.readouterr().out
-    assert said.startswith("No verdict: CoKL keeps more accuracy than ")
+    assert said.startswith("No verdict: CoKL keeps more than ")
     page = (tmp_path / "results.md").read_text()
     assert "Responses of 3 tokens over 3 symbols" in page
     assert "Primary comparison" in page

@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-pytest.importorskip("verl")
-
 from cokl.groups import LENGTHS
 from llm_bridge.experiment.config import PRESETS
 from llm_bridge.experiment.jobs import Job
@@ -16,6 +14,7 @@ from llm_bridge.experiment.pilot import STEPS, WANTED, coefficient, verdict
 
 
 def test_the_pilot_of_a_paper_model_is_planned_on_one_gpu_with_every_length(tmp_path):
+    pytest.importorskip("verl")
     command = [sys.executable, "-m", "cokl_cli", "llm", "pilot", "--preset", "qwen3-0.6b", "--dry-run"]
     done = subprocess.run(
         [*command, "--out", str(tmp_path), "trainer.project_name=mine"], capture_output=True, text=True, timeout=600,
