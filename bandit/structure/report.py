@@ -49,7 +49,7 @@ def judge(summary: pd.DataFrame) -> list[Claim]:
 def _nearest(known: pd.DataFrame) -> str:
     if known.empty:
         return "nothing is forgotten or learned"
-    nearest = known.loc[known["kept"].abs().idxmin()]
+    nearest = known.sort_values("kept", key=abs).iloc[0]
     return f"nearest {with_spread(nearest['kept'], nearest['kept_half_width'], 1)} points ({nearest['cell']})"
 
 

@@ -14,6 +14,7 @@ from bandit.structure.config import MAPS, PRESETS, Cell, StructureConfig
 from bandit.structure.report import judge, page
 from bandit.structure.run import planned_runs
 from bandit.structure.score import reverse_kls, summarize
+from cokl.regularizers.reverse_kl import ReverseKL
 from cokl.support.errors import InputError
 from cokl_cli.commands.bandit import command_of
 from cokl_cli.experiments import experiments
@@ -108,6 +109,7 @@ def test_every_setting_has_its_lab_and_a_prediction_wherever_cokl_is_trained(nam
 def test_knobs_set_what_their_names_say():
     success, tokens, reference = (StructureConfig(map=name) for name in ("success", "tokens", "reference"))
     plain = success.experiment("wrong-0")
+    assert isinstance(plain, ShiftConfig)
     assert success.experiment("wrong-0.2-right-0.8") == replace(plain, success_of_wrong=0.2, success_of_right=0.8)
     four = tokens.experiment("4-of-12")
     assert isinstance(four, SequenceConfig)
@@ -130,8 +132,8 @@ def test_each_method_has_its_coefficients_and_without_term_1_has_cokls_prompts()
         "cokl_without_term1": {(1.0, 8)},
         "reverse_kl": {(0.001, 16), (0.01, 16), (1.0, 16)},
     }
-    (estimator,) = {run.method.regularizer.estimator for run in planned_runs(config, "middle-k1") if run.beta}
-    assert estimator == "k1"
+    (regularizer,) = {run.method.regularizer for run in planned_runs(config, "middle-k1") if run.beta}
+    assert regularizer == ReverseKL("k1")
 
 
 def test_a_setting_of_another_map_is_refused():
