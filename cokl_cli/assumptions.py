@@ -11,9 +11,9 @@ from bandit.engine import environment, networks, sampled
 from cokl import floor, groups, grpo, methods, metrics, policy, regularizers
 from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig
-from cokl.regularizers import reverse_kl
 from cokl.regularizers.cokl import CoKL
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
+from cokl.regularizers.reverse_kl import ReverseKL
 from cokl.responses import buffer, verifier
 from cokl.support import verdicts, workers
 from cokl.support.assumptions import render
@@ -27,9 +27,9 @@ from llm_bridge.rewards import validation
 from llm_bridge.tiny import language
 from llm_bridge.trainer import schedule
 
-METHOD_CONFIGS = [CoKL, CorrectReverseKL, SurrogateConfig, GRPOConfig]
+METHOD_CONFIGS = [CoKL, CorrectReverseKL, ReverseKL, SurrogateConfig, GRPOConfig]
 CONFIGS = [*METHOD_CONFIGS, LLMConfig, DataConfig]
-METHOD = [policy, regularizers, reverse_kl, methods, floor, grpo, groups, metrics, buffer, verifier, verdicts]
+METHOD = [policy, regularizers, methods, floor, grpo, groups, metrics, buffer, verifier, verdicts]
 SIMULATOR = [environment, networks, workers, sampled]
 BRIDGE = [bring_buffer, schedule, reward_score, language, tables, validation]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -37,7 +38,7 @@ def summarize(rows: pd.DataFrame, config: CalibrationConfig) -> pd.DataFrame:
         [
             {"cell": cell, "share": share, **measured}
             for cell in config.cells
-            for share, measured in _of_cell(rows[rows["cell"] == cell].drop(columns="cell"), config).items()
+            for share, measured in of_cell(rows[rows["cell"] == cell].drop(columns="cell"), config.shares).items()
         ]
     )
     known = summary.dropna(subset=["gain_half_width"])
@@ -50,12 +51,13 @@ def summarize(rows: pd.DataFrame, config: CalibrationConfig) -> pd.DataFrame:
     return summary
 
 
-def _of_cell(table: pd.DataFrame, config: CalibrationConfig) -> dict[float, dict[str, object]]:
+def of_cell(table: pd.DataFrame, shares: Sequence[float]) -> dict[float, dict[str, object]]:
+    """The measurements of one setting by share, with NAME_half_width; table: its rows, without the column cell."""
     unknown: dict[str, object] = dict.fromkeys((*MEASURED, *(f"{name}_half_width" for name in MEASURED)), math.nan)
     unknown |= {"near_grpo": None, "near_replay": None}
     if anchors_diverged(table):
         lost: dict[str, object] = {"base_correct": math.nan, "lost": math.nan, "lost_half_width": math.nan}
-        return {share: lost | unknown for share in config.shares}
+        return {share: lost | unknown for share in shares}
     ends = final_rows(table[table["role"] == "report"])
     correct = ends[ends["method"] == "base"]["prior_correct"].mean()
     forgotten, learned = forgotten_and_learned(table)
@@ -65,7 +67,7 @@ def _of_cell(table: pd.DataFrame, config: CalibrationConfig) -> dict[float, dict
         "lost_half_width": 100 * forgotten[1] / correct,
     }
     if not is_meaningful(forgotten, learned):
-        return {share: lost | unknown for share in config.shares}
+        return {share: lost | unknown for share in shares}
     scored = score(table)
     reported = scored[scored["role"] == "report"]
     equal = at_equal_adaptation(scored, ("retention", "prior_pass_at_k", "conditional_kl"))
@@ -77,7 +79,7 @@ def _of_cell(table: pd.DataFrame, config: CalibrationConfig) -> dict[float, dict
         return equal[equal["method"] == method].set_index("seed")[column]
 
     by_share = {}
-    for share in config.shares:
+    for share in shares:
         ours = method_name(share)
         values = {
             "without_term1": at(WITHOUT_TERM_1, PAPER_BETA * share, "retention"),

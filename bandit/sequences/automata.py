@@ -58,6 +58,18 @@ class Automata:
         return self.accepting[prompts, states]
 
 
+def decided_early(automata: Automata, deciding: int) -> Automata:
+    """Automata whose verdict stands after `deciding` >= 1 tokens: they count these, and the others change nothing."""
+    count, states, symbols = automata.transitions.shape
+    accepted, rejected = deciding * states, deciding * states + 1
+    counted = [automata.transitions + states * read for read in range(1, deciding)]
+    verdicts = automata.accepting.gather(1, automata.transitions.flatten(1)).view_as(automata.transitions)
+    last = torch.where(verdicts, accepted, rejected)
+    ends = torch.tensor([accepted, rejected])
+    transitions = torch.cat([*counted, last, ends[None, :, None].expand(count, -1, symbols)], dim=1)
+    return Automata(transitions, (torch.arange(rejected + 1) == accepted).expand(count, -1))
+
+
 def without_forbidden_tokens(
     count: int, states: int, symbols: int, forbidden: int, rng: np.random.Generator, moved: int = 0
 ) -> Automata:

@@ -73,6 +73,11 @@ class SequenceWorld(BaseModelConfig):
 class SequenceConfig(SequenceWorld, TwoTaskConfig):
     """Which runs to train on two families of prompts whose answers are token sequences, and how."""
 
+    deciding: Count | None = assumption(
+        None, "the fewer decide, the more of the drift on the prior task lies within the correct responses"
+    )
+    """d, tokens that decide on the prior task, the first of a response; all of them if not given. The others are style
+    there, while the new task's verifier reads every token."""
     methods: Methods = tuple(name for name in METHODS if name not in ("entropy", "cokl_without_term2"))
     """What to train: names that `cokl.methods.get` knows; "none" is GRPO w/o KL. CoKL w/o term 2 is left out of the
     defaults, for its gradient is correct-only forward KL's. A method whose expectations no
@@ -91,6 +96,8 @@ class SequenceConfig(SequenceWorld, TwoTaskConfig):
     def __post_init__(self) -> None:
         """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
+        few = self.deciding is None or self.deciding <= self.length
+        require(few, "deciding", f"at most {self.length}, the length", self.deciding)
         enough = self.train_inputs
         require(self.buffer_size <= enough, "buffer_size", f"at most the {enough} training prompts", self.buffer_size)
 

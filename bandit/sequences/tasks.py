@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bandit.engine.environment import RandomStream, random_generator
 from bandit.engine.networks import StackedMLP
-from bandit.sequences.automata import Automata, without_forbidden_tokens
+from bandit.sequences.automata import Automata, decided_early, without_forbidden_tokens
 from bandit.sequences.config import SequenceConfig, SequenceWorld
 from bandit.sequences.recursions import SequencePolicy, contexts
 from bandit.sequences.sampled import draw
@@ -76,17 +76,19 @@ def rows(config: SequenceWorld, mlp: StackedMLP, inputs: Tensor) -> Tensor:
     return logits.view(len(logits), len(inputs), -1, config.symbols)
 
 
-def families(config: SequenceWorld, seed: int) -> tuple[Family, Family]:
+def families(config: SequenceConfig, seed: int) -> tuple[Family, Family]:
     """The prior and the new task of a seed."""
-    prior, new = (family(config, 2 * seed + task, config.forbidden) for task in (0, 1))
-    return prior, new
+    prior = family(config, 2 * seed, config.forbidden, deciding=config.deciding)
+    return prior, family(config, 2 * seed + 1, config.forbidden)
 
 
-def family(config: SequenceWorld, number: int, forbidden: int, moved: int = 0) -> Family:
-    """A task by its number, with other answers correct if `forbidden` is another one or `moved` > 0."""
+def family(config: SequenceWorld, number: int, forbidden: int, moved: int = 0, deciding: int | None = None) -> Family:
+    """A task by its number, with other answers correct if `forbidden` is another one, `moved` > 0 or `deciding` few."""
     rng, dtype = random_generator(number, RandomStream.ENVIRONMENT), getattr(torch, config.dtype)
     centers = rng.normal(size=(config.clusters, config.input_dim))
     automata = without_forbidden_tokens(config.clusters, config.states, config.symbols, forbidden, rng, moved)
+    if deciding is not None:
+        automata = decided_early(automata, deciding)
     parameters = [config.concentration / config.symbols] * config.symbols
     by_last_token = torch.from_numpy(rng.dirichlet(parameters, size=(config.clusters, config.symbols + 1)))
     later = by_last_token[:, 1:].repeat(1, config.length - 1, 1)

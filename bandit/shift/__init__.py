@@ -23,9 +23,12 @@ Of a seed:
 - 106: uniform numbers (prompts, G_ref) for the cached responses to all of them, in that order.
 - 107: minibatches of the buffer, integers below the number of prompts that the method's filter leaves.
 - 108, 109: uniform numbers (prompts, G) for the rollouts to each minibatch of the new task, and of the buffer.
+- 110: uniform numbers (prompts, G_ref) for the verdicts on the cached responses to all of them, in that order.
+- 111: uniform numbers (prompts, G) for the verdicts on the rollouts to each minibatch of the buffer.
 
 Minibatches are drawn with replacement, one for each batch of rollouts, that is for `optimizer_steps` steps. A response
-is the first action whose cumulated probability exceeds the uniform number. All runs of a seed start these generators
+is the first action whose cumulated probability exceeds the uniform number; it counts as correct if the verdict's number
+is below its chance of success. All runs of a seed start these generators
 anew, so that they share prompts and uniform numbers; those whose buffers or numbers of prompts differ share the
 generators, not what these give.
 """

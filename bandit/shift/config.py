@@ -47,6 +47,10 @@ class ShiftConfig(TwoTaskConfig):
         "a lower one scores the policy's modes, as the paper's 0.7 does, so that drift which keeps them is not seen",
     )
     """Temperature at which prior and new correctness are scored; drifts are always the policy's own, at 1."""
+    success_of_wrong: Share = assumption(0.0, "how much of pi+ are responses that the new task may push about freely")
+    """Chance that a wrong response to a prior prompt counts as correct, in [0, 1]; below `success_of_right`."""
+    success_of_right: Share = assumption(1.0, "how far correctness can rise on prior prompts")
+    """Chance that a right response to a prior prompt counts as correct, in [0, 1]."""
     dtype: Literal["float32", "float64"] = "float32"
     """Arithmetic of training and evaluation."""
     environment: EnvironmentConfig = field(
@@ -71,6 +75,8 @@ class ShiftConfig(TwoTaskConfig):
         require(self.buffer_size <= enough, "buffer_size", f"at most the {enough} training inputs", self.buffer_size)
         shared = self.environment.shared_environment
         require(not shared, "environment.shared_environment", "False: each seed draws its own two tasks", shared)
+        errs, rate = self.success_of_wrong, self.success_of_right
+        require(errs < rate, "success_of_wrong", f"less than success_of_right, {rate}", errs)
         sharable = self.environment.actions - self.environment.correct_actions
         own = self.environment.correct_actions - self.shared_correct_actions
         require(own <= sharable, "correct_overlap", f"at most {sharable} correct actions of the new task's own", own)

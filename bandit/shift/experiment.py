@@ -24,7 +24,7 @@ class Shift(Experiment):
     folder_prefix = "shift-"
     tables = ("shift.parquet",)
     assumed_configs = (BaseModelConfig, TwoTaskConfig, ShiftConfig)
-    assumed_modules = ("bandit.shift.tasks", "bandit.shift.score")
+    assumed_modules = ("bandit.shift.tasks", "bandit.shift.verifier", "bandit.shift.score")
     gallery = (
         *(
             GalleryPicture(f"shift_{kind}_{mode}", f"Task shift, {mode}: {title}", counterpart)

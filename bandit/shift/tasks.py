@@ -23,6 +23,7 @@ from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import Split
 from bandit.engine.sampled import draw
 from bandit.shift.config import ShiftConfig
+from bandit.shift.verifier import Verifier
 from bandit.two_tasks.tasks import Cache, ShiftStream, TwoTasks
 from cokl.policy import CorrectSet
 
@@ -67,14 +68,17 @@ def shift_task(config: ShiftConfig, seed: int, parameters: Tensor) -> TwoTasks:
     prompts = splits.on(prior.train_inputs[chosen], prior.correct[prior.train_clusters[chosen]])
     rng = random_generator(seed, ShiftStream.REFERENCE_RESPONSES)
     reference = prompts.reference(slice(None))
-    uniforms = torch.from_numpy(rng.random((config.buffer_size, config.reference_group_size)))
+    size = config.buffer_size, config.reference_group_size
+    drawn = draw(reference, reference, torch.from_numpy(rng.random(size)))
+    verdicts = torch.from_numpy(random_generator(seed, ShiftStream.REFERENCE_VERDICTS).random(size))
+    verifier = Verifier(config.success_of_wrong, config.success_of_right)
     return TwoTasks(
         seed,
         parameters,
         splits.on(new.train_inputs, new.correct[new.train_clusters]),
         splits.on(prior.test_inputs, prior.correct[prior.test_clusters]),
         splits.on(new.test_inputs, new.correct[new.test_clusters]),
-        Cache(prompts, draw(reference, reference, uniforms), _ADVICE),
+        Cache(prompts, verifier.judge(drawn, verdicts), _ADVICE),
     )
 
 

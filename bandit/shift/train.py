@@ -9,13 +9,14 @@ Axes: R runs of one seed, mode and method, B inputs, A actions. Nothing couples 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bandit.engine.environment import Environment
+from bandit.engine.environment import Environment, random_generator
 from bandit.engine.exact import averages
 from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import Split
@@ -26,9 +27,11 @@ from bandit.engine.sampled import (
     grpo_logit_gradient,
     method_logit_gradient,
 )
+from bandit.shift.config import ShiftConfig
 from bandit.shift.tasks import FrozenPolicy, families, layer_sizes, shift_task
+from bandit.shift.verifier import Verifier
 from bandit.two_tasks.config import Mode
-from bandit.two_tasks.tasks import Minibatch, TwoTasks
+from bandit.two_tasks.tasks import Cache, Minibatch, ShiftStream, TwoTasks
 from bandit.two_tasks.train import Objective, TwoTaskTrainer
 from cokl.decomposition import decompose_kl
 from cokl.groups import SurrogateConfig
@@ -53,7 +56,12 @@ class Exact(Objective):
 
     def regularization(self, policy: Policy, rollout: Policy, minibatch: Minibatch) -> Tensor:
         """(R, B, A): gradient of what the method adds on each prompt of the buffer, coefficients included."""
-        return self.method.logit_gradient(policy, minibatch.prompts.reference(slice(None)), self.betas[:, None, None])
+        reference, betas = minibatch.prompts.reference(slice(None)), self.betas[:, None, None]
+        if not self.method.filtered:  # it never looks at a verdict
+            return self.method.logit_gradient(policy, reference, betas)
+        outcomes = Verifier(self.config.success_of_wrong, self.config.success_of_right).outcomes
+        pairs = self.method.logit_gradient(outcomes(policy), outcomes(reference), betas)
+        return pairs.unflatten(-1, (-1, policy.logits.shape[-1])).sum(-2)
 
 
 class Sampled(Objective):
@@ -61,7 +69,10 @@ class Sampled(Objective):
 
     def roll_out(self, policy: Policy, minibatch: Minibatch) -> Responses:
         """G responses to each prompt, (R, B, G)."""
-        return draw(policy, minibatch.prompts.reference(slice(None)), minibatch.uniforms)
+        drawn = draw(policy, minibatch.prompts.reference(slice(None)), minibatch.uniforms)
+        if minibatch.verdicts is None:
+            return drawn
+        return Verifier(self.config.success_of_wrong, self.config.success_of_right).judge(drawn, minibatch.verdicts)
 
     def rl(self, policy: Policy, rollout: Responses) -> Tensor:
         """(R, B, A): gradient of each new-task prompt's -J_GRPO."""
@@ -80,6 +91,16 @@ class ShiftTrainer(TwoTaskTrainer):
     layer_sizes = staticmethod(layer_sizes)
     families = staticmethod(families)
     task = staticmethod(shift_task)
+
+    def __init__(self, config: ShiftConfig) -> None:
+        super().__init__(config)
+        self.outcomes = Verifier(config.success_of_wrong, config.success_of_right).outcomes
+
+    def buffer_prompts(self, buffer: Cache, seed: int, size: int) -> Iterator[Minibatch]:
+        """With uniform numbers for the verdicts on their rollouts, (B, G)."""
+        rng = random_generator(seed, ShiftStream.KL_VERDICTS)
+        for minibatch in super().buffer_prompts(buffer, seed, size):
+            yield replace(minibatch, verdicts=torch.from_numpy(rng.random((size, self.config.group_size))))
 
     def labelled(self, family: Environment) -> tuple[Tensor, Tensor]:
         """Training inputs and the oracle's probabilities."""
@@ -115,8 +136,13 @@ class ShiftTrainer(TwoTaskTrainer):
         return averages(mlp, prompts, metrics)
 
     def prior_metrics(self, policy: Policy, reference: Policy) -> dict[str, Tensor]:
-        """Correctness and pass@k at the evaluation's temperature, and drifts of the policy itself."""
-        drift, scored = decompose_kl(reference, policy), self._scored(policy)
+        """Correctness and pass@k at the evaluation's temperature, and drifts of the policy itself.
+
+        Where the verifier errs, of responses with their verdicts: prior_correct is the expected success.
+        """
+        scored = self.outcomes(self._scored(policy))
+        policy, reference = self.outcomes(policy), self.outcomes(reference)
+        drift = decompose_kl(reference, policy)
         return {
             "prior_correct": correctness(scored),
             "prior_pass_at_k": pass_at_k(scored, self.config.pass_draws),
@@ -132,7 +158,7 @@ class ShiftTrainer(TwoTaskTrainer):
 
     def buffer_metrics(self, policy: Policy, reference: Policy) -> dict[str, Tensor]:
         """The chance of a group without a correct response."""
-        return {"zero_correct_rate": expected_zero_correct_rate(policy, self.config.group_size)}
+        return {"zero_correct_rate": expected_zero_correct_rate(self.outcomes(policy), self.config.group_size)}
 
     def _scored(self, policy: Policy) -> Policy:
         """What responses are drawn from at the evaluation's temperature."""

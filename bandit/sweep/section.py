@@ -91,7 +91,7 @@ def _watched(name: str, contexts: int) -> str:
     caption = (
         "One test input of the first seed: a bar per correct answer, the reference's likeliest first, and in grey all "
         "wrong ones. The dotted line is the reference given that it is correct. Where training ends, plain RL goes on "
-        "with two of the answers alone, marked by stars: what has died cannot be learned any more."
+        "with two of the answers alone, marked by stars: what has died is learned late, or not at all."
     )
     return f"""
 <h3>The collapse, watched</h3>

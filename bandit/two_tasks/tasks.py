@@ -29,6 +29,8 @@ class ShiftStream(IntEnum):
     KL_BATCHES = 107
     NEW_ROLLOUTS = 108
     KL_ROLLOUTS = 109
+    REFERENCE_VERDICTS = 110
+    KL_VERDICTS = 111
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,10 @@ class Minibatch:
     """B prompts of one task, uniform numbers (B, G) or (B, G, T) for rollouts, and the buffer's responses to them.
 
     cached: the base model's responses, (1, B, G_ref), to prompts of the buffer; None on the task that RL is on.
+    verdicts: uniform numbers (B, G) for the verdicts on rollouts, in a lab whose verifier errs on the buffer's prompts.
     """
 
     prompts: Any
     uniforms: Tensor
     cached: Responses | None = None
+    verdicts: Tensor | None = None

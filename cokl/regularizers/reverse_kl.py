@@ -6,12 +6,15 @@ Sampled: the score-function form with cost log(pi / pi_ref), which is the k1 est
 leave-one-out baseline.
 Population optimum (Theorem 2): logit Z* = logit q + 1 / beta.
 
-Assumption beyond the paper: the sampled reverse KL is k1 in the reward, with a leave-one-out baseline: its expected
-on-policy gradient is the reverse KL's. Used as a loss and differentiated through the policy's log-likelihoods, k1 has
-the expected gradient zero instead, and k3, pi_ref / pi - 1 - log(pi_ref / pi), that of the *forward* KL.
+Used as a loss and differentiated through the policy's log-likelihoods, k1 has the expected gradient zero instead, and
+k3, pi_ref / pi - 1 - log(pi_ref / pi), that of the *forward* KL. These are VeRL's `kl_loss_type` "kl" and "low_var_kl",
+whose k3 is cut off at 10 nats.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from scipy.special import expit, logit
@@ -22,16 +25,34 @@ from cokl.policy import Policy, centred, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer
 from cokl.regularizers.log_linear import LogLinear
+from cokl.support.assumptions import assumption
+from cokl.support.errors import InputError
+
+_Estimator = Literal["reward", "k1", "k3"]
+
+MOST_K3 = 10.0
+"""Nats at which VeRL cuts k3 off, so that beyond it has no gradient."""
 
 
 @register
+@dataclass(frozen=True)
 class ReverseKL(Regularizer):
-    """KL from the full policy to the full reference. Range [0, inf]."""
+    """KL from the full policy to the full reference. Range [0, inf]. Raises InputError for another estimator."""
 
     name = "reverse_kl"
     label = "Reverse KL"
     streams = ("rollout",)
     compares_with_reference = True
+
+    estimator: _Estimator = assumption(
+        "reward", "only 'reward' has the reverse KL's gradient in expectation; 'k1' pulls nowhere, 'k3' as a forward KL"
+    )
+    """What samples make of it: k1 in the reward with a leave-one-out baseline, or k1 or k3 as a loss."""
+
+    def __post_init__(self) -> None:
+        if self.estimator not in get_args(_Estimator):
+            known = ", ".join(get_args(_Estimator))
+            raise InputError(f"reverse_kl.estimator: expected one of {known}, got {self.estimator!r}")
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(policy.probs, policy.log_probs - reference.log_probs)
@@ -50,9 +71,14 @@ class ReverseKL(Regularizer):
         self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig
     ) -> SurrogateWeights:
         rollout = required(rollout, "rollout")
-        return SurrogateWeights(
-            None, score_function_weights(rollout, rollout.reference_log_ratios(), config.epsilon_is)
-        )
+        log_ratios = rollout.reference_log_ratios()
+        if self.estimator == "reward":
+            return SurrogateWeights(None, score_function_weights(rollout, log_ratios, config.epsilon_is))
+        slopes = torch.ones_like(log_ratios)
+        if self.estimator == "k3":
+            excess = torch.expm1(-log_ratios)  # pi_ref / pi - 1
+            slopes = torch.where(excess + log_ratios > MOST_K3, 0, -excess)
+        return SurrogateWeights(None, slopes / slopes.shape[-1])
 
     def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:
         return expit(logit(q) + 1 / beta)

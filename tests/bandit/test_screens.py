@@ -23,6 +23,8 @@ from bandit.sequences import report as sequences
 from bandit.sequences.config import PRESETS as SEQUENCES
 from bandit.shift import report as shift
 from bandit.shift.config import PRESETS as SHIFT
+from bandit.structure import report as structure
+from bandit.structure.config import MAPS as MAPS_OF_STRUCTURE
 from bandit.sweep import report as sweep
 from cokl_cli.experiments import experiments
 from tests.bandit.calibration import test_calibration as calibrated
@@ -31,6 +33,7 @@ from tests.bandit.plasticity import test_score as plastic
 from tests.bandit.robustness.test_robustness import table as robust_table
 from tests.bandit.sequences.test_report import table as sequence_table
 from tests.bandit.shift.tables import POINTS, shift_table
+from tests.bandit.structure import test_structure as structured
 from tests.bandit.sweep.test_claims import GOOD, sweep_table
 
 WIDE = {"jensen_shannon": "forward_kl", "correct_reverse_kl": "forward_kl", "reverse_kl": "entropy"}
@@ -77,6 +80,14 @@ def of_calibration(folder, seeds):
     rows = calibrated.table(3, 30, {0.1: 4, 1.0: -20})
     rows = rows[(rows["seed"] < seeds) | (rows["seed"] >= 1000)]
     return calibration.write(rows, dataclasses.replace(calibrated.CONFIG, seeds=seeds), folder)
+
+
+def of_structure(folder, seeds):
+    """The longest map: six settings."""
+    leads = dict.fromkeys(MAPS_OF_STRUCTURE["success"].cells, (-12.0, 0.5))
+    rows = structured.table(leads)
+    rows = rows[(rows["seed"] < seeds) | (rows["seed"] >= 1000)]
+    return structure.write(rows, dataclasses.replace(structured.CONFIG, cells=(), seeds=seeds), folder)
 
 
 def of_robustness(folder, seeds):

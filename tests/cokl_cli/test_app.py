@@ -202,7 +202,7 @@ except SystemExit:
 
 COMMANDS = {
     "bandit": {"sweep", "verdicts", "robustness", "interference", "shift", "plasticity", "calibration", "phase",
-               "sequences", "finite-group", "card", "plasticity-sequences"},
+               "structure", "sequences", "finite-group", "card", "plasticity-sequences"},
     "theory": {"check", "optimum", "figures"},
     "llm": {"run", "pilot", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "plasticity", "tables",
             "repeats", "normalize", "validate-reward", "check-paper"},

@@ -9,7 +9,10 @@ from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/how-to/labs.md").read_text()
 SECTIONS = {title: text for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)}
-LABS = ["sweep", "shift", "plasticity", "phase", "finite-group", "sequences", "calibration", "robustness", "card"]
+LABS = [
+    "sweep", "shift", "plasticity", "phase", "finite-group", "sequences", "calibration", "structure", "robustness",
+    "card",
+]  # fmt: skip
 
 
 def commands(text: str) -> list[str]:

@@ -90,8 +90,8 @@ class Task:
     verdicts: np.ndarray
 
 
-def task(config: Any, number: int) -> Task:
-    """The prior task of seed s is number 2 s, its new task 2 s + 1."""
+def task(config: Any, number: int, deciding: int | None = None) -> Task:
+    """The prior task of seed s is number 2 s, its new task 2 s + 1. Its verifier reads so many tokens, or all."""
     rng = stream(number, TASK)
     count, states, symbols, length = config.clusters, config.states, config.symbols, config.length
     centers = rng.normal(size=(count, config.input_dim))
@@ -106,7 +106,7 @@ def task(config: Any, number: int) -> Task:
             state, right, probability = 0, True, 1.0
             contexts = list(enumerate(zip((symbols, *response), response, strict=False)))
             for position, (last, token) in contexts:
-                right = right and ranks[cluster, state, token] >= config.forbidden
+                right = right and (position >= (deciding or length) or ranks[cluster, state, token] >= config.forbidden)
                 if right:
                     state = leads_to[cluster, state, token]
                 probability *= shares[cluster, last + 1 if position else 0, token]
@@ -295,7 +295,8 @@ class Seed:
 
     def __init__(self, config: Any, seed: int) -> None:
         self.config, self.seed = config, seed
-        self.prior, self.new = (task(config, 2 * seed + number) for number in (0, 1))
+        self.prior = task(config, 2 * seed, config.deciding)
+        self.new = task(config, 2 * seed + 1)
         self.base = Network(config, base_model(config, seed, self.prior, self.new))
         chosen = stream(seed, BUFFER).choice(config.train_inputs, config.buffer_size, replace=False)
         self.buffer_inputs = self.prior.inputs["train"][chosen]

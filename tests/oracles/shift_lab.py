@@ -37,6 +37,8 @@ from tests.oracles.sequence_lab import (
 )
 from tests.oracles.worlds import World, two_worlds
 
+CACHED_VERDICTS, KL_VERDICTS = 110, 111
+"""Streams of this lab alone."""
 CLIP = 0.2
 """GRPO's clipping range."""
 MEASURES = ("retention", "prior_pass_at_k", "conditional_kl")
@@ -76,16 +78,39 @@ def draw(behavior: Tensor, uniforms: np.ndarray) -> list[list[int]]:
     ]
 
 
+def pairs(success: np.ndarray) -> list[tuple[int, bool]]:
+    """Every response with each verdict that it may get."""
+    return [
+        (action, verdict)
+        for action, share in enumerate(success)
+        for verdict in (True, False)
+        if (share if verdict else 1 - share) > 0
+    ]
+
+
+def with_verdicts(log_probs: Tensor, success: np.ndarray) -> Tensor:
+    """Log-probabilities of the pairs, from those of the responses."""
+    chances = [success[action] if verdict else 1 - success[action] for action, verdict in pairs(success)]
+    return torch.stack(
+        [log_probs[action] + math.log(chance) for (action, _), chance in zip(pairs(success), chances, strict=True)]
+    )
+
+
 class Prompts:
     """Training prompts of one task: a minibatch at a time, which training keeps for some steps."""
 
-    def __init__(self, inputs: np.ndarray, verdicts: np.ndarray, size: int, choice: Any, uniforms: Any) -> None:
+    def __init__(
+        self, inputs: np.ndarray, verdicts: np.ndarray, size: int, choice: Any, uniforms: Any, luck: Any = None
+    ) -> None:
         self.inputs, self.verdicts, self.size, self.choice, self.uniforms = inputs, verdicts, size, choice, uniforms
+        self.luck = luck
 
     def next_minibatch(self, group_size: int) -> None:
         """Draws it."""
         self.batch = self.choice.integers(len(self.inputs), size=self.size)
         self.numbers = self.uniforms.random((self.size, group_size))
+        if self.luck is not None:
+            self.verdict_numbers = self.luck.random((self.size, group_size))
 
     def roll_out(self, network: Perceptron) -> None:
         """Remembers the policy, and what it answers."""
@@ -117,6 +142,19 @@ class Seed:
             self.buffer_reference = policies(self.base, self.buffer_inputs)
         numbers = stream(seed, CACHED).random((config.buffer_size, config.reference_group_size))
         self.cached = draw(self.buffer_reference, numbers)
+        numbers = stream(seed, CACHED_VERDICTS).random((config.buffer_size, config.reference_group_size))
+        self.cached_verdicts = [
+            self.verdicts_on(*known) for known in zip(self.cached, self.buffer_verdicts, numbers, strict=True)
+        ]
+
+    def success(self, right: np.ndarray) -> np.ndarray:
+        """What share of the times each response to a prior prompt counts as correct."""
+        return np.where(right, self.config.success_of_right, self.config.success_of_wrong)
+
+    def verdicts_on(self, actions: Sequence[int], right: np.ndarray, numbers: np.ndarray) -> list[bool]:
+        """Of one prompt's responses."""
+        shares = self.success(right)
+        return [bool(number < shares[action]) for action, number in zip(actions, numbers, strict=True)]
 
     def _base_model(self) -> Perceptron:
         """Pretrained on both tasks together, then by RL on the prior one, in expectations, without a regularizer."""
@@ -158,26 +196,45 @@ class Seed:
         self, mode: str, method: str, beta: float, numbers: Sequence[int], prompts: Prompts, network: Perceptron
     ) -> Tensor:
         """numbers: of the buffer's prompts in the minibatch."""
-        kind, rights = method.removesuffix("_floor"), prompts.right().tolist()
-        currents = list(prompts.now(network))
+        kind = method.removesuffix("_floor")
+        currents, behaviors = list(prompts.now(network)), list(prompts.behavior)
         references = [self.buffer_reference[number] for number in numbers]
         cached = [self.cached[number] for number in numbers]
-        known = zip(currents, prompts.behavior, references, cached, prompts.fresh, rights, strict=True)
+        fresh, rights = prompts.fresh, prompts.right().tolist()
+        if method not in UNFILTERED:
+            # A response that succeeds is another one than the same response when it fails; those that never happen
+            # are left out.
+            luck = [self.success(right) for right in prompts.right()]
+            now = zip(fresh, prompts.right(), prompts.verdict_numbers, strict=True)
+            verdicts = [self.verdicts_on(*known) for known in now]
+            fresh, cached = (
+                [[pairs(shares).index(pair) for pair in zip(*known, strict=True)]
+                 for shares, *known in zip(luck, actions, judged, strict=True)]
+                for actions, judged in (
+                    (fresh, verdicts), (cached, [self.cached_verdicts[number] for number in numbers])
+                )
+            )  # fmt: skip
+            currents, behaviors, references = (
+                [with_verdicts(*known) for known in zip(policy, luck, strict=True)]
+                for policy in (currents, behaviors, references)
+            )
+            rights = [[verdict for _, verdict in pairs(shares)] for shares in luck]
+        known = zip(currents, behaviors, references, cached, fresh, rights, strict=True)
         terms = [
             loss_of.value(kind, current, reference, right)
             if mode == "exact"
-            else loss_of.surrogate(kind, current, behavior, reference, old, fresh, right, self.config.epsilon_is)
-            for current, behavior, reference, old, fresh, right in known
+            else loss_of.surrogate(kind, current, behavior, reference, old, group, right, self.config.epsilon_is)
+            for current, behavior, reference, old, group, right in known
         ]
         loss = beta * torch.stack(terms).mean()
         if method != kind:
-            groups = None if mode == "exact" else (cached, prompts.fresh)
+            groups = None if mode == "exact" else (cached, fresh)
             loss = loss + loss_of.floor(currents, references, rights, groups)
         return loss
 
     def buffer(self, method: str) -> list[int]:
         """The prompts of the buffer that a method uses."""
-        solved = [self.buffer_verdicts[number][group].any() for number, group in enumerate(self.cached)]
+        solved = [any(verdicts) for verdicts in self.cached_verdicts]
         return [number for number, one in enumerate(solved) if one or method in UNFILTERED]
 
     def run(self, mode: str, method: str, beta: float, size: int) -> Iterator[dict[str, Any]]:
@@ -186,7 +243,7 @@ class Seed:
         network = Perceptron(config, self.base.parameters)
         buffer = self.buffer(method)
         new = self._prompts(self.new, NEW_PROMPTS)
-        rngs = stream(self.seed, KL_PROMPTS), stream(self.seed, KL_ROLLOUTS)
+        rngs = [stream(self.seed, number) for number in (KL_PROMPTS, KL_ROLLOUTS, KL_VERDICTS)]
         kl = Prompts(self.buffer_inputs[buffer], self.buffer_verdicts[buffer], size, *rngs)
         for done in range(config.steps + 1):
             if done % config.eval_interval == 0 or done == config.steps:
@@ -208,7 +265,8 @@ class Seed:
         config = self.config
         means = {}
         for name, one in (("prior", self.prior), ("new", self.new)):
-            right = one.correct[one.clusters["test"]]
+            right = one.correct[one.clusters["test"]].astype(float)
+            right = self.success(right) if name == "prior" else right
             with torch.no_grad():
                 old, now = (policies(model, one.inputs["test"]) for model in (self.base, network))
             scored = (now / config.evaluation_temperature).softmax(-1).numpy()
@@ -221,13 +279,13 @@ class Seed:
             mass, old_mass = (now.exp().numpy() * right).sum(-1), (q * right).sum(-1)
             log_ratio, wrong_log_ratio = np.log(old_mass / mass), np.log((1 - old_mass) / (1 - mass))
             within = (q * right * log_ratios).sum(-1) - old_mass * log_ratio
-            wrong_within = (q * ~right * log_ratios).sum(-1) - (1 - old_mass) * wrong_log_ratio
+            wrong_within = (q * (1 - right) * log_ratios).sum(-1) - (1 - old_mass) * wrong_log_ratio
             means["conditional_kl"] = (within / old_mass).mean()
             means["mass_drift"] = (old_mass * log_ratio + (1 - old_mass) * wrong_log_ratio).mean()
             means["correct_drift"], means["incorrect_drift"] = within.mean(), wrong_within.mean()
         with torch.no_grad():
             p = policies(network, self.buffer_inputs[buffer]).exp().numpy()
-        mass = (p * self.buffer_verdicts[buffer]).sum(-1)
+        mass = (p * self.success(self.buffer_verdicts[buffer])).sum(-1)
         means["zero_correct_rate"] = ((1 - mass) ** config.group_size).mean()
         return means
 

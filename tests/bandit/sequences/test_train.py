@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from bandit.engine.networks import StackedMLP
+from bandit.sequences.automata import Automata, decided_early
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.recursions import SequencePolicy
 from bandit.sequences.run import planned_runs
@@ -21,6 +23,7 @@ from bandit.two_tasks.tasks import ShiftStream
 from bandit.two_tasks.train import JointLoss
 from cokl import methods
 from cokl.support.errors import InputError
+from tests.bandit.sequences.cases import case
 from tests.oracles import exact as definitions
 from tests.oracles import sequences as oracle
 
@@ -77,6 +80,32 @@ def test_labels_are_next_tokens_given_that_the_response_is_correct():
         for token in range(3):
             possible = any(oracle.accepts(machine, (token, then)) for then in range(3))
             assert (labels[0, token] > 0) == possible  # what can only end incorrect is never a label
+
+
+@pytest.mark.parametrize("deciding", [1, 2, 4])
+def test_a_verdict_stands_after_the_deciding_tokens(deciding):
+    """Of machines that can change their minds later, so that reading on would be seen."""
+    machines = case(4, prompts=6, seed=2).machines
+    automata = decided_early(Automata(*(torch.tensor(part) for part in zip(*machines, strict=True))), deciding)
+    responses = list(itertools.product(range(3), repeat=4))
+    expected = [[oracle.accepts(machine, response[:deciding]) for response in responses] for machine in machines]
+    assert automata.accept(torch.tensor(responses).expand(6, -1, -1)).tolist() == expected
+    read_on = [[oracle.accepts(machine, response) for response in responses] for machine in machines]
+    assert (read_on == expected) == (deciding == 4)
+
+
+def test_style_is_style_on_the_prior_task_alone():
+    plain, styled = (families(dataclasses.replace(TINY, deciding=deciding), 3) for deciding in (None, 1))
+    responses = torch.cartesian_prod(*[torch.arange(3)] * 3).expand(40, -1, -1)
+    kept = [one.train.automata.accept(responses) for one in styled]
+    assert torch.equal(kept[1], plain[1].train.automata.accept(responses))
+    assert (kept[0].view(40, 3, 9).all(-1) | ~kept[0].view(40, 3, 9).any(-1)).all()  # the first token alone decides
+    assert not torch.equal(kept[0], plain[0].train.automata.accept(responses))
+
+
+def test_no_more_tokens_decide_than_there_are():
+    with pytest.raises(InputError, match="deciding: expected at most 3, the length, got 4"):
+        dataclasses.replace(TINY, deciding=4)
 
 
 @pytest.mark.parametrize("mode", ["exact", "sampled"])

@@ -86,6 +86,7 @@ def test_so_is_a_lab_with_other_options():
         eval_interval=3,
         new_learning_rate=None,
         token_reduction="mean",
+        deciding=2,
     )
     assert_same(sequences(other, Execution(jobs=1), progress=False), oracle.table(other))
 

@@ -8,10 +8,12 @@ import pandas as pd
 import pytest
 
 from bandit.config import EnvironmentConfig
+from bandit.engine.environment import random_generator
 from bandit.shift import report
 from bandit.shift.config import ShiftConfig
 from bandit.shift.run import shift
 from bandit.two_tasks.config import METHODS
+from bandit.two_tasks.tasks import ShiftStream
 from cokl.support.experiment import Execution
 from tests.bandit.same import assert_same
 from tests.bandit.shift.tables import POINTS, shift_table
@@ -85,6 +87,34 @@ def test_so_is_a_lab_with_other_options():
         new_learning_rate=None,
     )
     assert_same(shift(other, Execution(jobs=1), progress=False), oracle.table(other))
+
+
+@pytest.mark.parametrize(("of_wrong", "of_right"), [(0.4, 0.9), (0.0, 0.7)])
+def test_so_is_a_lab_whose_verifier_errs(of_wrong, of_right):
+    """Every method, several steps on each minibatch, and a wrong response that never or sometimes counts."""
+    erring = replace(
+        CONFIG,
+        methods=METHODS,
+        betas=(0.3,),
+        seeds=1,
+        kl_sweep=(),
+        success_of_wrong=of_wrong,
+        success_of_right=of_right,
+    )
+    assert_same(shift(erring, Execution(jobs=1), progress=False), oracle.table(erring))
+
+
+def test_verdicts_without_errors_take_nothing_from_the_other_numbers(lab, monkeypatch):
+    """Not a byte changes, whatever the verdicts' numbers are."""
+    drawn = random_generator
+
+    def elsewhere(seed, number):
+        return drawn(seed + 50 * (number in (ShiftStream.REFERENCE_VERDICTS, ShiftStream.KL_VERDICTS)), number)
+
+    monkeypatch.setattr("bandit.shift.tasks.random_generator", elsewhere)
+    monkeypatch.setattr("bandit.shift.train.random_generator", elsewhere)
+    again = shift(CONFIG, Execution(jobs=1), progress=False)
+    pd.testing.assert_frame_equal(again, lab, check_exact=True)
 
 
 def test_every_table_of_the_report_is_the_plain_loops(lab, expected):

@@ -1,11 +1,14 @@
 """What is said of the estimators of the sampled reverse KL, by enumeration and autograd on a small softmax policy."""
 
 import itertools
+import math
 
+import pytest
 import torch
 
 from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
-from cokl.regularizers import get
+from cokl.regularizers import with_options
+from cokl.support.errors import InputError
 
 LOGITS = torch.tensor([0.3, -0.8, 1.1, 0.0], dtype=torch.float64)
 REFERENCE = torch.tensor([-0.2, 0.9, 0.1, -1.0], dtype=torch.float64).log_softmax(-1)
@@ -38,16 +41,33 @@ def test_k3_as_a_loss_has_the_forward_kls_expected_gradient():
     assert not torch.allclose(found, REVERSE, atol=1e-2)
 
 
-def test_ours_has_the_reverse_kls_expected_gradient():
+@pytest.mark.parametrize(
+    ("estimator", "expected_gradient"), [("reward", REVERSE), ("k1", torch.zeros_like(REVERSE)), ("k3", FORWARD)]
+)
+def test_ours_have_these_expected_gradients(estimator, expected_gradient):
     """Over all groups of two, each weighed with its probability."""
     log_probs = LOGITS.log_softmax(-1)
     total = torch.zeros(4, dtype=torch.float64)
+    regularizer = with_options("reverse_kl", [f"reverse_kl.estimator={estimator}"])
     for pair in itertools.product(range(4), repeat=2):
 
         def loss(ours: torch.Tensor, pair: tuple[int, ...] = pair) -> torch.Tensor:
             drawn = list(pair)
             group = ResponseGroups(ours[drawn][None], torch.zeros(1, 2), None, REFERENCE[drawn][None])
-            return surrogate_loss(get("reverse_kl").surrogate_weights(None, group, SurrogateConfig()), None, group)
+            return surrogate_loss(regularizer.surrogate_weights(None, group, SurrogateConfig()), None, group)
 
         total += log_probs[list(pair)].sum().exp() * gradient(loss)
-    torch.testing.assert_close(total, REVERSE)
+    torch.testing.assert_close(total, expected_gradient)
+
+
+def test_k3_is_cut_off_where_verl_cuts_it():
+    """At 10 nats, which a response reaches between 2.6 and 2.7 nats below the reference."""
+    group = ResponseGroups(torch.tensor([[-2.6, -2.7]]), torch.zeros(1, 2), None, torch.zeros(1, 2))
+    weights = with_options("reverse_kl", ["reverse_kl.estimator=k3"]).surrogate_weights(None, group, SurrogateConfig())
+    assert weights.rollout is not None
+    assert weights.rollout[0].tolist() == pytest.approx([(1 - math.exp(2.6)) / 2, 0])
+
+
+def test_another_estimator_is_refused():
+    with pytest.raises(InputError, match=r"reverse_kl\.estimator: expected one of reward, k1, k3, got 'k2'"):
+        with_options("reverse_kl", ["reverse_kl.estimator=k2"])

@@ -33,6 +33,7 @@ def test_what_is_missing_is_named_with_its_command(results: Path, tmp_path: Path
             "phase",
             "finite-group",
             "calibration",
+            "structure",
             "plasticity",
             "plasticity-sequences",
             "robustness",
