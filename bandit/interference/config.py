@@ -42,4 +42,4 @@ class InterferenceConfig(Settings):
     """Steps between measurements; the last step is always measured."""
 
 
-PRESETS = {"paper": InterferenceConfig(), "quick": InterferenceConfig(("shift-exact",), seeds=4, prompts=48, every=300)}
+PRESETS = {"paper": InterferenceConfig(), "quick": InterferenceConfig(("shift-exact",), seeds=4, prompts=96, every=150)}

@@ -99,7 +99,7 @@ def primary(table: pd.DataFrame) -> str:
     lead = primary_lead(table)
     seeds = reported_seeds(table)
     compared = (
-        f"Primary comparison: CoKL's accuracy on the prior task less {label(rival)}'s at equal adaptation ({mode})"
+        f"Primary comparison: CoKL's accuracy on the prior task minus {label(rival)}'s at equal adaptation ({mode})"
     )
     if lead is None:
         return f"{compared}: not to be had, for one of them was not trained or never adapts as much."

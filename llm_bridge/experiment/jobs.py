@@ -183,6 +183,7 @@ def several_job(config: LLMConfig, folder: Path, model: Path, runs: Path, rows: 
         "trainer.max_actor_ckpt_to_keep=null",
         "trainer.resume_mode=auto",
         "trainer.v1.trainer_mode=several",
+        "actor_rollout_ref.rollout.agent.num_workers=2",
         f"+cokl.runs={quoted(runs)}",
     ]
     return Job("several", folder, tuple(overrides), 0, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,35 +15,47 @@ import pytest
 pytest.importorskip("verl")
 
 from llm_bridge.experiment.jobs import command_line, environment, several_job
-from llm_bridge.experiment.plasticity.config import PlasticityConfig
-from llm_bridge.experiment.plasticity.runs import METRICS, Run, end_of, llm_config, train
+from llm_bridge.experiment.studies.plasticity.config import PlasticityConfig
+from llm_bridge.experiment.studies.plasticity.study import Plasticity
+from llm_bridge.experiment.studies.strength.config import StrengthConfig
+from llm_bridge.experiment.studies.strength.study import Strength
+from llm_bridge.experiment.studies.study import METRICS, RUNS, STEPS, Run, read_rows, scored_runs
 
 pytestmark = pytest.mark.usefixtures("only_cluster")
 
-CONFIG = PlasticityConfig(
-    pretraining_steps=100, prompts=8, batch=4, group_size=4, cached=8, cached_per_prompt=2, steps=(3, 3)
+STUDY = Plasticity(
+    PlasticityConfig(
+        pretraining_steps=100,
+        prompts=8,
+        batch=4,
+        group_size=4,
+        cached=8,
+        cached_per_prompt=2,
+        steps=(3, 3),
+        selection_seeds=(5,),
+    )
 )
 SEED = 5
-RUNS = [Run(1, "grpo"), Run(1, "cokl", 0.5), Run(2, "cokl", 0.5)]
+THREE = [Run(1, "grpo"), Run(1, "cokl", 0.5), Run(2, "cokl", 0.5)]
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory) -> Path:
     """A seed's folder with three runs of one job."""
     folder = tmp_path_factory.mktemp("together")
-    train(CONFIG, SEED, RUNS, folder)
+    STUDY.train(SEED, THREE, folder)
     return folder
 
 
 def alone(together: Path, folder: Path, number: int) -> list[dict[str, Any]]:
     """The log of one of the runs, as a job of its own that starts from its Hugging Face model."""
-    run = RUNS[number]
+    run = THREE[number]
     described = json.loads((together / "runs.json").read_text())[number]
-    settings = replace(llm_config(CONFIG, SEED), own_data=str(together / "start"))
+    settings = replace(STUDY.settings(SEED), own_data=str(together / "start"))
     model = together / "start" / "model"
     if described["weights"]:
-        model = end_of(CONFIG, replace(run, stage=1), together) / "huggingface"
-    job = several_job(settings, folder, model, together / "runs.json", CONFIG.batch * CONFIG.cached_per_prompt)
+        model = STUDY.end_of(replace(run, stage=1), together) / "huggingface"
+    job = several_job(settings, folder, model, together / "runs.json", STUDY.micro_batch)
     options = {**described["options"], "trainer.default_local_dir": str(folder / "checkpoints")}
     cokl = options.pop("cokl", {})
     kept = [override for override in job.overrides if not override.startswith("+cokl.runs")]
@@ -67,9 +80,9 @@ def logged(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_run_gives_every_number_of_a_job_of_its_own(together, tmp_path, number):
     """The second follows another loss and data order, the third another optimizer state and other weights."""
-    assert RUNS[number].stage == number
-    ours = logged(together / RUNS[number].name)
-    assert len(ours) == CONFIG.steps[number - 1]
+    assert THREE[number].stage == number
+    ours = logged(together / THREE[number].name)
+    assert len(ours) == STUDY.steps(THREE[number])
     assert ours[-1]["actor/grad_norm"] > 0
     for mine, theirs in zip(alone(together, tmp_path / "alone", number), ours, strict=True):
         assert mine.keys() == theirs.keys()
@@ -79,3 +92,24 @@ def test_a_run_gives_every_number_of_a_job_of_its_own(together, tmp_path, number
                 assert mine[name] == pytest.approx(theirs[name], rel=1e-6, abs=1e-6), name
             else:
                 assert json.dumps(mine[name]) == json.dumps(theirs[name]), name  # NaN and null too
+
+
+def test_a_study_runs_from_an_empty_folder_and_resumes_from_its_rows(tmp_path, monkeypatch):
+    """What `cokl llm strength` calls, at the smallest size; the second call finds every row."""
+    grid = {"grpo": (0.0,), "cokl": (0.5,)}
+    monkeypatch.setattr("llm_bridge.experiment.studies.strength.study.GRID", grid)
+    monkeypatch.setattr("llm_bridge.experiment.studies.strength.report.GRID", grid)
+    config = StrengthConfig(
+        selection_seeds=(6,), reported_seeds=(7,), again_seeds=(), pretraining_steps=50, buffer_prompts=8, batch=4,
+        cached=4, group_size=4, steps=2, chat_samples=1,
+    )  # fmt: skip
+    study = Strength(config)
+    study.run(tmp_path, [6], keep_going=False)
+    runs, steps = (read_rows(tmp_path, name) for name in (RUNS, STEPS))
+    assert scored_runs(tmp_path, 6) == {Run(0, "base"), Run(1, "grpo"), Run(1, "cokl", 0.5)}
+    assert set(runs["set"]) == {"math_val", "math500", "olympiad", "chat_val"}
+    assert steps.groupby("method")["step"].apply(list).to_dict() == {"cokl": [1, 2], "grpo": [1, 2]}
+    assert steps[steps["method"] == "cokl"]["gradient_share"].between(0, 1, inclusive="neither").all()
+    shutil.rmtree(tmp_path / "seed-6")
+    study.run(tmp_path, [6], keep_going=False)
+    assert not (tmp_path / "seed-6" / "log.txt").exists()

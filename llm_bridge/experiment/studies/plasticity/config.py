@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from cokl.support.options import Settings
-
-Role = Literal["selection", "reported"]
+from llm_bridge.experiment.studies.config import StudyConfig
 
 GRID: dict[str, tuple[float, ...]] = {
     "grpo": (0.0,),
@@ -28,28 +25,16 @@ selection seeds, is at most this far below that of GRPO alone; the smallest if t
 
 
 @dataclass(frozen=True)
-class PlasticityConfig(Settings):
-    """Batch sizes count prompts, lengths count tokens."""
+class PlasticityConfig(StudyConfig):
+    """Batch sizes count prompts."""
 
     selection_seeds: tuple[int, ...] = (100, 101)
-    """Of the runs that choose coefficients."""
     reported_seeds: tuple[int, ...] = (110, 111, 112, 113, 114)
-    """Of the runs that are reported; with a seed everything is another, starting model and prompts included."""
     pretraining_steps: int = 1500
-    """Supervised steps that make a starting model."""
+    cached: int = 32
     prompts: int = 64
     """Training prompts."""
-    batch: int = 16
-    """Prompts of a step."""
-    group_size: int = 8
-    """Rollouts per prompt."""
-    cached: int = 32
-    """Responses of the starting model to each prompt that are kept."""
     cached_per_prompt: int = 4
-    """How many of them a prompt brings to a step."""
+    """How many of its cached responses a prompt brings to a step."""
     steps: tuple[int, int] = (40, 30)
     """Of either stage."""
-    learning_rate: float = 1e-3
-    """AdamW's, in both stages."""
-    max_response_length: int = 10
-    """An answer has six tokens."""

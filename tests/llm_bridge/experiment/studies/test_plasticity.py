@@ -13,12 +13,12 @@ from transformers import AutoModelForCausalLM
 
 from cokl.support.errors import InputError
 from llm_bridge.data.rows import math_row
-from llm_bridge.experiment.plasticity.config import GRID, MARGIN, START, PlasticityConfig
-from llm_bridge.experiment.plasticity.report import chosen, claims, per_seed, render
-from llm_bridge.experiment.plasticity.reward import STAGES, compute_score
-from llm_bridge.experiment.plasticity.runs import Run, reported_runs
-from llm_bridge.experiment.plasticity.scores import RUNS, STEPS, answers, measures, scored_runs
-from llm_bridge.experiment.plasticity.start import sample
+from llm_bridge.experiment.studies.answers import answers, measures, sample
+from llm_bridge.experiment.studies.plasticity.config import GRID, MARGIN, START, PlasticityConfig
+from llm_bridge.experiment.studies.plasticity.report import chosen, claims, per_seed, render
+from llm_bridge.experiment.studies.plasticity.reward import STAGES, compute_score
+from llm_bridge.experiment.studies.plasticity.study import Plasticity, reported_runs
+from llm_bridge.experiment.studies.study import RUNS, STEPS, Run, scored_runs
 from llm_bridge.tiny.language import problems
 from llm_bridge.tiny.model import make_model
 from llm_bridge.tiny.tokenizer import make_tokenizer
@@ -52,6 +52,11 @@ def tiny(tmp_path_factory):
     chosen_problems = [problems("plain")[0], problems("sum")[0]]
     prompts = [math_row("", 0, "", problem.text, "")["prompt"] for problem in chosen_problems]
     return folder, prompts, [problem.total for problem in chosen_problems]
+
+
+def test_before_anything_is_trained_there_is_nothing_to_collect(tmp_path):
+    Plasticity(PlasticityConfig()).collect(SEEDS[0], reported_runs({"grpo": 0.0}), tmp_path / "seed", tmp_path)
+    assert scored_runs(tmp_path, SEEDS[0]) == set()
 
 
 def test_probabilities_of_answers_are_products_over_their_tokens(tiny):

@@ -10,11 +10,10 @@ import pandas as pd
 
 from cokl import methods
 from cokl.support.errors import InputError
-from cokl.support.files import write_text
 from cokl.support.statistics import markdown_table, mean_and_half_width, with_spread
 from cokl.support.verdicts import Claim, Measurement, judged
-from llm_bridge.experiment.plasticity.config import GRID, MARGIN, RIVALS, START, PlasticityConfig
-from llm_bridge.experiment.plasticity.scores import RUNS, STEPS, read_rows
+from llm_bridge.experiment.studies.plasticity.config import GRID, MARGIN, RIVALS, START, PlasticityConfig
+from llm_bridge.experiment.studies.study import RUNS, STEPS, read_rows
 
 LABELS = {"grpo": "GRPO alone", "entropy": "entropy bonus", START: "no stage 1"}
 EARLY = 10
@@ -131,7 +130,7 @@ def render(root: Path) -> str:
     if missing:
         parts.append(
             f"**Not complete: {len(seeds)} of {len(wanted)} reported seeds are there, so there is no verdict.** "
-            f"Missing: {', '.join(map(str, missing))}. `cokl llm plasticity --out` this folder goes on from these rows."
+            f"Missing: {', '.join(map(str, missing))}. `cokl llm plasticity --out` this folder resumes from these rows."
         )
     parts += [_selection(runs)]
     if seeds:
@@ -163,8 +162,3 @@ def _selection(runs: pd.DataFrame) -> str:
         for method, grid in GRID.items()
     ]
     return markdown_table(pd.DataFrame(cells))
-
-
-def write(root: Path) -> None:
-    """ROOT/results.md."""
-    write_text(render(root), root / "results.md")

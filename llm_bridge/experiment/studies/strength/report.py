@@ -1,0 +1,168 @@
+"""Coefficients, tables and verdicts from the rows of the runs. The primary measurement is in `config`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from cokl import methods
+from cokl.support.errors import InputError
+from cokl.support.statistics import markdown_table, mean_and_half_width, with_spread
+from cokl.support.verdicts import Claim, Measurement, judged
+from llm_bridge.experiment.studies.strength.config import (
+    ABLATION,
+    AGAIN,
+    BASE,
+    GRID,
+    MARGIN,
+    MATH_SETS,
+    RIVAL,
+    StrengthConfig,
+)
+from llm_bridge.experiment.studies.study import RUNS, STEPS, read_rows
+
+LABELS = {BASE: "Base", "grpo": "GRPO alone"}
+METHODS: dict[str, tuple[str, ...]] = {"reported": (BASE, *GRID, ABLATION), "again": (BASE, *AGAIN)}
+"""By role, in the order of the table."""
+
+
+def label(method: str) -> str:
+    """How tables call a method."""
+    return LABELS.get(method) or methods.label(method)
+
+
+def scores(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row per seed and run, in percent: each set's accuracy, `math`, the mean of the math sets', and `chat_val`."""
+    keys = ["seed", "role", "method", "beta"]
+    table = (100 * runs.pivot_table(index=keys, columns="set", values="accuracy")).reset_index()
+    return table.assign(math=table[list(MATH_SETS)].mean(axis=1))
+
+
+def chosen(runs: pd.DataFrame) -> dict[str, float]:
+    """Each method's coefficient by the rule of `config.MARGIN`. Raises InputError without all selection runs."""
+    rows = runs[runs["role"] == "selection"]
+    means = scores(rows).groupby(["method", "beta"])[["math", "chat_val"]].mean() if len(rows) else pd.DataFrame()
+    lacking = [method for method, grid in GRID.items() for beta in grid if (method, beta) not in means.index]
+    if lacking:
+        names = ", ".join(dict.fromkeys(lacking))
+        raise InputError(f"seeds: the selection seeds lack runs of {names}; train them first")
+    least = means["chat_val"]["grpo", 0.0] - MARGIN
+    best = {}
+    for method, grid in GRID.items():
+        good = [beta for beta in grid if means["chat_val"][method, beta] >= least]
+        best[method] = max(good, key=lambda beta: means["math"][method, beta]) if good else min(grid)
+    return best
+
+
+def per_seed(root: Path, role: str) -> pd.DataFrame:
+    """The scores of the seeds of a role that have all their runs, with the mean `share` of the gradient's square."""
+    runs, steps = read_rows(root, RUNS), read_rows(root, STEPS)
+    runs = runs[runs["role"] == role]
+    if runs.empty:
+        return pd.DataFrame()
+    table = scores(runs)
+    whole = table.groupby("seed")["method"].nunique() == len(METHODS[role])
+    table = table[table["seed"].isin(whole[whole].index)]
+    share = steps.groupby(["seed", "method", "beta"])["gradient_share"].mean().rename("share").reset_index()
+    return table.merge(share, how="left", on=["seed", "method", "beta"])
+
+
+def shown(rows: pd.DataFrame, role: str) -> pd.DataFrame:
+    """The table over seeds, as text."""
+    lines = []
+    for method in METHODS[role]:
+        ours = rows[rows["method"] == method]
+        cells = {
+            name: with_spread(*mean_and_half_width(ours[column]), 1)
+            for name, column in {"Math Avg": "math", **{name: name for name in MATH_SETS}, "Chat": "chat_val"}.items()
+        }
+        share = "" if ours["share"].isna().all() else f"{ours['share'].mean():.2f}"
+        coefficient = "" if method in (BASE, "grpo") else f"{ours['beta'].iloc[0]:g}"
+        lines.append({"Method": label(method), "Coefficient": coefficient, "Gradient share": share, **cells})
+    return pd.DataFrame(lines)
+
+
+def claims(root: Path) -> list[Claim]:
+    """The primary measurement, in either report that is whole."""
+    return [claim for role in METHODS for claim in _claims_of(per_seed(root, role), role)]
+
+
+def _claims_of(rows: pd.DataFrame, role: str) -> Iterator[Claim]:
+    config = StrengthConfig()
+    wanted = config.reported_seeds if role == "reported" else config.again_seeds
+    if rows.empty or set(rows["seed"]) != set(wanted):
+        return
+    of = {column: rows.pivot(index="seed", columns="method", values=column) for column in ("math", "chat_val")}
+    name = f"the tiny LLM{', again' if role == 'again' else ''}"
+
+    def lead(column: str, other: str) -> Measurement:
+        what = {"math": "Math Avg", "chat_val": "chat score"}[column]
+        return Measurement.of(name, f"{what} of CoKL minus {label(other)}", of[column]["cokl"] - of[column][other])
+
+    yield judged(
+        f"Each at its best coefficient, CoKL keeps more of Math Avg than {label(RIVAL)}",
+        "Main Results; a search over CoKL's own coefficient is beyond the paper",
+        [lead("math", RIVAL)],
+    )
+    if role == "reported":
+        for other in ("grpo", "reverse_kl", "forward_kl"):
+            yield judged(
+                f"Each at its best coefficient, CoKL keeps more of Math Avg than {label(other)}",
+                "Main Results; a search over CoKL's own coefficient is beyond the paper",
+                [lead("math", other)],
+            )
+        yield judged(
+            "Without term 1 CoKL keeps less of Math Avg", "Ablation of the loss structure", [lead("math", ABLATION)]
+        )
+
+
+def render(root: Path) -> str:
+    """The page of what is there."""
+    parts = ["# The tiny LLM at strengths that can be compared", _selection(read_rows(root, RUNS))]
+    config = StrengthConfig()
+    for role, title, wanted in (
+        ("reported", "Reported seeds", config.reported_seeds),
+        ("again", "Again, on everything random anew", config.again_seeds),
+    ):
+        rows = per_seed(root, role)
+        missing = sorted(set(wanted) - set(rows["seed"] if len(rows) else ()))
+        parts.append(f"## {title}")
+        if missing:
+            parts.append(
+                f"**Not complete, so there is no verdict.** Missing seeds: {', '.join(map(str, missing))}. "
+                "`cokl llm strength --out` this folder resumes from these rows."
+            )
+        if len(rows):
+            parts.append(
+                f"Mean over {rows['seed'].nunique()} seeds, in percent, with half the width of its 95% t-interval."
+            )
+            parts.append(markdown_table(shown(rows, role)))
+        parts += [
+            f"**{claim.statement}: {claim.verdict or 'no verdict'}.** {claim.measured}."
+            for claim in _claims_of(rows, role)
+        ]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _selection(runs: pd.DataFrame) -> str:
+    """Math Avg and chat score over the selection seeds, by coefficient, with the chosen one in bold."""
+    try:
+        best = chosen(runs)
+    except InputError:
+        return "The coefficients are not chosen yet: selection runs are missing."
+    means = scores(runs[runs["role"] == "selection"]).groupby(["method", "beta"])[["math", "chat_val"]].mean()
+
+    def cell(method: str, beta: float) -> str:
+        mark = "**" * (beta == best[method])
+        return f"{mark}{beta:g}: {means['math'][method, beta]:.1f} / {means['chat_val'][method, beta]:.1f}{mark}"
+
+    cells = [
+        {
+            "Selection, Math Avg / chat score": label(method),
+            "by coefficient": ", ".join(cell(method, beta) for beta in grid),
+        }
+        for method, grid in GRID.items()
+    ]
+    return markdown_table(pd.DataFrame(cells))

@@ -1,0 +1,134 @@
+"""The chat stage with each method beside a buffer of mathematics: what a seed starts from, its runs, their scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cokl import methods
+from cokl.support.files import read_parquet, write_parquet
+from llm_bridge.bring_buffer import bring_buffer
+from llm_bridge.data.rows import write_rows
+from llm_bridge.experiment.jobs import kl_prompts
+from llm_bridge.experiment.studies.answers import answers, measures, sample
+from llm_bridge.experiment.studies.strength.config import ABLATION, AGAIN, BASE, GRID, MATH_SETS, StrengthConfig
+from llm_bridge.experiment.studies.strength.report import chosen, render
+from llm_bridge.experiment.studies.strength.reward import compute_score
+from llm_bridge.experiment.studies.study import Role, Run, Study
+from llm_bridge.rewards.judge import Judge
+from llm_bridge.tiny.chat_reward import chat_reward
+from llm_bridge.tiny.make import make_tiny
+
+BASE_RUN = Run(0, BASE)
+
+
+class Strength(Study):
+    """One stage of chat from the starting model, which is the reference."""
+
+    config: StrengthConfig
+    reward_function = "pkg://llm_bridge.experiment.studies.strength.reward:compute_score"
+
+    def __init__(self, config: StrengthConfig) -> None:
+        self.config = config
+        of_role: dict[Role, tuple[int, ...]] = {
+            "selection": config.selection_seeds,
+            "reported": config.reported_seeds,
+            "again": config.again_seeds,
+        }
+        self.roles = {seed: role for role, seeds in of_role.items() for seed in seeds}
+        responses = config.kl_groups // 2 * math.gcd(config.cached, config.group_size)
+        self.micro_batch = math.gcd(responses, config.batch * config.group_size)
+
+    def own_settings(self) -> dict[str, Any]:
+        """Of the chat stage, its buffer and its score."""
+        config = self.config
+        return {
+            "buffer_prompts": config.buffer_prompts,
+            "kl_groups": config.kl_groups,
+            "chat_steps": config.steps,
+            "eval_samples": config.chat_samples,
+        }
+
+    def make_start(self, seed: int, folder: Path) -> None:
+        """Write FOLDER/model, the tiny experiment's sets and, last, FOLDER/buffer.parquet.
+
+        The buffer's prompts are the first of the math training set, which is in random order.
+        """
+        config = self.config
+        if (folder / "buffer.parquet").is_file():
+            return
+        make_tiny(folder, config.pretraining_steps, seed)
+        rows: list[Any] = read_parquet(folder / "math_train.parquet").head(config.buffer_prompts).to_dict("records")
+        write_rows(rows, folder / "buffer_prompts.parquet")
+        prompts = [list(row["prompt"]) for row in rows]
+        drawn = sample(folder / "model", prompts, config.cached, config.max_response_length, seed)
+        write_parquet(drawn, folder / "responses.parquet")
+        kept = bring_buffer(
+            folder / "buffer_prompts.parquet",
+            folder / "responses.parquet",
+            str(folder / "model"),
+            Judge(compute_score),
+        )
+        kept.save(folder / "buffer.parquet")
+
+    def runs(self, seed: int, rows: pd.DataFrame) -> list[Run]:
+        """Every coefficient, or each method with the chosen one; the ablation has CoKL's."""
+        role = self.roles[seed]
+        if role == "selection":
+            return [BASE_RUN, *(Run(1, method, beta) for method, grid in GRID.items() for beta in grid)]
+        best = chosen(rows)
+        best[ABLATION] = best["cokl"]
+        return [BASE_RUN, *(Run(1, method, best[method]) for method in (AGAIN if role == "again" else best))]
+
+    def steps(self, run: Run) -> int:
+        """Of the chat stage."""
+        return self.config.steps
+
+    def options(self, run: Run, start: Path) -> dict[str, Any]:
+        """Chat prompts, and the method on mathematics drawn from the buffer."""
+        data = str(start / "chat_train.parquet")
+        options: dict[str, Any] = {"data.train_files": data, "data.val_files": data}
+        if methods.get(run.method).streams():
+            options["cokl"] = {
+                "method": run.method,
+                "beta": run.beta,
+                "buffer": str(start / "buffer.parquet"),
+                "kl_prompts": kl_prompts(self.settings(0), run.method),
+                "length": "token-mean",
+                "seed": 0,
+            }
+        return options
+
+    def score(self, run: Run, model: Path, start: Path) -> Iterable[dict[str, Any]]:
+        """Accuracy and different correct answers of each math set, exactly; the mean chat reward in `accuracy`."""
+        for name in MATH_SETS:
+            rows = read_parquet(start / f"{name}.parquet")
+            totals = [int(given["ground_truth"]) for given in rows["reward_model"]]
+            found = measures(answers(model, list(rows["prompt"]), totals))
+            yield {"set": name, "accuracy": found["accuracy"], "distinct": found["distinct"]}
+        prompts = [list(prompt) for prompt in read_parquet(start / "chat_val.parquet")["prompt"]]
+        drawn = sample(model, prompts, self.config.chat_samples, self.config.max_response_length, seed=0)
+        texts = decoded(model, drawn["response_ids"])
+        rewards = [
+            chat_reward(prompts[number][-1]["content"], text)
+            for number, text in zip(drawn["prompt"], texts, strict=True)
+        ]
+        yield {"set": "chat_val", "accuracy": float(np.mean(rewards)), "distinct": np.nan}
+
+    def render(self, root: Path) -> str:
+        """By `report`."""
+        return render(root)
+
+
+def decoded(model: Path, responses: Iterable[list[int]]) -> list[str]:
+    """Responses as text, without special tokens."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    texts: list[str] = tokenizer.batch_decode(list(responses), skip_special_tokens=True)
+    return texts

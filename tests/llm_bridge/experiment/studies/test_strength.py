@@ -1,0 +1,131 @@
+"""The strength study's reward, scores, rule for coefficients, verdicts and runs; no VeRL is started."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("transformers")
+
+from cokl.support.errors import InputError
+from llm_bridge.experiment.studies.strength.config import ABLATION, AGAIN, BASE, GRID, MARGIN, MATH_SETS, StrengthConfig
+from llm_bridge.experiment.studies.strength.report import chosen, claims, per_seed, render, shown
+from llm_bridge.experiment.studies.strength.reward import compute_score
+from llm_bridge.experiment.studies.strength.study import BASE_RUN, Strength
+from llm_bridge.experiment.studies.study import RUNS, STEPS, Run
+
+CONFIG = StrengthConfig()
+LOW, *_, HIGH = GRID["cokl"]
+
+
+def rows(seed: int, role: str, method: str, beta: float, math: tuple[float, ...], chat: float) -> list[dict]:
+    """Of one run: accuracies in percent."""
+    known = {"seed": seed, "role": role, "stage": int(method != BASE), "method": method, "beta": beta, "distinct": 3.0}
+    scored = dict(zip((*MATH_SETS, "chat_val"), (*math, chat), strict=True))
+    return [known | {"set": name, "accuracy": value / 100} for name, value in scored.items()]
+
+
+def selection(changed: dict[tuple[str, float], tuple[float, float]]) -> pd.DataFrame:
+    """Of two seeds whose mean Math Avg and chat score is (40, 80) unless `changed`."""
+    lines = []
+    for seed, sign in zip(CONFIG.selection_seeds, (-1, 1), strict=True):
+        for method, grid in GRID.items():
+            for beta in grid:
+                math, chat = changed.get((method, beta), (40.0, 80.0))
+                lines += rows(
+                    seed, "selection", method, beta, (math + sign - 6, math + sign, math + sign + 6), chat - sign
+                )
+    return pd.DataFrame(lines)
+
+
+def test_the_coefficient_keeps_most_among_those_that_adapt_as_much():
+    changed = {
+        ("cokl", LOW): (45.0, 80.0),
+        ("cokl", HIGH): (50.0, 80 - MARGIN + 0.1),
+        ("reverse_kl", HIGH): (60.0, 50.0),
+    }
+    best = chosen(selection(changed))
+    assert best["cokl"] == HIGH
+    assert best["reverse_kl"] != HIGH
+    assert chosen(selection(changed | {("cokl", HIGH): (50.0, 80 - MARGIN - 0.1)}))["cokl"] == LOW
+    drowned = {("cokl", beta): (90.0, 50.0) for beta in GRID["cokl"]}
+    assert chosen(selection(drowned))["cokl"] == LOW
+    with pytest.raises(InputError, match="selection seeds lack runs of cokl"):
+        chosen(selection({}).query("method != 'cokl' or beta != @HIGH"))
+
+
+def report(root, leads: list[float]) -> None:
+    """Rows of whole reports: CoKL's Math Avg is replay's plus its lead by seed, in points; shares by method."""
+    lines, steps = [], []
+    reports = (("reported", CONFIG.reported_seeds, (*GRID, ABLATION)), ("again", CONFIG.again_seeds, AGAIN))
+    for role, seeds, methods in reports:
+        for seed, lead in zip(seeds, leads, strict=True):
+            lines += rows(seed, role, BASE, 0.0, (45.0, 45.0, 45.0), 50.0)
+            for method in methods:
+                level = 30.0 + lead * (method == "cokl")
+                beta = 0.0 if method == "grpo" else 0.2
+                lines += rows(seed, role, method, beta, (level - 3, level, level + 3), 80.0)
+                share = np.nan if method == "grpo" else 0.25
+                known = {"seed": seed, "role": role, "stage": 1, "method": method, "beta": beta, "accuracy": 0.5}
+                steps += [known | {"step": step, "gradient_share": share + step - 1.5} for step in (1, 2)]
+    pd.DataFrame(lines).to_csv(root / RUNS, index=False)
+    pd.DataFrame(steps).to_csv(root / STEPS, index=False)
+
+
+def test_the_primary_verdict_is_on_the_paired_difference_in_raw_math_avg_twice(tmp_path):
+    report(tmp_path, [-4.0, -5.0, -6.0, -5.0, -5.0])
+    first, *others, again = claims(tmp_path)
+    assert first.statement == again.statement
+    assert (first.verdict, again.verdict) == ("not held", "not held")
+    assert "Math Avg of CoKL minus Correct-only forward KL: -5.0 ± 0.9 points" in first.measured
+    assert len(others) == 4
+    table = shown(per_seed(tmp_path, "reported"), "reported").set_index("Method")
+    assert list(table.loc["CoKL", ["Coefficient", "Gradient share", "Chat"]]) == ["0.2", "0.25", "80.0 ± 0.0"]
+    assert table.loc["Base", "Math Avg"] == "45.0 ± 0.0"
+    assert list(table.index) == [
+        "Base", "GRPO alone", "Reverse KL", "Forward KL", "Correct-only forward KL", "CoKL", "CoKL w/o term 1"
+    ]  # fmt: skip
+
+
+def test_a_seed_without_all_its_runs_counts_for_nothing(tmp_path):
+    report(tmp_path, [1.0, 1.0, 2.0, 1.0, 1.0])
+    table = pd.read_csv(tmp_path / RUNS)
+    last = CONFIG.reported_seeds[-1]
+    table[(table["seed"] != last) | (table["method"] != ABLATION)].to_csv(tmp_path / RUNS, index=False)
+    assert [claim.statement for claim in claims(tmp_path)] == [
+        "Each at its best coefficient, CoKL keeps more of Math Avg than Correct-only forward KL"
+    ]
+    page = render(tmp_path)
+    assert f"Missing seeds: {last}." in page
+    assert "Mean over 4 seeds" in page
+
+
+def test_the_second_report_has_fewer_methods_and_the_ablation_has_cokls_coefficient():
+    study = Strength(CONFIG)
+    table = selection({("cokl", HIGH): (50.0, 80.0)})
+    reported = study.runs(CONFIG.reported_seeds[0], table)
+    assert reported[0] == BASE_RUN
+    assert Run(1, ABLATION, HIGH) in reported
+    assert len(reported) == 2 + len(GRID)
+    assert [run.method for run in study.runs(CONFIG.again_seeds[0], table)] == [BASE, *AGAIN]
+    assert len(study.runs(CONFIG.selection_seeds[0], table)) == 2 + 4 * len(GRID["cokl"])
+
+
+def test_a_step_has_a_quarter_of_its_groups_from_the_buffer(tmp_path):
+    study = Strength(CONFIG)
+    streams = {"cokl": 2, "correct_forward_kl": 1, "reverse_kl": 1, ABLATION: 1}
+    for method, number in streams.items():
+        prompts = study.options(Run(1, method, 0.2), tmp_path)["cokl"]["kl_prompts"]
+        assert number * prompts * 4 == CONFIG.batch
+        assert (prompts * CONFIG.cached) % study.micro_batch == 0
+    assert "cokl" not in study.options(Run(1, "grpo"), tmp_path)
+
+
+def test_both_tasks_have_one_reward_function():
+    chat = {"conversation": [{"role": "user", "content": "Hi! What do you think of two dull birds?"}]}
+    assert compute_score("chat_train", "I think 20 birds are warm and calm !", "", chat)["score"] == 1.0
+    assert compute_score("chat_train", "I think 20 cats are warm and calm !", "", chat)["score"] == pytest.approx(2 / 3)
+    math: dict[str, list[dict[str, str]]] = {"conversation": []}
+    assert compute_score("olympiad", "\\boxed{ 3 + 9 }", "12", math)["score"] == 1.0
+    assert compute_score("olympiad", "\\boxed{ 3 + 8 }", "12", math)["score"] == 0.0
