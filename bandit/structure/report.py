@@ -14,9 +14,9 @@ from cokl.support.verdicts import Claim, answered, no_verdict, withheld
 
 LEGEND = (
     "In samples, means with 95% t-intervals over the reported seeds, uncorrected. Retention and adaptation are in "
-    "points. An outcome is of CoKL's retention less replay's at coefficient 1: equal within 5 points, or behind or "
-    "ahead by more (5% over the map, Holm). Mass share: of GRPO's drift on the prior task. The predictions were "
-    "written before the map ran."
+    "points, CoKL's less replay's at coefficient 1 or, in retention alone, where both adapt alike. An outcome is of "
+    "the retention at 1: equal within 5 points, or behind or ahead by more (5% over the map, Holm). Mass share: of "
+    "GRPO's drift on the prior task. The predictions were written before the map ran."
 )
 
 
@@ -98,7 +98,9 @@ def write(trained: pd.DataFrame, config: StructureConfig, folder: Path) -> str:
     equal, predictions = judge(summary)
     known = summary[summary["outcome"] != ""]
     shown = rows(summary)[["setting", "mass share", "predicted", "outcome"]]
-    shown.insert(2, "CoKL - replay", spread_column(summary, "kept"))
+    leads = {"retention": "kept", "adaptation": "adapted", "adapting alike": "gain"}
+    for place, (title, name) in enumerate(leads.items(), start=2):
+        shown.insert(place, title, spread_column(summary, name))
     return answered(
         Claim("Somewhere CoKL retains as much as replay", "", _nearest(known), equal.verdict),
         config.seeds,
