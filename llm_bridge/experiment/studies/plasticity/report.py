@@ -11,7 +11,7 @@ import pandas as pd
 from cokl import methods
 from cokl.support.errors import InputError
 from cokl.support.statistics import markdown_table, mean_and_half_width, with_spread
-from cokl.support.verdicts import Claim, Measurement, judged
+from cokl.support.verdicts import Claim, Measurement, judged, no_verdict
 from llm_bridge.experiment.studies.plasticity.config import GRID, MARGIN, RIVALS, START, PlasticityConfig
 from llm_bridge.experiment.studies.study import RUNS, STEPS, read_rows
 
@@ -133,12 +133,12 @@ def render(root: Path) -> str:
             f"Missing: {', '.join(map(str, missing))}. `cokl llm plasticity --out` this folder resumes from these rows."
         )
     parts += [_selection(runs)]
-    if seeds:
+    if not no_verdict(len(seeds)):
         parts += [
             f"Mean over {len(seeds)} seeds, in percent, with half the width of its 95% t-interval.",
             markdown_table(shown(per_seed(runs, steps))),
         ]
-    for claim in claims(root):
+    for claim in claims(root) if not no_verdict(len(seeds)) else ():
         parts.append(f"**{claim.statement}: {claim.verdict or 'no verdict yet'}.** {claim.measured}.")
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
