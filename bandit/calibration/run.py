@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from bandit.calibration.config import WITHOUT_TERM_1, CalibrationConfig
+from bandit.engine.two_tasks.grid import Cell, train_grid
+from bandit.engine.two_tasks.run import Lab
 from bandit.sequences.run import SEQUENCES
 from bandit.shift.run import SHIFT
-from bandit.two_tasks.grid import Cell, train_grid
-from bandit.two_tasks.run import Lab
 from cokl.support.experiment import HERE, Execution
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bandit.config import Count, Positive
+from bandit.engine.two_tasks.config import Mode
 from bandit.sequences.config import PRESETS as SEQUENCES
 from bandit.sequences.config import SequenceConfig
 from bandit.shift.config import PAPER_BETA, ShiftConfig
 from bandit.shift.config import PRESETS as SHIFTS
-from bandit.two_tasks.config import Mode
 from cokl.support.options import DIFFERENT, SOME, Bound, Names, Settings, at_least
 
 LABS: dict[str, tuple[ShiftConfig | SequenceConfig, Mode]] = {

@@ -30,14 +30,14 @@ from torch import Tensor
 
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.runs import code_behind
+from bandit.engine.two_tasks.config import Mode
+from bandit.engine.two_tasks.plan import kl_prompts
+from bandit.engine.two_tasks.tasks import Minibatch, ShiftStream, TwoTasks
+from bandit.engine.two_tasks.train import JointLoss, TwoTaskTrainer
 from bandit.interference.config import LABS, InterferenceConfig
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.train import SequenceTrainer
 from bandit.shift.train import ShiftTrainer
-from bandit.two_tasks.config import Mode
-from bandit.two_tasks.plan import kl_prompts
-from bandit.two_tasks.tasks import Minibatch, ShiftStream, TwoTasks
-from bandit.two_tasks.train import JointLoss, TwoTaskTrainer
 from cokl import methods
 from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_result

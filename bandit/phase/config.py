@@ -20,8 +20,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import tyro
 
 from bandit.config import changed
+from bandit.engine.two_tasks.config import Mode
 from bandit.shift.config import ShiftConfig
-from bandit.two_tasks.config import Mode
 from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, Settings, separated
 

@@ -7,12 +7,12 @@ import dataclasses
 import pandas as pd
 
 from bandit.engine.divergence import divergence_note
+from bandit.engine.two_tasks.grid import Cell, train_grid
+from bandit.engine.two_tasks.plan import RUN
 from bandit.phase.config import Diagram
 from bandit.phase.report import page
 from bandit.phase.score import summarize
 from bandit.shift.run import SHIFT
-from bandit.two_tasks.grid import Cell, train_grid
-from bandit.two_tasks.plan import RUN
 from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_text
 from cokl.support.statistics import csv_text

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from bandit.config import QUICK, Count, Methods, TrainingConfig
-from bandit.two_tasks.config import SeedRoles
+from bandit.engine.two_tasks.config import SeedRoles
 from cokl.support.assumptions import assumption
 from cokl.support.options import Bound, Coefficients, Integers, Names, at_least, require
 

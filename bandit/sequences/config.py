@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from bandit.config import Betas, Count, Methods, Positive, Widths
-from bandit.two_tasks.config import METHODS, BaseModelConfig, TwoTaskConfig
+from bandit.engine.two_tasks.config import METHODS, BaseModelConfig, TwoTaskConfig
 from cokl.support.assumptions import assumption
 from cokl.support.options import SOME, at_least, require
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pandas as pd
 
 from bandit.engine.tables import reported_seeds
+from bandit.engine.two_tasks.plan import RUN
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.run import METRICS
 from bandit.sequences.score import BESIDE_ACCURACY, MEASURES, PREDICTORS, PRIMARY, leads, primary_lead, razor
 from bandit.shift import score as scores
 from bandit.shift.report import NORMALIZED, anchors, readable
 from bandit.shift.score import label
-from bandit.two_tasks.plan import RUN
 from cokl.support.files import write_text
 from cokl.support.statistics import csv_text, markdown_table, summarize, with_spread
 from cokl.support.verdicts import Claim, answered, no_verdict, verdict_on

@@ -6,11 +6,11 @@ import itertools
 
 import pandas as pd
 
+from bandit.engine.two_tasks.plan import ShiftRun, kl_prompts
+from bandit.engine.two_tasks.run import Lab, train_lab
 from bandit.sequences.config import PRESETS, SequenceConfig
 from bandit.sequences.exact import MOST_LISTED, is_exact
 from bandit.sequences.train import SequenceTrainer
-from bandit.two_tasks.plan import ShiftRun, kl_prompts
-from bandit.two_tasks.run import Lab, train_lab
 from cokl import methods
 from cokl.support.errors import InputError
 from cokl.support.experiment import HERE, Execution

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from bandit.engine.environment import RandomStream, random_generator
 from bandit.engine.networks import StackedMLP
+from bandit.engine.two_tasks.tasks import Cache, ShiftStream, TwoTasks
 from bandit.sequences.automata import Automata, decided_early, without_forbidden_tokens
 from bandit.sequences.config import SequenceConfig, SequenceWorld
 from bandit.sequences.recursions import SequencePolicy, contexts
 from bandit.sequences.sampled import draw
-from bandit.two_tasks.tasks import Cache, ShiftStream, TwoTasks
 
 _ADVICE = "--prior-steps or a smaller --forbidden, or enlarge --reference-group-size"
 

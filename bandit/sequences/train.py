@@ -16,13 +16,13 @@ from torch import Tensor
 
 from bandit.engine.networks import StackedMLP
 from bandit.engine.sampled import Responses
+from bandit.engine.two_tasks.config import Mode
+from bandit.engine.two_tasks.tasks import Minibatch, TwoTasks
+from bandit.engine.two_tasks.train import Objective, TwoTaskTrainer
 from bandit.sequences import exact, sampled
 from bandit.sequences.config import SequenceWorld
 from bandit.sequences.recursions import SequencePolicy
 from bandit.sequences.tasks import Family, Prompts, families, layer_sizes, network_inputs, rows, sequence_task
-from bandit.two_tasks.config import Mode
-from bandit.two_tasks.tasks import Minibatch, TwoTasks
-from bandit.two_tasks.train import Objective, TwoTaskTrainer
 from cokl.grpo import GRPOConfig
 from cokl.methods import Method
 from cokl.metrics import pass_at_k

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from bandit.config import Count, EnvironmentConfig, Positive
-from bandit.two_tasks.config import TwoTaskConfig
+from bandit.engine.two_tasks.config import TwoTaskConfig
 from cokl.support.assumptions import assumption
 from cokl.support.options import Bound, Integers, Names, require
 from cokl.surrogate_config import SurrogateConfig

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bandit.engine.two_tasks.config import BaseModelConfig, TwoTaskConfig
 from bandit.shift.config import PRESETS, ShiftConfig
-from bandit.two_tasks.config import BaseModelConfig, TwoTaskConfig
 from cokl.support.experiment import Execution, Experiment, GalleryPicture, register
 from cokl.support.files import json_rows, read_parquet, read_result
 from cokl.support.verdicts import Claim

@@ -11,10 +11,10 @@ from pathlib import Path
 import pandas as pd
 
 from bandit.engine.tables import reported_seeds
+from bandit.engine.two_tasks.plan import RUN
 from bandit.shift import score as scores
 from bandit.shift.claims import balance, judge
 from bandit.shift.config import ShiftConfig
-from bandit.two_tasks.plan import RUN
 from cokl import methods
 from cokl.support.files import write_text
 from cokl.support.options import require

@@ -6,10 +6,10 @@ import itertools
 
 import pandas as pd
 
+from bandit.engine.two_tasks.plan import ShiftRun, kl_prompts
+from bandit.engine.two_tasks.run import Lab, train_lab
 from bandit.shift.config import PRESETS, ShiftConfig
 from bandit.shift.train import ShiftTrainer
-from bandit.two_tasks.plan import ShiftRun, kl_prompts
-from bandit.two_tasks.run import Lab, train_lab
 from cokl import methods
 from cokl.support.errors import InputError
 from cokl.support.experiment import HERE, Execution

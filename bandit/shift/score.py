@@ -20,8 +20,8 @@ from functools import partial
 import pandas as pd
 
 from bandit.engine.divergence import diverged, divergence_note, without_diverged
-from bandit.two_tasks.grid import final_rows
-from bandit.two_tasks.plan import RUN
+from bandit.engine.two_tasks.grid import final_rows
+from bandit.engine.two_tasks.plan import RUN
 from cokl import methods
 from cokl.metrics import dual_anchor
 from cokl.support.errors import InputError

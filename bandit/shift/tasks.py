@@ -22,9 +22,9 @@ from bandit.engine.environment import Environment, random_generator
 from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import Split
 from bandit.engine.sampled import draw
+from bandit.engine.two_tasks.tasks import Cache, ShiftStream, TwoTasks
 from bandit.shift.config import ShiftConfig
 from bandit.shift.verifier import Verifier
-from bandit.two_tasks.tasks import Cache, ShiftStream, TwoTasks
 from cokl.policy import CorrectSet
 
 _ADVICE = "--prior-steps or --correct-mass, or enlarge --buffer-size or --reference-group-size"

@@ -27,12 +27,12 @@ from bandit.engine.sampled import (
     grpo_logit_gradient,
     method_logit_gradient,
 )
+from bandit.engine.two_tasks.config import Mode
+from bandit.engine.two_tasks.tasks import Cache, Minibatch, ShiftStream, TwoTasks
+from bandit.engine.two_tasks.train import Objective, TwoTaskTrainer
 from bandit.shift.config import ShiftConfig
 from bandit.shift.tasks import FrozenPolicy, families, layer_sizes, shift_task
 from bandit.shift.verifier import Verifier
-from bandit.two_tasks.config import Mode
-from bandit.two_tasks.tasks import Cache, Minibatch, ShiftStream, TwoTasks
-from bandit.two_tasks.train import Objective, TwoTaskTrainer
 from cokl.decomposition import decompose_kl
 from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig

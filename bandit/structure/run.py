@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pandas as pd
 
+from bandit.engine.two_tasks.grid import Cell, train_grid
+from bandit.engine.two_tasks.plan import ShiftRun, kl_prompts
+from bandit.engine.two_tasks.run import Lab
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.run import SEQUENCES
 from bandit.shift.config import PAPER_BETA
 from bandit.shift.run import SHIFT
 from bandit.structure.config import COKL, MAPS, REVERSE_BETAS, REVERSE_KL, WITHOUT_TERM_1, StructureConfig
-from bandit.two_tasks.grid import Cell, train_grid
-from bandit.two_tasks.plan import ShiftRun, kl_prompts
-from bandit.two_tasks.run import Lab
 from cokl import methods
 from cokl.support.experiment import HERE, Execution
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bandit.calibration.config import CalibrationConfig
+from bandit.engine.two_tasks.plan import kl_prompts
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.plasticity.config import PlasticityConfig
 from bandit.sequences.config import PRESETS as SEQUENCES
@@ -12,7 +13,6 @@ from bandit.shift import claims
 from bandit.shift.config import PAPER_BETA
 from bandit.shift.config import PRESETS as SHIFT
 from bandit.sweep.config import PRESETS as SWEEP
-from bandit.two_tasks.plan import kl_prompts
 from cokl import methods
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from matplotlib.patches import Rectangle
 
+from bandit.engine.two_tasks.config import METHODS
 from bandit.phase import figures as phase_figure
 from bandit.phase import score as phase
 from bandit.phase.config import EXPERIMENTS
@@ -16,7 +17,6 @@ from bandit.phase.config import diagram as make_diagram
 from bandit.shift import figures as shift
 from bandit.shift import report as results
 from bandit.shift.config import PRESETS
-from bandit.two_tasks.config import METHODS
 from figures import style
 from figures.matplotlib_renderer import render
 from tests.bandit.shift.tables import POINTS, shift_table

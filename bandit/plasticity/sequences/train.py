@@ -15,6 +15,8 @@ from torch import Tensor
 
 from bandit.engine.environment import random_generator
 from bandit.engine.networks import StackedMLP
+from bandit.engine.two_tasks.tasks import Minibatch
+from bandit.engine.two_tasks.train import JointLoss
 from bandit.plasticity.plan import Start
 from bandit.plasticity.sequences.config import SequencePlasticityConfig
 from bandit.plasticity.train import AnswerSpace, PlasticityStream, Step
@@ -23,8 +25,6 @@ from bandit.sequences.recursions import SequencePolicy
 from bandit.sequences.sampled import draw
 from bandit.sequences.tasks import Family, Prompts, family, layer_sizes, rows
 from bandit.sequences.train import SequenceTrainer
-from bandit.two_tasks.tasks import Minibatch
-from bandit.two_tasks.train import JointLoss
 from cokl import methods
 from cokl.regularizers import get
 

@@ -12,15 +12,15 @@ import pytest
 import torch
 
 from bandit.engine.networks import StackedMLP
+from bandit.engine.two_tasks.plan import ShiftRun
+from bandit.engine.two_tasks.tasks import ShiftStream
+from bandit.engine.two_tasks.train import JointLoss
 from bandit.sequences.automata import Automata, decided_early
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.recursions import SequencePolicy
 from bandit.sequences.run import planned_runs
 from bandit.sequences.tasks import families, layer_sizes, network_inputs, rows, sequence_task
 from bandit.sequences.train import SequenceTrainer
-from bandit.two_tasks.plan import ShiftRun
-from bandit.two_tasks.tasks import ShiftStream
-from bandit.two_tasks.train import JointLoss
 from cokl import methods
 from cokl.support.errors import InputError
 from tests.bandit.sequences.cases import case

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bandit.engine.two_tasks.config import METHODS
 from bandit.sequences import report
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.run import sequences
 from bandit.sequences.score import primary_lead
-from bandit.two_tasks.config import METHODS
 from cokl.support.experiment import Execution
 from tests.bandit.same import assert_same
 from tests.oracles import scores

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from bandit.engine.two_tasks import train as trainer
+from bandit.engine.two_tasks.plan import ShiftRun
 from bandit.shift import train as lab
 from bandit.shift.tasks import shift_task
-from bandit.two_tasks import train as trainer
-from bandit.two_tasks.plan import ShiftRun
 from cokl import methods
 from tests.bandit.shift.conftest import TINY_SHIFT
 from tests.oracles.worlds import Whereabouts, two_worlds

@@ -13,10 +13,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from bandit.engine.two_tasks.plan import kl_prompts
+from bandit.engine.two_tasks.run import train_plans
 from bandit.shift.config import PRESETS, ShiftConfig
 from bandit.shift.run import COLUMNS, SHIFT, planned_runs, shift
-from bandit.two_tasks.plan import kl_prompts
-from bandit.two_tasks.run import train_plans
 from cokl import methods, regularizers
 from cokl.groups import SurrogateWeights
 from cokl.support.chunks import Origin

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import Split
+from bandit.engine.two_tasks.config import METHODS
+from bandit.engine.two_tasks.plan import ShiftRun, kl_prompts
+from bandit.engine.two_tasks.tasks import ShiftStream, TwoTasks
 from bandit.shift.config import ShiftConfig
 from bandit.shift.tasks import layer_sizes, shift_task
 from bandit.shift.train import ShiftTrainer
-from bandit.two_tasks.config import METHODS
-from bandit.two_tasks.plan import ShiftRun, kl_prompts
-from bandit.two_tasks.tasks import ShiftStream, TwoTasks
 from cokl import methods
 from tests.oracles import exact
 from tests.oracles import shift as oracle

@@ -9,11 +9,11 @@ import pytest
 
 from bandit.config import EnvironmentConfig
 from bandit.engine.environment import random_generator
+from bandit.engine.two_tasks.config import METHODS
+from bandit.engine.two_tasks.tasks import ShiftStream
 from bandit.shift import report
 from bandit.shift.config import ShiftConfig
 from bandit.shift.run import shift
-from bandit.two_tasks.config import METHODS
-from bandit.two_tasks.tasks import ShiftStream
 from cokl.support.experiment import Execution
 from tests.bandit.same import assert_same
 from tests.bandit.shift.tables import POINTS, shift_table

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.runs import code_behind, parameters_of, parameters_table, reference_path
-from bandit.two_tasks.plan import RUN, ShiftRun, stacked
-from bandit.two_tasks.train import TwoTaskTrainer
+from bandit.engine.two_tasks.plan import RUN, ShiftRun, stacked
+from bandit.engine.two_tasks.train import TwoTaskTrainer
 from cokl.support.chunks import Origin
 from cokl.support.experiment import Execution
 from cokl.support.files import write_result

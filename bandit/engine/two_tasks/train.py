@@ -22,9 +22,9 @@ from bandit.engine.divergence import cut_off, spare_samplers
 from bandit.engine.environment import random_generator
 from bandit.engine.networks import StackedMLP, Trainer, initial_parameters
 from bandit.engine.reference import cross_entropy_gradient
-from bandit.two_tasks.config import Mode
-from bandit.two_tasks.plan import ShiftRun
-from bandit.two_tasks.tasks import Cache, Minibatch, ShiftStream, TwoTasks
+from bandit.engine.two_tasks.config import Mode
+from bandit.engine.two_tasks.plan import ShiftRun
+from bandit.engine.two_tasks.tasks import Cache, Minibatch, ShiftStream, TwoTasks
 from cokl import methods
 from cokl.methods import Method
 

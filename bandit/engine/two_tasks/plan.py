@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bandit.engine.runs import stacks
-from bandit.two_tasks.config import Mode
+from bandit.engine.two_tasks.config import Mode
 from cokl.methods import Method
 
 RUN = ["mode", "method", "beta", "kl_prompts"]

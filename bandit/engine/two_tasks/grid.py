@@ -10,8 +10,8 @@ import pandas as pd
 
 from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.runs import code_behind
-from bandit.two_tasks.plan import RUN, ShiftRun
-from bandit.two_tasks.run import Lab, train_plans
+from bandit.engine.two_tasks.plan import RUN, ShiftRun
+from bandit.engine.two_tasks.run import Lab, train_plans
 from cokl.support.experiment import Execution
 from cokl.support.files import write_result
 from cokl.support.results_folder import open_folder
