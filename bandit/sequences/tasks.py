@@ -76,9 +76,10 @@ def rows(config: SequenceWorld, mlp: StackedMLP, inputs: Tensor) -> Tensor:
     return logits.view(len(logits), len(inputs), -1, config.symbols)
 
 
-def families(config: SequenceConfig, seed: int) -> tuple[Family, Family]:
-    """The prior and the new task of a seed."""
-    prior = family(config, 2 * seed, config.forbidden, deciding=config.deciding)
+def families(config: SequenceWorld, seed: int) -> tuple[Family, Family]:
+    """The prior and the new task of a seed; few tokens decide in the lab alone."""
+    deciding = config.deciding if isinstance(config, SequenceConfig) else None
+    prior = family(config, 2 * seed, config.forbidden, deciding=deciding)
     return prior, family(config, 2 * seed + 1, config.forbidden)
 
 

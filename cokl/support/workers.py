@@ -33,6 +33,7 @@ _T = TypeVar("_T")
 MOST_JOBS = 10_000
 # A process that dies is replaced, unless so many die in a row without a chunk being done.
 _DEATHS_IN_A_ROW = 3
+_QUIET = "ignore:resource_tracker"
 
 
 SECONDS_BETWEEN_LINES = 20.0
@@ -163,6 +164,10 @@ def _interrupts_held_back() -> Iterator[None]:
         return
     from multiprocessing import resource_tracker  # not on Windows
 
+    # Trackers warn of names that are gone when a command was ended: after its last line, and of no use to anyone.
+    known = os.environ.get("PYTHONWARNINGS", "")
+    if _QUIET not in known:
+        os.environ["PYTHONWARNINGS"] = f"{known},{_QUIET}".removeprefix(",")
     resource_tracker.ensure_running()  # where loky starts it, Python 3.11 ends this block too soon
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
