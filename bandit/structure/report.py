@@ -14,7 +14,7 @@ from cokl.support.verdicts import Claim, answered, no_verdict, withheld
 
 LEGEND = (
     "In samples, means with 95% t-intervals over the reported seeds, uncorrected. Retention and adaptation are in "
-    "points, CoKL's less replay's at coefficient 1 or, in retention alone, where both adapt alike. An outcome is of "
+    "points, CoKL's minus replay's at coefficient 1 or, in retention alone, where both adapt alike. An outcome is of "
     "the retention at 1: equal within 5 points, or behind or ahead by more (5% over the map, Holm). Mass share: of "
     "GRPO's drift on the prior task. The predictions were written before the map ran."
 )

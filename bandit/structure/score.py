@@ -14,7 +14,7 @@ from cokl.support.statistics import summarize as over_seeds
 from cokl.support.verdicts import Measurement, holm
 
 LEADS = {"kept": "outcome", "gain": "matched_outcome"}
-"""CoKL's retention less replay's at the paper's coefficient, which is primary, and at equal adaptation."""
+"""CoKL's retention minus replay's at the paper's coefficient, which is primary, and at equal adaptation."""
 
 
 def summarize(rows: pd.DataFrame, config: StructureConfig) -> pd.DataFrame:

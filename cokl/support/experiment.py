@@ -239,7 +239,7 @@ def _scope(config: Mapping[str, Any]) -> str:
     counts = [
         f"{len(config[name])} {label if len(config[name]) != 1 else label[:-1]}"
         for name, label in counted.items()
-        if name in config
+        if config.get(name)
     ]
     selection = f" and {config['selection_seeds']} for selection" if "selection_seeds" in config else ""
     seeds = [f"{config['seeds']} seeds{selection}"] if "seeds" in config else []
