@@ -244,8 +244,9 @@ def test_the_erring_verifiers_table_is_of_the_committed_seeds():
     """Means over seeds, on the scale between the base model's mean and GRPO's, computed here."""
     seeds = pd.read_csv(STRUCTURE / "RESULTS.csv")
     seeds = seeds[(seeds["role"] == "report") & seeds["beta"].isin([0, 1])]
-    shown = [row for row in rows(of_the_structure()) if len(row) == 5 and "±" in row[1]]
+    shown = [row for row in rows(of_the_structure()) if len(row) in (4, 5) and "±" in row[1]]
     settings = ["wrong-0", "wrong-0.1", "wrong-0.2", "wrong-0.3", "wrong-0.5", "wrong-0.2-right-0.8"]
+    settings += ["early", "middle", "late"]
     for setting, (_, *cells) in zip(settings, shown, strict=True):
         for cell, task in zip(cells, ("prior_correct", "new_correct"), strict=False):
             written = []
