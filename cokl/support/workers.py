@@ -130,6 +130,7 @@ class Workers:
         elif self.jobs == 1:
             yield from (_perform(index, work) for index, work in works)
         else:
+            _silence_trackers()
             # Before a worker's first chunk, so that none outlives a driver that was killed as it started.
             with joblib.parallel_config("loky", n_jobs=self.jobs, initializer=end_with, initargs=(os.getpid(),)):
                 streaming = joblib.Parallel(batch_size=1, return_as="generator_unordered")
@@ -153,6 +154,13 @@ class Workers:
                 raise error.cause from error
 
 
+def _silence_trackers() -> None:
+    """Of the processes that clean up after workers: they warn of names that are gone, after a command's last line."""
+    known = os.environ.get("PYTHONWARNINGS", "")
+    if _QUIET not in known:
+        os.environ["PYTHONWARNINGS"] = f"{known},{_QUIET}".removeprefix(",")
+
+
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
     """Ctrl-C waits until the end of this block, and never reaches the processes and threads that begin in it.
@@ -164,10 +172,6 @@ def _interrupts_held_back() -> Iterator[None]:
         return
     from multiprocessing import resource_tracker  # not on Windows
 
-    # Trackers warn of names that are gone when a command was ended: after its last line, and of no use to anyone.
-    known = os.environ.get("PYTHONWARNINGS", "")
-    if _QUIET not in known:
-        os.environ["PYTHONWARNINGS"] = f"{known},{_QUIET}".removeprefix(",")
     resource_tracker.ensure_running()  # where loky starts it, Python 3.11 ends this block too soon
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
