@@ -25,8 +25,8 @@ _SHADES = (0.4, 1.0, 0.7)
 _AXIS: Any = {"x": r"coefficient $\beta$", "scale": "log10", "x_ticks": (1e-3, 1e-2, 1e-1, 1, 10)}
 _GREY = "#444444"
 _STYLES = {
-    "certified": Style(_GREY, "o", size=4.5, fill="none", edge_width=0.5, width=0),
-    "tabular": Style(_GREY, "x", size=3, edge_width=0.5, width=0),
+    "certified": Style("black", "o", size=4.5, fill="none", edge_width=0.5, width=0),
+    "tabular": Style("black", "x", size=3, edge_width=0.5, width=0),
     "networks": Style(_GREY, "o", size=3, edge_width=0, width=0),
     "low q": Style(_GREY, dashes=_DASHES[0]),
     "q": Style(_GREY),
