@@ -6,9 +6,10 @@ LLM_BIN := .venv-llm/bin
 LLM_SETUP := .venv-llm/.complete
 PART ?= cokl
 METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
+VERL ?= verl==0.9.0
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test llm-architecture how-to-test trl-test mutation llm-setup llm-gpu lock clean
+.PHONY: help reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test llm-architecture how-to-test verl-test trl-test mutation llm-setup llm-gpu lock clean
 
 help:  ## every target, and what it does
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1: /p' Makefile
@@ -85,6 +86,13 @@ llm-architecture: $(LLM_SETUP)  ## Qwen3-0.6B's architecture, random weights, th
 
 how-to-test: $(LLM_SETUP)  ## docs/how-to/verl.md followed to its end, with real VeRL
 	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge/test_how_to.py tests/llm_bridge/test_diversity.py -m docs
+
+verl-test:  ## the bridge's trainers under another VeRL; VERL is what pip is told
+	$(call environment,.venv-verl)
+	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-llm.lock
+	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps '$(VERL)' --editable .
+	LLM_TESTS=1 .venv-verl/bin/python -m pytest tests/llm_bridge/trainer
 
 trl-test:  ## the example with TRL as the host, in an environment of its own: VeRL does not start beside a current TRL
 	$(call environment,.venv-trl)

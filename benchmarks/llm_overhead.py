@@ -3,6 +3,8 @@
 Both are VeRL's own worker on one model in one process with one thread: GRPO's takes all rows as RL rows with VeRL's
 loss, CoKL's takes a fifth of them (E.3: 16 of 80 groups) as regularization rows with the joint loss, after the
 trainer's own part of a step: the minibatch is put together, joined to the RL prompts, and its groups are weighted.
+The model does the same work in both, so what CoKL adds is also timed where it is spent: the trainer's part, the loss,
+and the loss's gradient with respect to the tokens' log-probabilities.
 
 With `--cached 0,1,2` all groups are RL rows whose own prompts are regularized (`cokl.prompts=training`), with so many
 cached rows per prompt beside them: the worker takes log-probabilities and updates, as in a step. 0 is the method
@@ -68,15 +70,20 @@ class LLMOverhead:
         if wrong := [number for number in rows if number % self.micro_batch]:
             raise InputError(f"micro-batch: expected a divisor of {wrong[0]} rows, got {self.micro_batch}")
         for name, found in measure(self)["updates"].items():
+            outside = found["outside_model"]
             print(
                 f"{name}: {found['tokens']:.3f} of GRPO's tokens, {found['ratio']:.4f} of its CPU seconds "
-                f"[{found['low']:.4f}, {found['high']:.4f}] ({self.rounds} rounds)"
+                f"[{found['low']:.4f}, {found['high']:.4f}]; outside the model {100 * outside['ratio']:.3f} % of them "
+                f"[{100 * outside['low']:.3f}, {100 * outside['high']:.3f}] ({self.rounds} rounds)"
             )
         return 0
 
 
 def measure(setting: LLMOverhead) -> dict[str, Any]:
-    """Of each update beside GRPO's: ratio of CPU seconds, its interval, ratio of tokens, and the seconds themselves."""
+    """Of each update beside GRPO's: ratio of CPU seconds, its interval, ratio of tokens, and the seconds themselves.
+
+    `outside_model` has those of the trainer's part and the loss alone, over the seconds of the whole GRPO update.
+    """
     import torch
     from tqdm import tqdm
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -97,13 +104,19 @@ def measure(setting: LLMOverhead) -> dict[str, Any]:
         for update in updates.values():
             update()
         seconds: dict[str, list[float]] = {name: [] for name in updates}
+        outside: dict[str, list[float]] = {name: [] for name in updates}
         for number in tqdm(range(setting.rounds), desc="rounds", unit="round"):
             for name in list(updates)[:: 1 if number % 2 == 0 else -1]:
                 start = time.process_time()
-                updates[name]()
+                outside[name].append(updates[name]())
                 seconds[name].append(time.process_time() - start)
             result["updates"] = {
-                name: {**_compared(times, seconds["GRPO"]), "tokens": tokens[name] / tokens["GRPO"], "seconds": times}
+                name: {
+                    **_compared(times, seconds["GRPO"]),
+                    "tokens": tokens[name] / tokens["GRPO"],
+                    "seconds": times,
+                    "outside_model": {**_compared(outside[name], seconds["GRPO"]), "seconds": outside[name]},
+                }
                 for name, times in seconds.items()
             }
             if setting.json:
@@ -121,6 +134,31 @@ def _compared(times: list[float], base: list[float]) -> dict[str, float]:
     outside = int(stats.binom.ppf(0.025, len(ratios), 0.5))  # so many ratios on either side may lie beyond the median
     sides = (ratios[outside - 1], ratios[-outside]) if outside else (0.0, np.inf)
     return {"ratio": float(np.median(ratios)), "low": float(sides[0]), "high": float(sides[1])}
+
+
+class _Timed:
+    """A loss, as VeRL's worker calls it, and the CPU seconds that an update spends outside the model.
+
+    Hooks on the loss and on the log-probabilities tell when the gradient between the two is computed.
+    """
+
+    def __init__(self, loss: Any, config: Any) -> None:
+        self.loss, self.config = loss, config
+        self.seconds, self.started = 0.0, time.process_time()
+
+    def start(self, *_: Any) -> None:
+        self.started = time.process_time()
+
+    def stop(self, *_: Any) -> None:
+        self.seconds += time.process_time() - self.started
+
+    def __call__(self, model_output: dict[str, Tensor], data: Any, dp_group: Any = None) -> tuple[Tensor, Any]:
+        self.start()
+        loss, metrics = self.loss(self.config, model_output, data, dp_group)
+        self.stop()
+        loss.register_hook(self.start)
+        model_output["log_probs"].register_hook(self.stop)
+        return loss, metrics
 
 
 def _columns(tokens: list[Tensor], generator: Any) -> dict[str, list[Tensor]]:
@@ -192,12 +230,14 @@ def _of_training_prompts(worker: Any, setting: LLMOverhead) -> tuple[dict[str, A
     ]
     prompts = tu.get_tensordict({"raw_prompt": [group.prompt for group in groups], "uid": uids})
 
-    def passes(data: TensorDict, loss: Any) -> None:
-        worker.set_loss_fn(partial(loss, config))
+    def passes(data: TensorDict, timed: _Timed) -> float:
+        timed.stop()
+        worker.set_loss_fn(timed)
         for_log_probs = data.copy()
         tu.assign_non_tensor(for_log_probs, calculate_entropy=True, compute_loss=False)
         worker.infer_batch(for_log_probs)
         worker.train_mini_batch(data)
+        return timed.seconds
 
     batches = {count: fresh + [row for answers in cached for row in answers[:count]] for count in {0, *setting.cached}}
     tokens = {count: sum(map(len, rows)) for count, rows in batches.items()}
@@ -214,7 +254,8 @@ def _of_training_prompts(worker: Any, setting: LLMOverhead) -> tuple[dict[str, A
     }
     verdicts = (torch.arange(rl_rows) % 2).double().tolist()
 
-    def with_cached(count: int) -> None:
+    def with_cached(count: int) -> float:
+        timed = _Timed(joint_loss, config)
         method = methods.get("cokl" if count else "cokl_without_term1")
         brought = {uid: group.drawn(count or 1, [0], True) for uid, group in zip(uids, groups, strict=True)}
         rows, minibatch = requests([], brought, method.streams(), GROUP, 1)
@@ -227,9 +268,9 @@ def _of_training_prompts(worker: Any, setting: LLMOverhead) -> tuple[dict[str, A
         batch = data[count].copy()
         batch[WEIGHT] = method.row_weights(step, 1.0, SurrogateConfig()).float()[:, None]
         batch[ADDED] = (torch.arange(len(keys)) >= rl_rows).float()[:, None]
-        passes(batch, joint_loss)
+        return passes(batch, timed)
 
-    updates: dict[str, Any] = {"GRPO": lambda: passes(data[0].copy(), ppo_loss)}
+    updates: dict[str, Any] = {"GRPO": lambda: passes(data[0].copy(), _Timed(ppo_loss, config))}
     updates |= {f"{count} cached": partial(with_cached, count) for count in setting.cached}
     return updates, {"GRPO": tokens[0], **{f"{count} cached": tokens[count] for count in setting.cached}}
 
@@ -237,6 +278,7 @@ def _of_training_prompts(worker: Any, setting: LLMOverhead) -> tuple[dict[str, A
 def _updates(worker: Any, setting: LLMOverhead) -> tuple[dict[str, Any], dict[str, int]]:
     """The two updates, of the same tokens, the last groups being regularization rows in the second; and the tokens."""
     import torch
+    from tensordict import TensorDict
     from verl.workers.utils.losses import ppo_loss
 
     from benchmarks.actor import actor_config
@@ -258,19 +300,22 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[dict[str, Any], dict[st
     cokl_batch = _batch({**columns, "loss_mask": masks}, rows - added_rows, setting.micro_batch)
     config = actor_config(loss_agg_mode="seq-mean-token-mean")
 
-    def grpo() -> None:
-        worker.set_loss_fn(partial(ppo_loss, config))
-        worker.train_mini_batch(grpo_batch.copy())
+    def updated(data: TensorDict, timed: _Timed) -> float:
+        timed.stop()
+        worker.set_loss_fn(timed)
+        worker.train_mini_batch(data)
+        return timed.seconds
 
-    def cokl() -> None:
+    def cokl() -> float:
+        timed = _Timed(joint_loss, config)
         weights = torch.zeros(rows)
         weights[added_indices] = trainer.weights()
         data = cokl_batch.copy()
         data[WEIGHT], data[ADDED] = weights[:, None], is_added.float()[:, None]
-        worker.set_loss_fn(partial(joint_loss, config))
-        worker.train_mini_batch(data)
+        return updated(data, timed)
 
-    return {"GRPO": grpo, "CoKL": cokl}, dict.fromkeys(("GRPO", "CoKL"), sum(map(len, tokens)))
+    updates = {"GRPO": lambda: updated(grpo_batch.copy(), _Timed(ppo_loss, config)), "CoKL": cokl}
+    return updates, dict.fromkeys(("GRPO", "CoKL"), sum(map(len, tokens)))
 
 
 class _TrainersPart:

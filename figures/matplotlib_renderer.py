@@ -164,7 +164,7 @@ def _set_axes(axes: Axes, panel: Panel) -> None:
         shades = mpl.cm.ScalarMappable(TwoSlopeNorm(0, -panel.shades, panel.shades), "RdBu")
         bar = axes.figure.colorbar(shades, ax=axes, shrink=0.8, pad=0.02)
         bar.outline.set_visible(False)
-        bar.ax.set_title(panel.shaded, fontsize=6)
+        bar.set_label(panel.shaded)
     for limits, change in ((panel.x_limits, axes.set_xlim), (panel.y_limits, axes.set_ylim)):
         if limits != (None, None):
             change(*limits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -87,75 +88,59 @@ class LLMRepeats(Experiment):
         return {str(title): list(cells) for title, cells in table.items()}
 
 
-@register
-class LLMPlasticity(Experiment):
-    """What the tiny LLM learns once some of its correct answers are no longer accepted."""
+class LLMStudy(Experiment):
+    """A study of the tiny LLM: its verdicts, and its table over the reported seeds that are whole."""
 
-    name, title, area = "llm_plasticity", "The tiny LLM: plasticity", "plasticity of the tiny LLM"
-    command, order = "cokl llm plasticity", 165
+    study: str
+    """Its folder in llm_bridge/experiment/studies."""
+    scores_chat: bool
+    """Whether its rows have a chat score, by which two studies whose tables have one name are told apart."""
     tables = ("stages.csv",)
     reruns = False
 
+    @property
+    def _report(self) -> Any:
+        return import_module(f"llm_bridge.experiment.studies.{self.study}.report")
+
     def holds(self, folder: Path) -> bool:
-        """Whether the rows are of stages whose chat is not scored."""
-        return not _scores_chat(folder)
-
-    def claims(self, folder: Path) -> Sequence[Claim]:
-        """CoKL's lead over reverse KL and over replay in mean accuracy over stage 2."""
-        from llm_bridge.experiment.studies.plasticity.report import claims
-
-        return claims(folder)
-
-    def record(self, folders: Sequence[Path]) -> dict[str, Any]:
-        """The seeds that are whole; they do not say how long they took."""
-        from llm_bridge.experiment.studies.plasticity.report import whole_seeds
+        """Whether the rows are this study's."""
         from llm_bridge.experiment.studies.study import RUNS, read_rows
 
-        seeds = whole_seeds(read_rows(folders[0], RUNS))
-        return {"command": self.command, "scope": f"{len(seeds)} seeds and 2 for selection", **NOT_RECORDED}
-
-    def headline(self, folder: Path) -> dict[str, list[str]] | None:
-        """Every method over the reported seeds."""
-        from llm_bridge.experiment.studies.plasticity.report import per_seed, shown
-        from llm_bridge.experiment.studies.study import RUNS, STEPS, read_rows
-
-        rows = per_seed(read_rows(folder, RUNS), read_rows(folder, STEPS))
-        return {str(title): list(cells) for title, cells in shown(rows).items()} if len(rows) else None
-
-
-@register
-class LLMStrength(Experiment):
-    """What the tiny LLM keeps of mathematics with each method at its best coefficient."""
-
-    name, title, area = "llm_strength", "The tiny LLM at strengths that can be compared", "strength in the tiny LLM"
-    command, order = "cokl llm strength", 162
-    tables = ("stages.csv",)
-    reruns = False
-
-    def holds(self, folder: Path) -> bool:
-        """Whether chat is scored."""
-        return _scores_chat(folder)
+        return self.scores_chat == ("chat_val" in set(read_rows(folder, RUNS)["set"]))
 
     def claims(self, folder: Path) -> Sequence[Claim]:
-        """CoKL's lead over replay in raw Math Avg, twice; over the others, once."""
-        from llm_bridge.experiment.studies.strength.report import claims
-
-        return claims(folder)
+        """CoKL's leads over other methods, the primary ones first."""
+        claims: list[Claim] = self._report.claims(folder)
+        return claims
 
     def record(self, folders: Sequence[Path]) -> dict[str, Any]:
         """The seeds that are whole; they do not say how long they took."""
-        from llm_bridge.experiment.studies.strength.report import per_seed
-
-        rows = per_seed(folders[0], "reported")
+        rows = self._report.per_seed(folders[0])
         seeds = rows["seed"].nunique() if len(rows) else 0
         return {"command": self.command, "scope": f"{seeds} seeds and 2 for selection", **NOT_RECORDED}
 
     def headline(self, folder: Path) -> dict[str, list[str]] | None:
         """Every method over the reported seeds."""
-        from llm_bridge.experiment.studies.strength.report import per_seed, shown
+        rows = self._report.per_seed(folder)
+        return {str(title): list(cells) for title, cells in self._report.shown(rows).items()} if len(rows) else None
 
-        rows = per_seed(folder, "reported")
-        return {str(title): list(cells) for title, cells in shown(rows, "reported").items()} if len(rows) else None
+
+@register
+class LLMPlasticity(LLMStudy):
+    """What the tiny LLM learns once some of its correct answers are no longer accepted."""
+
+    name, title, area = "llm_plasticity", "The tiny LLM: plasticity", "plasticity of the tiny LLM"
+    command, order = "cokl llm plasticity", 165
+    study, scores_chat = "plasticity", False
+
+
+@register
+class LLMStrength(LLMStudy):
+    """What the tiny LLM keeps of mathematics with each method at its best coefficient."""
+
+    name, title, area = "llm_strength", "The tiny LLM at strengths that can be compared", "strength in the tiny LLM"
+    command, order = "cokl llm strength", 162
+    study, scores_chat = "strength", True
 
 
 @register
@@ -188,10 +173,3 @@ class LLM(Experiment):
             "cokl llm run --preset tiny --paper-search",
         ),
     )
-
-
-def _scores_chat(folder: Path) -> bool:
-    """Of a study's rows, which two have under one name."""
-    from llm_bridge.experiment.studies.study import RUNS, read_rows
-
-    return "chat_val" in set(read_rows(folder, RUNS)["set"])

@@ -16,7 +16,7 @@ from bandit.engine.runs import Run, opened
 from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.sweep.plan import planned_runs, stacked
 from bandit.sweep.score import RUN
-from bandit.sweep.train import train
+from bandit.sweep.train import WATCHED_COLUMNS, train
 from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_result
 from cokl.support.workers import Work, one_thread
@@ -36,7 +36,7 @@ def run_sweep(
     Raises InputError for unknown methods or devices and for a folder that cannot be used.
     """
     with execution.results_folder() as folder:
-        return train_planned(config, planned_runs(config), folder, execution, progress)
+        return train_planned(config, planned_runs(config), folder, execution, progress, watched_seed=0)
 
 
 def train_planned(
@@ -46,19 +46,29 @@ def train_planned(
     execution: Execution,
     progress: bool,
     chosen: Mapping[str, Any] | None = None,
+    watched_seed: int | None = None,
 ) -> pd.DataFrame:
     """Train some of a sweep's runs, as `run_sweep` trains all.
 
     chosen: JSON values that say which runs they are, where `config` alone does not; kept with it in config.json.
+    watched_seed: the seed whose chunks also keep what `bandit.sweep.collapse` shows; None for no seed.
     """
     with opened(config, runs, "bandit.sweep.train", folder, execution, progress, chosen) as here:
         device, parameters = here.device, here.parameters
         works = [
-            Work(_make_chunk, (config, chunk, parameters[chunk[0].seed], device), path, _key(chunk), len(chunk))
+            Work(
+                _make_chunk,
+                (config, chunk, parameters[chunk[0].seed], device, chunk[0].seed == watched_seed),
+                folder / "runs" / f"{number:05d}-seed-{chunk[0].seed}-{chunk[0].method.name}.parquet",
+                _key(chunk),
+                len(chunk),
+            )
             for number, chunk in enumerate(stacked(runs, device))
-            for path in [folder / "runs" / f"{number:05d}-seed-{chunk[0].seed}-{chunk[0].method.name}.parquet"]
         ]
-        chunks = here.workers.do(works, here.origin, "runs", progress)
+        chunks = [
+            chunk.drop(columns=WATCHED_COLUMNS, errors="ignore")
+            for chunk in here.workers.do(works, here.origin, "runs", progress)
+        ]
         with one_thread():
             frames = [_reference_rows(config, seed, parameters[seed], device) for seed in parameters]
         table = _in_order(pd.concat([*frames, *chunks], ignore_index=True), config)
@@ -71,8 +81,10 @@ def _key(chunk: list[Run]) -> str:
     return ", ".join(f"{run.method.name} at beta {run.beta!r}, seed {run.seed}" for run in chunk)
 
 
-def _make_chunk(config: SweepConfig, chunk: list[Run], parameters: torch.Tensor, device: str) -> pd.DataFrame:
-    return train(config, seed_task(config, chunk[0].seed, parameters.to(device)), chunk)
+def _make_chunk(
+    config: SweepConfig, chunk: list[Run], parameters: torch.Tensor, device: str, watch: bool
+) -> pd.DataFrame:
+    return train(config, seed_task(config, chunk[0].seed, parameters.to(device)), chunk, watch)
 
 
 def _reference_rows(config: SweepConfig, seed: int, parameters: torch.Tensor, device: str) -> pd.DataFrame:

@@ -198,7 +198,7 @@ def test_every_number_of_the_tiny_experiment_is_in_its_page():
 
 
 @pytest.mark.parametrize(
-    "number", ["gives 0.512", "regularizers, 0.356", "0.971 ±", "0.162", "0.086 ±", "5.75 ± 0.13", "@64"]
+    "number", ["gives 0.512", "paper's, 0.356", "0.971 ±", "0.162", "0.086 ±", "5.75 ± 0.13", "@64"]
 )
 def test_a_number_that_is_changed_is_found(number):
     assert number in README
@@ -238,3 +238,48 @@ def test_every_interval_of_the_erring_verifiers_findings_is_in_its_results():
     shown = _INTERVAL.findall(of_the_structure())
     assert len(shown) > 40
     assert [interval for interval in shown if interval not in set(_INTERVAL.findall(pages))] == []
+
+
+TINY_PLASTICITY = Path("llm_bridge/tiny/plasticity")
+
+
+def test_the_tiny_llms_plasticity_is_of_the_committed_rows():
+    """The accuracies, the number of different answers and the differences, computed here from each seed's rows."""
+    section = " ".join(BRIDGE.split("## Plasticity of the tiny LLM\n")[1].split("\n## ")[0].split())
+    ends, steps = (pd.read_csv(TINY_PLASTICITY / name) for name in ("stages.csv", "steps.csv"))
+    ends = ends[(ends["role"] == "reported") & (ends["set"] == "training")]
+    along = steps[(steps["role"] == "reported") & (steps["stage"] == 2)]
+    keys = ["method", "seed"]
+
+    def of(table: pd.DataFrame, column: str, stage: int) -> pd.Series:
+        rows = table[table["stage"] == stage]
+        assert (rows.groupby("method")["seed"].nunique() == 5).all()
+        return rows.groupby(keys)[column].mean()
+
+    measured = [
+        100 * of(ends, "accuracy", 1),
+        of(ends, "distinct", 1),
+        100 * of(along[along["step"] <= 10], "accuracy", 2),
+        100 * of(along, "accuracy", 2),
+        100 * of(ends, "accepted", 2),
+    ]
+
+    def written(values: pd.Series) -> str:
+        assert len(values) == 5
+        return f"{values.mean():.1f} ± {stats.t.ppf(0.975, 4) * stats.sem(values):.1f}"
+
+    table = rows(BRIDGE.split("## Plasticity of the tiny LLM\n")[1])
+    shown = [row for row in table if len(row) == 8 and "±" in row[-1]]
+    names = ["start", "grpo", "reverse_kl", "entropy", "correct_forward_kl", "cokl"]
+    for name, (_, _, _, *cells) in zip(names, shown, strict=True):
+        assert cells == ["-" if name not in values else written(values[name]) for values in measured]
+    mean = measured[3]
+    assert f"{written(mean['correct_forward_kl'] - mean['cokl'])} points of accuracy" in section
+    assert f"{written(mean['cokl'] - mean['reverse_kl'])} points, undecided" in section
+    assert f"{written(mean['correct_forward_kl'] - mean['reverse_kl'])} points, which" in section
+    assert (mean["correct_forward_kl"] > mean["cokl"]).all()
+
+
+def test_the_record_of_the_tiny_llms_plasticity_is_what_its_rows_say_today():
+    kept = json.loads(RECORD)["llm_plasticity"]
+    assert kept == json.loads(json.dumps(logbook.records([TINY_PLASTICITY])["llm_plasticity"]))

@@ -25,9 +25,9 @@ _SHADES = (0.4, 1.0, 0.7)
 _AXIS: Any = {"x": r"coefficient $\beta$", "scale": "log10", "x_ticks": (1e-3, 1e-2, 1e-1, 1, 10)}
 _GREY = "#444444"
 _STYLES = {
-    "certified": Style("black", "o", size=5.5, fill="none", edge_width=0.7, width=0),
-    "tabular": Style("black", "x", size=3.2, edge_width=0.7, width=0),
-    "networks": Style(_GREY, "o", edge="black", edge_width=0.4, width=0),
+    "certified": Style("black", "o", size=4.5, fill="none", edge_width=0.5, width=0),
+    "tabular": Style("black", "x", size=3, edge_width=0.5, width=0),
+    "networks": Style(_GREY, "o", size=3, edge_width=0, width=0),
     "low q": Style(_GREY, dashes=_DASHES[0]),
     "q": Style(_GREY),
     "high q": Style(_GREY, dashes=_DASHES[2]),
@@ -63,7 +63,7 @@ def draw(
         ends = {"low": points["p_correct"] - spread, "high": points["p_correct"] + spread}
         look = {"method": method, "style": f"{method} networks"}
         parts.append(marks(method, "point", x=points["beta"], y=points["p_correct"], **look, **ends))
-        styles[f"{method} networks"] = replace(method_style(method), edge="black", edge_width=0.4, order=5)
+        styles[f"{method} networks"] = replace(method_style(method), size=3, edge_width=0, order=5)
         if method == "entropy":  # q does not enter, the share of correct actions does
             other = correct_fractions[OTHER_MASSES[-1]]
             shares = rf"solid: $c = {correct_fractions[q]:g}$" + "\n" + rf"dashed: $c = {other:g}$"

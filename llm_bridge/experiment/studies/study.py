@@ -14,12 +14,15 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from cokl.support.files import hold, write_atomically, write_text
+from cokl.support.files import hold, write_atomically, write_parquet, write_text
+from llm_bridge.bring_buffer import bring_buffer
 from llm_bridge.experiment.config import PRESETS, LLMConfig
 from llm_bridge.experiment.jobs import command_line, environment, several_job
 from llm_bridge.experiment.stages import Experiment
+from llm_bridge.experiment.studies.answers import sample
 from llm_bridge.experiment.studies.config import StudyConfig
 from llm_bridge.experiment.supervise import one_job_at_a_time, run_watched
+from llm_bridge.rewards.judge import Judge
 
 RUNS, STEPS = "stages.csv", "steps.csv"
 """A row for each finished run and set of prompts, and for each of its steps."""
@@ -106,6 +109,18 @@ class Study(ABC):
     def continued(self, run: Run) -> Run | None:
         """The run from whose weights this one starts; None for the starting model."""
         return None
+
+    def fill_buffer(self, seed: int, rows: Sequence[Any], prompts: Path, judge: Judge) -> None:
+        """Sample the model's responses to some prompts and write responses.parquet and, last, buffer.parquet.
+
+        rows: with the column `prompt`. prompts: the file of these rows, in the folder that has the model, too.
+        """
+        folder, config = prompts.parent, self.config
+        asked = [list(row["prompt"]) for row in rows]
+        drawn = sample(folder / "model", asked, config.cached, config.max_response_length, seed)
+        write_parquet(drawn, folder / "responses.parquet")
+        kept = bring_buffer(prompts, folder / "responses.parquet", str(folder / "model"), judge)
+        kept.save(folder / "buffer.parquet")
 
     def end_of(self, run: Run, folder: Path) -> Path:
         """The actor's last checkpoint of a run in a seed's folder."""

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from bandit.config import EnvironmentConfig
-from bandit.sweep.collapse import FILE
+from bandit.sweep.collapse import FILE, keep
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.experiment import Sweep
 from bandit.sweep.figures.collapse import draw
+from bandit.sweep.plan import planned_runs
+from bandit.sweep.run import train_planned
 from cokl.support.experiment import Execution
 from cokl.support.files import read_parquet
 
@@ -82,3 +84,9 @@ def test_the_picture_has_a_frame_for_each_moment_and_a_bar_for_each_answer(kept)
     np.testing.assert_allclose([wrong, *right], expected, rtol=1e-2, atol=1e-12)
     assert list(figure.frames[-1].data[1].text).count("★") == 2
     assert len(figure.layout.updatemenus) == 1
+
+
+def test_chunks_that_recorded_no_policies_leave_nothing_to_watch(tmp_path):
+    table = train_planned(CONFIG, planned_runs(CONFIG), tmp_path, Execution(out=tmp_path, jobs=1), progress=False)
+    keep(CONFIG, table, tmp_path)
+    assert not (tmp_path / FILE).exists()

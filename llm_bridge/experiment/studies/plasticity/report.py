@@ -49,10 +49,11 @@ def whole_seeds(runs: pd.DataFrame) -> list[int]:
     return sorted(counts[counts == expected].index.tolist())
 
 
-def per_seed(runs: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """A row per reported seed and method, in percent: accuracy after stage 1, `distinct` of 64, and stage 2's accuracy
-    at its first step, over its first EARLY steps, over all and at its end.
+def per_seed(root: Path) -> pd.DataFrame:
+    """A row per whole reported seed and method, in percent: accuracy after stage 1, `distinct` of 64, and accuracy in
+    stage 2 at its first step, over its first EARLY steps, over all and at its end.
     """
+    runs, steps = read_rows(root, RUNS), read_rows(root, STEPS)
     runs = runs[runs["set"] == "training"]
     lines = []
     for seed, method in itertools.product(whole_seeds(runs), [START, *GRID]):
@@ -102,8 +103,7 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
 
 def claims(root: Path) -> list[Claim]:
     """The two primary measurements; without a verdict while a reported seed is missing."""
-    runs, steps = read_rows(root, RUNS), read_rows(root, STEPS)
-    rows = per_seed(runs, steps)
+    rows = per_seed(root)
     if rows.empty:
         return []
     mean = rows.pivot(index="seed", columns="method", values="mean")
@@ -123,7 +123,7 @@ def claims(root: Path) -> list[Claim]:
 
 def render(root: Path) -> str:
     """The page of what is there."""
-    runs, steps = read_rows(root, RUNS), read_rows(root, STEPS)
+    runs = read_rows(root, RUNS)
     seeds, wanted = whole_seeds(runs), PlasticityConfig().reported_seeds
     parts = ["# Plasticity of the tiny LLM"]
     missing = sorted(set(wanted) - set(seeds))
@@ -136,7 +136,7 @@ def render(root: Path) -> str:
     if not no_verdict(len(seeds)):
         parts += [
             f"Mean over {len(seeds)} seeds, in percent, with half the width of its 95% t-interval.",
-            markdown_table(shown(per_seed(runs, steps))),
+            markdown_table(shown(per_seed(root))),
         ]
     for claim in claims(root) if not no_verdict(len(seeds)) else ():
         parts.append(f"**{claim.statement}: {claim.verdict or 'no verdict yet'}.** {claim.measured}.")

@@ -9,10 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from cokl.support.files import read_parquet, write_parquet
-from llm_bridge.bring_buffer import bring_buffer
+from cokl.support.files import read_parquet
 from llm_bridge.data.rows import write_rows
-from llm_bridge.experiment.studies.answers import answers, measures, sample
+from llm_bridge.experiment.studies.answers import answers, measures
 from llm_bridge.experiment.studies.plasticity.config import GRID, START, PlasticityConfig
 from llm_bridge.experiment.studies.plasticity.report import chosen, render
 from llm_bridge.experiment.studies.plasticity.reward import STAGES, compute_score
@@ -53,11 +52,7 @@ class Plasticity(Study):
         )
         for stage in STAGES:
             write_rows([row | {"data_source": stage} for row in rows], folder / f"{stage}.parquet")
-        prompts = [list(row["prompt"]) for row in rows]
-        responses = sample(folder / "model", prompts, config.cached, config.max_response_length, seed)
-        write_parquet(responses, folder / "responses.parquet")
-        pairs, judge = folder / f"{STAGES[0]}.parquet", Judge(compute_score)
-        bring_buffer(pairs, folder / "responses.parquet", str(folder / "model"), judge).save(folder / "buffer.parquet")
+        self.fill_buffer(seed, rows, folder / f"{STAGES[0]}.parquet", Judge(compute_score))
 
     def runs(self, seed: int, rows: pd.DataFrame) -> list[Run]:
         """Stage 1 with every method and coefficient, or both stages with the chosen ones."""

@@ -21,10 +21,10 @@ from llm_bridge.experiment.studies.strength.config import (
     RIVAL,
     StrengthConfig,
 )
-from llm_bridge.experiment.studies.study import RUNS, STEPS, read_rows
+from llm_bridge.experiment.studies.study import RUNS, STEPS, Role, read_rows
 
 LABELS = {BASE: "Base", "grpo": "GRPO alone"}
-METHODS: dict[str, tuple[str, ...]] = {"reported": (BASE, *GRID, ABLATION), "again": (BASE, *AGAIN)}
+METHODS: dict[Role, tuple[str, ...]] = {"reported": (BASE, *GRID, ABLATION), "again": (BASE, *AGAIN)}
 """By role, in the order of the table."""
 
 
@@ -56,7 +56,7 @@ def chosen(runs: pd.DataFrame) -> dict[str, float]:
     return best
 
 
-def per_seed(root: Path, role: str) -> pd.DataFrame:
+def per_seed(root: Path, role: Role = "reported") -> pd.DataFrame:
     """The scores of the seeds of a role that have all their runs, with the mean `share` of the gradient's square."""
     runs, steps = read_rows(root, RUNS), read_rows(root, STEPS)
     runs = runs[runs["role"] == role]
@@ -69,7 +69,7 @@ def per_seed(root: Path, role: str) -> pd.DataFrame:
     return table.merge(share, how="left", on=["seed", "method", "beta"])
 
 
-def shown(rows: pd.DataFrame, role: str) -> pd.DataFrame:
+def shown(rows: pd.DataFrame, role: Role = "reported") -> pd.DataFrame:
     """The table over seeds, as text."""
     lines = []
     for method in METHODS[role]:
@@ -89,7 +89,7 @@ def claims(root: Path) -> list[Claim]:
     return [claim for role in METHODS for claim in _claims_of(per_seed(root, role), role)]
 
 
-def _claims_of(rows: pd.DataFrame, role: str) -> Iterator[Claim]:
+def _claims_of(rows: pd.DataFrame, role: Role) -> Iterator[Claim]:
     config = StrengthConfig()
     wanted = config.reported_seeds if role == "reported" else config.again_seeds
     if rows.empty or set(rows["seed"]) != set(wanted):
@@ -122,10 +122,11 @@ def render(root: Path) -> str:
     """The page of what is there."""
     parts = ["# The tiny LLM at strengths that can be compared", _selection(read_rows(root, RUNS))]
     config = StrengthConfig()
-    for role, title, wanted in (
+    sections: tuple[tuple[Role, str, tuple[int, ...]], ...] = (
         ("reported", "Reported seeds", config.reported_seeds),
         ("again", "Again, on everything random anew", config.again_seeds),
-    ):
+    )
+    for role, title, wanted in sections:
         rows = per_seed(root, role)
         missing = sorted(set(wanted) - set(rows["seed"] if len(rows) else ()))
         parts.append(f"## {title}")

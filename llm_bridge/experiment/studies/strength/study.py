@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from cokl import methods
-from cokl.support.files import read_parquet, write_parquet
-from llm_bridge.bring_buffer import bring_buffer
+from cokl.support.files import read_parquet
 from llm_bridge.data.rows import write_rows
 from llm_bridge.experiment.jobs import kl_prompts
 from llm_bridge.experiment.studies.answers import answers, measures, sample
@@ -65,16 +64,7 @@ class Strength(Study):
         make_tiny(folder, config.pretraining_steps, seed)
         rows: list[Any] = read_parquet(folder / "math_train.parquet").head(config.buffer_prompts).to_dict("records")
         write_rows(rows, folder / "buffer_prompts.parquet")
-        prompts = [list(row["prompt"]) for row in rows]
-        drawn = sample(folder / "model", prompts, config.cached, config.max_response_length, seed)
-        write_parquet(drawn, folder / "responses.parquet")
-        kept = bring_buffer(
-            folder / "buffer_prompts.parquet",
-            folder / "responses.parquet",
-            str(folder / "model"),
-            Judge(compute_score),
-        )
-        kept.save(folder / "buffer.parquet")
+        self.fill_buffer(seed, rows, folder / "buffer_prompts.parquet", Judge(compute_score))
 
     def runs(self, seed: int, rows: pd.DataFrame) -> list[Run]:
         """Every coefficient, or each method with the chosen one; the ablation has CoKL's."""

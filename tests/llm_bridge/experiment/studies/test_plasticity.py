@@ -150,7 +150,7 @@ def test_verdicts_are_on_the_paired_differences_over_stage_2(tmp_path):
     assert (reverse.verdict, replay.verdict) == ("held", "undecided")
     assert "5.0 ± 0.9" in reverse.measured
     assert "-0.4 ± " in replay.measured
-    table = per_seed(pd.read_csv(tmp_path / RUNS), pd.read_csv(tmp_path / STEPS))
+    table = per_seed(tmp_path)
     assert set(table["method"]) == {START, *GRID}
     mine = table[(table["method"] == "reverse_kl") & (table["seed"] == SEEDS[0])].iloc[0]
     assert (mine["first"], mine["mean"], mine["end"]) == pytest.approx((36, 46, 40))
