@@ -30,6 +30,8 @@ def render(drawing: Drawing) -> go.Figure:
         figure.update_yaxes(title_text=plain(panel.y), row=row, col=1)
         if row == count or not shared:
             figure.update_xaxes(title_text=plain(panel.x), row=row, col=1)
+        if panel.y_names:
+            figure.update_yaxes(tickvals=list(panel.y_names), ticktext=list(panel.y_names.values()), row=row, col=1)
         if panel.scale.startswith("log"):
             step = {"dtick": 0.30103, "tickformat": "~g"} if panel.scale == "log2" else {}
             figure.update_xaxes(type="log", **step, row=row, col=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bandit.structure.config import PRESETS, StructureConfig
-from cokl.support.experiment import Experiment, register
+from cokl.support.experiment import Experiment, GalleryPicture, register
 from cokl.support.files import json_rows, read_json, read_result
 from cokl.support.options import from_json
 from cokl.support.verdicts import Claim, withheld
@@ -25,6 +25,16 @@ class Structure(Experiment):
     tables = ("structure.parquet",)
     pools_folders = True
     assumed_modules = ("bandit.structure.config",)
+    gallery = tuple(
+        GalleryPicture(
+            f"structure_{name}", f"CoKL minus replay: {title}; two runs", command=f"cokl bandit structure --map {name}"
+        )
+        for name, title in (
+            ("success", "a verifier that errs"),
+            ("tokens", "tokens that decide"),
+            ("reference", "the paper's reference"),
+        )
+    )
 
     def outcome(self, config: StructureConfig, folder: Path) -> dict[str, Any]:
         """Where the page is, and every setting."""

@@ -126,7 +126,7 @@ def test_the_legend_names_each_label_once_and_the_figure_keeps_its_words():
 
 def test_plotlys_traces_are_the_marks():
     whole = drawing()
-    names = ("lines", "map", "colours")
+    names = ("lines", "map", "colours", "bars")
     shown = Drawing(whole.marks, {name: whole.panels[name] for name in names}, 1, 6, "", STYLES)
     figure = plotly_renderer.render(shown)
     bars, band, first, second, point, level, cells, won = figure.data
@@ -148,6 +148,7 @@ def test_plotlys_traces_are_the_marks():
     assert (bars.line.color, bars.marker.symbol, band.marker.symbol) == ("#ff0000", "circle", "square-open")
     assert (list(level.x), list(level.y)) == ([1, 4], [2, 2])
     assert tuple(bars.customdata[1]) == (", β = 1", "", " ± 1.5")
+    assert (figure.layout.yaxis4.tickvals, figure.layout.yaxis4.ticktext) == ((1, 0), ("one", "two"))
     assert bars.hovertemplate.startswith("<b>bars</b>%{customdata[0]}<br>β: %{x")
     assert cells.z == ([-1, None], [None, 1])
     assert cells.text == (["-1", None], [None, "1 ?"])
