@@ -136,3 +136,8 @@ def test_a_claim_judged_in_two_runs_is_one_row_with_both():
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(InputError, match="results: there are none in"):
         logbook.records([tmp_path])
+
+
+def test_of_several_results_the_first_folder_counts(results, tmp_path):
+    _, book = made(tmp_path, results)
+    assert book["sweep"]["scope"].startswith("4 seeds")  # "four" is before "two"

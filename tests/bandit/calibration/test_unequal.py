@@ -104,3 +104,12 @@ def test_the_verdicts_stay_with_their_rows_where_an_earlier_one_has_no_score():
     summary = summarize(short, CONFIG)
     assert summary["gain"].isna().tolist() == [True, False, False, False]
     assert summary["better"].tolist() == ["undecided", "undecided", "held", "undecided"]
+
+
+def test_what_grpo_loses_has_its_interval_in_percent_of_the_base():
+    table = made(GAINS)
+    of_base = (table["method"] == "base") & (table["role"] == "report")
+    table.loc[of_base, "prior_correct"] += table.loc[of_base, "seed"].map(dict(enumerate(NOISE)))
+    found = summarize(table, CONFIG)
+    assert found["lost"].tolist() == pytest.approx([62.5] * 4)
+    assert found["lost_half_width"].tolist() == pytest.approx([100 * HALF / 200 / 0.8] * 4)

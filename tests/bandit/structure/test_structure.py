@@ -172,3 +172,17 @@ def test_a_miniature_is_trained_kept_and_read_again(tmp_path, monkeypatch):
 
 def test_the_quick_preset_is_small():
     assert sum(len(list(planned_runs(PRESETS["quick"], cell))) for cell in PRESETS["quick"].chosen) == 80
+
+
+def test_the_mass_share_is_of_the_reported_seeds():
+    rows = table({"wrong-0": LEADS["wrong-0"]})
+    rows.loc[rows["role"] == "selection", "mass_drift"] = 9.0
+    found = summarize(rows, replace(CONFIG, cells=("wrong-0",)))
+    assert found["mass_share"].tolist() == pytest.approx([0.5])
+
+
+def test_predictions_are_of_the_retention_at_the_papers_coefficient():
+    row = {"cell": "one", "prediction": "behind", "kept": -9.0, "kept_half_width": 1.0}
+    for at_1, matched, verdict in (("behind", "ahead", "held"), ("ahead", "behind", "not held")):
+        summary = pd.DataFrame([row | {"outcome": at_1, "matched_outcome": matched}])
+        assert judge(summary)[1].verdict == verdict
