@@ -183,6 +183,24 @@ def test_plasticitys_primaries_are_of_the_committed_seeds(lab, primaries, first_
             assert cells == [written(of(method, change, column)) for method in methods]
 
 
+def test_cokl_and_replay_are_equally_plastic_where_findings_say_so():
+    """The 90% interval of the difference lies within 0.02 of zero, by seeds of either run."""
+    assert "Equal within 0.02" in of_plasticity(PLASTICITY)
+    runs = pd.read_csv(PLASTICITY / "RESULTS.csv")
+    runs = runs[(runs["change"] == "narrowed-2") & (runs["mode"] == "sampled")]
+    equal = {}
+    for phase, cached in (("exact", 0), ("sampled", 8), ("sampled", 64)):
+        kept = runs[(runs["phase"] == phase) & (runs["cached"] == cached)]
+        plasticity = kept.pivot(index="seed", columns="method", values="plasticity")
+        difference = plasticity["cokl"] - plasticity["correct_forward_kl"]
+        for first in (0, 5):
+            five = difference.loc[first : first + 4]
+            half = stats.t.ppf(0.95, 4) * stats.sem(five)
+            equal[phase, cached, first] = abs(five.mean()) + half < 0.02
+    assert equal == {(phase, cached, first): cached != 64 for phase, cached, first in equal}
+    assert len(equal) == 6
+
+
 def test_every_number_of_the_tiny_experiment_is_in_its_page():
     section = " ".join(BRIDGE.split("## The tiny experiment\n")[1].split("\n## ")[0].split())
     assert "± 35.3" in section
