@@ -154,7 +154,10 @@ class Trainer:
         )
 
     def state(self) -> list[Tensor]:
-        """All that an update changes beside the parameters; zero in a fresh trainer."""
+        """All that an update changes beside the parameters; zero in a fresh trainer.
+
+        Adam's two moments, shaped as the flat parameters; its steps and the updates, scalars; failed_at, (R,).
+        """
         return [*self.moments, self.adam_steps, self.updates, self.failed_at]
 
     def step(self, inputs: Tensor, logit_gradient: Callable[[Tensor], Tensor]) -> None:

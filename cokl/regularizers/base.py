@@ -148,11 +148,37 @@ class Regularizer:
 
 
 def positive_root(a: FloatArray | float, b: FloatArray, c: FloatArray) -> FloatArray:
-    """The positive root of a z^2 + b z - c = 0 for a, c > 0, without cancellation for either sign of b."""
+    """The positive root of a z^2 + b z - c = 0, elementwise, without cancellation for either sign of b.
+
+    Args:
+        a: above 0, a number or (...).
+        b: (...), of either sign.
+        c: (...), above 0.
+
+    Returns:
+        (...), above 0.
+
+    Examples:
+        >>> positive_root(1.0, np.array([1.0]), np.array([6.0]))
+        array([2.])
+    """
     half_root = np.hypot(b / 2, np.sqrt(a * c))  # of the discriminant, which overflows long before its root does
     return np.where(b > 0, c / (np.abs(b) / 2 + half_root), (half_root - b / 2) / a)
 
 
 def certain_mass(q: FloatArray, beta: FloatArray) -> FloatArray:
-    """Z* = 1 in the broadcast shape of `q` and `beta`: there is no correctness gap."""
+    """Z* = 1: there is no correctness gap.
+
+    Args:
+        q: (...), the reference's correctness, in (0, 1).
+        beta: (...), coefficients.
+
+    Returns:
+        (...), ones in the broadcast shape of both.
+
+    Examples:
+        >>> certain_mass(np.array([[0.1], [0.5]]), np.array([1.0]))
+        array([[1.],
+               [1.]])
+    """
     return np.ones(np.broadcast_shapes(q.shape, beta.shape))

@@ -22,7 +22,19 @@ from cokl.regularizers.base import FloatArray, Regularizer, positive_root
 
 
 def log_mean(log_a: torch.Tensor, log_b: torch.Tensor) -> torch.Tensor:
-    """Elementwise log((a + b) / 2)."""
+    """Elementwise log((a + b) / 2), shaped as log_a and log_b broadcast together.
+
+    Args:
+        log_a: (...), the logarithm of a; -inf where a is 0.
+        log_b: (...), the same of b.
+
+    Returns:
+        (...), -inf where a and b are 0.
+
+    Examples:
+        >>> log_mean(torch.tensor(0.5).log(), torch.tensor(0.0).log()).exp()
+        tensor(0.2500)
+    """
     return torch.logaddexp(log_a, log_b) - math.log(2)
 
 

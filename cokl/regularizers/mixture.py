@@ -71,7 +71,12 @@ class Mixture(Regularizer):
 
 
 def parse(name: str) -> list[tuple[float, str]] | None:
-    """The weights and names of a mixture's parts, [(0.3, "cokl"), ...]; None for a name of another form."""
+    """The weights, above 0, and names of a mixture's parts; None for a name of another form.
+
+    Examples:
+        >>> parse("0.3cokl+0.7entropy")
+        [(0.3, 'cokl'), (0.7, 'entropy')]
+    """
     matches = [_PART.fullmatch(part) for part in name.split("+")]
     parts = [(float(part[1]), part[2]) for part in matches if part]
     return parts if len(parts) == len(matches) and all(weight > 0 for weight, _ in parts) else None

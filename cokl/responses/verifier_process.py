@@ -34,7 +34,8 @@ _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal
 def main(seconds: float, memory_bytes: int, parent: int) -> None:
     """Answer requests until standard input ends or the process `parent` has died.
 
-    seconds: CPU time per answer. memory_bytes: over the idle process.
+    seconds: CPU time per answer. memory_bytes: over the idle process. Raises RuntimeError where math-verify does not
+    work: without it no answer would be judged.
     """
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     if judge("1", ["1"], False, []) != "correct":  # loads all that workers need

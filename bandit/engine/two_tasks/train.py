@@ -41,11 +41,11 @@ class Objective(ABC):
 
     @abstractmethod
     def rl(self, policy: Any, rollout: Any) -> Tensor:
-        """Gradient of each new-task prompt's -J_GRPO."""
+        """Gradient of each new-task prompt's -J_GRPO, shaped as the policy's logits: (R, B, ...)."""
 
     @abstractmethod
     def regularization(self, policy: Any, rollout: Any, minibatch: Minibatch) -> Tensor:
-        """Gradient of what the method adds on each prompt of the buffer, coefficients included."""
+        """Gradient of what the method adds on each prompt of the buffer, coefficients included; shaped as in `rl`."""
 
 
 class TwoTaskTrainer(ABC):
@@ -94,15 +94,18 @@ class TwoTaskTrainer(ABC):
 
     @abstractmethod
     def prior_metrics(self, policy: Any, reference: Any) -> dict[str, Tensor]:
-        """What is measured on the prior task, prior_correct among it; drifts are the summands of Eq. 7."""
+        """(R, B) each: what is measured on the prior task.
+
+        prior_correct, in [0, 1], is among it; drifts are the summands of Eq. 7, in nats.
+        """
 
     @abstractmethod
     def new_metrics(self, policy: Any, reference: Any) -> dict[str, Tensor]:
-        """What is measured on the new task."""
+        """(R, B) each: what is measured on the new task; new_correct, in [0, 1], is among it."""
 
     @abstractmethod
     def buffer_metrics(self, policy: Any, reference: Any) -> dict[str, Tensor]:
-        """zero_correct_rate: the probability that G rollouts to a prompt of the buffer hold no correct response."""
+        """(R, B) each. zero_correct_rate: the probability that G rollouts to a prompt of the buffer all fail."""
 
     def base_parameters(self, seed: int) -> Tensor:
         """(P,): the base model, pretrained on both tasks and then trained by RL on the prior one."""
@@ -213,7 +216,7 @@ class JointLoss:
         return self.trainer.network_inputs(torch.cat([minibatch.prompts.inputs for minibatch in self.minibatches]))
 
     def logit_gradient(self, logits: Tensor) -> Tensor:
-        """Gradients whose mean over all rows of the logits is the loss's, as `Trainer.step` takes them."""
+        """(R, rows, A): gradients whose mean over the rows is the loss's, as `Trainer.step` takes them."""
         policies = self.trainer.policies(logits, self.minibatches)
         if not self.rollouts:
             self.rollouts = [self.objective.roll_out(*pair) for pair in zip(policies, self.minibatches, strict=True)]
