@@ -14,7 +14,7 @@ import pandas as pd
 from bandit.finite_group.plan import EXACT
 from bandit.finite_group.score import PAPER_PASSES, POOLED, slope_table, slopes_of_seeds, without_diverged_runs
 from cokl.support.statistics import with_spread
-from cokl.support.verdicts import Claim, Measurement, Verdict, judged
+from cokl.support.verdicts import Claim, Measurement, Unit, Verdict, judged
 
 TOLERANCE = 0.05
 """How far from 1 a slope may be and still be the prediction's."""
@@ -58,15 +58,16 @@ def recovered(recovery: pd.DataFrame) -> Claim:
 def of_policies(metrics: pd.DataFrame) -> list[Claim]:
     """What finite groups and caching do to CoKL at the largest coefficient; each claim where its runs are there.
 
-    Differences are paired by seed. Group sizes but for the largest and smallest are the one nearest to the paper's 8,
-    and caching is judged at the evaluated step nearest to the paper's passes, and at the last one.
+    Differences are paired by seed, at the last step and the first mu unless said otherwise. Caching and mu are judged
+    at the group size nearest to the paper's 8, caching also at the evaluated step nearest to the paper's passes.
     """
     runs = without_diverged_runs(metrics)
     runs = runs[(runs["method"] == "cokl") & (runs["beta"] == runs["beta"].max()) & (runs["step"] > 0)]
-    sizes = sorted(runs.loc[runs["groups"] == "fresh", "group_size"].unique())
+    first, final = runs["optimizer_steps"].min(), runs["step"].max()
+    fresh_ones = runs[runs["groups"] == "fresh"]
+    sizes = sorted(fresh_ones.loc[fresh_ones["optimizer_steps"] == first, "group_size"].unique())
     if not sizes:
         return []
-    first, final = runs["optimizer_steps"].min(), runs["step"].max()
     eight = min(sizes, key=lambda size: abs(size - 8))
     passes = runs[runs["optimizer_steps"] == first].drop_duplicates("step").set_index("step")["passes"]
     near = (passes - PAPER_PASSES).abs().idxmin()
@@ -83,9 +84,15 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
         return of(column, "fresh", size) - of(column, EXACT)
 
     corrected = [
-        [Measurement.of(f"G = {size:g}", "correctness minus the exact objective's", difference, "probability")]
+        [
+            Measurement.of(
+                f"G = {size:g}",
+                "correctness minus the exact objective's",
+                beside_exact("p_correct", size),
+                "probability",
+            )
+        ]
         for size in sizes
-        if len(difference := beside_exact("p_correct", size))
     ]
     claims = [
         judged(
@@ -111,7 +118,7 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
         ("less", -1, near, "near the paper's passes", "finite groups' cost minus caching's"),
         ("more", 1, final, "at the end of the run", "caching's cost minus finite groups'"),
     )
-    for more, sign, step, when, difference in costs:
+    for more, sign, step, when, what in costs:
         beyond = sign * caching_beyond_groups(step).dropna()
         if len(beyond):
             where = f"G = {eight:g}, {passes[step]:.1f} passes"
@@ -119,10 +126,14 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
                 judged(
                     f"Caching the reference groups costs {more} conditional KL than finite groups do, {when}",
                     "beyond the paper",
-                    [Measurement.of(where, difference, beyond, "nats")],
+                    [Measurement.of(where, what, beyond, "nats")],
                 )
             )
-    for mu in sorted(set(runs.loc[runs["groups"] == "fresh", "optimizer_steps"]) - {first}):
+    parts: tuple[tuple[str, str, Unit, int], ...] = (
+        ("correctness", "p_correct", "probability", -1),
+        ("conditional KL", "conditional_kl", "nats", 1),
+    )
+    for mu in sorted(set(fresh_ones["optimizer_steps"]) - {first}):
         claims.append(
             judged(
                 f"With mu = {mu} policies end less correct and with more conditional KL",
@@ -130,14 +141,11 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
                 [
                     Measurement.of(
                         f"G = {eight:g}",
-                        f"{name}, mu = {one} minus {other}",
-                        of(column, "fresh", eight, one) - of(column, "fresh", eight, other),
+                        f"{name}, mu = {mu} minus {first}" if sign > 0 else f"{name}, mu = {first} minus {mu}",
+                        sign * (of(column, "fresh", eight, mu) - of(column, "fresh", eight)),
                         unit,
                     )
-                    for name, column, unit, one, other in (
-                        ("correctness", "p_correct", "probability", first, mu),
-                        ("conditional KL", "conditional_kl", "nats", mu, first),
-                    )
+                    for name, column, unit, sign in parts
                 ],
             )
         )
