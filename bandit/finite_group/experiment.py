@@ -35,9 +35,13 @@ class FiniteGroup(Experiment):
         return {**tables, "final": json_rows(metrics[metrics["step"] == metrics["step"].max()])}
 
     def claims(self, folder: Path) -> Sequence[Claim]:
-        """Appendix B's recovery."""
-        from bandit.finite_group.claims import judge
+        """Appendix B's recovery, and what the groups do to trained policies."""
+        from bandit.finite_group.claims import judge, of_policies, of_slopes
         from bandit.finite_group.score import read_results
 
-        _, recovery = read_results(folder)
-        return withheld(judge(recovery), recovery["seed"].nunique())
+        metrics, recovery = read_results(folder)
+        return [
+            *withheld(judge(recovery), recovery["seed"].nunique()),
+            *of_slopes(recovery),
+            *of_policies(metrics),
+        ]

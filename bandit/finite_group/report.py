@@ -11,13 +11,18 @@ from bandit.engine.tables import method_label
 from bandit.finite_group.claims import recovered
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.plan import EXACT
-from bandit.finite_group.score import ESTIMATE, POOLED, diverged_note, final_table, metric_columns, slope_table
+from bandit.finite_group.score import (
+    ESTIMATE,
+    PAPER_PASSES,
+    POOLED,
+    diverged_note,
+    final_table,
+    metric_columns,
+    slope_table,
+)
 from cokl.support.files import write_atomically, write_text
 from cokl.support.statistics import markdown_table, mean_and_half_width, with_spread
 from cokl.support.verdicts import answered
-
-PAPER_PASSES = 600 * 8 / 512
-"""How often the paper's CoKL draws each of its 512 cached prompts: 8 a step for 600 steps (E.3); 9.4."""
 
 
 def caching_table(metrics: pd.DataFrame) -> pd.DataFrame:

@@ -21,6 +21,9 @@ ESTIMATE = ["method", "beta", "groups", "optimizer_steps", "group_size"]
 POOLED = ["method", "beta", "groups", "optimizer_steps"]
 """The same without the group size."""
 
+PAPER_PASSES = 600 * 8 / 512
+"""How often the paper's CoKL draws each of its 512 cached prompts: 8 a step for 600 steps (E.3); 9.4."""
+
 _EXACT_OF = ["method", "beta", "optimizer_steps"]
 
 
@@ -88,14 +91,18 @@ def slope_table(recovery: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     for estimate, rows in recovery.groupby(by, sort=False):
         line = dict(zip(by, estimate, strict=True))
         for slope, prediction in (("slope", "predicted"), ("slope_at_rollout", "predicted_at_rollout")):
-            slopes = pd.Series([_slope(one[prediction], one["measured"]) for _, one in rows.groupby("seed")])
-            line[slope], line[f"{slope}_interval"] = mean_and_half_width(slopes)
+            line[slope], line[f"{slope}_interval"] = mean_and_half_width(slopes_of_seeds(rows, prediction))
         line["measured"], line["predicted"] = rows["measured"].mean(), rows["predicted"].mean()
         deviations = (rows["measured"] - rows["predicted"]).abs()
         line["within_noise"] = (deviations <= 1.96 * rows["standard_error"]).mean()
         line["rows"] = len(rows)
         lines.append(line)
     return pd.DataFrame(lines)
+
+
+def slopes_of_seeds(recovery: pd.DataFrame, prediction: str) -> pd.Series:
+    """Regression of `measured` on the column `prediction` through the origin, one number per seed."""
+    return pd.Series([_slope(one[prediction], one["measured"]) for _, one in recovery.groupby("seed")])
 
 
 def _slope(predicted: pd.Series, measured: pd.Series) -> float:

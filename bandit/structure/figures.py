@@ -96,7 +96,7 @@ def drawing(runs: Mapping[str, pd.DataFrame]) -> Drawing:
         f"Retention at 1, {measured}."
     )
     return Drawing(
-        drawn, panels, 3, 1.3 + 0.28 * len(settings), caption, _STYLES, legend, legend_columns=len(legend),
+        drawn, panels, 3, 1.3 + 0.28 * len(settings), caption, _STYLES, legend, legend_columns=3,
         shared={"sharey": True},
     )  # fmt: skip
 

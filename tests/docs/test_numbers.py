@@ -136,7 +136,10 @@ def of_plasticity(lab: Path) -> str:
 @pytest.mark.parametrize(("lab", "least"), [(PLASTICITY, 60), (OF_SEQUENCES, 30)], ids=str)
 def test_every_interval_of_plasticitys_findings_is_in_its_results(lab, least):
     pages = "".join((lab / name).read_text(encoding="utf-8") for name in ("RESULTS.md", "RESULTS-again.md"))
-    known, shown = set(_INTERVAL.findall(pages)), _INTERVAL.findall(of_plasticity(lab))
+    # The finer grid of the entropy bonus has a test of its own.
+    finer = r"A finer grid of coefficients.*?0\.86 down|Entropy on the finer grid.*?(?=\nWhat this does)"
+    text = re.sub(finer, "", of_plasticity(lab), flags=re.DOTALL)
+    known, shown = set(_INTERVAL.findall(pages)), _INTERVAL.findall(text)
     assert len(shown) > least
     assert [interval for interval in shown if interval not in known] == []
 
@@ -181,6 +184,24 @@ def test_plasticitys_primaries_are_of_the_committed_seeds(lab, primaries, first_
             methods = ("cokl", "correct_forward_kl", "entropy", "reverse_kl", "forward_kl", "none", "reference")
             change, column = (primaries[0][1], measured[name]) if name in measured else (name, "plasticity")
             assert cells == [written(of(method, change, column)) for method in methods]
+
+
+def test_cokl_and_replay_are_equally_plastic_where_findings_say_so():
+    """The 90% interval of the difference lies within 0.02 of zero, by seeds of either run."""
+    assert "Equal within 0.02" in of_plasticity(PLASTICITY)
+    runs = pd.read_csv(PLASTICITY / "RESULTS.csv")
+    runs = runs[(runs["change"] == "narrowed-2") & (runs["mode"] == "sampled")]
+    equal = {}
+    for phase, cached in (("exact", 0), ("sampled", 8), ("sampled", 64)):
+        kept = runs[(runs["phase"] == phase) & (runs["cached"] == cached)]
+        plasticity = kept.pivot(index="seed", columns="method", values="plasticity")
+        difference = plasticity["cokl"] - plasticity["correct_forward_kl"]
+        for first in (0, 5):
+            five = difference.loc[first : first + 4]
+            half = stats.t.ppf(0.95, 4) * stats.sem(five)
+            equal[phase, cached, first] = abs(five.mean()) + half < 0.02
+    assert equal == {(phase, cached, first): cached != 64 for phase, cached, first in equal}
+    assert len(equal) == 6
 
 
 def test_every_number_of_the_tiny_experiment_is_in_its_page():
@@ -283,3 +304,27 @@ def test_the_tiny_llms_plasticity_is_of_the_committed_rows():
 def test_the_record_of_the_tiny_llms_plasticity_is_what_its_rows_say_today():
     kept = json.loads(RECORD)["llm_plasticity"]
     assert kept == json.loads(json.dumps(logbook.records([TINY_PLASTICITY])["llm_plasticity"]))
+
+
+def test_the_finer_grid_of_the_entropy_bonus_is_of_the_committed_seeds():
+    section, runs = of_plasticity(PLASTICITY), pd.read_csv(PLASTICITY / "ENTROPY.csv")
+
+    def both(table: pd.DataFrame, column: str) -> str:
+        values = [table[table["seed"].between(first, first + 4)][column] for first in (0, 5)]
+        assert all(len(one) == 5 for one in values)
+        first, again = (f"{one.mean():.3f} ± {stats.t.ppf(0.975, 4) * stats.sem(one):.3f}" for one in values)
+        return f"{first} ({again})"
+
+    def lead(other: str) -> str:
+        matched = runs[runs["at"] == "0.94"].pivot(index="seed", columns="method", values="plasticity")
+        return both((matched["cokl"] - matched[other]).rename("lead").reset_index(), "lead")
+
+    shown = [row for row in rows(section) if re.fullmatch(r"(entropy|CoKL), 0\.\d+", row[0])]
+    assert len(shown) == 5
+    for name, *cells in shown:
+        method, beta = name.lower().split(", ")
+        at = runs[(runs["method"] == method) & (runs["at"] == "coefficient") & (runs["beta"] == float(beta))]
+        assert cells == [both(at, column) for column in ("p_correct", "plasticity", "coverage_at_64")]
+    text = " ".join(section.split())
+    assert f"lead over entropy is {lead('entropy')}" in text
+    assert f"CoKL minus replay, matched at 0.94, is {lead('correct_forward_kl')}" in text

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from latex2mathml.converter import convert
 
 from bandit.config import EnvironmentConfig
 from bandit.engine.tables import method_label
@@ -17,6 +18,7 @@ from figures.style import method_style
 
 REFERENCE_CORRECTNESS = np.round(np.concatenate([[0.001, 0.002, 0.005], np.arange(0.01, 1.0, 0.01)]), 3)
 COEFFICIENTS = np.logspace(-3, 2, 126)
+_OPTIMUM = r"Z^{\star}(q, \beta) = Z_{\pi^{\star}}, \quad \pi^{\star} = \mathrm{argmax}_{\pi} \; Z_\pi - \beta\, D(\pi)"
 
 
 def section(sweeps: list[Path]) -> Section:
@@ -37,7 +39,8 @@ def section(sweeps: list[Path]) -> Section:
         else ""
     )
     body = f"""
-<p>The correctness Z* that maximises Z - β D over all policies, from each regularizer's closed form. A full-policy KL
+<div class="formula" tabindex="0">{convert(_OPTIMUM, display="block")}</div>
+<p>The correctness of the best of all policies, where D is the regularizer, from its closed form. A full-policy KL
 pulls it back to q as β grows. Entropy's optimum does not depend on q but on the share of correct actions, here
 {fraction:g}. {note}</p>
 {legend(curves, method_label)}

@@ -1,12 +1,13 @@
 """The verdict on Appendix B's recovery: which measurements it takes, and both sides of its tolerance."""
 
 import itertools
+import math
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bandit.finite_group.claims import judge
+from bandit.finite_group.claims import judge, of_policies, of_slopes
 
 SPREAD = 0.01 * np.array([-1, -0.5, 0, 0.5, 1])
 """Five seeds' slopes about their mean: t(0.975, 4) = 2.776445 makes the half-width 0.009817."""
@@ -47,3 +48,81 @@ def test_only_cokls_fresh_filtered_groups_at_the_first_mu_count():
     claims = judge(pd.concat([*others, recovery(1.0)]))
     assert [claim.verdict for claim in claims] == ["held"]
     assert judge(pd.concat(others[:3])) == []
+
+
+def policies(**shifts: float) -> pd.DataFrame:
+    """Five seeds' rows; shifts, by NAME_GROUPS_MU of `of_policies`' measurements, are half a unit of luck apart."""
+    base = {"correct": 0.9, "kl": 0.3}
+    kinds = [("exact", math.inf, mu) for mu in (1, 4)]
+    kinds += [("fresh", size, mu) for size in (1.0, 8.0, 64.0) for mu in (1, 4)] + [("cached", 8.0, 1)]
+    rows = []
+    for seed, (groups, size, mu), step in itertools.product(range(5), kinds, (50, 150, 600)):
+        luck = 0.0 if groups == "exact" else SPREAD[seed]
+        of = {name: base[name] + shifts.get(f"{name}_{groups}_{size:g}_{mu}_{step}", 0.0) + luck for name in base}
+        rows.append(
+            {
+                "seed": seed, "method": "cokl", "beta": 0.3, "groups": groups, "group_size": size, "step": step,
+                "optimizer_steps": mu, "passes": step * 0.064 / mu, "coverage_at_8": 0.5, "zero_correct_rate": 0.1,
+                "p_correct": of["correct"], "conditional_kl": of["kl"],
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+CORRECT, LARGEST, PAPERS, END, OFF = range(5)
+"""`of_policies`' claims; half-widths are 0.0098 where groups are compared with the exact objective."""
+
+
+@pytest.mark.parametrize(
+    ("claim", "shifts", "verdict"),
+    [
+        (CORRECT, {"correct_fresh_1_1_600": 0.0100}, "held"),
+        (CORRECT, {"correct_fresh_1_1_600": 0.0096}, "undecided"),
+        (CORRECT, {"correct_fresh_1_1_600": -0.0096}, "undecided"),
+        (CORRECT, {"correct_fresh_1_1_600": -0.0100}, "not held"),
+        (CORRECT, {"correct_fresh_1_1_600": 0.0100, "correct_fresh_64_1_600": -0.1}, "depends"),
+        (LARGEST, {"kl_fresh_64_1_600": 0.0100}, "held"),
+        (LARGEST, {"kl_fresh_64_1_600": 0.0096}, "undecided"),
+        (LARGEST, {"kl_fresh_64_1_600": -0.0100}, "not held"),
+        (PAPERS, {"kl_fresh_8_1_150": 0.0100}, "held"),
+        (PAPERS, {"kl_fresh_8_1_600": 0.0100}, "undecided"),
+        (PAPERS, {"kl_cached_8_1_150": 0.0100}, "not held"),
+        (END, {"kl_cached_8_1_600": 0.0100}, "held"),
+        (END, {"kl_cached_8_1_150": 0.0100}, "undecided"),
+        (END, {"kl_fresh_8_1_600": 0.0100}, "not held"),
+        (OFF, {"kl_fresh_8_4_600": 0.01, "correct_fresh_8_4_600": -0.01}, "held"),
+        (OFF, {"kl_fresh_8_4_600": 0.01}, "undecided"),
+        (OFF, {"kl_fresh_8_4_600": 0.01, "correct_fresh_8_4_600": 0.01}, "not held"),
+        (OFF, {"kl_fresh_64_4_600": 0.01, "correct_fresh_1_4_600": -0.01}, "undecided"),
+    ],
+)
+def test_both_sides_of_each_claim_on_trained_policies(claim, shifts, verdict):
+    claims = of_policies(policies(**shifts))
+    assert len(claims) == 5
+    assert claims[claim].verdict == verdict
+
+
+def test_what_was_not_trained_is_not_judged():
+    table = policies()
+    few = of_policies(table[(table["groups"] != "cached") & (table["optimizer_steps"] == 1)])
+    assert [claim.statement for claim in few] == [of_policies(table)[place].statement for place in (CORRECT, LARGEST)]
+    assert of_policies(table.assign(method="reverse_kl")) == []
+    assert of_policies(table[table["seed"] < 3])[CORRECT].verdict is None
+
+
+@pytest.mark.parametrize(("slope", "verdict"), [(0.9900, "held"), (0.9904, "undecided"), (1.0100, "not held")])
+def test_both_sides_of_the_filters_claim(slope, verdict):
+    (claim,) = of_slopes(pd.concat([recovery(1.0), recovery(slope, groups="unfiltered")]))
+    assert claim.verdict == verdict
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    ("distance", "verdict"), [(0.0424, "held"), (0.0426, "undecided"), (0.0597, "undecided"), (0.0599, "not held")]
+)
+def test_both_sides_of_the_tolerance_off_policy(distance, verdict, sign):
+    """The 90% interval's half-width is 0.00754, by which "equal" is decided; the 95% one's, against it, 0.00982."""
+    off = recovery(1 + sign * distance, optimizer_steps=4)
+    (claim,) = of_slopes(pd.concat([recovery(1.0), off.assign(predicted_at_rollout=off["measured"] / 1.05)]))
+    assert claim.verdict == verdict
+    assert of_slopes(recovery(1.0)) == []

@@ -49,7 +49,7 @@ class StrengthConfig(StudyConfig):
     """Math prompts with cached responses, which are gone through several times."""
     kl_groups: int = 4
     """Groups of math responses in a step, a quarter of the chat groups."""
-    steps: int = 60
+    steps: int = 80
     """Of the chat stage."""
     chat_samples: int = 8
     """Responses to each of the 64 chat prompts that the chat score is a mean over."""
