@@ -1,11 +1,11 @@
 """The head of the page counts every claim once."""
 
-from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim, Verdict
 from cokl_cli.report.sections import headline
 
 
 def test_claims_with_too_few_seeds_are_counted_as_open():
-    verdicts = ["held", "held", "held", "not held", "undecided", "depends", None, None]
+    verdicts: list[Verdict | None] = ["held", "held", "held", "not held", "undecided", "depends", None, None]
     body = headline.section({}, [("area", Claim("", "", "", verdict), None) for verdict in verdicts], 0).body
     assert "<b>3</b>claims held" in body
     assert "<b>1</b>not held; 4 more are undecided" in body
