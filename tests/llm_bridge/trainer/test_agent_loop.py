@@ -1,5 +1,6 @@
 """Seeds of single requests: what they depend on, and that every job asks for them."""
 
+import asyncio
 import dataclasses
 import itertools
 import json
@@ -13,7 +14,7 @@ pytest.importorskip("verl")
 from llm_bridge.experiment.config import PRESETS
 from llm_bridge.experiment.jobs import buffer_job, chat_job, compose, environment, evaluation_job, math_job
 from llm_bridge.tiny.make import make_tiny
-from llm_bridge.trainer.agent_loop import request_seed
+from llm_bridge.trainer.agent_loop import CachedResponseLoop, request_seed
 
 
 def test_every_part_of_a_request_changes_its_seed():
@@ -86,3 +87,11 @@ def test_more_requests_than_fit_into_a_step_draw_what_each_draws_alone(tmp_path)
     together, alone = json.loads(done.stdout.splitlines()[-1])
     assert (len(together), len(alone)) == (150, 30)
     assert together[::5] == alone
+
+
+def test_a_tools_tokens_are_masked_in_a_cached_response():
+    given = {"prompt_ids": [7], "response_ids": [3, 4], "log_probs": [-0.5, -1.0], "mask": [0, 1], "reward": 1.0}
+    answer = asyncio.run(
+        CachedResponseLoop.run(None, {"logprobs": True}, cached_response=given, global_steps=1)  # type: ignore[arg-type]
+    )
+    assert (answer.response_ids, answer.response_mask) == ([3, 4], [0, 1])

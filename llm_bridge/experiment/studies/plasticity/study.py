@@ -17,7 +17,6 @@ from llm_bridge.experiment.studies.plasticity.report import chosen, render
 from llm_bridge.experiment.studies.plasticity.reward import STAGES, compute_score
 from llm_bridge.experiment.studies.study import Run, Study
 from llm_bridge.rewards.judge import Judge
-from llm_bridge.tiny.make import make_tiny
 
 
 class Plasticity(Study):
@@ -46,6 +45,8 @@ class Plasticity(Study):
         if (folder / "buffer.parquet").is_file():
             return
         if not (folder / "model" / "tokenizer_config.json").is_file():
+            from llm_bridge.tiny.make import make_tiny
+
             make_tiny(folder, config.pretraining_steps, seed)
         rows: list[Any] = (
             read_parquet(folder / "math_train.parquet", ("prompt",)).head(config.prompts).to_dict("records")

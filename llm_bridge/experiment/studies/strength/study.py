@@ -21,7 +21,6 @@ from llm_bridge.experiment.studies.strength.reward import compute_score
 from llm_bridge.experiment.studies.study import Role, Run, Study
 from llm_bridge.rewards.judge import Judge
 from llm_bridge.tiny.chat_reward import chat_reward
-from llm_bridge.tiny.make import make_tiny
 
 BASE_RUN = Run(0, BASE)
 
@@ -61,6 +60,8 @@ class Strength(Study):
         config = self.config
         if (folder / "buffer.parquet").is_file():
             return
+        from llm_bridge.tiny.make import make_tiny
+
         make_tiny(folder, config.pretraining_steps, seed)
         rows: list[Any] = read_parquet(folder / "math_train.parquet").head(config.buffer_prompts).to_dict("records")
         write_rows(rows, folder / "buffer_prompts.parquet")

@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-pytest.importorskip("transformers")
-
 from cokl.support.errors import InputError
 from llm_bridge.experiment.studies.strength.config import ABLATION, AGAIN, BASE, GRID, MARGIN, MATH_SETS, StrengthConfig
 from llm_bridge.experiment.studies.strength.report import chosen, claims, per_seed, render, shown
