@@ -42,6 +42,14 @@ def test_of_several_crossings_the_selection_seeds_choose_and_the_reported_ones_c
     assert replay["retention"].tolist() == pytest.approx([REPLAYS] * 5)
 
 
+def test_what_is_forgotten_and_learned_is_of_the_reported_seeds():
+    table = unequal_table()
+    table.loc[(table["role"] == "selection") & (table["method"] == "none"), ["prior_correct", "new_correct"]] = 0.17
+    (forgotten, around), (learned, _) = score.forgotten_and_learned(table)
+    assert (forgotten, learned) == pytest.approx((0.5, 0.5))
+    assert around == pytest.approx(0)
+
+
 def test_the_sequence_labs_lead_is_paired_and_in_accuracy():
     table = unequal_table().assign(conditional_entropy=0.7, new_kl=0.0)
     lead = sequences.leads(table).set_index("method").loc["correct_forward_kl"]
