@@ -20,7 +20,7 @@ from bandit.engine.reference import seed_task
 from bandit.engine.runs import Run, parameters_of, reference_path
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.score import matched_coefficients
-from bandit.sweep.train import WATCHED_COLUMNS, WATCHED_FRAMES, Watched, moments, steps
+from bandit.sweep.train import WATCHED_COLUMNS, WATCHED_FRAMES, WATCHED_SEED, Watched, moments, steps
 from cokl import methods
 from cokl.policy import CorrectSet
 from cokl.support.files import read_parquet, read_result, write_result
@@ -37,17 +37,17 @@ def keep(config: SweepConfig, table: pd.DataFrame, folder: Path) -> None:
     """
     if (folder / FILE).is_file():
         return
-    chunks = [read_result(path) for path in sorted((folder / "runs").glob("*-seed-0-*.parquet"))]
+    chunks = [read_result(path) for path in sorted((folder / "runs").glob(f"*-seed-{WATCHED_SEED}-*.parquet"))]
     if all(name in chunk for chunk in chunks for name in WATCHED_COLUMNS):
         recorded = pd.concat(chunks)[["method", "beta", *WATCHED_COLUMNS]].dropna()
-        reference = parameters_of(read_parquet(reference_path(folder, 0)))
+        reference = parameters_of(read_parquet(reference_path(folder, WATCHED_SEED)))
         write_result(policies(config, table, recorded, reference), folder / FILE)
 
 
 def policies(config: SweepConfig, table: pd.DataFrame, recorded: pd.DataFrame, reference: torch.Tensor) -> pd.DataFrame:
     """A row per method, phase, step, context and correct action, the reference's most probable one first.
 
-    table: the sweep's. recorded: method, beta and WATCHED_COLUMNS of seed 0's runs. reference: (P,), the parameters
+    table: the sweep's. recorded: method, beta and WATCHED_COLUMNS of WATCHED_SEED's runs. reference: (P,), parameters
     that they start from. Columns: method, beta, phase (1, or 2 for the narrowed reward), step, context, action (1 to K;
     0 for all wrong ones together), probability, and pays, whether phase 2 rewards the action.
     """
@@ -57,9 +57,10 @@ def policies(config: SweepConfig, table: pd.DataFrame, recorded: pd.DataFrame, r
         torch.from_numpy(np.stack(list(recorded.set_index(["method", "beta"])[name].loc[chosen])))
         for name in WATCHED_COLUMNS
     )
-    task, environment = seed_task(config, 0, reference), Environment(config.environment, 0)
+    task = seed_task(config, WATCHED_SEED, reference)
+    environment = Environment(config.environment, WATCHED_SEED)
     watched, correct = Watched(config, task), environment.correct.mask
-    narrowed = some_of(correct, STILL_CORRECT, 0, RandomStream.NARROWED)
+    narrowed = some_of(correct, STILL_CORRECT, WATCHED_SEED, RandomStream.NARROWED)
     pays = torch.zeros_like(correct).scatter_(-1, narrowed, True)[watched.clusters].gather(-1, watched.actions)
 
     def rows(phase: int, step: int, probabilities: torch.Tensor) -> pd.DataFrame:
@@ -81,7 +82,7 @@ def policies(config: SweepConfig, table: pd.DataFrame, recorded: pd.DataFrame, r
         task.train, correct=CorrectSet(narrowed, None, correct.shape[-1])[environment.train_clusters]
     )
     new = dataclasses.replace(task, train=train, parameters=learned)
-    plain = [Run(0, methods.get("none"), 0.0) for _ in chosen]
+    plain = [Run(WATCHED_SEED, methods.get("none"), 0.0) for _ in chosen]
     for done, learner, _ in steps(dataclasses.replace(config, steps=NEW_STEPS), new, plain):
         if done in moments(NEW_STEPS, WATCHED_FRAMES // 2):
             frames.append(rows(2, done, watched.probabilities(learner)))

@@ -16,7 +16,7 @@ from bandit.engine.runs import Run, opened
 from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.sweep.plan import planned_runs, stacked
 from bandit.sweep.score import RUN
-from bandit.sweep.train import WATCHED_COLUMNS, train
+from bandit.sweep.train import WATCHED_COLUMNS, WATCHED_SEED, train
 from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_result
 from cokl.support.workers import Work, one_thread
@@ -36,7 +36,7 @@ def run_sweep(
     Raises InputError for unknown methods or devices and for a folder that cannot be used.
     """
     with execution.results_folder() as folder:
-        return train_planned(config, planned_runs(config), folder, execution, progress, watched_seed=0)
+        return train_planned(config, planned_runs(config), folder, execution, progress, watched_seed=WATCHED_SEED)
 
 
 def train_planned(

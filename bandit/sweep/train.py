@@ -20,7 +20,7 @@ from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, layer_sizes, minibatches
 from bandit.engine.runs import Run
 
-WATCHED_CONTEXTS, WATCHED_FRAMES = 2, 20
+WATCHED_SEED, WATCHED_CONTEXTS, WATCHED_FRAMES = 0, 2, 20
 WATCHED_COLUMNS = ["watched", "parameters"]
 """Of a run's first row: its probabilities of `Watched` at all `moments`, flattened, and its final parameters (P,)."""
 
