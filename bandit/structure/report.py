@@ -106,7 +106,7 @@ def write(trained: pd.DataFrame, config: StructureConfig, folder: Path) -> str:
         config.seeds,
         [LEGEND, "" if no_verdict(config.seeds) else f"{predictions.statement}: {predictions.measured}."],
         shown.drop(columns=["outcome"] if no_verdict(config.seeds) else []),
-        None,
+        folder / "figures" / f"structure_{config.map}.png",
         folder / "results.md",
         f"cokl report --results {folder}",
     )
