@@ -66,8 +66,8 @@ def test_outcomes_are_those_of_two_one_sided_tests_over_the_map():
 
 
 def test_a_row_of_the_page_tells_the_outcome_at_1_from_that_at_equal_adaptation():
-    other = {"gain": 7.0, "gain_half_width": 1.0, "matched_outcome": "undecided"}
-    shown = rows(summarize(table(LEADS), CONFIG).assign(**other)).set_index("setting").loc["wrong-0"]
+    summary = summarize(table(LEADS), CONFIG).assign(gain=7.0, gain_half_width=1.0, matched_outcome="undecided")
+    shown = rows(summary).set_index("setting").loc["wrong-0"]
     assert shown.iloc[1:].to_dict() == {
         "GRPO loses, %": "75 ± 0",
         "mass share": "0.50 ± 0.00",

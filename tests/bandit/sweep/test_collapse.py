@@ -90,8 +90,10 @@ def test_each_context_has_its_own_clusters_stars():
     reference[-12:] = 0.1 * torch.arange(12)
     frames = len({round(30 * (number / 20) ** 2) for number in range(21)})
     probabilities = np.arange(2 * frames * 2 * 5).reshape(2, -1) / 1e3
-    recorded = pd.DataFrame({"method": ["none", "cokl"], "beta": [0.0, 0.3], "watched": list(probabilities)})
-    recorded["parameters"] = [reference.numpy()] * 2
+    parameters = list(np.tile(reference.numpy(), (2, 1)))
+    recorded = pd.DataFrame(
+        {"method": ["none", "cokl"], "beta": [0.0, 0.3], "watched": list(probabilities), "parameters": parameters}
+    )
     table = recorded[["method", "beta"]].assign(seed=0, step=30, p_correct=0.96)
     made = policies(config, table, recorded, reference)
     first = made[made["phase"] == 1].sort_values(["beta", "step", "context", "action"])
