@@ -6,11 +6,11 @@ a loss made of them, `sum(weight * sequence log-likelihood)`, is exact under any
 What the paper leaves open in the surrogates is in the fields of `SurrogateConfig`.
 
 Assumption beyond the paper: a response's log-likelihood in the regularizer is the sum over its tokens, as Eq. 13 has
-it, while the GRPO loss beside it is a mean over them (Eq. 4). Per token the regularizer thus weighs more by a factor of
-the length, thousands for reasoning models; a mean in both would be an effective coefficient of beta / length. With
-means CoKL no longer leaves the correctness mass free where correct answers differ in length: the claim
-`token-means-do-not-leave-mass-free` measures it. In the estimate of the conditional KL a group's probability of being
-correct has half an answer of either kind added, so that a group without a correct one has a finite logarithm.
+it, while the GRPO loss beside it is a mean over them (Eq. 4). So per token the regularizer weighs more than the
+GRPO loss, by a factor of the length: thousands for reasoning models. A mean in both would make the effective
+coefficient beta / length. With means CoKL no longer leaves the correctness mass free if correct answers differ in
+length; the claim `token-means-do-not-leave-mass-free` measures it. The estimate of the conditional KL adds half a
+correct and half an incorrect answer to each group, so that a group without a correct one has a finite logarithm.
 """
 
 from __future__ import annotations

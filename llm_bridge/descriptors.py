@@ -13,9 +13,9 @@ from cokl.support.verdicts import Claim
 
 @register
 class PaperTables(Experiment):
-    """The paper's printed tables, held against each other: needs no results."""
+    """The paper's printed tables, checked against each other: needs no results."""
 
-    name, title, area = "tables", "The paper's LLM tables, held against each other", "the paper's tables"
+    name, title, area = "tables", "The paper's LLM tables, checked against each other", "the paper's tables"
     command, order = "cokl llm check-paper", 150
     reruns = False
 

@@ -124,7 +124,7 @@ class _Views:
         ours, without = (self.values(mode, setting, method, "retention") for method in ("cokl", "cokl_without_term1"))
         if not len(ours) or not len(without):
             return None
-        what = "half of CoKL's retention minus CoKL w/o term 1's, 0 if that is negative"
+        what = "half of CoKL's retention minus CoKL w/o term 1's (0 if negative)"
         return Measurement.of(f"{mode}, {setting}", what, ours / 2 - without.clip(lower=0))
 
     def batches(self, mode: str, larger: float, smaller: float) -> Iterator[list[_Maybe]]:

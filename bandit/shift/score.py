@@ -5,9 +5,9 @@ conditional_kl, mass_drift, correct_drift, incorrect_drift, zero_correct_rate, r
 policy before the shift (step 0), "none" is GRPO without KL; role is "report", or "selection" for the seeds that only
 choose coefficients.
 
-Assumption beyond the paper: the anchors are means over seeds, and each seed's score is that of the linearised ratio, so
-that scores average to the ratio of means, intervals take in the spread of the anchors, and a seed that forgets little
-does not blow up.
+Assumption beyond the paper: the anchors are means over seeds, and each seed's score is that of the linearised ratio.
+So scores average to the ratio of means, intervals include the spread of the anchors, and a seed that forgets little has
+no extreme score.
 """
 
 from __future__ import annotations
