@@ -37,7 +37,7 @@ class PaperTables(Experiment):
 
 @register
 class LLMRepeats(Experiment):
-    """Several runs of the LLM experiment, everything random anew in each."""
+    """Several runs of the LLM experiment, each with new random draws throughout."""
 
     name, title, area = "llm_repeats", "The tiny LLM, several runs", "repeated runs"
     command, order = "cokl llm repeats", 160
@@ -94,7 +94,7 @@ class LLMStudy(Experiment):
     study: str
     """Its folder in llm_bridge/experiment/studies."""
     scores_chat: bool
-    """Whether its rows have a chat score, by which two studies whose tables have one name are told apart."""
+    """Whether its rows have a chat score, which distinguishes two studies whose tables have the same name."""
     tables = ("stages.csv",)
     reruns = False
 

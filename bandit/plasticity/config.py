@@ -56,8 +56,10 @@ class TwoPhases(SeedRoles):
     seeds: Count = 5
     """Reported seeds, from first_seed on."""
     first_seed: Annotated[int, at_least(0)] = 0
-    """The first reported seed: other seeds repeat the experiment with everything random drawn anew."""
-    selection_seeds: Annotated[int, at_least(1)] = assumption(3, "how much luck there is in the match and in the choice of the rival")
+    """The first reported seed. Another one repeats the experiment with new random draws throughout."""
+    selection_seeds: Annotated[int, at_least(1)] = assumption(
+        3, "how much luck there is in the match and in the choice of the rival"
+    )
     """Seeds 1000 to 1000 + N - 1, used only to choose the matched coefficients and the best rival."""
     new_steps: Count = 400
     """Steps of phase 2, of each change and of each change in a chain."""

@@ -26,9 +26,7 @@ class SequenceWorld(BaseModelConfig):
     """V, symbols that a token can be."""
     states: Count = assumption(2, "with one state the last token is all that a policy needs to know")
     """States of the automaton that decides correctness, besides the one that rejects. The policy does not see them."""
-    forbidden: int = assumption(
-        4, "how rare correct responses are: (1 - forbidden / symbols)^length of uniform ones"
-    )
+    forbidden: int = assumption(4, "how rare correct responses are: (1 - forbidden / symbols)^length of uniform ones")
     """Symbols that each state forbids; a response that uses none is correct."""
     concentration: Positive = assumption(8.0, "a smaller value makes the first policy prefer fewer responses")
     """Concentration of the Dirichlet distribution that each cluster's next-token probabilities are drawn from. The base
@@ -84,7 +82,9 @@ class SequenceConfig(SequenceWorld, TwoTaskConfig):
     recursion gives (Jensen-Shannon) is trained in samples only, unless the responses are few enough to list."""
     betas: Annotated[Betas, SOME] = (0.01, 0.03, 0.1, 0.3, 1.0)
     """Coefficients of every regularizer; each method's best one is chosen on the selection seeds."""
-    selection_seeds: Annotated[int, at_least(0)] = assumption(2, "how much luck there is in the choice of each method's coefficient")
+    selection_seeds: Annotated[int, at_least(0)] = assumption(
+        2, "how much luck there is in the choice of each method's coefficient"
+    )
     """Further seeds, 1000 to 1000 + N - 1, used only to choose coefficients; nothing is reported from them."""
     steps: Count = assumption(200, "more steps forget more")
     """Optimizer steps on the new task, one on each batch of rollouts."""

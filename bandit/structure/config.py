@@ -120,7 +120,7 @@ class StructureConfig(Settings):
     seeds: Annotated[int, at_least(1)] = 5
     """Reported seeds of a setting."""
     first_seed: Annotated[int, at_least(0)] = 0
-    """The first of them: others repeat the map with everything random drawn anew."""
+    """The first seed. Another one repeats the map with new random draws throughout."""
     selection_seeds: Annotated[int, at_least(1)] = 2
     """Further seeds, on which the neighbours of equal adaptation are chosen."""
     steps: Annotated[int, at_least(1)] = 300

@@ -46,7 +46,7 @@ class ReverseKL(Regularizer):
 
     estimator: _Estimator = assumption(
         "reward",
-        "only 'reward' has the reverse KL's gradient in expectation; that of 'k1' is zero, that of 'k3' the forward KL's",
+        "only 'reward' has the reverse KL's expected gradient; that of 'k1' is zero, that of 'k3' the forward KL's",
     )
     """Estimator of the reverse KL on samples: k1 in the reward with a leave-one-out baseline, k1 as a loss, or k3 as a
     loss."""

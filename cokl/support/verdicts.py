@@ -183,7 +183,7 @@ def answered(
 
     answer: the experiment's question as a short statement, and what was measured; its verdict is left out below four
     seeds. notes: paragraphs; empty ones are left out. figure: the picture to look at, if there is one. rest: everything
-    that is not here. then: the command to go on with.
+    that is not here. then: the next command.
     """
     refused = no_verdict(seeds)
     verdict = "No verdict" if refused or answer.verdict is None else answer.verdict.capitalize()

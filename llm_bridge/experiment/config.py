@@ -100,7 +100,9 @@ class LLMConfig(Settings):
     """Tokens after which a response is cut off."""
     thinking: bool = True
     """Whether the chat template enables Qwen3's thinking mode."""
-    temperature: PositiveFloat = assumption(1.0, "exploration of the rollouts; the paper gives only the evaluation's temperature")
+    temperature: PositiveFloat = assumption(
+        1.0, "exploration of the rollouts; the paper gives only the evaluation's temperature"
+    )
     """Sampling temperature of training rollouts and of the reference responses."""
     eval_temperature: PositiveFloat = 0.7
     """Sampling temperature of the evaluation, with top-p 1.0 and top-k -1."""
@@ -133,7 +135,8 @@ class LLMConfig(Settings):
     )
     """Upper bound on the token ratio in the GRPO loss of a negative advantage (VeRL's default). Eq. 3 has none."""
     max_gradient_norm: PositiveFloat = assumption(
-        1.0, "takes effect where the regularizer's sum over tokens dominates, and then scales the GRPO term down with it"
+        1.0,
+        "takes effect where the regularizer's sum over tokens dominates, and then scales the GRPO term down with it",
     )
     """The norm that the joint loss's gradient is clipped to before AdamW sees it (VeRL's default)."""
     reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"

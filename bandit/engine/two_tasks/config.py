@@ -71,7 +71,7 @@ class BaseModelConfig(Settings):
         1e-3, "how far training goes and how much is forgotten, together with the number of steps"
     )
     """Adam's learning rate; there is no weight decay."""
-    max_gradient_norm: Positive = assumption(1.0, "bounds the first steps; later Adam's step size does not depend on it")
+    max_gradient_norm: Positive = assumption(1.0, "bounds the first steps; later steps of Adam do not depend on it")
     """Each run's gradient is clipped to this norm."""
     adam_betas: DecayRates = (0.9, 0.95)
     """Decay rates of Adam's moments."""
@@ -96,8 +96,10 @@ class TwoTaskConfig(SeedRoles, BaseModelConfig):
     seeds: Count = 5
     """Reported seeds, from first_seed on; each draws its own tasks, inputs, initialisation, buffer and minibatches."""
     first_seed: Annotated[int, at_least(0)] = 0
-    """The first reported seed: other seeds repeat the experiment with everything random drawn anew."""
-    selection_seeds: Annotated[int, at_least(0)] = assumption(3, "how much luck there is in the choice of each method's coefficient")
+    """The first reported seed. Another one repeats the experiment with new random draws throughout."""
+    selection_seeds: Annotated[int, at_least(0)] = assumption(
+        3, "how much luck there is in the choice of each method's coefficient"
+    )
     """Further seeds, 1000 to 1000 + N - 1, used only to choose coefficients; nothing is reported from them."""
     steps: Count = 600
     """Optimizer steps on the new task."""
