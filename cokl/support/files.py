@@ -99,7 +99,7 @@ def read_result(path: Path, columns: Collection[str] = ()) -> pd.DataFrame:
     missing = [name for name in columns if name not in table.columns]
     if missing:
         raise InputError(
-            f"{path} lacks {', '.join(missing)}: another version of cokl wrote it; compute it anew in another folder, "
+            f"{path} lacks {', '.join(missing)}: another version of cokl wrote it; recompute it in another folder, "
             "with the settings in its config.json"
         )
     return table

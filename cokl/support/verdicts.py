@@ -204,7 +204,7 @@ def no_verdict(seeds: int) -> str:
     if seeds >= MINIMUM_SEEDS:
         return ""
     reported = "1 reported seed is" if seeds == 1 else f"{seeds} reported seeds are"
-    return f"No verdicts: {reported} for looking; a verdict takes {MINIMUM_SEEDS}."
+    return f"No verdicts: {reported} too few; a verdict takes at least {MINIMUM_SEEDS}."
 
 
 def p_value(mean: float, half_width: float, seeds: int, against: float = 0.0) -> float:

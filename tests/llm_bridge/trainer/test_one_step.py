@@ -208,7 +208,7 @@ def test_a_prompt_that_lost_a_response_has_no_part(step):
 
 
 def test_a_first_step_in_which_no_group_came_back_whole_is_refused(step):
-    with pytest.raises(InputError, match=r"no group of cokl\.kl_prompts came back whole"):
+    with pytest.raises(InputError, match=r"no group of cokl\.kl_prompts came back complete"):
         step.run(lose=one_step.KL_PROMPTS * one_step.CACHED)
 
 
