@@ -349,7 +349,7 @@ class StudyOptions(Output):
     """What both studies of the tiny LLM take."""
 
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder to save in and to resume from; runs/llm-COMMAND if not given. Runs that have rows in it are not repeated."""
+    """Folder to save in and to resume from; runs/llm-COMMAND if not given. Runs with rows in it are not repeated."""
     seeds: Counts = ()
     """Only these seeds; those for selection come first. All if not given."""
     keep_going: bool = False

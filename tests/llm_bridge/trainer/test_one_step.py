@@ -281,7 +281,7 @@ def test_a_cached_prompt_under_another_template_is_refused_where_nothing_fresh_w
     _, _, metrics = step.run(replay)
     assert metrics["cokl/kl_rows"] == one_step.KL_PROMPTS * one_step.CACHED
     monkeypatch.setattr(one_step.Tokenizer, "apply_chat_template", lambda *arguments, **options: "1 2 3")
-    with pytest.raises(InputError, match="a prompt has 2 tokens with one response and 3, or others, with another"):
+    with pytest.raises(InputError, match="a prompt has 2 tokens with one response and 3 or others with another"):
         step.run(replay)
 
 
