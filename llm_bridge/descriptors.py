@@ -39,7 +39,8 @@ class PaperTables(Experiment):
 class LLMRepeats(Experiment):
     """Several runs of the LLM experiment, each with new random draws throughout."""
 
-    name, title, area = "llm_repeats", "The tiny LLM, several runs", "repeated runs"
+    name, area = "llm_repeats", "repeated runs"
+    title = "The tiny LLM with nearly all of the gradient to the regularizer"
     command, order = "cokl llm repeats", 160
     tables = ("runs.csv",)
     reruns = False

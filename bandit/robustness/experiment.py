@@ -40,7 +40,7 @@ class Robustness(Experiment):
         return [
             Claim(
                 f"Under every alternative assumption the same verdict: {statement}",
-                "beyond the paper: what it leaves open",
+                "beyond the paper: what it leaves open, and draws that it does not report",
                 standing(rows) or "judged on too few seeds",
                 None if rows["stands"].isna().any() else "held" if rows["stands"].all() else "not held",
             )
