@@ -49,4 +49,4 @@ class Robustness(Experiment):
 
     def record(self, folders: Sequence[Path]) -> dict[str, Any]:
         """What was varied; the comparison does not say how long its sweeps took."""
-        return {"command": self.command, "scope": "an assumption of the sweep at a time", **NOT_RECORDED}
+        return {"command": self.command, "scope": "one assumption of the sweep changed at a time", **NOT_RECORDED}

@@ -177,8 +177,8 @@ def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, si
         crossing = min(correctness[point] for point in beaten)
         there = metric[[point for point in [*ours, *theirs] if correctness[point] >= crossing]]
         crossed = (
-            f" (but {', '.join(f'{beta:g}' for _, beta in beaten)}: at a correctness of {crossing:.3f} or more, where "
-            f"no regularizer's {name} is {better} than {sign * there.max():.3f})"
+            f" (all but {', '.join(f'{beta:g}' for _, beta in beaten)}: at a correctness of {crossing:.3f} or more, "
+            f"where no regularizer's {name} is {better} than {sign * there.max():.3f})"
         )
     return Claim(
         "The other regularizers either sacrifice correctness or deviate more: none is as correct as CoKL with a "

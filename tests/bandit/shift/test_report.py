@@ -215,7 +215,7 @@ def test_below_four_seeds_nothing_is_judged_and_the_screen_says_why(tmp_path):
     assert {claim.verdict for claim in claims.judge(score.score(few))} == {None}
     shown = report.write(few, PRESETS["paper"], tmp_path)
     for text in (shown, (tmp_path / "results.md").read_text()):
-        assert "No verdicts: 3 reported seeds are for looking; a verdict takes 4." in text
+        assert "No verdicts: 3 reported seeds are too few; a verdict takes at least 4." in text
         assert "held" not in text.lower().replace("which held", "")
     for text in (shown, (tmp_path / "results.md").read_text()):
         assert "±" in text
