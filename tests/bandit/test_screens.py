@@ -218,7 +218,7 @@ def test_a_screen_is_an_answer_a_table_and_the_next_command(lab, tmp_path, monke
 def test_below_four_seeds_the_first_line_gives_no_verdict(lab, tmp_path):
     lines = SCREENS[lab](tmp_path, 3).splitlines()
     assert lines[0].startswith("No verdict: ")
-    assert "3 reported seeds are for looking" in " ".join(lines[:4])
+    assert "3 reported seeds are too few" in " ".join(lines[:4])
 
 
 def test_scores_that_seeds_do_not_tell_from_a_division_by_zero_are_nowhere(tmp_path):

@@ -228,7 +228,7 @@ def test_a_miniature_is_trained_resumed_written_and_made_again(cell, tmp_path, m
     assert pieces
     assert command.run() == 0
     assert pieces == {path: path.stat().st_mtime_ns for path in pieces}
-    assert "2 reported seeds are for looking" in capsys.readouterr().out
+    assert "2 reported seeds are too few" in capsys.readouterr().out
     found = command.outcome()
     assert len(found["settings"]) == 2
     assert found["page"].is_file()
