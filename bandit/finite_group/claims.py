@@ -97,7 +97,7 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
     claims = [
         judged(
             "Policies trained with finite groups end more correct than with the exact objective",
-            "Appendix B: one-sided pressure toward higher correctness",
+            "beyond the paper: Appendix B speaks of the expected update",
             corrected[0],
             corrected[1:],
         ),
