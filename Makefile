@@ -9,10 +9,12 @@ METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl
 VERL ?= verl==0.9.0
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test llm-architecture how-to-test verl-test trl-test mutation llm-setup llm-gpu lock clean
+.PHONY: help setup reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test llm-architecture how-to-test verl-test trl-test mutation llm-setup llm-gpu lock clean
 
 help:  ## every target, and what it does
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1: /p' Makefile
+
+setup: $(SETUP)  ## the environment .venv, from the lock file
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce

@@ -204,7 +204,14 @@ def _message(arguments: list[str], box: str) -> str:
         if text.startswith("Available subcommands: "):
             return message + _commands_meant(arguments, text.removeprefix("Available subcommands: ").split(", "))
         if text.startswith("Perhaps you meant"):
-            options = [option for option in re.findall(r"(?<!\S)--[\w-]+", text) if option != "--help"]
+            typed = " ".join(["cokl", *arguments])
+            options = [
+                option
+                for option, described in re.findall(r"(?<!\S)(--(?!help)[\w-]+)(.*?)(?=\s--(?!help)[\w-]+\s|$)", text)
+                if any(
+                    typed.startswith(f"{command} ") for command in re.findall(r"in (cokl [a-z -]+?) --help", described)
+                )
+            ]
             unknown = next((one for one in arguments if one.startswith("--") and one not in options), "")
             return message + did_you_mean(unknown, options)
     return message

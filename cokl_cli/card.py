@@ -27,6 +27,8 @@ from cokl.support.statistics import summarize, with_spread
 from figures.marks import Drawing, Panel, interval, join, marks
 
 BUILT_IN = ("none", "entropy", "forward_kl", "reverse_kl", "jensen_shannon", "cokl", "correct_forward_kl")
+MATCHED = 0.02
+"""How far a correctness may be from `matched_correctness` to be compared."""
 _MEASURED = ["p_correct", "conditional_kl", "plasticity"]
 _SMALL, _LARGE = 512, 64 * 512
 _CONTEXTS, _ACTIONS, _CORRECT = 8, 20, 6
@@ -92,25 +94,44 @@ def facts(table: pd.DataFrame) -> pd.DataFrame:
 def rows(
     table: pd.DataFrame, settings: PlasticityConfig, optima: Mapping[tuple[str, float], str], checks: Mapping[str, str]
 ) -> pd.DataFrame:
-    """A row per method where phase 1 is as correct as `settings.matched_correctness`, in text.
+    """A row per method at the coefficient that ends closest to `settings.matched_correctness`, in text.
 
-    optima: Z* by method and coefficient. checks: of each method's surrogate.
+    The selection seeds choose it. matched: "no" where it is further away than `MATCHED`. optima: Z* by method and
+    coefficient. checks: of each method's surrogate.
     """
     scored, chosen = runs(table), match(table, settings)
     coverage = coverage_column(scored)
-    matched = at_match(scored, chosen, [*_MEASURED, coverage])
+    nearest = chosen.loc[chosen.groupby("method", sort=False)["weight"].idxmax()].assign(weight=1.0)
+    matched = at_match(scored, nearest, [*_MEASURED, coverage])
     means = summarize(matched[matched["mode"] == "sampled"], GROUP, [*_MEASURED, coverage])
-    nearest = chosen.loc[chosen.groupby("method")["weight"].idxmax()].set_index("method")["beta"]
+    betas = nearest.set_index("method")["beta"]
     digits = {"p_correct": 3, coverage: 3, "conditional_kl": 2, "plasticity": 3}
     titles = {"p_correct": "correct", coverage: coverage_label(coverage).lower(), "conditional_kl": "cond. KL"}
     shown = []
     for row in means.to_dict("records"):
         method = str(row["method"])
-        beta = float(nearest[method])
+        beta = float(betas[method])
+        far = abs(row["p_correct"] - settings.matched_correctness) > MATCHED
+        known = {
+            "matched": "no" if far else "",
+            "Z*": optima.get((method, beta), ""),
+            "surrogate": checks.get(method, ""),
+        }
         cells = {titles.get(c, c): with_spread(row[c], row[f"{c}_half_width"], n) for c, n in digits.items()}
-        known = {"Z*": optima.get((method, beta), ""), "surrogate": checks.get(method, "")}
         shown.append({"method": label(method), "beta": f"{beta:g}", **cells, **known})
     return pd.DataFrame(shown)
+
+
+def answer(shown: pd.DataFrame, own: str) -> str:
+    """The first line: what `own`, a method's label, keeps and what can be learned after it, beside CoKL.
+
+    shown: of `rows`.
+    """
+    cells = shown.set_index("method").to_dict("index")
+    if cells[own]["matched"]:
+        return f"{own} is not comparable: no coefficient that was tried ends near this correctness; scale its value"
+    columns = [name for name in map(str, shown) if name.startswith("coverage") or name == "plasticity"]
+    return f"{own}: " + "; ".join(f"{name} {cells[own][name]}, CoKL's {cells['CoKL'][name]}" for name in columns)
 
 
 def drawing(table: pd.DataFrame, optima: Mapping[tuple[str, float], str]) -> Drawing:

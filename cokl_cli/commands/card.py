@@ -44,8 +44,13 @@ class Card(Output):
         rows = card.rows(table, config, optima, checks)
         names = ", ".join(map(method_label, own))
         correct = config.environment.correct_actions
+        tried = ", ".join(f"{beta:g}" for beta in config.betas)
+        answers = "\n".join(card.answer(rows, method_label(name)) for name in own)
         text = (
-            f"{names} beside the built-in regularizers, each where phase 1 is {config.matched_correctness:g} correct\n"
+            f"{answers}\n"
+            f"{names} beside the built-in regularizers, each at one of the coefficients {tried},\n"
+            f"that whose correctness after phase 1 is closest to {config.matched_correctness:g}\n"
+            f"matched: no where it is more than {card.MATCHED:g} away, so that the row cannot be compared\n"
             f"± is half of a 95% interval over {config.seeds} seeds: for looking, not for verdicts\n"
             f"plasticity: mean reward of plain RL that starts there, when 2 of {correct} correct actions stay correct\n"
             "Z*: correctness of the population optimum, ~ where a search found it\n"

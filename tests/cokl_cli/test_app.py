@@ -61,6 +61,10 @@ def test_bad_input_gets_one_line_and_exit_code_2(arguments, says, capsys):
     assert says in refusal(capsys, *arguments)
 
 
+def test_no_option_of_another_command_is_suggested(capsys):
+    assert refusal(capsys, "bandit", "card", "mine.py", "--beta", "1").endswith("Unrecognized options: --beta, 1")
+
+
 def test_a_terminal_without_box_characters_gets_the_message_too():
     result = cokl("llm", "run", "--preset", "bogus", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
     assert result.returncode == 2

@@ -88,7 +88,7 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
 
 
 def test_each_panel_and_column_is_of_its_own_numbers():
-    """Of CoKL, whose match has a quarter of the coefficient 0.1 and three quarters of 0.2."""
+    """Of CoKL, whose coefficient 0.2 is closest to the match: a run that is in the picture, and no mixture."""
     table = lab().assign(coverage_at_64=0.25, conditional_kl=1.5, reward=0.75)
     table = table[table["phase"] != "sampled"]
     marks = card.drawing(table, {("cokl", 0.1): "0.99"}).marks
@@ -98,13 +98,27 @@ def test_each_panel_and_column_is_of_its_own_numbers():
     rows = card.rows(table, CONFIG, {("cokl", 0.1): "at 0.1", ("cokl", 0.2): "at 0.2"}, {"cokl": "right"})
     assert rows.set_index("method").loc["CoKL"].to_dict() == {
         "beta": "0.2",
-        "correct": "0.950 ± 0.000",
+        "matched": "",
+        "correct": "0.940 ± 0.000",
         "coverage@64": "0.250 ± 0.000",
         "cond. KL": "1.50 ± 0.00",
         "plasticity": "0.750 ± 0.000",
         "Z*": "at 0.2",
         "surrogate": "right",
     }
+    assert card.answer(rows, "CoKL") == (
+        "CoKL: coverage@64 0.250 ± 0.000, CoKL's 0.250 ± 0.000; plasticity 0.750 ± 0.000, CoKL's 0.750 ± 0.000"
+    )
+
+
+def test_a_method_that_ends_far_from_the_match_is_not_compared():
+    table = lab()
+    table = table[table["phase"] != "sampled"]
+    rows = card.rows(table, dataclasses.replace(CONFIG, matched_correctness=0.97), {}, {}).set_index("method")
+    assert rows.to_dict("index")["CoKL"] | {"beta": "0.1", "matched": ""} == rows.to_dict("index")["CoKL"]
+    rows = card.rows(table, dataclasses.replace(CONFIG, matched_correctness=0.6), {}, {})
+    assert rows.set_index("method").loc["CoKL", "matched"] == "no"
+    assert card.answer(rows, "CoKL").startswith("CoKL is not comparable")
 
 
 SURROGATE = """
