@@ -126,9 +126,9 @@ class TrainingConfig(Settings):
     """Learning rate of pretraining, which shares optimizer, batch size and clipping with the RL phase."""
     minibatch: Literal["with_replacement", "epochs"] = assumption("with_replacement", "noise of the minibatches only")
     """Whether minibatches are independent draws or walk through shuffled epochs; all methods of a seed share them."""
-    init_scale: Positive = assumption(1.0, "how far pretraining gets in its steps")
+    init_scale: Positive = assumption(1.0, "how far pretraining gets in its number of steps")
     """Initial weights and biases are uniform in ±init_scale / sqrt(fan_in); PyTorch's default is 1."""
-    adam_betas: DecayRates = assumption((0.9, 0.999), "speed and smoothness of every run alike")
+    adam_betas: DecayRates = assumption((0.9, 0.999), "speed and smoothness, the same for every method")
     """Decay rates of Adam's moments."""
     adam_epsilon: Positive = assumption(1e-8, "matters only where gradients vanish, at saturated policies")
     """The constant in Adam's denominator."""

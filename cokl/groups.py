@@ -6,11 +6,11 @@ a loss made of them, `sum(weight * sequence log-likelihood)`, is exact under any
 What the paper leaves open in the surrogates is in the fields of `SurrogateConfig`.
 
 Assumption beyond the paper: a response's log-likelihood in the regularizer is the sum over its tokens, as Eq. 13 has
-it, while the GRPO loss beside it is a mean over them (Eq. 4). Per token the regularizer thus weighs more by a factor of
-the length, thousands for reasoning models; a mean in both would be an effective coefficient of beta / length. With
-means CoKL no longer leaves the correctness mass free where correct answers differ in length: the claim
-`token-means-do-not-leave-mass-free` measures it. In the estimate of the conditional KL a group's probability of being
-correct has half an answer of either kind added, so that a group without a correct one has a finite logarithm.
+it, while the GRPO loss beside it is a mean over them (Eq. 4). So per token the regularizer weighs more than the
+GRPO loss, by a factor of the length: thousands for reasoning models. A mean in both would make the effective
+coefficient beta / length. With means CoKL no longer leaves the correctness mass free if correct answers differ in
+length; the claim `token-means-do-not-leave-mass-free` measures it. The estimate of the conditional KL adds half a
+correct and half an incorrect answer to each group, so that a group without a correct one has a finite logarithm.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class ResponseGroups:
 
 
 class RowIndex(NamedTuple):
-    """Which of R rows answer which of N prompts: row numbers, 0 to R - 1, one line per prompt.
+    """The rows, of a trainer's R, that answer each of N prompts: row numbers from 0 to R - 1, one line per prompt.
 
-    A line is the same prompt in both streams, and a stream without rows has shape (N, 0). A row need not be in either.
+    A line is the same prompt in both streams. A stream without rows has shape (N, 0). A row may be in neither stream.
 
     Attributes:
         reference: (N, G_ref), the cached responses.
@@ -100,11 +100,11 @@ class RowIndex(NamedTuple):
 
     @classmethod
     def of(cls, memberships: Iterable[tuple[str, int] | None]) -> RowIndex:
-        """From what each row belongs to.
+        """Build the index from the membership of each row.
 
         Args:
-            memberships: of R rows, the stream and the prompt's number; None for a row outside the regularization
-                minibatch.
+            memberships: for each of R rows its stream and its prompt's number; None for a row outside the
+                regularization minibatch.
 
         Returns:
             The index, with the prompts in the order of their numbers.
@@ -140,7 +140,7 @@ class RowIndex(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RegularizationRows:
-    """A trainer's R rows, of which the index names those of the regularization minibatch; every tensor has shape (R,).
+    """A trainer's R rows and the index of those in the regularization minibatch; every tensor has shape (R,).
 
     Rows outside the index may have any values.
 
@@ -149,11 +149,11 @@ class RegularizationRows:
         log_probs: sequence log-likelihoods in nats under the current policy.
         rewards: the verifier's verdicts, 0 or 1.
         behavior_log_probs: under the policy that sampled the rollouts; None when that is the current one.
-        reference_log_probs: under the reference, of the rollouts for methods that compare with it and of the cached
-            ones for `conditional_kl`; other rows may have NaN.
-        tokens: lengths of the responses, which the means divide by.
-        reference_accuracy: for `conditional_kl`, where not all cached responses to a row's prompt are rows: the
-            fraction of correct among all, with half an answer of either kind added.
+        reference_log_probs: under the reference. Methods that compare with it need those of the rollouts,
+            `conditional_kl` those of the cached responses; other rows may have NaN.
+        tokens: lengths of the responses, by which the means divide.
+        reference_accuracy: the fraction of correct ones among all cached responses to a row's prompt, with half a
+            correct and half an incorrect one added. `conditional_kl` needs it if some of them are not rows.
     """
 
     index: RowIndex
@@ -181,7 +181,7 @@ class RegularizationRows:
         return ResponseGroups(self.log_probs[rows], self.rewards[rows], *tables) if rows.numel() else None
 
     def divisors(self, rows: Tensor, length: str) -> Tensor:
-        """What the log-likelihoods of these rows are divided by.
+        """The divisors of these rows' log-likelihoods.
 
         Args:
             rows: (N, G), row numbers.
@@ -362,15 +362,15 @@ def surrogate_loss(
 def row_surrogate_loss(weights: Tensor, log_probs: Tensor) -> Tensor:
     """`surrogate_loss` of rows: the sum of sg(weight) * sequence log-likelihood (Eqs. 12 and 17).
 
-    A sum over rows is exact under any split, so this is what the simulator differentiates stack by stack and VeRL's
-    actor micro-batch by micro-batch; a mean over groups is in the weights.
+    A sum over rows is exact under any split. So the simulator differentiates it stack by stack, and VeRL's actor
+    micro-batch by micro-batch. The mean over groups is in the weights.
 
     Args:
         weights: (...), as `Method.row_weights` gives them; their gradient is cut.
         log_probs: (...), of the same shape, in nats.
 
     Returns:
-        A scalar in nats: the sum over all rows.
+        A scalar in nats, the sum over all rows.
 
     Examples:
         >>> row_surrogate_loss(torch.tensor([-1.0, 0.5]), torch.tensor([-3.0, -4.0]))
@@ -382,8 +382,8 @@ def row_surrogate_loss(weights: Tensor, log_probs: Tensor) -> Tensor:
 def conditional_kl(rows: RegularizationRows) -> float:
     """Estimate of D_KL(pi_ref+ || pi+) (Eq. 8) from samples, for display; it carries no gradient.
 
-    Of the cached correct responses, log reference - log policy on average, and the logarithm of the policy's fraction
-    of correct fresh ones over that of the cached ones.
+    The sum of two parts: the mean of log pi_ref - log pi over the cached correct responses, and the log of the fraction
+    of correct ones among the fresh responses over that among the cached ones.
 
     Args:
         rows: a trainer's R rows, with the cached ones' reference log-likelihoods.

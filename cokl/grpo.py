@@ -3,7 +3,8 @@
 Shapes: `N` prompt groups, `G` responses per group, `T` tokens per response, padded. Assumptions beyond the paper are
 fields of `GRPOConfig`.
 
-Assumption beyond the paper: no dual clip. A negative advantage's surrogate has no upper bound, as in Eq. 3; VeRL's has.
+Assumption beyond the paper: no dual clip. A negative advantage's surrogate has no upper bound, as in Eq. 3; VeRL bounds
+it.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class Method:
     """What is added to the RL loss: beta * regularizer + floor * L_floor (Eqs. 18 and 20).
 
     Attributes:
-        name: as `get` takes it.
-        label: as figures and tables show it.
+        name: the name that `get` takes.
+        label: the name in figures and tables.
         regularizer: None for unregularized RL.
         floor: lambda_floor of Eq. 20, >= 0; it does not scale with beta.
 
@@ -56,10 +56,15 @@ class Method:
         return self.regularizer is not None and (self.regularizer.conditional or self.floor > 0)
 
     def streams(self) -> tuple[Stream, ...]:
-        """Which responses it weights or looks at: of "reference", the cached, and "rollout", the fresh, in this order.
+        """The streams of responses that it uses: "reference", the cached, and "rollout", the fresh, in this order.
 
-        The floor takes both, since its gate compares them. Raises InputError for a regularizer without a sampled
-        surrogate.
+        The floor uses both, since its gate compares them.
+
+        Returns:
+            Their names; () for unregularized RL.
+
+        Raises:
+            InputError: a regularizer without a sampled surrogate.
         """
         if self.regularizer is None:
             return ()
@@ -71,9 +76,9 @@ class Method:
 
     @property
     def blind_to_wrong_cached(self) -> bool:
-        """Whether wrong cached responses weigh nothing in its sampled surrogate, however many there are.
+        """Whether wrong cached responses never affect its sampled surrogate.
 
-        The floor's gate counts them, and a full forward KL weights them.
+        They do in the floor, whose gate counts them, and in a full forward KL, which weights them.
         """
         parts = self.regularizer.parts if isinstance(self.regularizer, mixture.Mixture) else [(1.0, self.regularizer)]
         weighted = [part for _, part in parts if part is not None and "reference" in part.streams]
@@ -91,16 +96,17 @@ class Method:
         beta: float | Tensor,
         config: SurrogateConfig,
     ) -> SurrogateWeights:
-        """Signed weights of both streams with all coefficients in, for `cokl.groups.surrogate_loss` (Eqs. 12, 17, 20).
+        """Signed weights of both streams, coefficients included, for `cokl.groups.surrogate_loss` (Eqs. 12, 17, 20).
 
         Args:
             reference: (N, G_ref), cached groups; None where the method does not weight them.
             rollout: (N, G), fresh groups of the same prompts; None likewise. The floor needs both streams.
-            beta: a number, or (N, 1), a coefficient for each group.
+            beta: the coefficient, >= 0: a number, or (N, 1), one for each group.
             config: the choices that the paper leaves open.
 
         Returns:
-            (N, G) for each stream, None where unused. Only the floor's gate averages over groups.
+            (N, G) for each stream, None if unused. They multiply log-likelihoods in nats. Nothing is averaged over
+            groups except the floor's gate.
 
         Raises:
             InputError: a regularizer without a sampled surrogate.
@@ -123,18 +129,19 @@ class Method:
     def row_weights(
         self, rows: RegularizationRows, beta: float, config: SurrogateConfig, length: str = "token-sum"
     ) -> Tensor:
-        """A trainer's weights, the mean over groups in them: it minimises `(weights * log_probs).sum()`.
+        """The weights of a trainer's rows, which minimises `(weights * log_probs).sum()` (Eqs. 12, 17 and 20).
 
         Args:
             rows: the trainer's R rows.
-            beta: the coefficient.
+            beta: the coefficient, >= 0.
             config: the choices that the paper leaves open.
-            length: what of a response is weighted, one of `cokl.groups.LENGTHS`.
+            length: how a response's log-probabilities are reduced, one of `cokl.groups.LENGTHS`.
 
         Returns:
-            (R,). Rows outside `rows.index` weigh 0, which all do where it names none.
+            (R,). The mean over groups is included. Rows outside `rows.index` have weight 0.
 
         Raises:
+            InputError: a regularizer without a sampled surrogate.
             ValueError: a stream that the method weights has no rows, or a mean without `rows.tokens`.
 
         Examples:
@@ -154,15 +161,18 @@ class Method:
         return weights
 
     def logit_gradient(self, policy: Policy, reference: Policy, beta: float | Tensor) -> Tensor:
-        """Each context's gradient of what is added to the loss with respect to its own logits.
+        """Gradient of what is added to the loss, for each context with respect to its own logits (Eqs. 18 and 20).
 
         Args:
             policy: contexts (..., B) over A actions.
             reference: the same contexts and correct sets.
-            beta: a number, or a tensor that broadcasts against (..., B, A).
+            beta: the coefficient, >= 0: a number, or a tensor that broadcasts against (..., B, A).
 
         Returns:
-            (..., B, A). Only the floor's gate averages over B.
+            (..., B, A), in nats. Nothing is averaged over B except the floor's gate.
+
+        Raises:
+            InputError: a regularizer whose `value` is not one number per context.
 
         Examples:
             >>> correct = CorrectSet.from_mask(torch.tensor([[True, True, False]]))
@@ -216,14 +226,14 @@ def get(name: str, options: Iterable[str] = ()) -> Method:
 
 
 def label(name: str, own: Mapping[str, str] = MappingProxyType({})) -> str:
-    """How tables and figures call what stands in a column of methods.
+    """The label of a method in tables and figures.
 
     Args:
-        name: of a method, or anything else.
-        own: labels that hold in one experiment only, such as its base model's.
+        name: a method's name, or anything else that a column of methods holds.
+        own: labels of one experiment only, such as that of its base model.
 
     Returns:
-        The label; a name that is not known stays as it is.
+        The label; an unknown name is returned unchanged.
 
     Examples:
         >>> label("cokl_without_term1"), label("mine")

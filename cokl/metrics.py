@@ -1,7 +1,8 @@
 """What the experiments report about a policy; every function gives one number per context or per batch of groups.
 
-Assumption beyond the paper: in a majority vote the correct answers are one party, however they are written, and
-incorrect ones are told apart as they are written; responses without an answer do not vote, and a tie is drawn by lot.
+Assumption beyond the paper: in a majority vote all correct answers count as one answer, however they are written.
+Incorrect answers count separately, as they are written. Responses without an answer do not vote. A tie is broken at
+random.
 """
 
 from __future__ import annotations

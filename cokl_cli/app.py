@@ -30,7 +30,7 @@ class Command(Protocol):
     """A subcommand; its fields are its options."""
 
     def run(self) -> int:
-        """Do the work and return the exit code. Raises InputError for what the user can mend."""
+        """Do the work and return the exit code. Raises InputError for what the user can fix."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -159,7 +159,7 @@ _COMMANDS = {
     "figures": ("figures:Figures", "The paper's figures, drawn from a finished sweep."),
     "report": ("report:HtmlReport", "Everything that was measured, as one interactive HTML page."),
     "logbook": ("logbook:Logbook", "REPRODUCTION.md: each claim of the paper with its verdict."),
-    "rerun": ("rerun:Rerun", "A finished result computed anew and compared."),
+    "rerun": ("rerun:Rerun", "Recompute a finished result and compare."),
     "reproduce": ("reproduce:reproduce", "The controlled experiment and the theory, from nothing to verdicts."),
     "doctor": ("doctor:Doctor", "What is installed, which parts work here, what the rest needs."),
 }

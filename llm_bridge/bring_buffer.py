@@ -1,6 +1,6 @@
 """A buffer from responses that were sampled elsewhere, by vLLM or SGLang, as tokens or text.
 
-Assumption beyond the paper: a response that comes as text ended by itself, so the end token is added to it; a reward
+Assumption beyond the paper: a response given as text is taken as complete, so the end token is added to it; a reward
 above 0.5 counts as correct.
 """
 

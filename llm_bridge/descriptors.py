@@ -13,9 +13,9 @@ from cokl.support.verdicts import Claim
 
 @register
 class PaperTables(Experiment):
-    """The paper's printed tables, held against each other: needs no results."""
+    """The paper's printed tables, checked against each other: needs no results."""
 
-    name, title, area = "tables", "The paper's LLM tables, held against each other", "the paper's tables"
+    name, title, area = "tables", "The paper's LLM tables, checked against each other", "the paper's tables"
     command, order = "cokl llm check-paper", 150
     reruns = False
 
@@ -37,9 +37,10 @@ class PaperTables(Experiment):
 
 @register
 class LLMRepeats(Experiment):
-    """Several runs of the LLM experiment, everything random anew in each."""
+    """Several runs of the LLM experiment, each with new random draws throughout."""
 
-    name, title, area = "llm_repeats", "The tiny LLM, several runs", "repeated runs"
+    name, area = "llm_repeats", "repeated runs"
+    title = "The tiny LLM with nearly all of the gradient to the regularizer"
     command, order = "cokl llm repeats", 160
     tables = ("runs.csv",)
     reruns = False
@@ -94,7 +95,7 @@ class LLMStudy(Experiment):
     study: str
     """Its folder in llm_bridge/experiment/studies."""
     scores_chat: bool
-    """Whether its rows have a chat score, by which two studies whose tables have one name are told apart."""
+    """Whether its rows have a chat score, which distinguishes two studies whose tables have the same name."""
     tables = ("stages.csv",)
     reruns = False
 

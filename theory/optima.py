@@ -294,14 +294,14 @@ def _searched(regularizer: regularizers.Regularizer, q: Fraction, beta: Fraction
     logit = float(flint.arb(flint.fmpq(odds.numerator, odds.denominator)).log())
     coefficient = float(Decimal(beta.numerator) / Decimal(beta.denominator))
 
-    def at(target: float) -> Policy:
+    def with_log_odds(target: float) -> Policy:
         policy = Policy(base, correct)
         shift = target - float(policy.log_mass - policy.log_incorrect_mass)
         return Policy(base + shift * correct.mask, correct)
 
     def negative(target: float) -> float:
-        policy = at(target)
-        return float(coefficient * regularizer.value(policy, at(logit)) - policy.mass)
+        policy = with_log_odds(target)
+        return float(coefficient * regularizer.value(policy, with_log_odds(logit)) - policy.mass)
 
     starts = np.linspace(-40, 40, 81)
     best = min(starts, key=negative)

@@ -1,11 +1,12 @@
-"""Which settings of the task-shift lab, or of the sequence lab, are searched for the paper's pattern, and with how
-much of term 2.
+"""Which settings of the task-shift or sequence lab are searched for the paper's pattern, and with which shares of
+term 2.
 
 CoKL with a share s of its second term is s CoKL + (1 - s) replay: all of Eq. 9 at s = 1, correct-only forward KL at
 s = 0. CoKL w/o term 1 with a share s is log Z at the coefficient s beta. No heavy imports here.
 
-Assumption beyond the paper: which settings to search, one or two of them changed at a time; samples, as the paper
-trains; GRPO's loss sets the scale of beta, so the share stands for whatever makes the second term weaker against it.
+Assumption beyond the paper: the choice of settings to search, one or two of them changed at a time. All runs are
+sampled, as the paper trains. GRPO's loss sets the scale of beta; the share stands for anything that makes the second
+term weaker relative to that loss.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class CalibrationConfig(Settings):
     seeds: Annotated[int, at_least(1)] = 5
     """Reported seeds of a setting."""
     first_seed: int = 0
-    """The first of them: others repeat the search with everything random drawn anew."""
+    """The first seed. Another one repeats the search with new random draws throughout."""
     selection_seeds: Annotated[int, at_least(1)] = 2
     """Further seeds, on which the neighbours of equal adaptation are chosen."""
     steps: Annotated[int, at_least(1)] = 300

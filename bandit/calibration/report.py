@@ -25,7 +25,7 @@ _COLUMNS = {
 LEGEND = (
     "In samples, means with 95% t-intervals over the reported seeds, uncorrected but for the last column. A share s of "
     "the second term is s CoKL + (1 - s) replay, and log Z at the coefficient s without term 1. Retention and "
-    "adaptation are in points, pass@k is a probability, conditional KL in nats, less is better."
+    "adaptation are in points, pass@k is a probability, conditional KL is in nats, lower is better."
 )
 
 

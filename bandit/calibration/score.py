@@ -72,7 +72,7 @@ def of_cell(table: pd.DataFrame, shares: Sequence[float]) -> dict[float, dict[st
     reported = scored[scored["role"] == "report"]
     equal = at_equal_adaptation(scored, ("retention", "prior_pass_at_k", "conditional_kl"))
 
-    def at(method: str, beta: float, column: str) -> pd.Series:
+    def values_at(method: str, beta: float, column: str) -> pd.Series:
         return reported[(reported["method"] == method) & (reported["beta"] == beta)].set_index("seed")[column]
 
     def matched(method: str, column: str) -> pd.Series:
@@ -82,9 +82,9 @@ def of_cell(table: pd.DataFrame, shares: Sequence[float]) -> dict[float, dict[st
     for share in shares:
         ours = method_name(share)
         values = {
-            "without_term1": at(WITHOUT_TERM_1, PAPER_BETA * share, "retention"),
-            "kept": at(ours, PAPER_BETA, "retention") - at(REPLAY, PAPER_BETA, "retention"),
-            "adapted": at(ours, PAPER_BETA, "adaptation") - at(REPLAY, PAPER_BETA, "adaptation"),
+            "without_term1": values_at(WITHOUT_TERM_1, PAPER_BETA * share, "retention"),
+            "kept": values_at(ours, PAPER_BETA, "retention") - values_at(REPLAY, PAPER_BETA, "retention"),
+            "adapted": values_at(ours, PAPER_BETA, "adaptation") - values_at(REPLAY, PAPER_BETA, "adaptation"),
             **{name: matched(ours, column) - matched(REPLAY, column) for name, column in _MEASURES.items()},
         }
         intervals = {name: mean_and_half_width(one.astype(float)) for name, one in values.items()}

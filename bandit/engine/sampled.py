@@ -65,13 +65,18 @@ def draw_actions(probs: Tensor, uniforms: Tensor) -> Tensor:
 def responses_to(policy: Policy, reference: Policy, actions: Tensor) -> Responses:
     """`actions` (R, B, G), drawn by `policy`, with their rewards and log-probabilities."""
     correct = policy.correct.mask.to(policy.logits.dtype)
-    return Responses(actions, at(correct, actions), at(policy.log_probs, actions), at(reference.log_probs, actions))
+    return Responses(
+        actions,
+        gather_actions(correct, actions),
+        gather_actions(policy.log_probs, actions),
+        gather_actions(reference.log_probs, actions),
+    )
 
 
 def grpo_logit_gradient(policy: Policy, rollout: Responses, config: GRPOConfig) -> Tensor:
     """(R, B, A): logit gradient of -J_GRPO (Eqs. 1-4) on `rollout`, drawn by the current policy or by an older one."""
     advantages = group_advantages(rollout.rewards.flatten(0, 1), config)
-    log_probs = at(policy.log_probs, rollout.actions)
+    log_probs = gather_actions(policy.log_probs, rollout.actions)
     weights = _grpo_weights(log_probs, rollout.behavior_log_probs, advantages, config)
     return likelihood_gradient(policy.probs, rollout.actions, weights)
 
@@ -123,7 +128,7 @@ def method_logit_gradient(
     """
     streams = cached, rollout
     actions = [responses.actions.expand(len(policy.logits), -1, -1) for responses in streams]
-    log_probs = [at(policy.log_probs, drawn) for drawn in actions]
+    log_probs = [gather_actions(policy.log_probs, drawn) for drawn in actions]
     gradient = torch.zeros_like(policy.logits)
     for slopes, drawn in zip(surrogate_slopes(method, log_probs, streams, betas, config), actions, strict=True):
         if slopes is not None:
@@ -197,6 +202,6 @@ def _groups(log_probs: Tensor, responses: Responses, stack: slice) -> ResponseGr
     return ResponseGroups(*(tensor[stack].flatten(0, 1) for tensor in tensors))
 
 
-def at(dense: Tensor, actions: Tensor) -> Tensor:
+def gather_actions(dense: Tensor, actions: Tensor) -> Tensor:
     """(R, B, G): entries of `dense` (R or 1, B, A) at the actions."""
     return dense.expand(*actions.shape[:-1], -1).gather(-1, actions)

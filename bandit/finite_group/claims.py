@@ -58,7 +58,7 @@ def recovered(recovery: pd.DataFrame) -> Claim:
 def of_policies(metrics: pd.DataFrame) -> list[Claim]:
     """What finite groups and caching do to CoKL at the largest coefficient; each claim where its runs are there.
 
-    Differences are paired by seed, at the last step and the first mu unless said otherwise. Caching and mu are judged
+    Differences are paired by seed, at the last step and the first mu unless stated otherwise. Caching and mu are judged
     at the group size nearest to the paper's 8, caching also at the evaluated step nearest to the paper's passes.
     """
     runs = without_diverged_runs(metrics)
@@ -97,7 +97,7 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
     claims = [
         judged(
             "Policies trained with finite groups end more correct than with the exact objective",
-            "Appendix B: one-sided pressure toward higher correctness",
+            "beyond the paper: Appendix B speaks of the expected update",
             corrected[0],
             corrected[1:],
         ),

@@ -18,7 +18,7 @@ from torch import Tensor
 from bandit.engine.divergence import uniform_where_lost
 from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import Split, layer_sizes
-from bandit.engine.sampled import Responses, at, draw
+from bandit.engine.sampled import Responses, draw, gather_actions
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.groups import draw_filtered
 from bandit.finite_group.plan import GroupRun
@@ -56,13 +56,13 @@ def pressures(
     effect = (regularizer.logit_gradient(policy, reference) * direction).sum(-1)[..., None]
     for weight, one in zip(weights, streams, strict=True):
         if weight is not None:
-            along = at(direction, one.actions).unflatten(-1, (-1, size)) - mean_direction
+            along = gather_actions(direction, one.actions).unflatten(-1, (-1, size)) - mean_direction
             effect = effect - (weight.view_as(along) * along).sum(-1)
     return effect
 
 
 def _groups(policy: Policy, responses: Responses, size: int) -> ResponseGroups:
-    log_probs = at(policy.log_probs, responses.actions)
+    log_probs = gather_actions(policy.log_probs, responses.actions)
     tensors = (log_probs, responses.rewards, responses.behavior_log_probs, responses.reference_log_probs)
     return ResponseGroups(*(tensor.reshape(-1, size) for tensor in tensors))
 

@@ -49,14 +49,15 @@ def drawing(table: pd.DataFrame) -> Drawing:
             ends = interval(rows, column) if label != "replay, predicted from CoKL's run" else {}
             parts.append(marks(setting, "band", label=label, style=style, x=rows["step"], y=rows[column], **ends))
     means = summarize(each_seed, ["setting"], ["measured", "from_cokl"])
-    told = ", ".join(
+    caption_values = ", ".join(
         f"{row['setting']} {with_spread(row['from_cokl'], row['from_cokl_half_width'], 3)} predicted, "
         f"{with_spread(row['measured'], row['measured_half_width'], 3)} measured"
         for row in means.to_dict("records")
     )
     caption = (
         "How far CoKL ends behind replay on the prior task, in correctness: predicted from CoKL's own training by the "
-        f"direction that replay adds, beside the measured one; points are seeds, bands 95% t-intervals. {told}."
+        f"direction that replay adds, beside the measured one; points are seeds, bands 95% t-intervals. "
+        f"{caption_values}."
     )
     styles = {**STYLES, COKL: method_style(COKL), REPLAY: method_style(REPLAY)}
     return Drawing(join(parts), panels, len(panels), 2.6, caption, styles, legend_columns=4)

@@ -9,8 +9,8 @@ step faster with replay than with CoKL by
 with D the learning rate over Adam's denominators times the clipping, and the second term in samples alone. The tangent
 kernel K is measured along one method's run. What the other's logit Z becomes follows by integrating from there.
 
-Assumption beyond the paper: the other task's push, what holds pi+, K and D are those of the measured run; Adam's first
-moment delays nothing; the buffer is its first J prompts.
+Assumption beyond the paper: the prediction takes four things from the measured run: the other task's push, what holds
+pi+, K and D. It ignores the delay by Adam's first moment. The buffer is represented by its first J prompts.
 
 Axes: I prompts whose logit Z is followed, as many test prompts as prompts of the buffer, J, which come last; P
 parameters; M measured steps.

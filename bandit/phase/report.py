@@ -122,7 +122,7 @@ def page(diagram: Diagram, cells: pd.DataFrame, note: str = "") -> str:
         f"{tally(cells)}\n\n"
         f"Best on the selection seeds, of {len(cells)} cells: {', '.join(won) or 'none'}. Leads are in points of "
         "Overall on the reported seeds, paired by seed, with 95% t-intervals, each uncorrected; beside CoKL's, its "
-        "pass@k on the prior task, a probability, and conditional KL there, in nats, less its rival's."
+        "pass@k on the prior task, a probability, and conditional KL there, in nats, minus its rival's."
         + (f" {note}." if note else "")
         + "\n\n"
         f"{markdown_table(shown)}\nOver the cells, CoKL's lead goes with (Spearman; drifts are GRPO's without KL):\n\n"

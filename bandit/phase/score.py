@@ -11,10 +11,10 @@ from bandit.shift.claims import VARIANTS
 from bandit.shift.report import BESIDE_ACCURACY, DRIFTS
 from bandit.shift.score import (
     anchors_diverged,
-    at,
     best_coefficients,
     final_rows,
     forgotten_and_learned,
+    reported_rows,
     score,
     without_diverged_runs,
 )
@@ -67,7 +67,7 @@ def summarize_cell(table: pd.DataFrame) -> dict[str, Any]:
     scored = score(table)
     best = best_coefficients(scored[scored["method"] != "base"])
     chosen = final_rows(best.merge(scored[scored["role"] == "selection"])).groupby("method")["overall"].mean()
-    trained = final_rows(at(scored, best))
+    trained = final_rows(reported_rows(scored, best))
     overall = trained.pivot(index="seed", columns="method", values="overall")
     winner, runner_up = chosen.nlargest(2).index
     cell |= {"winner": winner, "winner_overall": overall[winner].mean(), "runner_up": runner_up}

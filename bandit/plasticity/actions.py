@@ -15,7 +15,14 @@ from bandit.engine.environment import Environment, RandomStream, random_generato
 from bandit.engine.exact import averages, loss_gradient, objectives, policy_metrics
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import layer_sizes, minibatches, seed_task
-from bandit.engine.sampled import Responses, at, draw, draw_actions, grpo_logit_gradient, method_logit_gradient
+from bandit.engine.sampled import (
+    Responses,
+    draw,
+    draw_actions,
+    gather_actions,
+    grpo_logit_gradient,
+    method_logit_gradient,
+)
 from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.plan import Start
 from bandit.plasticity.train import AnswerSpace, PlasticityStream, Step
@@ -125,8 +132,8 @@ def _grpo_gradient(logits: Tensor, rewards: Tensor, correct: CorrectSet, uniform
     """
     policy = Policy(logits, correct)
     actions = draw_actions(policy.probs, uniforms)
-    log_probs = at(policy.log_probs, actions)
-    drawn = Responses(actions, at(rewards.expand_as(logits), actions), log_probs, log_probs)
+    log_probs = gather_actions(policy.log_probs, actions)
+    drawn = Responses(actions, gather_actions(rewards.expand_as(logits), actions), log_probs, log_probs)
     return grpo_logit_gradient(policy, drawn, _GRPO)
 
 

@@ -56,16 +56,18 @@ def judge(table: pd.DataFrame, config: TwoPhases) -> list[Claim]:
         f"CoKL's policy {narrowed} than the reference does": list(differences.over("reference", others)),
         "At matched correctness, CoKL's policy also learns better than the others' that "
         f"{config.answers} which were wrong are correct": [
-            found for other in dict.fromkeys((rival, "forward_kl", REPLAY)) for found in differences.over(other, moved)
+            measurement
+            for other in dict.fromkeys((rival, "forward_kl", REPLAY))
+            for measurement in differences.over(other, moved)
         ],
     }
     for column in config.beside:
-        found = [one for other in (rival, REPLAY) for one in differences.over(other, [primary], column=column)]
-        measured[f"At matched correctness, CoKL's policy has {_BESIDE[column][0]} {than_others}"] = found
+        measurements = [one for other in (rival, REPLAY) for one in differences.over(other, [primary], column=column)]
+        measured[f"At matched correctness, CoKL's policy has {_BESIDE[column][0]} {than_others}"] = measurements
     return [
-        judged(statement, WHERE, [found[0]], [[other] for other in found[1:]])
-        for statement, found in measured.items()
-        if found and found[0].where.endswith(_SAMPLED)
+        judged(statement, WHERE, [measurements[0]], [[other] for other in measurements[1:]])
+        for statement, measurements in measured.items()
+        if measurements and measurements[0].where.endswith(_SAMPLED)
     ]
 
 

@@ -56,9 +56,11 @@ class TwoPhases(SeedRoles):
     seeds: Count = 5
     """Reported seeds, from first_seed on."""
     first_seed: Annotated[int, at_least(0)] = 0
-    """The first reported seed: other seeds repeat the experiment with everything random drawn anew."""
-    selection_seeds: Annotated[int, at_least(1)] = assumption(3, "the luck in the match and in the choice of the rival")
-    """Seeds 1000 to 1000 + N - 1, which choose the matched coefficients and the best rival and report nothing."""
+    """The first reported seed. Another one repeats the experiment with new random draws throughout."""
+    selection_seeds: Annotated[int, at_least(1)] = assumption(
+        3, "how much luck there is in the match and in the choice of the rival"
+    )
+    """Seeds 1000 to 1000 + N - 1, used only to choose the matched coefficients and the best rival."""
     new_steps: Count = 400
     """Steps of phase 2, of each change and of each change in a chain."""
     evaluated_steps: Integers = (0, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 250, 300, 350, 400)
@@ -124,8 +126,8 @@ class PlasticityConfig(TwoPhases, TrainingConfig):
         "chain-6-3-1",
     )
     """Changes of the reward. The first is learned from every policy, the others from those nearest the match."""
-    evaluated_inputs: Count = assumption(1000, "more inputs make the evaluation of phase 2 dearer and no less noisy")
-    """Test inputs, the first so many, on which phase 2 is evaluated."""
+    evaluated_inputs: Count = assumption(1000, "more inputs make the evaluation of phase 2 slower and no less noisy")
+    """Number of test inputs on which phase 2 is evaluated, counted from the first."""
 
     def __post_init__(self) -> None:
         """Raises InputError for a value of the wrong type or out of range."""

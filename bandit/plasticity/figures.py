@@ -60,7 +60,8 @@ def tradeoff(table: pd.DataFrame, config: TwoPhases) -> Drawing:
         )
     caption = (
         f"Correctness after phase 1 against plasticity, the mean new reward over {config.new_steps} steps after "
-        f"{primary}: a point per coefficient, {_intervals('bars', table)}; dashed, the matched correctness."
+        f"{primary}: a point per coefficient, {_intervals('bars', table)}; lines join neighbouring coefficients; "
+        "dashed, the matched correctness."
     )
     if len(cached):
         at = config.phases[-1].matched_correctness

@@ -126,8 +126,8 @@ class AnswerSpace(ABC):
             for done in range(config.new_steps + 1):
                 if done in config.evaluated_steps:
                     expected = self.expected(mlp, reward)
-                    found = {"reward": expected.mean(-1), "below_half": (expected < 0.5).double().mean(-1)}
-                    frame = pd.DataFrame({name: values.tolist() for name, values in found.items()})
+                    metrics = {"reward": expected.mean(-1), "below_half": (expected < 0.5).double().mean(-1)}
+                    frame = pd.DataFrame({name: values.tolist() for name, values in metrics.items()})
                     frames.append(frame.assign(change=stage, mode=mode, step=done))
                 if done < config.new_steps:
                     inputs, gradient = self.new_step(reward, mode, *next(draws))

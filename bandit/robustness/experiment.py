@@ -40,7 +40,7 @@ class Robustness(Experiment):
         return [
             Claim(
                 f"Under every alternative assumption the same verdict: {statement}",
-                "beyond the paper: what it leaves open",
+                "beyond the paper: what it leaves open, and draws that it does not report",
                 standing(rows) or "judged on too few seeds",
                 None if rows["stands"].isna().any() else "held" if rows["stands"].all() else "not held",
             )
@@ -49,4 +49,4 @@ class Robustness(Experiment):
 
     def record(self, folders: Sequence[Path]) -> dict[str, Any]:
         """What was varied; the comparison does not say how long its sweeps took."""
-        return {"command": self.command, "scope": "an assumption of the sweep at a time", **NOT_RECORDED}
+        return {"command": self.command, "scope": "one assumption of the sweep changed at a time", **NOT_RECORDED}

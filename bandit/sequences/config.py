@@ -19,39 +19,37 @@ class SequenceWorld(BaseModelConfig):
     """Two families of prompts whose answers are token sequences, and the base model that answers both."""
 
     length: Count = assumption(
-        12, "the ratio of sums over tokens (Eq. 13) to the token means of GRPO's loss grows with it"
+        12, "longer responses raise the sums over tokens (Eq. 13) relative to the token means of GRPO's loss"
     )
     """T, tokens of a response."""
     symbols: Annotated[int, at_least(2)] = assumption(8, "more symbols make more correct responses")
     """V, symbols that a token can be."""
-    states: Count = assumption(2, "one makes the last token all that a policy needs to know")
+    states: Count = assumption(2, "with one state the last token is all that a policy needs to know")
     """States of the automaton that decides correctness, besides the one that rejects. The policy does not see them."""
-    forbidden: int = assumption(
-        4, "with the length, how rare correct responses are: (1 - forbidden / symbols)^length of uniform ones"
-    )
+    forbidden: int = assumption(4, "how rare correct responses are: (1 - forbidden / symbols)^length of uniform ones")
     """Symbols that each state forbids; a response that uses none is correct."""
-    concentration: Positive = assumption(8.0, "a smaller one makes the first policy prefer fewer responses")
+    concentration: Positive = assumption(8.0, "a smaller value makes the first policy prefer fewer responses")
     """Concentration of the Dirichlet distribution that each cluster's next-token probabilities are drawn from. The base
     model is pretrained on them given that the response is correct."""
     token_reduction: Literal["sum", "mean"] = assumption(
         "sum",
         "'mean' makes every coefficient smaller by the length; GRPO's loss is a token mean (Eq. 3) in either case",
     )
-    """Whether what a method adds sums log-likelihoods over a response's tokens, as Eq. 13 does, or averages them."""
+    """Whether the regularizer sums log-likelihoods over a response's tokens, as Eq. 13 does, or averages them."""
     clusters: Count = assumption(12, "more clusters leave less of the network to each")
     """Latent problem clusters of either task; each has an automaton of its own."""
     input_dim: Count = assumption(16, "fewer dimensions bring clusters closer together")
     """Dimension of a prompt x."""
     noise: Positive = assumption(0.7, "more noise blurs the clusters")
-    """Standard deviation of each coordinate around its cluster's centre, whose own is 1."""
-    train_inputs: Count = assumption(2000, "fewer prompts are learnt by heart")
+    """Standard deviation of each coordinate around its cluster's centre; that of the centres' coordinates is 1."""
+    train_inputs: Count = assumption(2000, "with fewer prompts the policy memorises them")
     """Training prompts of either task."""
     test_inputs: Count = assumption(120, "noise of the metrics")
     """Test prompts of either task, on which metrics are averaged."""
     hidden: Widths = assumption((64, 64), "wider networks interfere less")
     """Widths of the MLP's hidden layers, which end in Tanh. It reads the prompt, the position and the last token."""
     pretrain_steps: Count = assumption(1000, "how correct the first policy is")
-    """Soft-label cross-entropy steps on both tasks, every context alike."""
+    """Soft-label cross-entropy steps on both tasks, with equal weight on every context."""
     pretrain_batch_size: Count = assumption(32, "noise of pretraining only")
     """Prompts of both tasks together per pretraining step."""
     prior_steps: Annotated[int, at_least(0)] = assumption(
@@ -76,16 +74,18 @@ class SequenceConfig(SequenceWorld, TwoTaskConfig):
     deciding: Count | None = assumption(
         None, "the fewer decide, the more of the drift on the prior task lies within the correct responses"
     )
-    """d, tokens that decide on the prior task, the first of a response; all of them if not given. The others are style
-    there, while the new task's verifier reads every token."""
+    """d, the number of leading tokens of a response that decide correctness on the prior task; None for all. The other
+    tokens are style there. The new task's verifier reads every token."""
     methods: Methods = tuple(name for name in METHODS if name not in ("entropy", "cokl_without_term2"))
     """What to train: names that `cokl.methods.get` knows; "none" is GRPO w/o KL. CoKL w/o term 2 is left out of the
     defaults, for its gradient is correct-only forward KL's. A method whose expectations no
     recursion gives (Jensen-Shannon) is trained in samples only, unless the responses are few enough to list."""
     betas: Annotated[Betas, SOME] = (0.01, 0.03, 0.1, 0.3, 1.0)
     """Coefficients of every regularizer; each method's best one is chosen on the selection seeds."""
-    selection_seeds: Annotated[int, at_least(0)] = assumption(2, "the luck in the choice of each method's coefficient")
-    """Further seeds, 1000 to 1000 + N - 1, on which coefficients are chosen and nothing is reported."""
+    selection_seeds: Annotated[int, at_least(0)] = assumption(
+        2, "how much luck there is in the choice of each method's coefficient"
+    )
+    """Further seeds, 1000 to 1000 + N - 1, used only to choose coefficients; nothing is reported from them."""
     steps: Count = assumption(200, "more steps forget more")
     """Optimizer steps on the new task, one on each batch of rollouts."""
     eval_interval: Count = 50

@@ -117,7 +117,7 @@ class Chain:
     def score_weights(self, costs: Tensor, offset: Tensor | None = None) -> Tensor:
         """(S, V, R, B): weights w with sum of w * grad log pi(v | context) = mean of (cost + offset) * grad log pi(y).
 
-        A response's cost is the sum over its tokens of `costs` (S, V, R, B). offset: (R, B); None for less the mean
+        A response's cost is the sum over its tokens of `costs` (S, V, R, B). offset: (R, B); None for minus the mean
         cost, which makes it the gradient of the mean cost as far as the measure depends on pi.
         """
         parts = positions(costs)

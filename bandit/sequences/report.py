@@ -56,7 +56,7 @@ def tables(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "leads": leads(table),
         "razor": razor(table),
         "beta_search": summarize(
-            scores.scores_told(scores.final_rows(scored), "selection"), ["role", *RUN], [*NORMALIZED, *METRICS]
+            scores.undetermined_as_nan(scores.final_rows(scored), "selection"), ["role", *RUN], [*NORMALIZED, *METRICS]
         ),
         "dynamics": summarize(compared[compared["setting"] == "best"], [*RUN, "step"], list(METRICS)),
     }

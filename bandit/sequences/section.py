@@ -32,6 +32,6 @@ def section(folder: Path) -> Section:
         )
         blocks_of_plots.append(plot(key, f"{caption}Base (0, 100) and GRPO w/o KL (100, 0)."))
     blocks = folded({key: made[key] for key in _SHOWN}, named, CAPTIONS)
-    said = f"<p>{text(anchors(lab))} Intervals are over the reported seeds.</p>"
-    body = f"{said}{legend(methods, label)}{''.join(blocks_of_plots)}{blocks}"
+    intervals_note = f"<p>{text(anchors(lab))} Intervals are over the reported seeds.</p>"
+    body = f"{intervals_note}{legend(methods, label)}{''.join(blocks_of_plots)}{blocks}"
     return Section("sequences", "Answers of many tokens", body, name, plots)

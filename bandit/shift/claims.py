@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from bandit.shift.config import PAPER_BETA
-from bandit.shift.score import at, at_equal_adaptation, best_coefficients, final_rows, label, main_rows
+from bandit.shift.score import at_equal_adaptation, best_coefficients, final_rows, label, main_rows, reported_rows
 from cokl.support.statistics import with_spread
 from cokl.support.verdicts import Claim, Measurement, judged
 
@@ -64,12 +64,12 @@ class _Views:
         runs = main_rows(scored)[["mode", "method", "beta", "kl_prompts"]].drop_duplicates()
         unregularized = runs["method"] == "none"
         in_e3 = runs["beta"] == runs["method"].map(dict.fromkeys(REVERSE, REVERSE_BETA)).fillna(PAPER_BETA)
-        self.all = final_rows(at(scored, runs))
+        self.all = final_rows(reported_rows(scored, runs))
         self.rows = {
-            BEST: final_rows(at(scored, self.best)),
+            BEST: final_rows(reported_rows(scored, self.best)),
             EQUAL: at_equal_adaptation(scored),
-            PAPER: final_rows(at(scored, runs[(runs["beta"] == PAPER_BETA) | unregularized])),
-            E3: final_rows(at(scored, runs[in_e3])),
+            PAPER: final_rows(reported_rows(scored, runs[(runs["beta"] == PAPER_BETA) | unregularized])),
+            E3: final_rows(reported_rows(scored, runs[in_e3])),
         }
         self.rivals = [m for m in scored["method"].unique() if m not in (*VARIANTS, "base")]
 
@@ -124,7 +124,7 @@ class _Views:
         ours, without = (self.values(mode, setting, method, "retention") for method in ("cokl", "cokl_without_term1"))
         if not len(ours) or not len(without):
             return None
-        what = "half of CoKL's retention minus CoKL w/o term 1's, 0 if that is negative"
+        what = "half of CoKL's retention minus CoKL w/o term 1's (0 if negative)"
         return Measurement.of(f"{mode}, {setting}", what, ours / 2 - without.clip(lower=0))
 
     def batches(self, mode: str, larger: float, smaller: float) -> Iterator[list[_Maybe]]:

@@ -33,21 +33,23 @@ class ShiftConfig(TwoTaskConfig):
     optimizer_steps: Count = assumption(
         1, "1 keeps every ratio at 1; more steps per rollout let the clipping ranges bind and gamma differ from delta"
     )
-    """mu, optimizer steps on one batch of rollouts; exact mode keeps its minibatch as long. E.3's is 1."""
+    """mu, the number of optimizer steps on one batch of rollouts; 1 in E.3. Exact mode keeps a minibatch as long."""
     epsilon_is: float = assumption(SurrogateConfig.epsilon_is, "without effect at one optimizer step per rollout")
     """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)."""
     cluster_overlap: Share = assumption(0.0, "how much the two tasks interfere: 1 gives them the same inputs")
     """Correlation of each new cluster's centre with its prior counterpart's, in [0, 1]."""
     correct_overlap: Share = assumption(
-        0.0, "where clusters overlap, learning the new task then practises the prior one"
+        0.0, "with a large share, learning the new task also trains the prior one where clusters overlap"
     )
     """Share of each new cluster's correct actions that are correct for its prior counterpart too, in [0, 1]."""
     evaluation_temperature: Positive = assumption(
         1.0,
-        "a lower one scores the policy's modes, as the paper's 0.7 does, so that drift which keeps them is not seen",
+        "a lower one scores the policy's modes, as the paper's 0.7 does; drift that keeps the modes is then invisible",
     )
-    """Temperature at which prior and new correctness are scored; drifts are always the policy's own, at 1."""
-    success_of_wrong: Share = assumption(0.0, "how much of pi+ are responses that the new task may push about freely")
+    """Temperature at which prior and new correctness are scored; drifts are always measured at 1."""
+    success_of_wrong: Share = assumption(
+        0.0, "the share of pi+ that are wrong responses, which the new task moves freely"
+    )
     """Chance that a wrong response to a prior prompt counts as correct, in [0, 1]; below `success_of_right`."""
     success_of_right: Share = assumption(1.0, "how far correctness can rise on prior prompts")
     """Chance that a right response to a prior prompt counts as correct, in [0, 1]."""

@@ -96,7 +96,7 @@ def each_seed(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     searched = scores.main_rows(scores.final_rows(scored))
     return {
         "beta_search": searched[searched["role"] == "report"].sort_values("beta"),
-        "dynamics": scores.at(scored, scores.best_coefficients(scored)),
+        "dynamics": scores.reported_rows(scored, scores.best_coefficients(scored)),
     }
 
 
@@ -150,7 +150,7 @@ def anchors(table: pd.DataFrame) -> str:
 
 
 def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
-    rows = scores.scores_told(scores.main_rows(scores.final_rows(scored)), "selection")
+    rows = scores.undetermined_as_nan(scores.main_rows(scores.final_rows(scored)), "selection")
     by = ["mode", "role", "method", "beta", "kl_prompts"]
     search = summarize(rows, by, RAW + BESIDE_ACCURACY + NORMALIZED)
     for name, chosen in (

@@ -5,9 +5,9 @@ conditional_kl, mass_drift, correct_drift, incorrect_drift, zero_correct_rate, r
 policy before the shift (step 0), "none" is GRPO without KL; role is "report", or "selection" for the seeds that only
 choose coefficients.
 
-Assumption beyond the paper: the anchors are means over seeds, and each seed's score is that of the linearised ratio, so
-that scores average to the ratio of means, intervals take in the spread of the anchors, and a seed that forgets little
-does not blow up.
+Assumption beyond the paper: the anchors are means over seeds, and each seed's score is that of the linearised ratio.
+So scores average to the ratio of means, intervals include the spread of the anchors, and a seed that forgets little has
+no extreme score.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
     """The shift table with columns retention, adaptation and their mean, overall; base 100 and GRPO 0 for retention.
 
     Seeds of one role are normalized by their own anchors: choosing on the selection seeds sees no reported seed.
-    Reported scores are as `scores_told` leaves them. Coefficients of which some seed diverged are left out.
+    Reported scores have passed `undetermined_as_nan`. Coefficients with a diverged seed are left out.
     Raises InputError if an anchor is missing or diverged, or the anchors coincide.
     """
     table = without_diverged_runs(table).reset_index(drop=True)
@@ -63,24 +63,26 @@ def score(table: pd.DataFrame) -> pd.DataFrame:
         residual = 100 * (rows["value"] - rows["zero"]) - ratio * (rows["hundred"] - rows["zero"])
         scored[name] = ratio + residual / (means["hundred"] - means["zero"])
     scored["overall"] = (scored["retention"] + scored["adaptation"]) / 2
-    return scores_told(scored, "report")
+    return undetermined_as_nan(scored, "report")
 
 
-def scores_told(scored: pd.DataFrame, role: str) -> pd.DataFrame:
-    """A scored table with NaN for the role's scores whose denominator these seeds do not tell from zero."""
-    told = scored.copy()
+def undetermined_as_nan(scored: pd.DataFrame, role: str) -> pd.DataFrame:
+    """A scored table, with NaN for the role's scores whose denominator has a 95% interval that contains zero."""
+    determined = scored.copy()
     ends = final_rows(scored[scored["role"] == role])
     for mode, rows in ends.groupby("mode"):
         of = {method: rows[rows["method"] == method].set_index("seed") for method in ANCHORS}
         for name, column, *_ in _SCORES:
             mean, half_width = mean_and_half_width(of["base"][column] - of["none"][column])
             if abs(mean) <= half_width:
-                told.loc[(told["role"] == role) & (told["mode"] == mode), [name, "overall"]] = math.nan
-    return told
+                determined.loc[(determined["role"] == role) & (determined["mode"] == mode), [name, "overall"]] = (
+                    math.nan
+                )
+    return determined
 
 
 def without_diverged_runs(table: pd.DataFrame) -> pd.DataFrame:
-    """The table without the coefficients of which some seed diverged. Raises InputError if GRPO w/o KL is one."""
+    """The table without the coefficients with a diverged seed. Raises InputError if GRPO w/o KL is one of them."""
     if anchors_diverged(table):
         raise InputError(f"GRPO w/o KL, which all scores relate to, diverged: {diverged_note(table)}")
     return without_diverged(table, "prior_correct", RUN)
@@ -92,12 +94,13 @@ def anchors_diverged(table: pd.DataFrame) -> bool:
 
 
 diverged_note = partial(divergence_note, metric="prior_correct", run=RUN)
-"""What is to be said of diverged runs wherever the table is summarised; "" if there are none."""
+"""The note on diverged runs that goes with every summary of the table; "" if there are none."""
 
 
 def forgotten_and_learned(table: pd.DataFrame) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Prior correctness that GRPO w/o KL loses and new correctness that it gains, what all scores are divided by: means
-    over the reported seeds of a table of one mode, with the half-widths of their 95% intervals.
+    """Prior correctness that GRPO w/o KL loses, and new correctness that it gains. All scores are divided by these.
+
+    Means over the reported seeds of a table of one mode, each with the half-width of its 95% interval.
     """
     ends = final_rows(without_diverged_runs(table)).query("role == 'report'").set_index("seed")
     base, grpo = (ends[ends["method"] == method] for method in ANCHORS)
@@ -108,7 +111,7 @@ def forgotten_and_learned(table: pd.DataFrame) -> tuple[tuple[float, float], tup
 
 
 def main_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the coefficient search: what the selection seeds are trained with too, so not the KL-batch sweep."""
+    """The rows of the coefficient search, with which the selection seeds were trained too; not the KL-batch sweep."""
     return table.merge(table.loc[table["role"] == "selection", RUN].drop_duplicates(), on=RUN)
 
 
@@ -132,24 +135,26 @@ def matched_coefficients(scored: pd.DataFrame) -> pd.DataFrame:
     return _chosen(means.assign(missed=distance > MATCH_TOLERANCE), -distance)
 
 
-def at(scored: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
+def reported_rows(scored: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     """The reported seeds' rows of the chosen coefficients, all steps, in the chosen order."""
     return chosen.merge(scored[scored["role"] == "report"], on=RUN)
 
 
 def settings(scored: pd.DataFrame) -> pd.DataFrame:
-    """The reported seeds' rows at each method's best and at its matched coefficient, told apart by column setting."""
+    """The reported seeds' rows at each method's best and matched coefficient; column setting says which."""
     chosen = {"best": best_coefficients(scored), "matched": matched_coefficients(scored)}
-    return pd.concat([at(scored, rows).assign(setting=name) for name, rows in chosen.items()], ignore_index=True)
+    return pd.concat(
+        [reported_rows(scored, rows).assign(setting=name) for name, rows in chosen.items()], ignore_index=True
+    )
 
 
 def at_equal_adaptation(scored: pd.DataFrame, measures: Sequence[str] = ("retention",)) -> pd.DataFrame:
     """The reported seeds' `measures` where their mean adaptation is 90, between two neighbouring coefficients.
 
-    Of several pairs that the mean passes 90 between, the one that retains most on the selection seeds. A seed's
-    measure is that of the line through the means, moved by how far the seed is from it, so that intervals take in the
-    noise of its adaptation. A method that never passes 90 has no rows. Columns: mode, method, beta_below, beta_above,
-    seed, and the measures.
+    If the mean passes 90 between several pairs, the pair counts that retains most on the selection seeds. A seed's
+    measure is its own value, moved to an adaptation of 90 along the line through the means, so that intervals include
+    the noise of its adaptation. A method that never passes 90 has no rows. Columns: mode, method, beta_below,
+    beta_above, seed, and the measures.
     """
     last = main_rows(final_rows(scored))
     measured = list(measures)

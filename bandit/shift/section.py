@@ -42,8 +42,8 @@ def section(folder: Path) -> Section:
             plot(second, f"Correctness on both tasks at the best coefficients ({mode}).", tall=True),
         ]
     blocks = folded({key: made[key] for key in _SHOWN}, readable, CAPTIONS)
-    said = f"<p>{text(anchors(lab))} Intervals are over the reported seeds.</p>"
-    body = f"{said}{legend(methods, label)}{''.join(blocks_of_plots)}{blocks}"
+    intervals_note = f"<p>{text(anchors(lab))} Intervals are over the reported seeds.</p>"
+    body = f"{intervals_note}{legend(methods, label)}{''.join(blocks_of_plots)}{blocks}"
     return Section("shift", "Forgetting under task shift", body, name, plots)
 
 

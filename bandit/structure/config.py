@@ -13,9 +13,10 @@ CoKL's step does (theory, `replay-adds-mass`), so CoKL is behind wherever the ne
   regularizer that sums over tokens. At 48 tokens neither method loses what both were given.
 - The reference: the lower its Z, the larger is |grad log Z|.
 
-Assumption beyond the paper: which settings these maps have; w/o term 1 sees as many prompts per update as CoKL does.
-With 600 steps the map of the reference has E.3's 512 prompts in the buffer, 64 groups of the new task beside 16 of the
-prior one, and with CoKL's 8 prompts some 10 passes over what the filter leaves; replay's 16 make twice as many.
+Assumption beyond the paper: the choice of settings in these maps. CoKL w/o term 1 sees as many prompts per update as
+CoKL does. With 600 steps the map of the reference has E.3's numbers: 512 prompts in the buffer, and 64 groups of the
+new task beside 16 of the prior one. CoKL's 8 prompts per update then make some 10 passes over the prompts that the
+filter leaves; replay's 16 make twice as many.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class StructureConfig(Settings):
     seeds: Annotated[int, at_least(1)] = 5
     """Reported seeds of a setting."""
     first_seed: Annotated[int, at_least(0)] = 0
-    """The first of them: others repeat the map with everything random drawn anew."""
+    """The first seed. Another one repeats the map with new random draws throughout."""
     selection_seeds: Annotated[int, at_least(1)] = 2
     """Further seeds, on which the neighbours of equal adaptation are chosen."""
     steps: Annotated[int, at_least(1)] = 300

@@ -1,6 +1,6 @@
 """The policies of a few contexts during training, to be watched: each method at its match, as the sweep recorded it.
 
-Then only two of each context's correct actions stay correct, and RL without a regularizer goes on from every policy, in
+Then only two of each context's correct actions stay correct, and RL without a regularizer resumes from every policy, in
 expectation: the plasticity lab's question from the same policies.
 
 Axes: R runs, B contexts, K correct actions.

@@ -90,7 +90,7 @@ def _watched(name: str, contexts: int) -> str:
     options = "".join(f'<option value="{number}">{number + 1} of {contexts}</option>' for number in range(contexts))
     caption = (
         "One test input of the first seed: a bar per correct answer, the reference's likeliest first, and in grey all "
-        "wrong ones. The dotted line is the reference given that it is correct. Where training ends, plain RL goes on "
+        "wrong ones. The dotted line is the reference given that it is correct. Where training ends, plain RL resumes "
         "with two of the answers alone, marked by stars: what has died is learned late, or not at all."
     )
     return f"""

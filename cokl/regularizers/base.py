@@ -22,16 +22,16 @@ class Regularizer:
     """A penalty D on the current policy, minimised with weight beta beside the RL objective: max Z - beta * D.
 
     To add one, put a file in this package with a registered subclass that sets `name` and `label` and defines `value`.
-    The other faces have defaults: the logit gradient comes from autograd, surrogate and optimum are "not known".
+    The other faces have defaults: the logit gradient comes from autograd, surrogate and optimum are unknown.
 
     Attributes:
         name: how it is called in tables and on the command line.
         label: how it is called in figures.
-        conditional: it compares correctness-conditioned distributions, so prompts without a correct reference response
-            are filtered from its buffer (E.3).
-        streams: which responses its sampled surrogate weights: of "reference", drawn from pi_ref and cached, and
-            "rollout", drawn from the current policy, in this order; empty where no surrogate is known.
-        compares_with_reference: its surrogate needs the rollouts' log-likelihoods under the reference.
+        conditional: whether it compares correctness-conditioned distributions. If so, prompts without a correct
+            reference response are filtered from its buffer (E.3).
+        streams: the responses that its sampled surrogate weights: "reference", drawn from pi_ref and cached, and
+            "rollout", drawn from the current policy, in this order. Empty if no surrogate is known.
+        compares_with_reference: whether its surrogate needs the rollouts' log-likelihoods under the reference.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Regularizer:
     compares_with_reference: bool = False
 
     def made_of(self) -> tuple[type[Regularizer], ...]:
-        """The classes whose code its faces are."""
+        """The classes whose code computes its value, gradient, surrogate and optimum."""
         return (type(self),)
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
@@ -59,7 +59,8 @@ class Regularizer:
     def log_linear(self) -> LogLinear | None:
         """`value` as an expectation of log-probabilities, for contexts whose actions are too many to list.
 
-        None where it is not such an expectation, or not known to be one.
+        Returns:
+            The coefficients of that expectation; None if `value` is not known to be one.
         """
         return None
 
@@ -82,7 +83,7 @@ class Regularizer:
             return torch.autograd.grad(self._one_per_context(values, logits.shape[:-1]).sum(), logits)[0]
 
     def _one_per_context(self, values: object, contexts: torch.Size) -> Tensor:
-        """A mean or sum over contexts would train with another coefficient, and a constant with none."""
+        """`values`, checked. A mean or sum over contexts would change the coefficient; a constant has no gradient."""
         if not isinstance(values, Tensor) or values.shape != contexts:
             returned = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
             raise InputError(

@@ -50,7 +50,7 @@ class CoKL(Regularizer):
     baseline: bool = assumption(
         False, "True removes the noise of term 2 in groups that are all correct, at the same expected gradient"
     )
-    """Whether term 2 has a baseline, 1 / G, which the paper's Eq. 12 has not."""
+    """Whether term 2 subtracts a baseline, 1 / G. The paper's Eq. 12 has none."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.baseline, bool):

@@ -57,7 +57,7 @@ class CorrectReverseKL(Regularizer):
         "conditional",
         "'restricted' also acts on the correctness mass and, for beta > 1, pushes it below the reference's",
     )
-    """The meaning of correct-only reverse KL: KL(pi+ || pi_ref), or the reverse KL's summands over correct actions."""
+    """Definition of correct-only reverse KL: KL(pi+ || pi_ref), or the reverse KL's sum over correct actions only."""
 
     def __post_init__(self) -> None:
         if self.form not in get_args(_Form):

@@ -1,7 +1,7 @@
 """Regularizers that are expectations of log-probabilities, up to the logs of the correctness masses.
 
-D = E_measure[a log pi + b log pi_ref] + c log Z + d log q. The log-probability of a sequence is a sum over its tokens,
-so such a D needs no more than how often a measure visits each token, which recursions give exactly for any length.
+D = E_measure[a log pi + b log pi_ref] + c log Z + d log q. The log-probability of a sequence is a sum over its tokens.
+So such a D needs only how often a measure visits each token, which recursions give exactly for any length.
 The Jensen-Shannon divergence is not of this form: log(pi + pi_ref) is not a sum over tokens.
 """
 
@@ -18,7 +18,14 @@ Measure = Literal["policy", "policy_given_correct", "policy_and_correct", "refer
 class LogLinear:
     """D = E_measure[policy * log pi + reference * log pi_ref] + log_mass * log Z + log_reference_mass * log q.
 
-    All are in nats; a context without a correct response has D = 0 where the measure or a mass needs one.
+    In nats. A context without a correct response has D = 0 if the measure or a mass needs a correct response.
+
+    Attributes:
+        measure: what the expectation is over, one of `Measure`.
+        policy: coefficient of log pi.
+        reference: coefficient of log pi_ref.
+        log_mass: coefficient of log Z.
+        log_reference_mass: coefficient of log q.
     """
 
     measure: Measure = "policy"

@@ -22,7 +22,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)([A-Za-z]\w*)")
 
 
 class Mixture(Regularizer):
-    """sum_i weight_i D_i, weights > 0. Range: that of the sum."""
+    """sum_i weight_i D_i per context, in nats, with weights > 0. Its range is that of the sum."""
 
     def __init__(self, parts: Iterable[tuple[float, Regularizer]]) -> None:
         self.parts = tuple(parts)
@@ -45,7 +45,7 @@ class Mixture(Regularizer):
         return self._sum(lambda regularizer: regularizer.logit_gradient(policy, reference))
 
     def log_linear(self) -> LogLinear | None:
-        """Known where all parts average over the same responses, or over none."""
+        """The weighted sum of the parts' forms; None unless all parts have one and average over the same responses."""
         forms = [(weight, regularizer.log_linear()) for weight, regularizer in self.parts]
         known = [(weight, form) for weight, form in forms if form is not None]
         measures = {form.measure for _, form in known if form.policy or form.reference}

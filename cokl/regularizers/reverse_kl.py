@@ -45,9 +45,11 @@ class ReverseKL(Regularizer):
     compares_with_reference = True
 
     estimator: _Estimator = assumption(
-        "reward", "only 'reward' has the reverse KL's gradient in expectation; 'k1' pulls nowhere, 'k3' as a forward KL"
+        "reward",
+        "only 'reward' has the reverse KL's expected gradient; that of 'k1' is zero, that of 'k3' the forward KL's",
     )
-    """What samples make of it: k1 in the reward with a leave-one-out baseline, or k1 or k3 as a loss."""
+    """Estimator of the reverse KL on samples: k1 in the reward with a leave-one-out baseline, k1 as a loss, or k3 as a
+    loss."""
 
     def __post_init__(self) -> None:
         if self.estimator not in get_args(_Estimator):

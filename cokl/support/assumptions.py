@@ -32,11 +32,11 @@ COLUMNS = ("field", "default", "what it decides", "what changes with it")
 
 
 def choices(config_classes: Iterable[type]) -> list[tuple[str, str, str, str]]:
-    """A row of COLUMNS for every assumption of the classes."""
+    """One row per assumption of the classes, with the columns COLUMNS."""
     rows = []
     for config_class in config_classes:
         documented = docstring_parser.parse_from_object(config_class).params
-        decided = {parameter.arg_name: str(parameter.description).replace("\n", " ") for parameter in documented}
+        decided = {parameter.arg_name: " ".join(str(parameter.description).split()) for parameter in documented}
         for field in assumptions_of(config_class):
             name = f"{config_class.__name__}.{field.name}"
             rows.append((name, str(field.default), decided[field.name], field.metadata["effect"]))

@@ -61,9 +61,7 @@ class Origin:
             identity = _verified(content, path)
             _require_same(identity, {"config": self.config, "key": key})
             if identity["code"] != self.code and not self.keep_going:
-                raise InputError(
-                    f"{path} was made by other code than this; resume with --keep-going, or choose another --out"
-                )
+                raise InputError(f"{path} was made by other code; resume with --keep-going, or choose another --out")
             table: pd.DataFrame = pd.read_parquet(io.BytesIO(content))
             _require_same(identity, _counts(table))
         except BadChunk as error:

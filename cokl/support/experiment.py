@@ -39,7 +39,7 @@ class Execution:
     backend: Literal["loky", "ray"] = "loky"
     """Processes of this machine, or a Ray cluster: the one RAY_ADDRESS names, or else one started here."""
     keep_going: bool = False
-    """Resume from results that other code than this has left in the folder, which otherwise is refused."""
+    """Resume from results that other code has left in the folder; otherwise such a folder is refused."""
 
     @contextmanager
     def results_folder(self) -> Iterator[Path]:
@@ -79,7 +79,7 @@ class Experiment:
     list of claims. command: makes the results at the paper's settings. summary: the command's help; "" for an
     experiment whose results another one's command makes. presets: configurations by name, "paper" and "quick". order:
     where it stands among the others. tables: files that its results folder holds, the first of which marks a finished
-    one. reruns: whether `cokl rerun` can compute it anew. pools_folders: whether the logbook takes the claims of all
+    one. reruns: whether `cokl rerun` can recompute it. pools_folders: whether the logbook takes the claims of all
     its folders or the first one's. assumed_configs, assumed_modules: what states assumptions in its fields and its
     module docstrings. spread: what stands after ± in its headline table. claims_of: the experiment whose claims of the
     paper it shares. measured_as: what `brief` gives. gallery: pictures of docs/gallery.md.
@@ -155,7 +155,7 @@ class Experiment:
         return module.section(folder) if module else None
 
     def rerun(self, folder: Path, again: Path, execution: Execution) -> Path:
-        """Compute the results of `folder` anew into `again`; returns the folder with the new tables."""
+        """Recompute the results of `folder` into `again`; returns the folder with the new tables."""
         config = from_json(type(self.presets["paper"]), read_json(folder / "config.json", dict))
         self.train(config, replace(execution, out=again))
         return again

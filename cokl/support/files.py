@@ -25,8 +25,8 @@ _REMEDIES = {
     errno.ENOSPC: "the disk is full; free some space and run the same command again",
     errno.EDQUOT: "the disk quota is used up; free some space and run the same command again",
     errno.EROFS: "it lies on a read-only file system; choose another folder",
-    errno.EACCES: "permission is denied; choose another folder or mend its permissions",
-    errno.EPERM: "permission is denied; choose another folder or mend its permissions",
+    errno.EACCES: "permission is denied; choose another folder or change its permissions",
+    errno.EPERM: "permission is denied; choose another folder or change its permissions",
     errno.ENAMETOOLONG: "its name is too long; choose another folder",
     errno.ENOTDIR: "a part of its path is not a folder; choose another folder",
     errno.EEXIST: "a part of its path is not a folder; choose another folder",
@@ -99,7 +99,7 @@ def read_result(path: Path, columns: Collection[str] = ()) -> pd.DataFrame:
     missing = [name for name in columns if name not in table.columns]
     if missing:
         raise InputError(
-            f"{path} lacks {', '.join(missing)}: another version of cokl wrote it; compute it anew in another folder, "
+            f"{path} lacks {', '.join(missing)}: another version of cokl wrote it; recompute it in another folder, "
             "with the settings in its config.json"
         )
     return table

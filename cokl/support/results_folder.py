@@ -63,11 +63,13 @@ def _record(folder: Path, asked: dict[str, Any], origin: Origin) -> None:
         return
     if not isinstance(stored.get("format"), int) or stored["format"] < FORMAT:
         raise InputError(
-            f"{folder} holds results of an older version of this code, which can be read and not resumed; "
+            f"{folder} holds results of an older version of this code; they can be read but not resumed; "
             "choose another --out"
         )
     if stored["format"] > FORMAT:
-        raise InputError(f"{folder} holds results of a newer version of this code; use that, or choose another --out")
+        raise InputError(
+            f"{folder} holds results of a newer version of this code; use that version, or choose another --out"
+        )
     code, asked_code = stored.pop("code", {}), asked.pop("code")
     differing = differences(stored, asked)
     if differing:

@@ -1,15 +1,15 @@
 """Claims, and the rules that turn measurements over seeds into their verdicts.
 
-- A measurement is decided at 5%, two-sided: above zero, or above minus a margin, or below. "Equal" is decided by two
-  one-sided tests at 5% each, so that the 90% interval lies within the margin, and decided against at 5%, two-sided.
-- A claim with several primary parts is a conjunction. It is held if every part is, which needs no correction, and not
-  held as soon as one part is decided against it, after Holm's correction over the parts; otherwise it is undecided.
-- Secondary measurements are the same claim elsewhere, in another mode or at other coefficients. Holm's correction is
-  over them. The verdict is the primary one, except that it is "depends" where what is decided, primary and secondary
-  together, contradicts itself.
+- A measurement is decided at 5%, two-sided: above zero (or above minus a margin), or below. "Equal" is decided for by
+  two one-sided tests at 5% each: the 90% interval lies within the margin. It is decided against at 5%, two-sided.
+- A claim with several primary parts is a conjunction. It is held if every part is held, which needs no correction. It
+  is not held if one part is decided against it, after Holm's correction over the parts. Otherwise it is undecided.
+- Secondary measurements are the same claim in another mode or at other coefficients. Holm's correction is over them.
+  The verdict is the primary one. If the decided measurements, primary and secondary, contradict each other, the
+  verdict is "depends".
 
-Assumption beyond the paper: a verdict takes four seeds or more. An interval over two or three is by luck very wide or
-very narrow: it is for looking.
+Assumption beyond the paper: a verdict takes at least four seeds. The width of an interval over two or three seeds is
+mostly luck, so such an interval decides nothing.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def chance_findings(verdicts: Iterable[str | None]) -> str:
     if not count:
         return ""
     return (
-        f"{count} verdicts rest on a test at {ALPHA:.0%}. If there were nothing to find, chance would be expected "
+        f"{count} verdicts rest on a test at {ALPHA:.0%}. If no effect existed, chance would be expected "
         f"to decide {ALPHA * count:.2g} of them."
     )
 
@@ -183,7 +183,7 @@ def answered(
 
     answer: the experiment's question as a short statement, and what was measured; its verdict is left out below four
     seeds. notes: paragraphs; empty ones are left out. figure: the picture to look at, if there is one. rest: everything
-    that is not here. then: the command to go on with.
+    that is not here. then: the next command.
     """
     refused = no_verdict(seeds)
     verdict = "No verdict" if refused or answer.verdict is None else answer.verdict.capitalize()
@@ -204,7 +204,7 @@ def no_verdict(seeds: int) -> str:
     if seeds >= MINIMUM_SEEDS:
         return ""
     reported = "1 reported seed is" if seeds == 1 else f"{seeds} reported seeds are"
-    return f"No verdicts: {reported} for looking; a verdict takes {MINIMUM_SEEDS}."
+    return f"No verdicts: {reported} too few; a verdict takes at least {MINIMUM_SEEDS}."
 
 
 def p_value(mean: float, half_width: float, seeds: int, against: float = 0.0) -> float:

@@ -117,8 +117,8 @@ class Workers:
                     deaths += 1
                     if deaths == _DEATHS_IN_A_ROW:
                         raise InputError(
-                            f"worker processes died {deaths} times in a row, as they do when memory is short; "
-                            f"what is finished is saved, resume with fewer --jobs than {self.jobs}"
+                            f"worker processes died {deaths} times in a row, probably because memory is short; "
+                            f"finished work is saved; resume with fewer --jobs than {self.jobs}"
                         ) from error
                     print("note: a worker process died; its work is done again", file=sys.stderr)
         return [tables[index] for index in range(len(works))]

@@ -103,9 +103,9 @@ def _optima(table: Any, config: Any) -> dict[tuple[str, float], str]:
 
     q = f"{table.loc[table['phase'] == 'reference', 'p_correct'].mean():.4f}"
     fraction = f"{config.environment.correct_actions / config.environment.actions:.4f}"
-    found = {}
+    optima = {}
     for method in config.methods:
         for beta in config.betas if method != "none" else ():
             optimum = population_optimum(method, q, f"{beta:g}", 4, fraction)
-            found[method, beta] = f"{'' if optimum.certified else '~'}{float(optimum.mass):.4f}"
-    return found
+            optima[method, beta] = f"{'' if optimum.certified else '~'}{float(optimum.mass):.4f}"
+    return optima

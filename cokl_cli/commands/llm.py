@@ -53,8 +53,8 @@ class ExperimentOptions(FromFile, Output):
     patience: float = 60.0
     """Minutes without a line of output after which a job is ended as hung."""
     keep: Literal["model", "checkpoint", "all"] = "model"
-    """What is left on disk of a run that is finished and evaluated: its model in bfloat16, its last checkpoint too, or
-    all checkpoints."""
+    """What stays on disk once a run is finished and evaluated: its model in bfloat16, also its last checkpoint, or all
+    checkpoints."""
     push: Annotated[str, tyro.conf.arg(metavar="NAMESPACE")] = ""
     """The user or organization on the hub that final models are uploaded to, into private repositories."""
     keep_going: bool = False
@@ -111,9 +111,9 @@ class Run(ExperimentOptions):
     methods: Names = PAPER_METHODS
     """Methods of the chat stage: grpo (no regularizer), cokl_floor, and any regularizer with a sampled surrogate."""
     search_betas: Coefficients = ()
-    """Train every regularized method with these coefficients too, for the coefficient search."""
+    """Train every regularized method also with these coefficients, for the coefficient search."""
     search_kl_groups: Counts = ()
-    """Train CoKL with these many response groups per update too, half of them cached."""
+    """Train CoKL also with these numbers of response groups per update, half of them cached."""
     paper_search: bool = False
     """The searches of the paper: three coefficients for each family of methods, and CoKL with 16, 32 and 64 groups."""
     dry_run: bool = False
@@ -190,14 +190,14 @@ class Prefetch(ExperimentOptions):
 
 @dataclass(frozen=True)
 class Train(ExperimentOptions):
-    """The math stage, or the chat stage with one method, and what it needs."""
+    """The math stage, or the chat stage with one method, and the stages that it needs."""
 
     stage: Literal["math", "chat"] = "chat"
     """Which stage."""
     method: str = "cokl"
     """The method of the chat stage."""
     beta: float | None = None
-    """Its coefficient; the configuration's if not given."""
+    """The method's coefficient; the configuration's if not given."""
 
     def run(self) -> int:
         """Train what is missing."""
@@ -227,11 +227,11 @@ class BuildBuffer(ExperimentOptions):
     reference: str = ""
     """The model that sampled them: a folder, or a name on the hub."""
     reward_key: str = "score"
-    """Where a dictionary that --reward-function returns has the score."""
+    """The key of the score, if --reward-function returns a dictionary."""
     reward_kwargs: str = "{}"
     """The function's further arguments, as VeRL's reward_kwargs, in JSON."""
     correct_above: float = 0.5
-    """A score of the function above it is correct."""
+    """A response whose score is above this number is correct."""
     log_probs: bool = True
     """Log-probabilities under the reference. Without them the responses may be another model's, and --reference is the
     model to be trained; for methods that do not compare with the reference."""
@@ -349,8 +349,7 @@ class StudyOptions(Output):
     """What both studies of the tiny LLM take."""
 
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder to save in and to resume from, runs/llm-COMMAND if not given; rows of runs that are there are not made
-    again."""
+    """Folder to save in and to resume from; runs/llm-COMMAND if not given. Runs with rows in it are not repeated."""
     seeds: Counts = ()
     """Only these seeds; those for selection come first. All if not given."""
     keep_going: bool = False

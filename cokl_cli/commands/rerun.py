@@ -1,4 +1,4 @@
-"""The command `cokl rerun`: a result computed anew from its folder's configuration, and compared."""
+"""The command `cokl rerun`: a result is recomputed from its folder's configuration and compared."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Rerun(Output):
-    """Compute a finished result anew, with its folder's configuration, and compare; exit code 1 if it differs."""
+    """Recompute a finished result with its folder's configuration, and compare; exit code 1 if it differs."""
 
     results: tyro.conf.Positional[Path]
     """Folder of a sweep, a lab, one phase diagram or the theory check. The rerun is made in FOLDER.rerun, which is

@@ -26,7 +26,7 @@ verdict, measured, results: which, of those that were pooled) and table (rows of
 
 
 UNJUDGED = "no verdict"
-"""In a verdict's place where there are too few seeds for one, or nothing to judge."""
+"""What stands in place of a verdict if there are too few seeds for one, or nothing to judge."""
 
 
 def listed() -> dict[str, Experiment]:
@@ -79,7 +79,7 @@ def render(book: Mapping[str, Record]) -> str:
     for name, experiment in listed().items():
         parts.append(f"## {experiment.title}")
         if name not in book:
-            parts.append(f"{NOT_RUN.capitalize()}. `{experiment.command}` makes it.")
+            parts.append(f"{NOT_RUN.capitalize()}. The command is `{experiment.command}`.")
             if experiment.claims_of:
                 parts[-1] += f' Its claims are those of "{experiments()[experiment.claims_of].title}".'
             elif judged := experiment.paper_claims():
@@ -117,19 +117,20 @@ _COLUMNS = ["claim", "where", "verdict"]
 
 _HEAD = f"""# Reproduction
 
-What the paper claims, and what came out here. Made by `cokl logbook` from the results of the commands below;
-[{RECORD}]({RECORD}) is the same for programs. The arguments are in the findings on [the labs](bandit/FINDINGS.md), [the
-theory](theory/FINDINGS.md) and [the tables](llm_bridge/paper/FINDINGS.md); here are the verdicts.
+What the paper claims, and what was found here. `cokl logbook` makes this page from the results of the commands below;
+[{RECORD}]({RECORD}) is the same for programs. This page has the verdicts. The arguments are in the findings on [the
+labs](bandit/FINDINGS.md), [the theory](theory/FINDINGS.md) and [the tables](llm_bridge/paper/FINDINGS.md).
 
-The primary measurement gives the verdict: *held*, *not held* or *undecided*. It is *depends* where decided
-measurements, primary or secondary, contradict each other. It speaks of the environment in its section alone.
-Below four seeds there is *no verdict*. A claim that was judged in several results, two runs or two maps, has the
-verdict and the measurement of each. After ± is half the width of a 95% t-interval over seeds, unless said otherwise.
-What retention, a match, mass drift or narrowed-2 is stands in the [glossary](docs/glossary.md).
+The primary measurement gives the verdict: *held*, *not held* or *undecided*. If decided measurements
+contradict each other, primary or secondary, the verdict is *depends*. With fewer than four seeds there is *no verdict*.
+A verdict holds only for the environment of its section. A claim that was judged in several results (two runs or two
+maps) has the verdict and the measurement of each. The number after ± is half the width of a 95% t-interval over seeds,
+unless stated otherwise. The [glossary](docs/glossary.md) explains terms such as retention, match, mass drift and
+narrowed-2.
 
-Of the theory, *held* says that each check of the statement came out on its domain; "proved in Coq" alone is the
-statement itself on its whole domain. The domains and all secondary measurements are in [{RECORD}]({RECORD}).
-Times are those of the clock, on a machine that other work may have shared."""
+In the section on theory, *held* means that every check of the statement succeeded on the check's domain. Only "proved
+in Coq" covers the statement itself on its whole domain. The domains and all secondary measurements are in
+[{RECORD}]({RECORD}). Times are wall-clock times, on a machine that other work may have shared."""
 
 
 def _glance(book: Mapping[str, Record]) -> Iterator[list[str]]:

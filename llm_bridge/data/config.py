@@ -21,4 +21,4 @@ class DataConfig(Settings):
     budgets: Annotated[
         Names, SOME, Bound(lambda budget: budget in BUDGETS, f"some of {', '.join(BUDGETS)}", each=True)
     ] = assumption(("low",), "medium and high add harder problems; all three are about 200 GB")
-    """Reasoning budgets (splits of Nemotron-Math-v2) whose problems are drawn from: low, medium, high."""
+    """Reasoning budgets (splits of Nemotron-Math-v2) that problems are drawn from: low, medium, high."""

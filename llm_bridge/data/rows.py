@@ -73,9 +73,9 @@ def chat_row(source: str, index: int, source_id: str, conversation: list[Message
 def _row(
     source: str, index: int, source_id: str, ability: str, prompt: list[Message], reward_model: dict[str, str]
 ) -> dict[str, Any]:
-    told = {"index": index, "source_id": source_id, "multiple": False, "tolerances": [], "conversation": []}
+    extra_info = {"index": index, "source_id": source_id, "multiple": False, "tolerances": [], "conversation": []}
     columns = {"data_source": source, "prompt": prompt, "ability": ability}
-    return {**columns, "reward_model": reward_model, "extra_info": told}
+    return {**columns, "reward_model": reward_model, "extra_info": extra_info}
 
 
 def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:

@@ -100,7 +100,9 @@ class LLMConfig(Settings):
     """Tokens after which a response is cut off."""
     thinking: bool = True
     """Whether the chat template enables Qwen3's thinking mode."""
-    temperature: PositiveFloat = assumption(1.0, "exploration of the rollouts; the paper gives the evaluation's only")
+    temperature: PositiveFloat = assumption(
+        1.0, "exploration of the rollouts; the paper gives only the evaluation's temperature"
+    )
     """Sampling temperature of training rollouts and of the reference responses."""
     eval_temperature: PositiveFloat = 0.7
     """Sampling temperature of the evaluation, with top-p 1.0 and top-k -1."""
@@ -122,17 +124,19 @@ class LLMConfig(Settings):
     """Clipping range of the sequence-level importance ratio (Eq. 15)."""
     length: Literal["token-sum", "token-mean", "group-mean"] = assumption(
         "token-mean",
-        "Eq. 13 is a sum: over 7,000 tokens, beside a GRPO loss that is a token mean and under a gradient clip of "
-        "1, the chat signal vanishes; a mean makes the regularizer weaker by about the length of a response. The tiny "
+        "Eq. 13 is a sum. Over 7,000 tokens, beside a GRPO loss that is a token mean and under a gradient clip of 1, "
+        "the chat signal vanishes. A mean makes the regularizer weaker by about the length of a response. The tiny "
         "preset keeps the sum",
     )
-    """What of a response the regularizer weights: its log-likelihood, per token, or over its group's mean length."""
+    """How the regularizer reduces a response's log-probabilities: their sum, their mean over tokens, or their sum
+    divided by the group's mean length."""
     dual_clip: Annotated[PositiveFloat, above(1)] = assumption(
         3.0, "without effect while every optimizer step is on-policy"
     )
-    """Where the GRPO loss of a negative advantage stops growing with the token ratio (VeRL's default); Eq. 3 never."""
+    """Upper bound on the token ratio in the GRPO loss of a negative advantage (VeRL's default). Eq. 3 has none."""
     max_gradient_norm: PositiveFloat = assumption(
-        1.0, "binds where the regularizer's sum over tokens dominates, and then scales the GRPO term down with it"
+        1.0,
+        "takes effect where the regularizer's sum over tokens dominates, and then scales the GRPO term down with it",
     )
     """The norm that the joint loss's gradient is clipped to before AdamW sees it (VeRL's default)."""
     reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"

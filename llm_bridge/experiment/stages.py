@@ -258,7 +258,7 @@ class Experiment:
         if saved and str(ranks) not in saved:
             raise InputError(
                 f"{job.name}: its checkpoint was saved by {saved.pop()} accelerators and this command has {ranks}, "
-                f"which its shards do not fit; resume with as many, or remove {job.folder} to train it anew"
+                f"which its shards do not fit; resume with as many, or remove {job.folder} to train it again"
             )
 
     def draw_buffer_prompts(self) -> None:

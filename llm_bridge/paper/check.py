@@ -462,7 +462,7 @@ def reward_validation(paper: Paper) -> Iterator[Claim]:
         parts.append(f"{estimate:g} in [{low:g}, {high:g}], chance {chance:g}")
         inside.append(chance < low <= estimate <= high)
     yield Claim(
-        "The chat reward agrees with an independent evaluator: the printed intervals leave chance out",
+        "The chat reward agrees with an independent evaluator: the printed intervals exclude chance",
         "F.2",
         f"Spearman's correlation {parts[0]}; percent of preferred responses {parts[1]}; nothing was rated here",
         _verdict(all(inside)),

@@ -1,7 +1,7 @@
 """How well the chat reward agrees with independent ratings (F.2).
 
 Assumption beyond the paper: an interval is the 2.5 and 97.5 percentiles over resamples of whole prompts; resamples in
-which a statistic is undefined are left out; a pair tied in the rating or in the reward is no comparison.
+which a statistic is undefined are left out; a pair with equal ratings or equal rewards is not counted.
 """
 
 from __future__ import annotations

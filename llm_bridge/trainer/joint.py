@@ -194,7 +194,7 @@ class CoKLTrainer(PPOTrainerSync):
     def _require_same_prompt(asked: Tensor, tokens: Tensor) -> None:
         if not torch.equal(asked, tokens):
             raise InputError(
-                f"a prompt has {len(asked)} tokens with one response and {len(tokens)}, or others, with another: build "
+                f"a prompt has {len(asked)} tokens with one response and {len(tokens)} or others with another: build "
                 f"the buffer with the chat template, its arguments, tools and system prompt of this run, and shorten "
                 f"no prompt"
             )
@@ -291,9 +291,9 @@ class CoKLTrainer(PPOTrainerSync):
             )
         if not weighed_rows:
             raise InputError(
-                f"no group of cokl.kl_prompts came back whole, so that nothing is regularized: expected "
-                f"{self.shape.added + self.shape.shared} rows of whole groups; an agent loop may give one output a "
-                f"session"
+                f"no group of cokl.kl_prompts came back complete, so nothing is regularized: expected "
+                f"{self.shape.added + self.shape.shared} rows of complete groups; an agent loop may give one output "
+                f"per session"
             )
         seen: dict[int, Tensor] = {}
         keys = self.minibatch.regularized(batch.keys)
@@ -363,12 +363,12 @@ class CoKLTrainer(PPOTrainerSync):
     def _balance_batch(self, batch: KVBatchMeta, metrics, **options) -> KVBatchMeta:
         """Every mini-batch gets its share of RL rows and of whole groups, and is balanced over the ranks by itself.
 
-        Raises InputError for an agent loop that gave several outputs a session.
+        Raises InputError for an agent loop that gave several outputs per session.
         """
         if several := [key for key in batch.keys if not key.endswith("_0")]:
             raise InputError(
-                f"an agent loop gave {len(several)} outputs beside the first of their sessions: expected one a session "
-                "with a regularizer, whose groups have a response per session"
+                f"an agent loop gave {len(several)} outputs beside the first of their sessions: expected one per "
+                "session with a regularizer, whose groups have one response per session"
             )
         if self.shape.mini_batches == 1:
             return super()._balance_batch(batch, metrics, **options)

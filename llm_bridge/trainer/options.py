@@ -1,4 +1,4 @@
-"""What `+cokl.*` in VeRL's configuration means, and which of VeRL's settings the joint loss is right under."""
+"""The options `+cokl.*` of VeRL's configuration, and the settings of VeRL under which the joint loss is right."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class RegularizationSettings:
 
     method: what to add to the RL loss; its options are `method`, a name that `cokl.methods.get` knows, and `options`,
     a list of the regularizer's "NAME.FIELD=VALUE". beta: its coefficient. buffer: the buffer's file. kl_prompts:
-    prompts of a regularization minibatch. seed: of the order in which the buffer is gone through. epsilon_is: clipping
+    prompts of a regularization minibatch. seed: of the order of the buffer's prompts. epsilon_is: clipping
     range of the sequence-level importance ratio (Eq. 15). correct_above: a reward above it counts as correct. length:
-    what of a response is weighted, one of `cokl.groups.LENGTHS`; ratios and costs are of whole sequences in any case.
-    schedule: of the coefficient, one of `schedule.SCHEDULES`, from beta to beta_end, or held to kl_target, nats
-    of the conditional KL.
+    how a response's log-probabilities are reduced, one of `cokl.groups.LENGTHS`; ratios and costs are always of whole
+    sequences. schedule: of the coefficient, one of `schedule.SCHEDULES`: from beta to beta_end, or such that the
+    conditional KL approaches kl_target, in nats.
 
-    prompts: one of `PROMPTS`. The training prompts are looked up in the buffer, and their fresh responses are the RL
-    batch's; with "both" they are looked up in training_buffer, another file. cached_per_prompt: how many of its cached
-    responses a prompt brings to a step, drawn anew each time; 0 for all of them.
+    prompts: one of `PROMPTS`. Training prompts are looked up in the buffer, or with "both" in training_buffer, another
+    file; their fresh responses are the RL batch's. cached_per_prompt: how many cached responses each prompt adds to a
+    step, drawn again for each step; 0 adds all of them.
 
     judge: FILE.py:NAME or pkg://MODULE:NAME, a reward function that judges fresh responses to drawn prompts in place of
-    the run's own. judge_key: where a dictionary that it returns has the score. judge_kwargs: its further arguments.
+    the run's own. judge_key: the key of the score, if it returns a dictionary. judge_kwargs: its further arguments.
     """
 
     method: Method
@@ -110,7 +110,7 @@ class RegularizationSettings:
 
     @property
     def looks_training_up(self) -> bool:
-        """Whether the training prompts' cached responses are needed: weighted, or to know which were ever solved."""
+        """Whether the training prompts' cached responses are needed, as weighted rows or to filter unsolved prompts."""
         return self.regularizes_training and (self.method.filtered or "reference" in self.method.streams())
 
     @property
@@ -119,7 +119,7 @@ class RegularizationSettings:
         return self.training_buffer if self.prompts == "both" else self.buffer
 
     def _check_cached(self) -> None:
-        """Raises InputError for a file or a number of cached responses that does not go with prompts or method."""
+        """Raises InputError for a file or a number of cached responses that does not fit `prompts` or the method."""
         if self.prompts == "both" and self.looks_training_up:
             expected = "a file of responses to training prompts, beside cokl.buffer"
             require(bool(self.training_buffer), "cokl.training_buffer", expected, "nothing")
@@ -186,7 +186,7 @@ def batch_shape(verl_config: DictConfig, settings: RegularizationSettings, refer
 def check_settings(
     verl_config: DictConfig, reference_group_size: int, settings: RegularizationSettings | None = None
 ) -> BatchShape:
-    """Hold VeRL's configuration to what the joint loss was derived and tested for; the rows of a step under it.
+    """Check VeRL's configuration against what the joint loss was derived and tested for; returns the rows of a step.
 
     reference_group_size: G_ref, cached responses per prompt. settings: read from `verl_config` unless they are given.
     Raises InputError naming the first setting under which the loss would be wrong.

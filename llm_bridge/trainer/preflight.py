@@ -48,38 +48,42 @@ def check_command(arguments: Sequence[str], installed: str) -> None:
     if not program:
         program = next((argument for argument in arguments[1:] if argument.endswith(".py")), "")
     if program and program != MAIN and not program.endswith(MAIN.replace(".", "/") + ".py"):
-        refuse(f"{Path(program).name} does not look trainers up by name and would leave cokl.* unused; start {MAIN}")
+        refuse(
+            f"{Path(program).name} does not select its trainer by name, so cokl.* would have no effect; start {MAIN}"
+        )
 
 
 def check_configuration(config: DictConfig) -> None:
-    """Refuse a configuration with a node `cokl` under which VeRL builds another trainer than one of this package."""
+    """Refuse a configuration that has a node `cokl` but makes VeRL build a trainer of another package."""
     if config.get("cokl") is None:
         return
     if not OmegaConf.select(config, "trainer.use_v1"):
-        refuse("trainer.use_v1: expected True, VeRL's older trainers leave cokl.* unused")
+        refuse("trainer.use_v1: expected True; with VeRL's older trainers cokl.* has no effect")
     mode = OmegaConf.select(config, "trainer.v1.trainer_mode")
     trainer = TRAINER_REGISTRY.get(mode)
     if trainer is None or not trainer.__module__.startswith("llm_bridge."):
         ours = sorted(name for name, known in TRAINER_REGISTRY.items() if known.__module__.startswith("llm_bridge."))
-        refuse(f"trainer.v1.trainer_mode: expected one of {', '.join(ours)}, got {mode}, which leaves cokl.* unused")
+        refuse(
+            f"trainer.v1.trainer_mode: expected one of {', '.join(ours)}, got {mode}, with which cokl.* has no effect"
+        )
     if config.reward.reward_model.enable and config.reward.custom_reward_function.path is None:
         refuse(
-            "reward.custom_reward_function.path: expected a file beside a reward model, whose raw logit would else "
-            "decide which responses are correct"
+            "reward.custom_reward_function.path: expected a file beside a reward model; without one the model's raw "
+            "logit would decide which responses are correct"
         )
     colocated = config.reward.reward_model.enable and not config.reward.reward_model.enable_resource_pool
     if colocated and not issubclass(trainer, RewardedTrainer):
         refuse(
             f"trainer.v1.trainer_mode: expected cokl_rewarded, got {mode}, beside a reward model on the same GPUs: "
-            "VeRL would hand the reward function the prompt alone, without ground truth and data source"
+            "VeRL would pass only the prompt to the reward function, without ground truth and data source"
         )
 
 
 def check_buffer(config: DictConfig, settings: RegularizationSettings, buffer: Buffer, drawn: bool) -> None:
-    """Hold a run to the buffer that it regularizes with. drawn: whether its prompts are drawn from the buffer.
+    """Check that a run fits the buffer that it regularizes with. drawn: whether its prompts are drawn from the buffer.
 
-    Raises InputError where fresh responses or prompts would be cut off shorter than the cached ones, which makes them
-    all wrong, where a row exceeds what a GPU may take, and where cached log-probabilities are missing or at another
+    Raises InputError in three cases: fresh responses or prompts would be cut off shorter than the cached ones, which
+    makes all of them wrong; a row exceeds a GPU's token budget; cached log-probabilities are missing, or at another
     temperature than the run's.
     """
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
@@ -108,7 +112,7 @@ def check_buffer(config: DictConfig, settings: RegularizationSettings, buffer: B
         expected = "a buffer with log-probabilities, for a method or a schedule that compares with the reference"
         require(not without, "cokl.buffer", expected, "one without")
     elif len(settings.method.streams()) == 2:
-        expected = f"{buffer.temperature:g}, which the buffer's log-probabilities are at"
+        expected = f"{buffer.temperature:g}, the temperature of the buffer's log-probabilities"
         same = math.isclose(buffer.temperature, rollout.temperature)
         require(same, "actor_rollout_ref.rollout.temperature", expected, rollout.temperature)
 

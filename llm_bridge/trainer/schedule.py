@@ -1,7 +1,7 @@
 """The regularizer's coefficient over training: constant, linear, or held to a target of the conditional KL.
 
-Assumption beyond the paper: its coefficient is constant; a target is approached as in Ziegler et al. (2019,
-arXiv:1909.08593), a step changing the coefficient by at most 2%.
+Assumption beyond the paper: the experiment's coefficient is constant. A target is approached as in Ziegler et al.
+(2019, arXiv:1909.08593): one step changes the coefficient by at most 2%.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from bandit.calibration import config as calibration_settings
 from bandit.calibration.config import CalibrationConfig
 from bandit.calibration.run import calibration
 from bandit.config import EnvironmentConfig
+from bandit.engine.two_tasks.grid import final_rows
 from bandit.phase.config import EXPERIMENTS, KNOBS, Diagram
 from bandit.phase.run import run
 from bandit.robustness.config import RobustnessConfig
@@ -46,6 +47,18 @@ def last_rows(config: ShiftConfig) -> pd.DataFrame:
     """Of every run of the plain loop."""
     table = shift_lab.table(config)
     return table[(table["step"] == config.steps) | (table["method"] == "base")]
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("seed", 1), ("role", "selection"), ("mode", "exact"), ("method", "none"), ("beta", 0.1), ("kl_prompts", 8)],
+)
+def test_a_run_that_ends_early_has_its_own_last_row(name, other):
+    """Diverged at step 4: what is left out of means for it is found by this row."""
+    run = {"seed": 0, "role": "report", "mode": "sampled", "method": "cokl", "beta": 1.0, "kl_prompts": 16}
+    early = {**run, name: other}
+    lines = [{**run, "step": 0}, {**run, "step": 10}, {**early, "step": 0}, {**early, "step": 4}]
+    assert final_rows(pd.DataFrame(lines)).to_dict("records") == [lines[1], lines[3]]
 
 
 def in_order(table: pd.DataFrame, cell: list[str]) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from cokl import regularizers
 from cokl_cli import card
 from cokl_cli.app import main
 from tests.bandit.plasticity.conftest import TINY
+from tests.bandit.plasticity.test_figures import CONFIG, lab
 from tests.cokl_cli.test_bad_input import refusal
 
 HELLINGER = """
@@ -84,6 +85,26 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
     plastic = [np.trapezoid(run["reward"], steps) / steps[-1] for _, run in rows.groupby("seed")]
     assert float(shown["No regularizer"]["plasticity"].split(" ")[0]) == pytest.approx(np.mean(plastic), abs=6e-4)
     assert "Mine beside the built-in regularizers" in capsys.readouterr().out
+
+
+def test_each_panel_and_column_is_of_its_own_numbers():
+    """Of CoKL, whose match has a quarter of the coefficient 0.1 and three quarters of 0.2."""
+    table = lab().assign(coverage_at_64=0.25, conditional_kl=1.5, reward=0.75)
+    table = table[table["phase"] != "sampled"]
+    marks = card.drawing(table, {("cokl", 0.1): "0.99"}).marks
+    ours = marks[(marks["method"] == "cokl") & (marks["x"].isin([0.98, 0.1]))]
+    expected = {"coverage_at_64": 0.25, "conditional_kl": 1.5, "plasticity": 0.75, "optimum": 0.99}
+    assert ours.set_index("panel")["y"].to_dict() == pytest.approx(expected)
+    rows = card.rows(table, CONFIG, {("cokl", 0.1): "at 0.1", ("cokl", 0.2): "at 0.2"}, {"cokl": "right"})
+    assert rows.set_index("method").loc["CoKL"].to_dict() == {
+        "beta": "0.2",
+        "correct": "0.950 ± 0.000",
+        "coverage@64": "0.250 ± 0.000",
+        "cond. KL": "1.50 ± 0.00",
+        "plasticity": "0.750 ± 0.000",
+        "Z*": "at 0.2",
+        "surrogate": "right",
+    }
 
 
 SURROGATE = """

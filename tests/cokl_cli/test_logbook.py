@@ -130,7 +130,7 @@ def test_a_claim_judged_in_two_runs_is_one_row_with_both():
     page = logbook.render({"plasticity": record | {"claims": judged}})
     assert "| S | beyond W | held, undecided | a: 2 ± 1 points<br>b: 1 ± 3 points |" in page
     assert "| Plasticity | s | h | 3 s | 1 held, 1 undecided, beyond the paper |" in page
-    assert 'makes it. Its claims are those of "Task shift, in miniature".' in page
+    assert '`. Its claims are those of "Task shift, in miniature".' in page
 
 
 def test_a_folder_without_results_is_refused(tmp_path):

@@ -165,20 +165,24 @@ def test_the_drifts_are_stacked_and_the_mass_alone_is_hatched():
     table = shift_table(jitter=0.02)
     made = shift_tables(table)
     marks = shift.decomposition(made["decomposition"], made["dynamics"]).marks
-    drifts = ["mass_drift", "correct_drift", "incorrect_drift"]
+    drifts = {
+        "mass_drift": "correctness mass",
+        "correct_drift": "within the correct",
+        "incorrect_drift": "within the incorrect",
+    }
     best = made["decomposition"].query("setting == 'best'").set_index("method")["beta"]
     reported = table[(table["role"] == "report") & (table["step"] == 20) & table["kl_prompts"].isin([0, 16])]
     for method, beta in best.items():
         rows = reported[(reported["method"] == method) & (reported["beta"] == beta)]
         left = 0.0
-        for drift in drifts:
+        for drift, words in drifts.items():
             (bar,) = picked(marks, kind="bar", method=method, style=drift).to_dict("records")
             width = statistics.mean(rows[drift].tolist())
             assert [bar["x_low"], bar["x_high"]] == pytest.approx([left, left + width])
-            assert bar["hatched"] == (drift == "mass_drift")
+            assert (bar["label"], bar["hatched"]) == (words, drift == "mass_drift")
             left += width
         total = picked(marks, style="total", y=bar["y"])
-        half = half_width(rows[drifts].sum(axis=1).tolist())
+        half = half_width(rows[list(drifts)].sum(axis=1).tolist())
         assert total[["x", "x_low", "x_high"]].to_numpy().ravel() == pytest.approx([left, left - half, left + half])
     areas = picked(marks, panel="cokl", kind="area", x=20)
     assert areas["high"].to_numpy()[:-1] == pytest.approx(areas["low"].to_numpy()[1:])

@@ -70,6 +70,25 @@ def test_dynamics_and_decomposition_draw_the_tables(tables: dict[str, pd.DataFra
     np.testing.assert_allclose(widths, ends[results.DRIFTS].to_numpy().T.ravel())
 
 
+@pytest.mark.parametrize(
+    ("figure", "table", "columns"),
+    [
+        ("dynamics", "dynamics", {"prior task": "prior_correct", "new task": "new_correct"}),
+        ("beta", "beta_search", {"retention": "retention", "adaptation": "adaptation"}),
+    ],
+)
+def test_a_legend_names_the_curve_that_looks_like_it(figure, table, columns, tables: dict[str, pd.DataFrame]):
+    rows = tables[table].query("method == 'cokl'")
+    rows = rows[rows["role"] == "report"] if "role" in rows else rows
+    drawn = render(getattr(shift, figure)(tables[table]))
+    (legend,) = drawn.legends
+    handles = {text.get_text(): line for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)}
+    assert len({handles[name].is_dashed() for name in columns}) == 2
+    for name, column in columns.items():
+        (curve,) = [line for line in panels_of(drawn)["CoKL"].lines if np.array_equal(line.get_ydata(), rows[column])]
+        assert curve.is_dashed() == handles[name].is_dashed()
+
+
 def test_kl_batch_draws_every_size(tables: dict[str, pd.DataFrame]):
     retention, _ = render(shift.kl_batch(tables["kl_batch"])).axes
     np.testing.assert_array_equal(lines_of(retention)["CoKL"], tables["kl_batch"][["kl_prompts", "retention"]])

@@ -1,4 +1,4 @@
-"""Proofs over boxes: a sign that interval arithmetic decides on every piece of an adaptive subdivision is a theorem."""
+"""Proofs over boxes: a sign that interval arithmetic decides on every box of an adaptive subdivision is a theorem."""
 
 from __future__ import annotations
 
@@ -58,25 +58,25 @@ def prove_positive(function: Callable[..., Interval], box: Box, max_boxes: int) 
     pending = [(box, _evaluate(function, box))]
     boxes = 1
     while pending:
-        piece, value = pending.pop()
-        splittable = [axis for axis, (low, high) in enumerate(piece) if low < (low + high) / 2 < high]
+        sub_box, value = pending.pop()
+        splittable = [axis for axis, (low, high) in enumerate(sub_box) if low < (low + high) / 2 < high]
         if value > 0:
             lowest = min(lowest, _rounded_down(value.low))
         elif value.high <= 0:
-            return Proof(boxes, len(pending), True, -_rounded_down(-value.high), piece)
+            return Proof(boxes, len(pending), True, -_rounded_down(-value.high), sub_box)
         elif boxes >= max_boxes or not splittable:
             if any(other.high <= 0 for _, other in pending):
                 continue  # the claim is false there, whatever it is here
-            return Proof(boxes, 1 + sum(not other > 0 for _, other in pending), False, lowest, piece)
+            return Proof(boxes, 1 + sum(not other > 0 for _, other in pending), False, lowest, sub_box)
         else:
             splits = {}
             for axis in splittable:
-                low, high = piece[axis]
+                low, high = sub_box[axis]
                 middle = (low + high) / 2
-                halves = [[*piece[:axis], half, *piece[axis + 1 :]] for half in ((low, middle), (middle, high))]
+                halves = [[*sub_box[:axis], half, *sub_box[axis + 1 :]] for half in ((low, middle), (middle, high))]
                 splits[axis] = [(half, _evaluate(function, half)) for half in halves]
                 boxes += 2
-            pending += splits[min(splits, key=lambda axis: (_looseness(splits[axis]), -_width(box, piece, axis)))]
+            pending += splits[min(splits, key=lambda axis: (_looseness(splits[axis]), -_width(box, sub_box, axis)))]
     return Proof(boxes, 0, False, lowest)
 
 
@@ -95,6 +95,6 @@ def _looseness(halves: list[tuple[Box, Interval]]) -> float:
     return sum(0.0 if value > 0 else value.width for _, value in halves)
 
 
-def _width(box: Box, piece: Box, axis: int) -> float:
-    """Width of `piece` along `axis`, relative to that of the whole box."""
-    return (piece[axis][1] - piece[axis][0]) / (box[axis][1] - box[axis][0])
+def _width(box: Box, sub_box: Box, axis: int) -> float:
+    """Width of `sub_box` along `axis`, relative to that of the whole box."""
+    return (sub_box[axis][1] - sub_box[axis][0]) / (box[axis][1] - box[axis][0])

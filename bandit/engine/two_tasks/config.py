@@ -68,16 +68,16 @@ class BaseModelConfig(Settings):
     )
     """Exact-mode RL steps on the prior task, without a regularizer, that make the base model."""
     learning_rate: Positive = assumption(
-        1e-3, "with the number of steps, how far training goes and how much is forgotten"
+        1e-3, "how far training goes and how much is forgotten, together with the number of steps"
     )
     """Adam's learning rate; there is no weight decay."""
-    max_gradient_norm: Positive = assumption(1.0, "bounds the first steps; Adam's scale does not depend on it later")
+    max_gradient_norm: Positive = assumption(1.0, "bounds the first steps; later steps of Adam do not depend on it")
     """Each run's gradient is clipped to this norm."""
     adam_betas: DecayRates = (0.9, 0.95)
     """Decay rates of Adam's moments."""
     adam_epsilon: Positive = assumption(1e-8, "matters only where gradients vanish, at saturated policies")
     """The constant in Adam's denominator."""
-    init_scale: Positive = assumption(1.0, "how far pretraining gets in its steps")
+    init_scale: Positive = assumption(1.0, "how far pretraining gets in its number of steps")
     """Initial weights and biases are uniform in ±init_scale / sqrt(fan_in)."""
     regularizer_options: Annotated[tuple[str, ...], separated(str, "NAME.FIELD=VALUE")] = ()
     """Options of single regularizers, such as correct_reverse_kl.form=restricted."""
@@ -96,16 +96,18 @@ class TwoTaskConfig(SeedRoles, BaseModelConfig):
     seeds: Count = 5
     """Reported seeds, from first_seed on; each draws its own tasks, inputs, initialisation, buffer and minibatches."""
     first_seed: Annotated[int, at_least(0)] = 0
-    """The first reported seed: other seeds repeat the experiment with everything random drawn anew."""
-    selection_seeds: Annotated[int, at_least(0)] = assumption(3, "the luck in the choice of each method's coefficient")
-    """Further seeds, 1000 to 1000 + N - 1, on which coefficients are chosen and nothing is reported."""
+    """The first reported seed. Another one repeats the experiment with new random draws throughout."""
+    selection_seeds: Annotated[int, at_least(0)] = assumption(
+        3, "how much luck there is in the choice of each method's coefficient"
+    )
+    """Further seeds, 1000 to 1000 + N - 1, used only to choose coefficients; nothing is reported from them."""
     steps: Count = 600
     """Optimizer steps on the new task."""
     eval_interval: Count = 60
     """Steps between evaluations; the first and the last step are always evaluated."""
     batch_size: Count = 64
     """New-task prompts per step."""
-    group_size: Annotated[int, Bound(lambda size: size >= 2, "at least 2, for GRPO compares responses")] = 8
+    group_size: Annotated[int, Bound(lambda size: size >= 2, "at least 2, since GRPO compares responses")] = 8
     """G, fresh rollouts per prompt of either task; in expectations, the size of GRPO's group."""
     reference_group_size: Count = 8
     """G_ref, cached reference responses per prompt of the buffer."""
@@ -116,9 +118,9 @@ class TwoTaskConfig(SeedRoles, BaseModelConfig):
     kl_groups: Count = 16
     """Response groups per update: 16 prompts for a method that weights one stream of responses, 8 for one with two."""
     new_learning_rate: Annotated[float | None, Bound(lambda rate: rate is None or rate > 0, "a finite number > 0")] = (
-        assumption(None, "how much is forgotten, at one reference")
+        assumption(None, "how much is forgotten, with the reference unchanged")
     )
-    """Adam's learning rate on the new task, if it is another one than before."""
+    """Adam's learning rate on the new task; None takes `learning_rate`."""
 
     @property
     def modes(self) -> tuple[Mode, ...]:

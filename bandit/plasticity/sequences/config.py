@@ -39,7 +39,7 @@ class SequencePlasticityConfig(TwoPhases, SequenceWorld):
     match."""
     length: Count = assumption(6, "more tokens make narrowed answers rarer: narrowed-1 keeps (3/4)^6 of uniform ones")
     """T, tokens of a response."""
-    steps: Count = assumption(120, "more steps end more correct and less diverse")
+    steps: Count = assumption(120, "more steps make the policy more correct and less diverse")
     """Steps of phase 1."""
     new_steps: Count = 80
     """Steps of phase 2, of each change."""
@@ -53,7 +53,7 @@ class SequencePlasticityConfig(TwoPhases, SequenceWorld):
     """Exact-mode RL steps on the prior task, without a regularizer, that make the base model."""
 
     learning_rate: Positive = assumption(
-        2e-3, "with the numbers of steps, how far either phase goes; the sequence lab's 1e-3 needs twice as many"
+        2e-3, "how far either phase goes in its steps; with the sequence lab's 1e-3 twice as many are needed"
     )
     """Adam's learning rate."""
 

@@ -101,13 +101,13 @@ class Sequences(AnswerSpace):
         )
         shape = (len(test.inputs), DRAWN, self.config.length)
         uniforms = random_generator(self.seed, PlasticityStream.COUNTED).random(shape)
-        found = {
+        metrics = {
             "p_correct": policy.mass,
             "distinct_at_64": distinct_correct(policy, torch.from_numpy(uniforms)),
             "conditional_entropy": policy.conditional_entropy(),
             "conditional_kl": exact.regularizer_value(get("cokl"), policy, base),
         }
-        return {name: values.double().mean(-1).tolist() for name, values in found.items()}
+        return {name: values.double().mean(-1).tolist() for name, values in metrics.items()}
 
     def changed(self, stage: str, final: StackedMLP) -> Family:
         """The same prompts, with other answers correct."""

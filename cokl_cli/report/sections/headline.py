@@ -92,15 +92,15 @@ def explained(body: str) -> str:
     """The body with the first mention of each word of the glossary explained on hovering."""
     seen: set[str] = set()
 
-    def mark(found: re.Match[str]) -> str:
-        word = found[0].lower()
+    def mark(match: re.Match[str]) -> str:
+        word = match[0].lower()
         if word in seen:
-            return found[0]
+            return match[0]
         seen.add(word)
-        return f'<abbr title="{text(GLOSSARY[word])}" tabindex="0">{found[0]}</abbr>'
+        return f'<abbr title="{text(GLOSSARY[word])}" tabindex="0">{match[0]}</abbr>'
 
-    def paragraph(found: re.Match[str]) -> str:
-        pieces = re.split(r"(<[^>]*>)", found[0])
-        return "".join(piece if piece.startswith("<") else _WORDS.sub(mark, piece) for piece in pieces)
+    def paragraph(match: re.Match[str]) -> str:
+        parts = re.split(r"(<[^>]*>)", match[0])
+        return "".join(part if part.startswith("<") else _WORDS.sub(mark, part) for part in parts)
 
     return re.sub(r"<(p|figcaption)\b.*?</\1>", paragraph, body, flags=re.DOTALL)

@@ -33,7 +33,7 @@ STALL = 1800.0
 """Seconds without a line of output after which a job is ended as hung."""
 
 Role = Literal["selection", "reported", "again"]
-"""Of a seed: chooses coefficients, is reported, or is a second report on everything random anew."""
+"""Of a seed: it chooses coefficients, is reported, or belongs to a second report with new random draws throughout."""
 
 
 @dataclass(frozen=True)

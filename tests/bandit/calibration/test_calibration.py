@@ -8,7 +8,7 @@ import pytest
 
 from bandit.calibration import config as settings
 from bandit.calibration.config import CalibrationConfig, method_name
-from bandit.calibration.report import answer, judge, page
+from bandit.calibration.report import answer, judge, page, rows
 from bandit.calibration.score import summarize
 from bandit.sequences.config import SequenceConfig
 from bandit.shift.config import ShiftConfig
@@ -67,6 +67,16 @@ def test_measurements_are_those_of_the_table():
     assert found["pass_gain"].tolist() == pytest.approx([0.015, -0.15])
     assert found["kl_gain"].tolist() == pytest.approx([-0.03, 0.3])
     assert found["better"].tolist() == ["held", "not held"]
+
+
+def test_each_measurement_is_under_its_head():
+    row = rows(judged(3, 30, {0.1: 4.0, 1.0: -20}).reset_index().assign(kept=2.5, adapted=1.5)).iloc[0].to_dict()
+    assert {name: cell.split(" ± ")[0] for name, cell in row.items()} == {
+        "setting": CELL, "base correctness": "0.80", "GRPO loses, %": "75", "share of term 2": "0.1",
+        "w/o term 1: retention": "4.0", "CoKL - replay at beta 1: retention": "2.5", "adaptation": "1.5",
+        "at equal adaptation: retention": "3.0", "pass@k": "0.015", "conditional KL": "-0.030", "pattern": "yes",
+        "keeps more": "held",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -218,7 +228,7 @@ def test_a_miniature_is_trained_resumed_written_and_made_again(cell, tmp_path, m
     assert pieces
     assert command.run() == 0
     assert pieces == {path: path.stat().st_mtime_ns for path in pieces}
-    assert "2 reported seeds are for looking" in capsys.readouterr().out
+    assert "2 reported seeds are too few" in capsys.readouterr().out
     found = command.outcome()
     assert len(found["settings"]) == 2
     assert found["page"].is_file()

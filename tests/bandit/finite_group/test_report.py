@@ -11,7 +11,7 @@ from scipy import stats
 
 from bandit.finite_group import figures as figure
 from bandit.finite_group.config import PRESETS
-from bandit.finite_group.report import caching_table, on_screen, write
+from bandit.finite_group.report import _caching_cells, _slope_cells, caching_table, on_screen, write
 from bandit.finite_group.score import PAPER_PASSES, final_table, read_results, slope_table
 from cokl.support.errors import InputError
 
@@ -191,3 +191,19 @@ def test_figures_draw_the_tables_numbers(metrics, recovery):
 def test_an_empty_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match="no finished finite-group lab in"):
         read_results(tmp_path)
+
+
+def test_each_cell_of_the_page_is_under_its_head():
+    of = {"method": ["cokl"], "beta": [0.3], "group_size": [8.0]}
+    caching = {"step": [50], "passes": [2.5], "finite": [0.25], "cached": [0.125]}
+    intervals = {"finite_interval": [0.01], "cached_interval": [0.02]}
+    assert _caching_cells(pd.DataFrame({**of, **caching, **intervals})).iloc[0].to_dict() == {
+        "method": "CoKL", "beta": "0.3", "G": "8", "step": 50, "passes": "2.5",
+        "finite groups - exact": "0.2500 ± 0.0100", "cached - fresh groups": "0.1250 ± 0.0200",
+    }  # fmt: skip
+    slopes = {"groups": ["fresh"], "optimizer_steps": [4], "slope": [1.5], "slope_at_rollout": [0.5]}
+    means = {"slope_interval": [0.1], "slope_at_rollout_interval": [0.2], "measured": [0.75], "predicted": [0.25]}
+    assert _slope_cells(pd.DataFrame({**of, **slopes, **means, "within_noise": [0.95]})).iloc[0].to_dict() == {
+        "method": "CoKL", "beta": "0.3", "groups": "fresh", "mu": 4, "G": "8", "slope": "1.5000 ± 0.1000",
+        "slope_at_rollout": "0.5000 ± 0.2000", "measured": "0.7500", "predicted": "0.2500", "within noise": "95%",
+    }  # fmt: skip

@@ -68,6 +68,8 @@ def check(point: dict, values: list[float]) -> None:
 def test_the_trade_off_has_a_point_per_coefficient(mode):
     table = lab()
     marks = figures.tradeoff(table, CONFIG).marks
+    target = marks[(marks["panel"] == mode) & (marks["kind"] == "seed")]
+    assert target[["x", "y"]].to_numpy().tolist() == [[0.95, 0], [0.95, 1]]
     shown = marks[(marks["panel"] == mode) & (marks["kind"] != "seed")]
     assert len(shown) == 6
     for point in shown.to_dict("records"):
@@ -90,6 +92,7 @@ def test_the_cache_panel_has_a_line_over_the_caches_and_one_across():
     assert drawing.panels["cache"].x_ticks == [4, 16]
     for mark in shown[:2]:
         check(mark, [area(seed) for seed in rewards(table, phase="sampled", method="cokl", cached=mark["x"])])
+    assert "at 0.9." in drawing.caption
     across = [area(seed) for seed in rewards(table, phase="sampled", method="entropy")]
     assert shown[2]["y"] == pytest.approx(statistics.fmean(across))
     assert (shown[2]["x_low"], shown[2]["x_high"]) == (4, 16)
@@ -99,6 +102,7 @@ def test_the_curves_are_of_the_match():
     table = lab()
     drawing = figures.curves(table, CONFIG)
     assert list(drawing.panels) == ["narrowed-2", "moved-2", "narrowed-2, exact"]
+    assert "of a correctness of 0.95, from" in drawing.caption
     for panel in drawing.panels:
         change, mode = panel.removesuffix(", exact"), "exact" if panel.endswith("exact") else "sampled"
         shown = drawing.marks[drawing.marks["panel"] == panel]

@@ -75,7 +75,7 @@ def test_page_tables_figures_and_section_hold_what_was_measured(tiny_folder, tmp
     page = (tmp_path / "results.md").read_text()
     assert "primary: narrowed-2, sampled: plasticity of CoKL minus Reverse KL" in page
     assert shown.startswith("No verdict: CoKL learns a narrowed reward better than Reverse KL: plasticity by ")
-    assert "No verdicts: 2 reported seeds are for looking" in page
+    assert "No verdicts: 2 reported seeds are too few" in page
     assert "moved-2" in page
     claims = experiment.claims(tiny_folder)
     assert len(claims) == 5

@@ -49,6 +49,27 @@ def test_the_match_interpolates_between_the_coefficients_that_enclose_it():
     assert matched.loc[matched["method"] == "cokl", "p_correct"].to_list() == pytest.approx([0.96] * 5)
 
 
+@pytest.mark.parametrize(
+    ("correctness", "expected"),
+    [
+        ((0.98, 0.94, 0.99, 0.95), {0.1: 0.5, 0.2: 0.5}),
+        ((0.94, 0.95, 0.99, 0.92), {0.2: 0.75, 0.3: 0.25}),
+        ((0.97, 0.96, 0.98, 0.90), {0.1: 0.0, 0.2: 1.0}),
+    ],
+)
+def test_of_several_crossings_the_smallest_coefficients_is_taken(correctness, expected):
+    """Weights by hand: how far the other of the two neighbours is from 0.96, over how far they are apart."""
+    table = pd.concat(
+        [
+            made({"cokl": 0.5}, selection={"cokl": 0.5}).query("beta == 0.1").assign(beta=beta, p_correct=value)
+            for beta, value in zip((0.1, 0.2, 0.3, 0.4), correctness, strict=True)
+        ]
+    )
+    chosen = match(table, CONFIG)
+    assert dict(zip(chosen["beta"], chosen["weight"], strict=True)) == pytest.approx(expected)
+    assert chosen["reached"].to_list() == pytest.approx([0.96, 0.96])
+
+
 def test_measures_of_a_run():
     table = (
         made({"cokl": 0.0}).query("seed == 0 and beta == 0.1").assign(reward=[0.0, 1.0, 0.5], below_half=[1, 0, 0.5])

@@ -18,6 +18,7 @@ from bandit.sweep.config import PRESETS
 from cokl.support.assumptions import assumptions_of
 from cokl.support.errors import InputError
 from cokl.support.experiment import Execution
+from cokl.support.statistics import csv_text
 from cokl_cli.commands import bandit as commands
 
 
@@ -48,6 +49,10 @@ def test_a_fragile_verdict_is_found_and_only_that(tmp_path):
     assert text.count("held: stands in 1 of 2 alternatives; not held with init_scale-2.0") == 4
     assert text.count("held: stands in 2 of 2 alternatives") == 4
     assert "| not held | CoKL 0.300" in " ".join(text.split())
+    (tmp_path / "robustness.csv").write_text(csv_text(compared))
+    shown = Robustness().section(tmp_path).body
+    assert shown.startswith("<p>Each of 2 alternatives ")
+    assert shown.count("held: stands in 1 of 2 alternatives; not held with init_scale-2.0") == 4
     shown = on_screen(compared, [], 5, tmp_path)
     assert shown.startswith("Depends: The verdicts stand: 12 of 16 do.")
     assert "held 1 of 2 init_scale-2.0" in " ".join(shown.split())

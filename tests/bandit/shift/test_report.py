@@ -215,7 +215,7 @@ def test_below_four_seeds_nothing_is_judged_and_the_screen_says_why(tmp_path):
     assert {claim.verdict for claim in claims.judge(score.score(few))} == {None}
     shown = report.write(few, PRESETS["paper"], tmp_path)
     for text in (shown, (tmp_path / "results.md").read_text()):
-        assert "No verdicts: 3 reported seeds are for looking; a verdict takes 4." in text
+        assert "No verdicts: 3 reported seeds are too few; a verdict takes at least 4." in text
         assert "held" not in text.lower().replace("which held", "")
     for text in (shown, (tmp_path / "results.md").read_text()):
         assert "±" in text
@@ -252,3 +252,13 @@ def test_what_could_not_be_scored_is_refused_before_training(wrong):
     config = dataclasses.replace(PRESETS["quick"], **wrong)
     with pytest.raises(InputError, match=next(iter(wrong))):
         report.require_scores(config.methods, config.selection_seeds)
+
+
+def test_rates_are_of_the_prompts_that_their_buffer_holds():
+    """What compares given a correct answer learns from prompts that have one alone; a full KL from all."""
+    rates = report.tables(shift_table())["zero_correct"]
+    of = dict(zip(rates["method"], rates["buffer"], strict=True))
+    assert [of[name] for name in ("cokl", "correct_forward_kl", "reverse_kl", "none")] == [
+        *["filtered"] * 2,
+        *["all"] * 2,
+    ]

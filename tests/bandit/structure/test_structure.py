@@ -11,7 +11,7 @@ from bandit.sequences.config import SequenceConfig
 from bandit.shift.config import ShiftConfig
 from bandit.structure import config as settings
 from bandit.structure.config import MAPS, PRESETS, Cell, StructureConfig
-from bandit.structure.report import judge, page
+from bandit.structure.report import judge, page, rows
 from bandit.structure.run import planned_runs
 from bandit.structure.score import reverse_kls, summarize
 from cokl.regularizers.reverse_kl import ReverseKL
@@ -63,6 +63,22 @@ def test_outcomes_are_those_of_two_one_sided_tests_over_the_map():
     assert found["mass_share"].tolist() == pytest.approx([0.5] * 4)
     assert found["without_term1"].tolist() == pytest.approx([3.0] * 4)
     assert found["base_correct"].tolist() == pytest.approx([0.8] * 4)
+
+
+def test_a_row_of_the_page_tells_the_outcome_at_1_from_that_at_equal_adaptation():
+    summary = summarize(table(LEADS), CONFIG).assign(gain=7.0, gain_half_width=1.0, matched_outcome="undecided")
+    shown = rows(summary).set_index("setting").loc["wrong-0"]
+    assert shown.iloc[1:].to_dict() == {
+        "GRPO loses, %": "75 ± 0",
+        "mass share": "0.50 ± 0.00",
+        "w/o term 1: retention": "3.0 ± 0.0",
+        "CoKL - replay at beta 1: retention": "-30.0 ± 1.0",
+        "adaptation": "0.0 ± 0.0",
+        "predicted": "behind",
+        "outcome": "behind",
+        "at equal adaptation: retention": "7.0 ± 1.0",
+        "outcome there": "undecided",
+    }
 
 
 def test_holms_correction_is_over_the_map():

@@ -91,8 +91,9 @@ def test_a_crossed_frontier_is_named_with_the_best_there():
     points = changed("cokl", 0.001, (0.975, 0.05, 2.0))
     points |= {"forward_kl": {0.1: (0.975, 0.10, 3.0)}, "entropy": {0.1: (0.980, 0.04, 2.5)}}
     claim = next(c for c in claims.judge(sweep_table(points)) if "with a higher coverage@64," in c.statement)
-    assert "1 of CoKL's 2 coefficients are not dominated (but 0.001: at a correctness of 0.975 or more, where no " in (
-        claim.measured
+    assert (
+        "1 of CoKL's 2 coefficients are not dominated (all but 0.001: at a correctness of 0.975 or more, where no "
+        in (claim.measured)
     )
     assert "coverage@64 is higher than 0.100)" in claim.measured
 

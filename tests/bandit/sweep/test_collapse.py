@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from bandit.config import EnvironmentConfig
-from bandit.sweep.collapse import FILE, keep
+from bandit.sweep.collapse import FILE, keep, policies
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.experiment import Sweep
 from bandit.sweep.figures.collapse import draw
@@ -14,6 +18,8 @@ from bandit.sweep.plan import planned_runs
 from bandit.sweep.run import train_planned
 from cokl.support.experiment import Execution
 from cokl.support.files import read_parquet
+from tests.oracles.plasticity_lab import NARROWED, stream
+from tests.oracles.worlds import world
 
 # One cluster and one test input, so that the one context is all that the sweep averages over.
 CONFIG = SweepConfig(
@@ -72,6 +78,33 @@ def test_the_second_phase_starts_there_and_learns_what_pays(kept):
         assert of[2, 0]["pays"].sum() == 2
         assert paying == sorted(paying)
         assert paying[2] > paying[0] + 0.05
+
+
+def test_each_context_has_its_own_clusters_stars():
+    """A reference of biases alone likes higher actions more everywhere; of six clusters two are watched, 0 and 3.
+
+    What was recorded comes out in its order: by method, moment, context and action.
+    """
+    config = replace(CONFIG, betas=(0.3,), environment=replace(CONFIG.environment, clusters=6, test_inputs=40))
+    reference = torch.zeros(4 * 8 + 8 + 8 * 12 + 12, dtype=torch.float64)
+    reference[-12:] = 0.1 * torch.arange(12)
+    frames = len({round(30 * (number / 20) ** 2) for number in range(21)})
+    probabilities = np.arange(2 * frames * 2 * 5).reshape(2, -1) / 1e3
+    parameters = list(np.tile(reference.numpy(), (2, 1)))
+    recorded = pd.DataFrame(
+        {"method": ["none", "cokl"], "beta": [0.0, 0.3], "watched": list(probabilities), "parameters": parameters}
+    )
+    table = recorded[["method", "beta"]].assign(seed=0, step=30, p_correct=0.96)
+    made = policies(config, table, recorded, reference)
+    first = made[made["phase"] == 1].sort_values(["beta", "step", "context", "action"])
+    np.testing.assert_array_equal(first["probability"], probabilities.ravel())
+    correct = world(config.environment, 0).correct
+    chance = stream(0, NARROWED).random(correct.shape)
+    for context, cluster in enumerate((0, 3)):
+        liked = np.flatnonzero(correct[cluster])[::-1]
+        paid = sorted(liked, key=lambda action: chance[cluster, action])[:2]
+        for _, rows in made[made["context"] == context].groupby(["method", "phase", "step"]):
+            assert rows.sort_values("action")["pays"].tolist() == [False, *(action in paid for action in liked)]
 
 
 def test_the_picture_has_a_frame_for_each_moment_and_a_bar_for_each_answer(kept):

@@ -121,7 +121,7 @@ def test_every_bad_file_is_kept(origin, tmp_path):
 def test_other_code_stops_unless_asked_to_keep_going(origin, tmp_path):
     path = tmp_path / "chunk.parquet"
     Origin(tmp_path, "config", "older").save(TABLE, path, KEY)
-    with pytest.raises(InputError, match="made by other code than this; resume with --keep-going"):
+    with pytest.raises(InputError, match="made by other code; resume with --keep-going"):
         origin.load(path, KEY)
     assert path.exists()
     loaded = Origin(tmp_path, "config", "code", keep_going=True).load(path, KEY)

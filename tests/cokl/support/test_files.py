@@ -118,7 +118,7 @@ def test_a_table_of_another_version_is_named_with_what_it_lacks(tmp_path):
     path = tmp_path / "sweep.parquet"
     write_result(pd.DataFrame({"seed": [0], "retired": [1.0]}), path)
     assert len(read_result(path, ("seed",))) == 1
-    with pytest.raises(InputError, match=r"^\S+ lacks beta, step: another version of cokl wrote it; compute it anew"):
+    with pytest.raises(InputError, match=r"^\S+ lacks beta, step: another version of cokl wrote it; recompute it"):
         read_result(path, ("seed", "beta", "step"))
 
 

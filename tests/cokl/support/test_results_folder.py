@@ -150,7 +150,7 @@ def test_older_and_newer_versions_are_refused(tmp_path):
     with pytest.raises(InputError, match="newer version"):
         fill(tmp_path)
     path.write_text(json.dumps({**stored, "format": 1}))
-    with pytest.raises(InputError, match="older version of this code, which can be read and not resumed"):
+    with pytest.raises(InputError, match="older version of this code; they can be read but not resumed"):
         fill(tmp_path)
     del stored["format"]
     path.write_text(json.dumps(stored))

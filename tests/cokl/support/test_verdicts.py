@@ -65,7 +65,7 @@ def test_a_verdict_takes_four_seeds_and_an_interval_on_one_side_of_zero(mean, ha
 
 
 def test_one_seed_is_said_in_the_singular():
-    assert no_verdict(1) == "No verdicts: 1 reported seed is for looking; a verdict takes 4."
+    assert no_verdict(1) == "No verdicts: 1 reported seed is too few; a verdict takes at least 4."
     assert no_verdict(5) == ""
 
 

@@ -208,7 +208,7 @@ def test_a_prompt_that_lost_a_response_has_no_part(step):
 
 
 def test_a_first_step_in_which_no_group_came_back_whole_is_refused(step):
-    with pytest.raises(InputError, match=r"no group of cokl\.kl_prompts came back whole"):
+    with pytest.raises(InputError, match=r"no group of cokl\.kl_prompts came back complete"):
         step.run(lose=one_step.KL_PROMPTS * one_step.CACHED)
 
 
@@ -281,7 +281,7 @@ def test_a_cached_prompt_under_another_template_is_refused_where_nothing_fresh_w
     _, _, metrics = step.run(replay)
     assert metrics["cokl/kl_rows"] == one_step.KL_PROMPTS * one_step.CACHED
     monkeypatch.setattr(one_step.Tokenizer, "apply_chat_template", lambda *arguments, **options: "1 2 3")
-    with pytest.raises(InputError, match="a prompt has 2 tokens with one response and 3, or others, with another"):
+    with pytest.raises(InputError, match="a prompt has 2 tokens with one response and 3 or others with another"):
         step.run(replay)
 
 

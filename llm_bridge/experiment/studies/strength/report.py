@@ -124,7 +124,7 @@ def render(root: Path) -> str:
     config = StrengthConfig()
     sections: tuple[tuple[Role, str, tuple[int, ...]], ...] = (
         ("reported", "Reported seeds", config.reported_seeds),
-        ("again", "Again, on everything random anew", config.again_seeds),
+        ("again", "Again, with new random draws throughout", config.again_seeds),
     )
     for role, title, wanted in sections:
         rows = per_seed(root, role)

@@ -100,8 +100,8 @@ class Strength(Study):
         for name in MATH_SETS:
             rows = read_parquet(start / f"{name}.parquet")
             totals = [int(given["ground_truth"]) for given in rows["reward_model"]]
-            found = measures(answers(model, list(rows["prompt"]), totals))
-            yield {"set": name, "accuracy": found["accuracy"], "distinct": found["distinct"]}
+            measured = measures(answers(model, list(rows["prompt"]), totals))
+            yield {"set": name, "accuracy": measured["accuracy"], "distinct": measured["distinct"]}
         prompts = [list(prompt) for prompt in read_parquet(start / "chat_val.parquet")["prompt"]]
         drawn = sample(model, prompts, self.config.chat_samples, self.config.max_response_length, seed=0)
         texts = decoded(model, drawn["response_ids"])

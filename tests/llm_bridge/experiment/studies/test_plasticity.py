@@ -7,7 +7,7 @@ import pytest
 
 from cokl.support.errors import InputError
 from llm_bridge.experiment.studies.plasticity.config import GRID, MARGIN, START, PlasticityConfig
-from llm_bridge.experiment.studies.plasticity.report import chosen, claims, per_seed, render
+from llm_bridge.experiment.studies.plasticity.report import chosen, claims, per_seed, render, shown
 from llm_bridge.experiment.studies.plasticity.reward import STAGES, compute_score
 from llm_bridge.experiment.studies.plasticity.study import Plasticity, reported_runs
 from llm_bridge.experiment.studies.study import RUNS, STEPS, Run, scored_runs
@@ -56,17 +56,18 @@ def test_the_largest_coefficient_at_equal_accuracy_is_chosen():
 
 
 def write_rows(root, leads: dict[str, list[float]], seeds=SEEDS) -> None:
-    """Made-up rows: stage 2 is at 50 % for CoKL, and for the others that minus their lead by seed, in points."""
+    """Made-up rows: stage 2 is around 50 % for CoKL, and for the others that minus their lead by seed, in points."""
     runs, steps = [], []
     best = {method: grid[0] for method, grid in GRID.items()}
     for place, seed in enumerate(seeds):
         for run in reported_runs(best):
             known = {"seed": seed, "role": "reported", "stage": run.stage, "method": run.method, "beta": run.beta}
-            runs.append(known | {"set": "training", "accuracy": 0.9, "accepted": 0.4, "distinct": 5.0, "entropy": 1.0})
+            ends = {"accuracy": 0.9, "distinct": 5.0} if run.stage == 1 else {"accuracy": 0.7, "distinct": 6.0}
+            runs.append(known | ends | {"set": "training", "accepted": 0.4, "entropy": 1.0})
             level = 0.5 - leads.get(run.method, [0.0] * len(SEEDS))[place] / 100
             steps += [
-                known | {"step": step, "accuracy": level + slope, "gradient_share": 0.1}
-                for step, slope in ((1, -0.1), (2, 0.1))
+                known | {"step": step, "accuracy": level + slope, "gradient_share": run.stage / 10}
+                for step, slope in enumerate((-0.1, 0.1, *[0.0] * 8, 0.06, 0.06), start=1)
             ]
     pd.DataFrame(runs).to_csv(root / RUNS, index=False)
     pd.DataFrame(steps).to_csv(root / STEPS, index=False)
@@ -81,7 +82,17 @@ def test_verdicts_are_on_the_paired_differences_over_stage_2(tmp_path):
     table = per_seed(tmp_path)
     assert set(table["method"]) == {START, *GRID}
     mine = table[(table["method"] == "reverse_kl") & (table["seed"] == SEEDS[0])].iloc[0]
-    assert (mine["first"], mine["mean"], mine["end"]) == pytest.approx((36, 46, 40))
+    expected = {"share": 0.1, "accuracy": 90, "distinct": 5, "first": 36, "early": 46, "mean": 47, "end": 40}
+    assert mine[list(expected)].to_dict() == pytest.approx(expected)
+    assert shown(table).set_index("Stage 1").loc["Reverse KL"].iloc[1:].to_dict() == {
+        "Gradient share": "0.10",
+        "Accuracy after stage 1": "90.0 ± 0.0",
+        "Different correct answers of 64": "5.0 ± 0.0",
+        "Stage 2: step 1": "35.0 ± 0.9",
+        "steps 1 to 10": "45.0 ± 0.9",
+        "all steps": "46.0 ± 0.9",
+        "at the end": "40.0 ± 0.0",
+    }
 
 
 def test_there_is_no_verdict_while_a_reported_seed_is_missing(tmp_path):

@@ -53,6 +53,15 @@ def test_the_coefficient_keeps_most_among_those_that_adapt_as_much():
         chosen(selection({}).query("method != 'cokl' or beta != @HIGH"))
 
 
+def test_the_page_shows_both_scores_of_each_coefficient_and_which_is_chosen(tmp_path):
+    changed = {("cokl", LOW): (45.0, 81.0), ("cokl", HIGH): (50.0, 79.0)}
+    selection(changed).to_csv(tmp_path / RUNS, index=False)
+    (line,) = [line for line in render(tmp_path).splitlines() if line.startswith("| CoKL ")]
+    assert "Math Avg / chat score" in render(tmp_path)
+    assert f"{LOW:g}: 45.0 / 81.0, " in line
+    assert f"**{HIGH:g}: 50.0 / 79.0**" in line
+
+
 def report(root, leads: list[float]) -> None:
     """Rows of whole reports: CoKL's Math Avg is replay's plus its lead by seed, in points; shares by method."""
     lines, steps = [], []
@@ -96,6 +105,7 @@ def test_a_seed_without_all_its_runs_counts_for_nothing(tmp_path):
     ]
     page = render(tmp_path)
     assert f"Missing seeds: {last}." in page
+    assert page.count("Missing seeds") == 1
     assert "Mean over 4 seeds" in page
 
 

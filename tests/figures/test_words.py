@@ -1,0 +1,142 @@
+"""What stands beside each panel: title and axes with their units, of the numbers that `test_marks` finds in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bandit.finite_group import figures as finite_group
+from bandit.finite_group.score import ESTIMATE, slope_table
+from bandit.interference import figures as interference
+from bandit.phase import figures as phase
+from bandit.phase.score import summarize as summarize_cells
+from bandit.plasticity import figures as plasticity
+from bandit.shift import figures as shift
+from bandit.shift.report import tables
+from bandit.structure import figures as structure
+from bandit.structure.score import summarize as summarize_settings
+from bandit.sweep.figures import dynamics, tradeoff
+from cokl_cli import card
+from figures.marks import Drawing
+from tests.bandit import test_interference as interfering
+from tests.bandit.finite_group.test_report import made_metrics, made_recovery
+from tests.bandit.plasticity import test_figures as plastic
+from tests.bandit.shift.tables import shift_table
+from tests.bandit.structure import test_structure as structured
+from tests.bandit.sweep.test_claims import GOOD, sweep_table
+
+KL = r"$D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+}\,\Vert\,\pi_\theta^{+})$ [nats]"
+NOW, ROLLOUT = (
+    rf"predicted, $(1 - Z_{policy})^G\,|\nabla \log Z|^2$ [nats]" for policy in (r"\theta", r"{\mathrm{old}}")
+)
+SHIFT, LEAD = "Step after the shift", "CoKL minus replay, points"
+Words = tuple[str, str, str]
+
+WORDS: dict[str, tuple[Callable[[], Drawing], dict[str, Words]]] = {
+    "sweep, trade-off": (
+        lambda: tradeoff.drawing(sweep_table(GOOD)),
+        {
+            "coverage_at_64": ("", r"Correctness $P_{\mathrm{corr}}$ (axis stretched towards 1)", "Coverage@64"),
+            "conditional_kl": ("", r"Correctness $P_{\mathrm{corr}}$ (axis stretched towards 1)", KL),
+        },
+    ),
+    "sweep, dynamics": (
+        lambda: dynamics.drawing(sweep_table(GOOD)),
+        {"coverage_at_64": ("", "Training step", "Coverage@64"), "conditional_kl": ("", "Training step", KL)},
+    ),
+    "shift, frontier": (
+        lambda: shift.frontier(tables(shift_table())["beta_search"]),
+        {"": ("", "Adaptation", "Retention")},
+    ),
+    "shift, trade-off": (
+        lambda: shift.tradeoff(tables(shift_table())["beta_search"]),
+        {"reverse_kl": ("Reverse KL", "Adaptation", "Retention")},
+    ),
+    "shift, tasks": (
+        lambda: shift.tasks(tables(shift_table())["dynamics"]),
+        {"prior_correct": ("", SHIFT, "Prior task"), "new_correct": ("", SHIFT, "New task")},
+    ),
+    "shift, KL batch": (
+        lambda: shift.kl_batch(tables(shift_table())["kl_batch"]),
+        {
+            "exact retention": ("", "KL prompts per update", "Retention (exact)"),
+            "exact adaptation": ("", "KL prompts per update", "Adaptation (exact)"),
+        },
+    ),
+    "phase": (
+        lambda: phase.maps(summarize_cells(shift_table().assign(x=0.3, y=2)), "cluster_overlap", "group_size", "exact"),
+        {
+            "winner": (
+                "(a) Chosen by selection: reported lead",
+                "overlap of the clusters",
+                "G, responses per group",
+            ),
+            "lead": ("(b) CoKL's lead over the best other", "overlap of the clusters", "G, responses per group"),
+            "reason": ("(c)", "GRPO's correct drift /\n(correct + mass drift)", "CoKL's lead [points]"),
+        },
+    ),
+    "finite groups, metrics": (
+        lambda: finite_group.metrics(made_metrics()),
+        {
+            "p_correct, mu = 1": ("", "Group size $G$", "Correctness"),
+            "coverage_at_8, mu = 1": (r"$\mu = 1$ (on-policy)", "Group size $G$", "Coverage@8"),
+            "coverage_at_8, mu = 4": (r"$\mu = 4$ (off-policy)", "Group size $G$", "Coverage@8"),
+            "conditional_kl, mu = 4": ("", "Group size $G$", "Conditional KL [nats]"),
+        },
+    ),
+    "finite groups, recovery": (
+        lambda: finite_group.recovery(made_recovery()),
+        {
+            "fresh, mu = 4, predicted": (r"fresh reference groups, $\mu = 4$", NOW, "measured [nats]"),
+            "fresh, mu = 4, predicted_at_rollout": (r"fresh reference groups, $\mu = 4$", ROLLOUT, "measured [nats]"),
+        },
+    ),
+    "finite groups, means": (
+        lambda: finite_group.means(slope_table(made_recovery(), ESTIMATE)),
+        {"": ("", "Predicted [nats]", "Measured [nats]")},
+    ),
+    "plasticity, trade-off": (
+        lambda: plasticity.tradeoff(plastic.lab(), plastic.CONFIG),
+        {
+            "sampled": ("phase 2 sampled", "Correctness after phase 1", "Plasticity after narrowed-2"),
+            "exact": ("phase 2 exact", "Correctness after phase 1", "Plasticity after narrowed-2"),
+            "cache": ("phase 1 sampled", r"Cached responses $G_{\mathrm{ref}}$", "Plasticity after narrowed-2"),
+        },
+    ),
+    "plasticity, curves": (
+        lambda: plasticity.curves(plastic.lab(), plastic.CONFIG),
+        {name: (name, "Step of phase 2", "New reward") for name in ("moved-2", "narrowed-2, exact")},
+    ),
+    "interference": (
+        lambda: interference.drawing(interfering._table()),
+        {
+            "deficit": ("", "Measured: replay minus CoKL", "Predicted from CoKL's run"),
+            "here": ("here", "Step", "Prior task"),
+        },
+    ),
+    "structure": (
+        lambda: structure.drawing({"": summarize_settings(structured.table(structured.LEADS), structured.CONFIG)}),
+        {
+            "kept": ("Retention at coefficient 1", LEAD, "Setting: predicted"),
+            "adapted": ("Adaptation at 1", LEAD, "Setting: predicted"),
+            "gain": ("Retention, adapting alike", LEAD, "Setting: predicted"),
+        },
+    ),
+    "card": (
+        lambda: card.drawing(plastic.lab(), {}),
+        {
+            "coverage_at_64": ("", "Correctness (axis stretched)", "Coverage@64"),
+            "conditional_kl": ("", "Correctness (axis stretched)", "Conditional KL [nats]"),
+            "plasticity": ("", "Correctness (axis stretched)", "Plasticity: mean new reward"),
+            "optimum": ("", "Coefficient β", "Optimum Z*"),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_panels_words_are_of_what_it_shows(name):
+    draw, expected = WORDS[name]
+    panels = draw().panels
+    assert {panel: (panels[panel].title, panels[panel].x, panels[panel].y) for panel in expected} == expected
