@@ -34,6 +34,7 @@ FILES = (
     "AppendixD.v",
     "AppendixB_Recovery.v",
     "FDivergences.v",
+    "Plasticity.v",
     "Theorems.v",
 )
 """The proofs, each after the files that it imports."""
