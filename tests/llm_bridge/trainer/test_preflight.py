@@ -168,7 +168,7 @@ def test_without_cokl_in_it_any_configuration_passes():
     ("program", "overrides", "message"),
     [
         (MAIN, ("trainer.use_v1=False", f"{MODE}=cokl"), "trainer.use_v1"),
-        ("verl.experimental.one_step_off_policy.main_ppo", (), "one_step_off_policy.main_ppo does not select its trainer"),
+        ("verl.experimental.one_step_off_policy.main_ppo", (), "main_ppo does not select its trainer"),
     ],
 )
 def test_a_real_start_ends_in_one_line_and_starts_nothing(program, overrides, message, tmp_path):
