@@ -12,6 +12,8 @@ from scipy import stats
 from bandit.shift.score import label
 from cokl_cli.experiments import experiments
 from cokl_cli.report import logbook
+from tests.bandit.finite_group.test_committed import slope
+from tests.oracles.scores import written
 
 TINY = Path("llm_bridge/tiny/repeated")
 README, BRIDGE, REPEATED, PAGE, RECORD = (
@@ -54,6 +56,11 @@ def test_every_number_of_the_readme_is_in_the_logbook():
     assert len(README.splitlines()) <= 110
 
 
+def of_five(values: pd.Series, digits: int = 3) -> str:
+    assert len(values) == 5
+    return written(values.tolist(), digits)
+
+
 SHIFT, STRUCTURE = Path("bandit/shift"), Path("bandit/structure")
 _INTERVAL = re.compile(r"\d+\.\d+ ± \d+\.\d+")
 
@@ -76,9 +83,7 @@ def test_every_interval_of_the_questions_page_is_in_a_committed_result():
     results = (SHIFT / "RESULTS.md", STRUCTURE / "RESULTS.md", STRUCTURE / "RESULTS-again.md")
     known = set(_INTERVAL.findall("".join(path.read_text(encoding="utf-8") for path in results) + PAGE))
     shown = _INTERVAL.findall(questions)
-    slopes = pd.read_csv("bandit/finite_group/RECOVERY.csv").query("method == 'cokl' and optimizer_steps == 4")
-    seeds = slopes.loc[slopes["group_size"].isna() & slopes["step"].isna(), "slope"]
-    known.add(f"{seeds.mean():.3f} ± {stats.t.ppf(0.975, len(seeds) - 1) * stats.sem(seeds):.3f}")
+    known.add(written(slope("cokl", mu=4), 3))
     assert [interval for interval in shown if interval not in known] == []
     assert len(shown) > 3
 
@@ -96,9 +101,7 @@ def test_the_task_shifts_table_is_of_the_committed_seeds():
             runs = seeds[(seeds["method"] == method) & (seeds["mode"] == mode) & (seeds["beta"] == 1)]
             runs = runs[runs["kl_prompts"] == (8 if name.startswith("CoKL") and "term" not in name else 16)]
             for score in ("retention", "adaptation", "overall"):
-                values = runs[score]
-                half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
-                expected.append(f"{values.mean():.1f} ± {half:.1f}")
+                expected.append(of_five(runs[score], 1))
         assert cells == expected
 
 
@@ -107,13 +110,9 @@ def test_the_interferences_table_is_of_the_committed_seeds():
     section = Path("bandit/FINDINGS.md").read_text(encoding="utf-8").split("\n## Why CoKL ends")[1].split("\n## ")[0]
     shown = [row for row in rows(section) if len(row) == 4 and "±" in row[1]]
 
-    def written(values: pd.Series) -> str:
-        assert len(values) == 5
-        return f"{values.mean():.3f} ± {stats.t.ppf(0.975, 4) * stats.sem(values):.3f}"
-
     def of(setting: str, column: str) -> str:
         first, again = (seeds[(seeds["setting"] == setting) & seeds["seed"].between(n, n + 4)] for n in (0, 5))
-        return f"{written(sign * first[column])} ({written(sign * again[column])})"
+        return f"{of_five(sign * first[column])} ({of_five(sign * again[column])})"
 
     sign = 1
     for name, (_, *cells) in zip(("shift-exact", "shift-sampled", "sequences-exact"), shown, strict=True):
@@ -165,15 +164,11 @@ def test_plasticitys_primaries_are_of_the_committed_seeds(lab, primaries, first_
         kept = (runs["method"] == method) & (runs["change"] == change) & (runs["mode"] == "sampled")
         return runs[kept].set_index("seed")[column]
 
-    def written(values: pd.Series) -> str:
-        assert len(values) == 5
-        return f"{values.mean():.3f} ± {stats.t.ppf(0.975, 4) * stats.sem(values):.3f}"
-
     for rival, change in primaries:
-        assert f"{opens}{written(of('cokl', change) - of(rival, change))}{closes}" in section
+        assert f"{opens}{of_five(of('cokl', change) - of(rival, change))}{closes}" in section
     for column in ("distinct_at_64", "conditional_entropy") if lab == OF_SEQUENCES else ():
         difference = of("cokl", "narrowed-1", column) - of("entropy", "narrowed-1", column)
-        assert f"{opens}{written(difference)}{closes}" in section
+        assert f"{opens}{of_five(difference)}{closes}" in section
     if first_seed == 0:
         shown = [row for row in rows(of_plasticity(lab)) if len(row) == 8 and "±" in row[-1]]
         beside = [row for row in shown if row[0] not in set(runs["change"])]
@@ -186,7 +181,7 @@ def test_plasticitys_primaries_are_of_the_committed_seeds(lab, primaries, first_
         for name, *cells in shown:
             methods = ("cokl", "correct_forward_kl", "entropy", "reverse_kl", "forward_kl", "none", "reference")
             change, column = (primaries[0][1], measured[name]) if name in measured else (name, "plasticity")
-            assert cells == [written(of(method, change, column)) for method in methods]
+            assert cells == [of_five(of(method, change, column)) for method in methods]
 
 
 def test_cokl_and_replay_are_equally_plastic_where_findings_say_so():
@@ -283,19 +278,15 @@ def test_the_tiny_llms_plasticity_is_of_the_committed_rows():
         100 * of(ends, "accepted", 2),
     ]
 
-    def written(values: pd.Series) -> str:
-        assert len(values) == 5
-        return f"{values.mean():.1f} ± {stats.t.ppf(0.975, 4) * stats.sem(values):.1f}"
-
     table = rows(BRIDGE.split("## Plasticity of the tiny LLM\n")[1])
     shown = [row for row in table if len(row) == 8 and "±" in row[-1]]
     names = ["start", "grpo", "reverse_kl", "entropy", "correct_forward_kl", "cokl"]
     for name, (_, _, _, *cells) in zip(names, shown, strict=True):
-        assert cells == ["-" if name not in values else written(values[name]) for values in measured]
+        assert cells == ["-" if name not in values else of_five(values[name], 1) for values in measured]
     mean = measured[3]
-    assert f"{written(mean['correct_forward_kl'] - mean['cokl'])} points of accuracy" in section
-    assert f"{written(mean['cokl'] - mean['reverse_kl'])} points, undecided" in section
-    assert f"{written(mean['correct_forward_kl'] - mean['reverse_kl'])} points, which" in section
+    assert f"{of_five(mean['correct_forward_kl'] - mean['cokl'], 1)} points of accuracy" in section
+    assert f"{of_five(mean['cokl'] - mean['reverse_kl'], 1)} points, undecided" in section
+    assert f"{of_five(mean['correct_forward_kl'] - mean['reverse_kl'], 1)} points, which" in section
     assert (mean["correct_forward_kl"] > mean["cokl"]).all()
 
 
@@ -310,7 +301,7 @@ def test_the_finer_grid_of_the_entropy_bonus_is_of_the_committed_seeds():
     def both(table: pd.DataFrame, column: str) -> str:
         values = [table[table["seed"].between(first, first + 4)][column] for first in (0, 5)]
         assert all(len(one) == 5 for one in values)
-        first, again = (f"{one.mean():.3f} ± {stats.t.ppf(0.975, 4) * stats.sem(one):.3f}" for one in values)
+        first, again = (of_five(one) for one in values)
         return f"{first} ({again})"
 
     def lead(other: str) -> str:

@@ -51,6 +51,11 @@ def half_width(values: Sequence[float]) -> float:
     return T_975[len(values) - 1] * math.sqrt(variance / len(values))
 
 
+def written(values: Sequence[float], digits: int) -> str:
+    """The mean and its half-width as pages show them."""
+    return f"{mean(values):.{digits}f} ± {half_width(values):.{digits}f}"
+
+
 def summary(rows: Iterable[Row], by: Sequence[str], columns: Sequence[str]) -> list[Row]:
     """A row per group: the mean of each column over its rows, and the interval's half-width."""
     lines = []

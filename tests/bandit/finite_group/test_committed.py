@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.oracles.scores import half_width, mean
+from tests.oracles.scores import half_width, mean, written
 
 LAB = Path("bandit/finite_group")
 RUNS, SLOPES = pd.read_csv(LAB / "RESULTS.csv"), pd.read_csv(LAB / "RECOVERY.csv")
@@ -41,10 +41,6 @@ def minus(one: list[float], other: list[float]) -> list[float]:
 
 def to_exact(method: str, size: float, column: str) -> list[float]:
     return minus(of(method, "fresh", size, column), of(method, "exact", EXACT, column))
-
-
-def written(values: list[float], digits: int) -> str:
-    return f"{mean(values):.{digits}f} ± {half_width(values):.{digits}f}"
 
 
 def ends(column: str) -> list[str]:

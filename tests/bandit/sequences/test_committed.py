@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.oracles import scores
-from tests.oracles.scores import half_width, mean, select
+from tests.oracles.scores import select, written
 
 LAB = Path("bandit/sequences")
 COMMITTED = pd.read_csv(LAB / "RESULTS.csv")
@@ -58,7 +58,7 @@ def test_a_sentence_of_the_findings_is_of_the_committed_seeds(sentence):
     for run in ("first", "again"):
         values = [scale * value for value in measure(run)]
         assert len(values) == 8
-        shown.append(f"{mean(values):.{digits}f} ± {half_width(values):.{digits}f}")
+        shown.append(written(values, digits))
     assert sentence.format(*shown) in " ".join(SECTION.split())
 
 
