@@ -15,8 +15,8 @@ from llm_bridge.report.result_tables import main_scores, sweep
 from llm_bridge.report.results import GRPO, Results
 from llm_bridge.report.tables import method_label
 
-MODELS = {"tiny": "tiny, a Qwen3-architecture model: arithmetic, then chat"}
-"""What a model is, where its name does not say so."""
+MODELS = {"tiny": "tiny: arithmetic, chat"}
+"""A model's title where its name does not say what it learns: short, since it stands between two panels' letters."""
 _ANCHORS = {BASE: Style("black", dashes=(1, 2), width=0.8), GRPO: Style("black", dashes=(6, 2), width=0.8)}
 
 
