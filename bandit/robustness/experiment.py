@@ -34,15 +34,15 @@ class Robustness(Experiment):
         """Of each of the sweep's claims, whether its verdict stands under every alternative; none below four seeds."""
         import pandas as pd
 
-        from bandit.robustness.report import standing
+        from bandit.robustness.report import standing, verdict_of
 
         compared = pd.read_csv(folder / "robustness.csv", dtype={"stands": "boolean"})
         return [
             Claim(
                 f"Under every alternative assumption the same verdict: {statement}",
-                "beyond the paper: what it leaves open, and draws that it does not report",
+                "beyond the paper: what it leaves open",
                 standing(rows) or "judged on too few seeds",
-                None if rows["stands"].isna().any() else "held" if rows["stands"].all() else "not held",
+                verdict_of(rows),
             )
             for statement, rows in compared.groupby("claim", sort=False)
         ]

@@ -20,5 +20,8 @@ def section(folder: Path) -> Section:
         for claim, rows in compared.groupby("claim", sort=False)
     )
     others = compared.loc[compared["alternative"] != BASE, "alternative"].nunique()
-    body = f"<p>Each of {others} alternatives changes one assumption of the controlled experiment.</p>{blocks}"
+    body = (
+        f"<p>Each of {others} alternatives changes one assumption of the controlled experiment, or counts other draws "
+        f"than 64.</p>{blocks}"
+    )
     return Section("robustness", "What the verdicts rest on", body, folder.name)

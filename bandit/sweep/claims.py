@@ -170,19 +170,19 @@ def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, si
     remark = (
         "beyond the paper, which speaks of the deviation from the correct-mode distribution"
         if sign > 0
-        else "whatever the coefficients is our stronger form"
+        else "all pairs of the coefficients that were run is our stronger form"
     )
     crossed = ""
     if beaten:
         crossing = min(correctness[point] for point in beaten)
         there = metric[[point for point in [*ours, *theirs] if correctness[point] >= crossing]]
         crossed = (
-            f" (all but {', '.join(f'{beta:g}' for _, beta in beaten)}: at a correctness of {crossing:.3f} or more, "
+            f" (all but {', '.join(f'{beta:g}' for _, beta in beaten)}: at a correctness of {crossing:.4f} or more, "
             f"where no regularizer's {name} is {better} than {sign * there.max():.3f})"
         )
     return Claim(
         "The other regularizers either sacrifice correctness or deviate more: none is as correct as CoKL with a "
-        f"{better} {name}, whatever the coefficients",
+        f"{better} {name}, at any of the coefficients that were run",
         f"Results, trade-off figure; {remark}",
         f"by means, {len(ours) - len(beaten)} of CoKL's {len(ours)} coefficients are not dominated{crossed}; "
         f"CoKL dominates {worse} of the others' {len(theirs)} points",

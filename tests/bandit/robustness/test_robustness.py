@@ -46,16 +46,16 @@ def test_a_fragile_verdict_is_found_and_only_that(tmp_path):
     assert all("coverage" in claim for claim in fallen["claim"])
     assert set(fallen["verdict"]) == {"not held"}
     text = page(compared, 5)
-    assert text.count("held: stands in 1 of 2 alternatives; not held with init_scale-2.0") == 4
-    assert text.count("held: stands in 2 of 2 alternatives") == 4
+    assert text.count("held: stands in 0 of 1 alternatives; not held with init_scale-2.0") == 4
+    assert text.count("held: stands in 1 of 1 alternatives") == 4
     assert "| not held | CoKL 0.300" in " ".join(text.split())
     (tmp_path / "robustness.csv").write_text(csv_text(compared))
     shown = Robustness().section(tmp_path).body
     assert shown.startswith("<p>Each of 2 alternatives ")
-    assert shown.count("held: stands in 1 of 2 alternatives; not held with init_scale-2.0") == 4
+    assert shown.count("held: stands in 0 of 1 alternatives; not held with init_scale-2.0") == 4
     shown = on_screen(compared, [], 5, tmp_path)
-    assert shown.startswith("Depends: The verdicts stand: 12 of 16 do.")
-    assert "held 1 of 2 init_scale-2.0" in " ".join(shown.split())
+    assert shown.startswith("Depends: The verdicts stand: 4 of 8 do.")
+    assert "held 0 of 1 init_scale-2.0" in " ".join(shown.split())
     claims = list(dict.fromkeys(compared["claim"]))
     assert claims != sorted(claims)  # so that their order is the sweep's
     assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == claims
@@ -73,6 +73,16 @@ def test_the_logbook_says_of_each_verdict_whether_it_stands(tmp_path):
     assert coverage == "held: stands in 0 of 1 alternatives; not held with init_scale-2.0"
     compare({name: table(0.6, seeds=2) for name in tables}).to_csv(tmp_path / "robustness.csv", index=False)
     assert {claim.verdict for claim in Robustness().claims(tmp_path)} == {None}
+
+
+def test_a_verdict_that_falls_with_other_draws_alone_stands_and_is_told_apart(tmp_path):
+    compared = compare({BASE: table(0.6), "init_scale-2.0": table(0.6), "coverage_draws-8": table(0.3, k=8)})
+    compared.to_csv(tmp_path / "robustness.csv", index=False)
+    claims = Robustness().claims(tmp_path)
+    assert {claim.verdict for claim in claims} == {"held"}
+    apart = "held: stands in 1 of 1 alternatives; not held with coverage_draws-8, which is another measurement"
+    assert [claim.measured for claim in claims].count(apart) == 4
+    assert on_screen(compared, [], 5, tmp_path).startswith("Held: The verdicts stand: 8 of 8 do.")
 
 
 def test_the_committed_comparison_is_the_committed_pages():

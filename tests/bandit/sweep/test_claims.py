@@ -92,7 +92,7 @@ def test_a_crossed_frontier_is_named_with_the_best_there():
     points |= {"forward_kl": {0.1: (0.975, 0.10, 3.0)}, "entropy": {0.1: (0.980, 0.04, 2.5)}}
     claim = next(c for c in claims.judge(sweep_table(points)) if "with a higher coverage@64," in c.statement)
     assert (
-        "1 of CoKL's 2 coefficients are not dominated (all but 0.001: at a correctness of 0.975 or more, where no "
+        "1 of CoKL's 2 coefficients are not dominated (all but 0.001: at a correctness of 0.9752 or more, where no "
         in (claim.measured)
     )
     assert "coverage@64 is higher than 0.100)" in claim.measured
@@ -176,7 +176,7 @@ def test_where_the_frontier_is_crossed_is_said():
     points = changed("forward_kl", 0.1, (0.979, 0.30, 1.0))
     claim = next(c for c in claims.judge(sweep_table(points)) if "with a higher coverage@64," in c.statement)
     assert claim.verdict == "not held"
-    assert "but 0.001: at a correctness of 0.975 or more, where no regularizer's coverage@64 is higher than 0.30" in (
+    assert "but 0.001: at a correctness of 0.9752 or more, where no regularizer's coverage@64 is higher than 0.30" in (
         claim.measured
     )
 
