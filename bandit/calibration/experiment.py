@@ -30,7 +30,7 @@ class Calibration(Experiment):
         """Where the page is, and every setting and share."""
         import pandas as pd
 
-        return {"page": folder / "results.md", "settings": json_rows(pd.read_csv(folder / "calibration.csv"))}
+        return {"page": folder / "results.md", "settings": json_rows(pd.read_csv(folder / "settings.csv"))}
 
     def holds(self, folder: Path) -> bool:
         """Of two labs' searches, which leave the same files, each its own."""

@@ -75,9 +75,9 @@ def _worth(measured: pd.DataFrame) -> Claim:
 
 
 def write(trained: pd.DataFrame, config: CalibrationConfig, folder: Path) -> str:
-    """Write a row per setting and share as FOLDER/calibration.csv, and FOLDER/results.md; returns the answer."""
+    """Write a row per setting and share as FOLDER/settings.csv, and FOLDER/results.md; returns the answer."""
     summary = summarize(trained, config)
-    write_text(csv_text(summary), folder / "calibration.csv")
+    write_text(csv_text(summary), folder / "settings.csv")
     write_text(page(summary, config.seeds), folder / "results.md")
     shown = summary[["cell", "share"]].assign(
         **{

@@ -41,7 +41,7 @@ def summarize(rows: pd.DataFrame, config: CalibrationConfig) -> pd.DataFrame:
             for share, measured in of_cell(rows[rows["cell"] == cell].drop(columns="cell"), config.shares).items()
         ]
     )
-    known = summary.dropna(subset=["gain_half_width"])
+    known = summary.dropna(subset=["gain"])
     p_values = [p_value(mean, half, config.seeds) for mean, half in known[["gain", "gain_half_width"]].to_numpy()]
     sure = pd.Series(holm(p_values), index=known.index, dtype=bool).reindex(summary.index, fill_value=False)
     summary["better"] = [

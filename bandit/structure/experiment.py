@@ -40,7 +40,7 @@ class Structure(Experiment):
         """Where the page is, and every setting."""
         import pandas as pd
 
-        return {"page": folder / "results.md", "settings": json_rows(pd.read_csv(folder / "structure.csv"))}
+        return {"page": folder / "results.md", "settings": json_rows(pd.read_csv(folder / "settings.csv"))}
 
     def claims(self, folder: Path) -> Sequence[Claim]:
         """Where retention is equal, and the predictions."""

@@ -90,9 +90,9 @@ def page(trained: pd.DataFrame, config: StructureConfig) -> str:
 
 
 def write(trained: pd.DataFrame, config: StructureConfig, folder: Path) -> str:
-    """Write FOLDER/structure.csv, reverse_kl.csv and results.md; returns, for a terminal, the answer and a row each."""
+    """Write FOLDER/settings.csv, reverse_kl.csv and results.md; returns, for a terminal, the answer and a row each."""
     summary = summarize(trained, config)
-    write_text(csv_text(summary), folder / "structure.csv")
+    write_text(csv_text(summary), folder / "settings.csv")
     write_text(csv_text(reverse_kls(trained)), folder / "reverse_kl.csv")
     write_text(page(trained, config), folder / "results.md")
     equal, predictions = judge(summary)

@@ -217,7 +217,7 @@ def test_a_miniature_is_trained_resumed_written_and_made_again(cell, tmp_path, m
     monkeypatch.setitem(settings.SEQUENCE_CELLS, "tokens-3", TINY_SEQUENCES)
     config = CalibrationConfig(cells=(cell,), shares=(0.1, 1.0), betas=(0.3, 1.0), seeds=2, selection_seeds=1, steps=3)
     folder = tmp_path / "result"
-    command = command_of("calibration")(config=config, out=folder, jobs=1)
+    command = command_of("calibration")(config=config, out=folder, jobs=1, csv=True)
     assert command.run() == 0
     rows = pd.read_parquet(folder / "calibration.parquet")
     counts = rows[rows["seed"] == 0].groupby("method").size().to_dict()
@@ -231,6 +231,7 @@ def test_a_miniature_is_trained_resumed_written_and_made_again(cell, tmp_path, m
     assert "2 reported seeds are too few" in capsys.readouterr().out
     found = command.outcome()
     assert len(found["settings"]) == 2
+    assert len(pd.read_csv(folder / "calibration.csv")) == len(rows)
     assert found["page"].is_file()
     assert math.isfinite(found["settings"][0]["base_correct"])
     assert Rerun(folder, jobs=1).run() == 0

@@ -174,10 +174,13 @@ def test_a_miniature_is_trained_kept_and_read_again(tmp_path, monkeypatch):
     }
     monkeypatch.setitem(settings.MAPS, "reference", MAPS["reference"]._replace(cells=small))
     config = StructureConfig("reference", betas=(0.5, 1.0), seeds=2, selection_seeds=1, steps=3)
-    command_of("structure")(config=config, out=tmp_path, jobs=1).run()
+    command = command_of("structure")(config=config, out=tmp_path, jobs=1, csv=True)
+    command.run()
     made = pd.read_parquet(tmp_path / "structure.parquet")
     assert set(made[made["cell"] == "middle-k3"]["method"]) == {"base", "none", "reverse_kl"}
     assert len(made) == 3 * (1 + 1 + 2 + 2 + 1 + 3) + 3 * (1 + 1 + 3)
+    assert len(pd.read_csv(tmp_path / "structure.csv")) == len(made)
+    assert len(command.outcome()["settings"]) == len(summarize(made, config))
     reverse = pd.read_csv(tmp_path / "reverse_kl.csv")
     assert reverse[["cell", "beta"]].to_numpy().tolist() == reverse_kls(made)[["cell", "beta"]].to_numpy().tolist()
     assert "# The structure of correctness: reference" in page(made, config)
