@@ -177,7 +177,9 @@ cokl: correctness-conditioned KL regularization, experiments and theorems
   cokl doctor                     what is installed and what works here
 Every command: --help; those that print results: --quiet, --json.
 Completion: cokl --tyro-print-completion bash|zsh|tcsh"""
-_DESCRIPTION = "Correctness-conditioned KL regularization: experiments, figures and checks."
+_DESCRIPTION = (
+    "Correctness-conditioned KL regularization: experiments, figures and checks. `cokl --version` prints the version."
+)
 
 
 def _overrides_first(arguments: list[str]) -> list[str]:

@@ -15,8 +15,7 @@ import pandas as pd
 import torch
 
 from bandit.engine.sampled import draw, method_logit_gradient
-from bandit.engine.tables import coverage_column, coverage_label
-from bandit.engine.tables import method_label as label
+from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.score import GROUP, at_match, match, runs
 from cokl import methods, regularizers
@@ -27,6 +26,8 @@ from cokl.support.statistics import summarize, with_spread
 from figures.marks import Drawing, Panel, interval, join, marks
 
 BUILT_IN = ("none", "entropy", "forward_kl", "reverse_kl", "jensen_shannon", "cokl", "correct_forward_kl")
+REPLAY = "Replay"
+"""What the card calls `correct_forward_kl`."""
 MATCHED = 0.02
 """How far a correctness may be from `matched_correctness` to be compared."""
 _MEASURED = ["p_correct", "conditional_kl", "plasticity"]
@@ -52,6 +53,11 @@ def config(own: tuple[str, ...]) -> PlasticityConfig:
     )
 
 
+def label(method: str) -> str:
+    """Of a method on the card."""
+    return REPLAY if method == "correct_forward_kl" else method_label(method)
+
+
 def surrogate_check(name: str) -> str:
     """Its sampled gradient against the exact one, in words for the table.
 
@@ -65,8 +71,9 @@ def surrogate_check(name: str) -> str:
     policy = Policy(reference.logits + torch.randn(shape, generator=generator, dtype=torch.float64), sets)
     try:
         exact = regularizer.logit_gradient(policy, reference)
-        if not bool(exact.isfinite().all()):
-            raise InputError(f"{name}: the gradient of value is not finite at an ordinary policy")
+        for what, numbers in (("value", regularizer.value(policy, reference)), ("the gradient of value", exact)):
+            if not bool(numbers.isfinite().all()):
+                raise InputError(f"{name}: {what} is not finite at an ordinary policy")
         if not regularizer.streams:
             return "none"
         distances = []
@@ -81,7 +88,7 @@ def surrogate_check(name: str) -> str:
     except Exception as error:  # whatever the user's own code raises
         raise InputError(f"{name}: {type(error).__name__} in its value or surrogate_weights: {error}") from error
     small, large = distances
-    return f"{'right' if large < small / 4 else 'WRONG'}, {large:.1%} off"
+    return f"{'right' if large < small / 4 else 'WRONG'}, {large:.1%}"
 
 
 def facts(table: pd.DataFrame) -> pd.DataFrame:
@@ -96,7 +103,7 @@ def rows(
 ) -> pd.DataFrame:
     """A row per method at the coefficient that ends closest to `settings.matched_correctness`, in text.
 
-    The selection seeds choose it. matched: "no" where it is further away than `MATCHED`. optima: Z* by method and
+    The selection seeds choose it. beta: with a star where it is further away than `MATCHED`. optima: Z* by method and
     coefficient. checks: of each method's surrogate.
     """
     scored, chosen = runs(table), match(table, settings)
@@ -113,12 +120,11 @@ def rows(
         beta = float(betas[method])
         far = abs(row["p_correct"] - settings.matched_correctness) > MATCHED
         known = {
-            "matched": "no" if far else "",
             "Z*": optima.get((method, beta), ""),
             "surrogate": checks.get(method, ""),
         }
         cells = {titles.get(c, c): with_spread(row[c], row[f"{c}_half_width"], n) for c, n in digits.items()}
-        shown.append({"method": label(method), "beta": f"{beta:g}", **cells, **known})
+        shown.append({"method": label(method), "beta": f"{beta:g}{'*' if far else ''}", **cells, **known})
     return pd.DataFrame(shown)
 
 
@@ -128,7 +134,7 @@ def answer(shown: pd.DataFrame, own: str) -> str:
     shown: of `rows`.
     """
     cells = shown.set_index("method").to_dict("index")
-    if cells[own]["matched"]:
+    if cells[own]["beta"].endswith("*"):
         return f"{own} is not comparable: no coefficient that was tried ends near this correctness; scale its value"
     columns = [name for name in map(str, shown) if name.startswith("coverage") or name == "plasticity"]
     return f"{own}: " + "; ".join(f"{name} {cells[own][name]}, CoKL's {cells['CoKL'][name]}" for name in columns)
@@ -139,14 +145,17 @@ def drawing(table: pd.DataFrame, optima: Mapping[tuple[str, float], str]) -> Dra
     measured = facts(table)
     coverage = coverage_column(measured)
     ends = {
-        coverage: Panel(y=coverage_label(coverage), y_limits=(0, 1)),
-        "conditional_kl": Panel(y="Conditional KL [nats]", y_limits=(0, None)),
-        "plasticity": Panel(y="Plasticity: mean new reward", y_limits=(0, 1)),
+        coverage: Panel("Correct answers kept: better ↗", y=coverage_label(coverage), y_limits=(0, 1)),
+        "conditional_kl": Panel("Distance from the reference: better ↘", y="Conditional KL [nats]", y_limits=(0, None)),
+        "plasticity": Panel("Learned afterwards: better ↗", y="Plasticity: mean new reward", y_limits=(0, 1)),
     }
     panels = {
         column: replace(panel, x="Correctness (axis stretched)", scale="stretched") for column, panel in ends.items()
     }
-    panels["optimum"] = Panel(x="Coefficient β", y="Optimum Z*", scale="log10")
+    betas = sorted({beta for _, beta in optima})
+    panels["optimum"] = Panel(
+        "Best possible: better ↑", x="Coefficient β", y="Optimum Z*", scale="log10", x_ticks=betas
+    )
     parts = []
     for (phase, method), points in measured.sort_values("beta").groupby(["phase", "method"], sort=False):
         kind = "line" if len(points) > 1 else "point"

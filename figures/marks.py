@@ -112,3 +112,14 @@ def interval(rows: pd.DataFrame, column: str, half_width: str = "_half_width", p
     """
     half = rows[f"{column}{half_width}"].where(np.isfinite(rows[f"{column}{half_width}"]))
     return {f"{prefix}low": rows[column] - half, f"{prefix}high": rows[column] + half}
+
+
+def stretch(correctness: np.ndarray) -> np.ndarray:
+    """Where a correctness in [0, 1] lies on the axis that is stretched towards 1."""
+    return -np.log(np.clip(1 - correctness, 1e-6, None))
+
+
+def stretched_ticks(low: float, high: float) -> list[float]:
+    """Round numbers within such an axis, close enough to label at least two."""
+    chosen = [tick for tick in (0.1, 0.5, 0.7, 0.8, 0.9, 0.94, 0.96, 0.98, 0.99) if low <= tick <= high]
+    return chosen if len(chosen) > 1 else [round(float(tick), 4) for tick in np.linspace(low, high, 4)]

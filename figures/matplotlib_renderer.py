@@ -11,7 +11,7 @@ from matplotlib.colors import TwoSlopeNorm, to_hex, to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from figures.marks import Drawing, Panel
+from figures.marks import Drawing, Panel, stretch, stretched_ticks
 from figures.style import RC, TEXT_WIDTH, Picture, Style, new_figure, note_diverged, panel_letters
 
 UNDEFINED = "#e6e6e6"
@@ -145,9 +145,9 @@ def _set_axes(axes: Axes, panel: Panel) -> None:
     if panel.scale.startswith("log"):
         axes.set_xscale("log", base=int(panel.scale[3:]))
     elif panel.scale == "stretched":
-        axes.set_xscale("function", functions=(_stretch, _unstretch))
+        axes.set_xscale("function", functions=(stretch, _unstretch))
         axes.margins(x=0.02)
-        axes.set_xticks(_ticks(*axes.get_xlim()))
+        axes.set_xticks(stretched_ticks(*axes.get_xlim()))
     if panel.x_ticks:
         powers = panel.scale == "log10" and all(np.log10(panel.x_ticks) % 1 == 0)
         axes.set_xticks(panel.x_ticks, None if powers else [f"{tick:g}" for tick in panel.x_ticks])
@@ -168,16 +168,6 @@ def _set_axes(axes: Axes, panel: Panel) -> None:
     for limits, change in ((panel.x_limits, axes.set_xlim), (panel.y_limits, axes.set_ylim)):
         if limits != (None, None):
             change(*limits)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers within the axis, close enough to label at least two."""
-    chosen = [tick for tick in (0.1, 0.5, 0.7, 0.8, 0.9, 0.94, 0.96, 0.98, 0.99) if low <= tick <= high]
-    return chosen if len(chosen) > 1 else [round(float(tick), 4) for tick in np.linspace(low, high, 4)]
-
-
-def _stretch(correctness: np.ndarray) -> np.ndarray:
-    return -np.log(np.clip(1 - correctness, 1e-6, None))
 
 
 def _unstretch(position: np.ndarray) -> np.ndarray:

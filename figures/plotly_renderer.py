@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from matplotlib.colors import to_hex
 from plotly.subplots import make_subplots
 
-from figures.marks import Drawing, Panel
+from figures.marks import Drawing, Panel, stretch, stretched_ticks
 from figures.page import look
 from figures.style import Style
 
@@ -35,6 +35,11 @@ def render(drawing: Drawing) -> go.Figure:
         if panel.scale.startswith("log"):
             step = {"dtick": 0.30103, "tickformat": "~g"} if panel.scale == "log2" else {}
             figure.update_xaxes(type="log", **step, row=row, col=1)
+        if panel.scale == "stretched":
+            seen = drawing.marks.loc[drawing.marks["panel"] == name, "x"]
+            ticks = panel.x_ticks or stretched_ticks(seen.min(), seen.max())
+            places, words = stretch(np.asarray(ticks)).tolist(), [f"{tick:g}" for tick in ticks]
+            figure.update_xaxes(tickvals=places, ticktext=words, row=row, col=1)
         if panel.x_values:
             figure.update_xaxes(type="category", showgrid=False, row=row, col=1)
             figure.update_yaxes(type="category", showgrid=False, row=row, col=1)
@@ -49,6 +54,9 @@ def plain(label: str) -> str:
 
 
 def _trace(panel: Panel, kind: str, label: str, style: Style, rows: pd.DataFrame) -> go.BaseTraceType | None:
+    hover = _hover(panel, label, rows)
+    if panel.scale == "stretched":
+        rows = rows.assign(**{column: stretch(rows[column].to_numpy()) for column in ("x", "x_low", "x_high")})
     x, y = rows["x"].tolist(), rows["y"].tolist()
     match kind:
         case "line" | "band" | "point" | "seed":
@@ -56,14 +64,13 @@ def _trace(panel: Panel, kind: str, label: str, style: Style, rows: pd.DataFrame
             bars = (
                 {} if kind == "band" else {"error_x": _spread(rows, "x", style), "error_y": _spread(rows, "y", style)}
             )
-            return go.Scatter(
-                x=x, y=y, name=plain(label), mode=mode, **look(style), **bars, **_hover(panel, label, rows)
-            )
+            return go.Scatter(x=x, y=y, name=plain(label), mode=mode, **look(style), **bars, **hover)
         case "hline":
             across = rows.loc[:, ["x_low", "x_high"]].iloc[0].tolist()
             name = plain(label or str(rows["text"].iloc[0]))
-            hover = {"hovertemplate": f"{name}: %{{y:.4g}}<extra></extra>"}
-            return go.Scatter(x=across, y=y * 2, name=name, mode="lines", line=look(style)["line"], **hover)
+            words = f"{name}: %{{y:.4g}}<extra></extra>"
+            line = look(style)["line"]
+            return go.Scatter(x=across, y=y * 2, name=name, mode="lines", line=line, hovertemplate=words)
         case "cell":
             return _cells(panel, label, style, rows)
     return None
@@ -86,8 +93,11 @@ def _hover(panel: Panel, label: str, rows: pd.DataFrame) -> dict[str, Any]:
         for low, high in (("x_low", "x_high"), ("low", "high"))
     ]
     words = [f", {text}" if text else "" for text in rows["text"]]
+    x = "%{x:.4~g}"
+    if panel.scale == "stretched":
+        x, beside = "%{customdata[3]}", [*beside, list(map("{:.4g}".format, rows["x"]))]
     template = (
-        f"<b>{plain(label)}</b>%{{customdata[0]}}<br>{plain(panel.x)}: %{{x:.4~g}}%{{customdata[1]}}<br>"
+        f"<b>{plain(label)}</b>%{{customdata[0]}}<br>{plain(panel.x)}: {x}%{{customdata[1]}}<br>"
         f"{plain(panel.y)}: %{{y:.4~g}}%{{customdata[2]}}<extra></extra>"
     )
     return {"customdata": list(zip(words, *beside, strict=True)), "hovertemplate": template}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from bandit.engine.tables import coverage_column, coverage_label
+from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.sweep.claims import judge, lead
-from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, final_rows, matched_table
+from bandit.sweep.score import MATCHED_CORRECTNESS, diverged_note, final_rows, matched_rows, matched_table
 from cokl.support import verdicts
 from cokl.support.statistics import markdown_table
 from cokl.support.verdicts import answered
@@ -53,7 +53,7 @@ def at_the_match(table: pd.DataFrame, folder: Path) -> str:
     return answered(
         lead(table),
         table["seed"].nunique(),
-        [f"{_MATCHED_TITLE}. {_runs(table)}"],
+        [f"{_MATCHED_TITLE}. {_runs(table)}", _far_from_the_match(table)],
         shown,
         folder / "figures" / "figure2_tradeoff.png",
         folder / "sweep.parquet",
@@ -61,6 +61,16 @@ def at_the_match(table: pd.DataFrame, folder: Path) -> str:
     )
 
 
+def _far_from_the_match(table: pd.DataFrame) -> str:
+    """Which methods no coefficient brings near the match; "" if there is none."""
+    reached = final_rows(matched_rows(table)).groupby("method", sort=False)["p_correct"].mean()
+    far = reached[(reached - MATCHED_CORRECTNESS).abs() > FAR].index
+    names = ", ".join(method_label(str(method)) for method in far)
+    return f"Not comparable, since more than {FAR:g} away from {MATCHED_CORRECTNESS}: {names}." if names else ""
+
+
+FAR = 0.03
+"""How far a correctness may be from the match to be compared."""
 _MATCHED_TITLE = f"Final metrics at the coefficient whose correctness is closest to {MATCHED_CORRECTNESS}"
 
 

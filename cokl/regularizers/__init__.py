@@ -39,7 +39,10 @@ def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
     """
     for attribute in ("name", "label"):
         if not isinstance(getattr(regularizer_class, attribute, None), str):
-            raise ValueError(f"{regularizer_class.__name__}.{attribute}: expected a string, as every regularizer has")
+            raise ValueError(
+                f"{regularizer_class.__name__}.{attribute}: expected a string, such as name, label = "
+                '"hellinger", "Squared Hellinger"'
+            )
     if not regularizer_class.name.isidentifier() or regularizer_class.name in ("none", "reference"):
         raise ValueError(
             f"{regularizer_class.__name__}.name: expected an identifier other than 'none' and 'reference', "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,7 +31,6 @@ class Card(Output):
 
     def run(self) -> int:
         """Load the file, check its surrogate, train, and write card.md, card.csv and the picture."""
-        from bandit.engine.tables import method_label
         from cokl.support.statistics import markdown_table
         from cokl_cli import card
         from cokl_cli.experiments import experiments
@@ -42,25 +42,28 @@ class Card(Output):
         table = experiments()["plasticity"].train(config, Execution(out=self.folder, jobs=self.jobs))
         optima = _optima(table, config)
         rows = card.rows(table, config, optima, checks)
-        names = ", ".join(map(method_label, own))
+        names = ", ".join(map(card.label, own))
         correct = config.environment.correct_actions
         tried = ", ".join(f"{beta:g}" for beta in config.betas)
-        answers = "\n".join(card.answer(rows, method_label(name)) for name in own)
+        answers = "\n".join(card.answer(rows, card.label(name)) for name in own)
         text = (
             f"{answers}\n"
             f"{names} beside the built-in regularizers, each at one of the coefficients {tried},\n"
             f"that whose correctness after phase 1 is closest to {config.matched_correctness:g}\n"
-            f"matched: no where it is more than {card.MATCHED:g} away, so that the row cannot be compared\n"
+            f"*: more than {card.MATCHED:g} away, so that the row cannot be compared\n"
+            f"{card.REPLAY}: correct-only forward KL, CoKL without its second term\n"
             f"± is half of a 95% interval over {config.seeds} seeds: for looking, not for verdicts\n"
             f"plasticity: mean reward of plain RL that starts there, when 2 of {correct} correct actions stay correct\n"
             "Z*: correctness of the population optimum, ~ where a search found it\n"
             "surrogate: distance of its gradient in large groups from the exact one"
         )
-        write_text(f"# {names}\n\n{text}\n\n{markdown_table(rows)}\n![card](card.png)\n", self.folder / "card.md")
+        numbers = {key: value.removeprefix("~") for key, value in optima.items()}
+        drawing = card.drawing(table, numbers)
+        picture = f"![card](card.png)\n\n{drawing.caption}\n"
+        write_text(f"# {names}\n\n{text}\n\n{markdown_table(rows)}\n{picture}", self.folder / "card.md")
         write_text(rows.to_csv(index=False), self.folder / "card.csv")
         print(f"{text}\n\n{rows.to_string(index=False)}\n")
-        numbers = {key: value.removeprefix("~") for key, value in optima.items()}
-        style.save(matplotlib_renderer.render(card.drawing(table, numbers)), self.folder, "card")
+        style.save(matplotlib_renderer.render(drawing), self.folder, "card")
         print(f"picture: {self.folder / 'card.png'}; table: {self.folder / 'card.md'}")
         return 0
 
@@ -90,7 +93,11 @@ def registered_in(file: Path) -> tuple[str, ...]:
     before = {known: regularizers.get(known) for known in regularizers.names()}
     sys.path.insert(0, str(file.resolve().parent))
     try:
-        importlib.import_module(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a taken name is refused below
+            importlib.import_module(name)
+    except ValueError as error:  # a class that cannot be registered, in words
+        raise InputError(f"{file}: {error}") from error
     except Exception as error:  # whatever the user's own code raises
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         raise InputError(f"{file}{line}: {type(error).__name__}: {error}") from error

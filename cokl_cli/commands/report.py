@@ -33,7 +33,8 @@ class HtmlReport(Output):
         missing = ", ".join(f"`{one.command}`" for one in write(self.results, path))
         print(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB), a page for your browser")
         if missing:
-            print(textwrap.fill(f"more would be in it after {missing}", 80, break_on_hyphens=False))
+            more = f"more would be in it after {missing}; with `--preset quick` a lab takes a minute"
+            print(textwrap.fill(more, 80, break_on_hyphens=False))
         return 0
 
     def outcome(self) -> dict[str, Any]:

@@ -124,6 +124,29 @@ def test_the_legend_names_each_label_once_and_the_figure_keeps_its_words():
     pd.testing.assert_frame_equal(picture.marks, drawing().marks)
 
 
+def test_plotlys_stretched_axis_says_the_correctness_itself():
+    points = marks(
+        "p", "line", label="a", x=[0.5, 0.9, 0.99], y=[1, 2, 3], x_low=[0.4, 0.8, 0.98], x_high=[0.6, 0.95, 0.999]
+    )
+    shown = Drawing(
+        points,
+        {"p": Panel(x="Correctness", y="y", scale="stretched", x_ticks=(0.5, 0.9))},
+        1,
+        6,
+        "",
+        {"": Style("#ff0000")},
+    )
+    figure = plotly_renderer.render(shown)
+    (line,) = figure.data
+    np.testing.assert_allclose(line.x, [np.log(2), np.log(10), np.log(100)])
+    np.testing.assert_allclose(line.error_x.array, [np.log(5 / 4), np.log(2), np.log(10)])
+    np.testing.assert_allclose(line.error_x.arrayminus, [np.log(6 / 5), np.log(2), np.log(2)])
+    np.testing.assert_allclose(figure.layout.xaxis.tickvals, [np.log(2), np.log(10)])
+    assert figure.layout.xaxis.ticktext == ("0.5", "0.9")
+    assert [one[3] for one in line.customdata] == ["0.5", "0.9", "0.99"]
+    assert "Correctness: %{customdata[3]}" in line.hovertemplate
+
+
 def test_plotlys_traces_are_the_marks():
     whole = drawing()
     names = ("lines", "map", "colours", "bars")

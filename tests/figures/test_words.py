@@ -126,10 +126,18 @@ WORDS: dict[str, tuple[Callable[[], Drawing], dict[str, Words]]] = {
     "card": (
         lambda: card.drawing(plastic.lab(), {}),
         {
-            "coverage_at_64": ("", "Correctness (axis stretched)", "Coverage@64"),
-            "conditional_kl": ("", "Correctness (axis stretched)", "Conditional KL [nats]"),
-            "plasticity": ("", "Correctness (axis stretched)", "Plasticity: mean new reward"),
-            "optimum": ("", "Coefficient β", "Optimum Z*"),
+            "coverage_at_64": ("Correct answers kept: better ↗", "Correctness (axis stretched)", "Coverage@64"),
+            "conditional_kl": (
+                "Distance from the reference: better ↘",
+                "Correctness (axis stretched)",
+                "Conditional KL [nats]",
+            ),
+            "plasticity": (
+                "Learned afterwards: better ↗",
+                "Correctness (axis stretched)",
+                "Plasticity: mean new reward",
+            ),
+            "optimum": ("Best possible: better ↑", "Coefficient β", "Optimum Z*"),
         },
     ),
 }

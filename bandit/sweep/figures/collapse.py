@@ -27,7 +27,7 @@ def draw(policies: pd.DataFrame, context: int = 0, columns: int = 3) -> go.Figur
         subplot_titles=[_title(name, shown) for name in names],
     )  # fmt: skip
     start = shown[(shown["phase"] == 1) & (shown["step"] == 0) & (shown["method"] == names[0]) & (shown["action"] > 0)]
-    shape = start["probability"] / start["probability"].sum()
+    shape = [float(f"{share:.3g}") for share in start["probability"] / start["probability"].sum()]
     frames = {
         (phase, step): {name: of_method[of_method["step"] == step] for name, of_method in of_phase.groupby("method")}
         for phase, of_phase in ((number, shown[shown["phase"] == number]) for number in _PHASES)
@@ -53,8 +53,12 @@ def draw(policies: pd.DataFrame, context: int = 0, columns: int = 3) -> go.Figur
     figure.frames = [
         go.Frame(
             name=_PHASES[phase].format(step),
-            data=[go.Bar(y=y, text=text) for name in names for _, y, text in [_bars(of[name], phase)]],
-            traces=[2 * place for place in range(len(names))],
+            data=[
+                trace
+                for name in names
+                for x, y, text in [_bars(of[name], phase)]
+                for trace in (go.Bar(y=y, text=text), go.Scatter(x=x[:-1], y=shape))
+            ],
         )
         for (phase, step), of in frames.items()
     ]

@@ -28,7 +28,7 @@ function axesOf(layout, change) {
 
 function draw(id) {
   const element = byId(id), member = element.closest(".member"), figure = themed(figures[id]());
-  const only = isolated.get(member);
+  const only = id.endsWith("-collapse") ? null : isolated.get(member);  // there methods stand side by side
   for (const trace of figure.data) {
     if (only && trace.meta?.method && trace.meta.method !== only) {
       trace.opacity = 0.08;
@@ -304,9 +304,12 @@ function collapse(name, drawings) {
   slider.max = frames.length - 1;
   figures[id] = () => {
     const {data, layout: {sliders, updatemenus, ...layout}, frames: moments} = structuredClone(drawings[Number(context.value)]);
-    const {data: bars, traces} = moments[Number(slider.value)];
-    traces.forEach((trace, i) => Object.assign(data[trace], {y: bars[i].y, text: bars[i].text}));
-    if (innerWidth < 600) for (const title of layout.annotations) Object.assign(title, {text: title.text.split(",")[0], font: {size: 9}});
+    moments[Number(slider.value)].data.forEach((trace, i) => Object.assign(data[i], {y: trace.y, text: trace.text}));
+    if (innerWidth < 600) {
+      for (const title of layout.annotations) Object.assign(title, {text: title.text.split(",")[0], font: {size: 9}});
+      const names = data[0].x, middle = names[Math.floor(names.length / 2)];
+      axesOf(layout, axis => axis.type === "category" ? {...axis, tickvals: [middle, names.at(-1)]} : axis);
+    }
     return {data, layout: {...layout, margin: {l: 40, r: 10, t: 30, b: 30}}};
   };
   function stop() {
@@ -368,11 +371,12 @@ function view() {
   const controls = [...document.querySelectorAll("input[id], select[id]")];
   const opened = new Map(controls.map(control => [control.id, control.value]));
   const anchor = () => location.hash.slice(1).split("?")[0];
-  function write() {
+  function write(target) {
     const state = new URLSearchParams();
     for (const control of controls) if (control.value !== opened.get(control.id)) state.set(control.id, control.value);
     for (const chip of document.querySelectorAll('.chip[aria-pressed="true"]')) state.append("only", `${chip.closest("section").id}:${chip.dataset.method}`);
-    history.replaceState(null, "", `#${anchor()}${String(state) && `?${state}`}`);
+    const place = String(state) && target.closest?.("section")?.id || anchor();
+    history.replaceState(null, "", `#${place}${String(state) && `?${state}`}`);
   }
   function read(hash) {
     const [place, query] = hash.slice(1).split("?"), state = new URLSearchParams(query || "");
@@ -387,7 +391,7 @@ function view() {
     if (query) byId(place)?.scrollIntoView();
   }
   read(location.hash);
-  for (const event of ["input", "click"]) document.addEventListener(event, () => setTimeout(write));
+  for (const event of ["input", "click"]) document.addEventListener(event, ({target}) => setTimeout(() => write(target)));
   addEventListener("hashchange", event => read(new URL(event.newURL).hash));
 }
 

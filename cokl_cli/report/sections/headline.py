@@ -41,10 +41,12 @@ def section(finished: Mapping[str, Sequence[Path]], judged: Sequence[Judged], mi
         sum(verdict in among for verdict in verdicts)
         for among in (("undecided", "depends", None), ("held",), ("not held",))
     )
-    beside = f"; {open_} more are undecided, depend on the setting, or have too few seeds" if open_ else ""
+    beside = f"; undecided, depending on the setting, or on too few seeds: {open_}" if open_ else ""
+    printed = sum(claim.verdict == "held" for _, claim, data in judged if data is None)
+    among = f", {printed} of them in the paper's printed tables, where nothing was run" if printed else ""
     body = f"""
 <div class="cards">
-{_card("good", held, "claims held", "#claims?claims-verdict=held")}
+{_card("good", held, f"claims held{among}", "#claims?claims-verdict=held")}
 {_card("bad", against, f"not held{beside}", "#claims?claims-verdict=not+held")}
 {_card("open", missing, "experiments not run here, with their commands", "#missing" if missing else "#environment")}
 </div>
@@ -53,9 +55,14 @@ def section(finished: Mapping[str, Sequence[Path]], judged: Sequence[Judged], mi
 CoKL is a penalty that holds on to the reference's mix of correct answers and leaves free how often it is right, so that
 nothing has to be paid in correctness for what is kept.</p>
 <div class="formula" tabindex="0">{convert(_LOSS, display="block")}</div>
+<details><summary>Words of this page</summary><dl>{_words()}</dl></details>
 <figure><div class="picture">{_figure_1()}</div><figcaption>{text(schematic.draw().caption)}</figcaption></figure>
 """
     return Section("headline", "At a glance", body)
+
+
+def _words() -> str:
+    return "".join(f"<dt>{text(word)}</dt><dd>{text(meaning)}</dd>" for word, meaning in GLOSSARY.items())
 
 
 def _card(kind: str, number: int, words: str, target: str) -> str:
@@ -89,7 +96,7 @@ def _figure_1() -> str:
 
 
 def explained(body: str) -> str:
-    """The body with the first mention of each word of the glossary explained on hovering."""
+    """The body with the first mention of each word of the glossary explained on hovering, in prose and in headings."""
     seen: set[str] = set()
 
     def mark(match: re.Match[str]) -> str:
@@ -103,4 +110,4 @@ def explained(body: str) -> str:
         parts = re.split(r"(<[^>]*>)", match[0])
         return "".join(part if part.startswith("<") else _WORDS.sub(mark, part) for part in parts)
 
-    return re.sub(r"<(p|figcaption)\b.*?</\1>", paragraph, body, flags=re.DOTALL)
+    return re.sub(r"<(p|figcaption|summary|th|h3)\b.*?</\1>", paragraph, body, flags=re.DOTALL)

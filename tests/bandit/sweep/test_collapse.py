@@ -112,10 +112,14 @@ def test_the_picture_has_a_frame_for_each_moment_and_a_bar_for_each_answer(kept)
     figure = draw(policies)
     assert len(figure.frames) == len(policies[["phase", "step"]].drop_duplicates())
     last = policies[(policies["phase"] == 2) & (policies["step"] == 100) & (policies["method"] == "cokl")]
-    *right, wrong = figure.frames[-1].data[1].y
+    bars, shape = figure.frames[-1].data[2:]
+    *right, wrong = bars.y
     expected = last.sort_values("action")["probability"].tolist()
     np.testing.assert_allclose([wrong, *right], expected, rtol=1e-2, atol=1e-12)
-    assert list(figure.frames[-1].data[1].text).count("★") == 2
+    assert list(bars.text).count("★") == 2
+    start = policies[(policies["phase"] == 1) & (policies["step"] == 0) & (policies["method"] == "cokl")]
+    *liked, at_first = start.sort_values("action", key=lambda action: (action - 1) % len(start))["probability"]
+    np.testing.assert_allclose(shape.y, np.divide(liked, 1 - at_first), rtol=1e-2)
     assert len(figure.layout.updatemenus) == 1
 
 

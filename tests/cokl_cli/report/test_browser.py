@@ -72,6 +72,10 @@ def check_isolate(page: Page) -> None:
     plots = ("paper-coverage", "paper-kl")
     assert all(trace(page, plot, "entropy")["opacity"] == 1 for plot in plots)
     page.click(".chip[data-method=cokl] >> visible=true >> nth=0")
+    page.locator("#paper-collapse").scroll_into_view_if_needed()
+    page.locator("#paper-collapse .main-svg").first.wait_for()
+    shades = page.evaluate("[...document.getElementById('paper-collapse')._fullData].map(trace => trace.opacity)")
+    assert set(shades) == {1}
     for plot in plots:
         assert trace(page, plot, "entropy")["opacity"] < 0.2
         assert trace(page, plot, "entropy")["hoverinfo"] == "skip"
@@ -180,6 +184,7 @@ def check_address(page: Page) -> None:
     page.select_option("#claims-verdict", "not held")
     page.click("#tradeoff .chip[data-method=cokl] >> visible=true")
     page.wait_for_function("location.hash.includes('only=')")
+    assert page.evaluate("location.hash").startswith("#tradeoff?")
     page.reload()
     page.wait_for_selector("#paper-coverage .main-svg")
     assert page.locator("#paper-target").input_value() == "0.82"
@@ -275,7 +280,7 @@ CHECKS: dict[Callable[[Page], None], tuple[str, str]] = {
     check_logbook: ("words.every(", "words.some("),
     check_tooltip_under_the_line: ("y0: 0, y1: 0.09", "y0: 0, y1: 1"),
     check_zoom: ('zoomInput.value === "near"', "false"),
-    check_collapse: ("Object.assign(data[trace], ", "void (data[trace], "),
+    check_collapse: ("Object.assign(data[i], ", "void (data[i], "),
     check_address: ("control.value = value;", ""),
     check_export: ("cell => quoted(cell.textContent)", "() => ''"),
     check_cards: ("control.dispatchEvent(", "void ("),

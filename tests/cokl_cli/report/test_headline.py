@@ -7,6 +7,6 @@ from cokl_cli.report.sections import headline
 def test_claims_with_too_few_seeds_are_counted_as_open():
     verdicts: list[Verdict | None] = ["held", "held", "held", "not held", "undecided", "depends", None, None]
     body = headline.section({}, [("area", Claim("", "", "", verdict), None) for verdict in verdicts], 0).body
-    assert "<b>3</b>claims held" in body
+    assert "<b>3</b>claims held, 3 of them in the paper&#x27;s printed tables, where nothing was run" in body
     assert "<td>area</td><td></td><td></td><td>3 of 8</td>" in body
-    assert "<b>1</b>not held; 4 more are undecided" in body
+    assert "<b>1</b>not held; undecided, depending on the setting, or on too few seeds: 4<" in body
