@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 import sys
 import textwrap
 import time
@@ -132,15 +133,15 @@ def summary(results: list[Checked]) -> str:
 
 
 def to_text(results: list[Checked], every_evidence: bool = False) -> str:
-    """A line per claim within 80 columns: verdict, name and kinds of evidence; the summary last.
+    """A line per claim within 100 columns: verdict, what it is in short, and kinds of evidence; the summary last.
 
     Under those not held, or with `every_evidence` under all, what is claimed and a sentence for each piece of evidence.
     """
     lines = []
     for result in results:
         sentences = [in_words(evidence) for evidence in result.evidence]
-        line = f"{result.called:10}{result.claim.name:42}"
-        lines.append(line + textwrap.shorten(kinds_of_evidence(sentences), WIDTH - len(line), placeholder=" ..."))
+        line = f"{in_short(result.claim)}: {kinds_of_evidence(sentences)}"
+        lines.append(f"{result.called:10}{textwrap.shorten(line, 90, placeholder=' ...')}")
         if every_evidence or not result.holds:
             lines += _indented(f"{result.claim.statement} ({result.claim.source})", 10)
             for sentence in sentences:
@@ -148,6 +149,21 @@ def to_text(results: list[Checked], every_evidence: bool = False) -> str:
     if any(result.called == "held*" for result in results):
         lines.append("* some of its evidence is a search: not certified")
     return "\n".join([*lines, summary(results)])
+
+
+_AS_WRITTEN = {
+    "kl": "KL", "cokl": "CoKL", "bernoulli": "Bernoulli", "jensen": "Jensen", "shannon": "Shannon", "f": "f",
+    "term1": "term 1", "theorem2": "Theorem 2",
+}  # fmt: skip
+
+
+def in_short(claim: Statement) -> str:
+    """Where the paper has a claim, and its name in words: "Theorem 2, forward KL optimum"."""
+    words = " ".join(_AS_WRITTEN.get(word, word) for word in claim.name.split("-"))
+    place = re.split(r" \(|; |: ", claim.source.removeprefix("unnumbered, "))[0]
+    for label, appendix in (("appb-", "Appendix B"), ("app-", "Appendix A")):
+        place = appendix if re.match(rf"Eqs?\. {label}", place) else place
+    return f"{place}, {words}"
 
 
 def _indented(text: str, columns: int) -> list[str]:

@@ -10,7 +10,7 @@ import theory.claims  # noqa: F401  registers them
 from theory.claim import BEYOND, QUICK, Evidence, Statement, claim, registered_claims
 from theory.experiment import Theory
 from theory.formulas import Formulas
-from theory.report import check_claims, in_words, kinds_of_evidence, to_json, to_markdown, to_text
+from theory.report import check_claims, in_short, in_words, kinds_of_evidence, to_json, to_markdown, to_text
 
 CLAIMS = registered_claims()
 SOURCES = [
@@ -108,6 +108,16 @@ def test_a_check_without_evidence_has_not_shown_its_claim():
         [Statement("empty", "it works", "nowhere", lambda formulas, effort: [])], Formulas(), QUICK
     )
     assert not result.holds
+
+
+def test_a_line_is_in_words():
+    (result,) = check_claims([CLAIMS["forward-kl-optimum"]], Formulas(), QUICK)
+    line = to_text([result]).splitlines()[0]
+    assert line.startswith("held      Theorem 2, forward KL, forward KL optimum: ")
+    assert len(line) <= 100
+    assert in_short(CLAIMS["recovery-series"]) == "Appendix B, recovery series"
+    assert in_short(CLAIMS["replay-identity"]) == "below Eq. 9, replay identity"
+    assert in_short(CLAIMS["without-term1-unbounded"]) == "beyond the paper, without term 1 unbounded"
 
 
 def test_reports_say_the_same(monkeypatch):
