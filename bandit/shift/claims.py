@@ -259,7 +259,7 @@ PAPER_CLAIMS = {
         ],
     ),
     "floor": PaperClaim(
-        f"The correctness floor does not help CoKL: it gains less than {NEGLIGIBLE:g} point",
+        f"The correctness floor gains CoKL less than {NEGLIGIBLE:g} point",
         "Batch-level correctness floor",
         lambda of, mode: [
             [of.compare(mode, at, "cokl", "cokl_floor", score, NEGLIGIBLE)]

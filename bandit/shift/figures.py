@@ -174,8 +174,10 @@ def decomposition(ends: pd.DataFrame, rows: pd.DataFrame) -> Drawing:
         curve = rows[rows["method"] == method]
         if len(curve):
             parts += _stacked(curve, method, "area", ("low", "high"), x=curve["step"])
-            steps = float(curve["step"].min()), float(curve["step"].max())
-            panels[method] = Panel(label(method), "Step", x_limits=steps, y_limits=(0, 1.05 * highest))
+            last = float(curve["step"].max())
+            panels[method] = Panel(
+                label(method), "Step", x_ticks=(0, last / 2, last), x_limits=(0, 1.1 * last), y_limits=(0, 1.05 * highest)
+            )
     caption = (
         f"What forgetting is made of (Eq. 7, {_modes(ends)}), in nats of drift on the prior task at each method's "
         f"best coefficient, and over training. Together: {_listed(ends.sort_values('drift'), 'drift', 2)}."
