@@ -176,7 +176,11 @@ def decomposition(ends: pd.DataFrame, rows: pd.DataFrame) -> Drawing:
             parts += _stacked(curve, method, "area", ("low", "high"), x=curve["step"])
             last = float(curve["step"].max())
             panels[method] = Panel(
-                label(method), "Step", x_ticks=(0, last / 2, last), x_limits=(0, 1.1 * last), y_limits=(0, 1.05 * highest)
+                label(method),
+                "Step",
+                x_ticks=(0, last / 2, last),
+                x_limits=(0, 1.1 * last),
+                y_limits=(0, 1.05 * highest),
             )
     caption = (
         f"What forgetting is made of (Eq. 7, {_modes(ends)}), in nats of drift on the prior task at each method's "
