@@ -72,10 +72,31 @@ def of_the_task_shift(findings: str) -> str:
 
 def test_every_interval_of_the_task_shifts_findings_is_in_its_results():
     findings = of_the_task_shift(Path("bandit/FINDINGS.md").read_text(encoding="utf-8"))
-    known = set(_INTERVAL.findall((SHIFT / "RESULTS.md").read_text(encoding="utf-8")))
+    pages = "".join((SHIFT / name).read_text(encoding="utf-8") for name in ("RESULTS.md", "RESULTS-again.md"))
+    known = set(_INTERVAL.findall(pages))
     found = _INTERVAL.findall(findings)
     assert len(found) > 90
     assert [interval for interval in found if interval not in known] == []
+
+
+def test_the_task_shifts_second_run_has_the_same_verdicts_and_its_numbers_are_of_its_seeds():
+    verdicts = [
+        re.findall(r"^### (.*): (held|not held|undecided|depends)$", (SHIFT / name).read_text(encoding="utf-8"), re.M)
+        for name in ("RESULTS.md", "RESULTS-again.md")
+    ]
+    assert verdicts[0] == verdicts[1]
+    assert len(verdicts[0]) == 17
+    seeds = pd.read_csv(SHIFT / "RESULTS-again.csv")
+    assert sorted(seeds["seed"].unique()) == [500, 501, 502, 503, 504]
+
+    def minus(rival: str, beta: float, score: str) -> str:
+        runs = seeds[(seeds["mode"] == "sampled")].set_index(["method", "beta", "kl_prompts", "seed"])[score]
+        return of_five(runs["cokl", 1.0, 8] - runs[rival, beta, 16], 1)
+
+    section = " ".join(of_the_task_shift(Path("bandit/FINDINGS.md").read_text(encoding="utf-8")).split())
+    replay = [minus("correct_forward_kl", 1.0, score) for score in ("overall", "retention")]
+    assert f"CoKL minus replay is there {replay[0]} points of Overall and {replay[1]} of retention" in section
+    assert f"CoKL minus full reverse KL {minus('reverse_kl', 0.001, 'overall')} points of Overall" in section
 
 
 def test_every_interval_of_the_questions_page_is_in_a_committed_result():
