@@ -31,7 +31,15 @@ def test_runs_are_counted_without_the_reference_and_without_a_diverged_coefficie
     assert "1 of 21 runs diverged (entropy at beta 0.1, seed 2, at step 100)" in made.body
     data = made.data["sweeps"][tmp_path.name]
     assert (data["seeds"], data["steps"], data["order"]) == (3, [0, 100, 200], list(GOOD))
+    assert all("each" in one for one in data["settings"])
     assert [(one["method"], one["beta"]) for one in data["settings"]] == [
         ("reference", 0.0), *((method, beta) for method in GOOD for beta in GOOD[method]
                               if (method, beta) != ("entropy", 0.1))
     ]  # fmt: skip
+
+
+def test_from_four_seeds_on_no_seed_is_drawn_by_itself(tmp_path):
+    sweep_table(GOOD, seeds=4).to_parquet(tmp_path / "sweep.parquet")
+    settings = section(tmp_path).data["sweeps"][tmp_path.name]["settings"]
+    assert len(settings) == 7
+    assert not any("each" in one for one in settings)
