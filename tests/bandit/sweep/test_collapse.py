@@ -116,6 +116,10 @@ def test_the_picture_has_a_frame_for_each_moment_and_a_bar_for_each_answer(kept)
     expected = last.sort_values("action")["probability"].tolist()
     np.testing.assert_allclose([wrong, *right], expected, rtol=1e-2, atol=1e-12)
     assert list(figure.frames[-1].data[1].text).count("★") == 2
+    start = policies.query("phase == 1 and step == 0 and method == 'none' and action > 0").sort_values("action")
+    given_correct = [figure.data[place] for place in (1, 3)]  # after each method's bars
+    for line in given_correct:
+        np.testing.assert_allclose(line.y, start["probability"] / start["probability"].sum())
     assert len(figure.layout.updatemenus) == 1
 
 
