@@ -313,3 +313,17 @@ def test_the_llm_experiments_dynamics_and_anchors():
     ours = scores[(scores["method"] == "forward_kl")].sort_values("beta")
     shown = picked(swept, panel="large chat_val", kind="line", method="forward_kl")
     np.testing.assert_allclose(shown[["x", "y"]], ours[["beta", "chat_val"]])
+
+
+def test_the_llm_experiments_caption_has_each_methods_best_setting():
+    """Of a method's settings with the main one's KL batch, that whose math and chat score have the highest mean."""
+    source = results(("large",))
+    said = llm.scores(source, "beta").caption
+    for method, label in (("cokl", "CoKL"), ("forward_kl", "Forward KL")):
+        rows = source.scores[(source.scores["method"] == method) & (source.scores["kl_prompts"] == 8)]
+        overall = {
+            row["beta"]: (statistics.mean(row[name] for name in source.math_columns) + row["chat_val"]) / 2
+            for row in rows.to_dict("records")
+        }
+        assert len(overall) == 3
+        assert f"{label} at {max(overall, key=lambda beta: overall[beta]):g}" in said

@@ -74,6 +74,15 @@ def test_few_seeds_are_each_reported_seed_and_no_band():
     assert len(ends) == 2 * 2 * 5
 
 
+def test_four_reported_seeds_are_enough_for_bands():
+    table = shift_table()
+    drawn = shift.draw_all(table[(table["role"] == "selection") | (table["seed"] < 4)], PRESETS["paper"])
+    for name in ("shift_dynamics_exact", "shift_beta_exact"):
+        ours = picked(drawn[name].marks, panel="cokl", method="cokl")
+        assert "seed" not in set(ours["kind"])
+        assert picked(ours, kind="band")[["low", "high"]].notna().all(axis=None)
+
+
 def test_grpo_lies_in_grey_behind_every_method():
     table = shift_table(jitter=0.02)
     marks = shift.dynamics(report.tables(table)["dynamics"]).marks

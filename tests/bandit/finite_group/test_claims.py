@@ -102,6 +102,29 @@ def test_both_sides_of_each_claim_on_trained_policies(claim, shifts, verdict):
     assert claims[claim].verdict == verdict
 
 
+def test_neither_a_smaller_coefficient_nor_another_method_has_a_part_in_the_claims_on_policies():
+    """Theirs would turn every verdict."""
+    shifts = {"correct_fresh_1_1_600": 0.01, "kl_fresh_64_1_600": 0.01, "kl_fresh_8_1_150": 0.01}
+    shifts |= {"kl_cached_8_1_600": 0.01, "kl_fresh_8_4_600": 0.01, "correct_fresh_8_4_600": -0.01}
+    table, other = policies(**shifts), policies(**{name: -shift for name, shift in shifts.items()})
+    assert [claim.verdict for claim in of_policies(table)] == ["held"] * 5
+    assert [claim.verdict for claim in of_policies(other)] == ["not held"] * 5
+    mixed = [other.assign(beta=0.1), table, other.assign(method="correct_forward_kl")]
+    assert of_policies(pd.concat(mixed, ignore_index=True)) == of_policies(table)
+
+
+def test_neither_a_smaller_coefficient_nor_another_method_has_a_part_in_the_claims_on_slopes():
+    def measured(unfiltered: float, off_policy: float) -> pd.DataFrame:
+        kinds = [recovery(1.0), recovery(unfiltered, groups="unfiltered"), recovery(off_policy, optimizer_steps=4)]
+        return pd.concat(kinds)
+
+    table, other = measured(0.9, 1.0), measured(1.1, 1.2)
+    assert [claim.verdict for claim in of_slopes(table)] == ["held", "held"]
+    assert [claim.verdict for claim in of_slopes(other)] == ["not held", "not held"]
+    mixed = [other.assign(beta=0.1), table, other.assign(method="correct_forward_kl")]
+    assert of_slopes(pd.concat(mixed, ignore_index=True)) == of_slopes(table)
+
+
 def test_what_was_not_trained_is_not_judged():
     table = policies()
     few = of_policies(table[(table["groups"] != "cached") & (table["optimizer_steps"] == 1)])

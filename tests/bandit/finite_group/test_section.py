@@ -1,5 +1,6 @@
 """The lab's section of the page: what its captions and its table say is what it shows."""
 
+import pandas as pd
 import pytest
 
 from bandit.finite_group.section import section
@@ -10,7 +11,8 @@ def test_the_first_row_of_panels_and_every_slope_are_those_that_are_named(tmp_pa
     metrics, recovery = made_metrics(), made_recovery()
     twice = recovery["optimizer_steps"] == 4
     recovery["measured"] = recovery["predicted"].where(~twice, 2 * recovery["predicted"])
-    metrics.to_parquet(tmp_path / "finite_group.parquet")
+    weaker = metrics.assign(beta=0.1, p_correct=0.5, coverage_at_8=0.5, conditional_kl=0.5)
+    pd.concat([weaker, metrics]).to_parquet(tmp_path / "finite_group.parquet")
     recovery.to_parquet(tmp_path / "recovery.parquet")
     made = section(tmp_path)
     assert "at β = 0.3, mu = 1." in made.body

@@ -12,7 +12,7 @@ from scipy import stats
 from bandit.config import EnvironmentConfig
 from bandit.phase import figures as picture
 from bandit.phase.config import EXPERIMENTS, KNOBS, PRESETS, Diagram, diagram
-from bandit.phase.report import page, tally
+from bandit.phase.report import page, tally, write
 from bandit.phase.run import run
 from bandit.phase.score import EXPLANATIONS, UNDECIDED, explain, is_meaningful, summarize_cell
 from bandit.shift.claims import VARIANTS
@@ -99,6 +99,23 @@ def test_cells_are_counted_after_the_correction_for_their_number():
     )
     assert "behind in 1" in tally(cells.iloc[[2]])
     assert tally(cells.assign(seeds=3)).startswith("No verdicts: 3 reported seeds")
+
+
+def test_the_screen_has_the_smallest_and_the_largest_lead_and_each_cells_own(tmp_path):
+    """Intervals of 1 over five seeds decide every lead here; one cell has none."""
+    cells = pd.DataFrame(
+        {
+            "x": [40, 40, 200, 200], "y": [2, 8, 2, 8], "seeds": 5, "rival": ["forward_kl", "reverse_kl", "", "cokl"],
+            "cokl_lead": [3.0, -2.0, np.nan, 9.0], "cokl_lead_half_width": [1.0, 1.0, np.nan, 1.0],
+            "forgotten": [0.1, 0.2, 0.3, 0.4], "forgotten_half_width": 0.01,
+        }
+    )  # fmt: skip
+    told = write({"reference_correctness-correct_modes": cells}, PRESETS["quick"], tmp_path)
+    answer = "Depends: CoKL leads its rival: ahead in 2 of 3 cells, behind in 1, by -2.0 ± 1.0 to 9.0 ± 1.0."
+    assert told.startswith(answer)
+    lines = [" ".join(line.split()) for line in told.splitlines()]
+    assert "reference_correctness=40, correct_modes=8 0.20 ± 0.01 -2.0 ± 1.0 Reverse KL" in lines
+    assert "reference_correctness=200, correct_modes=2 0.30 ± 0.01 no scores" in lines
 
 
 @pytest.mark.parametrize("end", [(BASE[0], NONE[1]), (NONE[0], BASE[1])])

@@ -3,8 +3,9 @@
 import math
 
 import pandas as pd
+import pytest
 
-from bandit.phase.section import _cells
+from bandit.phase.section import _cells, _lead
 
 
 def test_each_lead_is_under_its_head():
@@ -21,3 +22,11 @@ def test_each_lead_is_under_its_head():
         "CoKL's lead": "-2.0 ± 2.5 ?", "over": "Forward KL",
     }  # fmt: skip
     assert [undecided[name] for name in ("its lead", "CoKL's lead", "over")] == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("lead", "written"),
+    [(3.0, "3.0 ± 1.0"), (-3.0, "-3.0 ± 1.0"), (1.0, "1.0 ± 1.0 ?"), (-1.0, "-1.0 ± 1.0 ?"), (0.5, "0.5 ± 1.0 ?")],
+)
+def test_a_lead_on_either_side_is_in_doubt_where_its_interval_reaches_zero(lead, written):
+    assert _lead({"lead": lead, "lead_half_width": 1.0}, "lead") == written

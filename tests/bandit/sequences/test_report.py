@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from bandit.sequences import report
+from bandit.sequences.config import PRESETS
 from bandit.sequences.experiment import Sequences
 from bandit.sequences.run import METRICS, sequences
 from bandit.sequences.score import PREDICTORS, leads, razor
@@ -58,6 +59,16 @@ def test_the_primary_comparison_has_a_verdict_from_four_seeds_on():
     assert "In this miniature: CoKL keeps less." in report.primary(reversed_roles)
     without = table()
     assert "not to be had" in report.primary(without[without["method"] != "correct_forward_kl"])
+
+
+def test_the_screen_and_the_page_have_the_primary_lead_and_its_interval_in_points(tmp_path):
+    """CoKL's five seeds are half a point apart: 2.776 / 5^(1/2) of their deviation of 0.79 is an interval of 0.98."""
+    rows = table()
+    lucky = (rows["method"] == "cokl") & (rows["role"] == "report") & (rows["step"] > 0)
+    rows.loc[lucky, "prior_correct"] += 0.005 * (rows["seed"] - 2)
+    screen = report.write(rows, PRESETS["quick"], tmp_path)
+    assert screen.startswith("Held: CoKL keeps more than Correct-only forward KL, adapting alike: by 2.0 ± 1.0 points.")
+    assert "2.0 ± 1.0 points. In this miniature: CoKL keeps more." in (tmp_path / "results.md").read_text()
 
 
 def test_the_claim_counts_the_reported_seeds_alone(tmp_path):

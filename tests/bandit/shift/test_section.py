@@ -24,3 +24,13 @@ def test_each_modes_plots_are_of_its_own_rows(lab, file, tmp_path):
         if file == "shift":
             lines = [one for one in made.plots[f"{tmp_path.name}-{mode}-dynamics"].data if one.name == "CoKL"]
             assert lines[0].y[-1] - 0.02 == pytest.approx(0.3 + 0.5 * retention / 100)  # 0.02, the mean of the seeds
+
+
+@pytest.mark.parametrize(("lab", "file"), [(shift, "shift"), (sequences, "sequences")])
+@pytest.mark.parametrize(("seeds", "bars"), [(3, False), (4, True)])
+def test_bars_are_drawn_from_four_seeds_on(lab, file, seeds, bars, tmp_path):
+    table = shift_table(batches=(16,))
+    table = table[(table["role"] == "selection") | (table["seed"] < seeds)]
+    table.assign(**dict.fromkeys(set(METRICS) - set(table), 0.5)).to_parquet(tmp_path / f"{file}.parquet")
+    (cokl,) = (one for one in lab.section(tmp_path).plots[f"{tmp_path.name}-exact-frontier"].data if one.name == "CoKL")
+    assert [cokl.error_x.array is not None, cokl.error_y.array is not None] == [bars, bars]

@@ -105,6 +105,14 @@ def test_claims_follow_from_the_outcomes(cells, equal, predicted):
     assert [claim.verdict for claim in claims] == [equal, predicted]
 
 
+def test_the_nearest_setting_is_that_whose_lead_is_smallest_on_either_side():
+    """Seeds half a point apart have an interval of 0.98, 2.776 / 5^(1/2) of their deviation of 0.79."""
+    for cells, nearest in ((list(LEADS), "-1.0 ± 1.0 points (wrong-0.1)"), (["wrong-0", "wrong-0.2"], "12.0 ± 1.0")):
+        leads = {cell: LEADS[cell] for cell in cells}
+        equal, _ = judge(summarize(table(leads), replace(CONFIG, cells=tuple(cells))))
+        assert f"; nearest {nearest}" in equal.measured
+
+
 def test_nothing_is_said_where_nothing_is_forgotten():
     rows = table({"wrong-0": LEADS["wrong-0"]}).assign(prior_correct=0.8)
     summary = summarize(rows, replace(CONFIG, cells=("wrong-0",)))

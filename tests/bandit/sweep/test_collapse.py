@@ -117,9 +117,10 @@ def test_the_picture_has_a_frame_for_each_moment_and_a_bar_for_each_answer(kept)
     expected = last.sort_values("action")["probability"].tolist()
     np.testing.assert_allclose([wrong, *right], expected, rtol=1e-2, atol=1e-12)
     assert list(bars.text).count("★") == 2
-    start = policies[(policies["phase"] == 1) & (policies["step"] == 0) & (policies["method"] == "cokl")]
-    *liked, at_first = start.sort_values("action", key=lambda action: (action - 1) % len(start))["probability"]
-    np.testing.assert_allclose(shape.y, np.divide(liked, 1 - at_first), rtol=1e-2)
+    start = policies.query("phase == 1 and step == 0 and method == 'none' and action > 0").sort_values("action")
+    given_correct = [figure.data[place] for place in (1, 3)]  # after each method's bars
+    for line in (*given_correct, shape):
+        np.testing.assert_allclose(line.y, start["probability"] / start["probability"].sum(), rtol=1e-2)
     assert len(figure.layout.updatemenus) == 1
 
 

@@ -126,10 +126,10 @@ def run(capsys, *arguments: object) -> tuple[int, str, str]:
 
 def test_command_prints_the_statistics_and_warns_of_few_prompts(capsys, tmp_path):
     path = tmp_path / "ratings.csv"
-    ratings(60, 4).to_csv(path, index=False)
+    ratings(30, 4).to_csv(path, index=False)
     code, screen, errors = run(capsys, path, "--resamples", 500)
     assert (code, errors) == (0, "")
-    result = validate(ratings(60, 4), 500, 0)
+    result = validate(ratings(30, 4), 500, 0)
     assert f"{result.agreement.value:.3f}  [{result.agreement.low:.3f}, {result.agreement.high:.3f}]" in screen
     assert "length" in screen
     assert "warning" not in screen

@@ -55,6 +55,21 @@ def test_the_largest_coefficient_at_equal_accuracy_is_chosen():
         chosen(selection({}).query("method != 'cokl' or beta != @high"))
 
 
+def test_neither_reported_seeds_nor_other_prompts_have_a_part_in_the_choice_or_in_its_table(tmp_path):
+    """Rows of reported seeds, and of other prompts, under which the largest coefficient would be too weak."""
+    low, middle, high = GRID["cokl"]
+    alone = selection({})
+    kept = {"seed": 100, "stage": 1, "method": "cokl", "beta": high, "role": "selection", "set": "training"}
+    others = [{**kept, "role": "reported", "seed": SEEDS[0], "accuracy": 0.1}]
+    others += [{**kept, "set": "test", "accuracy": 0.1}]
+    everything = pd.concat([alone, pd.DataFrame(others)], ignore_index=True)
+    assert chosen(everything) == chosen(alone)
+    assert chosen(everything)["cokl"] == high
+    everything.to_csv(tmp_path / RUNS, index=False)
+    (line,) = [line for line in render(tmp_path).splitlines() if line.startswith("| CoKL ")]
+    assert f"{low:g}: 90.0, {middle:g}: 90.0, **{high:g}: 90.0**" in line
+
+
 def write_rows(root, leads: dict[str, list[float]], seeds=SEEDS) -> None:
     """Made-up rows: stage 2 is around 50 % for CoKL, and for the others that minus their lead by seed, in points."""
     runs, steps = [], []

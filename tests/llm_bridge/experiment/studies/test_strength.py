@@ -95,6 +95,19 @@ def test_the_primary_verdict_is_on_the_paired_difference_in_raw_math_avg_twice(t
     ]  # fmt: skip
 
 
+def test_neither_report_has_a_part_in_the_choice_or_in_its_table(tmp_path):
+    """Theirs would be another coefficient, whose Math Avg is 90 there and 40 on the selection seeds."""
+    report(tmp_path, [60.0] * 5)
+    alone = selection({("cokl", LOW): (45.0, 81.0)})
+    everything = pd.concat([alone, pd.read_csv(tmp_path / RUNS)], ignore_index=True)
+    assert chosen(everything) == chosen(alone)
+    assert chosen(everything)["cokl"] == LOW
+    everything.to_csv(tmp_path / RUNS, index=False)
+    line = next(line for line in render(tmp_path).splitlines() if line.startswith("| CoKL "))
+    assert f"**{LOW:g}: 45.0 / 81.0**" in line
+    assert "0.2: 40.0 / 80.0" in line
+
+
 def test_a_seed_without_all_its_runs_counts_for_nothing(tmp_path):
     report(tmp_path, [1.0, 1.0, 2.0, 1.0, 1.0])
     table = pd.read_csv(tmp_path / RUNS)
