@@ -9,14 +9,7 @@ import pandas as pd
 from bandit.interference.config import InterferenceConfig
 from bandit.interference.run import COKL, REPLAY
 from cokl.support.files import write_text
-from cokl.support.statistics import (
-    csv_text,
-    markdown_table,
-    mean_and_half_width,
-    spread_column,
-    summarize,
-    with_spread,
-)
+from cokl.support.statistics import csv_text, markdown_table, mean_and_half_width, spread_column, summarize, with_spread
 from cokl.support.verdicts import ALPHA, Claim, Measurement, answered, conjunction
 
 DEFICITS = ["measured", "from_cokl", "from_replay"]

@@ -67,11 +67,7 @@ class Measured:
     learned: np.ndarray
 
 
-def interference(
-    config: InterferenceConfig,
-    execution: Execution = HERE,
-    progress: bool = True,
-) -> pd.DataFrame:
+def interference(config: InterferenceConfig, execution: Execution = HERE, progress: bool = True) -> pd.DataFrame:
     """A row per setting, seed, measured method and step; also saved as interference.parquet.
 
     correct: mean Z of the test prompts; predicted: the other method's, from this run alone. new, own: mean change of

@@ -46,11 +46,9 @@ class Actions(AnswerSpace):
         self.clusters = self.environment.train_clusters.to(parameters.device)
 
     def stack(self, parameters: Tensor) -> StackedMLP:
-        """Networks with parameters (R, P)."""
         return StackedMLP(layer_sizes(self.config), parameters)
 
     def training_inputs(self) -> int:
-        """N."""
         return len(self.task.train.inputs)
 
     def exact_phase_1(self, mlp: StackedMLP, starts: list[Start]) -> None:

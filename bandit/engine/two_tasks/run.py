@@ -35,12 +35,7 @@ class Lab:
         return self.trainer.__module__
 
 
-def train_lab(
-    lab: Lab,
-    config: Any,
-    execution: Execution,
-    progress: bool,
-) -> pd.DataFrame:
+def train_lab(lab: Lab, config: Any, execution: Execution, progress: bool) -> pd.DataFrame:
     """Train what is missing of a configuration's runs and return their table, in its folder's NAME.parquet at the end.
 
     Warns of runs that diverged.
