@@ -11,9 +11,7 @@ from cokl.support.errors import InputError
 
 if __name__ == "__main__":
     command: Any = tyro.extras.subcommand_cli_from_dict(
-        {"sweep": Sweep, "llm-overhead": LLMOverhead},
-        prog="python -m benchmarks",
-        description=__doc__,
+        {"sweep": Sweep, "llm-overhead": LLMOverhead}, prog="python -m benchmarks", description=__doc__
     )
     try:
         raise SystemExit(command.run())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -24,15 +23,11 @@ def untrained_task(config: SweepConfig) -> SeedTask:
     return seed_task(config, 0, pretrain(quick, 0, "cpu", torch.float32))
 
 
-def stack_of(method: str, runs: int) -> list[Run]:
-    """`runs` runs of one method with different coefficients."""
-    return [Run(0, methods.get(method), 0.01 * (1 + run)) for run in range(runs)]
-
-
 def engine_step(config: SweepConfig, task: SeedTask, method: str, runs: int) -> Callable[[], None]:
-    """One training step of a stack, as `train` takes it: minibatch, forward, loss, backward, clipping, Adam."""
+    """One step of a stack of runs that differ in beta: minibatch, forward, loss, backward, clipping, Adam."""
     trainer = Trainer(StackedMLP(layer_sizes(config), task.parameters.expand(runs, -1)), config, config.learning_rate)
-    groups = objectives(stack_of(method, runs), task.train)
+    stack = [Run(0, methods.get(method), 0.01 * (1 + run)) for run in range(runs)]
+    groups = objectives(stack, task.train)
     batches = minibatches(config, task.seed, RandomStream.RL_BATCHES)
 
     def step() -> None:
@@ -61,13 +56,3 @@ def floor_step(config: SweepConfig, task: SeedTask, runs: int) -> Callable[[], N
                 torch.bmm(layers[layer + 1], weights[layer].transpose(1, 2), out=outputs[layer - 1])
 
     return step
-
-
-def floor_step_seconds(config: SweepConfig, task: SeedTask, runs: int, steps: int) -> float:
-    """Seconds per run and step of `floor_step`."""
-    step = floor_step(config, task, runs)
-    start = time.perf_counter()
-    with torch.no_grad():
-        for _ in range(steps):
-            step()
-    return (time.perf_counter() - start) / (runs * steps)

@@ -192,9 +192,51 @@ def _batch(contents: dict[str, list[Tensor]], rl_rows: int, micro_batch: int) ->
     return data
 
 
+def _cached_group(uid: str, tokens: list[Tensor], rewards: list[float]) -> Any:
+    """The reference's responses to one prompt, as the buffer has them. tokens: prompt and response of each."""
+    import numpy as np
+
+    from cokl.responses.buffer import CachedGroup
+
+    return CachedGroup(
+        prompt=[{"role": "user", "content": uid}],
+        data_source="math_train",
+        ground_truth=uid,
+        prompt_ids=tokens[0][:PROMPT].numpy(),
+        response_ids=[row[PROMPT:].numpy() for row in tokens],
+        log_probs=[np.full(len(row) - PROMPT, LOG_PROB) for row in tokens],
+        rewards=np.array(rewards, dtype=np.int64),
+    )
+
+
+def _prompts(uids: list[str]) -> Any:
+    """RL prompts as VeRL's queue holds them."""
+    from verl.utils import tensordict_utils as tu
+
+    return tu.get_tensordict({"raw_prompt": [[{"role": "user", "content": uid}] for uid in uids], "uid": uids})
+
+
+def _row_weights(
+    method: Any, prompts: Any, requested: tuple[list[Any], Any], keys: list[str], lengths: list[float], correct: Any
+) -> Tensor:
+    """What the trainer does beside the worker: joins the `requested` rows to the RL prompts and weighs those of `keys`.
+
+    lengths: of their responses. correct: the verdicts on them.
+    """
+    import torch
+
+    from cokl.groups import RegularizationRows, SurrogateConfig
+    from llm_bridge.trainer.join import join
+
+    rows, minibatch = requested
+    join(prompts, rows, {"agent_name": "single_turn_agent", "__rollout_n__": GROUP})
+    tokens, verdicts = (torch.tensor(values, dtype=torch.float64) for values in (lengths, correct))
+    step = RegularizationRows(minibatch.index(keys), LOG_PROB * tokens, verdicts, tokens=tokens)
+    return method.row_weights(step, 1.0, SurrogateConfig()).float()
+
+
 def _of_training_prompts(worker: Any, setting: LLMOverhead) -> tuple[dict[str, Any], dict[str, int]]:
     """GRPO's passes of a step, and those with so many cached rows to each of its prompts; and the tokens of each."""
-    import numpy as np
     import torch
     from tensordict import TensorDict
     from verl.utils import tensordict_utils as tu
@@ -202,9 +244,6 @@ def _of_training_prompts(worker: Any, setting: LLMOverhead) -> tuple[dict[str, A
 
     from benchmarks.actor import actor_config
     from cokl import methods
-    from cokl.groups import RegularizationRows, SurrogateConfig
-    from cokl.responses.buffer import CachedGroup
-    from llm_bridge.trainer.join import join
     from llm_bridge.trainer.loss import ADDED, WEIGHT, joint_loss
     from llm_bridge.trainer.streams import requests
 
@@ -216,19 +255,8 @@ def _of_training_prompts(worker: Any, setting: LLMOverhead) -> tuple[dict[str, A
 
     fresh, cached = [draw() for _ in range(rl_rows)], [[draw() for _ in range(GROUP)] for _ in range(setting.groups)]
     uids = [f"rl-{number}" for number in range(setting.groups)]
-    groups = [
-        CachedGroup(
-            prompt=[{"role": "user", "content": uid}],
-            data_source="math_train",
-            ground_truth=uid,
-            prompt_ids=answers[0][:PROMPT].numpy(),
-            response_ids=[tokens[PROMPT:].numpy() for tokens in answers],
-            log_probs=[np.full(length, LOG_PROB)] * GROUP,
-            rewards=np.ones(GROUP, dtype=np.int64),
-        )
-        for uid, answers in zip(uids, cached, strict=True)
-    ]
-    prompts = tu.get_tensordict({"raw_prompt": [group.prompt for group in groups], "uid": uids})
+    groups = [_cached_group(uid, answers, [1] * GROUP) for uid, answers in zip(uids, cached, strict=True)]
+    prompts = _prompts(uids)
 
     def passes(data: TensorDict, timed: _Timed) -> float:
         timed.stop()
@@ -258,15 +286,13 @@ def _of_training_prompts(worker: Any, setting: LLMOverhead) -> tuple[dict[str, A
         timed = _Timed(joint_loss, config)
         method = methods.get("cokl" if count else "cokl_without_term1")
         brought = {uid: group.drawn(count or 1, [0], True) for uid, group in zip(uids, groups, strict=True)}
-        rows, minibatch = requests([], brought, method.streams(), GROUP, 1)
-        join(prompts, rows, {"agent_name": "single_turn_agent", "__rollout_n__": GROUP})
+        requested = requests([], brought, method.streams(), GROUP, 1)
         keys = [f"{uid}_{session}_0" for uid in uids for session in range(GROUP)]
-        keys += [f"{row['uid']}_0_0" for row in rows]
-        lengths = torch.full((len(keys),), float(length), dtype=torch.float64)
-        correct = torch.tensor(verdicts + [1.0] * len(rows), dtype=torch.float64)
-        step = RegularizationRows(minibatch.index(keys), LOG_PROB * lengths, correct, tokens=lengths)
+        keys += [f"{row['uid']}_0_0" for row in requested[0]]
+        lengths, correct = [float(length)] * len(keys), verdicts + [1.0] * len(requested[0])
+        weights = _row_weights(method, prompts, requested, keys, lengths, correct)
         batch = data[count].copy()
-        batch[WEIGHT] = method.row_weights(step, 1.0, SurrogateConfig()).float()[:, None]
+        batch[WEIGHT] = weights[:, None]
         batch[ADDED] = (torch.arange(len(keys)) >= rl_rows).float()[:, None]
         return passes(batch, timed)
 
@@ -282,11 +308,13 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[dict[str, Any], dict[st
     from verl.workers.utils.losses import ppo_loss
 
     from benchmarks.actor import actor_config
+    from cokl import methods
     from llm_bridge.trainer.loss import ADDED, WEIGHT, joint_loss
+    from llm_bridge.trainer.streams import requests
 
     rows = setting.groups * GROUP
-    prompts = setting.groups // SHARE // 2  # each with a cached and a fresh group
-    added_rows = 2 * prompts * GROUP
+    regularized = setting.groups // SHARE // 2  # prompts, each with a cached and a fresh group
+    added_rows = 2 * regularized * GROUP
     generator = torch.Generator().manual_seed(1)
     lengths = torch.randint(1, setting.response_length + 1, (rows,), generator=generator).tolist()
     tokens = [torch.randint(MODELS[setting.model][0], (PROMPT + length,), generator=generator) for length in lengths]
@@ -294,7 +322,13 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[dict[str, Any], dict[st
     is_added = (torch.arange(rows) >= rows - added_rows)[torch.randperm(rows, generator=generator)]
     added_indices = is_added.nonzero().flatten().tolist()  # cached rows first, prompt by prompt, then fresh ones
     verdicts = (torch.rand(added_rows, generator=generator) < 0.5).double().tolist()
-    trainer = _TrainersPart([tokens[row] for row in added_indices], verdicts, setting.groups - 2 * prompts)
+    added, method = [tokens[row] for row in added_indices], methods.get("cokl")
+    sizes = [float(len(row) - PROMPT) for row in added]
+    drawn = [
+        _cached_group(str(start), added[start : start + GROUP], verdicts[start : start + GROUP])
+        for start in range(0, added_rows // 2, GROUP)
+    ]
+    prompts = _prompts([f"rl-{number}" for number in range(setting.groups - 2 * regularized)])
     masks = [mask * (not flag) for mask, flag in zip(columns["loss_mask"], is_added.tolist(), strict=True)]
     grpo_batch = _batch(columns, rows, setting.micro_batch)
     cokl_batch = _batch({**columns, "loss_mask": masks}, rows - added_rows, setting.micro_batch)
@@ -308,64 +342,16 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[dict[str, Any], dict[st
 
     def cokl() -> float:
         timed = _Timed(joint_loss, config)
+        requested = requests(drawn, {}, method.streams(), GROUP, 1)
+        origins = requested[1].origins.items()
+        keys = [f"{uid}_0_0" for uid, origin in origins if origin.stream == "reference"]
+        fresh = [uid for uid, origin in origins if origin.stream == "rollout"]
+        keys += [f"{uid}_{session}_0" for uid in fresh for session in range(GROUP)]
         weights = torch.zeros(rows)
-        weights[added_indices] = trainer.weights()
+        weights[added_indices] = _row_weights(method, prompts, requested, keys, sizes, verdicts)
         data = cokl_batch.copy()
         data[WEIGHT], data[ADDED] = weights[:, None], is_added.float()[:, None]
         return updated(data, timed)
 
     updates = {"GRPO": lambda: updated(grpo_batch.copy(), _Timed(ppo_loss, config)), "CoKL": cokl}
     return updates, dict.fromkeys(("GRPO", "CoKL"), sum(map(len, tokens)))
-
-
-class _TrainersPart:
-    """What the trainer does beside the worker in a step with regularization rows.
-
-    added: tokens of these rows, prompt and response, those of the cached groups before those of the fresh ones.
-    verdicts: on them. rl_prompts: how many prompts the others answer.
-    """
-
-    def __init__(self, added: list[Tensor], verdicts: list[float], rl_prompts: int) -> None:
-        import numpy as np
-        from verl.utils import tensordict_utils as tu
-
-        from cokl import methods
-        from cokl.responses.buffer import CachedGroup
-
-        self.method, self.verdicts = methods.get("cokl"), verdicts
-        self.lengths = [float(len(tokens) - PROMPT) for tokens in added]
-        self.prompts = tu.get_tensordict(
-            {
-                "raw_prompt": [[{"role": "user", "content": str(row)}] for row in range(rl_prompts)],
-                "uid": [f"rl-{row}" for row in range(rl_prompts)],
-            }
-        )
-        self.drawn = [
-            CachedGroup(
-                prompt=[{"role": "user", "content": str(start)}],
-                data_source="math_train",
-                ground_truth=str(start),
-                prompt_ids=added[start][:PROMPT].numpy(),
-                response_ids=[tokens[PROMPT:].numpy() for tokens in added[start : start + GROUP]],
-                log_probs=[np.full(len(tokens) - PROMPT, LOG_PROB) for tokens in added[start : start + GROUP]],
-                rewards=np.array(verdicts[start : start + GROUP], dtype=np.int64),
-            )
-            for start in range(0, len(added) // 2, GROUP)
-        ]
-
-    def weights(self) -> Tensor:
-        """Of the added rows, in their order."""
-        import torch
-
-        from cokl.groups import RegularizationRows, SurrogateConfig
-        from llm_bridge.trainer.join import join
-        from llm_bridge.trainer.streams import requests
-
-        rows, minibatch = requests(self.drawn, {}, self.method.streams(), GROUP, 1)
-        join(self.prompts, rows, {"agent_name": "single_turn_agent", "__rollout_n__": GROUP})
-        keys = [f"{uid}_0_0" for uid, origin in minibatch.origins.items() if origin.stream == "reference"]
-        fresh = [uid for uid, origin in minibatch.origins.items() if origin.stream == "rollout"]
-        keys += [f"{uid}_{session}_0" for uid in fresh for session in range(GROUP)]
-        lengths, verdicts = (torch.tensor(values, dtype=torch.float64) for values in (self.lengths, self.verdicts))
-        step = RegularizationRows(minibatch.index(keys), LOG_PROB * lengths, verdicts, tokens=lengths)
-        return self.method.row_weights(step, 1.0, SurrogateConfig()).float()

@@ -176,10 +176,16 @@ def _whole_sweep(steps: int) -> dict[str, float]:
 
 
 def _floor(steps: int) -> float:
+    """Seconds per run and step of the floor alone."""
     import torch
 
-    from benchmarks.engine import floor_step_seconds, untrained_task
+    from benchmarks.engine import floor_step, untrained_task
 
     torch.set_num_threads(1)
-    config = PRESETS["paper"]
-    return floor_step_seconds(config, untrained_task(config), RUNS_PER_CHUNK_CPU, steps)
+    config, runs = PRESETS["paper"], RUNS_PER_CHUNK_CPU
+    step = floor_step(config, untrained_task(config), runs)
+    start = time.perf_counter()
+    with torch.no_grad():
+        for _ in range(steps):
+            step()
+    return (time.perf_counter() - start) / (runs * steps)

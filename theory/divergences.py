@@ -39,10 +39,6 @@ class FDivergence:
         """L(z) = f'(z / q) - f'((1 - z) / (1 - q)); 1 / beta at an interior optimum."""
         return self.slope(num, z / q) - self.slope(num, (1 - z) / (1 - q))
 
-    def bernoulli(self, num, z: Any, q: Any) -> Any:
-        """d_f(z), the divergence between the Bernoulli distributions of correctness."""
-        return q * self.generator(num, z / q) + (1 - q) * self.generator(num, (1 - z) / (1 - q))
-
     def gap_threshold(self, num, q: Any) -> Any:
         """The coefficient above which Z* < 1, 1 / (f'(1 / q) - f'(0+)); 0 if there always is a gap."""
         return mpf(0) if self.slope_at_zero is None else 1 / (self.slope(num, 1 / q) - self.slope_at_zero)

@@ -76,12 +76,7 @@ class Theory(Experiment):
         from theory.report import stored_evidence
 
         rows = [
-            {
-                "claim": row["claim"],
-                "statement": row["statement"],
-                "source": row["source"],
-                **asdict(stored_evidence(piece)),
-            }
+            {**{name: row[name] for name in ("claim", "statement", "source")}, **asdict(stored_evidence(piece))}
             for row in read_json(path, list)
             for piece in row["evidence"]
         ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +20,8 @@ from bandit.engine.networks import StackedMLP, Trainer, initial_parameters
 from cokl.policy import CorrectSet, Policy
 
 
-def layer_sizes(config: TrainingConfig) -> tuple[int, ...]:
-    """Widths of the MLP's layers, input and output included."""
+def layer_sizes(config: Any) -> tuple[int, ...]:
+    """Widths of the MLP's layers, input and output included. config: with `environment` and `hidden`."""
     return (config.environment.input_dim, *config.hidden, config.environment.actions)
 
 

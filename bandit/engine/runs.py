@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +13,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bandit.config import TrainingConfig
 from bandit.engine.reference import pretrain
 from cokl.methods import Method
 from cokl.support.chunks import Origin
@@ -84,7 +84,7 @@ def opened(
         works = [
             Work(
                 _make_reference,
-                (reference or _pretrained, config, seed, device),
+                (reference, config, seed, device),
                 reference_path(folder, seed),
                 f"reference of seed {seed}",
             )
@@ -126,11 +126,8 @@ def code_behind(training_module: str, methods: Iterable[Method]) -> dict[str, st
     return code_of(training_module, [used for regularizer in regularizers for used in regularizer.made_of()])
 
 
-def _pretrained(config: TrainingConfig, seed: int, device: str) -> torch.Tensor:
-    return pretrain(config, seed, device, getattr(torch, config.dtype))
-
-
 def _make_reference(
-    reference: Callable[[Any, int, str], torch.Tensor], config: Any, seed: int, device: str
+    reference: Callable[[Any, int, str], torch.Tensor] | None, config: Any, seed: int, device: str
 ) -> pd.DataFrame:
-    return parameters_table(reference(config, seed, device), f"the reference of seed {seed}")
+    make = reference or partial(pretrain, dtype=getattr(torch, config.dtype))
+    return parameters_table(make(config, seed, device), f"the reference of seed {seed}")

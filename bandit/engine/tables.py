@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 import pandas as pd
@@ -10,6 +11,13 @@ from cokl import methods
 
 method_label = partial(methods.label, own={"none": "No regularizer", "reference": "Reference"})
 """How a method of the sweep's table is called in figures and tables."""
+
+
+def in_order(table: pd.DataFrame, methods: Iterable[str], by: list[str]) -> pd.DataFrame:
+    """The rows sorted by the columns `by`, and by method as in `methods`."""
+    places = {method: place for place, method in enumerate(methods)}
+    keys = table.assign(method=table["method"].map(places))
+    return table.loc[keys.sort_values(by).index].reset_index(drop=True)
 
 
 def coverage_column(table: pd.DataFrame) -> str:

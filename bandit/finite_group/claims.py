@@ -80,20 +80,11 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
         fresh, cached = (of("conditional_kl", groups, eight, step=step) for groups in ("fresh", "cached"))
         return (cached - fresh) - (fresh - of("conditional_kl", EXACT, step=step))
 
-    def beside_exact(column: str, size: float) -> pd.Series:
-        return of(column, "fresh", size) - of(column, EXACT)
+    def beside_exact(name: str, column: str, size: float, unit: Unit) -> list[Measurement]:
+        beyond = of(column, "fresh", size) - of(column, EXACT)
+        return [Measurement.of(f"G = {size:g}", f"{name} minus the exact objective's", beyond, unit)]
 
-    corrected = [
-        [
-            Measurement.of(
-                f"G = {size:g}",
-                "correctness minus the exact objective's",
-                beside_exact("p_correct", size),
-                "probability",
-            )
-        ]
-        for size in sizes
-    ]
+    corrected = [beside_exact("correctness", "p_correct", size, "probability") for size in sizes]
     claims = [
         judged(
             "Policies trained with finite groups end more correct than with the exact objective",
@@ -104,14 +95,7 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
         judged(
             "Even the largest groups end with more conditional KL than the exact objective",
             "beyond the paper",
-            [
-                Measurement.of(
-                    f"G = {sizes[-1]:g}",
-                    "conditional KL minus the exact objective's",
-                    beside_exact("conditional_kl", sizes[-1]),
-                    "nats",
-                )
-            ],
+            beside_exact("conditional KL", "conditional_kl", sizes[-1], "nats"),
         ),
     ]
     costs = (

@@ -40,8 +40,4 @@ class FiniteGroup(Experiment):
         from bandit.finite_group.score import read_results
 
         metrics, recovery = read_results(folder)
-        return [
-            *withheld(judge(recovery), recovery["seed"].nunique()),
-            *of_slopes(recovery),
-            *of_policies(metrics),
-        ]
+        return [*withheld(judge(recovery), recovery["seed"].nunique()), *of_slopes(recovery), *of_policies(metrics)]

@@ -19,9 +19,10 @@ from bandit.finite_group.score import (
     final_table,
     metric_columns,
     slope_table,
+    with_intervals,
 )
 from cokl.support.files import write_atomically, write_text
-from cokl.support.statistics import markdown_table, mean_and_half_width, with_spread
+from cokl.support.statistics import markdown_table, with_spread
 from cokl.support.verdicts import answered
 
 
@@ -35,18 +36,13 @@ def caching_table(metrics: pd.DataFrame) -> pd.DataFrame:
     first = metrics[metrics["optimizer_steps"] == metrics["optimizer_steps"].min()]
     kl = first.set_index(["seed", "method", "beta", "group_size", "step"])["conditional_kl"]
     of = {groups: kl[(first["groups"] == groups).to_numpy()] for groups in (EXACT, "fresh", "cached")}
-    exact = of[EXACT].droplevel("group_size")
-    lines = []
-    for key, cached in of["cached"].groupby(["method", "beta", "group_size", "step"], sort=False):
-        fresh = of["fresh"].reindex(cached.index)
-        finite = pd.Series(fresh.to_numpy() - exact.reindex(fresh.index.droplevel("group_size")).to_numpy())
-        method, beta, size, step = key
-        line = {"method": method, "beta": beta, "group_size": size, "step": step}
-        line["passes"] = first.loc[first["step"] == step, "passes"].iloc[0]
-        line["finite"], line["finite_interval"] = mean_and_half_width(finite)
-        line["cached"], line["cached_interval"] = mean_and_half_width(cached - fresh)
-        lines.append(line)
-    return pd.DataFrame(lines)
+    cached = of["cached"]
+    if cached.empty:
+        return pd.DataFrame()
+    fresh = of["fresh"].reindex(cached.index).to_numpy()
+    exact = of[EXACT].droplevel("group_size").reindex(cached.index.droplevel("group_size")).to_numpy()
+    costs = first[first["groups"] == "cached"].assign(finite=fresh - exact, cached=cached.to_numpy() - fresh)
+    return with_intervals(costs, ["method", "beta", "group_size", "step", "passes"], ["finite", "cached"])
 
 
 def write(trained: tuple[pd.DataFrame, pd.DataFrame], config: FiniteGroupConfig, folder: Path) -> str:
@@ -103,8 +99,8 @@ def _shown(metrics: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> dict[str, 
     if len(caching := tables["caching"]):
         shown[_CACHING] = _caching_cells(caching)
     if "recovery" in tables:
-        shown[_RECOVERY] = _slope_cells(tables["recovery"])
-        shown["The same for each G"] = _slope_cells(tables["recovery_by_group_size"])
+        shown[_RECOVERY] = slope_cells(tables["recovery"])
+        shown["The same for each G"] = slope_cells(tables["recovery_by_group_size"])
     return shown
 
 
@@ -114,7 +110,8 @@ def _final_cells(final: pd.DataFrame, metrics: pd.DataFrame, suffix: str = "", d
     return pd.DataFrame({**_identity(final), **columns}, index=final.index)
 
 
-def _slope_cells(slopes: pd.DataFrame) -> pd.DataFrame:
+def slope_cells(slopes: pd.DataFrame) -> pd.DataFrame:
+    """A table of slopes as people read it."""
     columns = {name: _cells(slopes[name], slopes[f"{name}_interval"]) for name in ("slope", "slope_at_rollout")}
     means = {name: slopes[name].map("{:.4f}".format) for name in ("measured", "predicted")}
     within = {"within noise": slopes["within_noise"].map("{:.0%}".format)}

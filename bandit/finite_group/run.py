@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pandas as pd
 import torch
@@ -46,7 +45,7 @@ def finite_group(
             Work(
                 _make_chunk,
                 (config, chunk, here.parameters[chunk[0].seed], here.device),
-                _path(folder, number, chunk),
+                folder / "runs" / f"{number:05d}-{_name(chunk[0])}.parquet",
                 _key(chunk),
                 len(chunk),
             )
@@ -69,9 +68,8 @@ def _stacked_together(run: GroupRun) -> tuple:
     return run.seed, run.method.name, run.groups, run.group_size, run.optimizer_steps
 
 
-def _path(folder: Path, number: int, chunk: list[GroupRun]) -> Path:
-    run = chunk[0]
-    return folder / "runs" / f"{number:05d}-seed-{run.seed}-{run.method.name}-{run.groups}-{run.group_size:g}.parquet"
+def _name(run: GroupRun) -> str:
+    return f"seed-{run.seed}-{run.method.name}-{run.groups}-{run.group_size:g}"
 
 
 def _key(chunk: list[GroupRun]) -> str:

@@ -13,7 +13,7 @@ from bandit.engine.tables import coverage_column
 from bandit.finite_group.plan import EXACT
 from cokl.support.errors import InputError
 from cokl.support.files import read_result
-from cokl.support.statistics import mean_and_half_width
+from cokl.support.statistics import mean_and_half_width, summarize
 
 ESTIMATE = ["method", "beta", "groups", "optimizer_steps", "group_size"]
 """The columns that tell the runs of a seed apart."""
@@ -66,18 +66,20 @@ def final_table(metrics: pd.DataFrame) -> pd.DataFrame:
     """
     metrics = without_diverged_runs(metrics)
     final = metrics[metrics["step"] == metrics["step"].max()]
-    exact = final[final["groups"] == EXACT].set_index(["seed", "method", "beta", "optimizer_steps"])
-    lines = []
-    for estimate, rows in final.groupby(ESTIMATE, sort=False):
-        line = dict(zip(ESTIMATE, estimate, strict=True))
-        of_exact = exact.loc[pd.MultiIndex.from_frame(rows[["seed", "method", "beta", "optimizer_steps"]])]
-        for name in metric_columns(metrics):
-            line[name], line[f"{name}_interval"] = mean_and_half_width(rows[name])
-            if name != "zero_correct_rate":  # infinite groups have none
-                differences = pd.Series(rows[name].to_numpy() - of_exact[name].to_numpy())
-                line[f"{name}_minus_exact"], line[f"{name}_minus_exact_interval"] = mean_and_half_width(differences)
-        lines.append(line)
-    return pd.DataFrame(lines)
+    seeds = pd.MultiIndex.from_frame(final[["seed", *_EXACT_OF]])
+    exact = final[final["groups"] == EXACT].set_index(["seed", *_EXACT_OF]).loc[seeds]
+    columns = []
+    for name in metric_columns(metrics):
+        columns.append(name)
+        if name != "zero_correct_rate":  # infinite groups have none
+            columns.append(f"{name}_minus_exact")
+            final = final.assign(**{columns[-1]: final[name].to_numpy() - exact[name].to_numpy()})
+    return with_intervals(final, ESTIMATE, columns)
+
+
+def with_intervals(rows: pd.DataFrame, by: list[str], columns: list[str]) -> pd.DataFrame:
+    """A row per group: each column's mean over seeds, and COLUMN_interval, half the width of its 95% t-interval."""
+    return summarize(rows, by, columns).rename(columns=lambda name: name.replace("_half_width", "_interval"))
 
 
 def slope_table(recovery: pd.DataFrame, by: list[str]) -> pd.DataFrame:

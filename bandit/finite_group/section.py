@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
-
 from bandit.engine.tables import method_label
 from bandit.finite_group import figures
+from bandit.finite_group.report import slope_cells
 from bandit.finite_group.score import ESTIMATE, final_table, read_results, slope_table
-from cokl.support.statistics import with_spread
 from figures.page import Section, legend, plot
 from figures.page import table as html_table
 from figures.plotly_renderer import render
@@ -37,18 +35,6 @@ def section(folder: Path) -> Section:
         blocks.append(
             plot(f"{name}-recovery", "Mean recovery on log Z, measured against predicted (Appendix B): a point per G.")
         )
-        blocks.append(html_table(_slopes(slopes), "Slope of measured on predicted; 1 is the prediction."))
+        shown = slope_cells(slopes)[["method", "beta", "groups", "mu", "G", "slope"]].rename(columns={"beta": "β"})
+        blocks.append(html_table(shown, "Slope of measured on predicted; 1 is the prediction."))
     return Section("finite-group", "Finite groups", legend(methods, method_label) + "".join(blocks), name, plots)
-
-
-def _slopes(slopes: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "method": slopes["method"].map(method_label),
-            "β": slopes["beta"].map("{:g}".format),
-            "groups": slopes["groups"],
-            "mu": slopes["optimizer_steps"],
-            "G": slopes["group_size"].map("{:g}".format),
-            "slope": [with_spread(*pair, 4) for pair in zip(slopes["slope"], slopes["slope_interval"], strict=True)],
-        }
-    )

@@ -48,7 +48,7 @@ def train(config: FiniteGroupConfig, task: SeedTask, test_clusters: Tensor, runs
     )
     # A cached group belongs to a training input, so the test inputs have none to measure with.
     measured = set() if exact or shared.groups == "cached" else set(config.recovery_steps)
-    metrics_of = partial(_metrics, group_size=shared.group_size)
+    metrics = partial(_metrics, config, group_size=shared.group_size)
     noise = random_generator(task.seed, RandomStream.RECOVERY_GROUPS)
     batches = minibatches(config, task.seed, RandomStream.RL_BATCHES)
     inputs = task.train.inputs[:0]
@@ -66,7 +66,7 @@ def train(config: FiniteGroupConfig, task: SeedTask, test_clusters: Tensor, runs
 
     for done in range(config.steps):
         if done % config.eval_interval == 0:
-            keep(_evaluated(config, task, mlp, metrics_of), done)
+            keep(pd.DataFrame(averages(mlp, task.test, metrics)), done)
         if done % shared.optimizer_steps == 0:
             batch = next(batches).to(betas.device)
             inputs = task.train.inputs[batch][None]
@@ -76,7 +76,7 @@ def train(config: FiniteGroupConfig, task: SeedTask, test_clusters: Tensor, runs
         if behavior is not None and (done + 1) % shared.optimizer_steps == 0:
             keep(measure(config, shared, task.test, test_clusters, mlp, behavior, noise), done)
         trainer.step(inputs, partial(spare_samplers, partial(objective.gradient, batch=batch)))
-    keep(_evaluated(config, task, mlp, metrics_of), config.steps)
+    keep(pd.DataFrame(averages(mlp, task.test, metrics)), config.steps)
     table = cut_off(frames, trainer.failed_at.tolist(), IDENTITY)
     return table.sort_values(["beta", "step"], kind="stable", ignore_index=True)
 
@@ -119,10 +119,6 @@ class SampledObjective(Objective):
 
     def _uniforms(self, noise, *shape: int) -> Tensor:
         return torch.from_numpy(noise.random(shape)).to(self.betas.device)
-
-
-def _evaluated(config, task, mlp, metrics_of) -> pd.DataFrame:
-    return pd.DataFrame(averages(mlp, task.test, partial(metrics_of, config)))
 
 
 def _metrics(config: TrainingConfig, policy: Policy, reference: Policy, group_size: float) -> dict[str, Tensor]:

@@ -9,14 +9,7 @@ import pandas as pd
 from bandit.interference.config import InterferenceConfig
 from bandit.interference.run import COKL, REPLAY
 from cokl.support.files import write_text
-from cokl.support.statistics import (
-    csv_text,
-    markdown_table,
-    mean_and_half_width,
-    spread_column,
-    summarize,
-    with_spread,
-)
+from cokl.support.statistics import csv_text, markdown_table, mean_and_half_width, spread_column, summarize, with_spread
 from cokl.support.verdicts import ALPHA, Claim, Measurement, answered, conjunction
 
 DEFICITS = ["measured", "from_cokl", "from_replay"]
@@ -41,9 +34,9 @@ def deficits(table: pd.DataFrame) -> pd.DataFrame:
     """
     lines = []
     for (setting, seed), rows in table.groupby(["setting", "seed"], sort=False):
-        runs = {method: rows[rows["method"] == method].sort_values("step") for method in (COKL, REPLAY)}
-        ends = {method: run.iloc[-1] for method, run in runs.items()}
-        cokl, replay = ends[COKL], ends[REPLAY]
+        runs = [rows[rows["method"] == method].sort_values("step") for method in (COKL, REPLAY)]
+        cokl, replay = (run.iloc[-1] for run in runs)
+        new_cokl, new_replay = (100 * run["new"].iloc[1:].mean() for run in runs)
         lines.append(
             {
                 "setting": setting,
@@ -51,10 +44,8 @@ def deficits(table: pd.DataFrame) -> pd.DataFrame:
                 "measured": replay["correct"] - cokl["correct"],
                 "from_cokl": cokl["predicted"] - cokl["correct"],
                 "from_replay": replay["correct"] - replay["predicted"],
-                **{
-                    f"new_{name}": 100 * run["new"].iloc[1:].mean()
-                    for name, run in zip(("cokl", "replay"), runs.values(), strict=True)
-                },
+                "new_cokl": new_cokl,
+                "new_replay": new_replay,
                 "negative": (rows.loc[rows["step"] > rows["step"].min(), "new"] < 0).mean(),
                 "learned": replay["learned"] - cokl["learned"],
             }

@@ -28,12 +28,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from bandit.engine.networks import StackedMLP, Trainer
+from bandit.engine.networks import StackedMLP
 from bandit.engine.runs import code_behind
 from bandit.engine.two_tasks.config import Mode
 from bandit.engine.two_tasks.plan import kl_prompts
-from bandit.engine.two_tasks.tasks import Minibatch, ShiftStream, TwoTasks
-from bandit.engine.two_tasks.train import JointLoss, TwoTaskTrainer
+from bandit.engine.two_tasks.tasks import Minibatch, TwoTasks
+from bandit.engine.two_tasks.train import TwoTaskTrainer
 from bandit.interference.config import LABS, InterferenceConfig
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.train import SequenceTrainer
@@ -67,11 +67,7 @@ class Measured:
     learned: np.ndarray
 
 
-def interference(
-    config: InterferenceConfig,
-    execution: Execution = HERE,
-    progress: bool = True,
-) -> pd.DataFrame:
+def interference(config: InterferenceConfig, execution: Execution = HERE, progress: bool = True) -> pd.DataFrame:
     """A row per setting, seed, measured method and step; also saved as interference.parquet.
 
     correct: mean Z of the test prompts; predicted: the other method's, from this run alone. new, own: mean change of
@@ -121,18 +117,14 @@ def measure(
 ) -> Measured:
     """Train one method as the lab does, and measure on the way. prompts: most test prompts, and most of the buffer."""
     config, chosen = trainer.config, methods.get(method)
-    mlp = StackedMLP(trainer.layer_sizes(config), task.parameters[None])
     rate = config.new_learning_rate or config.learning_rate
-    optimizer = Trainer(mlp, config, rate)
-    betas = torch.tensor([beta], dtype=torch.float64)
-    objective, exact = (trainer.objective(kind, chosen, betas) for kind in (mode, "exact"))
-    buffer = task.buffer.used_by(chosen)
-    new = trainer.rl_prompts(task.new_train, task.seed, ShiftStream.NEW_BATCHES)
-    kl = trainer.buffer_prompts(buffer, task.seed, kl_prompts(config.kl_groups, chosen))
-    learned, held = task.new_test[:prompts], buffer.prompts[:prompts]
+    exact = trainer.objective("exact", chosen, torch.tensor([beta], dtype=torch.float64))
+    learned, held = task.new_test[:prompts], task.buffer.used_by(chosen).prompts[:prompts]
     rows: list[tuple[np.ndarray | float, ...]] = []
     clips: list[float] = []
-    for done in range(config.steps + 1):
+    for done, mlp, optimizer in trainer.steps(task, mode, chosen, [beta], kl_prompts(config.kl_groups, chosen)):
+        if done:
+            clips.append(float(optimizer.clip))
         if done == FIRST or (done and done % every == 0) or done == config.steps:
             bias = 1 - config.adam_betas[1] ** done
             denominator = (optimizer.moments[1].double() / bias).sqrt() + config.adam_epsilon
@@ -148,11 +140,6 @@ def measure(
             rows.append(
                 (done, logits, kernel, (moved @ gain).numpy(), (moved @ own).numpy(), _mass(of_new.numpy()).mean())
             )
-        if done % config.optimizer_steps == 0:
-            loss = JointLoss(trainer, objective, next(new), next(kl))
-        if done < config.steps:
-            optimizer.step(loss.inputs(), loss.logit_gradient)
-            clips.append(float(optimizer.clip))
     return Measured(*map(np.array, zip(*rows, strict=True)))
 
 

@@ -18,11 +18,7 @@ from cokl.support.files import write_text
 from cokl.support.statistics import csv_text
 
 
-def run(
-    diagrams: list[Diagram],
-    execution: Execution = HERE,
-    progress: bool = True,
-) -> dict[str, pd.DataFrame]:
+def run(diagrams: list[Diagram], execution: Execution = HERE, progress: bool = True) -> dict[str, pd.DataFrame]:
     """Train what is missing of every diagram and return a row per cell of each; see `summarize_cell`.
 
     Writes FOLDER/NAME/phase.parquet, the last rows of all runs, FOLDER/NAME.csv, a row per cell, and FOLDER/NAME.md.

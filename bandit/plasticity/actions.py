@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from bandit.engine.environment import Environment, RandomStream, random_generator, some_of
-from bandit.engine.exact import averages, loss_gradient, objectives, policy_metrics
-from bandit.engine.networks import StackedMLP, Trainer
-from bandit.engine.reference import layer_sizes, minibatches, seed_task
+from bandit.engine.exact import averages, policy_metrics
+from bandit.engine.networks import StackedMLP
+from bandit.engine.reference import layer_sizes, seed_task
 from bandit.engine.sampled import (
     Responses,
     draw,
@@ -26,6 +26,7 @@ from bandit.engine.sampled import (
 from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.plan import Start
 from bandit.plasticity.train import AnswerSpace, PlasticityStream, Step
+from bandit.sweep.train import steps
 from cokl.groups import SurrogateConfig
 from cokl.grpo import GRPOConfig
 from cokl.policy import CorrectSet, Policy
@@ -46,22 +47,15 @@ class Actions(AnswerSpace):
         self.clusters = self.environment.train_clusters.to(parameters.device)
 
     def stack(self, parameters: Tensor) -> StackedMLP:
-        """Networks with parameters (R, P)."""
         return StackedMLP(layer_sizes(self.config), parameters)
 
     def training_inputs(self) -> int:
-        """N."""
         return len(self.task.train.inputs)
 
-    def exact_phase_1(self, mlp: StackedMLP, starts: list[Start]) -> None:
+    def exact_phase_1(self, starts: list[Start]) -> StackedMLP:
         """A run of the controlled experiment."""
-        config, task = self.config, self.task
-        trainer = Trainer(mlp, config, config.learning_rate)
-        groups = objectives(list(starts), task.train)
-        batches = minibatches(config, task.seed, RandomStream.RL_BATCHES)
-        for _ in range(config.steps):
-            batch = next(batches).to(task.parameters.device)
-            trainer.step(task.train.inputs[batch][None], partial(loss_gradient, groups=groups, batch=batch))
+        *_, (_, mlp, _) = steps(self.config, self.task, list(starts))
+        return mlp
 
     def sampled_step(self, starts: list[Start]) -> Callable[[Tensor, Tensor], Step]:
         """GRPO and the regularizer on the same prompts and rollouts; a filtered method skips prompts whose cached group

@@ -68,7 +68,6 @@ class PlasticitySequences(Plasticity):
     gallery = (GalleryPicture("plasticity_sequences_curves", "Plasticity with answers of many tokens"),)
 
     def train(self, config: SequencePlasticityConfig, execution: Execution) -> Any:
-        """The tidy table."""
         from bandit.plasticity.run import plasticity
         from bandit.plasticity.sequences.train import Sequences
 

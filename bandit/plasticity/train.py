@@ -101,8 +101,8 @@ class AnswerSpace(ABC):
     def expected(self, mlp: StackedMLP, reward: Any) -> Tensor:
         """(R, inputs) float64: the expected reward on each test input."""
 
-    def exact_phase_1(self, mlp: StackedMLP, starts: list[Start]) -> None:
-        """Train `mlp` in expectation."""
+    def exact_phase_1(self, starts: list[Start]) -> StackedMLP:
+        """The networks after an exact phase 1."""
         raise NotImplementedError
 
     def draws(self, batches: PlasticityStream, rollouts: PlasticityStream) -> Iterator[tuple[Tensor, Tensor]]:
@@ -143,7 +143,7 @@ def train(space: AnswerSpace, starts: list[Start], everything: list[bool]) -> pd
     config, phase = space.config, starts[0].phase
     mlp = space.stack(space.parameters.expand(len(starts), -1))
     if phase == "exact":
-        space.exact_phase_1(mlp, starts)
+        mlp = space.exact_phase_1(starts)
     elif phase == "sampled":
         trainer, step = Trainer(mlp, config, config.learning_rate), space.sampled_step(starts)
         draws = space.draws(PlasticityStream.SAMPLED_BATCHES, PlasticityStream.SAMPLED_ROLLOUTS)

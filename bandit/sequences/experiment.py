@@ -26,7 +26,6 @@ class Sequences(Experiment):
     assumed_configs = (SequenceWorld, SequenceConfig)
 
     def train(self, config: SequenceConfig, execution: Execution) -> Any:
-        """The tidy table."""
         from bandit.sequences.run import sequences
         from bandit.shift.report import require_scores
 

@@ -18,7 +18,7 @@ from bandit.shift import score as scores
 from bandit.shift.report import NORMALIZED, anchors, readable
 from bandit.shift.score import label
 from cokl.support.files import write_text
-from cokl.support.statistics import csv_text, markdown_table, summarize, with_spread
+from cokl.support.statistics import csv_text, markdown_table, spread_column, summarize, with_spread
 from cokl.support.verdicts import Claim, answered, no_verdict, verdict_on
 
 CAPTIONS = {
@@ -121,7 +121,6 @@ def _setting(table: pd.DataFrame, config: SequenceConfig) -> str:
 def named(frame: pd.DataFrame) -> pd.DataFrame:
     """With labels for methods and predictors, and intervals in one column."""
     if "predictor" in frame:
-        shown = frame.assign(predictor=frame["predictor"].map(PREDICTORS))
-        pairs = zip(frame["r2"], frame["r2_half_width"], strict=True)
-        return shown.assign(r2=[with_spread(*pair, 2) for pair in pairs]).drop(columns="r2_half_width")
+        shown = frame.assign(predictor=frame["predictor"].map(PREDICTORS), r2=spread_column(frame, "r2", 2))
+        return shown.drop(columns="r2_half_width")
     return readable(frame)

@@ -50,7 +50,7 @@ BEST, EQUAL, PAPER = "best", "equal adaptation", f"beta {PAPER_BETA:g}"
 E3 = "E.3's coefficients"
 """1 for CoKL, its ablations and the forward KLs, 0.001 for the reverse KLs."""
 
-_Maybe = Measurement | None  # None where the table lacks the rows
+_Maybe = Measurement | None  # None, or a mean that is NaN, where the table lacks the rows
 
 
 class _Views:
@@ -78,18 +78,16 @@ class _Views:
         rows = self.rows[setting]
         return rows[(rows["mode"] == mode) & (rows["method"] == method)].set_index("seed")[column]
 
-    def level(self, mode: str, setting: str, method: str, column: str) -> _Maybe:
+    def level(self, mode: str, setting: str, method: str, column: str) -> Measurement:
         """A score itself."""
         values = self.values(mode, setting, method, column)
-        return Measurement.of(f"{mode}, {setting}", f"{column} of {label(method)}", values) if len(values) else None
+        return Measurement.of(f"{mode}, {setting}", f"{column} of {label(method)}", values)
 
     def compare(
         self, mode: str, setting: str, one: str, other: str, column: str, margin: float = 0.0, equal: bool = False
-    ) -> _Maybe:
+    ) -> Measurement:
         """One method's score minus another's."""
         values, others = (self.values(mode, setting, method, column) for method in (one, other))
-        if not len(values) or not len(others):
-            return None
         what = f"{column} of {label(one)} minus {label(other)}"
         return Measurement.of(f"{mode}, {setting}", what, values - others, margin=margin, equal=equal)
 
@@ -119,11 +117,9 @@ class _Views:
         what = f"overall of CoKL minus {label(rival)}, the best on the selection seeds"
         return Measurement.of(f"{mode}, {BEST}", what, ours - theirs)
 
-    def collapse(self, mode: str, setting: str) -> _Maybe:
+    def collapse(self, mode: str, setting: str) -> Measurement:
         """Retention below zero counts as none, so that CoKL has to retain something."""
         ours, without = (self.values(mode, setting, method, "retention") for method in ("cokl", "cokl_without_term1"))
-        if not len(ours) or not len(without):
-            return None
         what = "half of CoKL's retention minus CoKL w/o term 1's (0 if negative)"
         return Measurement.of(f"{mode}, {setting}", what, ours / 2 - without.clip(lower=0))
 
@@ -154,13 +150,13 @@ class _Views:
             parts.append(Measurement.of(mode, f"{column} at beta {one:g} minus at {other:g}", ends[one] - ends[other]))
         return parts
 
-    def zero_correct(self, mode: str) -> _Maybe:
+    def zero_correct(self, mode: str) -> Measurement:
         """Of CoKL's rollout groups after the first step, how far the share without a correct response is below half."""
         rows = self._main(mode)
         rows = rows[(rows["beta"] == PAPER_BETA) & (rows["step"] > 0)].dropna(subset=["zero_correct_rate"])
         rates = 100 * rows.groupby("seed")["zero_correct_rate"].mean()
         what = "50 minus the percentage of groups without a correct response"
-        return Measurement.of(f"{mode}, {PAPER}", what, 50 - rates) if len(rows) else None
+        return Measurement.of(f"{mode}, {PAPER}", what, 50 - rates)
 
     def drifts(self, mode: str) -> Iterator[list[_Maybe]]:
         """Correct drift minus mass drift: of GRPO at the end and at the first evaluated step, of CoKL at the end."""
@@ -171,14 +167,13 @@ class _Views:
             what = f"correct minus mass drift of GRPO w/o KL at step {step:g}"
             yield [Measurement.of(mode, what, rows["correct_drift"] - rows["mass_drift"], "nats")]
         correct, mass = (self.values(mode, BEST, "cokl", f"{drift}_drift") for drift in ("correct", "mass"))
-        if len(correct):
-            yield [Measurement.of(f"{mode}, {BEST}", "correct minus mass drift of CoKL", correct - mass, "nats")]
+        yield [Measurement.of(f"{mode}, {BEST}", "correct minus mass drift of CoKL", correct - mass, "nats")]
 
 
 class PaperClaim(NamedTuple):
     """What is judged, and where the paper claims it, of language models.
 
-    parts: the measurements in one mode, in the order of preference; a claim needs all of a list, and None is missing.
+    parts: the measurements in one mode, in the order of preference; a claim needs all of a list.
     """
 
     statement: str

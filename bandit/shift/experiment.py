@@ -40,7 +40,6 @@ class Shift(Experiment):
     )
 
     def train(self, config: ShiftConfig, execution: Execution) -> Any:
-        """The tidy table."""
         from bandit.shift.report import require_scores
         from bandit.shift.run import shift
 
@@ -67,7 +66,6 @@ class Shift(Experiment):
         return judge(score(without_diverged_runs(read_result(folder / "shift.parquet", COLUMNS))))
 
     def paper_claims(self) -> Sequence[tuple[str, str]]:
-        """What is judged."""
         from bandit.shift.claims import PAPER_CLAIMS
 
         return [claim[:2] for claim in PAPER_CLAIMS.values()]

@@ -153,11 +153,9 @@ def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
     rows = scores.undetermined_as_nan(scores.main_rows(scores.final_rows(scored)), "selection")
     by = ["mode", "role", "method", "beta", "kl_prompts"]
     search = summarize(rows, by, RAW + BESIDE_ACCURACY + NORMALIZED)
-    for name, chosen in (
-        ("best", scores.best_coefficients(scored)),
-        ("matched", scores.matched_coefficients(scored)),
-    ):
-        settings = pd.MultiIndex.from_frame(chosen[["mode", "method", "beta"]])
+    chosen = {"best": scores.best_coefficients(scored), "matched": scores.matched_coefficients(scored)}
+    for name, coefficients in chosen.items():
+        settings = pd.MultiIndex.from_frame(coefficients[["mode", "method", "beta"]])
         search[name] = pd.MultiIndex.from_frame(search[["mode", "method", "beta"]]).isin(settings)
     return search
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bandit.engine.environment import Environment, random_generator
 from bandit.engine.networks import StackedMLP
-from bandit.engine.reference import Split
+from bandit.engine.reference import Split, layer_sizes
 from bandit.engine.sampled import draw
 from bandit.engine.two_tasks.tasks import Cache, ShiftStream, TwoTasks
 from bandit.shift.config import ShiftConfig
@@ -28,11 +28,6 @@ from bandit.shift.verifier import Verifier
 from cokl.policy import CorrectSet
 
 _ADVICE = "--prior-steps or --correct-mass, or enlarge --buffer-size or --reference-group-size"
-
-
-def layer_sizes(config: ShiftConfig) -> tuple[int, ...]:
-    """Widths of the MLP's layers, input and output included."""
-    return (config.environment.input_dim, *config.hidden, config.environment.actions)
 
 
 def families(config: ShiftConfig, seed: int) -> tuple[Environment, Environment]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from bandit.engine.environment import Environment, random_generator
 from bandit.engine.exact import averages
 from bandit.engine.networks import StackedMLP
-from bandit.engine.reference import Split
+from bandit.engine.reference import Split, layer_sizes
 from bandit.engine.sampled import (
     Responses,
     draw,
@@ -31,7 +31,7 @@ from bandit.engine.two_tasks.config import Mode
 from bandit.engine.two_tasks.tasks import Cache, Minibatch, ShiftStream, TwoTasks
 from bandit.engine.two_tasks.train import Objective, TwoTaskTrainer
 from bandit.shift.config import ShiftConfig
-from bandit.shift.tasks import FrozenPolicy, families, layer_sizes, shift_task
+from bandit.shift.tasks import FrozenPolicy, families, shift_task
 from bandit.shift.verifier import Verifier
 from cokl.decomposition import decompose_kl
 from cokl.groups import SurrogateConfig

@@ -19,11 +19,7 @@ from cokl import methods
 from cokl.support.experiment import HERE, Execution
 
 
-def structure(
-    config: StructureConfig,
-    execution: Execution = HERE,
-    progress: bool = True,
-) -> pd.DataFrame:
+def structure(config: StructureConfig, execution: Execution = HERE, progress: bool = True) -> pd.DataFrame:
     """The last rows of all runs of a map, as its lab's tables with a column cell; also saved as structure.parquet.
 
     Raises InputError for a folder that cannot be used.

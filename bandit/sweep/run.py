@@ -13,6 +13,7 @@ from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.exact import policy_metrics
 from bandit.engine.reference import seed_task
 from bandit.engine.runs import Run, opened
+from bandit.engine.tables import in_order
 from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.sweep.plan import planned_runs, stacked
 from bandit.sweep.score import RUN
@@ -71,7 +72,8 @@ def train_planned(
         ]
         with one_thread():
             frames = [_reference_rows(config, seed, parameters[seed], device) for seed in parameters]
-        table = _in_order(pd.concat([*frames, *chunks], ignore_index=True), config)
+        rows = pd.concat([*frames, *chunks], ignore_index=True)
+        table = in_order(rows, ("reference", *config.methods), ["seed", "method", "beta", "step"])
         write_result(table, folder / "sweep.parquet")
     warn_of_diverged(table, "p_correct", RUN)
     return table
@@ -92,9 +94,3 @@ def _reference_rows(config: SweepConfig, seed: int, parameters: torch.Tensor, de
     metrics = policy_metrics(config, reference, reference)
     means = {name: values.double().mean(-1).tolist() for name, values in metrics.items()}
     return pd.DataFrame({"seed": seed, "method": "reference", "beta": 0.0, "step": 0, **means})
-
-
-def _in_order(table: pd.DataFrame, config: SweepConfig) -> pd.DataFrame:
-    order = {method: position for position, method in enumerate(("reference", *config.methods))}
-    keys = table.assign(method=table["method"].map(order))
-    return table.loc[keys.sort_values(["seed", "method", "beta", "step"]).index].reset_index(drop=True)

@@ -71,13 +71,7 @@ class Measurement:
 
     @classmethod
     def of(
-        cls,
-        where: str,
-        what: str,
-        values: pd.Series,
-        unit: Unit = "points",
-        margin: float = 0.0,
-        equal: bool = False,
+        cls, where: str, what: str, values: pd.Series, unit: Unit = "points", margin: float = 0.0, equal: bool = False
     ) -> Measurement:
         """From one value per seed."""
         from cokl.support.statistics import mean_and_half_width

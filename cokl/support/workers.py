@@ -86,12 +86,8 @@ class Workers:
 
     def __init__(self, backend: Literal["loky", "ray"], jobs: int | None) -> None:
         self.backend = backend
-        self.jobs = jobs
-        if backend == "ray":
-            cluster_cores = _join_ray()
-            self.jobs = jobs or cluster_cores
-        else:
-            self.jobs = jobs or usable_cores()
+        cores = _join_ray() if backend == "ray" else usable_cores()
+        self.jobs = jobs or cores
 
     def do(self, works: list[Work], origin: Origin, unit: str, progress: bool) -> list[pd.DataFrame]:
         """Do what is not yet in its path, and return all tables; the bar starts with what an earlier call left done.

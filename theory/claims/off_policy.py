@@ -143,12 +143,12 @@ def self_normalization(formulas: Formulas, effort: Effort) -> list[Evidence]:
     distance from 1 / 2 halves with each doubling of G, so twice the last minus the one before has none of it."""
     old = behavior_policy(CURRENT, 0.7, 0.6, 63)
     sizes = (8, 16, 32)
-    values = {size: bias(CURRENT, old, size, None).total for size in (1, *sizes)}
+    values = {size: bias(CURRENT, old, size, None) for size in (1, *sizes)}
     last = values[32] / values[16]
-    extrapolated = 2 * bias(CURRENT, old, 64, None).total / values[32] - last
+    extrapolated = 2 * bias(CURRENT, old, 64, None) / values[32] - last
     plus, old_plus = CURRENT / CURRENT.sum(), old / old.sum()
     at_one = abs(values[1] - np.abs(plus - old_plus).sum() / 2)
-    on_policy = worst_over(product((1, 4, 8), (None, 0.2)), lambda case: bias(CURRENT, CURRENT, *case).total)
+    on_policy = worst_over(product((1, 4, 8), (None, 0.2)), lambda case: bias(CURRENT, CURRENT, *case))
     mild = behavior_policy(CURRENT, 0.45, 0.6, 63)
     assert (np.abs(CURRENT / mild - 1) < 0.99).all()  # so that a clipping range of 0.99 clips nothing
     listed = ", ".join(f"G = {size}: {value:.4f}" for size, value in values.items())
@@ -167,10 +167,10 @@ def clipping(formulas: Formulas, effort: Effort) -> list[Evidence]:
     clip(rho); ratios that all hit the same bound cancel in gamma"""
     old = behavior_policy(CURRENT, 0.7, 0.6, 63)
     limit = clipped_limit(CURRENT, old, 0.2)
-    to_the_limit = [abs(bias(CURRENT, old, size, 0.2).total - limit) for size in (16, 32)]
+    to_the_limit = [abs(bias(CURRENT, old, size, 0.2) - limit) for size in (16, 32)]
     from_half = abs(to_the_limit[1] / to_the_limit[0] - 0.5)
     scaled = 0.5 * CURRENT  # every ratio is below 1 - eps, so all weights are clipped to the same value
-    uncorrected = bias(scaled, 2 * scaled, 8, 0.2).total
+    uncorrected = bias(scaled, 2 * scaled, 8, 0.2)
     return [
         Evidence("enumeration", "distance to the limit halves with G", from_half, 0.15, f"limit {limit:.4f}"),
         Evidence("enumeration", "a common factor of 1/2 in rho: bias", uncorrected, ENUMERATED, "cancels in gamma"),

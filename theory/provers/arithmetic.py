@@ -7,6 +7,7 @@ reaches below zero; an `Interval` therefore keeps its two ends, each the outer b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,9 +63,8 @@ class Interval:
         if self.low >= 0 and other.low >= 0:
             return Interval((self.low * other.low).lower(), (self.high * other.high).upper())
         products = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
-        return Interval(
-            _least(product.lower() for product in products), _largest(product.upper() for product in products)
-        )
+        lows, highs = [product.lower() for product in products], [product.upper() for product in products]
+        return Interval(_bound(min, lows), _bound(max, highs))
 
     __rmul__ = __mul__
 
@@ -86,7 +86,7 @@ class Interval:
             return Interval((self.low**exponent).lower(), (self.high**exponent).upper())
         if self.high <= 0:
             return (-self) ** exponent
-        return Interval(_ZERO, _largest(((self.low**exponent).upper(), (self.high**exponent).upper())))
+        return Interval(_ZERO, _bound(max, [(self.low**exponent).upper(), (self.high**exponent).upper()]))
 
     def __rsub__(self, other: Any) -> Interval:
         return -self + other
@@ -111,16 +111,9 @@ class Interval:
 UNDEFINED = Interval(_NAN, _NAN)
 
 
-def _least(values) -> arb:
-    """The smallest of exact numbers; NaN if one of them is."""
-    values = list(values)
-    return _NAN if any(value.is_nan() for value in values) else min(values)
-
-
-def _largest(values) -> arb:
-    """The largest of exact numbers; NaN if one of them is."""
-    values = list(values)
-    return _NAN if any(value.is_nan() for value in values) else max(values)
+def _bound(extreme: Callable[[list[arb]], arb], values: list[arb]) -> arb:
+    """The `min` or `max` of exact numbers; NaN if one of them is."""
+    return _NAN if any(value.is_nan() for value in values) else extreme(values)
 
 
 class Intervals:

@@ -18,15 +18,12 @@ class Proof(NamedTuple):
     """Outcome of one subdivision.
 
     boxes: evaluations made. undecided: boxes left without a decision. refuted: the claim is false on some box.
-    lowest: the smallest certified lower bound of the function over all decided boxes (inf if none was decided), or an
-        upper bound on the refuting box.
     where: a box that was refuted or left open, None if there is none.
     """
 
     boxes: int
     undecided: int
     refuted: bool
-    lowest: float
     where: Box | None = None
 
     @property
@@ -54,36 +51,28 @@ def prove_positive(function: Callable[..., Interval], box: Box, max_boxes: int) 
     """
     if not box or not all(-math.inf < low <= high < math.inf for low, high in box):
         raise ValueError(f"box: expected finite ends, the lower one first, on at least one axis, got {box}")
-    lowest = math.inf
     pending = [(box, _evaluate(function, box))]
     boxes = 1
     while pending:
         sub_box, value = pending.pop()
         splittable = [axis for axis, (low, high) in enumerate(sub_box) if low < (low + high) / 2 < high]
         if value > 0:
-            lowest = min(lowest, _rounded_down(value.low))
-        elif value.high <= 0:
-            return Proof(boxes, len(pending), True, -_rounded_down(-value.high), sub_box)
-        elif boxes >= max_boxes or not splittable:
+            continue
+        if value.high <= 0:
+            return Proof(boxes, len(pending), True, sub_box)
+        if boxes >= max_boxes or not splittable:
             if any(other.high <= 0 for _, other in pending):
                 continue  # the claim is false there, whatever it is here
-            return Proof(boxes, 1 + sum(not other > 0 for _, other in pending), False, lowest, sub_box)
-        else:
-            splits = {}
-            for axis in splittable:
-                low, high = sub_box[axis]
-                middle = (low + high) / 2
-                halves = [[*sub_box[:axis], half, *sub_box[axis + 1 :]] for half in ((low, middle), (middle, high))]
-                splits[axis] = [(half, _evaluate(function, half)) for half in halves]
-                boxes += 2
-            pending += splits[min(splits, key=lambda axis: (_looseness(splits[axis]), -_width(box, sub_box, axis)))]
-    return Proof(boxes, 0, False, lowest)
-
-
-def _rounded_down(number: arb) -> float:
-    """The largest float that is certainly not above an exact `number`."""
-    nearest = float(number)
-    return nearest if number >= nearest else math.nextafter(nearest, -math.inf)
+            return Proof(boxes, 1 + sum(not other > 0 for _, other in pending), False, sub_box)
+        splits = {}
+        for axis in splittable:
+            low, high = sub_box[axis]
+            middle = (low + high) / 2
+            halves = [[*sub_box[:axis], half, *sub_box[axis + 1 :]] for half in ((low, middle), (middle, high))]
+            splits[axis] = [(half, _evaluate(function, half)) for half in halves]
+            boxes += 2
+        pending += splits[min(splits, key=lambda axis: (_looseness(splits[axis]), -_width(box, sub_box, axis)))]
+    return Proof(boxes, 0, False)
 
 
 def _evaluate(function: Callable[..., Interval], box: Box) -> Interval:

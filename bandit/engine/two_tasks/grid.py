@@ -26,12 +26,7 @@ class Cell(NamedTuple):
 
 
 def train_grid(
-    lab: Lab,
-    cells: Mapping[str, Cell],
-    path: Path,
-    settings: dict[str, Any],
-    execution: Execution,
-    progress: bool,
+    lab: Lab, cells: Mapping[str, Cell], path: Path, settings: dict[str, Any], execution: Execution, progress: bool
 ) -> pd.DataFrame:
     """Train what is missing of every cell and return the last rows of all runs, also written to `path`.
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.runs import code_behind, parameters_of, parameters_table, reference_path
+from bandit.engine.tables import in_order
 from bandit.engine.two_tasks.plan import RUN, ShiftRun, stacked
 from bandit.engine.two_tasks.train import TwoTaskTrainer
 from cokl.support.chunks import Origin
@@ -35,12 +36,7 @@ class Lab:
         return self.trainer.__module__
 
 
-def train_lab(
-    lab: Lab,
-    config: Any,
-    execution: Execution,
-    progress: bool,
-) -> pd.DataFrame:
+def train_lab(lab: Lab, config: Any, execution: Execution, progress: bool) -> pd.DataFrame:
     """Train what is missing of a configuration's runs and return their table, in its folder's NAME.parquet at the end.
 
     Warns of runs that diverged.
@@ -123,8 +119,5 @@ def _runs(trainer: TwoTaskTrainer, runs: list[ShiftRun], parameters: Tensor) -> 
 def _in_order(table: pd.DataFrame, config: Any, runs: list[ShiftRun], columns: tuple[str, ...]) -> pd.DataFrame:
     """The table's rows by seed, mode, method, KL prompts, coefficient and step, with their roles."""
     names = dict.fromkeys(["base", *(run.method.name for run in runs)])
-    order = {method: number for number, method in enumerate(names)}
     table = table.assign(role=table["seed"].map(config.roles))[list(columns)]
-    keys = table.assign(method=table["method"].map(order))
-    sorted_keys = keys.sort_values(["seed", "mode", "method", "kl_prompts", "beta", "step"])
-    return table.loc[sorted_keys.index].reset_index(drop=True)
+    return in_order(table, names, ["seed", "mode", "method", "kl_prompts", "beta", "step"])

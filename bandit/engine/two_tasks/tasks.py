@@ -17,7 +17,10 @@ from cokl.support.errors import InputError
 
 
 class ShiftStream(IntEnum):
-    """Independent random streams of a seed, apart from those of `bandit.engine.environment.RandomStream`."""
+    """Independent random streams of a seed, apart from those of `bandit.engine.environment.RandomStream`.
+
+    What each is for is said in `bandit.engine.two_tasks` and in the labs' own docstrings.
+    """
 
     OVERLAP = 100
     INITIALISATION = 101

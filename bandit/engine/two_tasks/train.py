@@ -155,13 +155,7 @@ class TwoTaskTrainer(ABC):
         diverges.
         """
         config, first = self.config, runs[0]
-        mlp = StackedMLP(self.layer_sizes(config), task.parameters.expand(len(runs), -1))
-        trainer = Trainer(mlp, config, config.new_learning_rate or config.learning_rate)
-        betas = [run.beta for run in runs]
-        objective = self.objective(first.mode, first.method, torch.tensor(betas, dtype=torch.float64))
-        buffer = task.buffer.used_by(first.method)
-        new = self.rl_prompts(task.new_train, task.seed, ShiftStream.NEW_BATCHES)
-        kl = self.buffer_prompts(buffer, task.seed, first.kl_prompts) if first.kl_prompts else None
+        betas, buffer = [run.beta for run in runs], task.buffer.used_by(first.method)
         identity = {
             "seed": task.seed,
             "mode": first.mode,
@@ -170,14 +164,31 @@ class TwoTaskTrainer(ABC):
             "kl_prompts": first.kl_prompts,
         }
         frames = []
-        for done in range(config.steps + 1):
+        for done, mlp, trainer in self.steps(task, first.mode, first.method, betas, first.kl_prompts):
             if done % config.eval_interval == 0 or done == config.steps:
                 frames.append(pd.DataFrame({**identity, "step": done, **self.evaluate(task, buffer, mlp)}))
+                failed_at = trainer.failed_at
+        return cut_off(frames, failed_at.tolist(), (*identity, "step"))
+
+    def steps(
+        self, task: TwoTasks, mode: Mode, method: Method, betas: list[float], kl_prompts: int
+    ) -> Iterator[tuple[int, StackedMLP, Trainer]]:
+        """Train a run for each of `betas` on the new task: the steps done, from 0 on, and the networks after them.
+
+        kl_prompts: of the buffer per step; 0 for unregularized RL.
+        """
+        config = self.config
+        mlp = StackedMLP(self.layer_sizes(config), task.parameters.expand(len(betas), -1))
+        trainer = Trainer(mlp, config, config.new_learning_rate or config.learning_rate)
+        objective = self.objective(mode, method, torch.tensor(betas, dtype=torch.float64))
+        new = self.rl_prompts(task.new_train, task.seed, ShiftStream.NEW_BATCHES)
+        kl = self.buffer_prompts(task.buffer.used_by(method), task.seed, kl_prompts) if kl_prompts else None
+        for done in range(config.steps + 1):
+            yield done, mlp, trainer
             if done % config.optimizer_steps == 0:
                 loss = JointLoss(self, objective, next(new), None if kl is None else next(kl))
             if done < config.steps:
                 trainer.step(loss.inputs(), partial(spare_samplers, loss.logit_gradient))
-        return cut_off(frames, trainer.failed_at.tolist(), (*identity, "step"))
 
     def evaluate(self, task: TwoTasks, buffer: Cache, mlp: StackedMLP) -> dict[str, list[float]]:
         """Each run's metrics: on the prior task's test prompts, the new one's, and the prompts of the buffer."""

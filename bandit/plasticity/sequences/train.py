@@ -52,11 +52,9 @@ class Sequences(AnswerSpace):
         return family(self.config, 2 * self.seed, self.config.forbidden + more, moved)
 
     def stack(self, parameters: Tensor) -> StackedMLP:
-        """Networks with parameters (R, P)."""
         return StackedMLP(layer_sizes(self.config), parameters)
 
     def training_inputs(self) -> int:
-        """Training prompts."""
         return len(self.task.train.inputs)
 
     def sampled_step(self, starts: list[Start]) -> Callable[[Tensor, Tensor], Step]:

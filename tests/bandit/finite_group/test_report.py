@@ -11,7 +11,7 @@ from scipy import stats
 
 from bandit.finite_group import figures as figure
 from bandit.finite_group.config import PRESETS
-from bandit.finite_group.report import _caching_cells, _slope_cells, caching_table, on_screen, write
+from bandit.finite_group.report import _caching_cells, caching_table, on_screen, slope_cells, write
 from bandit.finite_group.score import PAPER_PASSES, final_table, read_results, slope_table
 from cokl.support.errors import InputError
 
@@ -203,7 +203,7 @@ def test_each_cell_of_the_page_is_under_its_head():
     }  # fmt: skip
     slopes = {"groups": ["fresh"], "optimizer_steps": [4], "slope": [1.5], "slope_at_rollout": [0.5]}
     means = {"slope_interval": [0.1], "slope_at_rollout_interval": [0.2], "measured": [0.75], "predicted": [0.25]}
-    assert _slope_cells(pd.DataFrame({**of, **slopes, **means, "within_noise": [0.95]})).iloc[0].to_dict() == {
+    assert slope_cells(pd.DataFrame({**of, **slopes, **means, "within_noise": [0.95]})).iloc[0].to_dict() == {
         "method": "CoKL", "beta": "0.3", "groups": "fresh", "mu": 4, "G": "8", "slope": "1.5000 ± 0.1000",
         "slope_at_rollout": "0.5000 ± 0.2000", "measured": "0.7500", "predicted": "0.2500", "within noise": "95%",
     }  # fmt: skip
