@@ -104,7 +104,7 @@ def expected(runs: pd.DataFrame, shares: list[float]) -> tuple[list[list[str]], 
         digits = zip(
             (row.without_term1, row.kept, row.adapted, *(row.gains or ([],) * 3)), (1, 1, 1, 1, 3, 3), strict=True
         )
-        shown = [written(values, places) if values else "" for values, places in digits]
+        shown = [written(values, places).replace("-0.000 ", "0.000 ") if values else "" for values, places in digits]
         lines.append([cell, f"{row.base:.2f}", written(row.lost, 0), f"{share:g}", *shown, pattern(row), more])
     return lines, found
 
@@ -172,6 +172,60 @@ def test_the_second_runs_sentences_are_of_its_seeds():
         f"the largest lead is {written(max(gains, key=mean), 1)} points",
     ):
         assert sentence in FINDINGS
+
+
+MANY_TOKENS = {
+    str(run): expected(rows, [0.1, 1.0]) for run, rows in pd.read_csv(LAB / "SEQUENCES.csv").groupby("run", sort=False)
+}
+
+
+def test_the_lines_with_many_tokens_are_of_the_committed_seeds():
+    _, *parts = (LAB / "SEQUENCES.md").read_text(encoding="utf-8").split("\n## ")
+    assert [table(part) for part in parts] == [lines for lines, _ in MANY_TOKENS.values()]
+    assert list(MANY_TOKENS) == ["first", "again"]
+
+
+def test_the_sentences_on_many_tokens_are_of_the_committed_seeds():
+    found: dict[str, list[object]] = {}
+    for _, rows in MANY_TOKENS.values():
+        known = {key: row for key, row in rows.items() if row.kept}
+        whole = [row for (_, share), row in known.items() if share == 1]
+        parts = [row for (_, share), row in known.items() if share < 1]
+        without = sorted(-mean(row.without_term1) for row in parts)
+        behind = sorted(-mean(row.kept) for row in whole)
+        gains = [row.gains for row in known.values() if row.gains]
+        more = keeps_more(list(rows.values()))
+        assert [pattern(row) for row in (*whole, *parts)].count("yes") == more.count("held") == 0
+        for name, value in (
+            ("settings", len(whole)),
+            ("undecided", [pattern(row) for row in whole].count("undecided")),
+            ("parts undecided", [pattern(row) for row in parts].count("undecided")),
+            ("without", f"{without[0]:.0f} to {without[-1]:.0f}"),
+            ("behind", f"{behind[0]:.0f} to {behind[-1]:.0f}"),
+            ("below", sum(mean(row.kept) + half_width(row.kept) < 0 for row in whole)),
+            ("rows", len(gains)),
+            ("less", more.count("not held")),
+            *(
+                (f"best {number}", written(max((values[number] for values in gains), key=mean), (1, 3)[number]))
+                for number in (0, 1)
+            ),
+        ):
+            found.setdefault(name, []).append(value)
+    one = {name: f"{first} ({again})" for name, (first, again) in found.items()}
+    section = " ".join(WHOLE.split("\n### ")[1].split())
+    lost = {key: [written(rows[key].lost, 0) for _, rows in MANY_TOKENS.values()] for key in MANY_TOKENS["first"][1]}
+    many, twelve = lost["tokens-24", 1.0], lost["tokens-12", 1.0]
+    assert f"{many[0]} % of the base's correctness in one run and {many[1]} % in the other" in section
+    assert f"With 12 it loses {twelve[1]} % in the second run" in section
+    for sentence in (
+        f"in none of {one['settings']} settings where GRPO is seen to forget",
+        f"with all of term 2, {one['undecided']} are undecided, with a tenth of it {one['parts undecided']}",
+        f"below GRPO's by {one['without']} points in the mean already with a tenth",
+        f"behind replay by {one['behind']} points of retention, with intervals below zero in {one['below']} of them",
+        f"more in 0 of {one['rows']} rows, less in {one['less']}",
+        f"the most {one['best 0']} points, and {one['best 1']} in pass@8",
+    ):
+        assert sentence in section
 
 
 def test_every_interval_of_the_findings_is_in_a_committed_page():
