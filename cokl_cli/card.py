@@ -73,7 +73,10 @@ def surrogate_check(name: str) -> str:
         exact = regularizer.logit_gradient(policy, reference)
         for what, numbers in (("value", regularizer.value(policy, reference)), ("the gradient of value", exact)):
             if not bool(numbers.isfinite().all()):
-                raise InputError(f"{name}: {what} is not finite at an ordinary policy")
+                raise InputError(
+                    f"{name}: {what} is not finite at an ordinary policy; look for a division by zero, or a logarithm "
+                    "or root of what is zero or negative"
+                )
         if not regularizer.streams:
             return "none"
         distances = []

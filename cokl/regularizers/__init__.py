@@ -45,8 +45,8 @@ def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
             )
     if not regularizer_class.name.isidentifier() or regularizer_class.name in ("none", "reference"):
         raise ValueError(
-            f"{regularizer_class.__name__}.name: expected an identifier other than 'none' and 'reference', "
-            f"got {regularizer_class.name!r}"
+            f"{regularizer_class.__name__}.name: expected letters, digits and underscores, as in smooth_tv, other than "
+            f"'none' and 'reference', got {regularizer_class.name!r}"
         )
     if not regularizer_class.streams and regularizer_class.surrogate_weights is not Regularizer.surrogate_weights:
         raise ValueError(

@@ -152,7 +152,7 @@ def test_the_built_in_surrogates_are_right(name):
         ("raises", "1 / 0\n", "raises.py: ZeroDivisionError: division by zero"),
         ("random", "", "expected a Python file whose name is no other module's"),
         ("my-own", "", "expected a Python file whose name is no other module's"),
-        ("nameless", HELLINGER.format(name="", title="Mine", value=VALUE), "expected an identifier"),
+        ("nameless", HELLINGER.format(name="", title="Mine", value=VALUE), "expected letters, digits and underscores"),
         (
             "no_name",
             HELLINGER.format(name="x", title="Mine", value=VALUE).replace("name, label", "x, y"),

@@ -100,9 +100,12 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
     [
         ({"label": "Nameless"}, r"Bad\.name: expected a string"),
         ({"name": "bad"}, r"Bad\.label: expected a string"),
-        ({"name": "no-identifier", "label": "Bad"}, r"Bad\.name: expected an identifier .* got 'no-identifier'"),
-        ({"name": "none", "label": "Bad"}, r"Bad\.name: expected an identifier other than 'none'"),
-        ({"name": "reference", "label": "Bad"}, r"Bad\.name: expected an identifier other than 'none'"),
+        (
+            {"name": "no-identifier", "label": "Bad"},
+            r"Bad\.name: expected letters, digits and underscores.* got 'no-identifier'",
+        ),
+        ({"name": "none", "label": "Bad"}, r"Bad\.name: expected letters.* other than 'none'"),
+        ({"name": "reference", "label": "Bad"}, r"Bad\.name: expected letters.* other than 'none'"),
     ],
 )
 def test_a_class_without_a_usable_name_or_label_is_refused(attributes: dict[str, str], message: str):
