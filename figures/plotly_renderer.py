@@ -54,16 +54,17 @@ def plain(label: str) -> str:
 
 
 def _trace(panel: Panel, kind: str, label: str, style: Style, rows: pd.DataFrame) -> go.BaseTraceType | None:
-    hover = _hover(panel, label, rows)
+    drawn = rows
     if panel.scale == "stretched":
-        rows = rows.assign(**{column: stretch(rows[column].to_numpy()) for column in ("x", "x_low", "x_high")})
-    x, y = rows["x"].tolist(), rows["y"].tolist()
+        drawn = rows.assign(**{column: stretch(rows[column].to_numpy()) for column in ("x", "x_low", "x_high")})
+    x, y = drawn["x"].tolist(), drawn["y"].tolist()
     match kind:
         case "line" | "band" | "point" | "seed":
             mode = {"point": "markers", "seed": "lines"}.get(kind, "lines+markers" if style.marker else "lines")
             bars = (
-                {} if kind == "band" else {"error_x": _spread(rows, "x", style), "error_y": _spread(rows, "y", style)}
+                {} if kind == "band" else {"error_x": _spread(drawn, "x", style), "error_y": _spread(drawn, "y", style)}
             )
+            hover = _hover(panel, label, rows)
             return go.Scatter(x=x, y=y, name=plain(label), mode=mode, **look(style), **bars, **hover)
         case "hline":
             across = rows.loc[:, ["x_low", "x_high"]].iloc[0].tolist()

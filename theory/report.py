@@ -152,7 +152,7 @@ def to_text(results: list[Checked], every_evidence: bool = False) -> str:
 
 
 _AS_WRITTEN = {
-    "kl": "KL", "cokl": "CoKL", "bernoulli": "Bernoulli", "jensen": "Jensen", "shannon": "Shannon", "f": "f",
+    "kl": "KL", "cokl": "CoKL", "bernoulli": "Bernoulli", "jensen": "Jensen", "shannon": "Shannon",
     "term1": "term 1", "theorem2": "Theorem 2",
 }  # fmt: skip
 

@@ -61,7 +61,7 @@ def on_screen(compared: pd.DataFrame, leads: Sequence[pd.Series], seeds: int, fo
 
     leads: CoKL's in coverage, by seed, in the base and in each alternative.
     """
-    others = compared[~compared["alternative"].map(_is_no_assumption)]
+    others = _under_assumptions(compared)
     stand, judged = int(others["stands"].sum()), int(others["stands"].notna().sum())
     ends = [with_spread(*pair, 3) for pair in sorted(map(mean_and_half_width, leads))[:: max(1, len(leads) - 1)]]
     answer = Claim(
@@ -74,7 +74,7 @@ def on_screen(compared: pd.DataFrame, leads: Sequence[pd.Series], seeds: int, fo
     for claim, rows in compared.groupby("claim", sort=False):
         row = {"claim": textwrap.shorten(str(claim), 52, placeholder=" ..."), "base": "", "stands": "", "not with": ""}
         if rows["verdict"].any():
-            assumed = rows[~rows["alternative"].map(_is_no_assumption)]
+            assumed = _under_assumptions(rows)
             away = assumed[~assumed["stands"].fillna(True)]["alternative"]
             row["base"] = rows.loc[rows["alternative"] == BASE, "verdict"].iloc[0]
             row["stands"] = f"{len(assumed) - len(away)} of {len(assumed)}"
@@ -102,7 +102,7 @@ def standing(rows: pd.DataFrame) -> str:
     if rows["stands"].isna().any():
         return ""
     verdict = rows.loc[rows["alternative"] == BASE, "verdict"].iloc[0]
-    assumed = rows[~rows["alternative"].map(_is_no_assumption)]
+    assumed = _under_assumptions(rows)
     parts = [f"{verdict}: stands in {assumed['stands'].sum()} of {len(assumed)} alternatives"]
     for row in rows[~rows["stands"]].itertuples():
         remark = ", which is another measurement" if _is_no_assumption(str(row.alternative)) else ""
@@ -112,8 +112,13 @@ def standing(rows: pd.DataFrame) -> str:
 
 def verdict_of(rows: pd.DataFrame) -> Verdict | None:
     """Whether a claim's verdict stands under every assumption; None below four seeds."""
-    assumed = rows[~rows["alternative"].map(_is_no_assumption)]
+    assumed = _under_assumptions(rows)
     return None if rows["stands"].isna().any() else "held" if assumed["stands"].all() else "not held"
+
+
+def _under_assumptions(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the alternatives that change an assumption."""
+    return rows[~rows["alternative"].map(_is_no_assumption)]
 
 
 def _is_no_assumption(alternative: str) -> bool:

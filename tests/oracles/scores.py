@@ -52,8 +52,8 @@ def half_width(values: Sequence[float]) -> float:
 
 
 def written(values: Sequence[float], digits: int) -> str:
-    """The mean and its half-width as pages show them."""
-    return f"{mean(values):.{digits}f} ± {half_width(values):.{digits}f}"
+    """The mean and its half-width as pages show them: without the sign of a zero."""
+    return f"{mean(values):z.{digits}f} ± {half_width(values):.{digits}f}"
 
 
 def summary(rows: Iterable[Row], by: Sequence[str], columns: Sequence[str]) -> list[Row]:

@@ -104,7 +104,7 @@ def expected(runs: pd.DataFrame, shares: list[float]) -> tuple[list[list[str]], 
         digits = zip(
             (row.without_term1, row.kept, row.adapted, *(row.gains or ([],) * 3)), (1, 1, 1, 1, 3, 3), strict=True
         )
-        shown = [written(values, places).replace("-0.000 ", "0.000 ") if values else "" for values, places in digits]
+        shown = [written(values, places) if values else "" for values, places in digits]
         lines.append([cell, f"{row.base:.2f}", written(row.lost, 0), f"{share:g}", *shown, pattern(row), more])
     return lines, found
 
