@@ -40,6 +40,7 @@ def main(argv: list[str] | None = None) -> None:
     SIGHUP or SIGTERM.
     """
     arguments = sys.argv[1:] if argv is None else argv
+    end = _end_now if argv is None else sys.exit
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ± is no reason to stop
@@ -59,7 +60,7 @@ def main(argv: list[str] | None = None) -> None:
         with output_of(command):
             code = command.run()
         sys.stdout.flush()
-        sys.exit(code)
+        end(code)
     except InputError as error:
         _fail(str(error))
     except MemoryError:
@@ -68,9 +69,7 @@ def main(argv: list[str] | None = None) -> None:
         again = shlex.join(["cokl", *arguments])
         print(f"\ncokl: interrupted; finished work is saved; resume with: {again}", file=sys.stderr)
         code = 128 + (stopped.args[0] if isinstance(stopped, Terminated) else signal.SIGINT)
-        if argv is None:
-            _end_now(code)
-        sys.exit(code)
+        end(code)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         _silence_stdout()
         sys.exit(128 + signal.SIGPIPE)
@@ -89,7 +88,7 @@ def _terminated(number: int, _: object) -> None:
 
 
 def _end_now(code: int) -> NoReturn:
-    """Run the registered exit functions and end, without the seconds that libraries take for their clean-up."""
+    """Run the registered exit functions and end, without the libraries' clean-up, which takes seconds and can abort."""
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.SIG_IGN)
     atexit._run_exitfuncs()
