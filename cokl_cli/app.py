@@ -40,7 +40,6 @@ def main(argv: list[str] | None = None) -> None:
     SIGHUP or SIGTERM.
     """
     arguments = sys.argv[1:] if argv is None else argv
-    end = _end_now if argv is None else sys.exit
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ± is no reason to stop
@@ -60,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
         with output_of(command):
             code = command.run()
         sys.stdout.flush()
-        end(code)
+        _end(code, whole_process=argv is None)
     except InputError as error:
         _fail(str(error))
     except MemoryError:
@@ -69,7 +68,7 @@ def main(argv: list[str] | None = None) -> None:
         again = shlex.join(["cokl", *arguments])
         print(f"\ncokl: interrupted; finished work is saved; resume with: {again}", file=sys.stderr)
         code = 128 + (stopped.args[0] if isinstance(stopped, Terminated) else signal.SIGINT)
-        end(code)
+        _end(code, whole_process=argv is None)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         _silence_stdout()
         sys.exit(128 + signal.SIGPIPE)
@@ -87,8 +86,12 @@ def _terminated(number: int, _: object) -> None:
     raise Terminated(number)
 
 
-def _end_now(code: int) -> NoReturn:
-    """Run the registered exit functions and end, without the libraries' clean-up, which takes seconds and can abort."""
+def _end(code: int, whole_process: bool) -> NoReturn:
+    """End as Python does, or a whole process after the registered exit functions, without the libraries' clean-up,
+    which takes seconds and can abort.
+    """
+    if not whole_process:
+        sys.exit(code)
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.SIG_IGN)
     atexit._run_exitfuncs()

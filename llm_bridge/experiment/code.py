@@ -13,9 +13,10 @@ from llm_bridge.experiment.config import LLMConfig
 _ALWAYS = (
     "llm_bridge.experiment.jobs",
     "llm_bridge.rewards.score",
+    "llm_bridge.trainer.rollouts",
     "cokl.responses.verifier_process",
 )
-"""Beside what VeRL loads: what it is told, and what judges, the verifier's process included, which is a script."""
+"""Beside what VeRL loads: what it is told, what judges, the verifier's process included, and what answers a study."""
 _ON_A_CPU = ("llm_bridge.cpu", "llm_bridge.cpu.vllm_extension")
 """Modules that change VeRL when they are imported."""
 

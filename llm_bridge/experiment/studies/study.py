@@ -58,8 +58,6 @@ class Study(ABC):
     """pkg://MODULE:NAME, of every stage."""
     roles: dict[int, Role]
     """Of every seed, those for selection first."""
-    micro_batch: int
-    """Rows of a micro-batch, which must divide the rows of each stream in every run."""
 
     def settings(self, seed: int) -> LLMConfig:
         """What the bridge's jobs read: the tiny preset with this study's numbers."""
@@ -165,7 +163,7 @@ class Study(ABC):
             print(f"{time.strftime('%H:%M:%S')}  seed {seed}: {len(trained)} runs", flush=True)
             write_text(json.dumps([self._described(run, folder) for run in trained], indent=1), folder / "runs.json")
             settings = replace(self.settings(seed), own_data=str(start))
-            job = several_job(settings, folder, start / "model", folder / "runs.json", self.micro_batch)
+            job = several_job(settings, folder, start / "model", folder / "runs.json")
             with one_job_at_a_time() as cluster:
                 run_watched(
                     [sys.executable, *command_line(job.overrides)],

@@ -48,17 +48,20 @@ def together(tmp_path_factory) -> Path:
 
 
 def alone(together: Path, folder: Path, number: int) -> list[dict[str, Any]]:
-    """The log of one of the runs, as a job of its own that starts from its Hugging Face model."""
+    """The log of one of the runs, as a job of its own, with VeRL's agent-loop and reward workers, that starts from its
+    Hugging Face model.
+    """
     run = THREE[number]
     described = json.loads((together / "runs.json").read_text())[number]
     settings = replace(STUDY.settings(SEED), own_data=str(together / "start"))
     model = together / "start" / "model"
     if described["weights"]:
         model = STUDY.end_of(replace(run, stage=1), together) / "huggingface"
-    job = several_job(settings, folder, model, together / "runs.json", STUDY.micro_batch)
+    job = several_job(settings, folder, model, together / "runs.json")
     options = {**described["options"], "trainer.default_local_dir": str(folder / "checkpoints")}
     cokl = options.pop("cokl", {})
-    kept = [override for override in job.overrides if not override.startswith("+cokl.runs")]
+    kept = [name for name in job.overrides if "cokl.runs" not in name and "agent_loop_manager_class" not in name]
+    assert len(kept) == len(job.overrides) - 2
     given = [f"{name}={value!r}" for name, value in options.items()]
     overrides = [*kept, *given, *(f"+cokl.{name}={value!r}" for name, value in cokl.items())]
     folder.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,6 @@ class Plasticity(Study):
         self.config = config
         self.roles = {seed: "selection" for seed in config.selection_seeds}
         self.roles |= {seed: "reported" for seed in config.reported_seeds}
-        self.micro_batch = config.batch * config.cached_per_prompt
 
     def own_settings(self) -> dict[str, Any]:
         """Prompts and steps."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -39,8 +38,6 @@ class Strength(Study):
             "again": config.again_seeds,
         }
         self.roles = {seed: role for role, seeds in of_role.items() for seed in seeds}
-        responses = config.kl_groups // 2 * math.gcd(config.cached, config.group_size)
-        self.micro_batch = math.gcd(responses, config.batch * config.group_size)
 
     def own_settings(self) -> dict[str, Any]:
         """Of the chat stage, its buffer and its score."""
