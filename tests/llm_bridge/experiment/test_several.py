@@ -90,11 +90,7 @@ def test_a_run_gives_every_number_of_a_job_of_its_own(together, tmp_path, number
     for mine, theirs in zip(alone(together, tmp_path / "alone", number), ours, strict=True):
         assert mine.keys() == theirs.keys()
         for name in mine:
-            if name.startswith(("training/rollout_", "rollout_corr/")):
-                # vLLM's own log-probabilities depend in the last bits on how requests meet in its batches.
-                assert mine[name] == pytest.approx(theirs[name], rel=1e-6, abs=1e-6), name
-            else:
-                assert json.dumps(mine[name]) == json.dumps(theirs[name]), name  # NaN and null too
+            assert json.dumps(mine[name]) == json.dumps(theirs[name]), name  # NaN and null too
 
 
 def test_a_study_runs_from_an_empty_folder_and_resumes_from_its_rows(tmp_path, monkeypatch):

@@ -20,8 +20,11 @@ GRID: dict[str, tuple[float, ...]] = {
 }
 """Methods and the coefficients that are searched."""
 ABLATION = "cokl_without_term1"
-"""Reported with CoKL's coefficient."""
-AGAIN = ("grpo", "correct_forward_kl", "cokl")
+BASELINE = "cokl_baseline"
+"""CoKL with a baseline in its second term, `cokl.baseline=True`, which is beyond the paper."""
+VARIANTS = (ABLATION, BASELINE)
+"""Of CoKL, with its coefficient. They are reported."""
+AGAIN = ("grpo", "correct_forward_kl", "cokl", BASELINE)
 """Methods of the second report."""
 RIVAL = "correct_forward_kl"
 """The primary measurement, declared before any run: raw Math Avg, CoKL's minus replay's, paired over the seeds."""

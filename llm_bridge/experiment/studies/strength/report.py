@@ -15,16 +15,18 @@ from llm_bridge.experiment.studies.strength.config import (
     ABLATION,
     AGAIN,
     BASE,
+    BASELINE,
     GRID,
     MARGIN,
     MATH_SETS,
     RIVAL,
+    VARIANTS,
     StrengthConfig,
 )
 from llm_bridge.experiment.studies.study import RUNS, STEPS, Role, read_rows
 
-LABELS = {BASE: "Base", "grpo": "GRPO alone"}
-METHODS: dict[Role, tuple[str, ...]] = {"reported": (BASE, *GRID, ABLATION), "again": (BASE, *AGAIN)}
+LABELS = {BASE: "Base", "grpo": "GRPO alone", BASELINE: "CoKL with a baseline"}
+METHODS: dict[Role, tuple[str, ...]] = {"reported": (BASE, *GRID, *VARIANTS), "again": (BASE, *AGAIN)}
 """By role, in the order of the table."""
 
 
@@ -94,28 +96,29 @@ def _claims_of(rows: pd.DataFrame, role: Role) -> Iterator[Claim]:
     wanted = config.reported_seeds if role == "reported" else config.again_seeds
     if rows.empty or set(rows["seed"]) != set(wanted):
         return
-    of = {column: rows.pivot(index="seed", columns="method", values=column) for column in ("math", "chat_val")}
+    kept = rows.pivot(index="seed", columns="method", values="math")
     name = f"the tiny LLM{', again' if role == 'again' else ''}"
 
-    def lead(column: str, other: str) -> Measurement:
-        what = {"math": "Math Avg", "chat_val": "chat score"}[column]
-        return Measurement.of(name, f"{what} of CoKL minus {label(other)}", of[column]["cokl"] - of[column][other])
+    def lead(other: str, ours: str = "cokl") -> Measurement:
+        difference = kept[ours] - kept[other]
+        return Measurement.of(name, f"Math Avg of {label(ours)} minus {label(other)}", difference)
 
     yield judged(
         f"Each at its best coefficient, CoKL keeps more of Math Avg than {label(RIVAL)}",
         "Main Results; a search over CoKL's own coefficient is beyond the paper",
-        [lead("math", RIVAL)],
+        [lead(RIVAL)],
     )
     if role == "reported":
         for other in ("grpo", "reverse_kl", "forward_kl"):
             yield judged(
                 f"Each at its best coefficient, CoKL keeps more of Math Avg than {label(other)}",
                 "Main Results; a search over CoKL's own coefficient is beyond the paper",
-                [lead("math", other)],
+                [lead(other)],
             )
-        yield judged(
-            "Without term 1 CoKL keeps less of Math Avg", "Ablation of the loss structure", [lead("math", ABLATION)]
-        )
+        yield judged("Without term 1 CoKL keeps less of Math Avg", "Ablation of the loss structure", [lead(ABLATION)])
+    yield judged(
+        "With a baseline in term 2 CoKL keeps more of Math Avg", "beyond the paper", [lead("cokl", ours=BASELINE)]
+    )
 
 
 def render(root: Path) -> str:

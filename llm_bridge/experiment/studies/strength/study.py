@@ -14,7 +14,15 @@ from cokl.support.files import read_parquet
 from llm_bridge.data.rows import write_rows
 from llm_bridge.experiment.jobs import kl_prompts
 from llm_bridge.experiment.studies.answers import answers, measures, sample
-from llm_bridge.experiment.studies.strength.config import ABLATION, AGAIN, BASE, GRID, MATH_SETS, StrengthConfig
+from llm_bridge.experiment.studies.strength.config import (
+    AGAIN,
+    BASE,
+    BASELINE,
+    GRID,
+    MATH_SETS,
+    VARIANTS,
+    StrengthConfig,
+)
 from llm_bridge.experiment.studies.strength.report import chosen, render
 from llm_bridge.experiment.studies.strength.reward import compute_score
 from llm_bridge.experiment.studies.study import Role, Run, Study
@@ -65,12 +73,12 @@ class Strength(Study):
         self.fill_buffer(seed, rows, folder / "buffer_prompts.parquet", Judge(compute_score))
 
     def runs(self, seed: int, rows: pd.DataFrame) -> list[Run]:
-        """Every coefficient, or each method with the chosen one; the ablation has CoKL's."""
+        """Every coefficient, or each method with the chosen one; CoKL's variants have CoKL's."""
         role = self.roles[seed]
         if role == "selection":
             return [BASE_RUN, *(Run(1, method, beta) for method, grid in GRID.items() for beta in grid)]
         best = chosen(rows)
-        best[ABLATION] = best["cokl"]
+        best |= dict.fromkeys(VARIANTS, best["cokl"])
         return [BASE_RUN, *(Run(1, method, best[method]) for method in (AGAIN if role == "again" else best))]
 
     def steps(self, run: Run) -> int:
@@ -81,12 +89,14 @@ class Strength(Study):
         """Chat prompts, and the method on mathematics drawn from the buffer."""
         data = str(start / "chat_train.parquet")
         options: dict[str, Any] = {"data.train_files": data, "data.val_files": data}
-        if methods.get(run.method).streams():
+        name, changed = ("cokl", ["cokl.baseline=True"]) if run.method == BASELINE else (run.method, [])
+        if methods.get(name).streams():
             options["cokl"] = {
-                "method": run.method,
+                "method": name,
+                "options": changed,
                 "beta": run.beta,
                 "buffer": str(start / "buffer.parquet"),
-                "kl_prompts": kl_prompts(self.settings(0), run.method),
+                "kl_prompts": kl_prompts(self.settings(0), name),
                 "length": "token-mean",
                 "seed": 0,
             }

@@ -6,8 +6,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cokl import methods
+from cokl.regularizers.cokl import CoKL
 from cokl.support.errors import InputError
-from llm_bridge.experiment.studies.strength.config import ABLATION, AGAIN, BASE, GRID, MARGIN, MATH_SETS, StrengthConfig
+from llm_bridge.experiment.studies.strength.config import (
+    ABLATION,
+    AGAIN,
+    BASE,
+    BASELINE,
+    GRID,
+    MARGIN,
+    MATH_SETS,
+    VARIANTS,
+    StrengthConfig,
+)
 from llm_bridge.experiment.studies.strength.report import chosen, claims, per_seed, render, shown
 from llm_bridge.experiment.studies.strength.reward import compute_score
 from llm_bridge.experiment.studies.strength.study import BASE_RUN, Strength
@@ -65,11 +77,11 @@ def test_the_page_shows_both_scores_of_each_coefficient_and_which_is_chosen(tmp_
 def report(root, leads: list[float]) -> None:
     """Rows of whole reports: CoKL's Math Avg is replay's plus its lead by seed, in points; shares by method."""
     lines, steps = [], []
-    reports = (("reported", CONFIG.reported_seeds, (*GRID, ABLATION)), ("again", CONFIG.again_seeds, AGAIN))
-    for role, seeds, methods in reports:
+    reports = (("reported", CONFIG.reported_seeds, (*GRID, *VARIANTS)), ("again", CONFIG.again_seeds, AGAIN))
+    for role, seeds, names in reports:
         for seed, lead in zip(seeds, leads, strict=True):
             lines += rows(seed, role, BASE, 0.0, (45.0, 45.0, 45.0), 50.0)
-            for method in methods:
+            for method in names:
                 level = 30.0 + lead * (method == "cokl")
                 beta = 0.0 if method == "grpo" else 0.2
                 lines += rows(seed, role, method, beta, (level - 3, level, level + 3), 80.0)
@@ -82,8 +94,12 @@ def report(root, leads: list[float]) -> None:
 
 def test_the_primary_verdict_is_on_the_paired_difference_in_raw_math_avg_twice(tmp_path):
     report(tmp_path, [-4.0, -5.0, -6.0, -5.0, -5.0])
-    first, *others, again = claims(tmp_path)
+    first, *others, again, changed_again = claims(tmp_path)
     assert first.statement == again.statement
+    changed = others.pop()
+    assert changed.statement == changed_again.statement
+    assert changed.verdict == "held"
+    assert "Math Avg of CoKL with a baseline minus CoKL: 5.0 ± 0.9 points" in changed.measured
     assert (first.verdict, again.verdict) == ("not held", "not held")
     assert "Math Avg of CoKL minus Correct-only forward KL: -5.0 ± 0.9 points" in first.measured
     assert len(others) == 4
@@ -91,7 +107,8 @@ def test_the_primary_verdict_is_on_the_paired_difference_in_raw_math_avg_twice(t
     assert list(table.loc["CoKL", ["Coefficient", "Gradient share", "Chat"]]) == ["0.2", "0.25", "80.0 ± 0.0"]
     assert table.loc["Base", "Math Avg"] == "45.0 ± 0.0"
     assert list(table.index) == [
-        "Base", "GRPO alone", "Reverse KL", "Forward KL", "Correct-only forward KL", "CoKL", "CoKL w/o term 1"
+        "Base", "GRPO alone", "Reverse KL", "Forward KL", "Correct-only forward KL", "CoKL", "CoKL w/o term 1",
+        "CoKL with a baseline"
     ]  # fmt: skip
 
 
@@ -114,7 +131,8 @@ def test_a_seed_without_all_its_runs_counts_for_nothing(tmp_path):
     last = CONFIG.reported_seeds[-1]
     table[(table["seed"] != last) | (table["method"] != ABLATION)].to_csv(tmp_path / RUNS, index=False)
     assert [claim.statement for claim in claims(tmp_path)] == [
-        "Each at its best coefficient, CoKL keeps more of Math Avg than Correct-only forward KL"
+        "Each at its best coefficient, CoKL keeps more of Math Avg than Correct-only forward KL",
+        "With a baseline in term 2 CoKL keeps more of Math Avg",
     ]
     page = render(tmp_path)
     assert f"Missing seeds: {last}." in page
@@ -122,24 +140,28 @@ def test_a_seed_without_all_its_runs_counts_for_nothing(tmp_path):
     assert "Mean over 4 seeds" in page
 
 
-def test_the_second_report_has_fewer_methods_and_the_ablation_has_cokls_coefficient():
+def test_the_second_report_has_fewer_methods_and_variants_have_cokls_coefficient():
     study = Strength(CONFIG)
     table = selection({("cokl", HIGH): (50.0, 80.0)})
     reported = study.runs(CONFIG.reported_seeds[0], table)
     assert reported[0] == BASE_RUN
-    assert Run(1, ABLATION, HIGH) in reported
-    assert len(reported) == 2 + len(GRID)
+    assert {Run(1, variant, HIGH) for variant in VARIANTS} < set(reported)
+    assert len(reported) == 3 + len(GRID)
     assert [run.method for run in study.runs(CONFIG.again_seeds[0], table)] == [BASE, *AGAIN]
     assert len(study.runs(CONFIG.selection_seeds[0], table)) == 2 + 4 * len(GRID["cokl"])
 
 
 def test_a_step_has_a_quarter_of_its_groups_from_the_buffer(tmp_path):
     study = Strength(CONFIG)
-    streams = {"cokl": 2, "correct_forward_kl": 1, "reverse_kl": 1, ABLATION: 1}
+    streams = {"cokl": 2, "correct_forward_kl": 1, "reverse_kl": 1, ABLATION: 1, BASELINE: 2}
     for method, number in streams.items():
         prompts = study.options(Run(1, method, 0.2), tmp_path)["cokl"]["kl_prompts"]
         assert number * prompts * 4 == CONFIG.batch
     assert "cokl" not in study.options(Run(1, "grpo"), tmp_path)
+    chosen = {name: study.options(Run(1, name, 0.2), tmp_path)["cokl"] for name in ("cokl", BASELINE)}
+    assert {name for name in chosen["cokl"] if chosen["cokl"][name] != chosen[BASELINE][name]} == {"options"}
+    assert methods.get("cokl", chosen["cokl"]["options"]).regularizer == methods.get("cokl").regularizer
+    assert methods.get("cokl", chosen[BASELINE]["options"]).regularizer == CoKL(baseline=True)
 
 
 def test_both_tasks_have_one_reward_function():
