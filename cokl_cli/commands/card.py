@@ -7,6 +7,7 @@ import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated, Any
 
 import tyro
@@ -45,18 +46,18 @@ class Card(Output):
         names = ", ".join(map(card.label, own))
         correct = config.environment.correct_actions
         tried = ", ".join(f"{beta:g}" for beta in config.betas)
-        answers = "\n".join(card.answer(rows, card.label(name)) for name in own)
-        text = (
-            f"{answers}\n"
-            f"{names} beside the built-in regularizers, each at one of the coefficients {tried},\n"
-            f"that whose correctness after phase 1 is closest to {config.matched_correctness:g}\n"
-            f"*: more than {card.MATCHED:g} away, so that the row cannot be compared\n"
-            f"{card.REPLAY}: correct-only forward KL, CoKL without its second term\n"
-            f"± is half of a 95% interval over {config.seeds} seeds: for looking, not for verdicts\n"
-            f"plasticity: mean reward of plain RL that starts there, when 2 of {correct} correct actions stay correct\n"
-            "Z*: correctness of the population optimum, ~ where a search found it\n"
-            "surrogate: distance of its gradient in large groups from the exact one"
-        )
+        lines = [
+            *(card.answer(rows, card.label(name)) for name in own),
+            f"{names} beside the built-in regularizers, each at one of the coefficients {tried},",
+            f"that whose correctness after phase 1 is closest to {config.matched_correctness:g}",
+            f"*: more than {card.MATCHED:g} away, so that the row cannot be compared",
+            f"{card.REPLAY}: correct-only forward KL, CoKL without its second term",
+            f"± is half of a 95% interval over {config.seeds} seeds: for looking, not for verdicts",
+            f"plasticity: mean reward of plain RL that starts there, when 2 of {correct} correct actions stay correct",
+            "Z*: correctness of the population optimum, ~ where a search found it",
+            "surrogate: distance of its gradient in large groups from the exact one",
+        ]
+        text = "\n".join(fill(line, 100) for line in lines)
         numbers = {key: value.removeprefix("~") for key, value in optima.items()}
         drawing = card.drawing(table, numbers)
         picture = f"![card](card.png)\n\n{drawing.caption}\n"

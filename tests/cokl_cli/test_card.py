@@ -63,18 +63,21 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
         methods=("none", "cokl", "reverse_kl", "card_own"),
     )
     monkeypatch.setattr(card, "config", lambda own: settings)
-    file = written("card_own", more='if __name__ == "__main__":\n    raise SystemExit("a script of mine")\n')
+    label = "SquaredHellinger"
+    file = written(
+        "card_own", title=label, more='if __name__ == "__main__":\n    raise SystemExit("a script of mine")\n'
+    )
     with pytest.raises(SystemExit) as ended:
         main(["bandit", "card", str(file), "--jobs", "2"])
     assert ended.value.code == 0
     folder = Path("runs/card-card_own")
-    assert "# Mine\n" in (folder / "card.md").read_text()
+    assert f"# {label}\n" in (folder / "card.md").read_text()
     assert (folder / "card.png").read_bytes().startswith(b"\x89PNG")
     shown = pd.read_csv(folder / "card.csv", dtype=str).set_index("method").to_dict("index")
-    assert list(shown) == ["Reference", "No regularizer", "CoKL", "Reverse KL", "Mine"]
-    assert shown["Mine"]["surrogate"] == "none"
+    assert list(shown) == ["Reference", "No regularizer", "CoKL", "Reverse KL", label]
+    assert shown[label]["surrogate"] == "none"
     assert shown["CoKL"]["Z*"] == "1.0000"
-    assert shown["Mine"]["Z*"].startswith("~0.")
+    assert shown[label]["Z*"].startswith("~0.")
     table, config = read_plasticity(folder, PlasticityConfig)
     rows = table[(table["role"] == "report") & (table["method"] == "none") & (table["mode"] == "sampled")]
     means = rows.drop_duplicates("seed")[["p_correct", coverage_column(table), "conditional_kl"]].mean()
@@ -84,7 +87,9 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
     steps = np.array(config.evaluated_steps)
     plastic = [np.trapezoid(run["reward"], steps) / steps[-1] for _, run in rows.groupby("seed")]
     assert float(shown["No regularizer"]["plasticity"].split(" ")[0]) == pytest.approx(np.mean(plastic), abs=6e-4)
-    assert "Mine beside the built-in regularizers" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"{label} beside the built-in regularizers" in printed
+    assert max(map(len, printed.splitlines())) <= 100
 
 
 def test_each_panel_and_column_is_of_its_own_numbers():
@@ -159,7 +164,11 @@ def test_the_built_in_surrogates_are_right(name):
             "no_name.py: Mine.name: expected a string, such as name, label =",
         ),
         ("forward_kl", HELLINGER.format(name="forward_kl", title="Mine", value=VALUE), "name of a built-in"),
-        ("scalar", HELLINGER.format(name="scalar", title="Mine", value=f"({VALUE}).mean()"), "one number per context"),
+        (
+            "scalar",
+            HELLINGER.format(name="scalar", title="Mine", value=f"({VALUE}).mean()"),
+            "so one number",
+        ),
         ("detached", HELLINGER.format(name="detached", title="Mine", value=f"({VALUE}).detach()"), "does not reach"),
         ("typo", HELLINGER.format(name="typo", title="Mine", value="policy.log_prob"), "AttributeError in its value"),
         (
