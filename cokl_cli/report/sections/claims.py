@@ -12,7 +12,7 @@ from cokl_cli.experiments import experiments
 from cokl_cli.report.logbook import UNJUDGED
 from figures.page import Section, text
 
-Judged = tuple[str, Claim, Path | None]
+Judged = tuple[str, Claim, tuple[Path, ...]]
 """What a claim is about, the claim, and its data."""
 
 
@@ -21,7 +21,7 @@ def judged(finished: Mapping[str, Sequence[Path]]) -> list[Judged]:
     rows: list[Judged] = []
     for name, experiment in experiments().items():
         for folder in finished.get(name, ()) if experiment.tables else (Path(),):
-            data = folder / experiment.tables[-1] if experiment.tables else None
+            data = tuple(folder / table for table in experiment.tables)
             rows += [(experiment.area_of(folder), claim, data) for claim in experiment.claims(folder)]
     return rows
 
@@ -49,17 +49,17 @@ def _options(all_of_them: str, counts: Counter[str]) -> str:
     return f'<option value="">{all_of_them} ({sum(counts.values())})</option>{rows}'
 
 
-def _article(area: str, claim: Claim, data: Path | None, page: Path) -> str:
+def _article(area: str, claim: Claim, data: Sequence[Path], page: Path) -> str:
     verdict = claim.verdict or UNJUDGED
     kind = {"held": "good", "not held": "bad"}.get(verdict, "open")
     evidence = "".join(f"<li>{text(line)}</li>" for line in (claim.measured, *claim.evidence))
     derivation = f"<h4>Derivation</h4><p>{text(claim.derivation)}</p>" if claim.derivation else ""
-    link = f'<p>Data: <a href="{text(_link(data, page))}">{text(data)}</a></p>' if data else ""
+    links = ", ".join(f'<a href="{text(_link(table, page))}">{text(table)}</a>' for table in data)
     return (
         f'<details class="claim" data-area="{text(area)}" data-verdict="{text(verdict)}">'
         f'<summary><span class="verdict {kind}">{text(verdict)}</span> {text(claim.statement)}'
         f' <span class="source">{text(area)}{": " if claim.where else ""}{text(claim.where)}</span></summary>'
-        f"<ul>{evidence}</ul>{derivation}{link}</details>"
+        f"<ul>{evidence}</ul>{derivation}{f'<p>Data: {links}</p>' if links else ''}</details>"
     )
 
 

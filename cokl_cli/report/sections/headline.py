@@ -42,7 +42,7 @@ def section(finished: Mapping[str, Sequence[Path]], judged: Sequence[Judged], mi
         for among in (("undecided", "depends", None), ("held",), ("not held",))
     )
     beside = f"; undecided, depending on the setting, or on too few seeds: {open_}" if open_ else ""
-    printed = sum(claim.verdict == "held" for _, claim, data in judged if data is None)
+    printed = sum(claim.verdict == "held" for _, claim, data in judged if not data)
     among = f", {printed} of them in the paper's printed tables, where nothing was run" if printed else ""
     body = f"""
 <div class="cards">
@@ -74,14 +74,14 @@ def _runs(finished: Mapping[str, Sequence[Path]], judged: Sequence[Judged]) -> p
     rows = []
     for name, experiment in experiments().items():
         for folder in finished.get(name, ()):
-            own = [claim for where, claim, data in judged if data is not None and data.parent == folder]
+            own = [claim for where, claim, data in judged if data and data[0].parent == folder]
             made = datetime.fromtimestamp((folder / experiment.tables[0]).stat().st_mtime)
             held = sum(claim.verdict == "held" for claim in own)
             rows.append(
                 (experiment.title, folder.name, f"{made:%d %B %Y, %H:%M}", f"{held} of {len(own)}" if own else "")
             )
-    for area in dict.fromkeys(where for where, _, data in judged if data is None):
-        own = [claim for where, claim, data in judged if where == area and data is None]
+    for area in dict.fromkeys(where for where, _, data in judged if not data):
+        own = [claim for where, claim, data in judged if where == area and not data]
         rows.append((area, "", "", f"{sum(claim.verdict == 'held' for claim in own)} of {len(own)}"))
     return pd.DataFrame(rows, columns=["experiment", "results", "made", "claims held"])
 
