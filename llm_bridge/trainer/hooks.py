@@ -38,6 +38,10 @@ HOOKS: dict[str, dict[str, str]] = {
     },
     _V1: {"TRAINER_REGISTRY": "subclass the task runner, and start that instead of VeRL's main"},
     _LOOP: {"_agent_loop_registry": "the file of agent loops that `rollout.agent.agent_loop_config_path` names"},
+    "verl.workers.rollout.llm_server:LLMServerClient": {
+        "_acquire_server": "ask VeRL's load balancer for each response of a study's runs, which takes longer",
+        "_release_server": "the same",
+    },
     "verl.utils.device": {"auto_set_device": "check the configuration in the trainer, after Ray has started"},
     "transfer_queue": {
         "kv_batch_get": "columns of the batch itself (DataProto or TensorDict), which the trainer then holds",
