@@ -36,10 +36,13 @@ def label(method: str) -> str:
 
 
 def scores(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row per seed and run, in percent: each set's accuracy, `math`, the mean of the math sets', and `chat_val`."""
+    """A row per seed and run. In percent: each set's accuracy, `math`, the mean of the math sets', and `chat_val`.
+    `distinct`: different correct answers among 64 to a math prompt, the mean of the sets.
+    """
     keys = ["seed", "role", "method", "beta"]
-    table = (100 * runs.pivot_table(index=keys, columns="set", values="accuracy")).reset_index()
-    return table.assign(math=table[list(MATH_SETS)].mean(axis=1))
+    table = 100 * runs.pivot_table(index=keys, columns="set", values="accuracy")
+    distinct = runs[runs["set"].isin(MATH_SETS)].groupby(keys)["distinct"].mean()
+    return table.assign(math=table[list(MATH_SETS)].mean(axis=1), distinct=distinct).reset_index()
 
 
 def chosen(runs: pd.DataFrame) -> dict[str, float]:
@@ -76,10 +79,9 @@ def shown(rows: pd.DataFrame, role: Role = "reported") -> pd.DataFrame:
     lines = []
     for method in METHODS[role]:
         ours = rows[rows["method"] == method]
-        cells = {
-            name: with_spread(*mean_and_half_width(ours[column]), 1)
-            for name, column in {"Math Avg": "math", **{name: name for name in MATH_SETS}, "Chat": "chat_val"}.items()
-        }
+        columns = {"Math Avg": "math", **{name: name for name in MATH_SETS}}
+        columns |= {"Different correct answers of 64": "distinct", "Chat": "chat_val"}
+        cells = {name: with_spread(*mean_and_half_width(ours[column]), 1) for name, column in columns.items()}
         share = "" if ours["share"].isna().all() else f"{ours['share'].mean():.2f}"
         coefficient = "" if method in (BASE, "grpo") else f"{ours['beta'].iloc[0]:g}"
         lines.append({"Method": label(method), "Coefficient": coefficient, "Gradient share": share, **cells})
@@ -140,7 +142,8 @@ def render(root: Path) -> str:
             )
         if len(rows):
             parts.append(
-                f"Mean over {rows['seed'].nunique()} seeds, in percent, with half the width of its 95% t-interval."
+                f"Mean over {rows['seed'].nunique()} seeds, in percent apart from the answers, with half the width of "
+                "its 95% t-interval."
             )
             parts.append(markdown_table(shown(rows, role)))
         parts += [

@@ -30,10 +30,10 @@ LOW, *_, HIGH = GRID["cokl"]
 
 
 def rows(seed: int, role: str, method: str, beta: float, math: tuple[float, ...], chat: float) -> list[dict]:
-    """Of one run: accuracies in percent."""
-    known = {"seed": seed, "role": role, "stage": int(method != BASE), "method": method, "beta": beta, "distinct": 3.0}
+    """Of one run: accuracies in percent, a tenth of which counts different answers."""
+    known = {"seed": seed, "role": role, "stage": int(method != BASE), "method": method, "beta": beta}
     scored = dict(zip((*MATH_SETS, "chat_val"), (*math, chat), strict=True))
-    return [known | {"set": name, "accuracy": value / 100} for name, value in scored.items()]
+    return [known | {"set": name, "accuracy": value / 100, "distinct": value / 10} for name, value in scored.items()]
 
 
 def selection(changed: dict[tuple[str, float], tuple[float, float]]) -> pd.DataFrame:
@@ -106,6 +106,7 @@ def test_the_primary_verdict_is_on_the_paired_difference_in_raw_math_avg_twice(t
     table = shown(per_seed(tmp_path, "reported"), "reported").set_index("Method")
     assert list(table.loc["CoKL", ["Coefficient", "Gradient share", "Chat"]]) == ["0.2", "0.25", "80.0 ± 0.0"]
     assert table.loc["Base", "Math Avg"] == "45.0 ± 0.0"
+    assert table.loc["CoKL", "Different correct answers of 64"] == "2.5 ± 0.1"
     assert list(table.index) == [
         "Base", "GRPO alone", "Reverse KL", "Forward KL", "Correct-only forward KL", "CoKL", "CoKL w/o term 1",
         "CoKL with a baseline"
