@@ -1,7 +1,7 @@
 """The study's numbers. No heavy imports.
 
 Assumptions beyond the paper: the base is the pretrained model itself, without a math stage, so that its correctness is
-between 0.4 and 0.5; Math Avg counts pairs alone as correct, summed exactly over all of them, at temperature 1.
+about a third; Math Avg counts pairs alone as correct, summed exactly over all of them, at temperature 1.
 """
 
 from __future__ import annotations
