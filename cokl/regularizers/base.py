@@ -87,7 +87,7 @@ class Regularizer:
         if not isinstance(values, Tensor) or values.shape != contexts:
             returned = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
             raise InputError(
-                f"{self.name}: value returned {returned}, expected {tuple(contexts)}, the shape of policy.log_probs "
+                f"{self.name}: value returned {returned}, expected shape {tuple(contexts)}, that of policy.log_probs "
                 "without its last axis, so one number per context; sum over the actions alone, dim=-1"
             )
         if not values.requires_grad:

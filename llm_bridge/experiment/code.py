@@ -13,7 +13,7 @@ from llm_bridge.experiment.config import LLMConfig
 _ALWAYS = (
     "llm_bridge.experiment.jobs",
     "llm_bridge.rewards.score",
-    "llm_bridge.trainer.rollouts",
+    "llm_bridge.experiment.rollouts",
     "cokl.responses.verifier_process",
 )
 """Beside what VeRL loads: what it is told, what judges, the verifier's process included, and what answers a study."""

@@ -183,7 +183,7 @@ def several_job(config: LLMConfig, folder: Path, model: Path, runs: Path) -> Job
         "actor_rollout_ref.actor.use_dynamic_bsz=True",  # all rows in one micro-batch, which are few
         f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={10**6}",
         "actor_rollout_ref.rollout.calculate_log_probs=False",
-        "+actor_rollout_ref.rollout.agent.agent_loop_manager_class=llm_bridge.trainer.rollouts.RolloutsInProcess",
+        "+actor_rollout_ref.rollout.agent.agent_loop_manager_class=llm_bridge.experiment.rollouts.RolloutsInProcess",
         f"+cokl.runs={quoted(runs)}",
     ]
     return Job("several", folder, tuple(overrides), 0, {})

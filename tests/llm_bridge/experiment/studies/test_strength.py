@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -172,3 +174,27 @@ def test_both_tasks_have_one_reward_function():
     math: dict[str, list[dict[str, str]]] = {"conversation": []}
     assert compute_score("olympiad", "\\boxed{ 3 + 9 }", "12", math)["score"] == 1.0
     assert compute_score("olympiad", "\\boxed{ 3 + 8 }", "12", math)["score"] == 0.0
+
+
+COMMITTED = Path("llm_bridge/tiny/strength")
+
+
+def test_the_committed_rows_are_the_selection_and_the_first_report():
+    """Every run that they must hold, at the coefficient that the rule gives, here without the study's code."""
+    runs, steps = (pd.read_csv(COMMITTED / name) for name in (RUNS, STEPS))
+    math = runs[runs["set"].isin(MATH_SETS)].groupby(["role", "method", "beta"])["accuracy"].mean()
+    chat = runs[runs["set"] == "chat_val"].groupby(["role", "method", "beta"])["accuracy"].mean()
+    expected = {(seed, BASE, 0.0) for seed in (*CONFIG.selection_seeds, *CONFIG.reported_seeds)}
+    for method, grid in GRID.items():
+        expected |= {(seed, method, beta) for seed in CONFIG.selection_seeds for beta in grid}
+        good = [b for b in grid if chat["selection", method, b] >= chat["selection", "grpo", 0] - MARGIN / 100]
+        best = sorted(good, key=lambda b: math["selection", method, b])[-1]
+        own = (method, *VARIANTS) if method == "cokl" else (method,)
+        expected |= {(seed, name, best) for seed in CONFIG.reported_seeds for name in own}
+    keys = runs[["seed", "method", "beta"]].drop_duplicates()
+    assert set(keys.itertuples(index=False, name=None)) == expected
+    assert len(runs) == 4 * len(expected)
+    trained = {key for key in expected if key[1] != BASE}
+    assert steps.groupby(["seed", "method", "beta"]).size().to_dict() == dict.fromkeys(trained, CONFIG.steps)
+    shares = steps.groupby("method")["gradient_share"]
+    assert {name for name, share in shares if share.notna().all()} == {name for _, name, _ in trained} - {"grpo"}
