@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
         with output_of(command):
             code = command.run()
         sys.stdout.flush()
-        _end(code, whole_process=argv is None)
+        sys.exit(code)
     except InputError as error:
         _fail(str(error))
     except MemoryError:
@@ -68,7 +68,9 @@ def main(argv: list[str] | None = None) -> None:
         again = shlex.join(["cokl", *arguments])
         print(f"\ncokl: interrupted; finished work is saved; resume with: {again}", file=sys.stderr)
         code = 128 + (stopped.args[0] if isinstance(stopped, Terminated) else signal.SIGINT)
-        _end(code, whole_process=argv is None)
+        if argv is None:
+            _end_now(code)
+        sys.exit(code)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         _silence_stdout()
         sys.exit(128 + signal.SIGPIPE)
@@ -86,12 +88,8 @@ def _terminated(number: int, _: object) -> None:
     raise Terminated(number)
 
 
-def _end(code: int, whole_process: bool) -> NoReturn:
-    """End as Python does, or a whole process after the registered exit functions, without the libraries' clean-up,
-    which takes seconds and can abort.
-    """
-    if not whole_process:
-        sys.exit(code)
+def _end_now(code: int) -> NoReturn:
+    """Run the registered exit functions and end, without the seconds that libraries take for their clean-up."""
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.SIG_IGN)
     atexit._run_exitfuncs()
