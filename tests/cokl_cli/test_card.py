@@ -164,11 +164,7 @@ def test_the_built_in_surrogates_are_right(name):
             "no_name.py: Mine.name: expected a string, such as name, label =",
         ),
         ("forward_kl", HELLINGER.format(name="forward_kl", title="Mine", value=VALUE), "name of a built-in"),
-        (
-            "scalar",
-            HELLINGER.format(name="scalar", title="Mine", value=f"({VALUE}).mean()"),
-            "so one number",
-        ),
+        ("scalar", HELLINGER.format(name="scalar", title="Mine", value=f"({VALUE}).mean()"), "one number per context"),
         ("detached", HELLINGER.format(name="detached", title="Mine", value=f"({VALUE}).detach()"), "does not reach"),
         ("typo", HELLINGER.format(name="typo", title="Mine", value="policy.log_prob"), "AttributeError in its value"),
         (

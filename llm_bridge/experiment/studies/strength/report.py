@@ -76,11 +76,11 @@ def per_seed(root: Path, role: Role = "reported") -> pd.DataFrame:
 
 def shown(rows: pd.DataFrame, role: Role = "reported") -> pd.DataFrame:
     """The table over seeds, as text."""
+    columns = {"Math Avg": "math", **{name: name for name in MATH_SETS}}
+    columns |= {"Different correct answers of 64": "distinct", "Chat": "chat_val"}
     lines = []
     for method in METHODS[role]:
         ours = rows[rows["method"] == method]
-        columns = {"Math Avg": "math", **{name: name for name in MATH_SETS}}
-        columns |= {"Different correct answers of 64": "distinct", "Chat": "chat_val"}
         cells = {name: with_spread(*mean_and_half_width(ours[column]), 1) for name, column in columns.items()}
         share = "" if ours["share"].isna().all() else f"{ours['share'].mean():.2f}"
         coefficient = "" if method in (BASE, "grpo") else f"{ours['beta'].iloc[0]:g}"

@@ -26,6 +26,7 @@ from llm_bridge.experiment.studies.strength.report import chosen, claims, per_se
 from llm_bridge.experiment.studies.strength.reward import compute_score
 from llm_bridge.experiment.studies.strength.study import BASE_RUN, Strength
 from llm_bridge.experiment.studies.study import RUNS, STEPS, Run
+from tests.oracles.scores import written
 
 CONFIG = StrengthConfig()
 LOW, *_, HIGH = GRID["cokl"]
@@ -198,3 +199,6 @@ def test_the_committed_rows_are_the_selection_and_the_first_report():
     assert steps.groupby(["seed", "method", "beta"]).size().to_dict() == dict.fromkeys(trained, CONFIG.steps)
     shares = steps.groupby("method")["gradient_share"]
     assert {name for name, share in shares if share.notna().all()} == {name for _, name, _ in trained} - {"grpo"}
+    bases = runs[(runs["role"] == "reported") & (runs["method"] == BASE) & runs["set"].isin(MATH_SETS)]
+    shown = written((100 * bases.groupby("seed")["accuracy"].mean()).tolist(), 1)
+    assert f"its answers are right, {shown} %" in Path("llm_bridge/README.md").read_text("utf-8")
