@@ -40,7 +40,7 @@ class LLMRepeats(Experiment):
     """Several runs of the LLM experiment, each with new random draws throughout."""
 
     name, area = "llm_repeats", "repeated runs"
-    title = "The tiny LLM with nearly all of the gradient to the regularizer"
+    title = "The tiny LLM at coefficient 1, where the regularizer has nearly all of the gradient"
     command, order = "cokl llm repeats", 160
     tables = ("runs.csv",)
     reruns = False

@@ -17,7 +17,7 @@ from cokl.support.verdicts import Claim, withheld
 class Calibration(Experiment):
     """With how much of term 2 the paper's rows appear, and what that term is worth."""
 
-    name, title, area = "calibration", "Search for the paper's pattern", "calibration"
+    name, title, area = "calibration", "Search for the paper's table rows", "calibration"
     command, order = "cokl bandit calibration", 60
     summary = "Search the task-shift lab for the paper's pattern: how much of term 2, and does it pay? Resumes."
     presets = PRESETS
@@ -53,7 +53,7 @@ class SequenceCalibration(Calibration):
     """The same search with answers of many tokens, which the same command runs."""
 
     name = "sequence_calibration"
-    title = "Search for the paper's pattern with answers of many tokens"
+    title = "Search for the paper's table rows with answers of many tokens"
     command = (
         "cokl bandit calibration --cells tokens-1,tokens-3,tokens-6,tokens-12,tokens-24,tokens-6-mean,tokens-24-mean "
         "--shares 0.1,1 --betas 0.1,0.3,1,3 --steps 200"

@@ -99,7 +99,7 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
         ),
     ]
     costs = (
-        ("less", -1, near, "near the paper's passes", "finite groups' cost minus caching's"),
+        ("less", -1, near, f"after {passes[near]:.1f} passes", "finite groups' cost minus caching's"),
         ("more", 1, final, "at the end of the run", "caching's cost minus finite groups'"),
     )
     for more, sign, step, when, what in costs:
@@ -160,7 +160,7 @@ def of_slopes(recovery: pd.DataFrame) -> list[Claim]:
         claims.append(
             judged(
                 f"The recovery is the predicted one off-policy, too, with mu = {mu}",
-                "beyond the paper: Appendix B has it on-policy",
+                "beyond the paper: Appendix B says that it does not hold exactly off-policy",
                 [Measurement.of("the policy's own gate", "slope minus 1", beyond, **asked)],
                 [[Measurement.of("the gate of the policy that drew the rollouts", "slope minus 1", gated, **asked)]],
             )

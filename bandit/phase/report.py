@@ -41,8 +41,8 @@ def tally(cells: pd.DataFrame) -> str:
     if refused := no_verdict(int(cells.loc[cells["cokl_lead"].notna(), "seeds"].min())):
         return refused
     return (
-        f"Of {number} cells with a lead CoKL is ahead of its rival in {ahead}, behind in {behind}, undecided in "
-        f"{number - ahead - behind} (5% over the map, Holm)."
+        f"Of {number} cells where GRPO forgets CoKL is ahead of its best rival in {ahead}, behind in {behind}, "
+        f"undecided in {number - ahead - behind} (5% over the map, Holm)."
     )
 
 

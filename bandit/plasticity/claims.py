@@ -40,7 +40,7 @@ def judge(table: pd.DataFrame, config: TwoPhases) -> list[Claim]:
     differences = _Differences(at_match(scored, chosen, ["plasticity", *config.beside]), scored, config)
     rival, *later_rivals = (best_rival(scored, chosen, primary, phase.name) for phase in config.phases)
     narrowed = f"learns a narrowed reward ({primary}) better"
-    than_others = "than that of the best of the paper's other regularizers"
+    than_others = "than that of the best other regularizer in the paper's controlled experiment"
     moved = [change for change in differences.changes if change.startswith("moved")]
     others = [change for change in differences.changes if change not in moved]
     measured = {
@@ -54,8 +54,8 @@ def judge(table: pd.DataFrame, config: TwoPhases) -> list[Claim]:
         ],
         f"Replay's policy {narrowed} {than_others}": list(differences.over(rival, others, REPLAY)),
         f"CoKL's policy {narrowed} than the reference does": list(differences.over("reference", others)),
-        "At matched correctness, CoKL's policy also learns better than the others' that "
-        f"{config.answers} which were wrong are correct": [
+        f"Where wrong {config.answers} become correct, CoKL's policy also learns better than the others', "
+        "at matched correctness": [
             measurement
             for other in dict.fromkeys((rival, "forward_kl", REPLAY))
             for measurement in differences.over(other, moved)
@@ -107,7 +107,7 @@ class _Differences:
                 what = f"{column} of {label(one)} minus {label(other)}"
                 where = change if column == "plasticity" else "after phase 1"
                 yield Measurement.of(
-                    f"{where}, {mode}", what, ours - theirs, _BESIDE[column][1] if column in _BESIDE else "probability"
+                    f"{where}, {mode}", what, ours - theirs, _BESIDE[column][1] if column in _BESIDE else "mean reward"
                 )
 
     def by_cache(self, *others: str) -> Iterator[Measurement]:
@@ -121,4 +121,4 @@ class _Differences:
                 if len(ours) and len(theirs):
                     where = f"{change}, phase 1 {phase.name} with {size} cached"
                     what = f"plasticity of {label('cokl')} minus {label(other)}"
-                    yield Measurement.of(where, what, ours - theirs, "probability")
+                    yield Measurement.of(where, what, ours - theirs, "mean reward")

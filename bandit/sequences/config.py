@@ -33,7 +33,7 @@ class SequenceWorld(BaseModelConfig):
     model is pretrained on them given that the response is correct."""
     token_reduction: Literal["sum", "mean"] = assumption(
         "sum",
-        "'mean' makes every coefficient smaller by the length; GRPO's loss is a token mean (Eq. 3) in either case",
+        "'mean' makes every coefficient smaller by the length; GRPO's loss is a token mean (Eq. 4) in either case",
     )
     """Whether the regularizer sums log-likelihoods over a response's tokens, as Eq. 13 does, or averages them."""
     clusters: Count = assumption(12, "more clusters leave less of the network to each")

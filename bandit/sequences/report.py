@@ -103,7 +103,7 @@ def primary(table: pd.DataFrame) -> str:
     )
     if lead is None:
         return f"{compared}: not to be had, for one of them was not trained or never adapts as much."
-    called = {"held": "CoKL keeps more", "not held": "CoKL keeps less", "undecided": "undecided"}
+    called = {"held": "CoKL ends higher", "not held": "CoKL ends lower", "undecided": "undecided"}
     verdict = verdict_on(*lead, seeds)
     judged = f"In this miniature: {called[verdict]}." if verdict else no_verdict(seeds)
     return f"{compared}: {with_spread(100 * lead[0], 100 * lead[1], 1)} points. {judged}"

@@ -120,7 +120,7 @@ class _Views:
     def collapse(self, mode: str, setting: str) -> Measurement:
         """Retention below zero counts as none, so that CoKL has to retain something."""
         ours, without = (self.values(mode, setting, method, "retention") for method in ("cokl", "cokl_without_term1"))
-        what = "half of CoKL's retention minus CoKL w/o term 1's (0 if negative)"
+        what = "half of CoKL's retention minus CoKL w/o term 1's, a negative one counted as 0"
         return Measurement.of(f"{mode}, {setting}", what, ours / 2 - without.clip(lower=0))
 
     def batches(self, mode: str, larger: float, smaller: float) -> Iterator[list[_Maybe]]:
@@ -155,7 +155,7 @@ class _Views:
         rows = self._main(mode)
         rows = rows[(rows["beta"] == PAPER_BETA) & (rows["step"] > 0)].dropna(subset=["zero_correct_rate"])
         rates = 100 * rows.groupby("seed")["zero_correct_rate"].mean()
-        what = "50 minus the percentage of groups without a correct response"
+        what = "how far the share of groups without a correct response is below 50%"
         return Measurement.of(f"{mode}, {PAPER}", what, 50 - rates)
 
     def drifts(self, mode: str) -> Iterator[list[_Maybe]]:
@@ -241,12 +241,12 @@ PAPER_CLAIMS = {
         lambda of, mode: [[of.collapse(mode, at)] for at in (PAPER, BEST, EQUAL)],
     ),
     "level": PaperClaim(
-        f"Without term 1, CoKL at {PAPER} retains no less than GRPO without KL (0; the paper: 3.85)",
-        "Ablation of the loss structure, its table",
+        f"Without term 1, CoKL at {PAPER} retains no less than GRPO without KL",
+        "beyond the paper, whose table has 3.85 and whose text makes no such claim",
         lambda of, mode: [[of.level(mode, PAPER, "cokl_without_term1", "retention")]],
     ),
     "term 2": PaperClaim(
-        "Without term 2, CoKL adapts less (at equal adaptation: retains less)",
+        "Without term 2 CoKL adapts less, or at equal adaptation retains less",
         "Ablation of the loss structure",
         lambda of, mode: [
             [of.compare(mode, at, "cokl", "cokl_without_term2", score)]

@@ -38,7 +38,7 @@ def judge(summary: pd.DataFrame) -> list[Claim]:
             "held" if equal.any() else "not held" if len(known) and not undecided.any() else "undecided",
         ),
         Claim(
-            "What the interference theory predicts of each setting comes out",
+            "Each setting comes out as the interference theory predicts",
             "beyond the paper: replay adds beta |grad log Z|^2 to log Z",
             f"{right.sum()} of {len(known)} predictions came out, {wrong.sum()} did not, {undecided.sum()} undecided",
             "not held" if wrong.any() else "held" if len(known) and right.all() else "undecided",
@@ -50,7 +50,7 @@ def _nearest(known: pd.DataFrame) -> str:
     if known.empty:
         return "nothing is forgotten or learned"
     nearest = known.sort_values("kept", key=abs).iloc[0]
-    return f"nearest {with_spread(nearest['kept'], nearest['kept_half_width'], 1)} points ({nearest['cell']})"
+    return f"closest to 0: {with_spread(nearest['kept'], nearest['kept_half_width'], 1)} points ({nearest['cell']})"
 
 
 def rows(summary: pd.DataFrame) -> pd.DataFrame:

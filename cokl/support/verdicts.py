@@ -96,7 +96,7 @@ class Measurement:
         """The quantity and its interval."""
         digits = 1 if self.unit == "points" else 3
         interval = f"{self.mean:z.{digits}f} ± {self.half_width:.{digits}f} {self.unit}"
-        expected = f" (asked: within {self.margin:g})" if self.equal else ""
+        expected = f" (equal means within {self.margin:g})" if self.equal else ""
         return f"{self.what}: {interval}{expected}"
 
 
@@ -154,8 +154,8 @@ def chance_findings(verdicts: Iterable[str | None]) -> str:
     if not count:
         return ""
     return (
-        f"{count} verdicts rest on a test at {ALPHA:.0%}. If no effect existed, chance would be expected "
-        f"to decide {ALPHA * count:.2g} of them."
+        f"{count} verdicts with an interval rest on a test at {ALPHA:.0%}. If no effect existed, chance would be "
+        f"expected to decide {ALPHA * count:.2g} of them."
     )
 
 

@@ -106,7 +106,7 @@ def _rows(experiment: Experiment, claims: Iterable[Record]) -> Iterator[list[str
     for (statement, where), judged in by_statement.items():
         verdicts = [one["verdict"] for one in judged]
         measured = [
-            (f"{one['results']}: ".removeprefix(f"{experiment.area}, ") if "results" in one else "")
+            (f"{one['results']}, {one['verdict']}: ".removeprefix(f"{experiment.area}, ") if "results" in one else "")
             + experiment.brief(one["measured"])
             for one in judged
         ]
@@ -142,8 +142,8 @@ def _glance(book: Mapping[str, Record]) -> Iterator[list[str]]:
         beyond = [claim["verdict"] for claim in record["claims"] if "beyond" in claim["where"]]
         papers = [claim["verdict"] for claim in record["claims"] if "beyond" not in claim["where"]]
         outcome = "; ".join(
-            ", ".join(f"{number} {verdict}" for verdict, number in Counter(verdicts).items()) + whose
-            for verdicts, whose in ((papers, ""), (beyond, ", beyond the paper"))
+            whose + ", ".join(f"{number} {verdict}" for verdict, number in Counter(verdicts).items())
+            for verdicts, whose in ((papers, ""), (beyond, "beyond the paper: "))
             if verdicts
         )
         yield [experiment.title, record["scope"], record["hardware"], _time(record) or "not recorded", outcome]

@@ -125,8 +125,8 @@ class LLMConfig(Settings):
     length: Literal["token-sum", "token-mean", "group-mean"] = assumption(
         "token-mean",
         "Eq. 13 is a sum. Over 7,000 tokens, beside a GRPO loss that is a token mean and under a gradient clip of 1, "
-        "the chat signal vanishes. A mean makes the regularizer weaker by about the length of a response. The tiny "
-        "preset keeps the sum",
+        "the chat signal may be drowned. A mean makes the regularizer weaker by about the length of a response. The "
+        "tiny preset keeps the sum",
     )
     """How the regularizer reduces a response's log-probabilities: their sum, their mean over tokens, or their sum
     divided by the group's mean length."""

@@ -168,15 +168,15 @@ def representable(paper: Paper) -> Iterator[Claim]:
             if below >= low * responses / 100 - _SLACK:
                 rounded_only += not truncated(row[column], responses)
                 continue
-            cut = ", which truncation prints so" if truncated(row[column], responses) else ""
+            cut = ", the latter if cut off" if truncated(row[column], responses) else ""
             bad.append(
                 f"{_cell(row['model'], row['method'], column)}: {row[column]:.2f} printed, neighbours are "
                 f"{below}/{responses} = {100 * below / responses:.4f} and {100 * (below + 1) / responses:.4f}{cut}"
             )
         others = len(paper.raw) - len(bad)
-        remark = f"truncation prints {rounded_only} of the other {others} otherwise" if bad else ""
+        remark = f"cutting off instead of rounding would change {rounded_only} of the other {others}" if bad else ""
         yield Claim(
-            f"Every {column} score is a correctly rounded share of {responses} responses",
+            f"Every {column} score is a rounded share of {responses} responses, ties either way",
             "Table dual-anchor-original-results; E.2; average@8",
             *_exceptions(bad, len(paper.raw), "scores", remark),
         )
@@ -270,7 +270,7 @@ def text_on_gains(paper: Paper) -> Iterator[Claim]:
     for kind, gains in tables.items():
         ordered = [gains[model][0] for model in by_drop]
         yield Claim(
-            f"CoKL's advantage in {kind} Overall is the larger, the more GRPO w/o KL forgets",
+            f"The more GRPO w/o KL forgets, the larger CoKL's advantage in {kind} Overall",
             "E.5: most pronounced under high forgetting pressure" if kind == "raw" else BEYOND_E5,
             ", ".join(f"{model} {gains[model][0]:+.2f} at a drop of {drops[model][0]:.1f}%" for model in by_drop),
             _verdict(all(one > other for one, other in itertools.pairwise(ordered))),
@@ -283,7 +283,7 @@ def text_on_gains(paper: Paper) -> Iterator[Claim]:
         leads = {model: overall[model]["cokl"] - overall[model]["correct_forward_kl"] for model in by_drop}
         apart = [abs(lead) for lead in leads.values()]
         yield Claim(
-            f"CoKL's {kind} Overall is the closer to correct-only replay's, the less GRPO w/o KL forgets",
+            f"The less GRPO w/o KL forgets, the closer CoKL's {kind} Overall to correct-only replay's",
             "E.5: naturally reduces toward correct-only replay when forgetting is mild" if kind == "raw" else BEYOND_E5,
             ", ".join(f"{model} {lead:+.2f} at a drop of {drops[model][0]:.1f}%" for model, lead in leads.items()),
             _verdict(all(one > other for one, other in itertools.pairwise(apart))),
@@ -438,10 +438,11 @@ def costs(paper: Paper) -> Iterator[Claim]:
     seconds = {method: row["first_step_seconds"] for method, row in table.items()}
     others = [seconds[method] for method in (*REVERSE_FAMILY, *FORWARD)]
     yield Claim(
-        "CoKL's first step takes within 10% of the other KL methods' times",
+        "CoKL's first step takes at most 10% longer than the slowest other KL method's",
         "F.1: remains comparable",
         f"{seconds['cokl']:.1f} s, the others {min(others):.1f} to {max(others):.1f}; "
-        f"{100 * (seconds['cokl'] / max(others) - 1):.1f}% above the next and "
+        f"{100 * (seconds['cokl'] / max(others) - 1):.1f}% above the slowest of them, "
+        f"{100 * (seconds['cokl'] / min(others) - 1):.1f}% above the fastest and "
         f"{100 * (seconds['cokl'] / seconds[GRPO] - 1):.1f}% above GRPO w/o KL",
         _verdict(seconds["cokl"] <= 1.1 * max(others)),
     )

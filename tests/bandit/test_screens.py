@@ -161,7 +161,8 @@ TABLES = {
         "Reverse KL 0.960 ± 0.000 0.500 ± 0.001 200 ± 0",  # never and at once, in equal parts
     ),
     "calibration": (
-        "not held, in 0 of 1 settings, 0 undecided (within 10 and 5 points); with a part of term 2 in 1 of 1, at "
+        "not held, in 0 of 1 settings where GRPO is seen to forget, 0 undecided, within 10 and 5 points; with a part "
+        "of term 2 in 1 of 1 rows, at "
         "shares of 0.1.",
         "cell share GRPO loses, % points kept more verdict",
         "even-apart 0.1 75.0 ± 0.0 1.3 ± 0.0 held",

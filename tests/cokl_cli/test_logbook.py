@@ -146,7 +146,7 @@ def test_chance_is_said_of_the_verdicts_that_rest_on_an_interval_and_of_no_other
 
     tested = [("held", ["2 ± 1 points"]), ("not held", ["-2 ± 1 points"]), ("undecided", ["1 ± 3 points"])]
     others = [("held", ["in 1 of 2 settings"]), ("held", ["in 2 of 2", "2 ± 1 points"]), ("no verdict", ["2 ± 1"])]
-    assert "\n3 verdicts rest on a test at 5%. " in page_of(*tested, *others)
+    assert "\n3 verdicts with an interval rest on a test at 5%. " in page_of(*tested, *others)
     assert "chance would be expected to decide 0.15 of them." in page_of(*tested, *others)
     assert "rest on a test" not in page_of(tested[0], *others[:2])
 

@@ -65,6 +65,13 @@ SHIFT, STRUCTURE = Path("bandit/shift"), Path("bandit/structure")
 _INTERVAL = re.compile(r"\d+\.\d+ ± \d+\.\d+")
 
 
+EQUAL_PROMPTS = (
+    Path("bandit/FINDINGS.md").read_text(encoding="utf-8").split("These compare 8 prompts an update with 16.")[1]
+)
+EQUAL_PROMPTS = EQUAL_PROMPTS.split("*The score is the correctness mass*")[0]
+"""Of the section on beta = 1; has a test of its own."""
+
+
 def of_the_task_shift(findings: str) -> str:
     """The part of bandit/FINDINGS.md whose numbers are all in bandit/shift/RESULTS.md."""
     return findings.split("## Where CoKL helps", maxsplit=1)[0]
@@ -74,7 +81,7 @@ def test_every_interval_of_the_task_shifts_findings_is_in_its_results():
     findings = of_the_task_shift(Path("bandit/FINDINGS.md").read_text(encoding="utf-8"))
     pages = "".join((SHIFT / name).read_text(encoding="utf-8") for name in ("RESULTS.md", "RESULTS-again.md"))
     known = set(_INTERVAL.findall(pages))
-    found = _INTERVAL.findall(findings)
+    found = _INTERVAL.findall(findings.replace(EQUAL_PROMPTS, ""))
     assert len(found) > 90
     assert [interval for interval in found if interval not in known] == []
 
@@ -99,12 +106,50 @@ def test_the_task_shifts_second_run_has_the_same_verdicts_and_its_numbers_are_of
     assert f"CoKL minus full reverse KL {minus('reverse_kl', 0.001, 'overall')} points of Overall" in section
 
 
+def at_equal_prompts(seeds: pd.DataFrame, mode: str, prompts: int, score: str) -> str:
+    """CoKL minus replay at beta 1."""
+    runs = seeds[(seeds["mode"] == mode) & (seeds["beta"] == 1) & (seeds["kl_prompts"] == prompts)]
+    paired = runs.pivot(index="seed", columns="method", values=score)
+    return of_five(paired["cokl"] - paired["correct_forward_kl"], 1)
+
+
+def replays_gain(seeds: pd.DataFrame, score: str) -> str:
+    """By 16 prompts an update instead of 8, in samples at beta 1."""
+    runs = seeds[(seeds["mode"] == "sampled") & (seeds["beta"] == 1) & (seeds["method"] == "correct_forward_kl")]
+    by_prompts = runs.pivot(index="seed", columns="kl_prompts", values=score)
+    return of_five(by_prompts[16] - by_prompts[8], 1)
+
+
+def test_the_comparison_at_equal_prompts_is_of_the_committed_seeds():
+    first, again = (pd.read_csv(SHIFT / name) for name in ("RESULTS.csv", "RESULTS-again.csv"))
+    section = " ".join(EQUAL_PROMPTS.split())
+    shown = {row[0]: row[1:] for row in rows(EQUAL_PROMPTS) if row[0] in {"8", "16", "32", "64"}}
+    assert len(shown) == 4
+    for prompts, cells in shown.items():
+        assert cells == [
+            " ".join(
+                f"{brackets}".format(at_equal_prompts(run, "sampled", int(prompts), score))
+                for run, brackets in ((first, "{}"), (again, "({})"))
+            )
+            for score in ("retention", "adaptation", "overall")
+        ]
+    for prompts in (8, 16):
+        one, other = (at_equal_prompts(run, "exact", prompts, "adaptation") for run in (first, again))
+        assert f"{one} ({other}) with {prompts}" in section
+    gained = replays_gain(first, "adaptation")
+    assert f"gains replay {gained} ({replays_gain(again, 'adaptation')}) points" in section
+    questions = " ".join(Path("docs/questions.md").read_text(encoding="utf-8").split())
+    assert f"Replay's changes by {replays_gain(first, 'retention')}, and its adaptation by {gained}" in questions
+
+
 def test_every_interval_of_the_questions_page_is_in_a_committed_result():
     questions = Path("docs/questions.md").read_text(encoding="utf-8")
     results = (SHIFT / "RESULTS.md", STRUCTURE / "RESULTS.md", STRUCTURE / "RESULTS-again.md")
     known = set(_INTERVAL.findall("".join(path.read_text(encoding="utf-8") for path in results) + PAGE))
     shown = _INTERVAL.findall(questions)
     known.add(written(slope("cokl", mu=4), 3))
+    first = pd.read_csv(SHIFT / "RESULTS.csv")
+    known |= {replays_gain(first, score).removeprefix("-") for score in ("retention", "adaptation")}
     assert [interval for interval in shown if interval not in known] == []
     assert len(shown) > 3
 
@@ -128,7 +173,8 @@ def test_the_task_shifts_table_is_of_the_committed_seeds():
 
 def test_the_interferences_table_is_of_the_committed_seeds():
     seeds = pd.read_csv("bandit/interference/RESULTS.csv")
-    section = Path("bandit/FINDINGS.md").read_text(encoding="utf-8").split("\n## Why CoKL ends")[1].split("\n## ")[0]
+    findings = Path("bandit/FINDINGS.md").read_text(encoding="utf-8")
+    section = findings.split("\n## What the direction that replay adds")[1].split("\n## ")[0]
     shown = [row for row in rows(section) if len(row) == 4 and "±" in row[1]]
 
     def of(setting: str, column: str) -> str:
@@ -138,6 +184,11 @@ def test_the_interferences_table_is_of_the_committed_seeds():
     sign = 1
     for name, (_, *cells) in zip(("shift-exact", "shift-sampled", "sequences-exact"), shown, strict=True):
         assert cells == [of(name, column) for column in ("measured", "from_cokl", "from_replay")]
+    for setting in ("shift-exact", "shift-sampled"):
+        off = seeds.assign(off=seeds["from_cokl"] - seeds["measured"])
+        off = off[off["setting"] == setting]
+        first, again = (of_five(off[off["seed"].between(n, n + 4)]["off"]) for n in (0, 5))
+        assert f"{first} ({again})" in section
     sign = -1
     assert of("shift-exact", "learned") in section
     exact = seeds[(seeds["setting"] == "shift-exact") & (seeds["seed"] < 5)]
@@ -162,6 +213,10 @@ def test_every_interval_of_plasticitys_findings_is_in_its_results(lab, least):
     # The finer grid of the entropy bonus has a test of its own.
     finer = r"A finer grid of coefficients.*?lower it falls off|Entropy on the finer grid.*?(?=\nWhat this does)"
     text = re.sub(finer, "", of_plasticity(lab), flags=re.DOTALL)
+    # Compared with the finer grid, and at equal coefficients: a test of their own.
+    text = re.sub(
+        r"At equal coefficients.*?In plasticity|CoKL is ahead of entropy.*?there\.", "", text, flags=re.DOTALL
+    )
     known, shown = set(_INTERVAL.findall(pages)), _INTERVAL.findall(text)
     assert len(shown) > least
     assert [interval for interval in shown if interval not in known] == []
@@ -275,6 +330,27 @@ def test_every_interval_of_the_erring_verifiers_findings_is_in_its_results():
     assert [interval for interval in shown if interval not in set(_INTERVAL.findall(pages))] == []
 
 
+def test_what_either_method_keeps_of_a_reference_like_the_papers_is_of_the_committed_seeds():
+    """Of the base's lead over GRPO, by means over the seeds, the second run's in brackets."""
+    seeds = pd.read_csv(STRUCTURE / "RESULTS.csv")
+    seeds = seeds[(seeds["role"] == "report") & (seeds["step"].isin([0, 600]))]
+
+    def kept(run: str, method: str) -> list[float]:
+        shares = []
+        for cell in ("early", "middle", "late"):
+            rows_of = seeds[(seeds["run"] == run) & (seeds["cell"] == cell)].set_index("method")
+            base = rows_of.loc["base", "prior_correct"].mean()
+            grpo = rows_of[rows_of["step"] == 600].loc["none", "prior_correct"].mean()
+            ours = rows_of[(rows_of["step"] == 600) & (rows_of["beta"] == 1)].loc[method, "prior_correct"].mean()
+            shares.append(100 * (ours - grpo) / (base - grpo))
+        return shares
+
+    section = " ".join(of_the_structure().split())
+    for method, verb in (("cokl", "CoKL keeps"), ("correct_forward_kl", "Replay has")):
+        (a, b, c), (d, e, f) = kept("first", method), kept("again", method)
+        assert f"{verb} {a:.0f}, {b:.0f} and {c:.0f} ({d:.0f}, {e:.0f} and {f:.0f})" in section
+
+
 TINY_PLASTICITY = Path("llm_bridge/tiny/plasticity")
 
 
@@ -336,5 +412,22 @@ def test_the_finer_grid_of_the_entropy_bonus_is_of_the_committed_seeds():
         at = runs[(runs["method"] == method) & (runs["at"] == "coefficient") & (runs["beta"] == float(beta))]
         assert cells == [both(at, column) for column in ("p_correct", "plasticity", "coverage_at_64")]
     text = " ".join(section.split())
+    at = runs[runs["at"] == "coefficient"].pivot(index="seed", columns=["method", "beta"])
+
+    def over_replay(column: str, beta: float, sign: int = 1) -> str:
+        difference = sign * (at[column, "cokl", beta] - at[column, "correct_forward_kl", beta])
+        return both(difference.rename("difference").reset_index(), "difference")
+
+    assert f"covers {over_replay('coverage_at_64', 0.03)} of the" in text
+    assert f"up to {over_replay('coverage_at_64', 0.5)} at 0.5" in text
+    ends = " to ".join(over_replay("conditional_kl", beta, -1) for beta in (0.03, 0.5))
+    assert f"conditional KL is lower by {ends} nats" in text
+    sampled = pd.read_csv(PLASTICITY / "RESULTS.csv")
+    sampled = sampled[(sampled["phase"] == "sampled") & (sampled["change"] == "narrowed-2")]
+    sampled = sampled[(sampled["mode"] == "sampled") & sampled["cached"].isin([0, 8])]
+    sampled = sampled.pivot(index="seed", columns="method", values="plasticity")
+    after = both((sampled["cokl"] - sampled["entropy"]).rename("lead").reset_index(), "lead")
+    assert f"CoKL is ahead of entropy by {after}. After the exact phase 1, on a finer grid" in text
+    assert f"coefficients, it is {lead('entropy')} there" in text
     assert f"lead over entropy is {lead('entropy')}" in text
     assert f"CoKL minus replay, matched at 0.94, is {lead('correct_forward_kl')}" in text

@@ -80,7 +80,7 @@ def exact_difference(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 @claim("cokl-maximum", "Theorem 1, clause 3")
 def maximum(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """max J_CoKL = 1 over the simplex, attained at Z = 1, pi+ = ref+"""
+    """max J_CoKL = 1 over the policies with Z > 0, attained at Z = 1, pi+ = ref+"""
 
     def errors(case: tuple[Reference, float]) -> tuple[float, float, float]:
         reference, beta = case

@@ -53,10 +53,10 @@ def test_a_lead_at_equal_adaptation_is_found():
 
 def test_the_primary_comparison_has_a_verdict_from_four_seeds_on():
     assert "2.0 ± 0.0 points" in report.primary(table())
-    assert "In this miniature: CoKL keeps more." in report.primary(table())
+    assert "In this miniature: CoKL ends higher." in report.primary(table())
     assert "No verdicts: 3 reported seeds" in report.primary(table(seeds=3))
     reversed_roles = table().replace({"method": {"cokl": "correct_forward_kl", "correct_forward_kl": "cokl"}})
-    assert "In this miniature: CoKL keeps less." in report.primary(reversed_roles)
+    assert "In this miniature: CoKL ends lower." in report.primary(reversed_roles)
     without = table()
     assert "not to be had" in report.primary(without[without["method"] != "correct_forward_kl"])
 
@@ -68,7 +68,7 @@ def test_the_screen_and_the_page_have_the_primary_lead_and_its_interval_in_point
     rows.loc[lucky, "prior_correct"] += 0.005 * (rows["seed"] - 2)
     screen = report.write(rows, PRESETS["quick"], tmp_path)
     assert screen.startswith("Held: CoKL keeps more than Correct-only forward KL, adapting alike: by 2.0 ± 1.0 points.")
-    assert "2.0 ± 1.0 points. In this miniature: CoKL keeps more." in (tmp_path / "results.md").read_text()
+    assert "2.0 ± 1.0 points. In this miniature: CoKL ends higher." in (tmp_path / "results.md").read_text()
 
 
 def test_the_claim_counts_the_reported_seeds_alone(tmp_path):

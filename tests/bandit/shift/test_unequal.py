@@ -151,7 +151,10 @@ def test_a_map_counts_cells_after_holm_and_prints_each():
     assert verdict(cells.assign(seeds=[5, 5, 5, 3, 5])) is None
     diagram = PRESETS["paper"].diagrams()[0]
     shown = page(diagram, cells)
-    assert "Of 4 cells with a lead CoKL is ahead of its rival in 1, behind in 0, undecided in 3 (5% over" in shown
+    assert (
+        "Of 4 cells where GRPO forgets CoKL is ahead of its best rival in 1, behind in 0, undecided in 3 (5% over"
+        in shown
+    )
     assert "of 5 cells: CoKL 2 (1 beyond its interval), Forward KL 2 (1 beyond its interval)." in shown
     second = next(line for line in shown.splitlines() if line.startswith("| 1 ") and "-3.0" in line)
     assert [cell.strip() for cell in second.strip("|").split("|")] == [

@@ -93,7 +93,7 @@ YES, NO, OPEN = measured(5, 1), measured(-5, 1), measured(5, 6)
 
 def test_a_measurement_is_written_in_its_unit():
     assert measured(-0.04, 1.26).value == "x: 0.0 ± 1.3 points"
-    assert measured(1, 2, margin=5, equal=True).value == "x: 1.0 ± 2.0 points (asked: within 5)"
+    assert measured(1, 2, margin=5, equal=True).value == "x: 1.0 ± 2.0 points (equal means within 5)"
     nats = Measurement("exact, best", "minus drift", 0.12345, 0.01, 5, "nats")
     assert nats.value == "minus drift: 0.123 ± 0.010 nats"
 
@@ -176,7 +176,7 @@ def test_below_four_seeds_a_claim_has_no_verdict():
 def test_what_chance_would_decide_is_said():
     decided = [judged("s", "", [YES]).verdict] * 10
     words = chance_findings([*decided, "no verdict"])
-    assert words.startswith("10 verdicts rest on a test at 5%.")
+    assert words.startswith("10 verdicts with an interval rest on a test at 5%.")
     assert words.endswith("decide 0.5 of them.")
     assert chance_findings([judged("s", "", [measured(5, 1, seeds=3)]).verdict]) == ""
 
