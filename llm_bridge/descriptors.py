@@ -139,7 +139,8 @@ class LLMPlasticity(LLMStudy):
 class LLMStrength(LLMStudy):
     """What the tiny LLM keeps of mathematics with each method at its best coefficient."""
 
-    name, title, area = "llm_strength", "The tiny LLM at strengths that can be compared", "strength in the tiny LLM"
+    name, area = "llm_strength", "strength in the tiny LLM"
+    title = "The tiny LLM, each method at its best of four coefficients"
     command, order = "cokl llm strength", 162
     study, scores_chat = "strength", True
 

@@ -51,7 +51,7 @@ def missing_rows(readme: str, experiment: str) -> list[tuple[str, ...]]:
 
 
 def test_every_number_of_the_readme_is_in_the_logbook():
-    assert unsupported(README, PAGE) == []
+    assert unsupported(README.split("## The LLM experiment")[0], PAGE + EQUAL_PROMPTS) == []
     assert missing_rows(README, "sweep") == []
     assert len(README.splitlines()) <= 110
 
@@ -385,6 +385,77 @@ def test_the_tiny_llms_plasticity_is_of_the_committed_rows():
     assert f"{of_five(mean['cokl'] - mean['reverse_kl'], 1)} points, undecided" in section
     assert f"{of_five(mean['correct_forward_kl'] - mean['reverse_kl'], 1)} points, which" in section
     assert (mean["correct_forward_kl"] > mean["cokl"]).all()
+
+
+AT_BEST = Path("llm_bridge/tiny/strength")
+
+
+def at_best(column: str) -> dict[str, pd.DataFrame]:
+    """By report, seeds by methods: `math`, in percent; `distinct`, answers of 64; `chat`, in percent; `share`."""
+    ends, steps = (pd.read_csv(AT_BEST / name) for name in ("stages.csv", "steps.csv"))
+    if column == "share":
+        values = steps.groupby(["role", "seed", "method"])["gradient_share"].mean()
+    else:
+        of_chat = ends["set"] == "chat_val"
+        kept = ends[of_chat if column == "chat" else ~of_chat].groupby(["role", "seed", "method"])
+        values = kept["distinct"].mean() if column == "distinct" else 100 * kept["accuracy"].mean()
+    return {role: values[role].unstack() for role in ("reported", "again")}
+
+
+def in_both(column: str, one: str, other: str = "") -> str:
+    """A method's five seeds, or minus another's, and in brackets those of the second report where it is in it."""
+    first, again = (
+        of_five(table[one] - (table[other] if other else 0), 1) if {one, other} - {""} <= set(table) else ""
+        for table in at_best(column).values()
+    )
+    return f"{first} ({again})" if again else first
+
+
+def test_the_table_at_the_best_coefficients_is_of_the_committed_rows():
+    section = BRIDGE.split("## At the best coefficients\n")[1].split("\n## ")[0]
+    shown = {row[0]: row[1:] for row in rows(section) if len(row) == 6 and "±" in row[-1]}
+    names = {
+        "Base": "base", "GRPO alone": "grpo", "reverse KL": "reverse_kl", "forward KL": "forward_kl",
+        "replay": "correct_forward_kl", "CoKL": "cokl", "CoKL w/o term 1": "cokl_without_term1",
+        "CoKL with a baseline": "cokl_baseline",
+    }  # fmt: skip
+    assert set(shown) == set(names)
+    shares = at_best("share")
+    for label_of, method in names.items():
+        _, share, *cells = shown[label_of]
+        assert cells == [in_both(column, method) for column in ("math", "distinct", "chat")]
+        both = [f"{table[method].mean():.2f}" for table in shares.values() if table.get(method) is not None]
+        known = [value for value in both if value != "nan"]
+        assert share == ("-" if not known else known[0] if len(known) == 1 else f"{known[0]} ({known[1]})")
+    text = " ".join(section.split())
+    primary, again = in_both("math", "cokl", "correct_forward_kl").removesuffix(")").split(" (")
+    assert f"CoKL minus replay is {primary} points of Math Avg, and {again} in the second report" in text
+    assert f"CoKL minus the base is {in_both('math', 'cokl', 'base')} points" in text
+    assert f"CoKL minus GRPO is {in_both('math', 'cokl', 'grpo')}." in text
+    assert f"Minus reverse KL it is {in_both('math', 'cokl', 'reverse_kl')}, minus forward KL" in text
+    assert f"minus forward KL {in_both('math', 'cokl', 'forward_kl')}, minus CoKL without term 1" in text
+    assert f"without term 1 {in_both('math', 'cokl', 'cokl_without_term1')}." in text
+    changed = [in_both(column, "cokl_baseline", "cokl") for column in ("math", "chat")]
+    assert f"Math Avg is {changed[0]} points higher, the chat score {changed[1]}" in text
+    assert f"chat score minus replay's is {in_both('chat', 'cokl', 'correct_forward_kl')}, minus GRPO's" in text
+    assert f"minus GRPO's {in_both('chat', 'cokl', 'grpo')}." in text
+    findings = " ".join(Path("bandit/FINDINGS.md").read_text(encoding="utf-8").split())
+    assert f"changes by {changed[0]} points, and the chat score by {changed[1]}" in findings
+
+
+def test_the_readmes_table_of_the_tiny_llm_is_the_bridges_without_its_second_report():
+    bridge = {row[0]: row[1:] for row in rows(BRIDGE.split("## At the best coefficients\n")[1]) if len(row) == 6}
+    table = [row for row in rows(README.split("## The LLM experiment\n")[1]) if "±" in row[-1]]
+    assert [row[0] for row in table] == list(bridge)[2:8]
+    for name, *cells in table:
+        assert cells == [cell.split(" (")[0] for cell in bridge[name]]
+    base, again = bridge["Base"][2].split(" ± ")[0], in_both("math", "cokl", "correct_forward_kl")
+    assert f"answers {base} % of" in README
+    assert f"CoKL minus replay is {again.split(' (')[0]} points of Math Avg (again: {again.split(' (')[1]}" in README
+
+
+def test_the_record_at_the_best_coefficients_is_what_its_rows_say_today():
+    assert json.loads(RECORD)["llm_strength"] == json.loads(json.dumps(logbook.records([AT_BEST])["llm_strength"]))
 
 
 def test_the_record_of_the_tiny_llms_plasticity_is_what_its_rows_say_today():
