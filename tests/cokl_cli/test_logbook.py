@@ -129,7 +129,7 @@ def test_a_claim_judged_in_two_runs_is_one_row_with_both():
     record = {"command": "c", "scope": "s", "hardware": "h", "seconds": 3.0, "commit": None, "table": None}
     page = logbook.render({"plasticity": record | {"claims": judged}})
     assert "| S | beyond W | held, undecided | a, held: 2 ± 1 points<br>b, undecided: 1 ± 3 points |" in page
-    assert "| Plasticity | s | h | 3 s | 1 held, 1 undecided, beyond the paper |" in page
+    assert "| Plasticity | s | h | 3 s | beyond the paper: 1 held, 1 undecided |" in page
     assert '`. Its claims are those of "Task shift, in miniature".' in page
 
 
