@@ -40,17 +40,12 @@ class Actions(AnswerSpace):
     """A reward is a table, (R or 1, C, A)."""
 
     exact_modes = ("exact",)
+    layer_sizes = staticmethod(layer_sizes)
 
     def __init__(self, config: PlasticityConfig, seed: int, parameters: Tensor) -> None:
         super().__init__(config, seed, parameters)
         self.task, self.environment = seed_task(config, seed, parameters), Environment(config.environment, seed)
         self.clusters = self.environment.train_clusters.to(parameters.device)
-
-    def stack(self, parameters: Tensor) -> StackedMLP:
-        return StackedMLP(layer_sizes(self.config), parameters)
-
-    def training_inputs(self) -> int:
-        return len(self.task.train.inputs)
 
     def exact_phase_1(self, starts: list[Start]) -> StackedMLP:
         """A run of the controlled experiment."""
@@ -65,7 +60,7 @@ class Actions(AnswerSpace):
         betas = torch.tensor([start.beta for start in starts]).to(self.parameters)
         base = task.train.reference(slice(None))
         rng = random_generator(task.seed, PlasticityStream.CACHE)
-        numbers = rng.random((self.training_inputs(), max(self.config.cached)))
+        numbers = rng.random((len(task.train.inputs), max(self.config.cached)))
         cache = draw(base, base, torch.from_numpy(numbers[:, : max(size, 1)]).to(device))
 
         def gradient(logits: Tensor, reference: Policy, cached: Responses, uniforms: Tensor) -> Tensor:
