@@ -78,7 +78,6 @@ def on_screen(metrics: pd.DataFrame, recovery: pd.DataFrame, folder: Path) -> st
         _final_cells(final, metrics, digits=3).drop(columns=["mu", "zero_correct_rate"], errors="ignore"),
         folder / "figures" / "finite_group_metrics.png",
         folder / "results.md",
-        f"cokl report --results {folder}",
     )
 
 
