@@ -135,7 +135,6 @@ class TrainingConfig(Settings):
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
 
     def __post_init__(self) -> None:
-        """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
         needs_beta = set(self.methods) != {"none"}
         require(len(self.betas) > 0 or not needs_beta, "betas", "at least one value", "an empty list")

@@ -30,7 +30,7 @@ class FromFile:
 
 def preset_among(arguments: list[str], known: Collection[str], default: str) -> Any:
     """The name after --preset if it is one of `known`, else `default`; the parser refuses other names."""
-    name = _after("--preset", arguments)
+    name = value_after("--preset", arguments)
     return name if name in known else default
 
 
@@ -42,15 +42,10 @@ def settings_among(
     read: makes settings of what a results folder has stored. Raises InputError for a file that cannot be read, a
     setting that is not the configuration's, and a value that it does not take.
     """
-    path = file_among(arguments)
+    path = value_after("--config", arguments)
     if path is None:
         return preset
     return from_json(type(preset), changed(preset.as_dict(), read(stored_settings(path)), path))
-
-
-def file_among(arguments: list[str]) -> str | None:
-    """The path after --config, if there is one."""
-    return _after("--config", arguments)
 
 
 def stored_settings(path: str) -> dict[str, Any]:
@@ -91,7 +86,8 @@ def changed(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> d
     return {**base, **changes, **nested}
 
 
-def _after(option: str, arguments: list[str]) -> str | None:
+def value_after(option: str, arguments: list[str]) -> str | None:
+    """The value that the arguments give an option, if they give it one."""
     for argument, following in itertools.pairwise([*arguments, ""]):
         name, equals, value = argument.partition("=")
         if name == option:

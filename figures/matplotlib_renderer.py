@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from figures.marks import Drawing, Panel, stretch, stretched_ticks
-from figures.style import RC, TEXT_WIDTH, Picture, Style, new_figure, note_diverged, panel_letters
+from figures.style import RC, TEXT_WIDTH, Picture, Style, new_figure
 
 UNDEFINED = "#e6e6e6"
 """The colour of a cell without a value."""
@@ -44,12 +46,14 @@ def render(drawing: Drawing) -> Picture:
                 panel.tick_params(labelbottom=True)
         small = any(style.size < 3 for style in drawing.styles.values())
         if drawing.letters:
-            panel_letters(*axes[:count])
+            for letter, panel in zip("abcdefgh", axes[:count], strict=False):
+                panel.set_title(f"({letter})", loc="left", fontweight="bold")
         figure.legend(
             handles=_legend(drawing, axes[:count]), loc="outside lower center", ncols=drawing.legend_columns,
             title=drawing.legend_title or None, markerscale=3 if small else 1,
         )  # fmt: skip
-        note_diverged(figure, drawing.note)
+        if drawing.note:  # which runs diverged and are left out
+            figure.suptitle("\n".join(textwrap.wrap(drawing.note, 130)), fontsize=6)
     figure.caption, figure.marks = drawing.caption, drawing.marks
     return figure
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import textwrap
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -129,18 +128,6 @@ def new_figure(width: float, height: float, **subplots) -> tuple[Picture, list[A
     """A figure of the given size in inches, and its axes as a flat list. Draw inside `with mpl.rc_context(RC)`."""
     figure = Picture(figsize=(width, height))
     return figure, list(figure.subplots(squeeze=False, **subplots).flat)
-
-
-def panel_letters(*panels: Axes) -> None:
-    """Mark the panels (a), (b), ... above their upper left corners."""
-    for letter, axes in zip("abcdefgh", panels, strict=False):
-        axes.set_title(f"({letter})", loc="left", fontweight="bold")
-
-
-def note_diverged(figure: Figure, note: str) -> None:
-    """Say above the panels which runs diverged and are left out; nothing for an empty note."""
-    if note:
-        figure.suptitle("\n".join(textwrap.wrap(note, 130)), fontsize=6)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

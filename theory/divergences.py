@@ -50,7 +50,6 @@ class FDivergence:
         low, high = mpf(-3000), mpf(3000)
         while high - low > mpf(10) ** (2 - mp.dps):
             middle = (low + high) / 2
-            excess = (1 - q) / (1 + mp.exp(-middle))
             with mp.extradps(1300 if middle > 60 else 0):
                 excess = (1 - q) / (1 + mp.exp(-middle))
                 rising = self.balance(mp, q + excess, q) * beta < 1

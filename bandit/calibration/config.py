@@ -88,7 +88,6 @@ class CalibrationConfig(Settings):
     """Optimizer steps on the new task."""
 
     def __post_init__(self) -> None:
-        """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
         for name in self.cells:
             known = SEQUENCE_CELLS if self.of_sequences else CELLS

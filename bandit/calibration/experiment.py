@@ -21,7 +21,6 @@ class Calibration(Experiment):
     command, order = "cokl bandit calibration", 60
     summary = "Search the task-shift lab for the paper's pattern: how much of term 2, and does it pay? Resumes."
     presets = PRESETS
-    folder_prefix = "calibration-"
     tables = ("calibration.parquet",)
     assumed_modules: ClassVar[tuple[str, ...]] = ("bandit.calibration.config",)
     of_sequences: ClassVar[bool] = False

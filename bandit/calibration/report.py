@@ -94,7 +94,6 @@ def write(trained: pd.DataFrame, config: CalibrationConfig, folder: Path) -> str
         shown.drop(columns=["verdict"] if no_verdict(config.seeds) else []),
         None,
         folder / "results.md",
-        f"cokl report --results {folder}",
     )
 
 

@@ -73,15 +73,17 @@ def responses_to(policy: Policy, reference: Policy, actions: Tensor) -> Response
     )
 
 
-def grpo_logit_gradient(policy: Policy, rollout: Responses, config: GRPOConfig) -> Tensor:
+def grpo_logit_gradient(policy: Policy, rollout: Responses) -> Tensor:
     """(R, B, A): logit gradient of -J_GRPO (Eqs. 1-4) on `rollout`, drawn by the current policy or by an older one."""
-    advantages = group_advantages(rollout.rewards.flatten(0, 1), config)
+    advantages = group_advantages(rollout.rewards.flatten(0, 1))
     log_probs = gather_actions(policy.log_probs, rollout.actions)
-    weights = _grpo_weights(log_probs, rollout.behavior_log_probs, advantages, config)
+    weights = _grpo_weights(log_probs, rollout.behavior_log_probs, advantages)
     return likelihood_gradient(policy.probs, rollout.actions, weights)
 
 
-def expected_grpo_logit_gradient(policy: Policy, behavior: Policy, group_size: int, config: GRPOConfig) -> Tensor:
+def expected_grpo_logit_gradient(
+    policy: Policy, behavior: Policy, group_size: int, config: GRPOConfig | None = None
+) -> Tensor:
     """(R, B, A): expectation of `grpo_logit_gradient` over all groups of `group_size` that `behavior` can draw."""
     correct, incorrect = expected_advantages(behavior.log_mass, behavior.log_incorrect_mass, group_size, config)
     advantages = torch.where(behavior.correct.mask, correct[..., None], incorrect[..., None]) * behavior.probs
@@ -91,7 +93,7 @@ def expected_grpo_logit_gradient(policy: Policy, behavior: Policy, group_size: i
 
 
 def expected_advantages(
-    log_mass: Tensor, log_incorrect_mass: Tensor, group_size: int, config: GRPOConfig
+    log_mass: Tensor, log_incorrect_mass: Tensor, group_size: int, config: GRPOConfig | None = None
 ) -> tuple[Tensor, Tensor]:
     """Mean advantage of a correct and of an incorrect response in a group of `group_size`, both shaped as the masses.
 
@@ -111,7 +113,7 @@ def expected_advantages(
 
 
 @functools.cache
-def _advantage_table(group_size: int, config: GRPOConfig) -> tuple[Tensor, Tensor]:
+def _advantage_table(group_size: int, config: GRPOConfig | None) -> tuple[Tensor, Tensor]:
     """(G,) each: the advantage of a correct and of an incorrect response by how many of the others are correct."""
     patterns = (torch.arange(group_size) < torch.arange(group_size + 1)[:, None]).double()  # row K: K correct ones
     advantages = group_advantages(patterns, config)
@@ -169,12 +171,16 @@ def likelihood_gradient(probs: Tensor, actions: Tensor, weights: Tensor) -> Tens
     return (-weights.sum(-1, keepdim=True) * probs).scatter_add_(-1, actions, weights)
 
 
-def _grpo_weights(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig) -> Tensor:
+def _grpo_weights(
+    log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig | None = None
+) -> Tensor:
     """(R, B, G): derivative of each group's -J_GRPO with respect to its responses' log-likelihoods (R, B, G)."""
     return grpo_token_slopes(log_probs[..., None], behavior_log_probs[..., None], advantages, config)[..., 0]
 
 
-def grpo_token_slopes(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig) -> Tensor:
+def grpo_token_slopes(
+    log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig | None = None
+) -> Tensor:
     """(R, B, G, T): derivative of each group's -J_GRPO with respect to its tokens' log-probabilities (R, B, G, T).
 
     advantages: (R * B, G). All responses have T tokens.

@@ -49,7 +49,6 @@ class FiniteGroupConfig(TrainingConfig):
     """Responses per test input behind each measurement, from each policy: N // G groups of them, and at least two."""
 
     def __post_init__(self) -> None:
-        """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
         for step in self.recovery_steps:
             possible = 0 <= step < self.steps and all(step % steps == 0 for steps in self.optimizer_steps)

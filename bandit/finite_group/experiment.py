@@ -20,7 +20,6 @@ class FiniteGroup(Experiment):
     command, order = "cokl bandit finite-group", 50
     summary = "Sampled surrogates for several G beside the exact objective, and the recovery measured. Resumes."
     presets = PRESETS
-    folder_prefix = "finite-group-"
     tables = ("finite_group.parquet", "recovery.parquet")
     assumed_modules = ("bandit.finite_group.config",)
     gallery = (

@@ -58,15 +58,12 @@ def write(trained: tuple[pd.DataFrame, pd.DataFrame], config: FiniteGroupConfig,
             "recovery_by_step": slope_table(recovery, [*ESTIMATE, "step"]),
             "recovery": slope_table(recovery, POOLED),
         }
-    paths = [folder / "finite_group.parquet", folder / "recovery.parquet"]
     for name, table in tables.items():
-        paths.append(folder / "tables" / f"{name}.csv")
-        write_atomically(paths[-1], partial(table.to_csv, index=False))
+        write_atomically(folder / "tables" / f"{name}.csv", partial(table.to_csv, index=False))
     page = [f"# Finite groups\n\n{_legend(metrics)}"]
     for title, shown in _shown(metrics, tables).items():
         page.append(f"## {title}\n\n{markdown_table(shown)}")
-    paths.append(folder / "results.md")
-    write_text("\n".join(page), paths[-1])
+    write_text("\n".join(page), folder / "results.md")
     return on_screen(metrics, recovery, folder)
 
 
@@ -81,7 +78,6 @@ def on_screen(metrics: pd.DataFrame, recovery: pd.DataFrame, folder: Path) -> st
         _final_cells(final, metrics, digits=3).drop(columns=["mu", "zero_correct_rate"], errors="ignore"),
         folder / "figures" / "finite_group_metrics.png",
         folder / "results.md",
-        f"cokl report --results {folder}",
     )
 
 

@@ -14,7 +14,6 @@ class Interference(Experiment):
     command, order = "cokl bandit interference", 90
     summary = "Measure what grad log Z adds along CoKL's and replay's training, and predict the deficit. Resumes."
     presets = PRESETS
-    folder_prefix = "interference-"
     tables = ("interference.parquet",)
     assumed_modules = ("bandit.interference.run",)
     gallery = (GalleryPicture("interference", "CoKL's deficit against replay, predicted and measured"),)

@@ -24,7 +24,6 @@ class Phase(Experiment):
     command, order = "cokl bandit phase", 40
     summary = "Over two knobs of the task-shift lab, which method wins Overall, by how much, and why. Resumes."
     presets: ClassVar[Mapping[str, Any]] = {str(name): config for name, config in PRESETS.items()}
-    folder_prefix = "phase-"
     tables = ("phase.parquet",)
     pools_folders = True
     assumed_modules = ("bandit.phase.config",)

@@ -83,7 +83,6 @@ def write(cells: Mapping[str, pd.DataFrame], config: MapsConfig, folder: Path) -
         shown,
         folder / "figures" / f"phase_{name}.png",
         folder / f"{name}.md",
-        f"cokl report --results {folder}",
     )
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bandit.engine.environment import Environment, RandomStream, random_generator, some_of
-from bandit.engine.exact import averages, policy_metrics
+from bandit.engine.exact import evaluate
 from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import layer_sizes, seed_task
 from bandit.engine.sampled import (
@@ -28,10 +28,8 @@ from bandit.plasticity.plan import Start
 from bandit.plasticity.train import AnswerSpace, PlasticityStream, Step
 from bandit.sweep.train import steps
 from cokl.groups import SurrogateConfig
-from cokl.grpo import GRPOConfig
 from cokl.policy import CorrectSet, Policy
 
-_GRPO = GRPOConfig()
 LESS = 0.2
 """The reward of the correct actions that are not preferred."""
 
@@ -40,17 +38,12 @@ class Actions(AnswerSpace):
     """A reward is a table, (R or 1, C, A)."""
 
     exact_modes = ("exact",)
+    layer_sizes = staticmethod(layer_sizes)
 
     def __init__(self, config: PlasticityConfig, seed: int, parameters: Tensor) -> None:
         super().__init__(config, seed, parameters)
         self.task, self.environment = seed_task(config, seed, parameters), Environment(config.environment, seed)
         self.clusters = self.environment.train_clusters.to(parameters.device)
-
-    def stack(self, parameters: Tensor) -> StackedMLP:
-        return StackedMLP(layer_sizes(self.config), parameters)
-
-    def training_inputs(self) -> int:
-        return len(self.task.train.inputs)
 
     def exact_phase_1(self, starts: list[Start]) -> StackedMLP:
         """A run of the controlled experiment."""
@@ -65,13 +58,13 @@ class Actions(AnswerSpace):
         betas = torch.tensor([start.beta for start in starts]).to(self.parameters)
         base = task.train.reference(slice(None))
         rng = random_generator(task.seed, PlasticityStream.CACHE)
-        numbers = rng.random((self.training_inputs(), max(self.config.cached)))
+        numbers = rng.random((len(task.train.inputs), max(self.config.cached)))
         cache = draw(base, base, torch.from_numpy(numbers[:, : max(size, 1)]).to(device))
 
         def gradient(logits: Tensor, reference: Policy, cached: Responses, uniforms: Tensor) -> Tensor:
             policy = Policy(logits, reference.correct)
             rollout = draw(policy, reference, uniforms)
-            loss = grpo_logit_gradient(policy, rollout, _GRPO)
+            loss = grpo_logit_gradient(policy, rollout)
             if method.regularizer is None:
                 return loss
             added = method_logit_gradient(method, policy, cached, rollout, betas, SurrogateConfig())
@@ -89,7 +82,7 @@ class Actions(AnswerSpace):
 
     def reached(self, mlp: StackedMLP) -> dict[str, list[float]]:
         """The controlled experiment's metrics."""
-        return averages(mlp, self.task.test, partial(policy_metrics, self.config))
+        return evaluate(self.config, self.task, mlp)
 
     def changed(self, stage: str, final: StackedMLP) -> Tensor:
         """(R or 1, C, A): the reward of each action."""
@@ -128,7 +121,7 @@ def _grpo_gradient(logits: Tensor, rewards: Tensor, correct: CorrectSet, uniform
     actions = draw_actions(policy.probs, uniforms)
     log_probs = gather_actions(policy.log_probs, actions)
     drawn = Responses(actions, gather_actions(rewards.expand_as(logits), actions), log_probs, log_probs)
-    return grpo_logit_gradient(policy, drawn, _GRPO)
+    return grpo_logit_gradient(policy, drawn)
 
 
 def _expected_gradient(logits: Tensor, rewards: Tensor) -> Tensor:

@@ -71,7 +71,6 @@ class TwoPhases(SeedRoles):
     """G, responses in a GRPO group."""
 
     def __post_init__(self) -> None:
-        """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
         steps = self.evaluated_steps
         ordered = list(steps) == sorted(set(steps)) and steps[:1] == (0,) and steps[-1:] == (self.new_steps,)
@@ -130,7 +129,6 @@ class PlasticityConfig(TwoPhases, TrainingConfig):
     """Number of test inputs on which phase 2 is evaluated, counted from the first."""
 
     def __post_init__(self) -> None:
-        """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
         sampled = not self.sampled_methods or (len(self.sampled_betas) > 0 and min(self.sampled_betas) > 0)
         require(sampled, "sampled_betas", "coefficients > 0", self.sampled_betas)

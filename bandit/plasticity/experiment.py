@@ -22,7 +22,6 @@ class Plasticity(Experiment):
     command, order = "cokl bandit plasticity", 25
     summary = "Train with each regularizer, then on a changed reward without one; what can still be learned. Resumes."
     presets: ClassVar[Mapping[str, Any]] = PRESETS
-    folder_prefix = "plasticity-"
     tables = ("plasticity.parquet",)
     pools_folders = True
     assumed_configs: ClassVar[tuple[type, ...]] = (TwoPhases, PlasticityConfig)
@@ -62,7 +61,6 @@ class PlasticitySequences(Plasticity):
     command, order = "cokl bandit plasticity-sequences", 31
     summary = "The plasticity lab with answers of many tokens, in samples. Resumes."
     presets = SEQUENCE_PRESETS
-    folder_prefix = "plasticity-sequences-"
     assumed_configs = (SequencePlasticityConfig,)
     assumed_modules = ("bandit.plasticity.sequences.config",)
     gallery = (GalleryPicture("plasticity_sequences_curves", "Plasticity with answers of many tokens"),)

@@ -128,7 +128,6 @@ def write(table: pd.DataFrame, config: TwoPhases, folder: Path) -> str:
         readable(shown).drop(columns=["change", "mode"]),
         folder / "figures" / f"{config.picture}.png",
         page,
-        f"cokl report --results {folder}",
     )
 
 

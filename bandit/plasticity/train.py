@@ -62,24 +62,23 @@ class AnswerSpace(ABC):
     """What an answer is, for one seed: how phase 1 trains on it, what its reward can become, and how it is learned.
 
     config: a `TwoPhases` with the fields of its environment. parameters: (P,), the reference's, which `reference` makes
-    of a configuration, a seed and a device, as `bandit.engine.runs.opened` takes it. exact_modes: of phase 2, beside
-    "sampled", after an exact phase 1. response_shape: of the uniform numbers that draw a response.
+    of a configuration, a seed and a device, as `bandit.engine.runs.opened` takes it. layer_sizes: of a configuration
+    the network's widths. exact_modes: of phase 2, beside "sampled", after an exact phase 1. task: what phase 1 learns,
+    with the N training inputs as `task.train.inputs`. response_shape: of the uniform numbers that draw a response.
     """
 
     exact_modes: ClassVar[tuple[str, ...]] = ()
+    layer_sizes: Callable[[Any], tuple[int, ...]]
     reference: Callable[[Any, int, str], Tensor] | None = None
     response_shape: tuple[int, ...] = ()
+    task: Any
 
     def __init__(self, config: Any, seed: int, parameters: Tensor) -> None:
         self.config, self.seed, self.parameters = config, seed, parameters
 
-    @abstractmethod
     def stack(self, parameters: Tensor) -> StackedMLP:
         """Networks with parameters (R, P)."""
-
-    @abstractmethod
-    def training_inputs(self) -> int:
-        """N."""
+        return StackedMLP(self.layer_sizes(self.config), parameters)
 
     @abstractmethod
     def sampled_step(self, starts: list[Start]) -> Callable[[Tensor, Tensor], Step]:
@@ -110,7 +109,7 @@ class AnswerSpace(ABC):
         rng, uniforms = random_generator(self.seed, batches), random_generator(self.seed, rollouts)
         shape = (self.config.prompts, self.config.group_size, *self.response_shape)
         while True:
-            batch = torch.from_numpy(rng.integers(self.training_inputs(), size=self.config.prompts))
+            batch = torch.from_numpy(rng.integers(len(self.task.train.inputs), size=self.config.prompts))
             yield batch.to(self.parameters.device), torch.from_numpy(uniforms.random(shape)).to(self.parameters.device)
 
     def learn(self, start: Tensor, change: str, mode: str) -> list[pd.DataFrame]:

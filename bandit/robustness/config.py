@@ -39,7 +39,6 @@ class RobustnessConfig(Settings):
     """Which assumptions to vary."""
 
     def __post_init__(self) -> None:
-        """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
         require("cokl" in self.sweep.methods, "methods", "cokl among them", ",".join(self.sweep.methods))
 

@@ -20,7 +20,6 @@ class Robustness(Experiment):
     command, order = "cokl bandit robustness", 70
     summary = "Vary each assumption of the sweep, one at a time, and say of each verdict whether it stands. Resumes."
     presets = PRESETS
-    folder_prefix = "robustness-"
     tables = ("robustness.csv",)
     reruns = False
 

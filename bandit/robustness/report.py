@@ -87,7 +87,6 @@ def on_screen(compared: pd.DataFrame, leads: Sequence[pd.Series], seeds: int, fo
         pd.DataFrame(lines),
         None,
         folder / "results.md",
-        f"cokl report --results {folder}",
     )
 
 

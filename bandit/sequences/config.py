@@ -62,7 +62,6 @@ class SequenceWorld(BaseModelConfig):
     dtype = "float32"
 
     def __post_init__(self) -> None:
-        """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
         require(1 <= self.forbidden < self.symbols, "forbidden", f"1 to {self.symbols - 1}", self.forbidden)
 
@@ -94,7 +93,6 @@ class SequenceConfig(SequenceWorld, TwoTaskConfig):
     """New-task prompts per step."""
 
     def __post_init__(self) -> None:
-        """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
         few = self.deciding is None or self.deciding <= self.length
         require(few, "deciding", f"at most {self.length}, the length", self.deciding)

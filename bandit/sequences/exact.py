@@ -19,7 +19,6 @@ from bandit.sequences import recursions
 from bandit.sequences.recursions import SequencePolicy, token_places
 from cokl.decomposition import KLDecomposition
 from cokl.floor import gate
-from cokl.grpo import GRPOConfig
 from cokl.methods import Method
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
@@ -71,13 +70,13 @@ def regularizer_gradient(regularizer: Regularizer, policy: SequencePolicy, refer
     return policy.through_softmax(weights)
 
 
-def grpo_gradient(policy: SequencePolicy, group_size: int, config: GRPOConfig) -> Tensor:
+def grpo_gradient(policy: SequencePolicy, group_size: int) -> Tensor:
     """(S, V, R, B): logit gradient of each prompt's expected -J_GRPO (Eqs. 1-4) over groups that the policy draws.
 
     On-policy it is -(A+ - A-) grad Z / T, with the mean advantages A+ and A- of correct and incorrect responses; J_GRPO
     is a mean over tokens.
     """
-    correct, incorrect = expected_advantages(policy.log_mass, policy.log_incorrect_mass, group_size, config)
+    correct, incorrect = expected_advantages(policy.log_mass, policy.log_incorrect_mass, group_size)
     scale = (incorrect - correct) * policy.mass / len(policy.correct.probs)
     return scale * policy.log_mass_logit_gradient()
 

@@ -20,7 +20,6 @@ class Sequences(Experiment):
     command, order = "cokl bandit sequences", 30
     summary = "The task shift with answers of many tokens, exactly and in samples: tables, who forgets what. Resumes."
     presets = PRESETS
-    folder_prefix = "sequences-"
     tables = ("sequences.parquet",)
     pools_folders = True
     assumed_configs = (SequenceWorld, SequenceConfig)

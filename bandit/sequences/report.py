@@ -89,7 +89,6 @@ def write(table: pd.DataFrame, config: SequenceConfig, folder: Path) -> str:
         named(scored)[["method", "beta", *NORMALIZED, "note"]],
         None,
         folder / "results.md",
-        f"cokl report --results {folder}",
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from bandit.engine.sampled import Responses, draw_actions, grpo_token_slopes, surrogate_slopes
 from bandit.sequences.recursions import SequencePolicy, positions, token_places
 from cokl.groups import SurrogateConfig
-from cokl.grpo import GRPOConfig, group_advantages
+from cokl.grpo import group_advantages
 from cokl.methods import Method
 
 
@@ -47,11 +47,11 @@ def token_log_probs(policy: SequencePolicy, tokens: Tensor) -> Tensor:
     return gathered.view(runs, *tokens.shape[1:])
 
 
-def grpo_gradient(policy: SequencePolicy, rollout: Responses, config: GRPOConfig) -> Tensor:
+def grpo_gradient(policy: SequencePolicy, rollout: Responses) -> Tensor:
     """(S, V, R, B): logit gradient of each prompt's -J_GRPO (Eqs. 1-4), whose tokens count 1 / T each."""
     log_probs = token_log_probs(policy, rollout.actions)
-    advantages = group_advantages(rollout.rewards.flatten(0, 1), config)
-    return likelihood_gradient(policy, rollout.actions, grpo_token_slopes(log_probs, log_probs, advantages, config))
+    advantages = group_advantages(rollout.rewards.flatten(0, 1))
+    return likelihood_gradient(policy, rollout.actions, grpo_token_slopes(log_probs, log_probs, advantages))
 
 
 def method_gradient(

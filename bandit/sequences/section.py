@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bandit.engine.tables import reported_seeds
 from bandit.sequences.report import CAPTIONS, named, tables
 from bandit.sequences.run import SEQUENCES
 from bandit.shift.figures import frontier
 from bandit.shift.report import anchors
 from bandit.shift.score import label
-from bandit.shift.section import few_seeds
 from cokl.support.files import read_result
 from figures.page import Section, folded, legend, plot, text
 from figures.plotly_renderer import render
+from figures.style import SEED_LINES
 
 _SHOWN = ("normalized", "leads", "equal_adaptation", "razor", "raw")
 
@@ -26,7 +27,7 @@ def section(folder: Path) -> Section:
     plots, blocks_of_plots = {}, []
     for mode, rows in search.groupby("mode", sort=False):
         key = f"{name}-{mode}-frontier"
-        plots[key] = render(frontier(rows, bars=not few_seeds(lab)))
+        plots[key] = render(frontier(rows, bars=reported_seeds(lab) >= SEED_LINES))
         caption = (
             f"Retention against adaptation ({mode}): a point is a coefficient, bars are 95% t-intervals; crosses mark "
         )

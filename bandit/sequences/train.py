@@ -23,12 +23,10 @@ from bandit.sequences import exact, sampled
 from bandit.sequences.config import SequenceWorld
 from bandit.sequences.recursions import SequencePolicy
 from bandit.sequences.tasks import Family, Prompts, families, layer_sizes, network_inputs, rows, sequence_task
-from cokl.grpo import GRPOConfig
 from cokl.methods import Method
 from cokl.metrics import pass_at_k
 from cokl.regularizers import get
 
-_GRPO = GRPOConfig()
 _TEST_PROMPTS_PER_BLOCK = 32
 
 
@@ -41,7 +39,7 @@ class Exact(Objective):
 
     def rl(self, policy: SequencePolicy, rollout: SequencePolicy) -> Tensor:
         """(S, V, R, B): gradient of each prompt's expected -J_GRPO."""
-        return exact.grpo_gradient(policy, self.config.group_size, _GRPO)
+        return exact.grpo_gradient(policy, self.config.group_size)
 
     def regularization(self, policy: SequencePolicy, rollout: SequencePolicy, minibatch: Minibatch) -> Tensor:
         """(S, V, R, B): gradient of what the method adds on each prompt of the buffer."""
@@ -58,7 +56,7 @@ class Sampled(Objective):
 
     def rl(self, policy: SequencePolicy, rollout: Responses) -> Tensor:
         """(S, V, R, B): gradient of each prompt's -J_GRPO."""
-        return sampled.grpo_gradient(policy, rollout, _GRPO)
+        return sampled.grpo_gradient(policy, rollout)
 
     def regularization(self, policy: SequencePolicy, rollout: Responses, minibatch: Minibatch) -> Tensor:
         """(S, V, R, B): gradient of what the method adds on each prompt of the buffer."""

@@ -70,7 +70,6 @@ class ShiftConfig(TwoTaskConfig):
     """Either task family's clusters, oracle and inputs."""
 
     def __post_init__(self) -> None:
-        """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
         SurrogateConfig(self.epsilon_is)  # which refuses what is not in (0, 1)
         enough = self.environment.train_inputs

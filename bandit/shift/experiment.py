@@ -21,7 +21,6 @@ class Shift(Experiment):
     command, order = "cokl bandit shift", 20
     summary = "Train on one task, then on another with each method; write shift.parquet, tables and figures. Resumes."
     presets = PRESETS
-    folder_prefix = "shift-"
     tables = ("shift.parquet",)
     assumed_configs = (BaseModelConfig, TwoTaskConfig, ShiftConfig)
     assumed_modules = ("bandit.shift.tasks", "bandit.shift.verifier", "bandit.shift.score")

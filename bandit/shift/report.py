@@ -124,7 +124,6 @@ def on_screen(table: pd.DataFrame, normalized: pd.DataFrame, folder: Path) -> st
         readable(shown)[columns],
         folder / "figures" / f"shift_tradeoff_{mode}.png",
         folder / "results.md",
-        f"cokl report --results {folder}",
     )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
-
 from bandit.engine.tables import reported_seeds
 from bandit.shift.figures import frontier, tasks
 from bandit.shift.report import CAPTIONS, anchors, readable, tables
@@ -22,7 +20,7 @@ _SHOWN = ("table1_normalized", "equal_adaptation", "decomposition", "zero_correc
 def section(folder: Path) -> Section:
     """Figures and tables of one finished lab, for each of its modes."""
     lab = read_result(folder / "shift.parquet", COLUMNS)
-    made, few = tables(lab), few_seeds(lab)
+    made = tables(lab)
     name, search = folder.name, made["beta_search"]
     modes = [str(mode) for mode in search["mode"].unique()]
     methods = [str(method) for method in made["dynamics"]["method"].unique() if method != "base"]
@@ -30,7 +28,7 @@ def section(folder: Path) -> Section:
     for mode in modes:
         ours = {key: frame[frame["mode"] == mode] for key, frame in made.items()}
         first, second = f"{name}-{mode}-frontier", f"{name}-{mode}-dynamics"
-        plots[first] = render(frontier(ours["beta_search"], bars=not few))
+        plots[first] = render(frontier(ours["beta_search"], bars=reported_seeds(lab) >= SEED_LINES))
         plots[second] = render(tasks(ours["dynamics"]))
         caption = (
             f"Retention against adaptation ({mode}): a point is a coefficient, bars are 95% t-intervals (none below "
@@ -45,8 +43,3 @@ def section(folder: Path) -> Section:
     intervals_note = f"<p>{text(anchors(lab))} Intervals are over the reported seeds.</p>"
     body = f"{intervals_note}{legend(methods, label)}{''.join(blocks_of_plots)}{blocks}"
     return Section("shift", "Forgetting under task shift", body, name, plots)
-
-
-def few_seeds(lab: pd.DataFrame) -> bool:
-    """Whether a lab has too few reported seeds for bars, which would then fill the plot."""
-    return reported_seeds(lab) < SEED_LINES

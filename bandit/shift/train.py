@@ -35,12 +35,9 @@ from bandit.shift.tasks import FrozenPolicy, families, shift_task
 from bandit.shift.verifier import Verifier
 from cokl.decomposition import decompose_kl
 from cokl.groups import SurrogateConfig
-from cokl.grpo import GRPOConfig
 from cokl.methods import Method
 from cokl.metrics import conditional_kl, correctness, expected_zero_correct_rate, pass_at_k
 from cokl.policy import Policy
-
-_GRPO = GRPOConfig()
 
 
 class Exact(Objective):
@@ -52,7 +49,7 @@ class Exact(Objective):
 
     def rl(self, policy: Policy, rollout: Policy) -> Tensor:
         """(R, B, A): gradient of each new-task prompt's expected -J_GRPO."""
-        return expected_grpo_logit_gradient(policy, rollout, self.config.group_size, _GRPO)
+        return expected_grpo_logit_gradient(policy, rollout, self.config.group_size)
 
     def regularization(self, policy: Policy, rollout: Policy, minibatch: Minibatch) -> Tensor:
         """(R, B, A): gradient of what the method adds on each prompt of the buffer, coefficients included."""
@@ -76,7 +73,7 @@ class Sampled(Objective):
 
     def rl(self, policy: Policy, rollout: Responses) -> Tensor:
         """(R, B, A): gradient of each new-task prompt's -J_GRPO."""
-        return grpo_logit_gradient(policy, rollout, _GRPO)
+        return grpo_logit_gradient(policy, rollout)
 
     def regularization(self, policy: Policy, rollout: Responses, minibatch: Minibatch) -> Tensor:
         """(R, B, A): gradient of what the method adds on each prompt of the buffer, coefficients included."""

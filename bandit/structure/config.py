@@ -127,7 +127,6 @@ class StructureConfig(Settings):
     """Optimizer steps on the new task."""
 
     def __post_init__(self) -> None:
-        """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
         known = MAPS[self.map].cells
         for name in self.cells:

@@ -21,7 +21,6 @@ class Structure(Experiment):
     command, order = "cokl bandit structure", 65
     summary = "Map where CoKL retains as much as replay: a verifier that errs, deciding tokens, the reference. Resumes."
     presets = PRESETS
-    folder_prefix = "structure-"
     tables = ("structure.parquet",)
     pools_folders = True
     assumed_modules = ("bandit.structure.config",)

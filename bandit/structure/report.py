@@ -108,5 +108,4 @@ def write(trained: pd.DataFrame, config: StructureConfig, folder: Path) -> str:
         shown.drop(columns=["outcome"] if no_verdict(config.seeds) else []),
         folder / "figures" / f"structure_{config.map}.png",
         folder / "results.md",
-        f"cokl report --results {folder}",
     )

@@ -21,6 +21,7 @@ class Sweep(Experiment):
     command, order = "cokl reproduce", 10
     summary = "Train every method, coefficient and seed; write the tidy table sweep.parquet. Resumes."
     presets = PRESETS
+    folder_prefix = ""
     tables = ("sweep.parquet",)
     assumed_configs = (EnvironmentConfig, TrainingConfig)
     assumed_modules = ("bandit.sweep.score",)

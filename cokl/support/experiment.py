@@ -93,7 +93,6 @@ class Experiment:
     presets: ClassVar[Mapping[str, Any]] = {}
     order: ClassVar[int] = 100
     tables: ClassVar[tuple[str, ...]] = ()
-    folder_prefix: ClassVar[str] = ""
     reruns: ClassVar[bool] = True
     pools_folders: ClassVar[bool] = False
     assumed_configs: ClassVar[tuple[type, ...]] = ()
@@ -102,6 +101,11 @@ class Experiment:
     claims_of: ClassVar[str] = ""
     gallery: ClassVar[tuple[GalleryPicture, ...]] = ()
     measured_as: ClassVar[str] = "primary measurement"
+
+    @property
+    def folder_prefix(self) -> str:
+        """What its results folders' names begin with in runs/, before the preset's."""
+        return f"{self.name.replace('_', '-')}-"
 
     def train(self, config: Any, execution: Execution) -> Any:
         """Compute what is missing and save it in `execution.out`; returns what `report` and `figures` take.

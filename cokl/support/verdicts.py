@@ -171,14 +171,21 @@ def screen(claims: Iterable[Claim], width: int = 100) -> str:
 
 
 def answered(
-    answer: Claim, seeds: int, notes: Sequence[str], table: pd.DataFrame, figure: Path | None, rest: Path, then: str
+    answer: Claim,
+    seeds: int,
+    notes: Sequence[str],
+    table: pd.DataFrame,
+    figure: Path | None,
+    rest: Path,
+    then: str = "",
 ) -> str:
     """For a terminal: the answer in a line, notes of at most 100 columns, the table, and paths, which may be longer.
 
     answer: the experiment's question as a short statement, and what was measured; its verdict is left out below four
     seeds. notes: paragraphs; empty ones are left out. figure: the picture to look at, if there is one. rest: everything
-    that is not here. then: the next command.
+    that is not here. then: the next command; without one, the report of the folder that `rest` is in.
     """
+    then = then or f"cokl report --results {rest.parent}"
     refused = no_verdict(seeds)
     verdict = "No verdict" if refused or answer.verdict is None else answer.verdict.capitalize()
     paragraphs = [f"{verdict}: {answer.statement}: {answer.measured}.", refused, *notes]
@@ -234,6 +241,6 @@ def _adjusted(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def holm(p_values: Sequence[float], alpha: float = ALPHA) -> list[bool]:
-    """Which of several hypotheses Holm's step-down procedure rejects, with a family-wise error of at most `alpha`."""
-    return [p <= alpha for p in _adjusted(p_values)]
+def holm(p_values: Sequence[float]) -> list[bool]:
+    """Which of several hypotheses Holm's step-down procedure rejects, with a family-wise error of at most `ALPHA`."""
+    return [p <= ALPHA for p in _adjusted(p_values)]

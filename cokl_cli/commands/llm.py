@@ -16,7 +16,7 @@ from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, from_json, require, separated
 from cokl_cli.commands import llm_report
 from cokl_cli.output import Output
-from cokl_cli.presets import FromFile, changed, file_among, preset_among, stored_settings
+from cokl_cli.presets import FromFile, changed, preset_among, stored_settings, value_after
 from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment.config import (
     PAPER_METHODS,
@@ -452,7 +452,7 @@ def _require_methods(names: tuple[str, ...]) -> None:
 def bridge(arguments: list[str]) -> SubcommandApp:
     """The commands, with the defaults of the preset and of the file named in `arguments`."""
     preset = preset_among(arguments, PRESETS, "tiny")
-    path = file_among(arguments)
+    path = value_after("--config", arguments)
     stored = stored_settings(path) if path else {}
     overrides = tuple(stored.pop("overrides", ()))
     own = {name: value for name, value in stored.items() if value is not None}  # a result keeps no machine's size

@@ -14,7 +14,7 @@ from tyro.extras import SubcommandApp
 from cokl.support.options import from_json, require_types
 from cokl_cli.commands.bandit import SweepFigures
 from cokl_cli.output import Output
-from cokl_cli.presets import FromFile, changed, file_among, stored_settings
+from cokl_cli.presets import FromFile, changed, stored_settings, value_after
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class TheoryFigures(SweepFigures):
 
 def checks(arguments: list[str]) -> SubcommandApp:
     """The commands; the check with the defaults of the file named in `arguments`."""
-    path = file_among(arguments)
+    path = value_after("--config", arguments)
     stored = changed({"only": (), "effort": "full"}, stored_settings(path), path) if path else {}
     check = from_json(Check, stored)
     require_types(check, "")

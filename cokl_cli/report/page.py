@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -28,16 +27,8 @@ LIBRARY = "plotly-cartesian.min.js"
 """plotly.js with the plots that the page has and no others: a third of the whole, which takes a browser two seconds."""
 
 
-@dataclass(frozen=True)
-class Missing:
-    """A section that has no results yet: its title, and the command that makes them."""
-
-    title: str
-    command: str
-
-
-def write(results: Path, path: Path) -> list[Missing]:
-    """Write the page of everything under `results` to `path`; returns what is missing from it.
+def write(results: Path, path: Path) -> list[Experiment]:
+    """Write the page of everything under `results` to `path`; returns the experiments that are missing from it.
 
     Raises InputError if `results` is no folder or holds nothing that the page shows.
     """
@@ -46,31 +37,25 @@ def write(results: Path, path: Path) -> list[Missing]:
         raise InputError(
             f"results: nothing is finished under {results}; `cokl bandit sweep --preset quick` takes a minute"
         )
-    parts = _parts(by_name, path)
-    write_text(_html([part for part in parts if isinstance(part, Section)], _missing(parts)), path)
-    return _missing(parts)
+    missing = [one for name, one in experiments().items() if name not in by_name and one.tables and one.summary]
+    write_text(_html(_sections(by_name, path, len(missing)), missing), path)
+    return missing
 
 
-def _missing(parts: list[Section | Missing]) -> list[Missing]:
-    return [part for part in parts if isinstance(part, Missing)]
-
-
-def _parts(by_name: dict[str, list[Path]], page: Path) -> list[Section | Missing]:
+def _sections(by_name: dict[str, list[Path]], page: Path, missing: int) -> list[Section]:
     """In the order of the page: what the claims rest on comes after them."""
-    parts: dict[str, list[Section | Missing]] = {}
     judged = claims.judged(by_name)
-    for name, experiment in experiments().items():
-        if name in by_name:
-            parts[name] = [section for folder in by_name[name] if (section := _section(experiment, folder))]
-        elif experiment.tables and experiment.summary:
-            parts[name] = [Missing(experiment.title, experiment.command)]
-    missing = sum(isinstance(part, Missing) for members in parts.values() for part in members)
+    own = {
+        name: [section for folder in by_name[name] if (section := _section(experiment, folder))]
+        for name, experiment in experiments().items()
+        if name in by_name
+    }
     return [
         headline.section(by_name, judged, missing),
-        *parts.pop("sweep", []),
+        *own.pop("sweep", []),
         claims.section(judged, page),
         optima.section(by_name.get("sweep", [])),
-        *(part for members in parts.values() for part in members),
+        *(section for members in own.values() for section in members),
         *([] if "llm" in by_name else [Section("paper-tables", "The paper's LLM tables", paper())]),
         environment.assumptions(*sources(set(by_name))),
         environment.section(folder for folders in by_name.values() for folder in folders),
@@ -92,7 +77,7 @@ def _section(experiment: Experiment, folder: Path) -> Section | None:
     return Section(kind, experiment.title, "".join(blocks), folder.name) if tables else None
 
 
-def _html(sections: list[Section], missing: list[Missing]) -> str:
+def _html(sections: list[Section], missing: list[Experiment]) -> str:
     data: dict[str, dict] = {"sweeps": {}}
     plots: dict[str, Any] = {}
     for section in sections:

@@ -61,7 +61,6 @@ class SequencePlasticityConfig(TwoPhases, SequenceWorld):
     device = "cpu"
 
     def __post_init__(self) -> None:
-        """Raises InputError for a value of the wrong type or out of range."""
         super().__post_init__()
         for change in self.changes:
             known = re.fullmatch(r"(?:narrowed|moved)-(\d+)", change)

@@ -40,6 +40,7 @@ def base_model(config: SequencePlasticityConfig, seed: int, device: str) -> Tens
 class Sequences(AnswerSpace):
     """A reward is a task whose automata accept other answers to the same prompts."""
 
+    layer_sizes = staticmethod(layer_sizes)
     reference = staticmethod(base_model)
 
     def __init__(self, config: SequencePlasticityConfig, seed: int, parameters: Tensor) -> None:
@@ -50,12 +51,6 @@ class Sequences(AnswerSpace):
 
     def _family(self, more: int = 0, moved: int = 0) -> Family:
         return family(self.config, 2 * self.seed, self.config.forbidden + more, moved)
-
-    def stack(self, parameters: Tensor) -> StackedMLP:
-        return StackedMLP(layer_sizes(self.config), parameters)
-
-    def training_inputs(self) -> int:
-        return len(self.task.train.inputs)
 
     def sampled_step(self, starts: list[Start]) -> Callable[[Tensor, Tensor], Step]:
         """GRPO and the regularizer on the same prompts and rollouts; a filtered method skips prompts whose cached group

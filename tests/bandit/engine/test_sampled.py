@@ -18,12 +18,11 @@ from bandit.engine.sampled import (
 )
 from cokl import methods
 from cokl.groups import SurrogateConfig
-from cokl.grpo import GRPOConfig
 from cokl.policy import CorrectSet, Policy
 from cokl.recovery import recovery_derivative
 
 ACTIONS, SIZE = 4, 3
-GRPO, SURROGATE = GRPOConfig(), SurrogateConfig()
+SURROGATE = SurrogateConfig()
 EVERY_GROUP = torch.tensor(list(itertools.product(range(ACTIONS), repeat=SIZE)))
 ALL_METHODS = [
     "none",
@@ -119,9 +118,9 @@ def test_expected_grpo_is_the_mean_over_all_groups(on_policy):
     policy, older, reference = policies(2)
     older = policy if on_policy else older
     chances, fresh = every_group(older, reference)
-    gradients = grpo_logit_gradient(repeated(policy, len(chances)), fresh, GRPO)
+    gradients = grpo_logit_gradient(repeated(policy, len(chances)), fresh)
     total = (chances[:, None] * gradients).sum(1, keepdim=True)
-    expected = expected_grpo_logit_gradient(policy, older, SIZE, GRPO)
+    expected = expected_grpo_logit_gradient(policy, older, SIZE)
     assert expected.abs().max() > 1e-2
     torch.testing.assert_close(total, expected, rtol=1e-10, atol=1e-12)
     if on_policy:  # a positive multiple of the gradient of -Z
@@ -132,16 +131,16 @@ def test_expected_grpo_is_the_mean_over_all_groups(on_policy):
 
 def test_mean_advantages_tend_to_the_population_s_and_survive_extreme_masses():
     policy, _, _ = policies(3)
-    correct, incorrect = expected_advantages(policy.log_mass, policy.log_incorrect_mass, 2_000, GRPO)
+    correct, incorrect = expected_advantages(policy.log_mass, policy.log_incorrect_mass, 2_000)
     mass = policy.mass
     torch.testing.assert_close(correct, ((1 - mass) / mass).sqrt(), rtol=2e-3, atol=0)
     torch.testing.assert_close(incorrect, -(mass / (1 - mass)).sqrt(), rtol=2e-3, atol=0)
     sets = CorrectSet.from_mask(torch.tensor([[[True, False]]]))
     for logit in (-200.0, 200.0, -torch.inf):
         saturated = Policy(torch.tensor([[[logit, 0.0]]]), sets)
-        for values in expected_advantages(saturated.log_mass, saturated.log_incorrect_mass, 8, GRPO):
+        for values in expected_advantages(saturated.log_mass, saturated.log_incorrect_mass, 8):
             assert values.isfinite().all()
-        assert expected_grpo_logit_gradient(saturated, saturated, 8, GRPO).isfinite().all()
+        assert expected_grpo_logit_gradient(saturated, saturated, 8).isfinite().all()
 
 
 @pytest.mark.parametrize("method", [name for name in ALL_METHODS if name != "none"])
@@ -183,7 +182,7 @@ def test_a_runs_gradient_does_not_depend_on_its_neighbours(method):
         current, behavior = (Policy(p.logits[rows], p.correct) for p in (policy, older))
         fresh = draw(behavior, reference, uniforms)
         added = method_logit_gradient(methods.get(method), current, cached, fresh, betas[rows], SURROGATE)
-        return grpo_logit_gradient(current, fresh, GRPO) + added
+        return grpo_logit_gradient(current, fresh) + added
 
     together = gradient(slice(0, 3))
     alone = torch.cat([gradient(slice(run, run + 1)) for run in range(3)])

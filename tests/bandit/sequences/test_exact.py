@@ -14,7 +14,6 @@ from bandit.sequences.automata import Automata
 from bandit.sequences.recursions import SequencePolicy, value
 from cokl import methods, regularizers
 from cokl.floor import floor_logit_gradient, floor_value
-from cokl.grpo import GRPOConfig
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer, register
 from tests.bandit.sequences.cases import Case, case
@@ -109,7 +108,7 @@ def test_masses_entropies_and_their_gradients_are_those_of_the_enumerated_respon
 def test_expected_grpo_is_the_average_over_all_groups(steps, group_size):
     example = case(steps, symbols=2, runs=1)
     policy, _ = example.policies()
-    gradients = by_context(example, exact.grpo_gradient(policy, group_size, GRPOConfig()))
+    gradients = by_context(example, exact.grpo_gradient(policy, group_size))
     for run, prompt, table, _, machine in each_prompt(example):
         expected = oracle.autograd(partial(oracle.expected_grpo, machine=machine, size=group_size), table)
         torch.testing.assert_close(gradients[run, prompt], expected, rtol=0, atol=TOLERANCE)

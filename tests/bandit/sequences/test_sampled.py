@@ -10,7 +10,6 @@ from torch import Tensor
 from bandit.sequences import sampled
 from bandit.sequences.recursions import SequencePolicy
 from cokl import methods
-from cokl.grpo import GRPOConfig
 from tests.bandit.sequences.cases import Case, case
 from tests.oracles import sampled as definitions
 from tests.oracles import sequences as oracle
@@ -103,7 +102,7 @@ def test_a_methods_gradient_is_that_of_its_surrogate_on_the_same_responses(name)
 def test_grpos_gradient_is_that_of_its_token_mean():
     example = case(STEPS)
     policy, _, _, rollout = groups(example)
-    found = sampled.grpo_gradient(policy, rollout, GRPOConfig())
+    found = sampled.grpo_gradient(policy, rollout)
     for run, prompt in np.ndindex(2, len(example.machines)):
         responses = rollout.actions[run, prompt].tolist()
         rewards = rollout.rewards[run, prompt].tolist()
