@@ -129,7 +129,8 @@ unless stated otherwise. The [glossary](docs/glossary.md) explains terms such as
 narrowed-2.
 
 In the section on theory, *held* means that every check of the statement succeeded on the check's domain. Only "proved
-in Coq" covers the statement itself on its whole domain, which is every finite set of responses. The domains and all secondary measurements are in
+in Coq" covers the statement itself on its whole domain, which is every finite set of responses. The domains and all
+secondary measurements are in
 [{RECORD}]({RECORD}). Times are wall-clock times, on a machine that other work may have shared."""
 
 
