@@ -30,7 +30,7 @@ ALPHA = 0.05
 
 MINIMUM_SEEDS = 4
 
-Unit = Literal["points", "nats", "probability", "answers", "times the prediction"]
+Unit = Literal["points", "nats", "probability", "mean reward", "answers", "times the prediction"]
 Verdict = Literal["held", "not held", "undecided", "depends"]
 """On a claim: "depends" where decided measurements disagree; a single measurement is never that."""
 

@@ -133,9 +133,9 @@ def test_the_comparison_at_equal_prompts_is_of_the_committed_seeds():
             )
             for score in ("retention", "adaptation", "overall")
         ]
-    for prompts in (8, 16):
-        one, other = (at_equal_prompts(run, "exact", prompts, "adaptation") for run in (first, again))
-        assert f"{one} ({other}) with {prompts}" in section
+    for number in (8, 16):
+        one, other = (at_equal_prompts(run, "exact", number, "adaptation") for run in (first, again))
+        assert f"{one} ({other}) with {number}" in section
     gained = replays_gain(first, "adaptation")
     assert f"gains replay {gained} ({replays_gain(again, 'adaptation')}) points" in section
     questions = " ".join(Path("docs/questions.md").read_text(encoding="utf-8").split())
@@ -185,10 +185,10 @@ def test_the_interferences_table_is_of_the_committed_seeds():
     for name, (_, *cells) in zip(("shift-exact", "shift-sampled", "sequences-exact"), shown, strict=True):
         assert cells == [of(name, column) for column in ("measured", "from_cokl", "from_replay")]
     for setting in ("shift-exact", "shift-sampled"):
-        off = seeds.assign(off=seeds["from_cokl"] - seeds["measured"])
-        off = off[off["setting"] == setting]
-        first, again = (of_five(off[off["seed"].between(n, n + 4)]["off"]) for n in (0, 5))
-        assert f"{first} ({again})" in section
+        runs = seeds[seeds["setting"] == setting]
+        off = runs["from_cokl"] - runs["measured"]
+        one, other = (of_five(off[runs["seed"].between(n, n + 4)]) for n in (0, 5))
+        assert f"{one} ({other})" in section
     sign = -1
     assert of("shift-exact", "learned") in section
     exact = seeds[(seeds["setting"] == "shift-exact") & (seeds["seed"] < 5)]
@@ -338,10 +338,11 @@ def test_what_either_method_keeps_of_a_reference_like_the_papers_is_of_the_commi
     def kept(run: str, method: str) -> list[float]:
         shares = []
         for cell in ("early", "middle", "late"):
-            rows_of = seeds[(seeds["run"] == run) & (seeds["cell"] == cell)].set_index("method")
-            base = rows_of.loc["base", "prior_correct"].mean()
-            grpo = rows_of[rows_of["step"] == 600].loc["none", "prior_correct"].mean()
-            ours = rows_of[(rows_of["step"] == 600) & (rows_of["beta"] == 1)].loc[method, "prior_correct"].mean()
+            runs = seeds[(seeds["run"] == run) & (seeds["cell"] == cell)]
+            ends = runs[runs["step"] == 600]
+            base = runs[runs["method"] == "base"]["prior_correct"].mean()
+            grpo = ends[ends["method"] == "none"]["prior_correct"].mean()
+            ours = ends[(ends["method"] == method) & (ends["beta"] == 1)]["prior_correct"].mean()
             shares.append(100 * (ours - grpo) / (base - grpo))
         return shares
 
@@ -424,7 +425,7 @@ def test_the_table_at_the_best_coefficients_is_of_the_committed_rows():
     for label_of, method in names.items():
         _, share, *cells = shown[label_of]
         assert cells == [in_both(column, method) for column in ("math", "distinct", "chat")]
-        both = [f"{table[method].mean():.2f}" for table in shares.values() if table.get(method) is not None]
+        both = [f"{table[method].mean():.2f}" for table in shares.values() if method in table]
         known = [value for value in both if value != "nan"]
         assert share == ("-" if not known else known[0] if len(known) == 1 else f"{known[0]} ({known[1]})")
     text = " ".join(section.split())
