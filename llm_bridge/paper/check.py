@@ -136,8 +136,8 @@ def normalization(paper: Paper) -> Iterator[Claim]:
                 widest = max(widest, ((interval.high - interval.low) / 2, _cell(model, method, column)))
                 bad += _off({"model": model, "method": method, column: value}, column, interval, 2)
     remark = (
-        f"{digits} are what the printed raw scores give, to the digit; those determine a cell up to "
-        f"±{widest[0]:.2f} ({widest[1]})"
+        f"{digits} are what the printed raw scores give, to the digit; rounding of the raw scores "
+        f"leaves a cell open by up to ±{widest[0]:.2f} ({widest[1]})"
     )
     yield Claim(
         "Every normalized cell and average follows from the raw scores, within rounding",

@@ -124,7 +124,7 @@ ANSWERS = {
     "finite_group": "Appendix B: 1.0",
     "plasticity": "plasticity by 0.300 ± 0.00",  # 0.8 - 0.5
     "calibration": "at most 1.3 ± 0.0 points (even-apart, share 0.1).",  # 73 + 20 / 12 - (70 + 40 / 12)
-    "structure": "nearest -12.2 ± 1.0 points (wrong-0).",
+    "structure": "closest to 0: -12.2 ± 1.0 points (wrong-0).",
     "robustness": "100 of 112 do; CoKL covers -0.100 ± 0.000 to 0.200 ± 0.000 more.",
     "interference": "to a half: 0.385 ± 0.021 for 0.185 ± 0.021.",  # 0.9 - 0.515, 0.7 - 0.515
 }

@@ -440,6 +440,13 @@ def test_the_table_at_the_best_coefficients_is_of_the_committed_rows():
     assert f"Math Avg is {changed[0]} points higher, the chat score {changed[1]}" in text
     assert f"chat score minus replay's is {in_both('chat', 'cokl', 'correct_forward_kl')}, minus GRPO's" in text
     assert f"minus GRPO's {in_both('chat', 'cokl', 'grpo')}." in text
+    assert f"CoKL minus replay is {in_both('distinct', 'cokl', 'correct_forward_kl')}. Replay has" in text
+    behind = [
+        [table["grpo"].mean() - table[method].mean() for method in ("correct_forward_kl", "cokl")]
+        for table in at_best("chat").values()
+    ]
+    (one, other), (again_one, again_other) = behind
+    assert f"replay is {one:.1f} and CoKL {other:.1f} below ({again_one:.1f} and {again_other:.1f})" in text
     findings = " ".join(Path("bandit/FINDINGS.md").read_text(encoding="utf-8").split())
     assert f"changes by {changed[0]} points, and the chat score by {changed[1]}" in findings
 

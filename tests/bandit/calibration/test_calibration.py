@@ -105,8 +105,8 @@ def test_the_answer_counts_settings_and_names_the_largest_gain():
     found = judged(3, 30, {0.1: 4, 1.0: -20}).reset_index()
     pattern, worth = judge(found)
     assert (pattern.verdict, worth.verdict) == ("not held", "held")
-    assert pattern.measured.startswith("in 0 of 1 settings, 0 undecided")
-    assert pattern.measured.endswith("with a part of term 2 in 1 of 1, at shares of 0.1")
+    assert pattern.measured.startswith("in 0 of 1 settings where GRPO is seen to forget, 0 undecided")
+    assert pattern.measured.endswith("with a part of term 2 in 1 of 1 rows, at shares of 0.1")
     assert worth.measured.startswith("more in 1 of 2 settings and shares, less in 1")
     assert worth.measured.endswith("the most 3.0 ± 0.0 points (even-apart, share 0.1)")
     assert worth.measured in answer(found, 5)
@@ -125,7 +125,7 @@ def test_a_claim_is_held_by_one_setting_and_lost_by_all():
 
 def test_no_shares_are_named_where_none_shows_the_pattern():
     pattern, _ = judge(judged(30, 30, {0.1: 40, 1.0: -20}).reset_index())
-    assert pattern.measured.endswith("with a part of term 2 in 0 of 1")
+    assert pattern.measured.endswith("with a part of term 2 in 0 of 1 rows")
 
 
 def test_where_next_to_nothing_is_forgotten_nothing_is_said():

@@ -94,7 +94,7 @@ def test_cells_are_counted_after_the_correction_for_their_number():
     """Two cells beyond doubt, one whose own interval excludes zero and that sixteen cells leave open."""
     leads = [-9.0, 9.0, -1.05, *[0.1] * 13]
     cells = pd.DataFrame({"cokl_lead": leads, "cokl_lead_half_width": [1.0] * 16, "seeds": 5})
-    assert "of 16 cells with a lead CoKL is ahead of its rival in 1, behind in 1, undecided in 14" in (
+    assert "of 16 cells where GRPO forgets CoKL is ahead of its best rival in 1, behind in 1, undecided in 14" in (
         tally(cells).replace("Of", "of")
     )
     assert "behind in 1" in tally(cells.iloc[[2]])

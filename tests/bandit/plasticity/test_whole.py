@@ -112,7 +112,7 @@ def shown(claim, last: bool = False) -> dict[str, str]:
     for line in (claim.measured, *claim.evidence):
         if last and "Correct-only" not in line:
             continue
-        found = re.fullmatch(r"(?:primary|secondary): (.*?): plasticity of .* (-?\d.* ± \S+) probability", line)
+        found = re.fullmatch(r"(?:primary|secondary): (.*?): plasticity of .* (-?\d.* ± \S+) mean reward", line)
         assert found
         place, value = found.groups()
         lines[place] = value

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_a_fragile_verdict_is_found_and_only_that(tmp_path):
     assert text.count("the sweep's verdict, held, stands in 1 of 1 alternatives") == 4
     assert "| not held | CoKL 0.300" in " ".join(text.split())
     (tmp_path / "robustness.csv").write_text(csv_text(compared))
-    shown = Robustness().section(tmp_path).body
+    shown = unescape(Robustness().section(tmp_path).body)
     assert shown.startswith("<p>Each of 2 alternatives ")
     assert shown.count("the sweep's verdict, held, stands in 0 of 1 alternatives; not held with init_scale-2.0") == 4
     shown = on_screen(compared, [], 5, tmp_path)

@@ -290,7 +290,7 @@ def test_what_is_not_a_difference_of_scores_is_printed_too(noisy, noisy_claims):
     drifts = (grpo["correct_drift"] - grpo["mass_drift"]).to_numpy()
     assert " " + written(drifts, "nats") in printed("drift within")
     assert set(SEEDS["report"]) == set(grpo["seed"])
-    equal = [words for words in PAPER_CLAIMS if "asked: within 5" in printed(PAPER_CLAIMS[words][0])]
+    equal = [words for words in PAPER_CLAIMS if "equal means within 5" in printed(PAPER_CLAIMS[words][0])]
     assert equal == ["pattern", "dynamics"]
 
 

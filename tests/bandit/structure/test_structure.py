@@ -110,7 +110,7 @@ def test_the_nearest_setting_is_that_whose_lead_is_smallest_on_either_side():
     for cells, nearest in ((list(LEADS), "-1.0 ± 1.0 points (wrong-0.1)"), (["wrong-0", "wrong-0.2"], "12.0 ± 1.0")):
         leads = {cell: LEADS[cell] for cell in cells}
         equal, _ = judge(summarize(table(leads), replace(CONFIG, cells=tuple(cells))))
-        assert f"; nearest {nearest}" in equal.measured
+        assert f"; closest to 0: {nearest}" in equal.measured
 
 
 def test_nothing_is_said_where_nothing_is_forgotten():

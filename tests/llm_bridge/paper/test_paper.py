@@ -63,7 +63,7 @@ def test_findings_name_their_cells():
     assert (
         "Correct-only forward KL, olympiad: 35.21 printed, neighbours are 1898/5392 = 35.2003 and 35.2188" in olympiad
     )
-    assert olympiad.count("which truncation prints so") == 2
+    assert olympiad.count("the latter if cut off") == 2
     assert olympiad.endswith("cutting off instead of rounding would change 8 of the other 19")
     converge = found["All regularized methods converge at Qwen3-4B: their normalized Overall spreads least there"]
     assert converge.measured.startswith("Reverse KL has -130.93")
@@ -109,8 +109,9 @@ def row(model: str, method: str) -> dict[str, str]:
         ("CoKL's Overall is higher than", ("normalized", row(M06, "correct_forward_kl"), "overall", 84.11)),
         ("CoKL has the highest normalized Overall", ("normalized", row(M4, "forward_kl"), "overall", 74.91)),
         ("CoKL has the highest raw Overall", ("raw", row(M4, "forward_kl"), "overall", 56.75)),
-        ("CoKL's advantage in raw Overall", ("raw", row(M17, "cokl"), "overall", 46.82)),
-        ("CoKL's raw Overall is the closer", ("raw", row(M4, "cokl"), "overall", 55.70)),
+        ("The more GRPO w/o KL forgets, the larger CoKL's advantage in raw",
+         ("raw", row(M17, "cokl"), "overall", 46.82)),
+        ("The less GRPO w/o KL forgets, the closer CoKL's raw", ("raw", row(M4, "cokl"), "overall", 55.70)),
         ("The chat reward agrees", ("quotes", {"quote": "reward_agreement_percent_low"}, "value", 49.9)),
         ("The chat reward agrees", ("quotes", {"quote": "reward_correlation"}, "value", 0.532)),
         ("GRPO w/o KL loses the quoted share",
@@ -127,7 +128,7 @@ def row(model: str, method: str) -> dict[str, str]:
         ("The quoted rates of zero-correct", ("zero_correct", {"model": M4}, "zero_correct", 3.18)),
         ("Most groups use both terms", ("zero_correct", {"model": M17}, "zero_correct", 16.09)),
         ("Most groups use both terms", ("zero_correct", {"model": M06}, "zero_correct", 50.1)),
-        ("CoKL's first step takes within 10%", ("cost", {"method": "cokl"}, "first_step_seconds", 346)),
+        ("CoKL's first step takes at most 10%", ("cost", {"method": "cokl"}, "first_step_seconds", 346)),
         ("Steps with math data", ("cost", {"method": "reverse_kl"}, "mean_length", 929)),
     ],
 )  # fmt: skip

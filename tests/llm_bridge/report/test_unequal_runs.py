@@ -141,6 +141,6 @@ def test_the_logbook_has_the_primary_comparison_first_and_each_verdict(tmp_path)
         f"{-1.3 * half:.1f} ± {half:.1f} points over 5 runs; Holm over all but the primary"
     ]
     glance = next(
-        line for line in page_of({"llm_repeats": record}).splitlines() if "| The tiny LLM with nearly all" in line
+        line for line in page_of({"llm_repeats": record}).splitlines() if "| The tiny LLM at coefficient 1" in line
     )
     assert glance.endswith("| 5 runs, 7 methods |  | not recorded | 3 held, 3 undecided |")
