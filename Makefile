@@ -114,7 +114,7 @@ mutation:  ## do the tests notice changed code? PART=cokl, support, theory or ba
 	.venv-mutation/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	OMP_NUM_THREADS=1 .venv-mutation/bin/python tests/mutation/mutate.py $(PART) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(AGAIN),--again)
 
-llm-setup: $(LLM_SETUP)
+llm-setup: $(LLM_SETUP)  ## the environment .venv-llm, with VeRL and vLLM on a CPU
 
 llm-gpu:  ## VeRL and vLLM for GPUs, into .venv-llm; flash-attn comes second, since building it needs torch
 	$(call environment,.venv-llm)

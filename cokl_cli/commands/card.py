@@ -48,8 +48,8 @@ class Card(Output):
         tried = ", ".join(f"{beta:g}" for beta in config.betas)
         lines = [
             *(card.answer(rows, card.label(name)) for name in own),
-            f"{names} beside the built-in regularizers, each at one of the coefficients {tried},",
-            f"that whose correctness after phase 1 is closest to {config.matched_correctness:g}",
+            f"{names} beside the built-in regularizers, each at that of its coefficients {tried}",
+            f"whose correctness after phase 1 is closest to {config.matched_correctness:g}",
             f"*: more than {card.MATCHED:g} away, so that the row cannot be compared",
             f"{card.REPLAY}: correct-only forward KL, CoKL without its second term",
             f"± is half of a 95% interval over {config.seeds} seeds: for looking, not for verdicts",

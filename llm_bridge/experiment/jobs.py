@@ -250,7 +250,7 @@ def compose(job: Job) -> DictConfig:
             raise ModuleNotFoundError(name="verl")
     except ModuleNotFoundError as error:
         raise InputError(
-            f"no {error.name} here: VeRL composes the configurations; `make llm-setup` installs it"
+            f"no {error.name} here: VeRL composes configurations; `make llm-setup` installs it for .venv-llm/bin/cokl"
         ) from None
     try:
         with initialize_config_dir(str(Path(verl.origin).with_name("trainer") / "config"), version_base=None):
