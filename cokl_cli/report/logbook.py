@@ -124,8 +124,8 @@ labs](bandit/FINDINGS.md), [the theory](theory/FINDINGS.md) and [the tables](llm
 The primary measurement gives the verdict: *held*, *not held* or *undecided*. If decided measurements
 contradict each other, primary or secondary, the verdict is *depends*. With fewer than four seeds there is *no verdict*.
 A verdict holds only for the environment of its section. A claim that was judged in several results (two runs or two
-maps) has the verdict and the measurement of each. The number after ± is half the width of a 95% t-interval over seeds,
-unless stated otherwise. The [glossary](docs/glossary.md) explains terms such as retention, match, mass drift and
+maps) has the verdict and the measurement of each. A number in a run's name, as in plasticity-5, is its first seed.
+The number after ± is half the width of a 95% t-interval over seeds, unless stated otherwise. The [glossary](docs/glossary.md) explains terms such as retention, match, mass drift and
 narrowed-2.
 
 In the section on theory, *held* means that every check of the statement succeeded on the check's domain. Only "proved
