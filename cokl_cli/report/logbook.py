@@ -125,8 +125,8 @@ The primary measurement gives the verdict: *held*, *not held* or *undecided*. If
 contradict each other, primary or secondary, the verdict is *depends*. With fewer than four seeds there is *no verdict*.
 A verdict holds only for the environment of its section. A claim that was judged in several results (two runs or two
 maps) has the verdict and the measurement of each. A number in a run's name, as in plasticity-5, is its first seed.
-The number after ± is half the width of a 95% t-interval over seeds, unless stated otherwise. The [glossary](docs/glossary.md) explains terms such as retention, match, mass drift and
-narrowed-2.
+The number after ± is half the width of a 95% t-interval over seeds, unless stated otherwise. The
+[glossary](docs/glossary.md) explains terms such as retention, match, mass drift and narrowed-2.
 
 In the section on theory, *held* means that every check of the statement succeeded on the check's domain. Only "proved
 in Coq" covers the statement itself on its whole domain, which is every finite set of responses. The domains and all
