@@ -241,6 +241,6 @@ def _adjusted(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def holm(p_values: Sequence[float]) -> list[bool]:
-    """Which of several hypotheses Holm's step-down procedure rejects, with a family-wise error of at most `ALPHA`."""
-    return [p <= ALPHA for p in _adjusted(p_values)]
+def holm(p_values: Sequence[float], alpha: float = ALPHA) -> list[bool]:
+    """Which of several hypotheses Holm's step-down procedure rejects, with a family-wise error of at most `alpha`."""
+    return [p <= alpha for p in _adjusted(p_values)]

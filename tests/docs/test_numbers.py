@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -51,7 +52,7 @@ def missing_rows(readme: str, experiment: str) -> list[tuple[str, ...]]:
 
 
 def test_every_number_of_the_readme_is_in_the_logbook():
-    assert unsupported(README.split("## The LLM experiment")[0], PAGE + EQUAL_PROMPTS) == []
+    assert unsupported(README, PAGE + EQUAL_PROMPTS) == []
     assert missing_rows(README, "sweep") == []
     assert len(README.splitlines()) <= 110
 
@@ -128,7 +129,7 @@ def test_the_comparison_at_equal_prompts_is_of_the_committed_seeds():
     for prompts, cells in shown.items():
         assert cells == [
             " ".join(
-                f"{brackets}".format(at_equal_prompts(run, "sampled", int(prompts), score))
+                brackets.format(at_equal_prompts(run, "sampled", int(prompts), score))
                 for run, brackets in ((first, "{}"), (again, "({})"))
             )
             for score in ("retention", "adaptation", "overall")
@@ -391,6 +392,7 @@ def test_the_tiny_llms_plasticity_is_of_the_committed_rows():
 AT_BEST = Path("llm_bridge/tiny/strength")
 
 
+@cache
 def at_best(column: str) -> dict[str, pd.DataFrame]:
     """By report, seeds by methods: `math`, in percent; `distinct`, answers of 64; `chat`, in percent; `share`."""
     ends, steps = (pd.read_csv(AT_BEST / name) for name in ("stages.csv", "steps.csv"))

@@ -69,9 +69,10 @@ def test_one_seed_is_said_in_the_singular():
     assert no_verdict(5) == ""
 
 
-def test_holm_rejects_at_the_bound():
+def test_holm_takes_its_error_and_rejects_at_the_bound():
     assert holm([0.05]) == [True]
     assert holm([0.025, 0.05]) == [True, True]
+    assert holm([0.02, 0.5], alpha=0.01) == [False, False]
 
 
 @pytest.mark.parametrize(("half_width", "seeds"), [(0.1, 1), (float("inf"), 5), (float("nan"), 5)])
