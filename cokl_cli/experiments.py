@@ -14,6 +14,8 @@ from cokl.support.experiment import Experiment, registered
 
 ENTRY_POINTS = "cokl.experiments"
 """The group in which another package names a module that registers an experiment."""
+CARD = "card.csv"
+"""In the folder of a regularizer's card, whose runs of the plasticity lab have too few seeds for verdicts."""
 
 
 @cache
@@ -35,8 +37,8 @@ def experiments() -> dict[str, Experiment]:
 def finished(root: Path) -> dict[str, list[Path]]:
     """The folders under `root`, itself among them, with finished results of each experiment that has any.
 
-    The paper's settings come before quick ones, and shallow folders before deep ones. Raises InputError if `root` is
-    not a folder.
+    A card's folder is none. The paper's settings come before quick ones, and shallow folders before deep ones. Raises
+    InputError if `root` is not a folder.
     """
     if not root.is_dir():
         raise InputError(f"results: {root} is not a folder; `cokl bandit sweep --preset quick` makes results in runs/")
@@ -44,7 +46,7 @@ def finished(root: Path) -> dict[str, list[Path]]:
     for name, experiment in experiments().items():
         marks = root.rglob(experiment.tables[0]) if experiment.tables else ()
         folders = {path.parent for path in marks if all((path.parent / table).is_file() for table in experiment.tables)}
-        own = [folder for folder in folders if experiment.holds(folder)]
+        own = [folder for folder in folders if experiment.holds(folder) and not (folder / CARD).is_file()]
         if own:
             by_name[name] = sorted(
                 own, key=lambda folder: ("quick" in str(folder.relative_to(root)), len(folder.parts), str(folder))

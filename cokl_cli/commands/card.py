@@ -34,7 +34,7 @@ class Card(Output):
         """Load the file, check its surrogate, train, and write card.md, card.csv and the picture."""
         from cokl.support.statistics import markdown_table
         from cokl_cli import card
-        from cokl_cli.experiments import experiments
+        from cokl_cli.experiments import CARD, experiments
         from figures import matplotlib_renderer, style
 
         own = registered_in(self.file)
@@ -62,7 +62,7 @@ class Card(Output):
         drawing = card.drawing(table, numbers)
         picture = f"![card](card.png)\n\n{drawing.caption}\n"
         write_text(f"# {names}\n\n{text}\n\n{markdown_table(rows)}\n{picture}", self.folder / "card.md")
-        write_text(rows.to_csv(index=False), self.folder / "card.csv")
+        write_text(rows.to_csv(index=False), self.folder / CARD)
         print(f"{text}\n\n{rows.to_string(index=False)}\n")
         style.save(matplotlib_renderer.render(drawing), self.folder, "card")
         print(f"picture: {self.folder / 'card.png'}; table: {self.folder / 'card.md'}")
@@ -77,7 +77,9 @@ class Card(Output):
         """The table's rows."""
         import pandas as pd
 
-        return pd.read_csv(self.folder / "card.csv", dtype=str).to_dict("records")
+        from cokl_cli.experiments import CARD
+
+        return pd.read_csv(self.folder / CARD, dtype=str).to_dict("records")
 
 
 def registered_in(file: Path) -> tuple[str, ...]:

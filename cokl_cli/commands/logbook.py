@@ -36,6 +36,8 @@ class Logbook(Output):
             print("no folder of results was given, so the entries stay as they were")
         for name, experiment in listed().items():
             state = "from these results" if name in made else "as it was" if name in kept else NOT_RUN
+            if name in made and name in kept and made[name]["scope"] != kept[name]["scope"]:
+                state += f" ({made[name]['scope']}), in place of others ({kept[name]['scope']})"
             print(f"{experiment.title}: {state}")
         print(f"written to {self.out / PAGE}")
         return 0

@@ -15,6 +15,7 @@ from bandit.plasticity.score import read_plasticity
 from cokl import regularizers
 from cokl_cli import card
 from cokl_cli.app import main
+from cokl_cli.experiments import finished
 from tests.bandit.plasticity.conftest import TINY
 from tests.bandit.plasticity.test_figures import CONFIG, lab
 from tests.cokl_cli.test_bad_input import refusal
@@ -87,6 +88,7 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
     steps = np.array(config.evaluated_steps)
     plastic = [np.trapezoid(run["reward"], steps) / steps[-1] for _, run in rows.groupby("seed")]
     assert float(shown["No regularizer"]["plasticity"].split(" ")[0]) == pytest.approx(np.mean(plastic), abs=6e-4)
+    assert finished(folder.parent) == {}  # no results of the lab that trained it
     printed = capsys.readouterr().out
     assert f"{label} beside the built-in regularizers" in printed
     assert max(map(len, printed.splitlines())) <= 100

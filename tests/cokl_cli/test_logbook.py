@@ -75,12 +75,15 @@ def test_below_four_seeds_there_is_no_verdict(results, tmp_path):
     assert {claim["verdict"] for claim in book["sweep"]["claims"]} == {"no verdict"}
 
 
-def test_an_experiment_stays_until_it_is_given_again(results, tmp_path):
+def test_an_experiment_stays_until_it_is_given_again(results, tmp_path, capsys):
     _, first = made(tmp_path, results / "four")
     _, kept = made(tmp_path)
     assert kept == first
+    assert "in place of" not in capsys.readouterr().out
     _, replaced = made(tmp_path, results / "two")
     assert replaced["sweep"]["scope"].startswith("2 seeds")
+    said = "from these results (2 seeds, 3 methods, 1 coefficient, 4 steps), in place of others (4 seeds, 3 methods, "
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
