@@ -10,7 +10,7 @@ from bandit.calibration.config import CalibrationConfig
 from bandit.calibration.score import NEAR_GRPO, NEAR_REPLAY, summarize
 from cokl.support.files import write_text
 from cokl.support.statistics import csv_text, markdown_table, spread_column, with_spread
-from cokl.support.verdicts import Claim, Verdict, answered, no_verdict
+from cokl.support.verdicts import SPREAD, Claim, Verdict, answered, no_verdict
 
 _COLUMNS = {
     "without_term1": "w/o term 1: retention",
@@ -90,7 +90,7 @@ def write(trained: pd.DataFrame, config: CalibrationConfig, folder: Path) -> str
     return answered(
         _gain(summary, worth.verdict),
         config.seeds,
-        [f"{pattern.statement}: {pattern.verdict}, {pattern.measured}." if not no_verdict(config.seeds) else ""],
+        ["" if no_verdict(config.seeds) else f"{pattern.statement}: {pattern.verdict}, {pattern.measured}.", SPREAD],
         shown.drop(columns=["verdict"] if no_verdict(config.seeds) else []),
         None,
         folder / "results.md",

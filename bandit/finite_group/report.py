@@ -23,7 +23,7 @@ from bandit.finite_group.score import (
 )
 from cokl.support.files import write_atomically, write_text
 from cokl.support.statistics import markdown_table, with_spread
-from cokl.support.verdicts import answered
+from cokl.support.verdicts import SPREAD, answered
 
 
 def caching_table(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -142,8 +142,6 @@ def _cells(means: pd.Series, intervals: pd.Series, digits: int = 4) -> list[str]
 
 
 def _legend(metrics: pd.DataFrame) -> str:
-    return (
-        f"Seeds: {metrics['seed'].nunique()}; steps: {metrics['step'].max()}. "
-        "After ± is the half-width of the 95% t-interval over seeds."
-        + (f" {note}." if (note := diverged_note(metrics)) else "")
+    return f"Seeds: {metrics['seed'].nunique()}; steps: {metrics['step'].max()}. {SPREAD}" + (
+        f" {note}." if (note := diverged_note(metrics)) else ""
     )

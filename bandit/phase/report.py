@@ -12,7 +12,7 @@ from bandit.phase.config import KNOBS, Diagram, MapsConfig
 from bandit.phase.score import UNDECIDED, explain
 from bandit.shift.score import label
 from cokl.support.statistics import markdown_table, spread_column
-from cokl.support.verdicts import ALPHA, MINIMUM_SEEDS, Claim, Verdict, answered, holm, no_verdict, p_value
+from cokl.support.verdicts import ALPHA, MINIMUM_SEEDS, SPREAD, Claim, Verdict, answered, holm, no_verdict, p_value
 
 
 def leads(cells: pd.DataFrame) -> tuple[int, int, int]:
@@ -78,7 +78,8 @@ def write(cells: Mapping[str, pd.DataFrame], config: MapsConfig, folder: Path) -
         int(together["seeds"].min()),
         [
             "Leads are in points of Overall on the reported seeds, over the best method that is no variant of CoKL, "
-            "each method at its best coefficient by selection. Cells are decided at 5% over all of them (Holm)."
+            "each method at its best coefficient by selection. Cells are decided at 5% over all of them (Holm). "
+            + SPREAD
         ],
         shown,
         folder / "figures" / f"phase_{name}.png",

@@ -15,11 +15,11 @@ from bandit.sequences.config import SequenceConfig
 from bandit.sequences.run import METRICS
 from bandit.sequences.score import BESIDE_ACCURACY, MEASURES, PREDICTORS, PRIMARY, leads, primary_lead, razor
 from bandit.shift import score as scores
-from bandit.shift.report import NORMALIZED, anchors, readable
+from bandit.shift.report import EDGE, NORMALIZED, anchors, readable
 from bandit.shift.score import label
 from cokl.support.files import write_text
 from cokl.support.statistics import csv_text, markdown_table, spread_column, summarize, with_spread
-from cokl.support.verdicts import Claim, answered, no_verdict, verdict_on
+from cokl.support.verdicts import SPREAD, Claim, answered, no_verdict, verdict_on
 
 CAPTIONS = {
     "normalized": "Dual-anchor scores of accuracy, Base 100 in retention and 0 in adaptation, GRPO w/o KL the reverse. "
@@ -85,7 +85,7 @@ def write(table: pd.DataFrame, config: SequenceConfig, folder: Path) -> str:
     return answered(
         Claim(f"CoKL keeps more than {label(PRIMARY[2])}, adapting alike", "", measured, verdict),
         seeds,
-        [anchors(table)],
+        [anchors(table), f"{SPREAD} {EDGE}"],
         named(scored)[["method", "beta", *NORMALIZED, "note"]],
         None,
         folder / "results.md",

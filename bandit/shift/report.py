@@ -19,7 +19,7 @@ from cokl import methods
 from cokl.support.files import write_text
 from cokl.support.options import require
 from cokl.support.statistics import csv_text, markdown_table, summarize, with_spread
-from cokl.support.verdicts import Claim, answered, chance_findings, no_verdict
+from cokl.support.verdicts import SPREAD, Claim, answered, chance_findings, no_verdict
 
 RAW = ["prior_correct", "new_correct"]
 BESIDE_ACCURACY = ["prior_pass_at_k", "conditional_kl"]
@@ -120,12 +120,14 @@ def on_screen(table: pd.DataFrame, normalized: pd.DataFrame, folder: Path) -> st
     return answered(
         balance(scores.score(table), mode),
         reported_seeds(table),
-        [anchors(table)],
+        [anchors(table), f"{SPREAD} {EDGE}"],
         readable(shown)[columns],
         folder / "figures" / f"shift_tradeoff_{mode}.png",
         folder / "results.md",
     )
 
+
+EDGE = "Edge: the coefficient is the smallest or largest of its grid, so that a better one may lie outside."
 
 _HOW_JUDGED = (
     'A verdict, of this lab alone, is that of the primary measurements, all of which a claim needs. It is "depends" '

@@ -170,6 +170,10 @@ def screen(claims: Iterable[Claim], width: int = 100) -> str:
     return "\n".join(lines)
 
 
+SPREAD = "After ± is the half-width of the 95% t-interval over seeds."
+"""A note for a screen."""
+
+
 def answered(
     answer: Claim,
     seeds: int,
