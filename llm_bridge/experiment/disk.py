@@ -33,14 +33,14 @@ def bytes_needed(jobs: Sequence[Job], parameters: float, keep: Keep) -> float:
     return most
 
 
-def describe(jobs: Sequence[Job], parameters: float, keep: Keep) -> list[str]:
+def describe(jobs: Sequence[Job], parameters: float, keep: Keep) -> str:
     """What the dry run says."""
     checkpoint, needed = CHECKPOINT * parameters / GB, bytes_needed(jobs, parameters, keep) / GB
     finished = _bytes_kept(jobs[-1], keep) * parameters / GB
-    return [
+    return (
         f"disk: {checkpoint:.1f} GB a checkpoint, {AT_ONCE} of them while a run trains, {finished:.1f} GB of each run "
         f"that is evaluated (--keep {keep}); up to {needed:.1f} GB in all"
-    ]
+    )
 
 
 def require_room(root: Path, jobs: Sequence[Job], parameters: float, keep: Keep) -> None:
@@ -54,9 +54,11 @@ def require_room(root: Path, jobs: Sequence[Job], parameters: float, keep: Keep)
         )
 
 
-def remove_unfinished(job: Job) -> None:
-    """Of a job that resumes: every checkpoint but the last complete one, which VeRL itself forgets after a restart."""
-    _remove_all_but(job.folder / "checkpoints", job.last_step)
+def remove_all_but(job: Job, step: int) -> None:
+    """Every checkpoint of a job but the one of this step."""
+    for folder in (job.folder / "checkpoints").glob("global_step_*"):
+        if folder.name != f"global_step_{step}":
+            shutil.rmtree(folder)
 
 
 def export(job: Job, folder: Path) -> None:
@@ -77,7 +79,7 @@ def prune(job: Job, keep: Keep) -> None:
     """
     if keep == "all":
         return
-    _remove_all_but(job.folder / "checkpoints", job.steps)
+    remove_all_but(job, job.steps)
     if keep == "model":
         for path in job.model.parents[1].rglob("*"):
             if path.is_file() and (job.name != "math" or job.model not in path.parents):
@@ -99,9 +101,3 @@ def push(folder: Path, repository: str) -> None:
 def _bytes_kept(job: Job, keep: Keep) -> int:
     start = HUGGING_FACE if job.name == "math" else 0
     return EXPORTED + {"model": start, "checkpoint": CHECKPOINT, "all": AT_ONCE * CHECKPOINT}[keep]
-
-
-def _remove_all_but(checkpoints: Path, step: int) -> None:
-    for folder in checkpoints.glob("global_step_*"):
-        if folder.name != f"global_step_{step}":
-            shutil.rmtree(folder)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,22 +19,10 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """Sizes of a model, from its published config.json."""
-
-    parameters: float
-    layers: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
-
-
-ARCHITECTURES = {
-    "Qwen/Qwen3-0.6B": Architecture(0.596e9, 28, 8, 128, 151_936),
-    "Qwen/Qwen3-1.7B": Architecture(1.721e9, 28, 8, 128, 151_936),
-    "Qwen/Qwen3-4B": Architecture(4.022e9, 36, 8, 128, 151_936),
-}
+ARCHITECTURES = {"Qwen/Qwen3-0.6B": (0.596e9, 28), "Qwen/Qwen3-1.7B": (1.721e9, 28), "Qwen/Qwen3-4B": (4.022e9, 36)}
+"""Parameters and layers, from each published config.json."""
+KV_HEADS, HEAD_DIM, VOCABULARY = 8, 128, 151_936
+"""Of all of them."""
 REWARD_MODELS = {"Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": 7.5e9}
 """Parameters; the classification head takes the place of the vocabulary's."""
 LENGTHS_SAID = {
@@ -61,7 +48,7 @@ def parameters(config: LLMConfig) -> float | None:
     if not config.model:
         return TINY
     if config.model in ARCHITECTURES:
-        return ARCHITECTURES[config.model].parameters
+        return ARCHITECTURES[config.model][0]
     counted = 0
     for path in Path(config.model).expanduser().glob("*.safetensors"):
         with path.open("rb") as file:
@@ -87,8 +74,8 @@ def describe(config: LLMConfig, planned: Sequence[tuple[Job, DictConfig]], keep:
     lines.append("VeRL's ppo_mini_batch_size below counts RL prompts; the trainer adds the KL groups to it.")
     lines += LENGTHS_SAID[config.length]
     size = parameters(config)
-    space = disk.describe([job for job, _ in planned], size, keep) if size else ["disk: unknown model"]
-    lines += ["", *_memory(config, tokens), *space, ""]
+    space = disk.describe([job for job, _ in planned], size, keep) if size else "disk: unknown model"
+    lines += ["", *_memory(config, tokens), space, ""]
     before: dict[str, str] = {}
     for job, composed in planned:
         resolved = resolve(composed)
@@ -117,17 +104,16 @@ def _memory(config: LLMConfig, tokens: int) -> list[str]:
     """Memory per accelerator in GiB, by what takes it."""
     if config.model not in ARCHITECTURES:
         return ["memory: below 2 GiB in all processes together" if config.device == "cpu" else "memory: unknown model"]
-    size, gib = ARCHITECTURES[config.model], 2**30
+    (size, layers), gib = ARCHITECTURES[config.model], 2**30
     ranks = config.nodes * config.accelerators
-    state = 16 * size.parameters / ranks
-    logits = 2 * tokens * size.vocabulary * 4 * 3  # of one micro-batch, with their softmax and its gradient, in float32
-    per_token = 2 * size.layers * size.kv_heads * size.head_dim * 2
+    logits = 2 * tokens * VOCABULARY * 4 * 3  # of one micro-batch, with their softmax and its gradient, in float32
+    per_token = 2 * layers * KV_HEADS * HEAD_DIM * 2
     sequences = config.chat_batch * config.group_size / ranks
     parts = {
-        f"weights, gradients and AdamW's moments, sharded over {ranks}": state,
-        f"the reverse KLs' reference policy, sharded over {ranks}": 4 * size.parameters / ranks,
+        f"weights, gradients and AdamW's moments, sharded over {ranks}": 16 * size / ranks,
+        f"the reverse KLs' reference policy, sharded over {ranks}": 4 * size / ranks,
         f"logits of a micro-batch of {2 * tokens} tokens": logits,
-        f"vLLM's weights (all of its memory: {ROLLOUT_SHARE:.0%} of the accelerator's)": 2 * size.parameters,
+        f"vLLM's weights (all of its memory: {ROLLOUT_SHARE:.0%} of the accelerator's)": 2 * size,
         f"KV cache of {sequences:.0f} full-length responses": sequences * tokens * per_token,
     }
     host: list[str] = []
@@ -139,6 +125,6 @@ def _memory(config: LLMConfig, tokens: int) -> list[str]:
     width = max(map(len, parts))
     return [
         "memory per accelerator, GiB:",
-        *(f"  {part:<{width}}  {size / gib:6.1f}" for part, size in parts.items()),
+        *(f"  {part:<{width}}  {taken / gib:6.1f}" for part, taken in parts.items()),
         *host,
     ]

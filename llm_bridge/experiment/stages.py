@@ -19,21 +19,9 @@ from cokl.support.errors import InputError
 from cokl.support.files import differences, hold, read_json, write_parquet, write_text
 from cokl.support.results_folder import resume_with_other_code
 from llm_bridge.data.config import DataConfig
-from llm_bridge.experiment import disk
+from llm_bridge.experiment import disk, jobs
 from llm_bridge.experiment.code import code_behind
 from llm_bridge.experiment.config import BASE, REVISIONS, LLMConfig
-from llm_bridge.experiment.jobs import (
-    Job,
-    buffer_job,
-    chat_job,
-    command_line,
-    compose,
-    environment,
-    evaluation_job,
-    kl_prompts,
-    math_job,
-    prompts_file,
-)
 from llm_bridge.experiment.logged import final_scores
 from llm_bridge.experiment.supervise import one_job_at_a_time, run_watched
 
@@ -83,7 +71,7 @@ class Experiment:
         """
         stored = self.root / "config.json"
         kept = [override for override in self.overrides if override.lstrip("+~").split("=")[0] not in EXECUTION]
-        config = {**self.config.as_dict(), **dict.fromkeys(_ELSEWHERE), "overrides": kept}
+        config = self.config.as_dict() | dict.fromkeys(_ELSEWHERE) | {"overrides": kept}
         config = json.loads(json.dumps(config))
         code = code_behind(self.config, [method_name for method_name, _, _ in runs])
         if stored.is_file():
@@ -124,7 +112,7 @@ class Experiment:
     @property
     def reference(self) -> Path:
         """The model after the math stage: the chat stage's start and its reference."""
-        return math_job(self.config, self.root, "").model
+        return jobs.math_job(self.config, self.root, "").model
 
     def prepare(self) -> None:
         """The data sets, unless they are the user's own, and for the tiny experiment the starting model."""
@@ -133,7 +121,7 @@ class Experiment:
         data = self.root / "data"
         if self.config.own_data:
             names = ("math_train", "chat_train", *self.config.evaluation_sets)
-            check_own(prompts_file(self.config, self.root, "").parent, names)
+            check_own(jobs.prompts_file(self.config, self.root, "").parent, names)
             if self.config.model:
                 return
         made = (data / ("manifest.json" if self.config.model else "model/tokenizer_config.json")).is_file()
@@ -150,7 +138,7 @@ class Experiment:
         """The math stage, from the starting model."""
         self.prepare()
         config = self.fetched()
-        self._train(math_job(config, self.root, config.model or self.root / "data" / "model"), BASE)
+        self._train(jobs.math_job(config, self.root, config.model or self.root / "data" / "model"), BASE)
 
     def fill_buffer(self) -> None:
         """The reference-correct buffer, from the math-stage model.
@@ -165,7 +153,7 @@ class Experiment:
             Buffer.load(path, model_fingerprint(self.reference))
             return
         self.draw_buffer_prompts()
-        self.run(buffer_job(self.config, self.root, self.reference))
+        self.run(jobs.buffer_job(self.config, self.root, self.reference))
         if not path.is_file():
             raise InputError(f"the buffer job ended without a buffer; see {self.root / 'buffer' / 'log.txt'}")
 
@@ -175,12 +163,12 @@ class Experiment:
         regularized = bool(methods.get(method_name).streams())
         if regularized:
             self.fill_buffer()
-        job = chat_job(self.fetched(), self.root, self.reference, method_name, beta, kl_groups)
+        job = jobs.chat_job(self.fetched(), self.root, self.reference, method_name, beta, kl_groups)
         self._require_same_reference(job)
         description = {
             "method": method_name,
             "beta": (self.config.beta(method_name) if beta is None else beta) if regularized else 0.0,
-            "kl_prompts": kl_prompts(self.config, method_name, kl_groups),
+            "kl_prompts": jobs.kl_prompts(self.config, method_name, kl_groups),
             "main": beta is None and kl_groups is None,
         }
         write_text(json.dumps(description) + "\n", job.folder / "run.json")
@@ -188,27 +176,27 @@ class Experiment:
 
     def evaluate(self, name: str) -> None:
         """average@n of "base" or of a trained variant, in a job of its own. Raises InputError if it is not trained."""
-        job = math_job(self.config, self.root, "")
+        job = jobs.math_job(self.config, self.root, "")
         if name != BASE:
-            job = Job(f"chat/{name}", self.root / "chat" / name, (), self.config.chat_steps, {})
+            job = jobs.Job(f"chat/{name}", self.root / "chat" / name, (), self.config.chat_steps, {})
         if not job.done:
             raise InputError(f"{name}: there is no trained model in {job.folder}; train it first")
         model = job.model if job.model.is_dir() and any(job.model.iterdir()) else self.exported(name)
-        self.run(evaluation_job(self.fetched(), self.root, name, model))
+        self.run(jobs.evaluation_job(self.fetched(), self.root, name, model))
 
-    def planned_jobs(self, runs: Sequence[ChatRun]) -> list[Job]:
+    def planned_jobs(self, runs: Sequence[ChatRun]) -> list[jobs.Job]:
         """The math stage and what the chat runs need, in order, whether or not it is done; nothing is started."""
-        jobs = [math_job(self.config, self.root, self.config.model or self.root / "data" / "model")]
+        planned = [jobs.math_job(self.config, self.root, self.config.model or self.root / "data" / "model")]
         if any(methods.get(method_name).streams() for method_name, _, _ in runs):
-            jobs.append(buffer_job(self.config, self.root, self.reference))
-        jobs += [chat_job(self.config, self.root, self.reference, *run) for run in runs]
-        return [replace(job, overrides=(*job.overrides, *self.overrides)) for job in jobs]
+            planned.append(jobs.buffer_job(self.config, self.root, self.reference))
+        planned += [jobs.chat_job(self.config, self.root, self.reference, *run) for run in runs]
+        return [replace(job, overrides=(*job.overrides, *self.overrides)) for job in planned]
 
-    def check(self, runs: Sequence[ChatRun]) -> list[tuple[Job, DictConfig]]:
+    def check(self, runs: Sequence[ChatRun]) -> list[tuple[jobs.Job, DictConfig]]:
         """The planned jobs with VeRL's configuration of each. Raises InputError for settings and overrides that VeRL or
         the joint loss would refuse, before any work.
         """
-        planned = [(job, compose(job)) for job in self.planned_jobs(runs)]
+        planned = [(job, jobs.compose(job)) for job in self.planned_jobs(runs)]
         from omegaconf import OmegaConf
 
         from llm_bridge.trainer.options import check_settings
@@ -225,7 +213,7 @@ class Experiment:
         """The folder of a final model, "base" or a chat run's, in bfloat16."""
         return self.root / "models" / name
 
-    def _train(self, job: Job, name: str) -> None:
+    def _train(self, job: jobs.Job, name: str) -> None:
         """Train, evaluate what a run that died after its last checkpoint has left unevaluated, and keep the model."""
         self.run(job)
         if not final_scores(self.config, self.root, name):
@@ -240,7 +228,7 @@ class Experiment:
             disk.push(model, repository)
             write_text(f"{repository}\n", pushed)
 
-    def _require_same_reference(self, job: Job) -> None:
+    def _require_same_reference(self, job: jobs.Job) -> None:
         """Refuse to resume a chat run that started from another math-stage model."""
         from cokl.responses.buffer import model_fingerprint
 
@@ -250,7 +238,7 @@ class Experiment:
         elif stored.read_text(encoding="utf-8").strip() != current:
             raise InputError(f"{job.folder} started from another math-stage model; remove that folder to train again")
 
-    def _require_same_ranks(self, job: Job) -> None:
+    def _require_same_ranks(self, job: jobs.Job) -> None:
         """Refuse to resume from a checkpoint on another number of accelerators, whose shards FSDP could not load."""
         ranks = self.config.nodes * self.config.accelerators
         actor = job.folder / "checkpoints" / f"global_step_{job.last_step}" / "actor"
@@ -265,32 +253,26 @@ class Experiment:
         """Buffer prompts: a seeded draw from the math training set (E.3)."""
         import pandas as pd
 
-        rows = pd.read_parquet(prompts_file(self.config, self.root, "math_train"))
+        rows = pd.read_parquet(jobs.prompts_file(self.config, self.root, "math_train"))
         count = min(self.config.buffer_prompts, len(rows))
         drawn = rows.sample(n=count, random_state=self.config.seed).reset_index(drop=True)
         write_parquet(drawn, self.root / "buffer" / "prompts.parquet")
 
-    def run(self, job: Job) -> None:
+    def run(self, job: jobs.Job) -> None:
         """Run a job unless it is done. Raises InputError, with the end of its log, if it fails or hangs."""
         if job.done:
             return
         self._require_same_ranks(job)
         job = replace(job, overrides=(*job.overrides, *self.overrides))
         job.folder.mkdir(parents=True, exist_ok=True)
-        attempt = len(list((job.folder / "metrics").glob("*.jsonl"))) if (job.folder / "metrics").is_dir() else 0
-        metrics = job.folder / "metrics" / f"{attempt:03d}.jsonl"
-        metrics.parent.mkdir(exist_ok=True)
+        logs = job.folder / "metrics"
+        logs.mkdir(exist_ok=True)
+        metrics = logs / f"{len(list(logs.glob('*.jsonl'))):03d}.jsonl"
         _say(job.name + (f", from step {job.last_step} of {job.steps}" if job.last_step else ""))
         busy = f"{job.name} is being run by another process"
         with hold(job.folder / "running.lock", busy) as own, one_job_at_a_time() as cluster:
-            disk.remove_unfinished(job)
-            run_watched(
-                [sys.executable, *command_line(job.overrides)],
-                environment(self.config, job, metrics),
-                job.folder / "log.txt",
-                self.stall,
-                (own, cluster),
-            )
+            disk.remove_all_but(job, job.last_step)  # the last complete one; VeRL forgets others after a restart
+            run_verl(self.config, job, metrics, self.stall, (own, cluster))
         if job.steps and not job.done:
             raise InputError(
                 f"{job.name} ended at step {job.last_step} of {job.steps}; see {job.folder / 'log.txt'}, then run the "
@@ -298,6 +280,12 @@ class Experiment:
             )
         if job.steps == 0 and job.name != "buffer":
             write_text("done\n", job.folder / "done")
+
+
+def run_verl(config: LLMConfig, job: jobs.Job, metrics: Path, stall: float, locks: Sequence[int]) -> None:
+    """Run a job's process, as `run_watched` does. metrics: where its JSON lines go."""
+    command, environment = [sys.executable, *jobs.command_line(job.overrides)], jobs.environment(config, job, metrics)
+    run_watched(command, environment, job.folder / "log.txt", stall, locks)
 
 
 def _say(stage: str) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from cokl.support.options import Settings
+
+Role = Literal["selection", "reported", "again"]
+"""Of a seed: it chooses coefficients, is reported, or belongs to a second report with new random draws throughout."""
 
 
 @dataclass(frozen=True)
@@ -27,3 +31,8 @@ class StudyConfig(Settings):
     """AdamW's."""
     max_response_length: int = 10
     """An answer has six tokens, a chat reply ten."""
+
+    @property
+    def seeds(self) -> dict[Role, tuple[int, ...]]:
+        """By role, those for selection first."""
+        return {"selection": self.selection_seeds, "reported": self.reported_seeds}

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
-from cokl.support.files import hold, write_atomically, write_parquet, write_text
+from cokl.support.files import hold, read_parquet, write_atomically, write_parquet, write_text
 from llm_bridge.bring_buffer import bring_buffer
 from llm_bridge.experiment.config import PRESETS, LLMConfig
-from llm_bridge.experiment.jobs import command_line, environment, several_job
-from llm_bridge.experiment.stages import Experiment
+from llm_bridge.experiment.jobs import several_job
+from llm_bridge.experiment.stages import Experiment, run_verl
 from llm_bridge.experiment.studies.answers import sample
-from llm_bridge.experiment.studies.config import StudyConfig
-from llm_bridge.experiment.supervise import one_job_at_a_time, run_watched
+from llm_bridge.experiment.studies.config import Role, StudyConfig
+from llm_bridge.experiment.supervise import one_job_at_a_time
 from llm_bridge.rewards.judge import Judge
 
 RUNS, STEPS = "stages.csv", "steps.csv"
@@ -31,9 +30,6 @@ METRICS, DONE = "metrics.jsonl", "done"
 """In a run's folder: VeRL's log, and what a finished run leaves."""
 STALL = 1800.0
 """Seconds without a line of output after which a job is ended as hung."""
-
-Role = Literal["selection", "reported", "again"]
-"""Of a seed: it chooses coefficients, is reported, or belongs to a second report with new random draws throughout."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +50,14 @@ class Study(ABC):
     """One study with its configuration. The folder of a seed has start/, what its runs start from, and theirs."""
 
     config: StudyConfig
-    reward_function: str
-    """pkg://MODULE:NAME, of every stage."""
-    roles: dict[int, Role]
-    """Of every seed, those for selection first."""
+    reward: Callable[..., Any]
+    """VeRL's reward function, of every stage."""
+    render: Callable[[Path], str]
+    """The page of the rows that are in a folder."""
+
+    def __init__(self, config: StudyConfig) -> None:
+        self.config = config
+        self.roles: dict[int, Role] = {seed: role for role, seeds in config.seeds.items() for seed in seeds}
 
     def settings(self, seed: int) -> LLMConfig:
         """What the bridge's jobs read: the tiny preset with this study's numbers."""
@@ -71,7 +71,7 @@ class Study(ABC):
             math_learning_rate=config.learning_rate,
             max_response_length=config.max_response_length,
             pretraining_steps=config.pretraining_steps,
-            reward_function=self.reward_function,
+            reward_function=f"pkg://{self.reward.__module__}:{self.reward.__name__}",
             loggers=("console", "file"),
             **self.own_settings(),
         )
@@ -81,8 +81,8 @@ class Study(ABC):
         """Fields of LLMConfig for this study's other numbers, so that a results folder tells two of them apart."""
 
     @abstractmethod
-    def make_start(self, seed: int, folder: Path) -> None:
-        """Write FOLDER/model and the prompts, unless they are there."""
+    def write_prompts(self, rows: Sequence[Any], folder: Path) -> Path:
+        """Write what the runs train on beside the tiny experiment's sets; returns the file of the buffer's `rows`."""
 
     @abstractmethod
     def runs(self, seed: int, rows: pd.DataFrame) -> list[Run]:
@@ -100,25 +100,29 @@ class Study(ABC):
     def score(self, run: Run, model: Path, start: Path) -> Iterable[dict[str, Any]]:
         """Rows of a finished run, one per set of prompts, with the column `set`. model: a Hugging Face folder."""
 
-    @abstractmethod
-    def render(self, root: Path) -> str:
-        """The page of the rows that are there."""
-
     def continued(self, run: Run) -> Run | None:
         """The run from whose weights this one starts; None for the starting model."""
         return None
 
-    def fill_buffer(self, seed: int, rows: Sequence[Any], prompts: Path, judge: Judge) -> None:
-        """Sample the model's responses to some prompts and write responses.parquet and, last, buffer.parquet.
+    def make_start(self, seed: int, folder: Path) -> None:
+        """Write FOLDER/model, the tiny experiment's sets, the prompts, responses.parquet, and, last, buffer.parquet.
 
-        rows: with the column `prompt`. prompts: the file of these rows, in the folder that has the model, too.
+        The buffer's prompts are the first of the math training set, which is in random order.
         """
-        folder, config = prompts.parent, self.config
+        if (folder / "buffer.parquet").is_file():
+            return
+        settings, model = self.settings(seed), folder / "model"
+        if not (model / "tokenizer_config.json").is_file():
+            from llm_bridge.tiny.make import make_tiny
+
+            make_tiny(folder, settings.pretraining_steps, seed)
+        table = read_parquet(folder / "math_train.parquet", ("prompt",)).head(settings.buffer_prompts)
+        rows: list[Any] = table.to_dict("records")
+        prompts, responses = self.write_prompts(rows, folder), folder / "responses.parquet"
         asked = [list(row["prompt"]) for row in rows]
-        drawn = sample(folder / "model", asked, config.cached, config.max_response_length, seed)
-        write_parquet(drawn, folder / "responses.parquet")
-        kept = bring_buffer(prompts, folder / "responses.parquet", str(folder / "model"), judge)
-        kept.save(folder / "buffer.parquet")
+        drawn = sample(model, asked, self.config.cached, settings.max_response_length, seed)
+        write_parquet(drawn, responses)
+        bring_buffer(prompts, responses, str(model), Judge(self.reward)).save(folder / "buffer.parquet")
 
     def end_of(self, run: Run, folder: Path) -> Path:
         """The actor's last checkpoint of a run in a seed's folder."""
@@ -165,13 +169,7 @@ class Study(ABC):
             settings = replace(self.settings(seed), own_data=str(start))
             job = several_job(settings, folder, start / "model", folder / "runs.json")
             with one_job_at_a_time() as cluster:
-                run_watched(
-                    [sys.executable, *command_line(job.overrides)],
-                    environment(settings, job, folder / METRICS),
-                    folder / "log.txt",
-                    STALL,
-                    (own, cluster),
-                )
+                run_verl(settings, job, folder / METRICS, STALL, (own, cluster))
 
     def collect(self, seed: int, runs: Sequence[Run], folder: Path, root: Path) -> None:
         """Add the finished runs of a seed to ROOT/stages.csv and ROOT/steps.csv, replacing older rows of theirs."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from cokl import methods
 from cokl.support.errors import InputError
-from cokl.support.statistics import markdown_table, mean_and_half_width, with_spread
+from cokl.support.statistics import markdown_table
 from cokl.support.verdicts import Claim, Measurement, judged, no_verdict
 from llm_bridge.experiment.studies.plasticity.config import GRID, MARGIN, RIVALS, START, PlasticityConfig
+from llm_bridge.experiment.studies.report import NOT_CHOSEN, over_seeds, require_selection, selection_table
 from llm_bridge.experiment.studies.study import RUNS, STEPS, read_rows
 
 LABELS = {"grpo": "GRPO alone", "entropy": "entropy bonus", START: "no stage 1"}
@@ -20,20 +22,14 @@ EARLY = 10
 """Steps whose mean accuracy the table shows beside that of all steps."""
 
 
-def label(method: str) -> str:
-    """How tables call a method."""
-    return LABELS.get(method) or methods.label(method)
+label = partial(methods.label, own=LABELS)
+"""How tables call a method."""
 
 
 def chosen(runs: pd.DataFrame) -> dict[str, float]:
     """Each method's coefficient by the rule of `config.MARGIN`. Raises InputError without all selection runs."""
-    rows = runs[(runs["role"] == "selection") & (runs["stage"] == 1) & (runs["set"] == "training")]
-    accuracy = 100 * rows.groupby(["method", "beta"])["accuracy"].mean() if len(rows) else pd.Series(dtype=float)
-    lacking = [method for method, grid in GRID.items() for beta in grid if (method, beta) not in accuracy.index]
-    if lacking:
-        raise InputError(
-            f"seeds: the selection seeds lack runs of {', '.join(dict.fromkeys(lacking))}; train them first"
-        )
+    accuracy = _selection_means(runs)
+    require_selection(accuracy, GRID)
     least = accuracy["grpo", 0.0] - MARGIN
     return {
         method: max([beta for beta in grid if accuracy[method, beta] >= least], default=min(grid))
@@ -63,7 +59,7 @@ def per_seed(root: Path) -> pd.DataFrame:
             {
                 "seed": seed,
                 "method": method,
-                "coefficient": ends["beta"].iloc[0],
+                "beta": ends["beta"].iloc[0],
                 "share": training["gradient_share"].mean(),
                 "accuracy": 100 * known["accuracy"].mean(),
                 "distinct": known["distinct"].mean(),
@@ -88,17 +84,7 @@ COLUMNS = {
 
 def shown(rows: pd.DataFrame) -> pd.DataFrame:
     """The table over seeds, as text."""
-    lines = []
-    for method in [START, *GRID]:
-        ours = rows[rows["method"] == method]
-        spreads = {
-            title: "" if ours[name].isna().all() else with_spread(*mean_and_half_width(ours[name]), 1)
-            for name, title in COLUMNS.items()
-        }
-        share = "" if ours["share"].isna().all() else f"{ours['share'].mean():.2f}"
-        coefficient = f"{ours['coefficient'].iloc[0]:g}" if method not in (START, "grpo") else ""
-        lines.append({"Stage 1": label(method), "Coefficient": coefficient, "Gradient share": share, **spreads})
-    return pd.DataFrame(lines)
+    return over_seeds(rows, "Stage 1", {method: label(method) for method in [START, *GRID]}, COLUMNS)
 
 
 def claims(root: Path) -> list[Claim]:
@@ -148,17 +134,13 @@ def _selection(runs: pd.DataFrame) -> str:
     try:
         best = chosen(runs)
     except InputError:
-        return "The coefficients are not chosen yet: selection runs are missing."
-    rows = runs[(runs["role"] == "selection") & (runs["set"] == "training")]
-    accuracy = 100 * rows.groupby(["method", "beta"])["accuracy"].mean()
-    cells = [
-        {
-            "Selection, accuracy after stage 1": label(method),
-            "by coefficient": ", ".join(
-                f"{'**' * (beta == best[method])}{beta:g}: {accuracy[method, beta]:.1f}{'**' * (beta == best[method])}"
-                for beta in grid
-            ),
-        }
-        for method, grid in GRID.items()
-    ]
-    return markdown_table(pd.DataFrame(cells))
+        return NOT_CHOSEN
+    accuracy = _selection_means(runs)
+    title = "Selection, accuracy after stage 1"
+    return selection_table(title, GRID, best, label, lambda method, beta: f"{accuracy[method, beta]:.1f}")
+
+
+def _selection_means(runs: pd.DataFrame) -> pd.Series:
+    """Accuracy after stage 1 over the selection seeds, in percent, by method and coefficient; empty without rows."""
+    rows = runs[(runs["role"] == "selection") & (runs["stage"] == 1) & (runs["set"] == "training")]
+    return 100 * rows.groupby(["method", "beta"])["accuracy"].mean() if len(rows) else pd.Series(dtype=float)

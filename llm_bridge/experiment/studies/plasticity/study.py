@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,47 +16,31 @@ from llm_bridge.experiment.studies.plasticity.config import GRID, START, Plastic
 from llm_bridge.experiment.studies.plasticity.report import chosen, render
 from llm_bridge.experiment.studies.plasticity.reward import STAGES, compute_score
 from llm_bridge.experiment.studies.study import Run, Study
-from llm_bridge.rewards.judge import Judge
 
 
 class Plasticity(Study):
     """Stage 1 with every method, then plain GRPO on a stricter task."""
 
     config: PlasticityConfig
-    reward_function = "pkg://llm_bridge.experiment.studies.plasticity.reward:compute_score"
-
-    def __init__(self, config: PlasticityConfig) -> None:
-        self.config = config
-        self.roles = {seed: "selection" for seed in config.selection_seeds}
-        self.roles |= {seed: "reported" for seed in config.reported_seeds}
+    reward = staticmethod(compute_score)
+    render = staticmethod(render)
 
     def own_settings(self) -> dict[str, Any]:
         """Prompts and steps."""
         first, second = self.config.steps
         return {"buffer_prompts": self.config.prompts, "math_steps": first, "chat_steps": second}
 
-    def make_start(self, seed: int, folder: Path) -> None:
-        """Write FOLDER/model, FOLDER/{pairs, pairs_smaller_first}.parquet and, last, FOLDER/buffer.parquet.
-
-        The prompts are the first of the tiny experiment's math training set, which is in random order.
-        """
-        config = self.config
-        if (folder / "buffer.parquet").is_file():
-            return
-        if not (folder / "model" / "tokenizer_config.json").is_file():
-            from llm_bridge.tiny.make import make_tiny
-
-            make_tiny(folder, config.pretraining_steps, seed)
-        rows: list[Any] = (
-            read_parquet(folder / "math_train.parquet", ("prompt",)).head(config.prompts).to_dict("records")
-        )
+    def write_prompts(self, rows: Sequence[Any], folder: Path) -> Path:
+        """FOLDER/{pairs, pairs_smaller_first}.parquet."""
         for stage in STAGES:
             write_rows([row | {"data_source": stage} for row in rows], folder / f"{stage}.parquet")
-        self.fill_buffer(seed, rows, folder / f"{STAGES[0]}.parquet", Judge(compute_score))
+        return folder / f"{STAGES[0]}.parquet"
 
     def runs(self, seed: int, rows: pd.DataFrame) -> list[Run]:
         """Stage 1 with every method and coefficient, or both stages with the chosen ones."""
-        return selection_runs() if self.roles[seed] == "selection" else reported_runs(chosen(rows))
+        if self.roles[seed] == "selection":
+            return [Run(1, method, beta) for method, grid in GRID.items() for beta in grid]
+        return reported_runs(chosen(rows))
 
     def steps(self, run: Run) -> int:
         """Of its stage."""
@@ -75,16 +59,11 @@ class Plasticity(Study):
             "actor_rollout_ref.actor.entropy_coeff": run.beta * (run.method == "entropy" and run.stage == 1),
         }
         if run.stage == 1 and run.method not in ("grpo", "entropy"):
-            cokl: dict[str, Any] = {
-                "method": run.method,
-                "beta": run.beta,
-                "prompts": "training",
-                "length": "token-mean",
-            }
+            cokl = {"method": run.method, "beta": run.beta, "prompts": "training", "length": "token-mean", "seed": 0}
             if run.method != "reverse_kl":
                 buffer = str(start / "buffer.parquet")
                 cokl |= {"buffer": buffer, "cached_per_prompt": self.config.cached_per_prompt}
-            options["cokl"] = cokl | {"seed": 0}
+            options["cokl"] = cokl
         return options
 
     def score(self, run: Run, model: Path, start: Path) -> Iterable[dict[str, Any]]:
@@ -93,15 +72,6 @@ class Plasticity(Study):
             rows = read_parquet(start / f"{file}.parquet").head(self.config.prompts)
             totals = [int(given["ground_truth"]) for given in rows["reward_model"]]
             yield {"set": name, **measures(answers(model, list(rows["prompt"]), totals))}
-
-    def render(self, root: Path) -> str:
-        """By `report`."""
-        return render(root)
-
-
-def selection_runs() -> list[Run]:
-    """Stage 1 with every method and coefficient."""
-    return [Run(1, method, beta) for method, grid in GRID.items() for beta in grid]
 
 
 def reported_runs(chosen: dict[str, float]) -> list[Run]:

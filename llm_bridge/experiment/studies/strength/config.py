@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llm_bridge.experiment.studies.config import StudyConfig
+from llm_bridge.experiment.studies.config import Role, StudyConfig
 
 BETAS = (0.01, 0.04, 0.2, 1.0)
 GRID: dict[str, tuple[float, ...]] = {
@@ -56,3 +56,8 @@ class StrengthConfig(StudyConfig):
     """Of the chat stage."""
     chat_samples: int = 8
     """Responses to each of the 64 chat prompts that the chat score is a mean over."""
+
+    @property
+    def seeds(self) -> dict[Role, tuple[int, ...]]:
+        """Those of the second report too."""
+        return {**super().seeds, "again": self.again_seeds}

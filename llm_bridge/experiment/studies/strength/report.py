@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from cokl import methods
 from cokl.support.errors import InputError
-from cokl.support.statistics import markdown_table, mean_and_half_width, with_spread
+from cokl.support.statistics import markdown_table
 from cokl.support.verdicts import Claim, Measurement, judged
+from llm_bridge.experiment.studies.config import Role
+from llm_bridge.experiment.studies.report import NOT_CHOSEN, over_seeds, require_selection, selection_table
 from llm_bridge.experiment.studies.strength.config import (
     ABLATION,
     AGAIN,
@@ -23,16 +26,16 @@ from llm_bridge.experiment.studies.strength.config import (
     VARIANTS,
     StrengthConfig,
 )
-from llm_bridge.experiment.studies.study import RUNS, STEPS, Role, read_rows
+from llm_bridge.experiment.studies.study import RUNS, STEPS, read_rows
 
 LABELS = {BASE: "Base", "grpo": "GRPO alone", BASELINE: "CoKL with a baseline"}
 METHODS: dict[Role, tuple[str, ...]] = {"reported": (BASE, *GRID, *VARIANTS), "again": (BASE, *AGAIN)}
 """By role, in the order of the table."""
+TITLES: dict[Role, str] = {"reported": "Reported seeds", "again": "Again, with new random draws throughout"}
 
 
-def label(method: str) -> str:
-    """How tables call a method."""
-    return LABELS.get(method) or methods.label(method)
+label = partial(methods.label, own=LABELS)
+"""How tables call a method."""
 
 
 def scores(runs: pd.DataFrame) -> pd.DataFrame:
@@ -47,12 +50,8 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
 
 def chosen(runs: pd.DataFrame) -> dict[str, float]:
     """Each method's coefficient by the rule of `config.MARGIN`. Raises InputError without all selection runs."""
-    rows = runs[runs["role"] == "selection"]
-    means = scores(rows).groupby(["method", "beta"])[["math", "chat_val"]].mean() if len(rows) else pd.DataFrame()
-    lacking = [method for method, grid in GRID.items() for beta in grid if (method, beta) not in means.index]
-    if lacking:
-        names = ", ".join(dict.fromkeys(lacking))
-        raise InputError(f"seeds: the selection seeds lack runs of {names}; train them first")
+    means = _selection_means(runs)
+    require_selection(means, GRID)
     least = means["chat_val"]["grpo", 0.0] - MARGIN
     best = {}
     for method, grid in GRID.items():
@@ -76,16 +75,9 @@ def per_seed(root: Path, role: Role = "reported") -> pd.DataFrame:
 
 def shown(rows: pd.DataFrame, role: Role = "reported") -> pd.DataFrame:
     """The table over seeds, as text."""
-    columns = {"Math Avg": "math", **{name: name for name in MATH_SETS}}
-    columns |= {"Different correct answers of 64": "distinct", "Chat": "chat_val"}
-    lines = []
-    for method in METHODS[role]:
-        ours = rows[rows["method"] == method]
-        cells = {name: with_spread(*mean_and_half_width(ours[column]), 1) for name, column in columns.items()}
-        share = "" if ours["share"].isna().all() else f"{ours['share'].mean():.2f}"
-        coefficient = "" if method in (BASE, "grpo") else f"{ours['beta'].iloc[0]:g}"
-        lines.append({"Method": label(method), "Coefficient": coefficient, "Gradient share": share, **cells})
-    return pd.DataFrame(lines)
+    columns = {"math": "Math Avg", **{name: name for name in MATH_SETS}}
+    columns |= {"distinct": "Different correct answers of 64", "chat_val": "Chat"}
+    return over_seeds(rows, "Method", {method: label(method) for method in METHODS[role]}, columns)
 
 
 def claims(root: Path) -> list[Claim]:
@@ -94,9 +86,7 @@ def claims(root: Path) -> list[Claim]:
 
 
 def _claims_of(rows: pd.DataFrame, role: Role) -> Iterator[Claim]:
-    config = StrengthConfig()
-    wanted = config.reported_seeds if role == "reported" else config.again_seeds
-    if rows.empty or set(rows["seed"]) != set(wanted):
+    if rows.empty or set(rows["seed"]) != set(StrengthConfig().seeds[role]):
         return
     kept = rows.pivot(index="seed", columns="method", values="math")
     name = f"the tiny LLM{', again' if role == 'again' else ''}"
@@ -122,14 +112,9 @@ def _claims_of(rows: pd.DataFrame, role: Role) -> Iterator[Claim]:
 def render(root: Path) -> str:
     """The page of what is there."""
     parts = ["# The tiny LLM, each method at its best of four coefficients", _selection(read_rows(root, RUNS))]
-    config = StrengthConfig()
-    sections: tuple[tuple[Role, str, tuple[int, ...]], ...] = (
-        ("reported", "Reported seeds", config.reported_seeds),
-        ("again", "Again, with new random draws throughout", config.again_seeds),
-    )
-    for role, title, wanted in sections:
+    for role, title in TITLES.items():
         rows = per_seed(root, role)
-        missing = sorted(set(wanted) - set(rows["seed"] if len(rows) else ()))
+        missing = sorted(set(StrengthConfig().seeds[role]) - set(rows["seed"] if len(rows) else ()))
         parts.append(f"## {title}")
         if missing:
             parts.append(
@@ -154,18 +139,16 @@ def _selection(runs: pd.DataFrame) -> str:
     try:
         best = chosen(runs)
     except InputError:
-        return "The coefficients are not chosen yet: selection runs are missing."
-    means = scores(runs[runs["role"] == "selection"]).groupby(["method", "beta"])[["math", "chat_val"]].mean()
+        return NOT_CHOSEN
+    means = _selection_means(runs)
 
     def cell(method: str, beta: float) -> str:
-        mark = "**" * (beta == best[method])
-        return f"{mark}{beta:g}: {means['math'][method, beta]:.1f} / {means['chat_val'][method, beta]:.1f}{mark}"
+        return f"{means['math'][method, beta]:.1f} / {means['chat_val'][method, beta]:.1f}"
 
-    cells = [
-        {
-            "Selection, Math Avg / chat score": label(method),
-            "by coefficient": ", ".join(cell(method, beta) for beta in grid),
-        }
-        for method, grid in GRID.items()
-    ]
-    return markdown_table(pd.DataFrame(cells))
+    return selection_table("Selection, Math Avg / chat score", GRID, best, label, cell)
+
+
+def _selection_means(runs: pd.DataFrame) -> pd.DataFrame:
+    """`math` and `chat_val` over the selection seeds by method and coefficient; empty without rows."""
+    rows = runs[runs["role"] == "selection"]
+    return scores(rows).groupby(["method", "beta"])[["math", "chat_val"]].mean() if len(rows) else pd.DataFrame()

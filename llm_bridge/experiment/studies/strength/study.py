@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,7 @@ from llm_bridge.experiment.studies.strength.config import (
 )
 from llm_bridge.experiment.studies.strength.report import chosen, render
 from llm_bridge.experiment.studies.strength.reward import compute_score
-from llm_bridge.experiment.studies.study import Role, Run, Study
-from llm_bridge.rewards.judge import Judge
+from llm_bridge.experiment.studies.study import Run, Study
 from llm_bridge.tiny.chat_reward import chat_reward
 
 BASE_RUN = Run(0, BASE)
@@ -36,16 +35,8 @@ class Strength(Study):
     """One stage of chat from the starting model, which is the reference."""
 
     config: StrengthConfig
-    reward_function = "pkg://llm_bridge.experiment.studies.strength.reward:compute_score"
-
-    def __init__(self, config: StrengthConfig) -> None:
-        self.config = config
-        of_role: dict[Role, tuple[int, ...]] = {
-            "selection": config.selection_seeds,
-            "reported": config.reported_seeds,
-            "again": config.again_seeds,
-        }
-        self.roles = {seed: role for role, seeds in of_role.items() for seed in seeds}
+    reward = staticmethod(compute_score)
+    render = staticmethod(render)
 
     def own_settings(self) -> dict[str, Any]:
         """Of the chat stage, its buffer and its score."""
@@ -57,20 +48,10 @@ class Strength(Study):
             "eval_samples": config.chat_samples,
         }
 
-    def make_start(self, seed: int, folder: Path) -> None:
-        """Write FOLDER/model, the tiny experiment's sets and, last, FOLDER/buffer.parquet.
-
-        The buffer's prompts are the first of the math training set, which is in random order.
-        """
-        config = self.config
-        if (folder / "buffer.parquet").is_file():
-            return
-        from llm_bridge.tiny.make import make_tiny
-
-        make_tiny(folder, config.pretraining_steps, seed)
-        rows: list[Any] = read_parquet(folder / "math_train.parquet").head(config.buffer_prompts).to_dict("records")
+    def write_prompts(self, rows: Sequence[Any], folder: Path) -> Path:
+        """The buffer's; chat has the tiny experiment's."""
         write_rows(rows, folder / "buffer_prompts.parquet")
-        self.fill_buffer(seed, rows, folder / "buffer_prompts.parquet", Judge(compute_score))
+        return folder / "buffer_prompts.parquet"
 
     def runs(self, seed: int, rows: pd.DataFrame) -> list[Run]:
         """Every coefficient, or each method with the chosen one; CoKL's variants have CoKL's."""
@@ -104,6 +85,8 @@ class Strength(Study):
 
     def score(self, run: Run, model: Path, start: Path) -> Iterable[dict[str, Any]]:
         """Accuracy and different correct answers of each math set, exactly; the mean chat reward in `accuracy`."""
+        from transformers import AutoTokenizer
+
         for name in MATH_SETS:
             rows = read_parquet(start / f"{name}.parquet")
             totals = [int(given["ground_truth"]) for given in rows["reward_model"]]
@@ -111,22 +94,10 @@ class Strength(Study):
             yield {"set": name, "accuracy": measured["accuracy"], "distinct": measured["distinct"]}
         prompts = [list(prompt) for prompt in read_parquet(start / "chat_val.parquet")["prompt"]]
         drawn = sample(model, prompts, self.config.chat_samples, self.config.max_response_length, seed=0)
-        texts = decoded(model, drawn["response_ids"])
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        texts = tokenizer.batch_decode(list(drawn["response_ids"]), skip_special_tokens=True)
         rewards = [
             chat_reward(prompts[number][-1]["content"], text)
             for number, text in zip(drawn["prompt"], texts, strict=True)
         ]
         yield {"set": "chat_val", "accuracy": float(np.mean(rewards)), "distinct": np.nan}
-
-    def render(self, root: Path) -> str:
-        """By `report`."""
-        return render(root)
-
-
-def decoded(model: Path, responses: Iterable[list[int]]) -> list[str]:
-    """Responses as text, without special tokens."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    texts: list[str] = tokenizer.batch_decode(list(responses), skip_special_tokens=True)
-    return texts

@@ -1,0 +1,52 @@
+"""What the reports of all studies share: labels apart, how a method is chosen, and how the tables are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pandas as pd
+
+from cokl.support.errors import InputError
+from cokl.support.statistics import markdown_table, spread_column, summarize
+
+NOT_CHOSEN = "The coefficients are not chosen yet: selection runs are missing."
+Grid = Mapping[str, Sequence[float]]
+"""Methods and the coefficients that are searched."""
+
+
+def require_selection(means: pd.DataFrame | pd.Series, grid: Grid) -> None:
+    """Raises InputError unless the means by method and coefficient are of every selection run."""
+    lacking = [method for method, betas in grid.items() for beta in betas if (method, beta) not in means.index]
+    if lacking:
+        names = ", ".join(dict.fromkeys(lacking))
+        raise InputError(f"seeds: the selection seeds lack runs of {names}; train them first")
+
+
+def selection_table(
+    title: str, grid: Grid, best: Mapping[str, float], label: Callable[[str], str], cell: Callable[[str, float], str]
+) -> str:
+    """What `cell` says of each method's coefficients, with the chosen one in bold."""
+
+    def marked(method: str, beta: float) -> str:
+        mark = "**" * (beta == best[method])
+        return f"{mark}{beta:g}: {cell(method, beta)}{mark}"
+
+    lines = [
+        {title: label(method), "by coefficient": ", ".join(marked(method, beta) for beta in betas)}
+        for method, betas in grid.items()
+    ]
+    return markdown_table(pd.DataFrame(lines))
+
+
+def over_seeds(rows: pd.DataFrame, first: str, labels: Mapping[str, str], columns: Mapping[str, str]) -> pd.DataFrame:
+    """The table over seeds, as text: a line per method in the order of `labels`, under the title `first`.
+
+    rows: one per seed and method, with `beta`, `share` of the squared gradient, and what `columns` gives titles.
+    """
+    means = summarize(rows, ["method"], ["beta", "share", *columns]).set_index("method").loc[list(labels)]
+    shown = {
+        first: list(labels.values()),
+        "Coefficient": [f"{beta:g}" if beta else "" for beta in means["beta"]],
+        "Gradient share": ["" if pd.isna(share) else f"{share:.2f}" for share in means["share"]],
+    }
+    return pd.DataFrame({**shown, **{title: spread_column(means, name) for name, title in columns.items()}})
