@@ -111,8 +111,7 @@ class LLMStudy(Experiment):
 
     def claims(self, folder: Path) -> Sequence[Claim]:
         """CoKL's leads over other methods, the primary ones first."""
-        claims: list[Claim] = self._report.claims(folder)
-        return claims
+        return self._report.claims(folder)
 
     def record(self, folders: Sequence[Path]) -> dict[str, Any]:
         """The seeds that are whole; they do not say how long they took."""

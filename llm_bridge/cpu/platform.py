@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -97,7 +97,4 @@ class CPUPlatform(PlatformBase):
         return False
 
     def cudart(self) -> Any:
-        return None
-
-    def get_collective_module(self) -> ModuleType | None:
         return None

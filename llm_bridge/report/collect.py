@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -24,44 +25,36 @@ def collect(config: LLMConfig, root: Path) -> Results:
     base_scores = final_scores(config, root, BASE)
     if not base_scores:
         raise InputError(f"nothing to report in {root}: the math stage is not done; run cokl llm run first")
-    scores = [{"model": model, "method": BASE, "beta": 0.0, "kl_prompts": 0, "main": 1, **base_scores}]
-    dynamics, zero_correct, costs = [], [], []
-    repeated = [{"model": model, "method": BASE, **final_repeated(config, root, BASE)}]
+    tables: dict[str, Any] = defaultdict(list)
+    tables["scores"] = [{"model": model, "method": BASE, "beta": 0.0, "kl_prompts": 0, "main": 1, **base_scores}]
+    tables["repeated"] = [{"model": model, "method": BASE, **final_repeated(config, root, BASE)}]
     for described in sorted((root / "chat").glob("*/run.json"), key=_as_in_the_paper):
         run = read_json(described, dict)
         name = described.parent.name
         steps = read_metrics(described.parent / "metrics")
         final = final_scores(config, root, name)
-        identity = {"model": model, **{key: run[key] for key in ("method", "beta", "kl_prompts")}}
+        method = {"model": model, "method": run["method"]}
+        setting = {**method, "beta": run["beta"], "kl_prompts": run["kl_prompts"]}
         if final:
-            scores.append({**identity, "main": int(run["main"]), **final})
+            tables["scores"].append({**setting, "main": int(run["main"]), **final})
         evaluated = {0: base_scores, **{step: evaluation(config, row) for step, row in steps.items()}}
-        dynamics += [
-            {**identity, "step": step, "math_val": row[config.math_sets[0]], "chat_val": row["chat_val"]}
+        tables["dynamics"] += [
+            {**setting, "step": step, "math_val": row[config.math_sets[0]], "chat_val": row["chat_val"]}
             for step, row in sorted(evaluated.items())
             if row
         ]
         if final and run["main"]:
-            repeated.append({"model": model, "method": run["method"], **final_repeated(config, root, name)})
+            tables["repeated"].append({**method, **final_repeated(config, root, name)})
         if run["main"] and steps:
             if 1 in steps:  # VeRL logs a step after its checkpoint: one that was killed between the two is never logged
                 rows = config.chat_batch * config.group_size
-                costs.append({"model": model, "method": run["method"], **_first_step(steps[1], rows)})
+                tables["costs"].append({**method, **_first_step(steps[1], rows)})
             rates = [row["cokl/zero_correct"] for row in steps.values() if "cokl/zero_correct" in row]
             if rates:
-                counted = {
-                    "groups": len(rates) * run["kl_prompts"],
-                    "zero_correct_groups": sum(rates) * run["kl_prompts"],
-                }
-                zero_correct.append({"model": model, "method": run["method"], **counted})
-    measured: dict[str, Any] = {
-        "dynamics": dynamics,
-        "zero_correct": zero_correct,
-        "costs": costs,
-        "repeated": repeated,
-    }
-    tables: dict[str, Any] = {name: pd.DataFrame(rows) for name, rows in measured.items() if rows}
-    return Results(pd.DataFrame(scores), **tables, math_columns=config.math_sets)
+                groups, empty = (number * run["kl_prompts"] for number in (len(rates), sum(rates)))
+                tables["zero_correct"].append({**method, "groups": groups, "zero_correct_groups": empty})
+    frames: dict[str, Any] = {name: pd.DataFrame(rows) for name, rows in tables.items() if rows}
+    return Results(**frames, math_columns=config.math_sets)
 
 
 def _as_in_the_paper(described: Path) -> tuple[int, str]:

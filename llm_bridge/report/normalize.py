@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
@@ -27,17 +27,11 @@ def normalize(scores: pd.DataFrame, math_columns: Sequence[str]) -> pd.DataFrame
     anchor or has two, and where its anchors coincide.
     """
     normalized = []
-    for model, rows in scores.groupby("model", sort=False):
-        base = _anchor(rows, str(model), (BASE,))
-        unregularized = _anchor(rows, str(model), UNREGULARIZED)
+    for model, rows, base, unregularized in _with_anchors(scores):
         columns = {
-            **{
-                name: dual_anchor(rows[name], unregularized[name], base[name], f"{model}, {name}")
-                for name in math_columns
-            },
-            "chat_val": dual_anchor(
-                rows["chat_val"], base["chat_val"], unregularized["chat_val"], f"{model}, chat_val"
-            ),
+            name: dual_anchor(rows[name], zero[name], hundred[name], f"{model}, {name}")
+            for names, zero, hundred in ((math_columns, unregularized, base), (("chat_val",), base, unregularized))
+            for name in names
         }
         normalized.append(rows.assign(**columns))
     return with_averages(pd.concat(normalized, ignore_index=True), math_columns)
@@ -46,9 +40,7 @@ def normalize(scores: pd.DataFrame, math_columns: Sequence[str]) -> pd.DataFrame
 def reversed_anchors(scores: pd.DataFrame, math_columns: Sequence[str]) -> list[str]:
     """A line for each model and column whose anchors are the wrong way round: nothing was forgotten, or learned."""
     lines = []
-    for model, rows in scores.groupby("model", sort=False):
-        base = _anchor(rows, str(model), (BASE,))
-        unregularized = _anchor(rows, str(model), UNREGULARIZED)
+    for model, _, base, unregularized in _with_anchors(scores):
         lines += [
             f"{model}: GRPO w/o KL lost nothing on {name}, so a high normalized score there means a lower raw one"
             for name in math_columns
@@ -57,6 +49,12 @@ def reversed_anchors(scores: pd.DataFrame, math_columns: Sequence[str]) -> list[
         if unregularized["chat_val"] < base["chat_val"]:
             lines.append(f"{model}: GRPO w/o KL gained nothing on chat_val, so a high score there means a lower reward")
     return lines
+
+
+def _with_anchors(scores: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, pd.Series, pd.Series]]:
+    """Each model with its rows, that of the base, and that of GRPO w/o KL."""
+    for model, rows in scores.groupby("model", sort=False):
+        yield str(model), rows, _anchor(rows, str(model), (BASE,)), _anchor(rows, str(model), UNREGULARIZED)
 
 
 def _anchor(rows: pd.DataFrame, model: str, names: Sequence[str]) -> pd.Series:

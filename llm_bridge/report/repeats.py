@@ -74,14 +74,8 @@ def _of_run(name: str, results: Results) -> pd.DataFrame:
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     base = raw.loc[raw["method"] == BASE, "math_avg"].iloc[0]
-    columns = {
-        "run": name,
-        "kept": 100 * raw["math_avg"] / base,
-        "retention": scaled["math_avg"],
-        "adaptation": scaled["chat_val"],
-        "overall": scaled["overall"],
-    }
-    table = raw[["method", "math_avg", "chat_val"]].assign(**columns)
+    scales = {"retention": scaled["math_avg"], "adaptation": scaled["chat_val"], "overall": scaled["overall"]}
+    table = raw[["method", "math_avg", "chat_val"]].assign(run=name, kept=100 * raw["math_avg"] / base, **scales)
     answers = results.repeated.set_index("method").reindex(table["method"])
     for measure in REPEATED:
         logged = answers.reindex(columns=[f"{column}_{measure}" for column in results.math_columns])

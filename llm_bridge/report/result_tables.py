@@ -79,14 +79,13 @@ def normalized_table(normalized: pd.DataFrame, notes: Sequence[str] = ()) -> Tab
 
 def ablation_table(normalized: pd.DataFrame) -> Table:
     """CoKL without either term, on each model that has an ablation."""
-    rows = normalized[normalized["method"].isin(ABLATION)]
-    return _selection("ablation", "Ablation of CoKL's terms, normalized", rows, ABLATION)
+    return _selection("ablation", "Ablation of CoKL's terms, normalized", normalized, ABLATION)
 
 
 def floor_table(normalized: pd.DataFrame) -> Table:
     """CoKL with and without the batch-level correctness floor."""
-    rows = normalized[normalized["method"].isin(("cokl", f"cokl{FLOOR_SUFFIX}"))]
-    return _selection("floor", "Batch-level correctness floor, normalized", rows, ("cokl", f"cokl{FLOOR_SUFFIX}"))
+    wanted = ("cokl", f"cokl{FLOOR_SUFFIX}")
+    return _selection("floor", "Batch-level correctness floor, normalized", normalized, wanted)
 
 
 _PLAIN = {
@@ -112,12 +111,9 @@ def plain_table(name: str, frame: pd.DataFrame) -> Table:
 def sweep_table(results: Results, parameter: str) -> Table:
     """The search over "beta" or "kl_prompts"; marks among the settings of a model's method."""
     frame = sweep(results, parameter)
-    name, title = {
-        "beta": ("beta_search", "Search over beta, original scores"),
-        "kl_prompts": ("kl_batch", "Size of the KL batch, original scores"),
-    }[parameter]
+    name, title = ("beta_search", "Search over beta") if parameter == "beta" else ("kl_batch", "Size of the KL batch")
     return Table(
-        name, title, frame, _AGGREGATES, within=("model", "method"),
+        name, f"{title}, original scores", frame, _AGGREGATES, within=("model", "method"),
         notes=() if len(frame) else (f"no method has scores for two values of {parameter}",),
     )  # fmt: skip
 
@@ -137,8 +133,9 @@ def _normalized(main: pd.DataFrame, math_columns: Sequence[str]) -> tuple[pd.Dat
     return (pd.concat(parts, ignore_index=True) if parts else empty), notes
 
 
-def _selection(name: str, title: str, rows: pd.DataFrame, wanted: Sequence[str]) -> Table:
+def _selection(name: str, title: str, normalized: pd.DataFrame, wanted: Sequence[str]) -> Table:
     """The aggregates of the `wanted` methods, on the models that have more than one of them."""
+    rows = normalized[normalized["method"].isin(wanted)]
     counts = rows.groupby("model")["method"].transform("nunique")
     chosen = rows[counts > 1][["model", "method", *_AGGREGATES]].reset_index(drop=True)
     notes = [

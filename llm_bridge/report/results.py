@@ -6,6 +6,7 @@ import csv
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -21,8 +22,20 @@ REPEATED = ("pass_at_n", "majority")
 """What is said of the n responses to a prompt, for each math benchmark."""
 
 
-def _columns(*names: str) -> pd.DataFrame:
-    return pd.DataFrame(columns=list(names))
+_SETTING = ("model", "method", "beta", "kl_prompts")
+_TABLES = {
+    "scores": (("beta", "kl_prompts", "main"), _SETTING),
+    "dynamics": (("beta", "kl_prompts", "step", "math_val", "chat_val"), (*_SETTING, "step")),
+    "zero_correct": (("groups", "zero_correct_groups"), ("model", "method")),
+    "costs": (("first_step_seconds", "mean_length"), ("model", "method")),
+    "repeated": ((), ("model", "method")),
+}
+"""A table's numbers that are not named after the math benchmarks, and the columns that name a row."""
+
+
+def _empty(name: str) -> Any:
+    numbers, key = _TABLES[name]
+    return field(default_factory=lambda: pd.DataFrame(columns=list(dict.fromkeys((*key, *numbers)))))
 
 
 @dataclass(frozen=True)
@@ -38,22 +51,16 @@ class Results:
     """Final evaluation, a row per (model, method, beta, kl_prompts): `main` (1 for the one setting of a model's method
     that the main tables show, 0 for the other settings of a sweep over the coefficient or batch size), `math_columns`
     (average@8 accuracy, in percent), `chat_val` (mean reward)."""
-    dynamics: pd.DataFrame = field(
-        default_factory=lambda: _columns("model", "method", "beta", "kl_prompts", "step", "math_val", "chat_val")
-    )
+    dynamics: pd.DataFrame = _empty("dynamics")
     """Validation during the chat stage, a row per (model, method, beta, kl_prompts, step): `math_val`, the first of the
     math columns, in percent, `chat_val` the mean reward. Step 0 is before the first update."""
-    zero_correct: pd.DataFrame = field(
-        default_factory=lambda: _columns("model", "method", "groups", "zero_correct_groups")
-    )
+    zero_correct: pd.DataFrame = _empty("zero_correct")
     """Current-policy rollout groups on regularization prompts over the whole chat stage, a row per (model, method):
     their number and the number of those without a correct response (E.4)."""
-    costs: pd.DataFrame = field(
-        default_factory=lambda: _columns("model", "method", "first_step_seconds", "mean_length")
-    )
+    costs: pd.DataFrame = _empty("costs")
     """A row per (model, method): wall-clock seconds of the first chat step, and the mean length in tokens of that
     step's responses, of both streams (F.1)."""
-    repeated: pd.DataFrame = field(default_factory=lambda: _columns("model", "method"))
+    repeated: pd.DataFrame = _empty("repeated")
     """Of the final evaluation's responses, a row per (model, method) in its main setting, in percent:
     SET_pass_at_n, prompts that one of the n responses solves, and SET_majority, prompts whose most frequent answer is
     correct."""
@@ -82,16 +89,6 @@ class Results:
         main = self.scores[self.scores["main"] == 1]
         for row in main[main.duplicated(["model", "method"])].itertuples():
             raise InputError(f"scores: {row.model} has more than one main setting of {row.method}; expected one")
-
-
-_SETTING = ("model", "method", "beta", "kl_prompts")
-_TABLES = {
-    "scores": (("beta", "kl_prompts", "main"), _SETTING),
-    "dynamics": (("beta", "kl_prompts", "step", "math_val", "chat_val"), (*_SETTING, "step")),
-    "zero_correct": (("groups", "zero_correct_groups"), ("model", "method")),
-    "costs": (("first_step_seconds", "mean_length"), ("model", "method")),
-    "repeated": ((), ("model", "method")),
-}
 
 
 def _scored(table: str, math_columns: tuple[str, ...]) -> tuple[str, ...]:

@@ -88,13 +88,9 @@ class Table:
 
 def _marked(table: Table, mark: Mapping[str, Callable[[str], str]], escape: Callable[[str], str]) -> list[list[str]]:
     """The header and the rows as text, with marked cells put through `mark`."""
-    marks = table.marks()
-    cells = table.cells()
-    rows = [[escape(HEADERS.get(str(name), str(name))) for name in cells]]
-    for position in range(len(cells)):
-        row = [escape(text) for text in cells.iloc[position]]
-        rows.append([mark.get(kind, str)(text) for text, kind in zip(row, marks.iloc[position], strict=True)])
-    return rows
+    header = [escape(HEADERS.get(str(name), str(name))) for name in table.frame]
+    rows = zip(table.cells().to_numpy(), table.marks().to_numpy(), strict=True)
+    return [header, *([mark.get(kind, str)(escape(text)) for text, kind in zip(*row, strict=True)] for row in rows)]
 
 
 def _padded(table: Table, rows: list[list[str]]) -> list[list[str]]:

@@ -83,9 +83,7 @@ def without_thinking(response: str) -> str:
     return _UNFINISHED_THINKING.sub("", response.rpartition("</think>")[2]).strip()
 
 
-@functools.cache
-def _verifier() -> Verifier:
-    return Verifier()
+_verifier = functools.cache(Verifier)
 
 
 def _shortened(conversation: list[Message], reply: str, tokenizer: Any, most: int | None) -> str:
