@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -13,11 +13,16 @@ from cokl import methods
 from cokl.groups import LENGTHS, SurrogateConfig
 from cokl.methods import Method
 from cokl.support.errors import InputError
-from cokl.support.options import require, require_types
+from cokl.support.options import Bound, require, require_types
 from llm_bridge.trainer.schedule import SCHEDULES
 
 PROMPTS = ("buffer", "training", "both")
 """Which prompts are regularized: drawn from the buffer beside the RL batch, the RL batch's own, or both."""
+_NOT_NEGATIVE = Bound(lambda number: number >= 0, "a number >= 0")
+
+
+def _one_of(names: Sequence[str]) -> Bound:
+    return Bound(lambda name: name in names, " or ".join(names))
 
 
 @dataclass(frozen=True)
@@ -41,18 +46,18 @@ class RegularizationSettings:
     """
 
     method: Method
-    beta: float = 1.0
+    beta: Annotated[float, _NOT_NEGATIVE] = 1.0
     buffer: str = ""
     kl_prompts: int = 8
-    seed: int = 0
+    seed: Annotated[int, _NOT_NEGATIVE] = 0
     epsilon_is: float = SurrogateConfig.epsilon_is
     correct_above: float = 0.5
-    length: str = "token-sum"
-    schedule: str = "constant"
-    beta_end: float = 0.0
+    length: Annotated[str, _one_of(LENGTHS)] = "token-sum"
+    schedule: Annotated[str, _one_of(SCHEDULES)] = "constant"
+    beta_end: Annotated[float, _NOT_NEGATIVE] = 0.0
     kl_target: float = 0.0
-    prompts: str = "buffer"
-    cached_per_prompt: int = 0
+    prompts: Annotated[str, _one_of(PROMPTS)] = "buffer"
+    cached_per_prompt: Annotated[int, _NOT_NEGATIVE] = 0
     training_buffer: str = ""
     judge: str = ""
     judge_key: str = "score"
@@ -76,8 +81,6 @@ class RegularizationSettings:
         require_types(settings, "cokl.")
         name = settings.method.name
         require(len(settings.method.streams()) > 0, "cokl.method", "a regularizer (plain RL is VeRL's own)", name)
-        require(settings.beta >= 0, "cokl.beta", "a number >= 0", settings.beta)
-        require(settings.prompts in PROMPTS, "cokl.prompts", " or ".join(PROMPTS), settings.prompts)
         if settings.prompts == "training":
             expected = "nothing with cokl.prompts=training, which draws no prompts"
             require("kl_prompts" not in node, "cokl.kl_prompts", expected, settings.kl_prompts)
@@ -92,10 +95,6 @@ class RegularizationSettings:
             require(bool(path and function), "cokl.judge", "FILE.py:NAME or pkg://MODULE:NAME", settings.judge)
             if not path.startswith("pkg://"):
                 settings = replace(settings, judge=f"{Path(path).expanduser().absolute()}:{function}")
-        require(settings.seed >= 0, "cokl.seed", "a number >= 0", settings.seed)
-        require(settings.length in LENGTHS, "cokl.length", " or ".join(LENGTHS), settings.length)
-        require(settings.schedule in SCHEDULES, "cokl.schedule", " or ".join(SCHEDULES), settings.schedule)
-        require(settings.beta_end >= 0, "cokl.beta_end", "a number >= 0", settings.beta_end)
         if settings.schedule == "target":
             require(settings.kl_target > 0, "cokl.kl_target", "a number > 0, of nats", settings.kl_target)
             both = len(settings.method.streams()) == 2
@@ -127,7 +126,6 @@ class RegularizationSettings:
             expected = f"nothing with cokl.prompts={self.prompts}, which reads cokl.buffer alone"
             require(not self.training_buffer, "cokl.training_buffer", expected, self.training_buffer)
         cached = self.cached_per_prompt
-        require(cached >= 0, "cokl.cached_per_prompt", "a number >= 0", cached)
         expected = f"nothing with {self.method.name}, which weights no cached response"
         require(not cached or "reference" in self.method.streams(), "cokl.cached_per_prompt", expected, cached)
 
@@ -192,13 +190,8 @@ def check_settings(
     Raises InputError naming the first setting under which the loss would be wrong.
     """
     settings = settings or RegularizationSettings.read(verl_config)
-    expected = f"at most the {reference_group_size} cached responses of a prompt"
-    require(
-        settings.cached_per_prompt <= reference_group_size,
-        "cokl.cached_per_prompt",
-        expected,
-        settings.cached_per_prompt,
-    )
+    cached, expected = settings.cached_per_prompt, f"at most the {reference_group_size} cached responses of a prompt"
+    require(cached <= reference_group_size, "cokl.cached_per_prompt", expected, cached)
     for name, accepted in _ACCEPTED.items():
         value = OmegaConf.select(verl_config, name)
         expected = " or ".join(map(str, accepted))
@@ -216,11 +209,9 @@ def check_settings(
     if shape.steps > 1:
         for name, constant in (("lr_scheduler_type", ("constant",)), ("lr_warmup_steps_ratio", (0, 0.0))):
             value = actor.optim.get(name)
-            require(
-                value in constant, f"actor_rollout_ref.actor.optim.{name}", f"{constant[0]} with several steps", value
-            )
+            require(value in constant, f"{_ACTOR}.optim.{name}", f"{constant[0]} with several steps", value)
         warmup = actor.optim.get("lr_warmup_steps") or 0
-        require(warmup <= 0, "actor_rollout_ref.actor.optim.lr_warmup_steps", "none with several steps", warmup)
+        require(warmup <= 0, f"{_ACTOR}.optim.lr_warmup_steps", "none with several steps", warmup)
     _check_ranks(verl_config, shape, settings.method)
     return shape
 
@@ -258,7 +249,7 @@ def _check_ranks(verl_config: DictConfig, shape: BatchShape, method: Method) -> 
     log_prob = 1 if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
     update = 1 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
     weighed = shape.added + shape.shared  # which several steps take the log-probabilities of before each
-    parts: Sequence[tuple[str, int, int]] = [
+    parts = [
         ("rows of a mini-batch", shape.mini_batch, update),
         ("RL rows", shape.rl, log_prob),
         ("added regularization rows", shape.added, log_prob),
@@ -267,11 +258,11 @@ def _check_ranks(verl_config: DictConfig, shape: BatchShape, method: Method) -> 
     if method.compares_with_reference:
         reference = 1 if ref.log_prob_use_dynamic_bsz else ref.log_prob_micro_batch_size_per_gpu
         require(reference is not None, "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu", "a number", "null")
-        parts = [*parts, ("regularization rollouts", shape.rollout + shape.shared, reference)]
-    parts = [part for part in parts if part[1]]
+        parts.append(("regularization rollouts", shape.rollout + shape.shared, reference))
     for name, rows, micro_batch in parts:
-        require(micro_batch is not None, f"micro-batch size for {name}", "a number per accelerator", "null")
-        _divisible(name, rows, ranks * micro_batch, "ranks times micro-batch size")
+        if rows:
+            require(micro_batch is not None, f"micro-batch size for {name}", "a number per accelerator", "null")
+            _divisible(name, rows, ranks * micro_batch, "ranks times micro-batch size")
 
 
 def _divisible(name: str, number: int, divisor: int, of: str) -> None:
