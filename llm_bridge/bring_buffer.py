@@ -55,14 +55,13 @@ def bring_buffer(
     """
     from transformers import AutoTokenizer
 
-    asked = read_parquet(prompts, ("prompt", "data_source", "reward_model"))
+    asked = read_parquet(prompts, ("prompt", "data_source", "reward_model")).to_dict("records")
     given = read_parquet(responses, ("prompt", *(() if judge else ("reward",))))
     if "response_ids" not in given:
         given = read_parquet(responses, ("response",))
     outside = given["prompt"][~given["prompt"].isin(range(len(asked)))]
-    require(
-        outside.empty, f"{responses}, column 'prompt'", f"rows of {prompts}, 0 to {len(asked) - 1}", list(outside)[:1]
-    )
+    expected = f"rows of {prompts}, 0 to {len(asked) - 1}"
+    require(outside.empty, f"{responses}, column 'prompt'", expected, list(outside)[:1])
     folder = model_folder(reference)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     options = {} if thinking is None else {"enable_thinking": thinking}
@@ -70,13 +69,11 @@ def bring_buffer(
     tokens = [_tokens(response, tokenizer) for response in given.to_dict("records")]  # type: ignore[arg-type]
     given["response_ids"] = pd.Series(tokens)
     if "prompt_ids" not in given:
-        texts = {
-            row: tokenizer.apply_chat_template(
-                _messages(asked, row), add_generation_prompt=True, tokenize=False, **options
-            )
-            for row in given["prompt"].unique()
-        }
-        ids = {row: tokenizer(text, add_special_tokens=False)["input_ids"] for row, text in texts.items()}
+        ids = {}
+        for row in given["prompt"].unique():
+            messages = _messages(asked[row])
+            text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **options)
+            ids[row] = tokenizer(text, add_special_tokens=False)["input_ids"]
         given["prompt_ids"] = given["prompt"].map(ids)
     rows = [(np.asarray(p, dtype=np.int64), r) for p, r in zip(given["prompt_ids"], given["response_ids"], strict=True)]
     if not log_probs:
@@ -91,27 +88,28 @@ def bring_buffer(
         given["correct"] = given["reward"] > CORRECT_ABOVE
     groups = [
         CachedGroup(
-            prompt=_messages(asked, int(str(row))),
-            data_source=str(asked["data_source"].iloc[int(str(row))]),
-            ground_truth=plain(asked["reward_model"].iloc[int(str(row))]["ground_truth"]),
+            prompt=_messages(row),
+            data_source=str(row["data_source"]),
+            ground_truth=plain(row["reward_model"]["ground_truth"]),
             prompt_ids=np.asarray(answers["prompt_ids"].iloc[0], dtype=np.int64),
             response_ids=list(answers["response_ids"]),
             log_probs=list(answers["log_probs"]),
             rewards=answers["correct"].to_numpy(dtype=np.int64),
-            extra_info=_extra_info(asked, int(str(row))),
+            extra_info=_extra_info(row),
             masks=list(answers.get("response_mask", ())),
         )
-        for row, answers in given.groupby("prompt", sort=True)
+        for number, answers in given.groupby("prompt", sort=True)
+        for row in (asked[int(str(number))],)
     ]
     return Buffer(tuple(groups), model_fingerprint(folder), temperature)
 
 
-def _messages(asked: pd.DataFrame, row: int) -> list[dict[str, str]]:
-    return [{str(key): str(text) for key, text in message.items()} for message in asked["prompt"].iloc[row]]
+def _messages(row: dict[Any, Any]) -> list[dict[str, str]]:
+    return [{str(key): str(text) for key, text in message.items()} for message in row["prompt"]]
 
 
-def _extra_info(asked: pd.DataFrame, row: int) -> dict[str, Any]:
-    return plain((asked["extra_info"].iloc[row] if "extra_info" in asked else None) or {})
+def _extra_info(row: dict[Any, Any]) -> dict[str, Any]:
+    return plain(row.get("extra_info") or {})
 
 
 def _tokens(response: dict[str, Any], tokenizer: Any) -> np.ndarray:
@@ -161,14 +159,10 @@ def _require_the_references(
             )
 
 
-async def _verdicts(asked: pd.DataFrame, given: pd.DataFrame, tokenizer: Any, judge: Judge) -> list[bool]:
-    scores = [
-        await judge.score(
-            tokenizer.decode(answer["response_ids"], skip_special_tokens=True),
-            asked["data_source"].iloc[answer["prompt"]],
-            plain(asked["reward_model"].iloc[answer["prompt"]]["ground_truth"]),
-            _extra_info(asked, answer["prompt"]),
-        )
-        for answer in given.to_dict("records")
-    ]
-    return [number > judge.threshold for number in scores]
+async def _verdicts(asked: list[dict[Any, Any]], given: pd.DataFrame, tokenizer: Any, judge: Judge) -> list[bool]:
+    verdicts = []
+    for number, response in zip(given["prompt"], given["response_ids"], strict=True):
+        row, text = asked[number], tokenizer.decode(response, skip_special_tokens=True)
+        truth = plain(row["reward_model"]["ground_truth"])
+        verdicts.append(await judge.score(text, row["data_source"], truth, _extra_info(row)) > judge.threshold)
+    return verdicts
