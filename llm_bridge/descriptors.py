@@ -10,6 +10,8 @@ from typing import Any
 from cokl.support.experiment import NOT_RECORDED, Experiment, GalleryPicture, register
 from cokl.support.verdicts import Claim
 
+_SEARCH = "cokl llm run --preset tiny --paper-search"
+
 
 @register
 class PaperTables(Experiment):
@@ -165,12 +167,7 @@ class LLM(Experiment):
             "llm_beta",
             "The tiny language model: the coefficient",
             "the coefficient's effect and the search over it",
-            "cokl llm run --preset tiny --paper-search",
+            _SEARCH,
         ),
-        GalleryPicture(
-            "llm_kl_batch",
-            "The tiny language model: the KL batch",
-            "the KL batch's effect",
-            "cokl llm run --preset tiny --paper-search",
-        ),
+        GalleryPicture("llm_kl_batch", "The tiny language model: the KL batch", "the KL batch's effect", _SEARCH),
     )

@@ -6,6 +6,7 @@ What the paper does not say is declared with `assumption`; ASSUMPTIONS.md lists 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 from cokl.support.assumptions import assumption
@@ -168,6 +169,7 @@ class LLMConfig(Settings):
         return (*self.math_sets, "chat_val")
 
 
+_paper = partial(LLMConfig, device="cuda", accelerators=8, math_steps=200, repeatable=False)
 PRESETS: dict[str, LLMConfig] = {
     "tiny": LLMConfig(
         name="tiny",
@@ -190,11 +192,7 @@ PRESETS: dict[str, LLMConfig] = {
         reward_model="",
         pretraining_steps=1500,
     ),
-    "qwen3-0.6b": LLMConfig(
-        "qwen3-0.6b", "Qwen/Qwen3-0.6B", "cuda", 8, math_steps=200, chat_steps=800, repeatable=False
-    ),
-    "qwen3-1.7b": LLMConfig(
-        "qwen3-1.7b", "Qwen/Qwen3-1.7B", "cuda", 8, math_steps=200, chat_steps=600, repeatable=False
-    ),
-    "qwen3-4b": LLMConfig("qwen3-4b", "Qwen/Qwen3-4B", "cuda", 8, math_steps=200, chat_steps=600, repeatable=False),
+    "qwen3-0.6b": _paper("qwen3-0.6b", "Qwen/Qwen3-0.6B", chat_steps=800),
+    "qwen3-1.7b": _paper("qwen3-1.7b", "Qwen/Qwen3-1.7B", chat_steps=600),
+    "qwen3-4b": _paper("qwen3-4b", "Qwen/Qwen3-4B", chat_steps=600),
 }

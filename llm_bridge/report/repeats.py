@@ -25,17 +25,12 @@ METHOD, RIVAL, MEASURE = "cokl", "correct_forward_kl", "overall"
 """The primary comparison: which method minus which, and in what."""
 _SAME_AS_RIVAL = f"{METHOD}_without_term2"
 """The same loss: compared once, where it came to the same numbers."""
+_FLOOR = f"{METHOD}{FLOOR_SUFFIX}"
 _ABLATION = "Ablation of the loss structure"
 PARTS = (
     (f"{METHOD}_without_term1", "kept", "Without term 1 CoKL keeps less of the base's Math Avg", _ABLATION, 0.0),
     (_SAME_AS_RIVAL, "adaptation", "Without term 2 CoKL adapts less", _ABLATION, 0.0),
-    (
-        f"{METHOD}{FLOOR_SUFFIX}",
-        MEASURE,
-        "The correctness floor gains CoKL less than 1 point",
-        "Batch-level correctness floor",
-        1.0,
-    ),
+    (_FLOOR, MEASURE, "The correctness floor gains CoKL less than 1 point", "Batch-level correctness floor", 1.0),
 )
 """Method, measure, statement, where the paper makes it, and the gain that counts as none."""
 COLUMNS = {
@@ -104,7 +99,7 @@ def leads(table: pd.DataFrame) -> pd.DataFrame:
     by_run = {method: rows.set_index("run") for method, rows in table.groupby("method", sort=False)}
     columns, runs = list(COLUMNS), table["run"].nunique()
     same = {RIVAL, _SAME_AS_RIVAL} <= set(by_run) and by_run[RIVAL][columns].equals(by_run[_SAME_AS_RIVAL][columns])
-    left_out = {METHOD, f"{METHOD}{FLOOR_SUFFIX}", BASE} | ({_SAME_AS_RIVAL} if same else set())
+    left_out = {METHOD, _FLOOR, BASE} | ({_SAME_AS_RIVAL} if same else set())
     rivals = [name for name in by_run if name not in left_out]
     if METHOD not in by_run or not rivals:
         return pd.DataFrame()
