@@ -11,12 +11,16 @@ from figures.page import Section, legend, plot, text
 from figures.page import table as html_table
 from figures.plotly_renderer import render
 from llm_bridge.paper.numbers import paper_tables, read_paper
-from llm_bridge.report.figures import dynamics, main_dynamics, scores
-from llm_bridge.report.result_tables import result_tables, sweep
+from llm_bridge.report.figures import drawings
+from llm_bridge.report.result_tables import result_tables
 from llm_bridge.report.results import Results, read_results
 from llm_bridge.report.tables import HEADERS, Table, method_label
 
-_SWEPT = {"beta": "Coefficient β", "kl_prompts": "Prompts in the KL batch"}
+_CAPTIONS = {
+    "dynamics": "Validation during the chat stage",
+    "beta": "Scores against coefficient β",
+    "kl_prompts": "Scores against prompts in the kl batch",
+}
 
 
 def section(folder: Path) -> Section:
@@ -49,15 +53,11 @@ def _shown(table: Table) -> str:
 
 def _plots(results: Results, name: str) -> tuple[dict[str, go.Figure], list[str]]:
     plots, blocks = {}, []
-    drawn = {"dynamics": (dynamics(results), "Validation during the chat stage")} if len(main_dynamics(results)) else {}
-    for parameter, title in _SWEPT.items():
-        if len(sweep(results, parameter)):
-            drawn[parameter] = scores(results, parameter), f"Scores against {title.lower()}"
-    for kind, (drawing, caption) in drawn.items():
+    for kind, drawing in drawings(results).items():
         panels = list(drawing.panels.items())
         for number, start in enumerate(range(0, len(panels), drawing.columns)):
             key, ours = f"{name}-{kind}-{number}", dict(panels[start : start + drawing.columns])
             model = next(iter(ours)).rsplit(" ", 1)[0]
             plots[key] = render(replace(drawing, panels=ours, shared={"sharex": True}))
-            blocks.append(plot(key, f"{caption}: {model}.", tall=True))
+            blocks.append(plot(key, f"{_CAPTIONS[kind]}: {model}.", tall=True))
     return plots, blocks

@@ -22,11 +22,15 @@ _ANCHORS = {BASE: Style("black", dashes=(1, 2), width=0.8), GRPO: Style("black",
 
 def draw(results: Results) -> dict[str, Picture]:
     """Every figure that the results have rows for, by name."""
-    drawings = {"llm_training_dynamics": dynamics(results)} if len(main_dynamics(results)) else {}
-    for parameter, name in (("beta", "llm_beta"), ("kl_prompts", "llm_kl_batch")):
-        if len(sweep(results, parameter)):
-            drawings[name] = scores(results, parameter)
-    return {name: render(drawing) for name, drawing in drawings.items()}
+    names = {"dynamics": "llm_training_dynamics", "beta": "llm_beta", "kl_prompts": "llm_kl_batch"}
+    return {names[kind]: render(drawing) for kind, drawing in drawings(results).items()}
+
+
+def drawings(results: Results) -> dict[str, Drawing]:
+    """`dynamics`, and the `scores` against "beta" and "kl_prompts", of what the results have rows for."""
+    there = {"dynamics": dynamics(results)} if len(main_dynamics(results)) else {}
+    swept = [parameter for parameter in ("beta", "kl_prompts") if len(sweep(results, parameter))]
+    return there | {parameter: scores(results, parameter) for parameter in swept}
 
 
 def main_dynamics(results: Results) -> pd.DataFrame:
