@@ -150,15 +150,15 @@ def one_job_at_a_time() -> Iterator[int]:
         address = current.read_text(encoding="utf-8").strip() if current.is_file() else address
     if address:
         name = re.sub(r"[^\w.]+", "-", address.removeprefix("ray://"))
+        path = Path.home() / ".cache" / "cokl" / f"verl-{name}.lock"
         busy = f"another experiment is running VeRL on the Ray cluster at {address}, and two would mix their rows"
-        with hold(Path.home() / ".cache" / "cokl" / f"verl-{name}.lock", busy) as lock:
-            yield lock
-        return
-    folder = Path(tempfile.gettempdir()) / f"cokl-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    owned = folder.lstat()
-    if not stat.S_ISDIR(owned.st_mode) or owned.st_uid != os.getuid() or owned.st_mode & 0o022:
-        raise InputError(f"{folder} is not this user's own folder, so no lock can lie there; remove it")
-    busy = "another experiment is running VeRL on this machine, and two would block each other"
-    with hold(folder / "verl.lock", busy) as lock:
+    else:
+        folder = Path(tempfile.gettempdir()) / f"cokl-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        owned = folder.lstat()
+        if not stat.S_ISDIR(owned.st_mode) or owned.st_uid != os.getuid() or owned.st_mode & 0o022:
+            raise InputError(f"{folder} is not this user's own folder, so no lock can lie there; remove it")
+        path = folder / "verl.lock"
+        busy = "another experiment is running VeRL on this machine, and two would block each other"
+    with hold(path, busy) as lock:
         yield lock

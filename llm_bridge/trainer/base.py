@@ -80,13 +80,10 @@ class RewardedTrainer(PPOTrainerSync):
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["prompts", "responses", *_REWARD_FIELDS]
         )
         lengths = data["responses"].offsets().diff()
-        padded = {
-            name: data[name].to_padded_tensor(padding=self.tokenizer.pad_token_id) for name in ("prompts", "responses")
-        }
-        mask = [
-            self._lengths_to_mask(data[name].offsets().diff(), padded[name].size(1))
-            for name in ("prompts", "responses")
-        ]
+        padded, mask = {}, []
+        for name in ("prompts", "responses"):
+            padded[name] = data[name].to_padded_tensor(padding=self.tokenizer.pad_token_id)
+            mask.append(self._lengths_to_mask(data[name].offsets().diff(), padded[name].size(1)))
         columns = {}
         for name in _REWARD_FIELDS:
             columns[name] = np.empty(len(batch), dtype=object)

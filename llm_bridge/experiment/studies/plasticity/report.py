@@ -118,14 +118,14 @@ def render(root: Path) -> str:
             f"**Not complete: {len(seeds)} of {len(wanted)} reported seeds are there, so there is no verdict.** "
             f"Missing: {', '.join(map(str, missing))}. `cokl llm plasticity --out` this folder resumes from these rows."
         )
-    parts += [_selection(runs)]
+    parts.append(_selection(runs))
     if not no_verdict(len(seeds)):
         parts += [
             f"Mean over {len(seeds)} seeds, in percent, with half the width of its 95% t-interval.",
             markdown_table(shown(per_seed(root))),
         ]
-    for claim in claims(root) if not no_verdict(len(seeds)) else ():
-        parts.append(f"**{claim.statement}: {claim.verdict or 'no verdict yet'}.** {claim.measured}.")
+        for claim in claims(root):
+            parts.append(f"**{claim.statement}: {claim.verdict or 'no verdict yet'}.** {claim.measured}.")
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
 
