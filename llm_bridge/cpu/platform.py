@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from verl.plugin.platform.platform_base import PlatformBase
+
+
+def _always(value: Any) -> Callable[..., Any]:
+    """A method that gives this, whatever it is asked."""
+    return lambda self, *arguments, **options: value
 
 
 class CPUPlatform(PlatformBase):
@@ -39,62 +45,19 @@ class CPUPlatform(PlatformBase):
         stream=lambda stream: contextlib.nullcontext(),
     )
 
-    def is_available(self) -> bool:
-        return False
-
-    def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        return True
-
-    def current_device(self) -> str:  # VeRL hands it to PyTorch as a device
-        return "cpu"
-
-    def device_count(self) -> int:
-        return 1
-
-    def set_device(self, device_index: int) -> None:
-        pass
-
-    def synchronize(self, device_index: int | None = None) -> None:
-        pass
-
-    def manual_seed(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None:
-        pass
-
-    def empty_cache(self) -> None:
-        pass
-
-    def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
-        return None, None
-
-    def communication_backend_name(self) -> str:
-        return "gloo"
-
-    def visible_devices_envvar(self) -> str:
-        return "CUDA_VISIBLE_DEVICES"
-
-    def nvtx_range(self, msg: str) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def profiler_start(self) -> None:
-        pass
-
-    def profiler_stop(self) -> None:
-        pass
-
-    def ray_resource_name(self) -> str:
-        return "GPU"
+    is_available = _always(False)
+    is_platform_available = _always(True)
+    current_device = _always("cpu")  # VeRL hands it to PyTorch as a device
+    device_count = _always(1)
+    set_device = synchronize = empty_cache = set_allocator_settings = _always(None)
+    profiler_start = profiler_stop = cudart = _always(None)
+    manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
+    get_device_capability = _always((None, None))
+    communication_backend_name = _always("gloo")
+    visible_devices_envvar = _always("CUDA_VISIBLE_DEVICES")
+    nvtx_range = _always(contextlib.nullcontext())
+    ray_resource_name = _always("GPU")
+    is_ipc_supported = _always(False)
 
     def ray_noset_envvars(self) -> list[str]:
         return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
-
-    def is_ipc_supported(self) -> bool:
-        return False
-
-    def cudart(self) -> Any:
-        return None
