@@ -77,22 +77,17 @@ class Experiment:
         if stored.is_file():
             there = read_json(stored, dict)
             known = there.pop("code", None)
-            changed = differences(there, config)
-            if changed:
+            if differing := "; ".join(differences(there, config)):
                 raise InputError(
-                    f"{self.root} holds another experiment ({'; '.join(changed)}); choose another --out or remove it"
+                    f"{self.root} holds another experiment ({differing}); choose another --out or remove it"
                 )
-            if not self._same_code(known, code) or known == {**known, **code}:
+            changed = sorted(name for name in code if known is None or known.get(name, code[name]) != code[name])
+            if changed:
+                resume_with_other_code(self.root, changed, self.keep_going)
+            if changed or code.items() <= known.items():
                 return
             code = {**known, **code}  # a method that is new to the folder
         write_text(json.dumps({**config, "code": code}, indent=2) + "\n", stored)
-
-    def _same_code(self, known: dict[str, str] | None, code: dict[str, str]) -> bool:
-        """Whether no module that the folder knows has changed; all have where it knows none."""
-        changed = sorted(name for name in code if known is None or known.get(name, code[name]) != code[name])
-        if changed:
-            resume_with_other_code(self.root, changed, self.keep_going)
-        return not changed
 
     def fetched(self) -> LLMConfig:
         """The configuration with folders in place of the hub's models, which are fetched at their pinned commits unless

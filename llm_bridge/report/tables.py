@@ -107,10 +107,9 @@ def to_screen(table: Table) -> str:
     """Aligned text; the best number has a star, the second-best a plus."""
     lines = [table.title]
     if len(table.frame):
-        rows = _marked(table, {"": "{} ".format, "best": "{}*".format, "second": "{}+".format}, str)
-        header, *padded = _padded(table, [[f"{cell} " for cell in rows[0]], *rows[1:]])
-        body = ["  ".join(row).rstrip() for row in padded]
-        lines += ["  ".join(header).rstrip(), *body]
+        header, *rows = _marked(table, {"": "{} ".format, "best": "{}*".format, "second": "{}+".format}, str)
+        padded = _padded(table, [[f"{cell} " for cell in header], *rows])
+        lines += ["  ".join(row).rstrip() for row in padded]
         if table.ranked:
             without = " and ".join(map(method_label, table.anchors))
             lines.append("* best, + second best" + (f" (without {without})" if without else ""))

@@ -27,19 +27,14 @@ def validation_metrics(
         groups[source][uid].append((float(reward), answer or ""))
     metrics = {}
     for source, prompts in sorted(groups.items()):
-        size = max(len(rows) for rows in prompts.values())
-        metrics[f"val/{source}/mean@{size}"] = float(
-            np.mean([np.mean([row[0] for row in rows]) for rows in prompts.values()])
-        )
-        if any(row[0] not in (0, 1) for rows in prompts.values() for row in rows):
+        given = [tuple(zip(*rows, strict=True)) for rows in prompts.values()]
+        size = max(len(scores) for scores, _ in given)
+        metrics[f"val/{source}/mean@{size}"] = float(np.mean([np.mean(scores) for scores, _ in given]))
+        if any(score not in (0, 1) for scores, _ in given for score in scores):
             continue
-        whole = [
-            ([row[0] == 1 for row in rows], [row[1] for row in rows]) for rows in prompts.values() if len(rows) == size
-        ]
-        k = 2
-        while k <= size:
+        whole = [([score == 1 for score in scores], texts) for scores, texts in given if len(scores) == size]
+        for k in (2**power for power in range(1, size.bit_length())):
             metrics[f"val/{source}/pass@{k}"] = float(np.mean([sampled_pass_at_k(correct, k) for correct, _ in whole]))
-            k *= 2
         if answers is not None:
             metrics[f"val/{source}/majority@{size}"] = float(np.mean([majority(*group) for group in whole]))
             counts = [_frequencies(*group) for group in whole]
