@@ -13,7 +13,11 @@ from verl.plugin.platform.platform_base import PlatformBase
 
 def _always(value: Any) -> Callable[..., Any]:
     """A method that gives this, whatever it is asked."""
-    return lambda self, *arguments, **options: value
+    return lambda *arguments, **options: value
+
+
+_NOTHING = ("set_device", "synchronize", "empty_cache", "ipc_collect", "reset_peak_memory_stats")
+_NO_MEMORY = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
 
 
 class CPUPlatform(PlatformBase):
@@ -22,27 +26,19 @@ class CPUPlatform(PlatformBase):
     device_name = "cpu"
     vendor_name = "cpu"
     device_module = SimpleNamespace(  # what VeRL asks of torch.cuda
-        is_available=lambda: False,
-        current_device=lambda: "cpu",
-        device_count=lambda: 1,
-        get_device_name=lambda *arguments: "CPU",
-        set_device=lambda index: None,
-        synchronize=lambda *arguments: None,
-        empty_cache=lambda: None,
-        ipc_collect=lambda: None,
+        is_available=_always(False),
+        current_device=_always("cpu"),
+        device_count=_always(1),
+        get_device_name=_always("CPU"),
         manual_seed=torch.manual_seed,
         manual_seed_all=torch.manual_seed,
         get_rng_state=torch.get_rng_state,
         set_rng_state=torch.set_rng_state,
-        memory_allocated=lambda *arguments: 0,
-        memory_reserved=lambda *arguments: 0,
-        max_memory_allocated=lambda *arguments: 0,
-        max_memory_reserved=lambda *arguments: 0,
-        reset_peak_memory_stats=lambda *arguments: None,
-        mem_get_info=lambda *arguments: (0, 0),
-        is_bf16_supported=lambda: True,
-        device=lambda index: contextlib.nullcontext(),
-        stream=lambda stream: contextlib.nullcontext(),
+        mem_get_info=_always((0, 0)),
+        is_bf16_supported=_always(True),
+        **dict.fromkeys(_NOTHING, _always(None)),
+        **dict.fromkeys(_NO_MEMORY, _always(0)),
+        **dict.fromkeys(("device", "stream"), _always(contextlib.nullcontext())),
     )
 
     is_available = _always(False)
