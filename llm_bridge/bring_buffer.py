@@ -86,22 +86,23 @@ def bring_buffer(
         given["correct"] = asyncio.run(_verdicts(asked, given, tokenizer, judge))
     else:
         given["correct"] = given["reward"] > CORRECT_ABOVE
-    groups = [
-        CachedGroup(
-            prompt=_messages(row),
-            data_source=str(row["data_source"]),
-            ground_truth=plain(row["reward_model"]["ground_truth"]),
-            prompt_ids=np.asarray(answers["prompt_ids"].iloc[0], dtype=np.int64),
-            response_ids=list(answers["response_ids"]),
-            log_probs=list(answers["log_probs"]),
-            rewards=answers["correct"].to_numpy(dtype=np.int64),
-            extra_info=_extra_info(row),
-            masks=list(answers.get("response_mask", ())),
-        )
-        for number, answers in given.groupby("prompt", sort=True)
-        for row in (asked[int(str(number))],)
-    ]
+    groups = [_group(asked[int(str(row))], answers) for row, answers in given.groupby("prompt", sort=True)]
     return Buffer(tuple(groups), model_fingerprint(folder), temperature)
+
+
+def _group(row: dict[Any, Any], answers: pd.DataFrame) -> CachedGroup:
+    """Of a prompt and its responses."""
+    return CachedGroup(
+        prompt=_messages(row),
+        data_source=str(row["data_source"]),
+        ground_truth=plain(row["reward_model"]["ground_truth"]),
+        prompt_ids=np.asarray(answers["prompt_ids"].iloc[0], dtype=np.int64),
+        response_ids=list(answers["response_ids"]),
+        log_probs=list(answers["log_probs"]),
+        rewards=answers["correct"].to_numpy(dtype=np.int64),
+        extra_info=_extra_info(row),
+        masks=list(answers.get("response_mask", ())),
+    )
 
 
 def _messages(row: dict[Any, Any]) -> list[dict[str, str]]:

@@ -19,7 +19,7 @@ from llm_bridge.report.tables import HEADERS, Table, method_label
 _CAPTIONS = {
     "dynamics": "Validation during the chat stage",
     "beta": "Scores against coefficient β",
-    "kl_prompts": "Scores against prompts in the kl batch",
+    "kl_prompts": "Scores against prompts in the KL batch",
 }
 
 
