@@ -46,7 +46,7 @@ def finished(root: Path) -> dict[str, list[Path]]:
     for name, experiment in experiments().items():
         marks = root.rglob(experiment.tables[0]) if experiment.tables else ()
         folders = {path.parent for path in marks if all((path.parent / table).is_file() for table in experiment.tables)}
-        own = [folder for folder in folders if experiment.holds(folder) and not (folder / CARD).is_file()]
+        own = [folder for folder in folders if not (folder / CARD).is_file() and experiment.holds(folder)]
         if own:
             by_name[name] = sorted(
                 own, key=lambda folder: ("quick" in str(folder.relative_to(root)), len(folder.parts), str(folder))

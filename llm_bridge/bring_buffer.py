@@ -59,6 +59,8 @@ def bring_buffer(
     given = read_parquet(responses, ("prompt", *(() if judge else ("reward",))))
     if "response_ids" not in given:
         given = read_parquet(responses, ("response",))
+    integers = pd.api.types.is_integer_dtype(given["prompt"])
+    require(integers, f"{responses}, column 'prompt'", "integers, none missing", str(given["prompt"].dtype))
     outside = given["prompt"][~given["prompt"].isin(range(len(asked)))]
     expected = f"rows of {prompts}, 0 to {len(asked) - 1}"
     require(outside.empty, f"{responses}, column 'prompt'", expected, list(outside)[:1])

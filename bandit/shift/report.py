@@ -26,6 +26,7 @@ BESIDE_ACCURACY = ["prior_pass_at_k", "conditional_kl"]
 """What sees of the prior task's answers more than how often the first one is correct."""
 NORMALIZED = ["retention", "adaptation", "overall"]
 DRIFTS = ["mass_drift", "correct_drift", "incorrect_drift"]
+EDGE = "Edge: the coefficient is the smallest or largest of its grid, so that a better one may lie outside."
 
 CAPTIONS = {
     "table1_normalized": "Dual-anchor normalized scores (Table 1 in miniature): Base is 100 in retention and 0 in "
@@ -126,8 +127,6 @@ def on_screen(table: pd.DataFrame, normalized: pd.DataFrame, folder: Path) -> st
         folder / "results.md",
     )
 
-
-EDGE = "Edge: the coefficient is the smallest or largest of its grid, so that a better one may lie outside."
 
 _HOW_JUDGED = (
     'A verdict, of this lab alone, is that of the primary measurements, all of which a claim needs. It is "depends" '

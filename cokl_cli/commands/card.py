@@ -40,6 +40,8 @@ class Card(Output):
         own = registered_in(self.file)
         checks = {name: card.surrogate_check(name) for name in (*card.BUILT_IN, *own) if name != "none"}
         config = card.config(own)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / CARD).touch()  # by which the folder is known as a card's, finished or not
         table = experiments()["plasticity"].train(config, Execution(out=self.folder, jobs=self.jobs))
         optima = _optima(table, config)
         rows = card.rows(table, config, optima, checks)

@@ -71,9 +71,10 @@ def verdict(jobs: Iterable[Job], config: LLMConfig) -> str:
         )
         if length == config.length:
             lines.append(
-                f"  take +cokl.beta={coefficient(share, beta):.2g} with --length {length} to begin with: a share of "
-                f"{WANTED:g}, by which the regularizer is felt and not in charge; double it if the old task is still "
-                "forgotten, halve it if the reward no longer rises"
+                f"  begin with a coefficient of {coefficient(share, beta):.2g} and --length {length}, by --beta of "
+                f"`cokl llm train` or +cokl.beta of a VeRL command: a share of {WANTED:g}, by which the regularizer is "
+                "felt and not in charge; double it if the old task is still forgotten, halve it if the reward no "
+                "longer rises"
             )
     memory_of = "one process's device" if config.device == "cuda" else "all that the machine had in use"
     lines.append(f"share: of the squared gradient norm, over steps with an RL gradient; memory: {memory_of}")

@@ -51,8 +51,9 @@ def collect(config: LLMConfig, root: Path) -> Results:
                 tables["costs"].append({**method, **_first_step(steps[1], rows)})
             rates = [row["cokl/zero_correct"] for row in steps.values() if "cokl/zero_correct" in row]
             if rates:
-                groups, empty = (number * run["kl_prompts"] for number in (len(rates), sum(rates)))
-                tables["zero_correct"].append({**method, "groups": groups, "zero_correct_groups": empty})
+                prompts = run["kl_prompts"]
+                counted = {"groups": len(rates) * prompts, "zero_correct_groups": sum(rates) * prompts}
+                tables["zero_correct"].append({**method, **counted})
     frames: dict[str, Any] = {name: pd.DataFrame(rows) for name, rows in tables.items() if rows}
     return Results(**frames, math_columns=config.math_sets)
 

@@ -89,8 +89,11 @@ class Table:
 def _marked(table: Table, mark: Mapping[str, Callable[[str], str]], escape: Callable[[str], str]) -> list[list[str]]:
     """The header and the rows as text, with marked cells put through `mark`."""
     header = [escape(HEADERS.get(str(name), str(name))) for name in table.frame]
-    rows = zip(table.cells().to_numpy(), table.marks().to_numpy(), strict=True)
-    return [header, *([mark.get(kind, str)(escape(text)) for text, kind in zip(*row, strict=True)] for row in rows)]
+    rows = [
+        [mark.get(kind, str)(escape(text)) for text, kind in zip(texts, kinds, strict=True)]
+        for texts, kinds in zip(table.cells().to_numpy(), table.marks().to_numpy(), strict=True)
+    ]
+    return [header, *rows]
 
 
 def _padded(table: Table, rows: list[list[str]]) -> list[list[str]]:

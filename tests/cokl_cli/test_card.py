@@ -15,7 +15,8 @@ from bandit.plasticity.score import read_plasticity
 from cokl import regularizers
 from cokl_cli import card
 from cokl_cli.app import main
-from cokl_cli.experiments import finished
+from cokl_cli.commands.card import Card
+from cokl_cli.experiments import CARD, experiments, finished
 from tests.bandit.plasticity.conftest import TINY
 from tests.bandit.plasticity.test_figures import CONFIG, lab
 from tests.cokl_cli.test_bad_input import refusal
@@ -92,6 +93,16 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert f"{label} beside the built-in regularizers" in printed
     assert max(map(len, printed.splitlines())) <= 100
+
+
+def test_a_card_that_is_interrupted_is_known_as_one(registry, monkeypatch):
+    def stop(lab, config, execution):
+        raise InterruptedError
+
+    monkeypatch.setattr(type(experiments()["plasticity"]), "train", stop)
+    with pytest.raises(InterruptedError):
+        Card(written("card_stopped")).run()
+    assert (Path("runs/card-card_stopped") / CARD).is_file()
 
 
 def test_each_panel_and_column_is_of_its_own_numbers():

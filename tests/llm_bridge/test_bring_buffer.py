@@ -129,6 +129,7 @@ def test_it_is_saved_for_its_model(folder, tmp_path):
         ({"response": TEXTS}, "lacks the column 'reward'"),
         ({"reward": [1, 0, 0, 0]}, "lacks the column 'response'"),
         ({"response": TEXTS, "reward": [1, 0, 0, 0], "prompt": [0, 0, 7, 7]}, "rows of .*prompts.parquet, 0 to 2"),
+        ({"response": TEXTS, "reward": [1, 0, 0, 0], "prompt": [0, 0, 1, None]}, "integers, none missing, got float64"),
         ({"response": TEXTS, "reward": [1, 0, 0, 0], "prompt": [0, 0, 0, 1]}, "expected 3 responses"),
         ({"response_ids": token_ids(), "reward": [1, 0, 0, 0], "log_probs": [[-1.0]] * 4}, "one log-probability and"),
     ],

@@ -60,5 +60,5 @@ def test_the_verdict_is_of_the_logged_steps(tmp_path):
     assert list(rows) == list(LENGTHS)[:2]
     assert rows["token-sum"] == ["0.990", "0.0503", "0.300", "1.800", "2.0", "20.0"]
     assert rows["token-mean"][:2] == ["0.500", "0.5"]
-    (take,) = [line for line in said if "take" in line]
-    assert "+cokl.beta=0.05 with --length token-sum" in take  # the tiny preset's own
+    (advice,) = [line for line in said if "begin with" in line]
+    assert "a coefficient of 0.05 and --length token-sum" in advice  # the tiny preset's own
