@@ -29,11 +29,10 @@ def normalize(scores: pd.DataFrame, math_columns: Sequence[str]) -> pd.DataFrame
     normalized = []
     for model, rows, base, unregularized in _with_anchors(scores):
         columns = {
-            name: dual_anchor(rows[name], zero[name], hundred[name], f"{model}, {name}")
-            for names, zero, hundred in ((math_columns, unregularized, base), (("chat_val",), base, unregularized))
-            for name in names
+            name: dual_anchor(rows[name], unregularized[name], base[name], f"{model}, {name}") for name in math_columns
         }
-        normalized.append(rows.assign(**columns))
+        chat = dual_anchor(rows["chat_val"], base["chat_val"], unregularized["chat_val"], f"{model}, chat_val")
+        normalized.append(rows.assign(**columns, chat_val=chat))
     return with_averages(pd.concat(normalized, ignore_index=True), math_columns)
 
 

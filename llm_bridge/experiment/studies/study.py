@@ -52,8 +52,6 @@ class Study(ABC):
     config: StudyConfig
     reward: Callable[..., Any]
     """VeRL's reward function, of every stage."""
-    render: Callable[[Path], str]
-    """The page of the rows that are in a folder."""
 
     def __init__(self, config: StudyConfig) -> None:
         self.config = config
@@ -99,6 +97,11 @@ class Study(ABC):
     @abstractmethod
     def score(self, run: Run, model: Path, start: Path) -> Iterable[dict[str, Any]]:
         """Rows of a finished run, one per set of prompts, with the column `set`. model: a Hugging Face folder."""
+
+    @staticmethod
+    @abstractmethod
+    def render(root: Path) -> str:
+        """The page of the rows that are in a folder."""
 
     def continued(self, run: Run) -> Run | None:
         """The run from whose weights this one starts; None for the starting model."""
