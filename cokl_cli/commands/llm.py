@@ -281,7 +281,6 @@ class Pilot(ExperimentOptions):
         """Run what is missing, and print the verdict."""
         from llm_bridge.experiment.jobs import compose
         from llm_bridge.experiment.pilot import pilot_jobs, verdict
-        from llm_bridge.trainer.options import check_settings
         from llm_bridge.trainer.versions import require_accelerator, require_versions
 
         experiment = self.plan()
@@ -290,6 +289,8 @@ class Pilot(ExperimentOptions):
             (job, compose(replace(job, overrides=(*job.overrides, *experiment.overrides))))
             for job in pilot_jobs(experiment, config)
         ]
+        from llm_bridge.trainer.options import check_settings
+
         for _, composed in planned[1:]:
             check_settings(composed, config.reference_group_size)
         if self.dry_run:

@@ -27,16 +27,16 @@ REWARD_MODELS = {"Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": 7.5e9}
 """Parameters; the classification head takes the place of the vocabulary's."""
 LENGTHS_SAID = {
     "token-sum": [
-        "The regularizer weights a response's sum over tokens, as Eq. 13 has it (--length token-sum). At the paper's",
-        "lengths its gradient is some 13,600 times the RL loss's, which a clip at norm 1 then leaves nothing of.",
-        "--length token-mean has some 2.2 times. Watch cokl/gradient_share.",
+        "--length token-sum: the regularizer weights a response's sum over tokens, as Eq. 13 has it. At the paper's",
+        "lengths its gradient is some 13,600 times the RL loss's, if the scores of single tokens are uncorrelated and",
+        "equally large, and may drown it. token-mean has some 2.2 times. Watch cokl/gradient_share.",
     ],
     "token-mean": [
-        "The regularizer weights a response's mean over tokens (--length token-mean), which is not Eq. 13's sum. At",
-        "the paper's lengths its gradient is some 2.2 times the RL loss's; with the sum (--length token-sum) it is",
-        "some 13,600 times.",
+        "--length token-mean: the regularizer weights a response's mean over tokens, which is not Eq. 13's sum. At the",
+        "paper's lengths its gradient is some 2.2 times the RL loss's; with token-sum it is some 13,600 times. Both",
+        "suppose that the scores of single tokens are uncorrelated and equally large.",
     ],
-    "group-mean": ["The regularizer weights a response's sum over its group's mean length (--length group-mean)."],
+    "group-mean": ["--length group-mean: the regularizer weights a response's sum over its group's mean length."],
 }
 """What is said of the choice, by `LLMConfig.length`; the ratios are those of tests/cokl/test_strength.py."""
 TINY = 204_480
@@ -65,14 +65,15 @@ def describe(config: LLMConfig, planned: Sequence[tuple[Job, DictConfig]], keep:
     for job, _ in planned:
         rows = " + ".join(f"{count} {kind}" for kind, count in job.rows.items())
         total = sum(job.rows.values())
-        amount = f"{job.steps} steps of" if job.steps else "one pass over"
+        amount = f"{job.steps} steps of" if job.steps else "in all"
         groups = f"{total // config.group_size} groups, " if job.steps else ""
         lines.append(
             f"{job.name:<{width}}  {amount} {total} rows ({groups}{rows}), at most {total * tokens / 1e6:.2f} M tokens"
             + (" each" if job.steps else "")
         )
     lines.append("VeRL's ppo_mini_batch_size below counts RL prompts; the trainer adds the KL groups to it.")
-    lines += LENGTHS_SAID[config.length]
+    composed_lengths = [resolve(composed).get("cokl.length") for _, composed in planned]
+    lines += [line for length, said in LENGTHS_SAID.items() if length in composed_lengths for line in said]
     size = parameters(config)
     space = disk.describe([job for job, _ in planned], size, keep) if size else "disk: unknown model"
     lines += ["", *_memory(config, tokens), space, ""]

@@ -49,13 +49,18 @@ HOOKS: dict[str, dict[str, str]] = {
         "kv_clear": "nothing",
     },
 }
-"""By module, or by class after a colon: its attributes that are used, and what would replace each."""
+"""By module, or by class after a colon: its attributes that are used, and what would replace each. A client's
+`_load_balancer`, which `experiment.rollouts` hands on, is set on the object and cannot be looked for here.
+"""
 
 
 def missing(hooks: dict[str, dict[str, str]] = HOOKS) -> Iterable[str]:
     """Of these, what the installed VeRL lacks, each with its replacement."""
     for owner, names in hooks.items():
         module, _, class_name = owner.partition(":")
-        there: Any = import_module(module)
+        try:
+            there: Any = import_module(module)
+        except ImportError:
+            there = None
         there = getattr(there, class_name, None) if class_name else there
         yield from (f"{owner}.{name} ({instead})" for name, instead in names.items() if not hasattr(there, name))

@@ -39,14 +39,13 @@ from verl.utils.metric import reduce_metrics
 from verl.workers.utils.padding import response_from_nested
 
 from cokl.groups import RegularizationRows, conditional_kl
-from cokl.responses.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint, prompt_key
+from cokl.responses.buffer import CachedGroup, DrawOrder, prompt_key
 from cokl.support.errors import InputError
 from llm_bridge.rewards.judge import Judge, load_function
 from llm_bridge.trainer.base import RewardedTrainer, bring_reference
+from llm_bridge.trainer.buffers import regularization
 from llm_bridge.trainer.join import join
 from llm_bridge.trainer.loss import ADDED, RL_BATCH_SIZE, SQUARED_GRADIENTS, WEIGHT, joint_loss
-from llm_bridge.trainer.options import RegularizationSettings, check_settings
-from llm_bridge.trainer.preflight import check_buffer
 from llm_bridge.trainer.schedule import BetaSchedule
 from llm_bridge.trainer.streams import Minibatch, requests, uid_of
 
@@ -63,11 +62,13 @@ class CoKLTrainer(PPOTrainerSync):
         """config: VeRL's whole configuration; by this name, since VeRL passes it as a keyword."""
         config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
         super().__init__(config)
-        self.settings = RegularizationSettings.read(config)
-        self.method = self.settings.method
-        self._load_buffers(model_fingerprint(config.actor_rollout_ref.model.path))
-        self.shape = check_settings(config, self.group_size, self.settings)
-        settings = self.settings
+        self.settings, buffers, self.shape = regularization(config)
+        settings, self.method = self.settings, self.settings.method
+        groups = [(buffer.filtered() if self.method.filtered else buffer).groups for buffer in buffers]
+        self.drawn = groups[0] if settings.draws else ()
+        self.cache = {group.key: group for group in reversed(groups[-1])} if settings.looks_training_up else {}
+        content = "".join(hashlib.sha256(path.read_bytes()).hexdigest() for path in settings.files)
+        self.order = DrawOrder(len(self.drawn), settings.seed, content=content)
         self.schedule = BetaSchedule(settings.schedule, settings.beta, settings.beta_end, settings.kl_target)
         self.minibatch = Minibatch({}, 0)
         self.weighed = False
@@ -81,28 +82,6 @@ class CoKLTrainer(PPOTrainerSync):
         with open_dict(config):
             actor.ppo_mini_batch_size = self.shape.mini_batch // rollout.n
             actor.ppo_epochs = 1
-
-    def _load_buffers(self, fingerprint: str) -> None:
-        """The prompts that are drawn, and those in which training prompts are looked up; either may be none.
-
-        Raises InputError for a file that is no buffer of this model, and for two whose groups differ in size.
-        """
-        settings = self.settings
-        paths = [Path(settings.buffer)] if settings.prompts != "training" else []
-        paths += [Path(settings.training_file)] if settings.looks_training_up else []
-        buffers = [Buffer.load(path, fingerprint) for path in paths]
-        sizes = sorted({buffer.group_size for buffer in buffers})
-        if len(sizes) > 1 and not settings.cached_per_prompt:
-            expected = f"a number up to {sizes[0]}, since the files hold {sizes[0]} and {sizes[1]} responses per prompt"
-            raise InputError(f"cokl.cached_per_prompt: expected {expected}, got 0")
-        self.group_size = sizes[0] if sizes else 0
-        for place, buffer in enumerate(buffers):
-            check_buffer(self.config, settings, buffer, drawn=settings.prompts != "training" and place == 0)
-        groups = [(buffer.filtered() if self.method.filtered else buffer).groups for buffer in buffers]
-        self.drawn = groups[0] if settings.prompts != "training" else ()
-        self.cache = {group.key: group for group in reversed(groups[-1])} if settings.looks_training_up else {}
-        content = "".join(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)
-        self.order = DrawOrder(len(self.drawn), settings.seed, content=content)
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -129,7 +108,8 @@ class CoKLTrainer(PPOTrainerSync):
         self.solved = [(group.rewards.sum() + 0.5) / (len(group.rewards) + 1) for group in everything]
         if not self.weighed:
             self._check_judge(groups, everything[len(groups) :])
-            self._check_template(groups)
+            for group in groups:
+                self._check_template(group)
         brought = iter([self._brought(prompt, group) for prompt, group in enumerate(everything)])
         rows, self.minibatch = requests(
             [next(brought) for _ in groups],
@@ -178,17 +158,18 @@ class CoKLTrainer(PPOTrainerSync):
                             f"cokl.correct_above={judge.threshold:g}: expected the judge that the buffer was made with"
                         )
 
-    def _check_template(self, drawn: Sequence[CachedGroup]) -> None:
+    def _check_template(self, drawn: CachedGroup) -> None:
         """Raises InputError if this run's chat template makes other tokens of a prompt than the buffer has, under a
-        method without fresh responses, whose prompts would tell.
+        method without fresh responses, whose prompts would tell. Agent loops that may add tools are not compared.
         """
-        if drawn and "rollout" not in self.method.streams():
+        loop = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
+        if "rollout" not in self.method.streams() and loop in ("single_turn_agent", "seeded"):
             options = self.config.data.get("apply_chat_template_kwargs") or {}
             text = self.tokenizer.apply_chat_template(
-                drawn[0].prompt, add_generation_prompt=True, tokenize=False, **options
+                drawn.prompt, add_generation_prompt=True, tokenize=False, **options
             )
             ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-            self._require_same_prompt(torch.tensor(drawn[0].prompt_ids), torch.tensor(ids))
+            self._require_same_prompt(torch.tensor(drawn.prompt_ids), torch.tensor(ids))
 
     @staticmethod
     def _require_same_prompt(asked: Tensor, tokens: Tensor) -> None:
@@ -296,10 +277,10 @@ class CoKLTrainer(PPOTrainerSync):
                 f"per session"
             )
         seen: dict[int, Tensor] = {}
-        keys = self.minibatch.regularized(batch.keys)
-        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["prompts"])
-        for key, tokens in zip(keys, data["prompts"].unbind(), strict=True):
-            self._require_same_prompt(seen.setdefault(self.minibatch.origins[uid_of(key)].prompt, tokens), tokens)
+        prompts = {key: number for key in batch.keys if (number := self.minibatch.prompt(key)) is not None}
+        data = tq.kv_batch_get(keys=list(prompts), partition_id=batch.partition_id, select_fields=["prompts"])
+        for number, tokens in zip(prompts.values(), data["prompts"].unbind(), strict=True):
+            self._require_same_prompt(seen.setdefault(number, tokens), tokens)
 
     def _indexed_rows(self, batch: KVBatchMeta, data: TensorDict) -> RegularizationRows:
         """All rows of the batch, at which the policy that sampled them is the current one."""

@@ -113,9 +113,19 @@ class RegularizationSettings:
         return self.regularizes_training and (self.method.filtered or "reference" in self.method.streams())
 
     @property
+    def draws(self) -> bool:
+        """Whether prompts are drawn from the buffer."""
+        return self.prompts != "training"
+
+    @property
     def training_file(self) -> str:
         """The file in which training prompts are looked up."""
         return self.training_buffer if self.prompts == "both" else self.buffer
+
+    @property
+    def files(self) -> list[Path]:
+        """Those that a run reads: the one that prompts are drawn from, then the one in which others are looked up."""
+        return [Path(self.buffer)] * self.draws + [Path(self.training_file)] * self.looks_training_up
 
     def _check_cached(self) -> None:
         """Raises InputError for a file or a number of cached responses that does not fit `prompts` or the method."""
@@ -231,6 +241,7 @@ _ACCEPTED: dict[str, tuple] = {
     f"{_ACTOR}.use_kl_loss": (False,),
     f"{_ACTOR}.use_prefix_grouper": (False, None),
     f"{_ACTOR}.shuffle": (False,),
+    f"{_ROLLOUT}.name": ("vllm",),
     f"{_ROLLOUT}.top_p": (1, 1.0),
     f"{_ROLLOUT}.top_k": (-1, 0),
     "actor_rollout_ref.model.lora_rank": (0, None),

@@ -44,6 +44,11 @@ class Minibatch:
         """Of a row; None for one of the RL batch alone."""
         return self.origins.get(uid_of(key))
 
+    def prompt(self, key: str) -> int | None:
+        """The number of the prompt that a row answers, of a regularized one."""
+        origin = self.origin(key)
+        return origin.prompt if origin else self.training.get(uid_of(key))
+
     def regularized(self, keys: Iterable[str], stream: Stream | None = None) -> list[str]:
         """The regularized rows, in order; those of one stream if it is named."""
         return [key for key in keys if (origin := self.origin(key)) and stream in (None, origin.stream)]

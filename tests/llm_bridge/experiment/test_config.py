@@ -105,7 +105,11 @@ def test_the_dry_run_names_every_stage_and_rows_and_resolves_everything():
     ("changes", "option", "said"),
     [
         ({}, "token-mean", "which is not Eq. 13's sum"),
-        ({"length": "token-sum"}, "token-sum", "as Eq. 13 has it (--length token-sum)"),
+        (
+            {"length": "token-sum"},
+            "token-sum",
+            "--length token-sum: the regularizer weights a response's sum over tokens, as",
+        ),
         ({"length": "group-mean"}, "group-mean", "over its group's mean length"),
     ],
 )
@@ -113,6 +117,7 @@ def test_the_dry_run_says_what_of_a_response_is_weighted(changes, option, said):
     config = dataclasses.replace(configurations.PRESETS["qwen3-0.6b"], **changes)
     text = describe(config, Experiment(config, ROOT).check([("cokl", None, None)]))
     assert said in text
+    assert re.findall(r"--length ([a-z-]+): the", text) == [option]
     assert f"cokl.length: {option}" in text
 
 

@@ -24,12 +24,25 @@ def test_the_pilot_of_a_paper_model_is_planned_on_one_gpu_with_every_length(tmp_
     assert "4 jobs on 1 x 1 cuda" in done.stdout
     for length in LENGTHS:
         assert f"pilot/{length}" in done.stdout
+        assert f"--length {length}: the regularizer" in done.stdout
         assert f"cokl.length: {length}" in done.stdout
     said = dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
     assert said["trainer.total_training_steps"] == str(STEPS)
     assert (said["trainer.save_freq"], said["trainer.test_freq"]) == ("-1", "-1")
     assert said["trainer.project_name"] == "mine"
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["pilot", "run"])
+def test_a_dry_run_without_verl_is_one_line(command, tmp_path):
+    code = (
+        "import sys\nsys.modules.update(dict.fromkeys(['hydra', 'omegaconf', 'verl']))\n"
+        "from cokl_cli.app import main\nsys.exit(main(sys.argv[1:]))"
+    )
+    given = [sys.executable, "-c", code, "llm", command, "--dry-run", "--out", str(tmp_path)]
+    done = subprocess.run(given, capture_output=True, text=True, timeout=600, check=False)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, "make llm-setup" in line) == (2, True), line
 
 
 @pytest.mark.parametrize(("share", "beta"), [(0.997, 1.0), (0.02, 0.1), (WANTED, 3.0)])

@@ -175,6 +175,7 @@ def configuration(folder: Path, *overrides: str) -> Any:
         f"actor_rollout_ref.model.path={folder}", f"+cokl.buffer={folder}/buffer.parquet", "+cokl.method=cokl",
         f"+cokl.beta={BETA}", f"+cokl.kl_prompts={KL_PROMPTS}", "algorithm.adv_estimator=grpo", "trainer.device=cpu",
         f"data.train_batch_size={RL_PROMPTS}", f"actor_rollout_ref.rollout.n={FRESH}", "trainer.n_gpus_per_node=1",
+        "actor_rollout_ref.rollout.name=vllm",
         f"actor_rollout_ref.actor.ppo_mini_batch_size={RL_PROMPTS}", "trainer.v1.trainer_mode=cokl",
         "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean", "actor_rollout_ref.actor.strategy=fsdp2",
         f"actor_rollout_ref.actor.ppo_epochs={EPOCHS}", "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2",

@@ -280,9 +280,19 @@ def test_a_cached_prompt_under_another_template_is_refused_where_nothing_fresh_w
     replay = "cokl.method=correct_forward_kl"
     _, _, metrics = step.run(replay)
     assert metrics["cokl/kl_rows"] == one_step.KL_PROMPTS * one_step.CACHED
-    monkeypatch.setattr(one_step.Tokenizer, "apply_chat_template", lambda *arguments, **options: "1 2 3")
+    right = one_step.Tokenizer.apply_chat_template
+    asked: list[str] = []
+
+    def last_is_other(self, messages, **options):
+        asked.append(messages[0]["content"])
+        return "1 2 3" if len(asked) == one_step.KL_PROMPTS else right(self, messages, **options)
+
+    monkeypatch.setattr(one_step.Tokenizer, "apply_chat_template", last_is_other)
     with pytest.raises(InputError, match="a prompt has 2 tokens with one response and 3 or others with another"):
         step.run(replay)
+    assert len(set(asked)) == one_step.KL_PROMPTS
+    step.run(replay, "actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent")  # whose template has tools
+    assert len(asked) == one_step.KL_PROMPTS
 
 
 def test_rows_carry_the_references_log_likelihoods_of_both_streams(step):
@@ -317,7 +327,7 @@ def wrong_sign(patch):
 def wrong_beta(patch):
     read = RegularizationSettings.read
     patch.setattr(
-        joint.RegularizationSettings, "read", lambda config: dataclasses.replace(read(config), beta=2 * one_step.BETA)
+        RegularizationSettings, "read", lambda config: dataclasses.replace(read(config), beta=2 * one_step.BETA)
     )
 
 
@@ -457,8 +467,10 @@ def test_a_bug_planted_under_training_prompts_is_seen(step, monkeypatch, bug, pr
     assert max(errors(step, gradients, rows)) > DIFFERS
 
 
-def test_a_cached_prompt_with_other_tokens_than_the_training_prompt_is_refused(step, monkeypatch):
-    """As of a buffer that was built with another chat template."""
+@pytest.mark.parametrize("method", ["cokl", "correct_forward_kl"])
+@pytest.mark.parametrize("prompts", ["training", "both"])
+def test_a_cached_prompt_with_other_tokens_than_the_training_prompt_is_refused(step, monkeypatch, method, prompts):
+    """As of a buffer that was built with another chat template; replay has no fresh rows of its own to tell."""
     right = joint.CoKLTrainer._cached_by_uid
 
     def retold(self, batch):
@@ -469,7 +481,7 @@ def test_a_cached_prompt_with_other_tokens_than_the_training_prompt_is_refused(s
 
     monkeypatch.setattr(joint.CoKLTrainer, "_cached_by_uid", retold)
     with pytest.raises(InputError, match="build the buffer with the chat template, its arguments, tools and system"):
-        step.run(*PROMPTS["training"](step.folder))
+        step.run(*PROMPTS[prompts](step.folder), f"cokl.method={method}")
 
 
 def test_training_prompts_of_which_none_has_a_correct_response_are_refused(step, monkeypatch):

@@ -17,6 +17,7 @@ BASE = (
     f"{ACTOR}.strategy=fsdp2",
     f"{ACTOR}.ppo_mini_batch_size=64",
     f"{ACTOR}.use_dynamic_bsz=True",
+    f"{ROLLOUT}.name=vllm",
     f"{ROLLOUT}.n=8",
     "+cokl.method=cokl",
     "+cokl.kl_prompts=8",
@@ -53,6 +54,7 @@ def test_the_papers_settings_are_accepted_and_give_80_groups():
         (f"{ACTOR}.strategy=megatron", "strategy"),
         (f"{ACTOR}.loss_agg_mode=seq-mean-token-sum-norm", "loss_scale_factor"),
         (f"{ACTOR}.ppo_mini_batch_size=60", "ppo_mini_batch_size"),
+        (f"{ROLLOUT}.name=sglang", "rollout.name: expected vllm"),
         (f"{ROLLOUT}.top_p=0.9", "top_p"),
         ("actor_rollout_ref.model.lora_rank=8", "lora_rank: expected 0"),
         ("actor_rollout_ref.model.lora.rank=8", "lora.rank: expected 0"),
@@ -80,7 +82,9 @@ def test_a_setting_that_breaks_the_loss_is_named(override, message):
     [
         ((f"{ACTOR}.ppo_mini_batch_size=16", "cokl.kl_prompts=6"), "kl_prompts"),
         ((f"{ACTOR}.ppo_epochs=2", f"{ACTOR}.optim.lr_scheduler_type=cosine"), "lr_scheduler_type"),
+        ((f"{ACTOR}.ppo_mini_batch_size=16", f"{ACTOR}.optim.lr_scheduler_type=cosine"), "lr_scheduler_type"),
         ((f"{ACTOR}.ppo_epochs=2", f"{ACTOR}.optim.lr_warmup_steps=5"), "lr_warmup_steps"),
+        ((f"{ACTOR}.ppo_mini_batch_size=16", f"{ACTOR}.optim.lr_warmup_steps_ratio=0.1"), "lr_warmup_steps_ratio"),
         ((*FIXED_SIZES, f"{ACTOR}.ppo_micro_batch_size_per_gpu=3"), "rows of a mini-batch"),
     ],
 )

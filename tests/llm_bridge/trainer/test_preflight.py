@@ -12,19 +12,24 @@ import pytest
 pytest.importorskip("verl")
 
 import numpy as np
+import ray
+import verl
 from hydra import compose, initialize_config_module
 from omegaconf import open_dict
 from verl.utils.config import validate_config
 
 import llm_bridge.plugin  # noqa: F401  registers the trainers
-from cokl.responses.buffer import Buffer, CachedGroup
+from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from cokl.support.errors import InputError
-from llm_bridge.trainer.options import RegularizationSettings, check_settings
-from llm_bridge.trainer.preflight import MAIN, check_buffer, check_command, check_configuration
-from tests.llm_bridge.trainer.test_options import configuration
+from llm_bridge.trainer.buffers import check_buffer, regularization
+from llm_bridge.trainer.command import MAIN, check_command, check_start
+from llm_bridge.trainer.options import RegularizationSettings
+from llm_bridge.trainer.preflight import check_configuration
+from tests.llm_bridge.trainer.test_options import BASE, configuration
 
 OURS = ["python", "-m", MAIN, "+cokl.method=cokl"]
 MODE = "trainer.v1.trainer_mode"
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
 
 def line_of(capsys: pytest.CaptureFixture[str], refusing, *arguments) -> str:
@@ -43,24 +48,33 @@ def line_of(capsys: pytest.CaptureFixture[str], refusing, *arguments) -> str:
         ["-m", "recipe.dapo.main_dapo"],
         ["-m", "verl.trainer.main_ppo_v0"],
         ["recipe/dapo/main_dapo.py"],
+        ["-mverl.trainer.main_ppo_v0"],
+        ["-X", "dev", "-u", "/environment/bin/train"],
     ],
 )
 def test_another_program_than_verls_main_is_refused_by_its_name(capsys, program):
     line = line_of(capsys, check_command, ["python", *program, "+cokl.method=cokl"], "0.9.1")
-    assert Path(program[-1]).name in line
+    assert Path(program[-1]).name.removeprefix("-m") in line
     assert MAIN in line
 
 
-@pytest.mark.parametrize("option", ["+cokl.method=cokl", "++cokl.beta=1", "cokl.beta=1"])
+@pytest.mark.parametrize("option", ["+cokl.method=cokl", "++cokl.beta=1", "cokl.beta=1", "+cokl={method:cokl}"])
 def test_another_version_of_verl_is_refused(capsys, option):
     line = line_of(capsys, check_command, ["python", "-m", MAIN, option], "0.9.2")
     assert "verl is 0.9.2, expected 0.9.1" in line
+
+
+def test_a_start_without_the_plug_in_is_refused(capsys):
+    line = line_of(capsys, check_command, OURS, "0.9.1", False)
+    assert "VERL_USE_EXTERNAL_MODULES: expected llm_bridge.plugin" in line
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         OURS,
+        ["python", "/environment/bin/cokl", "llm", "run", "+cokl.schedule=linear"],
+        ["python", "-m", "cokl_cli", "llm", "run", "+cokl.schedule=linear"],
         ["python", "/site-packages/verl/trainer/main_ppo.py", "+cokl.method=cokl"],
         ["python", "-m", "recipe.dapo.main_dapo", "trainer.project_name=cokl.runs"],
         ["python", "-m", "pytest"],
@@ -69,8 +83,13 @@ def test_another_version_of_verl_is_refused(capsys, option):
     ],
 )
 def test_other_processes_pass(arguments):
-    check_command(arguments, "0.9.1")
-    check_configuration(configuration(f"{MODE}=cokl"))
+    check_command(arguments, "0.9.1+cu128", loaded=arguments is OURS or "+cokl.method=cokl" in arguments)
+
+
+def test_the_pinned_version_passes_and_no_other_does(capsys):
+    check_start(OURS, "0.9.1")
+    for other in ("0.9.0", "0.9.10", "0.10.0.dev0"):
+        assert f"verl is {other}, expected 0.9.1" in line_of(capsys, check_start, OURS, other)
 
 
 @pytest.mark.parametrize(
@@ -91,21 +110,31 @@ def test_a_configuration_that_would_not_use_the_regularizer_is_refused(capsys, o
     assert message in line_of(capsys, check_configuration, configuration(*overrides))
 
 
-def test_a_reward_model_with_a_function_passes_where_the_function_is_told_all():
-    rewarding = "reward.reward_model.enable=True", "reward.custom_reward_function.path=r.py"
+def test_a_reward_model_with_a_function_passes_where_the_function_is_told_all(files):
+    rewarding = *files, *ROOM, "reward.reward_model.enable=True", "reward.custom_reward_function.path=r.py"
     check_configuration(configuration(f"{MODE}=cokl_rewarded", *rewarding))
     check_configuration(configuration(f"{MODE}=cokl", *rewarding, "reward.reward_model.enable_resource_pool=True"))
 
 
-def buffer(log_probs=-1.0, temperature=1.0) -> Buffer:
-    """A prompt of 600 tokens with a correct response of 700 and a wrong one of 900."""
-    answers = [np.arange(700), np.arange(900)]
+def buffer(log_probs=-1.0, temperature=1.0, model="abc", size=1) -> Buffer:
+    """A prompt of 600 tokens with `size` correct responses of 700 and as many wrong ones of 900."""
+    answers = [np.arange(700), np.arange(900)] * size
     known = [np.full(len(ids), log_probs) for ids in answers]
-    group = CachedGroup([], "", "", np.arange(600), answers, known, np.array([1, 0]))
-    return Buffer((group,), "abc", temperature)
+    group = CachedGroup([], "", "", np.arange(600), answers, known, np.array([1, 0] * size))
+    return Buffer((group,), model, temperature)
 
 
 ROOM = "data.max_response_length=700", "data.max_prompt_length=600"
+
+
+@pytest.fixture
+def files(tmp_path) -> list[str]:
+    """Options that name a model, of which only the bytes matter here, and its buffer of eight responses a prompt."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(b"weights")
+    buffer(model=model_fingerprint(model), size=4).save(tmp_path / "buffer.parquet")
+    return [f"actor_rollout_ref.model.path={model}", f"++cokl.buffer={tmp_path / 'buffer.parquet'}"]
 
 
 @pytest.mark.parametrize(
@@ -157,6 +186,56 @@ def test_training_prompts_are_as_long_as_the_data_has_them():
     check_buffer(config, RegularizationSettings.read(config), buffer(), drawn=False)
 
 
+WRONG = [
+    (["trainer.use_v1=False"], "trainer.use_v1: expected True"),
+    ([f"{MODE}=sync"], f"{MODE}: expected one of cokl, "),
+    ([f"{MODE}=separate_async"], "got separate_async"),
+    (["reward.reward_model.enable=True"], "reward.custom_reward_function.path: expected a file"),
+    (["cokl.kl_prompts=0"], "cokl.kl_prompts: expected a number > 0"),
+    (["actor_rollout_ref.model.lora.rank=8"], "lora.rank: expected 0"),
+    (["algorithm.filter_groups.enable=True"], "algorithm.filter_groups.enable: expected False"),
+    ([f"{ROLLOUT}.name=sglang"], f"{ROLLOUT}.name: expected vllm"),
+    (["data.max_response_length=512"], "data.max_response_length: expected at least 700"),
+    (["data.max_prompt_length=512"], "data.max_prompt_length: expected at least 600"),
+    ([f"{ACTOR}.ppo_max_token_len_per_gpu=1400"], "ppo_max_token_len_per_gpu: expected at least 1500"),
+    ([f"{ROLLOUT}.temperature=0.7"], "temperature: expected 1,"),
+    (["cokl.buffer=/none.parquet"], "no buffer at /none.parquet"),
+    (["actor_rollout_ref.model.path={other}"], "was sampled from another model"),
+    (["+cokl.judge=judge.py"], "cokl.judge: expected FILE.py:NAME"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG)
+def test_verls_program_started_the_wrong_way_ends_in_one_line_and_starts_nothing(
+    overrides, message, files, tmp_path, monkeypatch, capsys
+):
+    from verl.trainer import main_ppo
+
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "model.safetensors").write_bytes(b"other weights")
+    hydra = "hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=none"
+    options = [*BASE, *files, *ROOM, f"{MODE}=cokl", *(override.format(other=other) for override in overrides)]
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", MAIN, *options])
+    monkeypatch.setattr(sys, "argv", ["main_ppo.py", *options, *hydra])
+    monkeypatch.setattr(ray, "init", lambda **given: pytest.fail("Ray is started"))
+    monkeypatch.chdir(tmp_path)
+    assert message in line_of(capsys, main_ppo.main)
+
+
+def test_a_node_of_a_file_is_checked_as_one_of_the_command_is(files, tmp_path, monkeypatch, capsys):
+    """`cokl` in the user's own YAML: the arguments do not tell, the configuration does."""
+    config = configuration(*files, *ROOM, f"{MODE}=cokl")
+    check = verl.utils.device.auto_set_device
+    for program, version, message in (
+        ("verl.experimental.fully_async_policy.fully_async_main", "0.9.1", "fully_async_main does not select"),
+        (MAIN, "0.9.2", "verl is 0.9.2, expected 0.9.1"),
+    ):
+        monkeypatch.setattr(sys, "orig_argv", ["python", "-m", program, "--config-name=mine"])
+        monkeypatch.setattr(verl, "__version__", version)
+        assert message in line_of(capsys, check, config)
+
+
 def test_without_cokl_in_it_any_configuration_passes():
     plain = configuration("trainer.use_v1=False")
     with open_dict(plain):
@@ -165,18 +244,16 @@ def test_without_cokl_in_it_any_configuration_passes():
 
 
 @pytest.mark.parametrize(
-    ("program", "overrides", "message"),
+    ("program", "overrides", "modules", "message"),
     [
-        (MAIN, ("trainer.use_v1=False", f"{MODE}=cokl"), "trainer.use_v1"),
-        ("verl.experimental.one_step_off_policy.main_ppo", (), "main_ppo does not select its trainer"),
+        (MAIN, ("trainer.use_v1=False", f"{MODE}=cokl"), "llm_bridge.cpu,llm_bridge.plugin", "trainer.use_v1"),
+        ("verl.experimental.one_step_off_policy.main_ppo", (), "llm_bridge.plugin", "main_ppo does not select"),
+        ("verl.experimental.fully_async_policy.fully_async_main", (), "llm_bridge.plugin", "fully_async_main does"),
+        (MAIN, (), "llm_bridge.cpu", "VERL_USE_EXTERNAL_MODULES: expected llm_bridge.plugin"),
     ],
 )
-def test_a_real_start_ends_in_one_line_and_starts_nothing(program, overrides, message, tmp_path):
-    variables = {
-        **os.environ,
-        "VERL_USE_EXTERNAL_MODULES": "llm_bridge.cpu,llm_bridge.plugin",
-        "PYTHONPATH": str(Path.cwd()),
-    }
+def test_a_real_start_ends_in_one_line_and_starts_nothing(program, overrides, modules, message, tmp_path):
+    variables = {**os.environ, "VERL_USE_EXTERNAL_MODULES": modules, "PYTHONPATH": str(Path.cwd())}
     command = [sys.executable, "-m", program, "+cokl.method=cokl", *overrides]
     ended = subprocess.run(
         command, check=False, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300
@@ -188,10 +265,26 @@ def test_a_real_start_ends_in_one_line_and_starts_nothing(program, overrides, me
     assert "Started a local Ray instance" not in ended.stdout + ended.stderr
 
 
+def test_a_verl_without_what_the_trainers_extend_is_refused_in_one_line(tmp_path):
+    """Such as one whose V1 is gone: the plug-in could not be imported."""
+    package = tmp_path / "verl"
+    package.mkdir()
+    (package / "__init__.py").write_text("__version__ = '0.10.0'\nimport llm_bridge.plugin\n")
+    variables = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
+    for code, message in (("", "does not have what the trainers extend (No module named 'verl."), (OURS[-1], "0.10.0")):
+        command = [sys.executable, "-c", "import verl", code]
+        ended = subprocess.run(command, check=False, cwd=tmp_path, env=variables, capture_output=True, text=True)
+        (line,) = ended.stderr.splitlines()
+        assert (ended.returncode, message in line, "expected 0.9.1" in line) == (2, True, True), line
+
+
 @pytest.mark.parametrize("name", ["verl", "diversity"])
-def test_the_how_tos_commands_pass_verls_checks_and_ours_as_they_are_printed(name):
+def test_the_how_tos_commands_pass_verls_checks_and_ours_as_they_are_printed(name, files, tmp_path):
     """Nothing is added: no batch size that the page leaves out, and no folder that two runs would share."""
-    variables = {"DATA": "/data", "MODEL": "/model", "OUT": "/out"}
+    variables = {"DATA": "/data", "MODEL": tmp_path / "model", "OUT": tmp_path}
+    model = model_fingerprint(tmp_path / "model")
+    group = CachedGroup([], "", "", np.arange(9), [np.arange(9)] * 8, [np.zeros(9)] * 8, np.array([1, 0] * 4))
+    Buffer((group,), model).save(tmp_path / "buffer.parquet")
     page = Path(f"docs/how-to/{name}.md").read_text(encoding="utf-8")
     scripts = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
     grpo, cokl = (
@@ -208,5 +301,5 @@ def test_the_how_tos_commands_pass_verls_checks_and_ours_as_they_are_printed(nam
         validate_config(config, use_reference_policy=False, use_critic=False)
         check_configuration(config)
         folders.append(config.trainer.default_local_dir)
-    assert check_settings(config, reference_group_size=8).rl == 512
+    assert regularization(config)[2].rl == 512
     assert len(set(folders)) == 2
