@@ -25,6 +25,7 @@ from llm_bridge.trainer.buffers import check_buffer, regularization
 from llm_bridge.trainer.command import MAIN, check_command, check_start
 from llm_bridge.trainer.options import RegularizationSettings
 from llm_bridge.trainer.preflight import check_configuration
+from llm_bridge.trainer.versions import PINNED
 from tests.llm_bridge.trainer.test_options import BASE, configuration
 
 OURS = ["python", "-m", MAIN, "+cokl.method=cokl"]
@@ -218,6 +219,7 @@ def test_verls_program_started_the_wrong_way_ends_in_one_line_and_starts_nothing
     options = [*BASE, *files, *ROOM, f"{MODE}=cokl", *(override.format(other=other) for override in overrides)]
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", MAIN, *options])
     monkeypatch.setattr(sys, "argv", ["main_ppo.py", *options, *hydra])
+    monkeypatch.setattr(verl, "__version__", PINNED["verl"])  # `make verl-test` has another one
     monkeypatch.setattr(ray, "init", lambda **given: pytest.fail("Ray is started"))
     monkeypatch.chdir(tmp_path)
     assert message in line_of(capsys, main_ppo.main)
