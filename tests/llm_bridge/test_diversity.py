@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ def followed(tmp_path_factory) -> Path:
     (root / "my_reward.py").write_text(blocks("python", PAGE)[0])
     grpo, buffer, diverse = blocks("bash", PAGE)
     (root / "grpo.sh").write_text(grpo.replace("llm_bridge.plugin", "llm_bridge.cpu,llm_bridge.plugin"))
-    (root / "buffer.sh").write_text(buffer.replace("cokl llm", f"{sys.executable} -m cokl_cli llm"))
+    (root / "buffer.sh").write_text(buffer)
     for name in ("diverse", "weaker"):
         (root / f"{name}.sh").write_text(diverse.replace("diverse-checkpoints", f"{name}-checkpoints"))
     follow(root, "grpo", *SMALL)
