@@ -1,7 +1,7 @@
 """docs/how-to/verl.md as a reader would follow it: its reward function and commands, on a tiny model and a CPU.
 
-Added is what a CPU needs, VeRL's platform for it, and options that make everything small. `trainer.test_preflight` has the
-commands as they are printed, which VeRL checks and nothing runs.
+Added is what a CPU needs, VeRL's platform for it, and options that make everything small. `trainer.test_preflight` has
+the commands as they are printed, which VeRL checks and nothing runs.
 """
 
 from __future__ import annotations
