@@ -22,6 +22,7 @@ from llm_bridge.experiment.studies.answers import sample
 from llm_bridge.experiment.studies.config import Role, StudyConfig
 from llm_bridge.experiment.supervise import one_job_at_a_time
 from llm_bridge.rewards.judge import Judge
+from llm_bridge.tiny.language import RIGHT
 
 RUNS, STEPS = "stages.csv", "steps.csv"
 """A row for each finished run and set of prompts, and for each of its steps."""
@@ -52,6 +53,8 @@ class Study(ABC):
     config: StudyConfig
     reward: Callable[..., Any]
     """VeRL's reward function, of every stage."""
+    right: float = RIGHT
+    """Probability that a demonstration of the last quarter of pretraining is right."""
 
     def __init__(self, config: StudyConfig) -> None:
         self.config = config
@@ -118,7 +121,7 @@ class Study(ABC):
         if not (model / "tokenizer_config.json").is_file():
             from llm_bridge.tiny.make import make_tiny
 
-            make_tiny(folder, settings.pretraining_steps, seed)
+            make_tiny(folder, settings.pretraining_steps, seed, self.right)
         table = read_parquet(folder / "math_train.parquet", ("prompt",)).head(settings.buffer_prompts)
         rows: list[Any] = table.to_dict("records")
         prompts, responses = self.write_prompts(rows, folder), folder / "responses.parquet"

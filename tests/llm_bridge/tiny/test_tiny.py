@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from itertools import groupby
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -178,6 +179,20 @@ def test_the_saved_model_generates_with_plain_transformers(folders):
     tokens = model.generate(**batch, max_new_tokens=8)
     assert batch["input_ids"].shape[1] < tokens.shape[1] <= batch["input_ids"].shape[1] + 8
     assert tokens.max() < len(tokenizer) == model.config.vocab_size == make_model(tokenizer).config.vocab_size
+
+
+def test_the_last_quarter_of_pretraining_is_right_as_often_as_asked(tmp_path, monkeypatch):
+    demonstrate, asked = language.demonstrate_problem, []
+
+    def noted(problem, right, random):
+        asked.append(right)
+        return demonstrate(problem, right, random)
+
+    monkeypatch.setattr(language, "demonstrate_problem", noted)
+    make_tiny(tmp_path, pretraining_steps=8, right=0.25)
+    shares = {right: asked.count(right) / len(asked) for right, _ in groupby(asked)}
+    assert list(shares) == [1.0, 0.25]
+    assert shares[0.25] == pytest.approx(0.25, abs=0.05)
 
 
 def test_no_steps_is_refused(tmp_path):

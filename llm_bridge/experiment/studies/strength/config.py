@@ -1,7 +1,7 @@
 """The study's numbers. No heavy imports.
 
 Assumptions beyond the paper: the base is the pretrained model itself, without a math stage, so that its correctness is
-about a third; Math Avg counts pairs alone as correct, summed exactly over all of them, at temperature 1.
+about a half; Math Avg counts pairs alone as correct, summed exactly over all of them, at temperature 1.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ AGAIN = ("grpo", "correct_forward_kl", "cokl", BASELINE)
 """Methods of the second report."""
 RIVAL = "correct_forward_kl"
 """The primary measurement, declared before any run: raw Math Avg, CoKL's minus replay's, paired over the seeds."""
+RIGHT = 0.6
+"""`Study.right`, which sets the base's correctness."""
 MARGIN = 3.0
 """Points. A method's coefficient is the one that keeps most of Math Avg among those whose chat score, averaged over the
 selection seeds, is at most this far below that of GRPO alone; the smallest if there is none."""

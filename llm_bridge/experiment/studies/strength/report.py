@@ -111,7 +111,12 @@ def _claims_of(rows: pd.DataFrame, role: Role) -> Iterator[Claim]:
 
 def render(root: Path) -> str:
     """The page of what is there."""
-    parts = ["# The tiny LLM, each method at its best of four coefficients", _selection(read_rows(root, RUNS))]
+    parts = [
+        "# The tiny LLM, each method at its best of four coefficients",
+        f"Declared before any run: the primary measurement is raw Math Avg, {label('cokl')} minus {label(RIVAL)}. The "
+        "other verdicts are not corrected for their number.",
+        _selection(read_rows(root, RUNS)),
+    ]
     for role, title in TITLES.items():
         rows = per_seed(root, role)
         missing = sorted(set(StrengthConfig().seeds[role]) - set(rows["seed"] if len(rows) else ()))
@@ -128,7 +133,7 @@ def render(root: Path) -> str:
             )
             parts.append(markdown_table(shown(rows, role)))
         parts += [
-            f"**{claim.statement}: {claim.verdict or 'no verdict'}.** {claim.measured}."
+            f"**{claim.statement}: {claim.verdict or 'no verdict'}.** {claim.measured.removeprefix('primary: ')}."
             for claim in _claims_of(rows, role)
         ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"

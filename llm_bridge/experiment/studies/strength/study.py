@@ -20,6 +20,7 @@ from llm_bridge.experiment.studies.strength.config import (
     BASELINE,
     GRID,
     MATH_SETS,
+    RIGHT,
     VARIANTS,
     StrengthConfig,
 )
@@ -37,6 +38,7 @@ class Strength(Study):
     config: StrengthConfig
     reward = staticmethod(compute_score)
     render = staticmethod(render)
+    right = RIGHT
 
     def own_settings(self) -> dict[str, Any]:
         """Of the chat stage, its buffer and its score."""

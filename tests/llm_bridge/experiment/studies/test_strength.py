@@ -170,6 +170,18 @@ def test_a_step_has_a_quarter_of_its_groups_from_the_buffer(tmp_path):
     assert methods.get("cokl", chosen[BASELINE]["options"]).regularizer == CoKL(baseline=True)
 
 
+def test_the_base_is_pretrained_with_the_studys_share_of_right_demonstrations(tmp_path, monkeypatch):
+    make = pytest.importorskip("llm_bridge.tiny.make", reason="transformers make the model")
+
+    def stop(*given):
+        raise InterruptedError(given)
+
+    monkeypatch.setattr(make, "make_tiny", stop)
+    with pytest.raises(InterruptedError) as stopped:
+        Strength(CONFIG).make_start(210, tmp_path)
+    assert stopped.value.args == ((tmp_path, 3000, 210, 0.6),)
+
+
 def test_both_tasks_have_one_reward_function():
     chat = {"conversation": [{"role": "user", "content": "Hi! What do you think of two dull birds?"}]}
     assert compute_score("chat_train", "I think 20 birds are warm and calm !", "", chat)["score"] == 1.0
