@@ -4,13 +4,14 @@ import sys
 
 import verl
 
-from llm_bridge.trainer.command import check_command, refuse
-from llm_bridge.trainer.versions import PINNED
+from llm_bridge.trainer.start.command import check_command, refuse
+from llm_bridge.trainer.start.versions import PINNED
 
 check_command(sys.orig_argv, verl.__version__)
 try:
     from llm_bridge.experiment import several  # noqa: F401
-    from llm_bridge.trainer import agent_loop, buffer_filler, joint, preflight  # noqa: F401
+    from llm_bridge.trainer import agent_loop, buffer_filler, joint  # noqa: F401
+    from llm_bridge.trainer.start import preflight
 except ImportError as error:
     refuse(f"verl {verl.__version__} does not have what the trainers extend ({error}); expected {PINNED['verl']}")
 

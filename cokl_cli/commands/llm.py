@@ -91,7 +91,7 @@ class ExperimentOptions(FromFile, Output):
         """
         from llm_bridge.experiment.disk import require_room
         from llm_bridge.experiment.dry_run import parameters
-        from llm_bridge.trainer.versions import require_accelerator, require_versions
+        from llm_bridge.trainer.start.versions import require_accelerator, require_versions
 
         require_versions(self.settings.device)
         require_accelerator(self.settings.device)
@@ -281,7 +281,7 @@ class Pilot(ExperimentOptions):
         """Run what is missing, and print the verdict."""
         from llm_bridge.experiment.jobs import compose
         from llm_bridge.experiment.pilot import pilot_jobs, verdict
-        from llm_bridge.trainer.versions import require_accelerator, require_versions
+        from llm_bridge.trainer.start.versions import require_accelerator, require_versions
 
         experiment = self.plan()
         config = experiment.config
@@ -367,7 +367,7 @@ class StudyOptions(Output):
 
     def run(self) -> int:
         """Choose the coefficients, train what is missing, and print the page."""
-        from llm_bridge.trainer.versions import require_versions
+        from llm_bridge.trainer.start.versions import require_versions
 
         study, root = self.study(), self.folder.resolve()
         known = tuple(study.roles)

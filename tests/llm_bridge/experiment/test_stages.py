@@ -26,7 +26,7 @@ from llm_bridge.experiment.supervise import one_job_at_a_time, run_watched
 from llm_bridge.report.collect import collect, read_metrics
 from llm_bridge.report.result_tables import result_tables
 from llm_bridge.report.results import read_results, save_results
-from llm_bridge.trainer import versions
+from llm_bridge.trainer.start import versions
 
 TINY = configurations.PRESETS["tiny"]
 

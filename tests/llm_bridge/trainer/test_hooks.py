@@ -13,8 +13,8 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from llm_bridge.experiment.several import SeveralRunsTrainer
 from llm_bridge.trainer.base import RewardedTrainer
 from llm_bridge.trainer.buffer_filler import BufferTrainer
-from llm_bridge.trainer.hooks import HOOKS, missing
 from llm_bridge.trainer.joint import CoKLTrainer, RewardedCoKLTrainer
+from llm_bridge.trainer.start.hooks import HOOKS, missing
 
 TRAINER = "verl.trainer.ppo.v1.trainer_base:PPOTrainer"
 
@@ -22,7 +22,7 @@ TRAINER = "verl.trainer.ppo.v1.trainer_base:PPOTrainer"
 def test_every_private_method_of_verls_trainer_that_is_used_is_listed():
     trainers = (RewardedTrainer, CoKLTrainer, RewardedCoKLTrainer, BufferTrainer, SeveralRunsTrainer)
     ours = {name for trainer in trainers for name in vars(trainer)}
-    files = [path for path in Path("llm_bridge/trainer").glob("*.py") if path.stem != "hooks"]
+    files = Path("llm_bridge/trainer").glob("*.py")
     text = "".join(path.read_text("utf-8") for path in [*files, Path("llm_bridge/experiment/several.py")])
     called = set(re.findall(r"(?:self|super\(\)|trainer)\.(_[a-z]\w+)\(", text))
     theirs = {name for name in (*vars(PPOTrainer), *vars(PPOTrainerSync)) if re.match("_(?!abc)[a-z]", name)}

@@ -22,10 +22,10 @@ import llm_bridge.plugin  # noqa: F401  registers the trainers
 from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from cokl.support.errors import InputError
 from llm_bridge.trainer.buffers import check_buffer, regularization
-from llm_bridge.trainer.command import MAIN, check_command, check_start
 from llm_bridge.trainer.options import RegularizationSettings
-from llm_bridge.trainer.preflight import check_configuration
-from llm_bridge.trainer.versions import PINNED
+from llm_bridge.trainer.start.command import MAIN, check_command, check_start
+from llm_bridge.trainer.start.preflight import check_configuration
+from llm_bridge.trainer.start.versions import PINNED
 from tests.llm_bridge.trainer.test_options import BASE, configuration
 
 OURS = ["python", "-m", MAIN, "+cokl.method=cokl"]

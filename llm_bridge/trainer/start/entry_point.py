@@ -4,6 +4,6 @@ import sys
 
 import verl
 
-from llm_bridge.trainer.command import check_command
+from llm_bridge.trainer.start.command import check_command
 
 check_command(sys.orig_argv, verl.__version__, loaded="llm_bridge.plugin" in sys.modules)

@@ -18,10 +18,10 @@ from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 from cokl.support.errors import InputError
 from llm_bridge.trainer.base import RewardedTrainer
 from llm_bridge.trainer.buffers import regularization
-from llm_bridge.trainer.command import check_start, refuse
-from llm_bridge.trainer.hooks import missing
 from llm_bridge.trainer.joint import CoKLTrainer
-from llm_bridge.trainer.versions import PINNED
+from llm_bridge.trainer.start.command import check_start, refuse
+from llm_bridge.trainer.start.hooks import missing
+from llm_bridge.trainer.start.versions import PINNED
 
 
 def check_configuration(config: DictConfig) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from llm_bridge.trainer.versions import PINNED
+from llm_bridge.trainer.start.versions import PINNED
 
 MAIN = "verl.trainer.main_ppo"
 _OPTION = re.compile(r"\+{0,2}cokl[.=]")
