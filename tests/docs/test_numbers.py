@@ -512,3 +512,20 @@ def test_the_finer_grid_of_the_entropy_bonus_is_of_the_committed_seeds():
     assert f"coefficients, it is {lead('entropy')} there" in text
     assert f"lead over entropy is {lead('entropy')}" in text
     assert f"CoKL minus replay, matched at 0.94, is {lead('correct_forward_kl')}" in text
+
+
+def test_the_bridges_overhead_is_of_the_committed_rounds():
+    """Medians, between the order statistics that hold the median with at least 95%."""
+    updates = json.loads(Path("benchmarks/llm_overhead.json").read_text(encoding="utf-8"))["updates"]
+    grpo = updates["GRPO"]["seconds"]
+    edge = max(place for place in range(1, 16) if stats.binom.cdf(place - 1, 30, 0.5) <= 0.025)
+
+    def shown(seconds: list[float], digits: int, unit: str = "", scale: float = 1.0) -> str:
+        ratios = sorted(scale * one / base for one, base in zip(seconds, grpo, strict=True))
+        low, high = ratios[edge - 1], ratios[-edge]
+        return f"{(ratios[14] + ratios[15]) / 2:.{digits}f}{unit} [{low:.{digits}f}, {high:.{digits}f}]"
+
+    text = " ".join(Path("docs/performance.md").read_text(encoding="utf-8").split())
+    assert f"takes {shown(updates['CoKL']['seconds'], 3)} of GRPO's CPU seconds" in text
+    outside = {name: shown(updates[name]["outside_model"]["seconds"], 3, " %", 100) for name in updates}
+    assert f"GRPO spends {outside['GRPO']} of its seconds and CoKL {outside['CoKL']} of GRPO's" in text
