@@ -13,6 +13,8 @@ try:
     from llm_bridge.trainer import agent_loop, buffer_filler, joint  # noqa: F401
     from llm_bridge.trainer.start import preflight
 except ImportError as error:
+    if not (error.name or "").startswith(("verl", "transfer_queue")):
+        raise
     refuse(f"verl {verl.__version__} does not have what the trainers extend ({error}); expected {PINNED['verl']}")
 
 preflight.install()

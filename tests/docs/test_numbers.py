@@ -439,7 +439,7 @@ def test_the_table_at_the_best_coefficients_is_of_the_committed_rows():
     assert f"minus forward KL {in_both('math', 'cokl', 'forward_kl')}, minus CoKL without term 1" in text
     assert f"without term 1 {in_both('math', 'cokl', 'cokl_without_term1')}." in text
     changed = [in_both(column, "cokl_baseline", "cokl") for column in ("math", "chat")]
-    assert f"Math Avg is {changed[0]} points higher, the chat score {changed[1]}" in text
+    assert f"Math Avg changes by {changed[0]} points, the chat score by {changed[1]}." in text
     assert f"chat score minus replay's is {in_both('chat', 'cokl', 'correct_forward_kl')}, minus GRPO's" in text
     assert f"minus GRPO's {in_both('chat', 'cokl', 'grpo')}." in text
     assert f"CoKL minus replay is {in_both('distinct', 'cokl', 'correct_forward_kl')}. Replay has" in text
@@ -449,6 +449,22 @@ def test_the_table_at_the_best_coefficients_is_of_the_committed_rows():
     ]
     (one, other), (again_one, again_other) = behind
     assert f"replay is {one:.1f} and CoKL {other:.1f} below ({again_one:.1f} and {again_other:.1f})" in text
+    ends, steps = (pd.read_csv(AT_BEST / name) for name in ("stages.csv", "steps.csv"))
+    tried = ends[ends["role"] == "selection"].assign(chat=ends["set"] == "chat_val")
+    score = 100 * tried.groupby(["chat", "method", "beta"])["accuracy"].mean()
+    strength = steps[steps["role"] == "selection"].groupby(["method", "beta"])["gradient_share"].mean()
+    assert (score[False, "correct_forward_kl"] > score[False, "cokl"]).all()
+    replay, ours = (
+        f"{score[False, method, 0.2]:.1f} with{a} {strength[method, 0.2]:.2f}"
+        for method, a in (("correct_forward_kl", " a gradient share of"), ("cokl", ""))
+    )
+    assert f"kept a Math Avg of {replay}, and CoKL {ours}." in text
+    below, above = (score[True, "grpo", 0] - 3 - score[True, method, 1] for method in ("cokl", "correct_forward_kl"))
+    assert f"CoKL at 1 kept {score[False, 'cokl', 1]:.1f}, and its chat score was {below:.1f} points below" in text
+    assert f"Replay at 1 was {-above:.2f} above it" in text
+    pilot = pd.read_csv(AT_BEST / "pilot.csv").set_index("step")["math_avg"]
+    assert f"in 80 steps from {pilot[0]:.1f} to {pilot[80]:.1f}" in text
+    assert f"the pilot seed has {pilot[0]:.0f} %" in text
     findings = " ".join(Path("bandit/FINDINGS.md").read_text(encoding="utf-8").split())
     assert f"changes by {changed[0]} points, and the chat score by {changed[1]}" in findings
 

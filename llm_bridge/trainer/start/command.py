@@ -15,7 +15,9 @@ from typing import NoReturn
 from llm_bridge.trainer.start.versions import PINNED
 
 MAIN = "verl.trainer.main_ppo"
-_OPTION = re.compile(r"\+{0,2}cokl[.=]")
+_OPTION = re.compile(r"\+{0,2}cokl(\.[\w.]+)?=")
+_OF_VERL = re.compile(r"(^|[./])(verl|recipe|verl[-_]recipe)[./]")
+"""A module or a path of VeRL or of its recipes."""
 _OWN = ("cokl", "cokl_cli")
 """Programs that start VeRL in processes of their own."""
 
@@ -27,23 +29,28 @@ def refuse(reason: str) -> NoReturn:
 
 
 def check_command(arguments: Sequence[str], installed: str, loaded: bool = True) -> None:
-    """Refuse what `check_start` refuses, and a start without the plug-in, in a process that has `cokl.*` options.
+    """Refuse another version of VeRL, another program of VeRL's than its main, and a start without the plug-in, in a
+    process that has `cokl.*` options.
 
     arguments: the process's, from the interpreter on. installed: VeRL's version. loaded: whether the plug-in is.
     """
-    if not any(_OPTION.match(argument) for argument in arguments) or Path(_program(arguments)).name in _OWN:
+    program = _program(arguments)
+    if not any(_OPTION.match(argument) for argument in arguments) or Path(program).name in _OWN:
         return
-    check_start(arguments, installed)
+    path = program if program == MAIN else str(Path(program).resolve() if Path(program).suffix == ".py" else program)
+    check_start(path if _OF_VERL.search(path) else MAIN, installed)
     if not loaded:
         refuse("VERL_USE_EXTERNAL_MODULES: expected llm_bridge.plugin in it; without the plug-in cokl.* has no effect")
 
 
-def check_start(arguments: Sequence[str], installed: str) -> None:
-    """Refuse another version of VeRL than the pinned one, and another program than VeRL's main."""
+def check_start(program: str, installed: str) -> None:
+    """Refuse another version of VeRL than the pinned one, and another program than VeRL's main.
+
+    program: a module's name, or the path of a file.
+    """
     if installed.split("+", maxsplit=1)[0] != PINNED["verl"]:
         refuse(f"verl is {installed}, expected {PINNED['verl']}, whose trainer this one extends")
-    program = _program(arguments)
-    if program and program != MAIN and not program.endswith(MAIN.replace(".", "/") + ".py"):
+    if program != MAIN and not program.endswith(MAIN.replace(".", "/") + ".py"):
         refuse(
             f"{Path(program).name} does not select its trainer by name, so cokl.* would have no effect; start {MAIN}"
         )

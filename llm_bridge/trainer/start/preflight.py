@@ -16,29 +16,29 @@ from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
 from cokl.support.errors import InputError
-from llm_bridge.trainer.base import RewardedTrainer
 from llm_bridge.trainer.buffers import regularization
-from llm_bridge.trainer.joint import CoKLTrainer
 from llm_bridge.trainer.start.command import check_start, refuse
 from llm_bridge.trainer.start.hooks import missing
 from llm_bridge.trainer.start.versions import PINNED
 
 
 def check_configuration(config: DictConfig) -> None:
-    """Refuse a configuration with a node `cokl` that makes VeRL build a trainer of another package, or whose settings
-    or buffers do not fit.
-    """
-    if config.get("cokl") is None:
+    """Refuse a node `cokl` beside a trainer that does not use it, and settings or buffers that do not fit."""
+    from llm_bridge.trainer.base import RewardedTrainer
+    from llm_bridge.trainer.joint import CoKLTrainer
+
+    mode = OmegaConf.select(config, "trainer.v1.trainer_mode")
+    trainer = TRAINER_REGISTRY.get(mode, object)
+    regularizes = issubclass(trainer, CoKLTrainer)
+    if config.get("cokl") is None and not regularizes:
         return
     if not OmegaConf.select(config, "trainer.use_v1"):
         refuse("trainer.use_v1: expected True; with VeRL's older trainers cokl.* has no effect")
-    mode = OmegaConf.select(config, "trainer.v1.trainer_mode")
-    trainer = TRAINER_REGISTRY.get(mode)
-    if trainer is None or not trainer.__module__.startswith("llm_bridge."):
-        ours = sorted(name for name, known in TRAINER_REGISTRY.items() if known.__module__.startswith("llm_bridge."))
-        refuse(
-            f"trainer.v1.trainer_mode: expected one of {', '.join(ours)}, got {mode}, with which cokl.* has no effect"
-        )
+    own = trainer.__module__.startswith("llm_bridge.")  # of a job without a regularizer, such as the buffer's
+    if not regularizes and (not own or OmegaConf.select(config, "cokl.method") is not None):
+        with_cokl = sorted(name for name, known in TRAINER_REGISTRY.items() if issubclass(known, CoKLTrainer))
+        expected = " or ".join(with_cokl)
+        refuse(f"trainer.v1.trainer_mode: expected {expected}, got {mode}, with which cokl.* has no effect")
     if config.reward.reward_model.enable and config.reward.custom_reward_function.path is None:
         refuse(
             "reward.custom_reward_function.path: expected a file beside a reward model; without one the model's raw "
@@ -50,7 +50,7 @@ def check_configuration(config: DictConfig) -> None:
             f"trainer.v1.trainer_mode: expected cokl_rewarded, got {mode}, beside a reward model on the same GPUs: "
             "VeRL would pass only the prompt to the reward function, without ground truth and data source"
         )
-    if issubclass(trainer, CoKLTrainer):
+    if regularizes:
         try:
             regularization(config)
         except InputError as error:
@@ -68,9 +68,9 @@ def install() -> None:
 
     def checked(config: DictConfig) -> Any:
         if config.get("cokl") is not None:
-            check_start(sys.orig_argv, verl.__version__)
-            check_configuration(config)
+            check_start(sys._getframe(1).f_code.co_filename, verl.__version__)
+        check_configuration(config)
         return set_device(config)
 
-    # Every program of VeRL's calls this first, with its whole configuration.
+    # Every program of VeRL's calls this first, from its own file, with its whole configuration.
     verl.utils.device.auto_set_device = checked

@@ -1,5 +1,6 @@
 """Every way of starting VeRL that would leave `cokl.*` unused ends in one line, before Ray is started."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -23,6 +24,7 @@ from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from cokl.support.errors import InputError
 from llm_bridge.trainer.buffers import check_buffer, regularization
 from llm_bridge.trainer.options import RegularizationSettings
+from llm_bridge.trainer.start import preflight
 from llm_bridge.trainer.start.command import MAIN, check_command, check_start
 from llm_bridge.trainer.start.preflight import check_configuration
 from llm_bridge.trainer.start.versions import PINNED
@@ -50,7 +52,7 @@ def line_of(capsys: pytest.CaptureFixture[str], refusing, *arguments) -> str:
         ["-m", "verl.trainer.main_ppo_v0"],
         ["recipe/dapo/main_dapo.py"],
         ["-mverl.trainer.main_ppo_v0"],
-        ["-X", "dev", "-u", "/environment/bin/train"],
+        ["-X", "dev", "-u", "/code/verl-recipe/dapo/main_dapo.py"],
     ],
 )
 def test_another_program_than_verls_main_is_refused_by_its_name(capsys, program):
@@ -76,6 +78,10 @@ def test_a_start_without_the_plug_in_is_refused(capsys):
         OURS,
         ["python", "/environment/bin/cokl", "llm", "run", "+cokl.schedule=linear"],
         ["python", "-m", "cokl_cli", "llm", "run", "+cokl.schedule=linear"],
+        ["python", "-X", "dev", "-W", "ignore", "-m", MAIN, "+cokl.method=cokl"],
+        ["python", "-m", "pdb", "-m", MAIN, "+cokl.method=cokl"],
+        ["python", "/code/my_training.py", "+cokl.method=cokl"],  # what it calls is checked with its configuration
+        ["python", "-m", "verl.model_merger", "cokl.yaml", "--out", "cokl.parquet"],
         ["python", "/site-packages/verl/trainer/main_ppo.py", "+cokl.method=cokl"],
         ["python", "-m", "recipe.dapo.main_dapo", "trainer.project_name=cokl.runs"],
         ["python", "-m", "pytest"],
@@ -88,16 +94,29 @@ def test_other_processes_pass(arguments):
 
 
 def test_the_pinned_version_passes_and_no_other_does(capsys):
-    check_start(OURS, "0.9.1")
+    check_start(MAIN, "0.9.1")
     for other in ("0.9.0", "0.9.10", "0.10.0.dev0"):
-        assert f"verl is {other}, expected 0.9.1" in line_of(capsys, check_start, OURS, other)
+        assert f"verl is {other}, expected 0.9.1" in line_of(capsys, check_start, MAIN, other)
+
+
+def test_a_relative_path_is_looked_at_where_it_leads(tmp_path, monkeypatch, capsys):
+    for folder in ("verl/trainer", "verl/experimental/one_step_off_policy"):
+        (tmp_path / folder).mkdir(parents=True)
+    command = ["python", "main_ppo.py", "+cokl.method=cokl"]
+    monkeypatch.chdir(tmp_path / "verl/trainer")
+    check_command(command, "0.9.1")
+    monkeypatch.chdir(tmp_path / "verl/experimental/one_step_off_policy")
+    assert "main_ppo.py does not select its trainer" in line_of(capsys, check_command, command, "0.9.1")
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         ((f"{MODE}=cokl", "trainer.use_v1=False"), "trainer.use_v1: expected True"),
-        ((f"{MODE}=sync",), f"{MODE}: expected one of cokl, "),
+        ((f"{MODE}=sync",), f"{MODE}: expected cokl or cokl_rewarded, got sync"),
+        ((f"{MODE}=rewarded",), "got rewarded, with which cokl.* has no effect"),
+        ((f"{MODE}=several",), "got several"),
+        ((f"{MODE}=cokl_buffer",), "got cokl_buffer"),
         ((f"{MODE}=separate_async",), "got separate_async"),
         ((f"{MODE}=colocate_async",), "got colocate_async"),
         (
@@ -189,7 +208,9 @@ def test_training_prompts_are_as_long_as_the_data_has_them():
 
 WRONG = [
     (["trainer.use_v1=False"], "trainer.use_v1: expected True"),
-    ([f"{MODE}=sync"], f"{MODE}: expected one of cokl, "),
+    ([f"{MODE}=sync"], f"{MODE}: expected cokl or cokl_rewarded, got sync"),
+    ([f"{MODE}=rewarded"], "got rewarded"),
+    (["~cokl"], "cokl.method: expected a method's name, got nothing"),
     ([f"{MODE}=separate_async"], "got separate_async"),
     (["reward.reward_model.enable=True"], "reward.custom_reward_function.path: expected a file"),
     (["cokl.kl_prompts=0"], "cokl.kl_prompts: expected a number > 0"),
@@ -225,17 +246,43 @@ def test_verls_program_started_the_wrong_way_ends_in_one_line_and_starts_nothing
     assert message in line_of(capsys, main_ppo.main)
 
 
-def test_a_node_of_a_file_is_checked_as_one_of_the_command_is(files, tmp_path, monkeypatch, capsys):
-    """`cokl` in the user's own YAML: the arguments do not tell, the configuration does."""
-    config = configuration(*files, *ROOM, f"{MODE}=cokl")
-    check = verl.utils.device.auto_set_device
-    for program, version, message in (
-        ("verl.experimental.fully_async_policy.fully_async_main", "0.9.1", "fully_async_main does not select"),
+@pytest.mark.parametrize(
+    ("program", "version", "message"),
+    [
+        ("verl.experimental.fully_async_policy.fully_async_main", "0.9.1", "fully_async_main.py does not select"),
+        ("verl.experimental.one_step_off_policy.main_ppo", "0.9.1", "main_ppo.py does not select"),
         (MAIN, "0.9.2", "verl is 0.9.2, expected 0.9.1"),
-    ):
-        monkeypatch.setattr(sys, "orig_argv", ["python", "-m", program, "--config-name=mine"])
-        monkeypatch.setattr(verl, "__version__", version)
-        assert message in line_of(capsys, check, config)
+    ],
+)
+def test_a_node_of_a_file_is_checked_as_one_of_the_command_is(files, monkeypatch, capsys, program, version, message):
+    """`cokl` in the user's own YAML: the arguments do not tell, the configuration and the program that has it do."""
+    config = configuration(*files, *ROOM, f"{MODE}=cokl")
+    with open_dict(config):
+        config.async_training = {}
+    monkeypatch.setattr(verl, "__version__", version)
+    assert message in line_of(capsys, importlib.import_module(program).main.__wrapped__, config)
+
+
+def test_without_a_part_that_the_trainers_hang_on_the_plug_in_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(preflight, "missing", lambda: iter(["a part (and what would replace it)"]))
+    assert "lacks a part (and what would replace it); expected 0.9.1" in line_of(capsys, preflight.install)
+
+
+def test_training_prompts_may_be_longer_than_the_run_has_them(files):
+    """They are the data's own, which VeRL has shortened or left out; drawn ones it would cut off."""
+    training = "~cokl.kl_prompts", "+cokl.prompts=training"
+    assert regularization(configuration(*files, ROOM[0], *training))[2].reference == 512
+    with pytest.raises(InputError, match="max_prompt_length"):
+        regularization(configuration(*files, ROOM[0]))
+
+
+def test_a_number_of_cached_responses_is_one_that_both_files_have(files, tmp_path):
+    other = tmp_path / "training.parquet"
+    buffer(model=model_fingerprint(tmp_path / "model"), size=2).save(other)
+    both = *files, *ROOM, "+cokl.prompts=both", f"+cokl.training_buffer={other}"
+    assert regularization(configuration(*both, "+cokl.cached_per_prompt=4"))[2].reference == 4 * 72
+    with pytest.raises(InputError, match="cached_per_prompt: expected at most the 4 cached responses"):
+        regularization(configuration(*both, "+cokl.cached_per_prompt=6"))
 
 
 def test_without_cokl_in_it_any_configuration_passes():
@@ -273,8 +320,11 @@ def test_a_verl_without_what_the_trainers_extend_is_refused_in_one_line(tmp_path
     package.mkdir()
     (package / "__init__.py").write_text("__version__ = '0.10.0'\nimport llm_bridge.plugin\n")
     variables = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
-    for code, message in (("", "does not have what the trainers extend (No module named 'verl."), (OURS[-1], "0.10.0")):
-        command = [sys.executable, "-c", "import verl", code]
+    for option, message in (
+        ("", "does not have what the trainers extend (No module named 'verl."),
+        (OURS[-1], "verl is 0.10.0, expected 0.9.1, whose trainer"),
+    ):
+        command = [sys.executable, "-c", "import verl", option]
         ended = subprocess.run(command, check=False, cwd=tmp_path, env=variables, capture_output=True, text=True)
         (line,) = ended.stderr.splitlines()
         assert (ended.returncode, message in line, "expected 0.9.1" in line) == (2, True, True), line

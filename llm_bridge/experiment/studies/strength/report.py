@@ -113,8 +113,8 @@ def render(root: Path) -> str:
     """The page of what is there."""
     parts = [
         "# The tiny LLM, each method at its best of four coefficients",
-        f"Declared before any run: the primary measurement is raw Math Avg, {label('cokl')} minus {label(RIVAL)}. The "
-        "other verdicts are not corrected for their number.",
+        f"The primary measurement is raw Math Avg, {label('cokl')} minus {label(RIVAL)}. It was declared before the "
+        "study's first run. The other verdicts are not corrected for their number.",
         _selection(read_rows(root, RUNS)),
     ]
     for role, title in TITLES.items():

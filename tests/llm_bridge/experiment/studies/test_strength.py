@@ -218,5 +218,5 @@ def test_the_committed_rows_are_the_selection_and_both_reports():
     assert bases.groupby("role")["accuracy"].mean().between(0.4, 0.6).all()
     reported = bases[bases["role"] == "reported"]
     shown = written((100 * reported.groupby("seed")["accuracy"].mean()).tolist(), 1)
-    assert f"the reported ones {shown} %" in Path("llm_bridge/README.md").read_text("utf-8")
+    assert f"the reported ones {shown} %" in " ".join(Path("llm_bridge/README.md").read_text("utf-8").split())
     assert render(COMMITTED) == (COMMITTED / "results.md").read_text("utf-8")
