@@ -279,20 +279,12 @@ class Pilot(ExperimentOptions):
 
     def run(self) -> int:
         """Run what is missing, and print the verdict."""
-        from llm_bridge.experiment.jobs import compose
         from llm_bridge.experiment.pilot import pilot_jobs, verdict
         from llm_bridge.trainer.start.versions import require_accelerator, require_versions
 
         experiment = self.plan()
         config = experiment.config
-        planned = [
-            (job, compose(replace(job, overrides=(*job.overrides, *experiment.overrides))))
-            for job in pilot_jobs(experiment, config)
-        ]
-        from llm_bridge.trainer.options import check_settings
-
-        for _, composed in planned[1:]:
-            check_settings(composed, config.reference_group_size)
+        planned = experiment.composed(pilot_jobs(experiment, config))
         if self.dry_run:
             from llm_bridge.experiment.dry_run import describe
 

@@ -72,14 +72,14 @@ def describe(config: LLMConfig, planned: Sequence[tuple[Job, DictConfig]], keep:
             + (" each" if job.steps else "")
         )
     lines.append("VeRL's ppo_mini_batch_size below counts RL prompts; the trainer adds the KL groups to it.")
-    composed_lengths = [resolve(composed).get("cokl.length") for _, composed in planned]
-    lines += [line for length, said in LENGTHS_SAID.items() if length in composed_lengths for line in said]
+    configurations = [resolve(composed) for _, composed in planned]
+    lengths = [resolved.get("cokl.length") for resolved in configurations]
+    lines += [line for length, said in LENGTHS_SAID.items() if length in lengths for line in said]
     size = parameters(config)
     space = disk.describe([job for job, _ in planned], size, keep) if size else "disk: unknown model"
     lines += ["", *_memory(config, tokens), space, ""]
     before: dict[str, str] = {}
-    for job, composed in planned:
-        resolved = resolve(composed)
+    for (job, _), resolved in zip(planned, configurations, strict=True):
         lines.append(f"== {job.name}: " + ("VeRL's configuration" if not before else "what differs from the job above"))
         lines += [f"{key}: {value}" for key, value in resolved.items() if before.get(key) != value]
         lines += [f"{key}: not set" for key in before if key not in resolved]

@@ -184,25 +184,29 @@ class Experiment:
         planned = [jobs.math_job(self.config, self.root, self.config.model or self.root / "data" / "model")]
         if any(methods.get(method_name).streams() for method_name, _, _ in runs):
             planned.append(jobs.buffer_job(self.config, self.root, self.reference))
-        planned += [jobs.chat_job(self.config, self.root, self.reference, *run) for run in runs]
-        return [replace(job, overrides=(*job.overrides, *self.overrides)) for job in planned]
+        return planned + [jobs.chat_job(self.config, self.root, self.reference, *run) for run in runs]
 
     def check(self, runs: Sequence[ChatRun]) -> list[tuple[jobs.Job, DictConfig]]:
-        """The planned jobs with VeRL's configuration of each. Raises InputError for settings and overrides that VeRL or
-        the joint loss would refuse, before any work.
+        """The planned jobs, as `composed` gives them."""
+        return self.composed(self.planned_jobs(runs))
+
+    def composed(self, planned: Sequence[jobs.Job]) -> list[tuple[jobs.Job, DictConfig]]:
+        """Jobs with this experiment's overrides, and VeRL's configuration of each. Raises InputError for settings and
+        overrides that VeRL or the joint loss would refuse, before any work.
         """
-        planned = [(job, jobs.compose(job)) for job in self.planned_jobs(runs)]
+        overridden = [replace(job, overrides=(*job.overrides, *self.overrides)) for job in planned]
+        checked = [(job, jobs.compose(job)) for job in overridden]
         from omegaconf import OmegaConf
 
         from llm_bridge.trainer.options import check_settings
 
-        for job, composed in planned:
-            if OmegaConf.select(composed, "cokl.method") and job.name.startswith("chat/"):
+        for job, composed in checked:
+            if OmegaConf.select(composed, "cokl.method"):
                 try:
                     check_settings(composed, self.config.reference_group_size)
                 except InputError as error:
                     raise InputError(f"{job.name}: {error}") from error
-        return planned
+        return checked
 
     def exported(self, name: str) -> Path:
         """The folder of a final model, "base" or a chat run's, in bfloat16."""

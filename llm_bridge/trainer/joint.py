@@ -108,8 +108,7 @@ class CoKLTrainer(PPOTrainerSync):
         self.solved = [(group.rewards.sum() + 0.5) / (len(group.rewards) + 1) for group in everything]
         if not self.weighed:
             self._check_judge(groups, everything[len(groups) :])
-            for group in groups:
-                self._check_template(group)
+            self._check_template(groups)
         brought = iter([self._brought(prompt, group) for prompt, group in enumerate(everything)])
         rows, self.minibatch = requests(
             [next(brought) for _ in groups],
@@ -158,18 +157,20 @@ class CoKLTrainer(PPOTrainerSync):
                             f"cokl.correct_above={judge.threshold:g}: expected the judge that the buffer was made with"
                         )
 
-    def _check_template(self, drawn: CachedGroup) -> None:
+    def _check_template(self, drawn: Sequence[CachedGroup]) -> None:
         """Raises InputError if this run's chat template makes other tokens of a prompt than the buffer has, under a
         method without fresh responses, whose prompts would tell. Agent loops that may add tools are not compared.
         """
         loop = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
-        if "rollout" not in self.method.streams() and loop in ("single_turn_agent", "seeded"):
-            options = self.config.data.get("apply_chat_template_kwargs") or {}
+        if "rollout" in self.method.streams() or loop not in ("single_turn_agent", "seeded"):
+            return
+        options = self.config.data.get("apply_chat_template_kwargs") or {}
+        for group in drawn:
             text = self.tokenizer.apply_chat_template(
-                drawn.prompt, add_generation_prompt=True, tokenize=False, **options
+                group.prompt, add_generation_prompt=True, tokenize=False, **options
             )
             ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-            self._require_same_prompt(torch.tensor(drawn.prompt_ids), torch.tensor(ids))
+            self._require_same_prompt(torch.tensor(group.prompt_ids), torch.tensor(ids))
 
     @staticmethod
     def _require_same_prompt(asked: Tensor, tokens: Tensor) -> None:

@@ -81,7 +81,7 @@ class RegularizationSettings:
         require_types(settings, "cokl.")
         name = settings.method.name
         require(len(settings.method.streams()) > 0, "cokl.method", "a regularizer (plain RL is VeRL's own)", name)
-        if settings.prompts == "training":
+        if not settings.draws:
             expected = "nothing with cokl.prompts=training, which draws no prompts"
             require("kl_prompts" not in node, "cokl.kl_prompts", expected, settings.kl_prompts)
             settings = replace(settings, kl_prompts=0)
@@ -90,7 +90,7 @@ class RegularizationSettings:
         settings._check_cached()
         if settings.judge:
             expected = "nothing with cokl.prompts=training, whose fresh responses the run's own reward function judges"
-            require(settings.prompts != "training", "cokl.judge", expected, settings.judge)
+            require(settings.draws, "cokl.judge", expected, settings.judge)
             path, _, function = settings.judge.rpartition(":")
             require(bool(path and function), "cokl.judge", "FILE.py:NAME or pkg://MODULE:NAME", settings.judge)
             if not path.startswith("pkg://"):

@@ -37,8 +37,7 @@ def check_command(arguments: Sequence[str], installed: str, loaded: bool = True)
     program = _program(arguments)
     if not any(_OPTION.match(argument) for argument in arguments) or Path(program).name in _OWN:
         return
-    path = program if program == MAIN else str(Path(program).resolve() if Path(program).suffix == ".py" else program)
-    check_start(path if _OF_VERL.search(path) else MAIN, installed)
+    check_start(program if _OF_VERL.search(program) else MAIN, installed)
     if not loaded:
         refuse("VERL_USE_EXTERNAL_MODULES: expected llm_bridge.plugin in it; without the plug-in cokl.* has no effect")
 
@@ -57,7 +56,7 @@ def check_start(program: str, installed: str) -> None:
 
 
 def _program(arguments: Sequence[str]) -> str:
-    """The module or the script that the interpreter was told to run; none with -c and at a prompt."""
+    """The module or the path of the file that the interpreter was told to run; none with -c and at a prompt."""
     rest = iter(arguments[1:])
     for argument in rest:
         if argument in ("-W", "-X"):
@@ -67,5 +66,5 @@ def _program(arguments: Sequence[str]) -> str:
         elif argument == "-c":
             return ""
         elif not argument.startswith("-"):
-            return argument
+            return str(Path(argument).resolve()) if argument.endswith(".py") else argument
     return ""

@@ -123,9 +123,9 @@ def test_the_dry_run_says_what_of_a_response_is_weighted(changes, option, said):
 
 def test_an_override_that_verl_does_not_know_is_one_line():
     config = configurations.PRESETS["tiny"]
-    job = Experiment(config, ROOT, ("trainer.no_such_option=1",)).planned_jobs(RUNS[:1])[0]
+    experiment = Experiment(config, ROOT, ("trainer.no_such_option=1",))
     with pytest.raises(InputError, match="no_such_option") as raised:
-        compose(job)
+        experiment.check(RUNS[:1])
     assert "\n" not in str(raised.value)
 
 
