@@ -19,6 +19,8 @@ _ALWAYS = (
 """Beside what VeRL loads: what it is told, what judges, the verifier's process included, and what answers a study."""
 _ON_A_CPU = ("llm_bridge.cpu", "llm_bridge.cpu.vllm_extension")
 """Modules that change VeRL when they are imported."""
+_SETTINGS = Path(__file__).parents[1] / "cpu" / "settings.yaml"
+"""What a CPU's jobs are told beside."""
 
 
 def code_behind(config: LLMConfig, method_names: Iterable[str]) -> dict[str, str]:
@@ -39,7 +41,9 @@ def code_behind(config: LLMConfig, method_names: Iterable[str]) -> dict[str, str
     code = code_of("llm_bridge.plugin", classes)
     for root in roots:
         code |= code_of(root, ())
-    file = Path(reward).expanduser()
-    if reward and not reward.startswith("pkg://") and file.is_file():
+    files = [_SETTINGS] if config.device == "cpu" else []
+    if reward and not reward.startswith("pkg://"):
+        files.append(Path(reward).expanduser())
+    for file in filter(Path.is_file, files):
         code[f"{file.parent.name}/{file.name}"] = digest(file.read_text("utf-8"))
     return dict(sorted(code.items()))

@@ -33,16 +33,6 @@ ROLLOUT_SHARE, REWARD_SHARE = 0.6, 0.5
 """Parts of a GPU's memory that vLLM takes for rollouts and for the reward model, one after the other."""
 REWARD_MARGIN = 2048
 """Tokens by which a reward model's tokenizer may need more than the policy's."""
-CPU_ENGINE = (
-    "dtype=float32",
-    "free_cache_engine=False",
-    "enable_sleep_mode=False",
-    "enable_prefix_caching=False",
-    "enable_chunked_prefill=False",  # vLLM takes back a prompt's first draw by an offset, which a CPU's generator lacks
-    "engine_kwargs.vllm.distributed_executor_backend=uni",
-    "engine_kwargs.vllm.worker_extension_cls=llm_bridge.cpu.vllm_extension.CPUWorkerExtension",
-)
-"""What each of VeRL's vLLM engines needs on a CPU."""
 HANDED_ON = ("HF_", "MLFLOW_", "NCCL_", "PYTHONPATH", "SWANLAB_", "TENSORBOARD_", "VERL_", "VLLM_", "WANDB_")
 """How the names of variables begin that workers on other machines need."""
 OWNED = {
@@ -305,9 +295,7 @@ def _common(config: LLMConfig, folder: Path, model: Path | str, batch: int, rows
     ]
     if config.reward_model:
         overrides += _reward_model(config, tokens)
-    return overrides + (
-        cpu_overrides(tokens, rows or batch * config.group_size) if config.device == "cpu" else _cuda(tokens)
-    )
+    return overrides + (_cpu(tokens, rows or batch * config.group_size) if config.device == "cpu" else _cuda(tokens))
 
 
 def _training(config: LLMConfig, root: Path, data: str, steps: int, learning_rate: float) -> list[str]:
@@ -365,7 +353,7 @@ def _reward_function(config: LLMConfig, tokens: int) -> list[str]:
 
 def _reward_model(config: LLMConfig, tokens: int) -> list[str]:
     section = "reward.reward_model.rollout"
-    overrides = [
+    return [
         "reward.reward_model.enable=True",
         f"reward.reward_model.model_path={quoted(config.reward_model)}",
         f"{section}.name=vllm",
@@ -375,39 +363,16 @@ def _reward_model(config: LLMConfig, tokens: int) -> list[str]:
         f"{section}.response_length=1",
         f"{section}.gpu_memory_utilization={REWARD_SHARE}",
     ]
-    return overrides + ([f"++{section}.{option}" for option in CPU_ENGINE] if config.device == "cpu" else [])
 
 
-def cpu_overrides(tokens: int, rows: int) -> list[str]:
-    """float32 throughout, no compilation, no GPU memory tricks, and logical resources for Ray."""
-    single = ("actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.ref.fsdp_config")
+def _cpu(tokens: int, rows: int) -> list[str]:
     return [
-        "ray_kwargs.ray_init.num_cpus=16",
-        "+ray_kwargs.ray_init.num_gpus=1",
-        "+ray_kwargs.ray_init.include_dashboard=False",
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
-        "data.dataloader_num_workers=0",
-        "reward.num_workers=1",
-        "actor_rollout_ref.model.use_remove_padding=False",
-        "actor_rollout_ref.model.enable_gradient_checkpointing=False",
-        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
-        "actor_rollout_ref.actor.use_torch_compile=False",
+        "hydra.searchpath=[pkg://llm_bridge]",
+        "+cpu=settings",
         f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={rows}",
         f"actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu={rows}",
         f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={rows}",
-        *(
-            f"{section}.{setting}"
-            for section in single
-            for setting in ("use_torch_compile=False", "model_dtype=fp32", "dtype=float32")
-        ),
-        *(f"+{section}.mixed_precision={{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}}" for section in single),
-        "actor_rollout_ref.rollout.agent.num_workers=1",
-        "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
-        "actor_rollout_ref.rollout.load_format=auto",
-        "actor_rollout_ref.rollout.enforce_eager=True",
         f"actor_rollout_ref.rollout.max_num_batched_tokens={max(2048, 8 * tokens)}",
-        "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=16",
-        *(f"++actor_rollout_ref.rollout.{option}" for option in CPU_ENGINE),
     ]
 
 
@@ -426,18 +391,7 @@ def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
         "VERL_USE_EXTERNAL_MODULES": "llm_bridge.plugin",
     }
     if config.device == "cpu":
-        paths.insert(0, str(Path(__file__).parents[1] / "cpu" / "distributions"))
-        added |= {
-            "VERL_USE_EXTERNAL_MODULES": "llm_bridge.cpu,llm_bridge.plugin",
-            "VERL_ENGINE_DEVICE": "cuda",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine is its own worker, which the CPU build refuses else
-            "TORCH_COMPILE_DISABLE": "1",
-            "OMP_NUM_THREADS": "1",
-            "TQ_NUM_THREADS": "1",  # else VeRL's queue warns at each access
-            "HF_HUB_OFFLINE": "1",
-        }
+        added |= {"VERL_USE_EXTERNAL_MODULES": "llm_bridge.cpu,llm_bridge.plugin", "HF_HUB_OFFLINE": "1"}
     added["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     if "RAY_ADDRESS" not in os.environ:
         added["RAY_AUTH_MODE"] = "token"  # the cluster that the job starts listens on every interface

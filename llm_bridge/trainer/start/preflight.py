@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import ray
 import verl
 import verl.utils.device
 from omegaconf import DictConfig, OmegaConf
@@ -57,18 +58,34 @@ def check_configuration(config: DictConfig) -> None:
             refuse(str(error))
 
 
+def in_one_line(run: Callable[..., Any]) -> Callable[..., Any]:
+    """VeRL's function that waits for the trainer, which refuses what the trainer has refused."""
+
+    def running(*arguments: Any, **options: Any) -> Any:
+        try:
+            return run(*arguments, **options)
+        except InputError as error:
+            ray.shutdown()  # which prints what its workers have said
+            refuse(str(getattr(error, "cause", error)))  # Ray's own text is the trainer's traceback
+
+    return running
+
+
 def install() -> None:
     """Check this process's configuration as soon as VeRL's program has read it.
 
-    Refuses a VeRL without a part that the trainers override or call.
+    Refuses a VeRL without a part that the trainers override or call. What the trainer refuses later, in a process of
+    its own, ends this one in the same way.
     """
     if gone := list(missing()):
         refuse(f"verl {verl.__version__} lacks {gone[0]}; expected {PINNED['verl']}")
     set_device: Callable[[DictConfig], Any] = verl.utils.device.auto_set_device
 
     def checked(config: DictConfig) -> Any:
+        program = sys._getframe(1)
         if config.get("cokl") is not None:
-            check_start(sys._getframe(1).f_code.co_filename, verl.__version__)
+            check_start(program.f_code.co_filename, verl.__version__)
+            program.f_globals["run_ppo"] = in_one_line(program.f_globals["run_ppo"])
         check_configuration(config)
         return set_device(config)
 

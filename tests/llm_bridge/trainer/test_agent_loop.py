@@ -60,6 +60,7 @@ def test_clipping_reaches_verl(tmp_path):
 
 DRAW = """
 import json, random, sys
+import verl
 from vllm import LLM, SamplingParams
 model, options = sys.argv[1], json.loads(sys.argv[2])
 engine = LLM(model=model, enforce_eager=True, distributed_executor_backend="uni", **options)

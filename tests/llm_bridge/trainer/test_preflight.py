@@ -3,6 +3,7 @@
 import importlib
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -333,7 +334,7 @@ def test_a_verl_without_what_the_trainers_extend_is_refused_in_one_line(tmp_path
 @pytest.mark.parametrize("name", ["verl", "diversity"])
 def test_the_how_tos_commands_pass_verls_checks_and_ours_as_they_are_printed(name, files, tmp_path):
     """Nothing is added: no batch size that the page leaves out, and no folder that two runs would share."""
-    variables = {"DATA": "/data", "MODEL": tmp_path / "model", "OUT": tmp_path}
+    variables = {"DATA": "/data", "MODEL": tmp_path / "model", "OUT": tmp_path, "GPUS": "8"}
     model = model_fingerprint(tmp_path / "model")
     group = CachedGroup([], "", "", np.arange(9), [np.arange(9)] * 8, [np.zeros(9)] * 8, np.array([1, 0] * 4))
     Buffer((group,), model).save(tmp_path / "buffer.parquet")
@@ -341,10 +342,10 @@ def test_the_how_tos_commands_pass_verls_checks_and_ours_as_they_are_printed(nam
     scripts = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
     grpo, cokl = (
         [
-            Template(line.removesuffix(" \\")).substitute(variables)
+            shlex.split(Template(line.removesuffix(" \\")).substitute(variables))[0]
             for line in re.findall(r"^    (\S+=.*)$", script, re.M)
         ]
-        for script in (scripts[0], scripts[2])
+        for script in (scripts[0], scripts[3])
     )
     folders = []
     for overrides in (grpo, [*grpo, *cokl]):
