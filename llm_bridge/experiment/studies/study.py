@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from llm_bridge.experiment.jobs import several_job
 from llm_bridge.experiment.stages import Experiment, run_verl
 from llm_bridge.experiment.studies.answers import sample
 from llm_bridge.experiment.studies.config import Role, StudyConfig
+from llm_bridge.experiment.studies.reward import compute_score
 from llm_bridge.experiment.supervise import one_job_at_a_time
 from llm_bridge.rewards.judge import Judge
 from llm_bridge.tiny.language import RIGHT
@@ -51,8 +52,6 @@ class Study(ABC):
     """One study with its configuration. The folder of a seed has start/, what its runs start from, and theirs."""
 
     config: StudyConfig
-    reward: Callable[..., Any]
-    """VeRL's reward function, of every stage."""
     right: float = RIGHT
     """Probability that a demonstration of the last quarter of pretraining is right."""
 
@@ -72,7 +71,7 @@ class Study(ABC):
             math_learning_rate=config.learning_rate,
             max_response_length=config.max_response_length,
             pretraining_steps=config.pretraining_steps,
-            reward_function=f"pkg://{self.reward.__module__}:{self.reward.__name__}",
+            reward_function=f"pkg://{compute_score.__module__}:{compute_score.__name__}",
             loggers=("console", "file"),
             **self.own_settings(),
         )
@@ -80,10 +79,6 @@ class Study(ABC):
     @abstractmethod
     def own_settings(self) -> dict[str, Any]:
         """Fields of LLMConfig for this study's other numbers, so that a results folder tells two of them apart."""
-
-    @abstractmethod
-    def write_prompts(self, rows: Sequence[Any], folder: Path) -> Path:
-        """Write what the runs train on beside the tiny experiment's sets; returns the file of the buffer's `rows`."""
 
     @abstractmethod
     def runs(self, seed: int, rows: pd.DataFrame) -> list[Run]:
@@ -111,7 +106,7 @@ class Study(ABC):
         return None
 
     def make_start(self, seed: int, folder: Path) -> None:
-        """Write FOLDER/model, the tiny experiment's sets, the prompts, responses.parquet, and, last, buffer.parquet.
+        """Write FOLDER/model, the tiny experiment's sets, responses.parquet, and, last, buffer.parquet.
 
         The buffer's prompts are the first of the math training set, which is in random order.
         """
@@ -122,13 +117,11 @@ class Study(ABC):
             from llm_bridge.tiny.make import make_tiny
 
             make_tiny(folder, settings.pretraining_steps, seed, self.right)
-        table = read_parquet(folder / "math_train.parquet", ("prompt",)).head(settings.buffer_prompts)
-        rows: list[Any] = table.to_dict("records")
-        prompts, responses = self.write_prompts(rows, folder), folder / "responses.parquet"
-        asked = [list(row["prompt"]) for row in rows]
+        prompts, responses = folder / "math_train.parquet", folder / "responses.parquet"
+        asked = [list(prompt) for prompt in read_parquet(prompts)["prompt"].head(settings.buffer_prompts)]
         drawn = sample(model, asked, self.config.cached, settings.max_response_length, seed)
         write_parquet(drawn, responses)
-        bring_buffer(prompts, responses, str(model), Judge(self.reward)).save(folder / "buffer.parquet")
+        bring_buffer(prompts, responses, str(model), Judge(compute_score)).save(folder / "buffer.parquet")
 
     def end_of(self, run: Run, folder: Path) -> Path:
         """The actor's last checkpoint of a run in a seed's folder."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from llm_bridge.data.rows import write_rows
 from llm_bridge.experiment.studies.answers import answers, measures
 from llm_bridge.experiment.studies.plasticity.config import GRID, START, PlasticityConfig
 from llm_bridge.experiment.studies.plasticity.report import chosen, render
-from llm_bridge.experiment.studies.plasticity.reward import STAGES, compute_score
+from llm_bridge.experiment.studies.reward import STAGES
 from llm_bridge.experiment.studies.study import Run, Study
 
 
@@ -22,7 +22,6 @@ class Plasticity(Study):
     """Stage 1 with every method, then plain GRPO on a stricter task."""
 
     config: PlasticityConfig
-    reward = staticmethod(compute_score)
     render = staticmethod(render)
 
     def own_settings(self) -> dict[str, Any]:
@@ -30,11 +29,12 @@ class Plasticity(Study):
         first, second = self.config.steps
         return {"buffer_prompts": self.config.prompts, "math_steps": first, "chat_steps": second}
 
-    def write_prompts(self, rows: Sequence[Any], folder: Path) -> Path:
-        """FOLDER/{pairs, pairs_smaller_first}.parquet."""
+    def make_start(self, seed: int, folder: Path) -> None:
+        """FOLDER/{pairs, pairs_smaller_first}.parquet too: the buffer's prompts under each stage's data source."""
+        super().make_start(seed, folder)
+        rows: list[Any] = read_parquet(folder / "math_train.parquet").head(self.config.prompts).to_dict("records")
         for stage in STAGES:
             write_rows([row | {"data_source": stage} for row in rows], folder / f"{stage}.parquet")
-        return folder / f"{STAGES[0]}.parquet"
 
     def runs(self, seed: int, rows: pd.DataFrame) -> list[Run]:
         """Stage 1 with every method and coefficient, or both stages with the chosen ones."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import pandas as pd
 
 from cokl import methods
 from cokl.support.files import read_parquet
-from llm_bridge.data.rows import write_rows
 from llm_bridge.experiment.jobs import kl_prompts
 from llm_bridge.experiment.studies.answers import answers, measures, sample
 from llm_bridge.experiment.studies.strength.config import (
@@ -25,7 +24,6 @@ from llm_bridge.experiment.studies.strength.config import (
     StrengthConfig,
 )
 from llm_bridge.experiment.studies.strength.report import chosen, render
-from llm_bridge.experiment.studies.strength.reward import compute_score
 from llm_bridge.experiment.studies.study import Run, Study
 from llm_bridge.tiny.chat_reward import chat_reward
 
@@ -36,7 +34,6 @@ class Strength(Study):
     """One stage of chat from the starting model, which is the reference."""
 
     config: StrengthConfig
-    reward = staticmethod(compute_score)
     render = staticmethod(render)
     right = RIGHT
 
@@ -49,11 +46,6 @@ class Strength(Study):
             "chat_steps": config.steps,
             "eval_samples": config.chat_samples,
         }
-
-    def write_prompts(self, rows: Sequence[Any], folder: Path) -> Path:
-        """The buffer's; chat has the tiny experiment's."""
-        write_rows(rows, folder / "buffer_prompts.parquet")
-        return folder / "buffer_prompts.parquet"
 
     def runs(self, seed: int, rows: pd.DataFrame) -> list[Run]:
         """Every coefficient, or each method with the chosen one; CoKL's variants have CoKL's."""

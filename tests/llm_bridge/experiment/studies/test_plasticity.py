@@ -8,8 +8,8 @@ import pytest
 from cokl.support.errors import InputError
 from llm_bridge.experiment.studies.plasticity.config import GRID, MARGIN, START, PlasticityConfig
 from llm_bridge.experiment.studies.plasticity.report import chosen, claims, per_seed, render, shown
-from llm_bridge.experiment.studies.plasticity.reward import STAGES, compute_score
 from llm_bridge.experiment.studies.plasticity.study import Plasticity, reported_runs
+from llm_bridge.experiment.studies.reward import STAGES, compute_score
 from llm_bridge.experiment.studies.study import RUNS, STEPS, Run, scored_runs
 
 SEEDS = PlasticityConfig().reported_seeds
@@ -27,7 +27,7 @@ SEEDS = PlasticityConfig().reported_seeds
     ],
 )
 def test_the_second_stage_accepts_the_smaller_number_first(response, broad, strict):
-    assert [compute_score(stage, response, "12")["score"] for stage in STAGES] == [broad, strict]
+    assert [compute_score(stage, response, "12", {})["score"] for stage in STAGES] == [broad, strict]
 
 
 def test_before_anything_is_trained_there_is_nothing_to_collect(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from cokl import methods
 from cokl.regularizers.cokl import CoKL
 from cokl.support.errors import InputError
+from llm_bridge.experiment.studies.reward import compute_score
 from llm_bridge.experiment.studies.strength.config import (
     ABLATION,
     AGAIN,
@@ -23,7 +24,6 @@ from llm_bridge.experiment.studies.strength.config import (
     StrengthConfig,
 )
 from llm_bridge.experiment.studies.strength.report import chosen, claims, per_seed, render, shown
-from llm_bridge.experiment.studies.strength.reward import compute_score
 from llm_bridge.experiment.studies.strength.study import BASE_RUN, Strength
 from llm_bridge.experiment.studies.study import RUNS, STEPS, Run
 from tests.oracles.scores import written
