@@ -9,7 +9,6 @@ import pandas as pd
 from cokl.support.errors import InputError
 from cokl.support.statistics import markdown_table, spread_column, summarize
 
-NOT_CHOSEN = "The coefficients are not chosen yet: selection runs are missing."
 Grid = Mapping[str, Sequence[float]]
 """Methods and the coefficients that are searched."""
 
@@ -23,9 +22,19 @@ def require_selection(means: pd.DataFrame | pd.Series, grid: Grid) -> None:
 
 
 def selection_table(
-    title: str, grid: Grid, best: Mapping[str, float], label: Callable[[str], str], cell: Callable[[str, float], str]
+    title: str,
+    grid: Grid,
+    choose: Callable[[], Mapping[str, float]],
+    label: Callable[[str], str],
+    cell: Callable[[str, float], str],
 ) -> str:
-    """What `cell` says of each method's coefficients, with the chosen one in bold."""
+    """What `cell` says of each method's coefficients, with the chosen one in bold; a sentence while runs are missing
+    that choose.
+    """
+    try:
+        best = choose()
+    except InputError:
+        return "The coefficients are not chosen yet: selection runs are missing."
 
     def marked(method: str, beta: float) -> str:
         mark = "**" * (beta == best[method])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,11 +9,10 @@ from pathlib import Path
 import pandas as pd
 
 from cokl import methods
-from cokl.support.errors import InputError
 from cokl.support.statistics import markdown_table
 from cokl.support.verdicts import Claim, Measurement, judged, no_verdict
 from llm_bridge.experiment.studies.plasticity.config import GRID, MARGIN, RIVALS, START, PlasticityConfig
-from llm_bridge.experiment.studies.report import NOT_CHOSEN, over_seeds, require_selection, selection_table
+from llm_bridge.experiment.studies.report import over_seeds, require_selection, selection_table
 from llm_bridge.experiment.studies.study import RUNS, STEPS, read_rows
 
 LABELS = {"grpo": "GRPO alone", "entropy": "entropy bonus", START: "no stage 1"}
@@ -37,39 +35,32 @@ def chosen(runs: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def whole_seeds(runs: pd.DataFrame) -> list[int]:
-    """The reported seeds with all their runs."""
-    rows = runs[(runs["role"] == "reported") & (runs["set"] == "training")]
-    expected = 2 * len(GRID) + 1
-    counts = rows["seed"].value_counts()
-    return sorted(counts[counts == expected].index.tolist())
-
-
 def per_seed(root: Path) -> pd.DataFrame:
-    """A row per whole reported seed and method, in percent: accuracy after stage 1, `distinct` of 64, and accuracy in
-    stage 2 at its first step, over its first EARLY steps, over all and at its end.
+    """A row per reported seed with all its runs and method, in percent: accuracy after stage 1, `distinct` of 64, and
+    accuracy in stage 2 at its first step, over its first EARLY steps, over all and at its end.
     """
     runs, steps = read_rows(root, RUNS), read_rows(root, STEPS)
-    runs = runs[runs["set"] == "training"]
-    lines = []
-    for seed, method in itertools.product(whole_seeds(runs), [START, *GRID]):
-        ours = [table[(table["seed"] == seed) & (table["method"] == method)] for table in (runs, steps)]
-        (known, ends), (training, along) = [[table[table["stage"] == stage] for stage in (1, 2)] for table in ours]
-        lines.append(
-            {
-                "seed": seed,
-                "method": method,
-                "beta": ends["beta"].iloc[0],
-                "share": training["gradient_share"].mean(),
-                "accuracy": 100 * known["accuracy"].mean(),
-                "distinct": known["distinct"].mean(),
-                "first": 100 * along.nsmallest(1, "step")["accuracy"].mean(),
-                "early": 100 * along.nsmallest(EARLY, "step")["accuracy"].mean(),
-                "mean": 100 * along["accuracy"].mean(),
-                "end": 100 * ends["accepted"].iloc[0],
-            }
-        )
-    return pd.DataFrame(lines)
+    runs = runs[(runs["role"] == "reported") & (runs["set"] == "training")]
+    runs = runs[runs.groupby("seed")["seed"].transform("size") == 2 * len(GRID) + 1]
+    if runs.empty:
+        return pd.DataFrame(columns=["seed"])
+    known, ends = (runs[runs["stage"] == stage].set_index(["seed", "method"]) for stage in (1, 2))
+    training, along = (steps[steps["stage"] == stage] for stage in (1, 2))
+
+    def mean(rows: pd.DataFrame, column: str) -> pd.Series:
+        return rows[rows["seed"].isin(runs["seed"])].groupby(["seed", "method"])[column].mean()
+
+    columns = {
+        "beta": ends["beta"],
+        "share": mean(training, "gradient_share"),
+        "accuracy": 100 * known["accuracy"],
+        "distinct": known["distinct"],
+        "first": 100 * mean(along[along["step"] == 1], "accuracy"),
+        "early": 100 * mean(along[along["step"] <= EARLY], "accuracy"),
+        "mean": 100 * mean(along, "accuracy"),
+        "end": 100 * ends["accepted"],
+    }
+    return pd.DataFrame(columns).reset_index()
 
 
 COLUMNS = {
@@ -95,12 +86,11 @@ def claims(root: Path) -> list[Claim]:
     mean = rows.pivot(index="seed", columns="method", values="mean")
     judgements = []
     for rival in RIVALS:
-        lead = Measurement.of("the tiny LLM, stage 2", "mean accuracy minus that of " + label(rival),
-                              mean["cokl"] - mean[rival])  # fmt: skip
+        what, lead = f"mean accuracy minus that of {label(rival)}", mean["cokl"] - mean[rival]
         claim = judged(
             f"After CoKL on the training prompts a model learns a stricter task better than after {label(rival)}",
             "beyond the paper: its title's plasticity",
-            [lead],
+            [Measurement.of("the tiny LLM, stage 2", what, lead)],
         )
         whole = len(mean) >= len(PlasticityConfig().reported_seeds)
         judgements.append(claim if whole else replace(claim, verdict=None))
@@ -109,35 +99,24 @@ def claims(root: Path) -> list[Claim]:
 
 def render(root: Path) -> str:
     """The page of what is there."""
-    runs = read_rows(root, RUNS)
-    seeds, wanted = whole_seeds(runs), PlasticityConfig().reported_seeds
+    rows, runs, wanted = per_seed(root), read_rows(root, RUNS), PlasticityConfig().reported_seeds
+    seeds, accuracy = set(rows["seed"]), _selection_means(runs)
     parts = ["# Plasticity of the tiny LLM"]
-    missing = sorted(set(wanted) - set(seeds))
-    if missing:
+    if missing := sorted(set(wanted) - seeds):
         parts.append(
             f"**Not complete: {len(seeds)} of {len(wanted)} reported seeds are there, so there is no verdict.** "
             f"Missing: {', '.join(map(str, missing))}. `cokl llm plasticity --out` this folder resumes from these rows."
         )
-    parts.append(_selection(runs))
+    title, choose = "Selection, accuracy after stage 1", partial(chosen, runs)
+    parts.append(selection_table(title, GRID, choose, label, lambda method, beta: f"{accuracy[method, beta]:.1f}"))
     if not no_verdict(len(seeds)):
         parts += [
             f"Mean over {len(seeds)} seeds, in percent, with half the width of its 95% t-interval.",
-            markdown_table(shown(per_seed(root))),
+            markdown_table(shown(rows)),
         ]
         for claim in claims(root):
             parts.append(f"**{claim.statement}: {claim.verdict or 'no verdict yet'}.** {claim.measured}.")
-    return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
-
-
-def _selection(runs: pd.DataFrame) -> str:
-    """Accuracy after stage 1 over the selection seeds, by coefficient, with the chosen one in bold."""
-    try:
-        best = chosen(runs)
-    except InputError:
-        return NOT_CHOSEN
-    accuracy = _selection_means(runs)
-    title = "Selection, accuracy after stage 1"
-    return selection_table(title, GRID, best, label, lambda method, beta: f"{accuracy[method, beta]:.1f}")
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
 def _selection_means(runs: pd.DataFrame) -> pd.Series:

@@ -33,10 +33,6 @@ RIGHT = 0.6
 MARGIN = 3.0
 """Points. A method's coefficient is the one that keeps most of Math Avg among those whose chat score, averaged over the
 selection seeds, is at most this far below that of GRPO alone; the smallest if there is none."""
-BASE = "base"
-"""The starting model, which is scored and not trained."""
-MATH_SETS = ("math_val", "math500", "olympiad")
-"""Math Avg is the mean of their accuracies."""
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,17 @@ from pathlib import Path
 import pandas as pd
 
 from cokl import methods
-from cokl.support.errors import InputError
 from cokl.support.statistics import markdown_table
 from cokl.support.verdicts import Claim, Measurement, judged
+from llm_bridge.experiment.config import BASE, MATH_SETS
 from llm_bridge.experiment.studies.config import Role
-from llm_bridge.experiment.studies.report import NOT_CHOSEN, over_seeds, require_selection, selection_table
+from llm_bridge.experiment.studies.report import over_seeds, require_selection, selection_table
 from llm_bridge.experiment.studies.strength.config import (
     ABLATION,
     AGAIN,
-    BASE,
     BASELINE,
     GRID,
     MARGIN,
-    MATH_SETS,
     RIVAL,
     VARIANTS,
     StrengthConfig,
@@ -65,7 +63,7 @@ def per_seed(root: Path, role: Role = "reported") -> pd.DataFrame:
     runs, steps = read_rows(root, RUNS), read_rows(root, STEPS)
     runs = runs[runs["role"] == role]
     if runs.empty:
-        return pd.DataFrame()
+        return pd.DataFrame(columns=["seed"])
     table = scores(runs)
     whole = table.groupby("seed")["method"].nunique() == len(METHODS[role])
     table = table[table["seed"].isin(whole[whole].index)]
@@ -86,7 +84,7 @@ def claims(root: Path) -> list[Claim]:
 
 
 def _claims_of(rows: pd.DataFrame, role: Role) -> Iterator[Claim]:
-    if rows.empty or set(rows["seed"]) != set(StrengthConfig().seeds[role]):
+    if set(rows["seed"]) != set(StrengthConfig().seeds[role]):
         return
     kept = rows.pivot(index="seed", columns="method", values="math")
     name = f"the tiny LLM{', again' if role == 'again' else ''}"
@@ -111,15 +109,21 @@ def _claims_of(rows: pd.DataFrame, role: Role) -> Iterator[Claim]:
 
 def render(root: Path) -> str:
     """The page of what is there."""
+    runs = read_rows(root, RUNS)
+    means = _selection_means(runs)
+
+    def cell(method: str, beta: float) -> str:
+        return f"{means['math'][method, beta]:.1f} / {means['chat_val'][method, beta]:.1f}"
+
     parts = [
         "# The tiny LLM, each method at its best of four coefficients",
         f"The primary measurement is raw Math Avg, {label('cokl')} minus {label(RIVAL)}. It was declared before the "
         "study's first run. The other verdicts are not corrected for their number.",
-        _selection(read_rows(root, RUNS)),
+        selection_table("Selection, Math Avg / chat score", GRID, partial(chosen, runs), label, cell),
     ]
     for role, title in TITLES.items():
         rows = per_seed(root, role)
-        missing = sorted(set(StrengthConfig().seeds[role]) - set(rows["seed"] if len(rows) else ()))
+        missing = sorted(set(StrengthConfig().seeds[role]) - set(rows["seed"]))
         parts.append(f"## {title}")
         if missing:
             parts.append(
@@ -137,20 +141,6 @@ def render(root: Path) -> str:
             for claim in _claims_of(rows, role)
         ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
-
-
-def _selection(runs: pd.DataFrame) -> str:
-    """Math Avg and chat score over the selection seeds, by coefficient, with the chosen one in bold."""
-    try:
-        best = chosen(runs)
-    except InputError:
-        return NOT_CHOSEN
-    means = _selection_means(runs)
-
-    def cell(method: str, beta: float) -> str:
-        return f"{means['math'][method, beta]:.1f} / {means['chat_val'][method, beta]:.1f}"
-
-    return selection_table("Selection, Math Avg / chat score", GRID, best, label, cell)
 
 
 def _selection_means(runs: pd.DataFrame) -> pd.DataFrame:

@@ -11,18 +11,10 @@ import pandas as pd
 
 from cokl import methods
 from cokl.support.files import read_parquet
+from llm_bridge.experiment.config import BASE, MATH_SETS
 from llm_bridge.experiment.jobs import kl_prompts
 from llm_bridge.experiment.studies.answers import answers, measures, sample
-from llm_bridge.experiment.studies.strength.config import (
-    AGAIN,
-    BASE,
-    BASELINE,
-    GRID,
-    MATH_SETS,
-    RIGHT,
-    VARIANTS,
-    StrengthConfig,
-)
+from llm_bridge.experiment.studies.strength.config import AGAIN, BASELINE, GRID, RIGHT, VARIANTS, StrengthConfig
 from llm_bridge.experiment.studies.strength.report import chosen, render
 from llm_bridge.experiment.studies.study import Run, Study
 from llm_bridge.tiny.chat_reward import chat_reward

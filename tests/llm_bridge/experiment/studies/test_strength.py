@@ -11,15 +11,14 @@ import pytest
 from cokl import methods
 from cokl.regularizers.cokl import CoKL
 from cokl.support.errors import InputError
+from llm_bridge.experiment.config import BASE, MATH_SETS
 from llm_bridge.experiment.studies.reward import compute_score
 from llm_bridge.experiment.studies.strength.config import (
     ABLATION,
     AGAIN,
-    BASE,
     BASELINE,
     GRID,
     MARGIN,
-    MATH_SETS,
     VARIANTS,
     StrengthConfig,
 )
