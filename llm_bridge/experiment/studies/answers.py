@@ -21,10 +21,7 @@ def answers(folder: Path, prompts: Sequence[Any], totals: Sequence[int]) -> pd.D
 
     folder: a Hugging Face model. prompts: messages. totals: the sum that each asks for.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model, tokenizer = _load(folder)
     table = pd.DataFrame(
         [(prompt, first, total - first) for prompt, total in enumerate(totals) for first in range(total + 1)],
         columns=["prompt", "first", "second"],
@@ -64,11 +61,10 @@ def measures(table: pd.DataFrame) -> dict[str, float]:
 
 @torch.no_grad()
 def sample(folder: Path, prompts: list[list[dict[str, str]]], count: int, longest: int, seed: int) -> pd.DataFrame:
-    """`count` responses to each prompt at temperature 1: prompt (its number), response_ids, log_probs in nats."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    """`count` responses to each prompt at temperature 1: prompt (its number), response_ids, log_probs in nats, and
+    response, the text without special tokens.
+    """
+    model, tokenizer = _load(folder)
     texts = tokenizer.apply_chat_template(prompts, add_generation_prompt=True, tokenize=False)
     asked = [number for number in range(len(prompts)) for _ in range(count)]
     lines = []
@@ -87,4 +83,13 @@ def sample(folder: Path, prompts: list[list[dict[str, str]]], count: int, longes
             for number, ids, nats in zip(part, tokens.tolist(), log_probs.tolist(), strict=True):
                 length = ids.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in ids else len(ids)
                 lines.append({"prompt": number, "response_ids": ids[:length], "log_probs": nats[:length]})
-    return pd.DataFrame(lines)
+    texts = tokenizer.batch_decode([line["response_ids"] for line in lines], skip_special_tokens=True)
+    return pd.DataFrame(lines).assign(response=texts)
+
+
+def _load(folder: Path) -> tuple[Any, Any]:
+    """A model in float32, and its tokenizer."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return model, AutoTokenizer.from_pretrained(folder)

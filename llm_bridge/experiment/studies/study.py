@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,8 @@ class Study(ABC):
     """One study with its configuration. The folder of a seed has start/, what its runs start from, and theirs."""
 
     config: StudyConfig
+    render: Callable[[Path], str]
+    """The page of the rows that are in a folder."""
     right: float = RIGHT
     """Probability that a demonstration of the last quarter of pretraining is right."""
 
@@ -96,11 +98,6 @@ class Study(ABC):
     def score(self, run: Run, model: Path, start: Path) -> Iterable[dict[str, Any]]:
         """Rows of a finished run, one per set of prompts, with the column `set`. model: a Hugging Face folder."""
 
-    @staticmethod
-    @abstractmethod
-    def render(root: Path) -> str:
-        """The page of the rows that are in a folder."""
-
     def continued(self, run: Run) -> Run | None:
         """The run from whose weights this one starts; None for the starting model."""
         return None
@@ -133,8 +130,8 @@ class Study(ABC):
         Rows that are in ROOT already are not made again. Raises InputError for a folder of another experiment or other
         code, for seeds that need others first, and for a job that fails or hangs.
         """
-        experiment = Experiment(self.settings(0), root, keep_going=keep_going)
-        experiment.open([("cokl", None, None), ("reverse_kl", None, None)])
+        methods = [("cokl", None, None), ("reverse_kl", None, None)]
+        Experiment(self.settings(0), root, keep_going=keep_going).open(methods)
         for seed in self.roles:
             if seed in seeds:
                 self._train_missing(seed, root)
@@ -191,16 +188,15 @@ class Study(ABC):
     def _described(self, run: Run, folder: Path) -> dict[str, Any]:
         """A run as the trainer `several` reads it."""
         place, before = folder / run.name, self.continued(run)
+        own = self.options(run, folder / "start")
         options = {
-            "trainer.v1.trainer_mode": "rewarded",
+            "trainer.v1.trainer_mode": "cokl_rewarded" if "cokl" in own else "rewarded",
             "trainer.total_training_steps": self.steps(run),
             "trainer.save_freq": self.steps(run),
             "trainer.default_local_dir": str(place / "checkpoints"),
             "trainer.test_freq": -1,
-            **self.options(run, folder / "start"),
+            **own,
         }
-        if "cokl" in options:
-            options["trainer.v1.trainer_mode"] = "cokl_rewarded"
         weights = str(self.end_of(before, folder)) if before else ""
         return {"options": options, "weights": weights, "metrics": str(place / METRICS), "done": str(place / DONE)}
 

@@ -71,8 +71,6 @@ class Strength(Study):
 
     def score(self, run: Run, model: Path, start: Path) -> Iterable[dict[str, Any]]:
         """Accuracy and different correct answers of each math set, exactly; the mean chat reward in `accuracy`."""
-        from transformers import AutoTokenizer
-
         for name in MATH_SETS:
             rows = read_parquet(start / f"{name}.parquet")
             totals = [int(given["ground_truth"]) for given in rows["reward_model"]]
@@ -80,10 +78,6 @@ class Strength(Study):
             yield {"set": name, "accuracy": measured["accuracy"], "distinct": measured["distinct"]}
         prompts = [list(prompt) for prompt in read_parquet(start / "chat_val.parquet")["prompt"]]
         drawn = sample(model, prompts, self.config.chat_samples, self.config.max_response_length, seed=0)
-        tokenizer = AutoTokenizer.from_pretrained(model)
-        texts = tokenizer.batch_decode(list(drawn["response_ids"]), skip_special_tokens=True)
-        rewards = [
-            chat_reward(prompts[number][-1]["content"], text)
-            for number, text in zip(drawn["prompt"], texts, strict=True)
-        ]
+        replies = zip(drawn["prompt"], drawn["response"], strict=True)
+        rewards = [chat_reward(prompts[number][-1]["content"], reply) for number, reply in replies]
         yield {"set": "chat_val", "accuracy": float(np.mean(rewards)), "distinct": np.nan}
