@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from cokl.support.files import hold
 OUT_OF_MEMORY = "killed due to memory pressure (OOM)"
 """What Ray's log says when it has ended workers; VeRL starts no others and waits for their answer for ever."""
 
-_ENGINE_DIED = re.compile(rb"\(EngineCore[^)]*\) ERROR .*?\] (\w+(?:\.\w+)*(?:Error|Exception): .*)")
+_ENGINE_DIED = re.compile(r"\(EngineCore[^)]*\) ERROR .*?\] (\w+(?:\.\w+)*(?:Error|Exception): .*)")
 
 
 def run_watched(command: list[str], environment: dict[str, str], log: Path, stall: float, locks: Sequence[int]) -> None:
@@ -50,7 +49,7 @@ def run_watched(command: list[str], environment: dict[str, str], log: Path, stal
                     process.wait(1.0)
                 now = log.stat().st_size
                 if now != size:
-                    tail = _last_words(log, max(begin, min(size - 1000, now - 20_000)))
+                    tail = _read_from(log, max(begin, min(size - 1000, now - 20_000)))
                     if OUT_OF_MEMORY in tail:
                         raise InputError(
                             f"Ray ended workers for want of memory; see {log}; with more of it, or smaller batches, "
@@ -80,24 +79,13 @@ def _end_with_parent() -> None:
 def _end(process: subprocess.Popen) -> None:
     """End a job with all its workers, gently first."""
     for signal_number, patience in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 10.0)):
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(process.pid, signal_number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(patience)
-            if signal_number == signal.SIGKILL or not _group_alive(process.pid):
-                return
+            time.sleep(0.5)  # for its workers
 
 
-def _group_alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    time.sleep(0.5)
-    return True
-
-
-def _last_words(log: Path, begin: int) -> str:
+def _read_from(log: Path, begin: int) -> str:
     """The log from a byte on."""
     with log.open("rb") as file:
         file.seek(begin)
@@ -120,15 +108,11 @@ def _reason(log: Path, begin: int) -> str:
     """The line of a failed job's log that says most: what ended vLLM's engine, whose every request then fails too, or
     an error among the last lines.
     """
-    lines: deque[str] = deque(maxlen=4000)
-    with log.open("rb") as file:
-        file.seek(begin)
-        for line in file:
-            if died := _ENGINE_DIED.search(line):
-                return f"vLLM's engine ended: {died[1].decode(errors='replace')}"[:400]
-            lines.append(line.decode(errors="replace").rstrip())
-    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
-    plain = [re.sub(r"^\([^)]*pid=[^)]*\)\s*", "", line) for line in plain if line.strip()]
+    text = _read_from(log, begin)
+    if died := _ENGINE_DIED.search(text):
+        return f"vLLM's engine ended: {died[1]}"[:400]
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in text.rstrip().split("\n")[-4000:]]
+    plain = [re.sub(r"^\([^)]*pid=[^)]*\)\s*", "", line.rstrip()) for line in plain if line.strip()]
     for pattern in (r"^error: (.*)", r".*InputError: (.*)", r"^(\w+(?:\.\w+)*(?:Error|Exception): .*)"):
         messages = [match.group(1) for line in plain if (match := re.match(pattern, line))]
         if messages:
