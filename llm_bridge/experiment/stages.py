@@ -119,14 +119,14 @@ class Experiment:
             check_own(jobs.prompts_file(self.config, self.root, "").parent, names)
             if self.config.model:
                 return
-        made = (data / ("manifest.json" if self.config.model else "model/tokenizer_config.json")).is_file()
-        if not made:
-            _say("data" if self.config.model else "data, tokenizer and starting model")
         if self.config.model:
+            if not (data / "manifest.json").is_file():
+                _say("data")
             prepare(data, self.data_dir, self.data)  # which leaves what is there and of this configuration
-        elif not made:
+        elif not (data / "model" / "tokenizer_config.json").is_file():
             from llm_bridge.tiny.make import make_tiny
 
+            _say("data, tokenizer and starting model")
             make_tiny(data, self.config.pretraining_steps, self.config.seed)
 
     def train_math(self) -> None:
@@ -176,19 +176,16 @@ class Experiment:
             job = jobs.Job(f"chat/{name}", self.root / "chat" / name, (), self.config.chat_steps, {})
         if not job.done:
             raise InputError(f"{name}: there is no trained model in {job.folder}; train it first")
-        model = job.model if job.model.is_dir() and any(job.model.iterdir()) else self.exported(name)
+        model = job.model if any(job.model.glob("*")) else self.exported(name)
         self.run(jobs.evaluation_job(self.fetched(), self.root, name, model))
 
-    def planned_jobs(self, runs: Sequence[ChatRun]) -> list[jobs.Job]:
-        """The math stage and what the chat runs need, in order, whether or not it is done; nothing is started."""
+    def check(self, runs: Sequence[ChatRun]) -> list[tuple[jobs.Job, DictConfig]]:
+        """The math stage and what the chat runs need, in order, done or not, as `composed` gives them."""
         planned = [jobs.math_job(self.config, self.root, self.config.model or self.root / "data" / "model")]
         if any(methods.get(method_name).streams() for method_name, _, _ in runs):
             planned.append(jobs.buffer_job(self.config, self.root, self.reference))
-        return planned + [jobs.chat_job(self.config, self.root, self.reference, *run) for run in runs]
-
-    def check(self, runs: Sequence[ChatRun]) -> list[tuple[jobs.Job, DictConfig]]:
-        """The planned jobs, as `composed` gives them."""
-        return self.composed(self.planned_jobs(runs))
+        planned += [jobs.chat_job(self.config, self.root, self.reference, *run) for run in runs]
+        return self.composed(planned)
 
     def composed(self, planned: Sequence[jobs.Job]) -> list[tuple[jobs.Job, DictConfig]]:
         """Jobs with this experiment's overrides, and VeRL's configuration of each. Raises InputError for settings and
@@ -196,12 +193,10 @@ class Experiment:
         """
         overridden = [replace(job, overrides=(*job.overrides, *self.overrides)) for job in planned]
         checked = [(job, jobs.compose(job)) for job in overridden]
-        from omegaconf import OmegaConf
-
         from llm_bridge.trainer.options import check_settings
 
         for job, composed in checked:
-            if OmegaConf.select(composed, "cokl.method"):
+            if composed.get("cokl", {}).get("method"):
                 try:
                     check_settings(composed, self.config.reference_group_size)
                 except InputError as error:

@@ -155,7 +155,7 @@ def test_overrides_that_other_numbers_follow_from_become_settings():
     overrides = ("trainer.total_training_steps=10", "data.train_batch_size=32", "++actor_rollout_ref.rollout.n=4")
     config, others = configured(configurations.PRESETS["qwen3-0.6b"], (*overrides, "trainer.save_freq=7"))
     assert others == ("trainer.save_freq=7",)
-    math, buffer, chat = Experiment(config, ROOT).planned_jobs([("cokl", None, None)])
+    math, buffer, chat = (job for job, _ in Experiment(config, ROOT).check([("cokl", None, None)]))
     assert (math.steps, chat.steps, chat.rows["RL"]) == (10, 10, 128)
     assert resolve(compose(buffer))["actor_rollout_ref.rollout.n"] == "8"  # G_ref stays
     assert configured(config, ("actor_rollout_ref.model.path='/a b'",))[0].model == "/a b"
@@ -169,10 +169,10 @@ def test_any_path_survives_hydra(path):
 
 def test_only_chat_and_evaluation_start_the_reward_model():
     config = configurations.PRESETS["qwen3-1.7b"]
-    jobs = Experiment(config, ROOT).planned_jobs([("cokl", None, None)])
-    enabled = {job.name: resolve(compose(job))["reward.reward_model.enable"] for job in jobs}
+    checked = Experiment(config, ROOT).check([("cokl", None, None)])
+    enabled = {job.name: resolve(composed)["reward.reward_model.enable"] for job, composed in checked}
     assert enabled == {"math": "True", "buffer": "False", "chat/cokl": "True"}
-    chat = resolve(compose(jobs[-1]))
+    chat = resolve(checked[-1][1])
     assert chat["reward.reward_model.rollout.max_model_len"] == str(2048 + 8192 + 2048)
 
 
