@@ -14,7 +14,7 @@ from typing import Any
 import hydra
 import torch
 import transfer_queue as tq
-from tensordict import NonTensorData, NonTensorStack, TensorDict
+from tensordict import TensorDict
 from torch import Tensor
 from verl.experimental.agent_loop.agent_loop import (
     AgentLoopBase,
@@ -69,7 +69,7 @@ class RolloutsInProcess(AgentLoopWorker):
 
     def generate_sequences(self, batch: TensorDict) -> None:
         """Put the rows of a batch of prompts into VeRL's queue, and mark the prompts as finished."""
-        prompts = [{name: _of_row(column, row) for name, column in batch.items()} for row in range(len(batch))]
+        prompts = [{name: tu.unwrap_non_tensor_data(value) for name, value in row.items()} for row in batch]
         keys, fields, tags = zip(*self.events.run_until_complete(self._answers(prompts)), strict=True)
         rows = tu.list_of_dict_to_tensordict(list(fields))
         tq.kv_batch_put(keys=list(keys), partition_id="train", fields=rows, tags=list(tags))
@@ -132,9 +132,3 @@ class RolloutsInProcess(AgentLoopWorker):
             "max_global_steps": output.extra_fields.get("max_global_steps"),
         }
         return f"{asked['uid']}_{asked['session_id']}_0", fields, tag
-
-
-def _of_row(column: Tensor | NonTensorStack | NonTensorData, row: int) -> Any:
-    if isinstance(column, NonTensorData):
-        return column.data
-    return column[row].data if isinstance(column, NonTensorStack) else column[row]

@@ -17,6 +17,7 @@ from cokl.support.files import hold, read_parquet, write_atomically, write_parqu
 from llm_bridge.bring_buffer import bring_buffer
 from llm_bridge.experiment.config import PRESETS, LLMConfig
 from llm_bridge.experiment.jobs import several_job
+from llm_bridge.experiment.logged import read_metrics
 from llm_bridge.experiment.stages import Experiment, run_verl
 from llm_bridge.experiment.studies.answers import sample
 from llm_bridge.experiment.studies.config import Role, StudyConfig
@@ -176,11 +177,9 @@ class Study(ABC):
             if trained or (run.stage == 0 and (folder / "start" / "model").is_dir()):
                 model = self.end_of(run, folder) / "huggingface" if trained else folder / "start" / "model"
                 scored += [known | row for row in self.score(run, model, folder / "start")]
-            for line in (folder / run.name / METRICS).read_text("utf-8").splitlines() if trained else ():
-                entry = json.loads(line)
-                share = entry["data"].get("cokl/gradient_share")
-                accuracy = entry["data"]["critic/score/mean"]
-                logged.append({**known, "step": entry["step"], "accuracy": accuracy, "gradient_share": share})
+            for step, data in read_metrics(folder / run.name).items() if trained else ():
+                accuracy, share = data["critic/score/mean"], data.get("cokl/gradient_share")
+                logged.append({**known, "step": step, "accuracy": accuracy, "gradient_share": share})
         for name, new in ((RUNS, scored), (STEPS, logged)):
             if new:
                 _add(pd.DataFrame(new), root / name)
@@ -205,9 +204,8 @@ def _add(new: pd.DataFrame, path: Path) -> None:
     table = new
     if path.is_file():
         old = pd.read_csv(path)
-        ours = set(map(tuple, new[KEY].to_numpy().tolist()))
-        kept = old[[tuple(key) not in ours for key in old[KEY].to_numpy().tolist()]]
-        table = pd.concat([kept, new], ignore_index=True)
+        ours = old.set_index(KEY).index.isin(new.set_index(KEY).index)
+        table = pd.concat([old[~ours], new], ignore_index=True)
     order = [name for name in (*KEY, "set", "step") if name in table]
     write_atomically(path, partial(table.sort_values(order).to_csv, index=False, float_format="%.6g"))
 
