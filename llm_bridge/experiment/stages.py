@@ -193,10 +193,12 @@ class Experiment:
         """
         overridden = [replace(job, overrides=(*job.overrides, *self.overrides)) for job in planned]
         checked = [(job, jobs.compose(job)) for job in overridden]
+        from omegaconf import OmegaConf
+
         from llm_bridge.trainer.options import check_settings
 
         for job, composed in checked:
-            if composed.get("cokl", {}).get("method"):
+            if OmegaConf.select(composed, "cokl.method"):
                 try:
                     check_settings(composed, self.config.reference_group_size)
                 except InputError as error:
@@ -258,9 +260,8 @@ class Experiment:
             return
         self._require_same_ranks(job)
         job = replace(job, overrides=(*job.overrides, *self.overrides))
-        job.folder.mkdir(parents=True, exist_ok=True)
         logs = job.folder / "metrics"
-        logs.mkdir(exist_ok=True)
+        logs.mkdir(parents=True, exist_ok=True)
         metrics = logs / f"{len(list(logs.glob('*.jsonl'))):03d}.jsonl"
         _say(job.name + (f", from step {job.last_step} of {job.steps}" if job.last_step else ""))
         busy = f"{job.name} is being run by another process"

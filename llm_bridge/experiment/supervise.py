@@ -56,7 +56,7 @@ def run_watched(command: list[str], environment: dict[str, str], log: Path, stal
                             "the same command resumes from the last checkpoint"
                         )
                     changed, size = time.time(), now
-                    _show(_progress(tail), time.time() - started)
+                    _show(tail, time.time() - started)
                 elif time.time() - changed > stall:
                     raise InputError(
                         f"no output for {stall:.0f} s, so the job was ended as hung; see {log}, then run the same "
@@ -92,14 +92,11 @@ def _read_from(log: Path, begin: int) -> str:
         return file.read().decode(errors="replace")
 
 
-def _progress(text: str) -> str:
-    """VeRL's last progress line."""
-    lines = re.findall(r"(?:Training Progress|buffer): [^\r\n]*", text)
-    return re.sub(r"\|.*?\|", " ", lines[-1])[:100] if lines else "starting"
-
-
-def _show(progress: str, seconds: float) -> None:
+def _show(text: str, seconds: float) -> None:
+    """VeRL's last progress line, on a terminal."""
     if sys.stderr.isatty():
+        lines = re.findall(r"(?:Training Progress|buffer): [^\r\n]*", text)
+        progress = re.sub(r"\|.*?\|", " ", lines[-1])[:100] if lines else "starting"
         width = shutil.get_terminal_size().columns - 1
         print(f"\r\x1b[2K  {seconds:5.0f} s  {progress}"[: width + 5], end="", file=sys.stderr, flush=True)
 
