@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import pandas as pd
 
@@ -13,18 +14,27 @@ Grid = Mapping[str, Sequence[float]]
 """Methods and the coefficients that are searched."""
 
 
-def require_selection(means: pd.DataFrame | pd.Series, grid: Grid) -> None:
-    """Raises InputError unless the means by method and coefficient are of every selection run."""
-    lacking = [method for method, betas in grid.items() for beta in betas if (method, beta) not in means.index]
+def choose(scores: pd.Series, grid: Grid, margin: float, preference: Callable[[str, float], float]) -> dict[str, float]:
+    """Of each method's coefficients the preferred one among those whose score is at most `margin` below that of GRPO
+    alone; the smallest if there is none.
+
+    scores: means over the selection seeds, by method and coefficient. Raises InputError unless all are there.
+    """
+    lacking = [method for method, betas in grid.items() for beta in betas if (method, beta) not in scores.index]
     if lacking:
         names = ", ".join(dict.fromkeys(lacking))
         raise InputError(f"seeds: the selection seeds lack runs of {names}; train them first")
+    best = {}
+    for method, betas in grid.items():
+        good = [beta for beta in betas if scores[method, beta] >= scores["grpo", 0.0] - margin]
+        best[method] = max(good, key=partial(preference, method), default=min(betas))
+    return best
 
 
 def selection_table(
     title: str,
     grid: Grid,
-    choose: Callable[[], Mapping[str, float]],
+    chosen: Callable[[], Mapping[str, float]],
     label: Callable[[str], str],
     cell: Callable[[str, float], str],
 ) -> str:
@@ -32,7 +42,7 @@ def selection_table(
     that choose.
     """
     try:
-        best = choose()
+        best = chosen()
     except InputError:
         return "The coefficients are not chosen yet: selection runs are missing."
 

@@ -12,7 +12,7 @@ from cokl import methods
 from cokl.support.statistics import markdown_table
 from cokl.support.verdicts import Claim, Measurement, judged, no_verdict
 from llm_bridge.experiment.studies.plasticity.config import GRID, MARGIN, RIVALS, START, PlasticityConfig
-from llm_bridge.experiment.studies.report import over_seeds, require_selection, selection_table
+from llm_bridge.experiment.studies.report import choose, over_seeds, selection_table
 from llm_bridge.experiment.studies.study import RUNS, STEPS, read_rows
 
 LABELS = {"grpo": "GRPO alone", "entropy": "entropy bonus", START: "no stage 1"}
@@ -26,13 +26,7 @@ label = partial(methods.label, own=LABELS)
 
 def chosen(runs: pd.DataFrame) -> dict[str, float]:
     """Each method's coefficient by the rule of `config.MARGIN`. Raises InputError without all selection runs."""
-    accuracy = _selection_means(runs)
-    require_selection(accuracy, GRID)
-    least = accuracy["grpo", 0.0] - MARGIN
-    return {
-        method: max([beta for beta in grid if accuracy[method, beta] >= least], default=min(grid))
-        for method, grid in GRID.items()
-    }
+    return choose(_selection_means(runs), GRID, MARGIN, preference=lambda method, beta: beta)
 
 
 def per_seed(root: Path) -> pd.DataFrame:
@@ -107,8 +101,8 @@ def render(root: Path) -> str:
             f"**Not complete: {len(seeds)} of {len(wanted)} reported seeds are there, so there is no verdict.** "
             f"Missing: {', '.join(map(str, missing))}. `cokl llm plasticity --out` this folder resumes from these rows."
         )
-    title, choose = "Selection, accuracy after stage 1", partial(chosen, runs)
-    parts.append(selection_table(title, GRID, choose, label, lambda method, beta: f"{accuracy[method, beta]:.1f}"))
+    title, best = "Selection, accuracy after stage 1", partial(chosen, runs)
+    parts.append(selection_table(title, GRID, best, label, lambda method, beta: f"{accuracy[method, beta]:.1f}"))
     if not no_verdict(len(seeds)):
         parts += [
             f"Mean over {len(seeds)} seeds, in percent, with half the width of its 95% t-interval.",

@@ -13,7 +13,7 @@ from cokl.support.statistics import markdown_table
 from cokl.support.verdicts import Claim, Measurement, judged
 from llm_bridge.experiment.config import BASE, MATH_SETS
 from llm_bridge.experiment.studies.config import Role
-from llm_bridge.experiment.studies.report import over_seeds, require_selection, selection_table
+from llm_bridge.experiment.studies.report import choose, over_seeds, selection_table
 from llm_bridge.experiment.studies.strength.config import (
     ABLATION,
     AGAIN,
@@ -49,13 +49,7 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
 def chosen(runs: pd.DataFrame) -> dict[str, float]:
     """Each method's coefficient by the rule of `config.MARGIN`. Raises InputError without all selection runs."""
     means = _selection_means(runs)
-    require_selection(means, GRID)
-    least = means["chat_val"]["grpo", 0.0] - MARGIN
-    best = {}
-    for method, grid in GRID.items():
-        good = [beta for beta in grid if means["chat_val"][method, beta] >= least]
-        best[method] = max(good, key=lambda beta: means["math"][method, beta]) if good else min(grid)
-    return best
+    return choose(means["chat_val"], GRID, MARGIN, preference=lambda method, beta: means["math"][method, beta])
 
 
 def per_seed(root: Path, role: Role = "reported") -> pd.DataFrame:
@@ -146,4 +140,5 @@ def render(root: Path) -> str:
 def _selection_means(runs: pd.DataFrame) -> pd.DataFrame:
     """`math` and `chat_val` over the selection seeds by method and coefficient; empty without rows."""
     rows = runs[runs["role"] == "selection"]
-    return scores(rows).groupby(["method", "beta"])[["math", "chat_val"]].mean() if len(rows) else pd.DataFrame()
+    names = ["math", "chat_val"]
+    return scores(rows).groupby(["method", "beta"])[names].mean() if len(rows) else pd.DataFrame(columns=names)
