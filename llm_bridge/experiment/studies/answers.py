@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,18 @@ ROWS_AT_ONCE = 512
 
 
 @torch.no_grad()
-def answers(folder: Path, prompts: Sequence[Any], totals: Sequence[int]) -> pd.DataFrame:
+def answers(folder: Path, rows: pd.DataFrame) -> pd.DataFrame:
     """Every pair with the right sum and its probability as a response at temperature 1: prompt, first, second, p.
 
-    folder: a Hugging Face model. prompts: messages. totals: the sum that each asks for.
+    folder: a Hugging Face model. rows: prompts as VeRL reads them, whose ground truth is the sum that each asks for.
     """
+    totals = [int(given["ground_truth"]) for given in rows["reward_model"]]
     model, tokenizer = _load(folder)
     table = pd.DataFrame(
         [(prompt, first, total - first) for prompt, total in enumerate(totals) for first in range(total + 1)],
         columns=["prompt", "first", "second"],
     )
-    messages = [[dict(message) for message in prompt] for prompt in prompts]
+    messages = [[dict(message) for message in prompt] for prompt in rows["prompt"]]
     asked = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     texts = [
         f"{asked[row.prompt]}\\boxed{{ {row.first} + {row.second} }}{tokenizer.eos_token}" for row in table.itertuples()

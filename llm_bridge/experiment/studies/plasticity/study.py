@@ -70,8 +70,7 @@ class Plasticity(Study):
         """Of the training prompts and of as many others."""
         for name, file in (("training", "math_train"), ("held out", "math_val")):
             rows = read_parquet(start / f"{file}.parquet").head(self.config.prompts)
-            totals = [int(given["ground_truth"]) for given in rows["reward_model"]]
-            yield {"set": name, **measures(answers(model, list(rows["prompt"]), totals))}
+            yield {"set": name, **measures(answers(model, rows))}
 
 
 def reported_runs(chosen: dict[str, float]) -> list[Run]:

@@ -72,9 +72,7 @@ class Strength(Study):
     def score(self, run: Run, model: Path, start: Path) -> Iterable[dict[str, Any]]:
         """Accuracy and different correct answers of each math set, exactly; the mean chat reward in `accuracy`."""
         for name in MATH_SETS:
-            rows = read_parquet(start / f"{name}.parquet")
-            totals = [int(given["ground_truth"]) for given in rows["reward_model"]]
-            measured = measures(answers(model, list(rows["prompt"]), totals))
+            measured = measures(answers(model, read_parquet(start / f"{name}.parquet")))
             yield {"set": name, "accuracy": measured["accuracy"], "distinct": measured["distinct"]}
         prompts = [list(prompt) for prompt in read_parquet(start / "chat_val.parquet")["prompt"]]
         drawn = sample(model, prompts, self.config.chat_samples, self.config.max_response_length, seed=0)

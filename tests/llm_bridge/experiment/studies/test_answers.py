@@ -14,7 +14,7 @@ from llm_bridge.tiny.language import problems
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """An untrained model's folder and tokenizer, two prompts of different lengths, and their sums."""
+    """An untrained model's folder and tokenizer, and two rows with prompts of different lengths."""
     pytest.importorskip("transformers")
     from llm_bridge.tiny.model import make_model
     from llm_bridge.tiny.tokenizer import make_tokenizer
@@ -25,16 +25,17 @@ def tiny(tmp_path_factory):
     make_model(tokenizer).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     chosen_problems = [problems("plain")[0], problems("sum")[0]]
-    prompts = [math_row("", 0, "", problem.text, "")["prompt"] for problem in chosen_problems]
-    return folder, tokenizer, prompts, [problem.total for problem in chosen_problems]
+    rows = [math_row("", 0, "", problem.text, str(problem.total)) for problem in chosen_problems]
+    return folder, tokenizer, pd.DataFrame(rows)
 
 
 def test_probabilities_of_answers_are_products_over_their_tokens(tiny):
-    folder, tokenizer, prompts, totals = tiny
+    folder, tokenizer, rows = tiny
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
-    table = answers(folder, prompts, totals)
+    prompts, totals = rows["prompt"], [int(given["ground_truth"]) for given in rows["reward_model"]]
+    table = answers(folder, rows)
     assert len(table) == sum(totals) + len(totals)
     for row in table.iloc[::3].itertuples():
         text = tokenizer.apply_chat_template(prompts[row.prompt], add_generation_prompt=True, tokenize=False)
@@ -51,10 +52,10 @@ def test_probabilities_of_answers_are_products_over_their_tokens(tiny):
 
 def test_sampled_responses_have_the_probabilities_that_the_model_gives_them(tiny):
     """Prompts of different lengths in one batch, so that padding on the left counts for nothing."""
-    folder, tokenizer, prompts, _ = tiny
+    folder, tokenizer, rows = tiny
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    model, prompts = AutoModelForCausalLM.from_pretrained(folder).eval(), list(rows["prompt"])
     drawn = sample(folder, prompts, 3, 5, seed=1)
     assert list(drawn["prompt"]) == [0, 0, 0, 1, 1, 1]
     for _, row in drawn.iterrows():
@@ -64,6 +65,7 @@ def test_sampled_responses_have_the_probabilities_that_the_model_gives_them(tiny
             logits = model(torch.tensor([[*ids, *row["response_ids"]]])).logits[0, len(ids) - 1 : -1]
         own = logits.log_softmax(-1)[range(len(row["response_ids"])), row["response_ids"]]
         np.testing.assert_allclose(row["log_probs"], own.numpy(), atol=2e-5)
+        assert row["response"] == tokenizer.decode(row["response_ids"], skip_special_tokens=True)
 
 
 def test_measures_are_means_over_prompts_of_sums_over_answers():
