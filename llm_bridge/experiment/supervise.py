@@ -110,7 +110,7 @@ def _reason(log: Path, begin: int) -> str:
         return f"vLLM's engine ended: {died[1]}"[:400]
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in text.rstrip().split("\n")[-4000:]]
     plain = [re.sub(r"^\([^)]*pid=[^)]*\)\s*", "", line.rstrip()) for line in plain if line.strip()]
-    for pattern in (r"^error: (.*)", r".*InputError: (.*)", r"^(\w+(?:\.\w+)*(?:Error|Exception): .*)"):
+    for pattern in (r"^(?:error|cokl): (.*)", r".*InputError: (.*)", r"^(\w+(?:\.\w+)*(?:Error|Exception): .*)"):
         messages = [match.group(1) for line in plain if (match := re.match(pattern, line))]
         if messages:
             return messages[-1][:400]
