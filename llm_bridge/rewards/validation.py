@@ -6,19 +6,18 @@ which a statistic is undefined are left out; a pair with equal ratings or equal 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.stats import rankdata
 
 from cokl.support.errors import InputError
 
 Array = npt.NDArray[np.float64]
 FEW_PROMPTS = 30
 """Below this many clusters a percentile interval is known to be too short."""
-_CHUNK_CELLS = 4_000_000  # of a resamples-by-rows matrix held at once
 
 
 @dataclass(frozen=True)
@@ -59,68 +58,36 @@ def validate(ratings: pd.DataFrame, resamples: int, seed: int) -> Validation:
     for name in measured:
         if ratings[name].nunique() == 1:
             raise InputError(f"{name}: every response has the same, so nothing can correlate with it")
-    columns = {name: ratings[name].to_numpy(dtype=np.float64) for name in measured}
-    agreeing, compared = _comparisons(columns["reward"], columns["rating"], codes, len(names))
+    columns = ratings[measured].to_numpy(dtype=np.float64)
+    agreeing, compared = _comparisons(columns, codes, len(names))
 
-    def spearman(one: str, other: str) -> Callable[[Array], Array]:
-        return lambda counts: weighted_spearman(columns[one], columns[other], counts[:, codes])
+    def statistics(counts: npt.NDArray[np.int64]) -> Array:
+        """(3,): of the rows with each prompt's as often as it was drawn; NaN where undefined."""
+        ranks = rankdata(np.repeat(columns, counts[codes], axis=0), axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rho = np.asarray(np.corrcoef(ranks, rowvar=False))
+            return np.array([rho[0, 1], (counts @ agreeing) / (counts @ compared), rho[0, -1]])
 
-    def agreement(counts: Array) -> Array:
-        with np.errstate(invalid="ignore"):
-            return (counts @ agreeing) / (counts @ compared)
-
-    def estimate(statistic: Callable[[Array], Array]) -> Estimate:
-        return _bootstrap(statistic, len(names), len(codes), resamples, seed)
-
+    random, even = np.random.default_rng(seed), np.full(len(names), 1 / len(names))
+    drawn = np.array([statistics(random.multinomial(len(names), even)) for _ in range(resamples)])
+    values = statistics(np.ones(len(names), dtype=np.int64))
+    rating, agreement, length = (_estimate(value, drawn[:, place]) for place, value in enumerate(values))
     return Validation(
-        responses=len(codes),
-        prompts=len(names),
-        comparisons=int(compared.sum()),
-        reward_rating=estimate(spearman("reward", "rating")),
-        agreement=estimate(agreement),
-        reward_length=estimate(spearman("reward", "length")) if "length" in columns else None,
+        len(codes), len(names), int(compared.sum()), rating, agreement, length if "length" in measured else None
     )
 
 
-def weighted_spearman(x: Array, y: Array, weights: Array) -> Array:
-    """Spearman's rho, (b,), of x and y, both (n,), with row i repeated weights[b, i] times; NaN where undefined."""
-    ranks_x, ranks_y = (_repeated_midranks(values, weights) for values in (x, y))
-    total = weights.sum(1, keepdims=True)
-    dx, dy = (ranks - (weights * ranks).sum(1, keepdims=True) / total for ranks in (ranks_x, ranks_y))
-    covariance, spread_x, spread_y = ((weights * product).sum(1) for product in (dx * dy, dx * dx, dy * dy))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return covariance / np.sqrt(spread_x * spread_y)
-
-
-def _repeated_midranks(values: Array, weights: Array) -> Array:
-    """The midrank of every value, (b, n), among all values repeated by their weights."""
-    level = np.unique(values, return_inverse=True)[1]
-    at_level = np.zeros((len(weights), level.max() + 1))
-    for row, row_level in enumerate(level):
-        at_level[:, row_level] += weights[:, row]
-    midranks = np.cumsum(at_level, axis=1) - (at_level - 1) / 2
-    return midranks[:, level]
-
-
-def _comparisons(reward: Array, rating: Array, codes: npt.NDArray[np.intp], prompts: int) -> tuple[Array, Array]:
+def _comparisons(columns: Array, codes: npt.NDArray[np.intp], prompts: int) -> tuple[Array, Array]:
     """For each prompt, the pairs that the reward orders as the rating does, and all pairs tied in neither."""
     agreeing, compared = np.zeros(prompts), np.zeros(prompts)
     for prompt in range(prompts):
-        rows = codes == prompt
-        signs = [np.sign(np.subtract.outer(values[rows], values[rows])) for values in (reward, rating)]
-        product = np.triu(signs[0] * signs[1], 1)
+        reward, rating = columns[codes == prompt, :2].T
+        product = np.triu(np.sign(np.subtract.outer(reward, reward)) * np.sign(np.subtract.outer(rating, rating)), 1)
         agreeing[prompt], compared[prompt] = (product > 0).sum(), (product != 0).sum()
     return agreeing, compared
 
 
-def _bootstrap(statistic: Callable[[Array], Array], prompts: int, rows: int, resamples: int, seed: int) -> Estimate:
-    """statistic: of how often each prompt was drawn, (b, prompts), to (b,)."""
-    rng = np.random.default_rng(seed)
-    chunk = max(1, _CHUNK_CELLS // rows)
-    sizes = [min(chunk, resamples - start) for start in range(0, resamples, chunk)]
-    even = np.full(prompts, 1 / prompts)
-    drawn = np.concatenate([statistic(rng.multinomial(prompts, even, size).astype(float)) for size in sizes])
-    value = statistic(np.ones((1, prompts)))[0]
+def _estimate(value: float, drawn: Array) -> Estimate:
     defined = drawn[np.isfinite(drawn)]
     low, high = np.quantile(defined, (0.025, 0.975)) if len(defined) else (np.nan, np.nan)
     return Estimate(float(value), float(low), float(high), len(drawn) - len(defined))

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from cokl.support.errors import InputError
 from cokl_cli.app import main
-from llm_bridge.rewards.validation import render, validate, weighted_spearman
+from llm_bridge.rewards.validation import render, validate
 from tests.oracles import llm_tables
 
 
@@ -25,17 +25,13 @@ def ratings(prompts: int, per_prompt: int, seed: int = 0) -> pd.DataFrame:
 
 
 @given(st.data(), st.integers(2, 12))
-def test_weighted_spearman_is_scipys_on_repeated_rows(data, size):
+def test_the_correlation_is_scipys_whatever_the_numbers_sizes_and_ties(data, size):
     values = hnp.arrays(np.float64, size, elements=st.integers(0, 4).map(float) | st.floats(-1e300, 1e300))
-    x, y = data.draw(values), data.draw(values)
-    weights = data.draw(hnp.arrays(np.int64, size, elements=st.integers(0, 3)))
-    assume(weights.sum() > 0)
-    repeated = pd.DataFrame({"x": np.repeat(x, weights), "y": np.repeat(y, weights)})
-    rho = weighted_spearman(x, y, weights[None].astype(float))[0]
-    if repeated["x"].nunique() < 2 or repeated["y"].nunique() < 2:
-        assert not np.isfinite(rho)
-    else:
-        assert rho == pytest.approx(llm_tables.spearman(repeated.to_dict("records"), "x", "y"), abs=1e-12)
+    table = pd.DataFrame({"prompt": np.arange(size), "reward": data.draw(values), "rating": data.draw(values)})
+    assume(table["reward"].nunique() > 1)
+    assume(table["rating"].nunique() > 1)
+    expected = llm_tables.spearman(table.to_dict("records"), "reward", "rating")
+    assert validate(table, 1, 0).reward_rating.value == pytest.approx(expected, abs=1e-12)
 
 
 @given(st.integers(0, 30), st.integers(2, 8), st.integers(1, 4))
