@@ -37,7 +37,7 @@ class Normalize(Output):
     def run(self) -> int:
         """Print the normalized table, and write it if asked to."""
         from llm_bridge.report.normalize import normalize, reversed_anchors
-        from llm_bridge.report.result_tables import normalized_table
+        from llm_bridge.report.result_tables import result_table
         from llm_bridge.report.tables import to_latex, to_markdown, to_screen
 
         columns, out = self.math_columns, self.out
@@ -47,7 +47,7 @@ class Normalize(Output):
         render = {".md": to_markdown, ".tex": to_latex}
         require(out is None or out.suffix in (".csv", *render), "out", "a name that ends in .csv, .md or .tex", out)
         scores = self._scores()
-        table = normalized_table(normalize(scores, columns), reversed_anchors(scores, columns))
+        table = result_table("normalized", normalize(scores, columns), reversed_anchors(scores, columns))
         print(to_screen(table), end="")
         if out is not None:
             if out.suffix == ".csv":

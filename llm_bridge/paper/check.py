@@ -15,9 +15,9 @@ import pandas as pd
 
 from cokl.support.verdicts import Claim, Verdict
 from llm_bridge.experiment.config import BASE, REVERSE_FAMILY
-from llm_bridge.paper.numbers import AGGREGATES, MATH, Paper
+from llm_bridge.paper.numbers import MATH, Paper
 from llm_bridge.report.normalize import normalize
-from llm_bridge.report.result_tables import ABLATION, ablation_table, floor_table, normalized_table, raw_table
+from llm_bridge.report.result_tables import AGGREGATES, SELECTED, result_table
 from llm_bridge.report.results import GRPO
 from llm_bridge.report.tables import method_label
 
@@ -191,14 +191,9 @@ def truncated(score: float, responses: int) -> bool:
 
 def marks(paper: Paper) -> Iterator[Claim]:
     """Bold and underlined cells; the floor's table marks only the best."""
-    tables = {
-        "raw": raw_table(paper.raw),
-        "normalized": normalized_table(paper.normalized),
-        "ablation": ablation_table(paper.ablation),
-        "floor": floor_table(paper.floor),
-    }
     cell = ["model", "method", "column"]
-    for name, table in tables.items():
+    for name in ("raw", "normalized", "ablation", "floor"):
+        table = result_table(name, getattr(paper, name))
         marked = table.frame[["model", "method"]].join(table.marks().drop(columns=["model", "method"]))
         long = marked.melt(["model", "method"], var_name="column", value_name="mark")
         wanted = long[long["mark"].isin(["best"] if name == "floor" else ["best", "second"])]
@@ -381,7 +376,7 @@ def ablations(paper: Paper) -> Iterator[Claim]:
             *_exceptions(bad, len(table) * len(AGGREGATES), "cells"),
         )
     ((model, rows),) = ablation.items()
-    full, without1, without2 = (rows[name] for name in ABLATION)
+    full, without1, without2 = (rows[name] for name in SELECTED["ablation"])
     replay = {column: main[model]["correct_forward_kl"][column] for column in AGGREGATES}
     yield Claim(
         "w/o term 2 is correct-only forward KL, to every printed digit",

@@ -9,13 +9,12 @@ import pandas as pd
 
 from llm_bridge.report.csv_tables import read_csv
 from llm_bridge.report.normalize import normalize
-from llm_bridge.report.result_tables import ablation_table, floor_table, normalized_table, plain_table, raw_table
+from llm_bridge.report.result_tables import AGGREGATES, result_table
 from llm_bridge.report.tables import Table
 
 PAPER = Path(__file__).parent
 MATH = ("math_val", "math500", "olympiad")
 """The columns of mathematics as printed, whatever else the toolkit comes to evaluate on."""
-AGGREGATES = ("math_avg", "chat_val", "overall")
 SCORES = (*MATH, *AGGREGATES)
 
 
@@ -56,11 +55,6 @@ def read_paper(folder: Path = PAPER) -> Paper:
 
 def paper_tables(paper: Paper) -> list[Table]:
     """The paper's tables through the code that renders ours; the normalized one is computed from the raw one."""
-    return [
-        raw_table(paper.raw),
-        normalized_table(normalize(paper.raw, MATH)),
-        ablation_table(paper.ablation),
-        floor_table(paper.floor),
-        plain_table("zero_correct", paper.zero_correct),
-        plain_table("cost", paper.cost),
-    ]
+    tables = {**vars(paper), "normalized": normalize(paper.raw, MATH)}
+    names = ("raw", "normalized", "ablation", "floor", "zero_correct", "cost")
+    return [result_table(name, tables[name]) for name in names]

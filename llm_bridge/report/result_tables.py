@@ -13,8 +13,31 @@ from llm_bridge.report.normalize import normalize, reversed_anchors, with_averag
 from llm_bridge.report.results import GRPO, Results
 from llm_bridge.report.tables import Table
 
-ABLATION = ("cokl", "cokl_without_term1", "cokl_without_term2")
-_AGGREGATES = ("math_avg", "chat_val", "overall")
+AGGREGATES = ("math_avg", "chat_val", "overall")
+SELECTED = {
+    "ablation": ("cokl", "cokl_without_term1", "cokl_without_term2"),
+    "floor": ("cokl", f"cokl{FLOOR_SUFFIX}"),
+}
+"""The methods of tables that compare CoKL with its variants, by the table's name."""
+_TABLES = {
+    "raw": ("Original evaluation results", "no scores of a main setting"),
+    "normalized": ("Dual-anchor normalized results", "no scores of a main setting"),
+    "ablation": ("Ablation of CoKL's terms, normalized", f"no normalized scores of {', '.join(SELECTED['ablation'])}"),
+    "floor": ("Batch-level correctness floor, normalized", f"no normalized scores of {', '.join(SELECTED['floor'])}"),
+    "zero_correct": ("Current-policy rollout groups without a correct response", "no groups were counted"),
+    "cost": ("Wall-clock time of the first training step", "no step was timed"),
+    "repeated": (
+        "From the same responses: one of them correct (pass@n), and the most frequent answer correct (majority@n)",
+        "no evaluation was logged",
+    ),
+    "beta": ("Search over beta, original scores", "no method has scores for two values of beta"),
+    "kl_prompts": ("Size of the KL batch, original scores", "no method has scores for two values of kl_prompts"),
+}
+"""The title, and what is said of a table without rows."""
+_SEARCHES = {"beta": "beta_search", "kl_prompts": "kl_batch"}
+"""The tables in which a method competes with itself, called otherwise than what they vary."""
+_ANCHORS = {"raw": (BASE, GRPO), "normalized": (BASE,)}
+"""What is not marked: the paper's captions exclude all but the regularized, and all but the post-training methods."""
 
 
 def result_tables(results: Results) -> list[Table]:
@@ -25,15 +48,13 @@ def result_tables(results: Results) -> list[Table]:
     share = 100 * zero_correct["zero_correct_groups"] / zero_correct["groups"]
     counted = zero_correct[["model", "method", "groups"]]
     return [
-        raw_table(with_averages(main, results.math_columns)),
-        normalized_table(normalized, notes),
-        ablation_table(normalized),
-        floor_table(normalized),
-        plain_table("zero_correct", counted.assign(zero_correct=share, at_least_one=100 - share)),
-        plain_table("cost", results.costs),
-        plain_table("repeated", results.repeated),
-        sweep_table(results, "beta"),
-        sweep_table(results, "kl_prompts"),
+        result_table("raw", with_averages(main, results.math_columns)),
+        result_table("normalized", normalized, notes),
+        *(result_table(name, normalized) for name in SELECTED),
+        result_table("zero_correct", counted.assign(zero_correct=share, at_least_one=100 - share)),
+        result_table("cost", results.costs),
+        result_table("repeated", results.repeated),
+        *(result_table(parameter, sweep(results, parameter)) for parameter in _SEARCHES),
     ]
 
 
@@ -41,7 +62,7 @@ def main_scores(results: Results) -> pd.DataFrame:
     """The row of each model's method in its main setting: base and GRPO w/o KL first, the others as they come."""
     main = results.scores[results.scores["main"] == 1]
     order = main["method"].map({BASE: 0, GRPO: 1}).fillna(2)
-    models = main["model"].map({model: position for position, model in enumerate(main["model"].unique())})
+    models = pd.factorize(main["model"])[0]
     return main.assign(_model=models, _order=order).sort_values(["_model", "_order"], kind="stable", ignore_index=True)
 
 
@@ -53,96 +74,56 @@ def sweep(results: Results, parameter: str) -> pd.DataFrame:
     fixed = "kl_prompts" if parameter == "beta" else "beta"
     main = results.scores.loc[results.scores["main"] == 1, ["model", "method", fixed]]
     rows = results.scores.merge(main, on=["model", "method", fixed])
-    swept = rows.groupby(["model", "method"])[parameter].transform("nunique") > 1
-    settings = [part.sort_values(parameter) for _, part in rows[swept].groupby(["model", "method"], sort=False)]
-    rows = pd.concat(settings, ignore_index=True) if settings else rows.iloc[:0]
-    averaged = with_averages(rows, results.math_columns)
-    averaged.insert(2, parameter, rows[parameter])
+    methods = rows.groupby(["model", "method"], sort=False)
+    swept = rows.assign(_method=methods.ngroup())[methods[parameter].transform("nunique") > 1]
+    swept = swept.sort_values(["_method", parameter], ignore_index=True)
+    averaged = with_averages(swept, results.math_columns)
+    averaged.insert(2, parameter, swept[parameter])
     return averaged
 
 
-def raw_table(scores: pd.DataFrame) -> Table:
-    """scores: the output of `with_averages`. Marks among regularized methods, as the paper's caption says."""
-    return Table(
-        "raw", "Original evaluation results", scores, tuple(scores.columns[2:]), anchors=(BASE, GRPO),
-        notes=() if len(scores) else ("no scores of a main setting",),
-    )  # fmt: skip
+def result_table(name: str, frame: pd.DataFrame, notes: Sequence[str] = ()) -> Table:
+    """One of the tables: what it is called, which numbers compete, and a note where it has no rows.
 
-
-def normalized_table(normalized: pd.DataFrame, notes: Sequence[str] = ()) -> Table:
-    """normalized: the output of `normalize`. Marks among post-training methods, GRPO w/o KL included."""
-    return Table(
-        "normalized", "Dual-anchor normalized results", normalized, tuple(normalized.columns[2:]), anchors=(BASE,),
-        notes=tuple(notes),
-    )  # fmt: skip
-
-
-def ablation_table(normalized: pd.DataFrame) -> Table:
-    """CoKL without either term, on each model that has an ablation."""
-    return _selection("ablation", "Ablation of CoKL's terms, normalized", normalized, ABLATION)
-
-
-def floor_table(normalized: pd.DataFrame) -> Table:
-    """CoKL with and without the batch-level correctness floor."""
-    wanted = ("cokl", f"cokl{FLOOR_SUFFIX}")
-    return _selection("floor", "Batch-level correctness floor, normalized", normalized, wanted)
-
-
-_PLAIN = {
-    "zero_correct": ("Current-policy rollout groups without a correct response", "no groups were counted"),
-    "cost": ("Wall-clock time of the first training step", "no step was timed"),
-    "repeated": (
-        "From the same responses: one of them correct (pass@n), and the most frequent answer correct (majority@n)",
-        "no evaluation was logged",
-    ),
-}
-
-
-def plain_table(name: str, frame: pd.DataFrame) -> Table:
-    """A table without marks: model, method, and what `name` says.
-
-    zero_correct: [groups], zero_correct and at_least_one in percent (E.4). cost: first_step_seconds and mean_length
-    (F.1). repeated: of each mathematical set SET_pass_at_n and SET_majority in percent.
+    name, and what the frame has beside model and method: raw, what `with_averages` gives; normalized, ablation and
+    floor, what `normalize` gives, of which the last two select; zero_correct, [groups], zero_correct and at_least_one
+    in percent (E.4); cost, first_step_seconds and mean_length (F.1); repeated, of each mathematical set SET_pass_at_n
+    and SET_majority in percent; beta and kl_prompts, what `sweep` gives.
     """
-    title, missing = _PLAIN[name]
-    return Table(name, title, frame, notes=() if len(frame) else (missing,))
-
-
-def sweep_table(results: Results, parameter: str) -> Table:
-    """The search over "beta" or "kl_prompts"; marks among the settings of a model's method."""
-    frame = sweep(results, parameter)
-    name, title = ("beta_search", "Search over beta") if parameter == "beta" else ("kl_batch", "Size of the KL batch")
+    title, missing = _TABLES[name]
+    if name in SELECTED:
+        frame, notes = _selection(frame, SELECTED[name])
+    searched = name in _SEARCHES
     return Table(
-        name, f"{title}, original scores", frame, _AGGREGATES, within=("model", "method"),
-        notes=() if len(frame) else (f"no method has scores for two values of {parameter}",),
-    )  # fmt: skip
+        _SEARCHES.get(name, name),
+        title,
+        frame,
+        ranked=AGGREGATES if searched else tuple(frame.columns[2:]) if "overall" in frame else (),
+        within=("model", "method") if searched else ("model",),
+        anchors=_ANCHORS.get(name, ()),
+        notes=tuple(notes) if len(frame) or notes else (missing,),
+    )
 
 
 def _normalized(main: pd.DataFrame, math_columns: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     """Normalized scores of the models that have both anchors, and a note for each that has not."""
-    parts: list[pd.DataFrame] = []
-    notes: list[str] = []
+    parts, notes = [with_averages(main.iloc[:0], math_columns)], []
     for _, rows in main.groupby("model", sort=False):
         try:
             parts.append(normalize(rows, math_columns))
+            notes += reversed_anchors(rows, math_columns)
         except InputError as error:
             notes.append(str(error))
-        else:
-            notes += reversed_anchors(rows, math_columns)
-    empty = with_averages(main.iloc[:0], math_columns)
-    return (pd.concat(parts, ignore_index=True) if parts else empty), notes
+    return pd.concat(parts, ignore_index=True), notes
 
 
-def _selection(name: str, title: str, normalized: pd.DataFrame, wanted: Sequence[str]) -> Table:
-    """The aggregates of the `wanted` methods, on the models that have more than one of them."""
+def _selection(normalized: pd.DataFrame, wanted: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """The aggregates of the `wanted` methods, on the models that have more than one of them; and who lacks which."""
     rows = normalized[normalized["method"].isin(wanted)]
     counts = rows.groupby("model")["method"].transform("nunique")
-    chosen = rows[counts > 1][["model", "method", *_AGGREGATES]].reset_index(drop=True)
     notes = [
         f"{model}: no normalized scores of {', '.join(name for name in wanted if name not in set(part['method']))}"
         for model, part in rows.groupby("model", sort=False)
         if part["method"].nunique() < len(wanted)
     ]
-    if rows.empty:
-        notes = [f"no normalized scores of {', '.join(wanted)}"]
-    return Table(name, title, chosen, _AGGREGATES, notes=tuple(notes))
+    return rows[counts > 1][["model", "method", *AGGREGATES]].reset_index(drop=True), notes
