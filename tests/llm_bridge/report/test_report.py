@@ -207,14 +207,20 @@ def test_written_tables_keep_every_digit(tmp_path):
         pd.testing.assert_frame_equal(pd.read_csv(tmp_path / f"{name}.csv"), table.frame, check_dtype=False)
 
 
-def test_results_are_held_to_their_columns_and_one_main_setting():
+def test_results_are_held_to_their_columns_and_one_main_setting(tmp_path):
     source = results()
-    with pytest.raises(InputError, match="scores: no column 'chat_val'"):
-        Results(source.scores.drop(columns="chat_val"))
-    with pytest.raises(InputError, match="costs: no column 'mean_length'"):
-        Results(source.scores, costs=source.costs.drop(columns="mean_length"))
-    with pytest.raises(InputError, match=r"scores: expected numbers in .*chat_val.*good"):
-        Results(source.scores.assign(chat_val="good"))
+    source.costs.drop(columns="mean_length").to_csv(tmp_path / "costs.csv", index=False)
+    for scores, says in (
+        (source.scores.drop(columns="chat_val"), r"scores\.csv: no column 'chat_val'"),
+        (
+            source.scores.assign(chat_val="good"),
+            r"scores\.csv: row 1, chat_val: expected a finite number .* got 'good'",
+        ),
+        (source.scores, r"costs\.csv: no column 'mean_length'"),
+    ):
+        scores.to_csv(tmp_path / "scores.csv", index=False)
+        with pytest.raises(InputError, match=says):
+            read_results(tmp_path)
     with pytest.raises(InputError, match="tiny_1 has more than one main setting of cokl"):
         Results(source.scores.assign(main=1))
 
