@@ -16,7 +16,8 @@ import pandas as pd
 from cokl import methods
 from cokl.support.files import write_atomically, write_text
 from cokl.support.statistics import plain_markdown_table
-from llm_bridge.experiment.config import BASE
+from llm_bridge.experiment.config import BASE, MATH_SETS
+from llm_bridge.report.results import REPEATED
 
 HEADERS = {
     "model": "Model",
@@ -34,12 +35,9 @@ HEADERS = {
     "at_least_one": "At least one correct (%)",
     "first_step_seconds": "First step (s)",
     "mean_length": "Mean length (tokens)",
-    "math_val_pass_at_n": "MATH-Val pass@n",
-    "math_val_majority": "MATH-Val majority@n",
-    "math500_pass_at_n": "MATH500 pass@n",
-    "math500_majority": "MATH500 majority@n",
-    "olympiad_pass_at_n": "Olympiad pass@n",
-    "olympiad_majority": "Olympiad majority@n",
+}
+HEADERS |= {
+    f"{name}_{key}": f"{HEADERS.get(name, name)} {said}" for name in MATH_SETS for key, said in REPEATED.items()
 }
 _FORMATS = {"beta": "g", "kl_prompts": "g", "groups": ",.0f", "first_step_seconds": ".1f", "mean_length": ",.0f"}
 
@@ -77,10 +75,10 @@ class Table:
     def marks(self) -> pd.DataFrame:
         """ "best", "second" or "" for every cell."""
         marks = pd.DataFrame("", index=self.frame.index, columns=self.frame.columns)
-        competing = self.frame[~self.frame["method"].isin(self.anchors)]
+        competing = self.cells()[~self.frame["method"].isin(self.anchors)]
         for name in self.ranked:
-            printed = competing[name].map(lambda value, name=name: float(f"{value:{_FORMATS.get(name, 'z.2f')}}"))
-            ranks = printed.groupby([competing[key] for key in self.within]).rank(method="min", ascending=False)
+            printed = competing[name].astype(float).groupby([competing[key] for key in self.within])
+            ranks = printed.rank(method="min", ascending=False)
             for mark, rank in (("best", 1), ("second", 2)):
                 marks.loc[ranks.index[ranks == rank], name] = mark
         return marks
