@@ -40,8 +40,7 @@ COLUMNS = {
     "retention": "Retention",
     "adaptation": "Adaptation",
     "overall": "Overall",
-    "pass_at_n": "pass@n",
-    "majority": "majority@n",
+    **REPEATED,
 }
 """Math Avg and Chat raw; the former in percent of the run's base; both and their mean on the dual-anchor scale; and
 from the same responses pass@n and majority@n, means over the math sets in percent."""
@@ -104,17 +103,13 @@ def leads(table: pd.DataFrame) -> pd.DataFrame:
     if METHOD not in by_run or not rivals:
         return pd.DataFrame()
     differences = [(by_run[METHOD][columns] - by_run[rival][columns]).assign(method=rival) for rival in rivals]
-    differences_over_runs = over_runs(pd.concat(differences))
-    if no_verdict(runs):
-        return differences_over_runs.assign(verdict="")
-    pairs = list(zip(differences_over_runs[MEASURE], differences_over_runs[f"{MEASURE}_half_width"], strict=True))
-    secondary = [index for index, rival in enumerate(rivals) if rival != RIVAL]
-    sure = dict(zip(secondary, holm([p_value(*pairs[index], runs) for index in secondary]), strict=True))
-    differences_over_runs["verdict"] = [
-        verdict_on(mean, half, runs) if sure.get(index, True) else "undecided"
-        for index, (mean, half) in enumerate(pairs)
-    ]
-    return differences_over_runs
+    table = over_runs(pd.concat(differences))
+    pairs = list(zip(table[MEASURE], table[f"{MEASURE}_half_width"], strict=True))
+    verdicts = [verdict_on(*pair, runs) or "" for pair in pairs]
+    secondary = [index for index, rival in enumerate(rivals) if rival != RIVAL and verdicts[index]]
+    for index, sure in zip(secondary, holm([p_value(*pairs[index], runs) for index in secondary]), strict=True):
+        verdicts[index] = verdicts[index] if sure else "undecided"
+    return table.assign(verdict=verdicts)
 
 
 def parts(table: pd.DataFrame) -> list[Claim]:
@@ -133,12 +128,11 @@ def render(table: pd.DataFrame) -> str:
     """The page: what GRPO lost in each run, the methods, and CoKL's leads."""
     runs = table["run"].nunique()
     lost = 100 - table.loc[table["method"].isin(UNREGULARIZED), "kept"]
-    least, most = f"{lost.min():.0f}", f"{lost.max():.0f}"
     parts = [
         "# Repeated runs",
         f"{runs} runs, a seed of its own for everything random in each. After ± is half the width of a 95% t-interval "
-        f"over runs. GRPO w/o KL lost {least} to {most}% of the base's Math Avg. Retention, Adaptation "
-        "and Overall are on the dual-anchor scale of each run itself.",
+        f"over runs. GRPO w/o KL lost {lost.min():.0f} to {lost.max():.0f}% of the base's Math Avg. Retention, "
+        "Adaptation and Overall are on the dual-anchor scale of each run itself.",
         markdown_table(shown(over_runs(table))),
     ]
     compared = leads(table)
