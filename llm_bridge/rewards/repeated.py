@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+from scipy.stats import entropy
 
 from cokl.metrics import majority, sampled_pass_at_k
 
@@ -25,27 +27,21 @@ def validation_metrics(
     groups: dict[str, dict[str, list[tuple[float, str]]]] = defaultdict(lambda: defaultdict(list))
     for source, uid, reward, answer in zip(sources, uids, rewards, answers or [None] * len(rewards), strict=True):
         groups[source][uid].append((float(reward), answer or ""))
-    metrics = {}
+    metrics: dict[str, float] = {}
     for source, prompts in sorted(groups.items()):
         given = [tuple(zip(*rows, strict=True)) for rows in prompts.values()]
-        size = max(len(scores) for scores, _ in given)
-        metrics[f"val/{source}/mean@{size}"] = float(np.mean([np.mean(scores) for scores, _ in given]))
-        if any(score not in (0, 1) for scores, _ in given for score in scores):
-            continue
-        whole = [([score == 1 for score in scores], texts) for scores, texts in given if len(scores) == size]
-        for k in (2**power for power in range(1, size.bit_length())):
-            metrics[f"val/{source}/pass@{k}"] = float(np.mean([sampled_pass_at_k(correct, k) for correct, _ in whole]))
-        if answers is not None:
-            metrics[f"val/{source}/majority@{size}"] = float(np.mean([majority(*group) for group in whole]))
-            counts = [_frequencies(*group) for group in whole]
-            metrics[f"val/{source}/distinct@{size}"] = float(np.mean([len(shares) for shares in counts]))
-            if solved := [shares for shares in counts if len(shares)]:
-                entropies = [-(shares * np.log(shares)).sum() for shares in solved]
-                metrics[f"val/{source}/entropy@{size}"] = float(np.mean(entropies))
+        n = max(len(scores) for scores, _ in given)
+        measured: dict[str, list[Any]] = {f"mean@{n}": [np.mean(scores) for scores, _ in given]}
+        if all(score in (0, 1) for scores, _ in given for score in scores):
+            whole = [([score == 1 for score in scores], texts) for scores, texts in given if len(scores) == n]
+            for k in (2**power for power in range(1, n.bit_length())):
+                measured[f"pass@{k}"] = [sampled_pass_at_k(correct, k) for correct, _ in whole]
+            if answers is not None:
+                right = [
+                    Counter(text for text, correct in zip(*group[::-1], strict=True) if correct) for group in whole
+                ]
+                measured[f"majority@{n}"] = [majority(*group) for group in whole]
+                measured[f"distinct@{n}"] = [len(counts) for counts in right]
+                measured[f"entropy@{n}"] = [entropy([*counts.values()]) for counts in right if counts]
+        metrics |= {f"val/{source}/{name}": float(np.mean(values)) for name, values in measured.items() if values}
     return metrics
-
-
-def _frequencies(correct: Sequence[bool], answers: Sequence[str]) -> np.ndarray:
-    """(A,): of each different correct answer among all correct ones."""
-    counts = Counter(answer for answer, right in zip(answers, correct, strict=True) if right)
-    return np.array([*counts.values()]) / max(1, counts.total())
