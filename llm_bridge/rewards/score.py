@@ -53,14 +53,13 @@ async def compute_score(
     """
     conversation = [dict(message) for message in extra_info.get("conversation", ())]
     if not conversation:
-        judge = functools.partial(
+        verdict = await asyncio.to_thread(
             _verifier().verify,
             ground_truth,
             solution_str,
             multiple=bool(extra_info.get("multiple", False)),
             tolerances=[float(tolerance) for tolerance in extra_info.get("tolerances", ())],
         )
-        verdict = await asyncio.to_thread(judge)
         return {"score": float(verdict.correct), "verdict": verdict.reason, "answer": final_answer(solution_str)}
     reply = without_thinking(solution_str)
     if chat_reward == "programmatic":
@@ -88,18 +87,14 @@ _verifier = functools.cache(Verifier)
 
 def _shortened(conversation: list[Message], reply: str, tokenizer: Any, most: int | None) -> str:
     """The reply, or the longest beginning of it, in tokens, with which the whole has no more than `most`."""
-    if most is None or (over := _length(conversation, reply, tokenizer) - most) <= 0:
-        return reply
     read, tokens = reply, tokenizer(reply, add_special_tokens=False)["input_ids"]
-    while tokens and over > 0:
+    while most is not None and tokens:
+        over = len(tokenizer(_as_reward_model_reads(conversation, read, tokenizer))["input_ids"]) - most
+        if over <= 0:
+            break
         tokens = tokens[: max(0, len(tokens) - over)]
         read = tokenizer.decode(tokens)
-        over = _length(conversation, read, tokenizer) - most
     return read
-
-
-def _length(conversation: list[Message], reply: str, tokenizer: Any) -> int:
-    return len(tokenizer(_as_reward_model_reads(conversation, reply, tokenizer))["input_ids"])
 
 
 def _as_reward_model_reads(conversation: list[Message], reply: str, tokenizer: Any) -> str:
@@ -114,8 +109,7 @@ async def _score(address: str, model: str, text: str, seconds: float) -> float:
 
     url = f"http://{address}/classify"
     payload = {"model": model, "input": text, "use_activation": False}
-    failure: Exception | None = None
-    refused = 0
+    reason, refused = "", 0
     no_limit = aiohttp.ClientTimeout(total=None)  # the limit is over all attempts
     try:
         async with asyncio.timeout(seconds), aiohttp.ClientSession(timeout=no_limit) as session:
@@ -125,13 +119,12 @@ async def _score(address: str, model: str, text: str, seconds: float) -> float:
                         refused += response.status == 500  # what VeRL's router makes of its server's 4xx
                         if response.status < 500 or refused == REFUSALS:
                             return _read_score(response.status, await response.text(), url)
-                        failure = RuntimeError(f"HTTP {response.status}")
+                        reason = f": HTTP {response.status}"
                 except aiohttp.ClientError as error:
-                    failure = error
+                    reason = f": {' '.join(str(error).split())}"
                 await asyncio.sleep(min(2.0**attempt, 30.0))
     except TimeoutError:
         pass
-    reason = f": {' '.join(str(failure).split())}" if failure else ""
     raise InputError(f"the reward model at {url} gave no score within {seconds:g} s{reason}; see the log of its server")
 
 
