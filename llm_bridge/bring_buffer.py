@@ -73,7 +73,7 @@ def bring_buffer(
     if "prompt_ids" not in given:
         ids = {}
         for row in given["prompt"].unique():
-            messages = _messages(asked[row])
+            messages = plain(asked[row]["prompt"])
             text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **options)
             ids[row] = tokenizer(text, add_special_tokens=False)["input_ids"]
         given["prompt_ids"] = given["prompt"].map(ids)
@@ -95,7 +95,7 @@ def bring_buffer(
 def _group(row: dict[Any, Any], answers: pd.DataFrame) -> CachedGroup:
     """Of a prompt and its responses."""
     return CachedGroup(
-        prompt=_messages(row),
+        prompt=plain(row["prompt"]),
         data_source=str(row["data_source"]),
         ground_truth=plain(row["reward_model"]["ground_truth"]),
         prompt_ids=np.asarray(answers["prompt_ids"].iloc[0], dtype=np.int64),
@@ -105,10 +105,6 @@ def _group(row: dict[Any, Any], answers: pd.DataFrame) -> CachedGroup:
         extra_info=_extra_info(row),
         masks=list(answers.get("response_mask", ())),
     )
-
-
-def _messages(row: dict[Any, Any]) -> list[dict[str, str]]:
-    return [{str(key): str(text) for key, text in message.items()} for message in row["prompt"]]
 
 
 def _extra_info(row: dict[Any, Any]) -> dict[str, Any]:
