@@ -84,33 +84,31 @@ class Table:
         return marks
 
 
-def _marked(table: Table, mark: Mapping[str, Callable[[str], str]], escape: Callable[[str], str]) -> list[list[str]]:
-    """The header and the rows as text, with marked cells put through `mark`."""
+def _marked(table: Table, forms: Mapping[str, str], escape: Callable[[str], str] = str) -> list[list[str]]:
+    """The header and the rows as text, each cell in the form of its mark."""
     header = [escape(HEADERS.get(str(name), str(name))) for name in table.frame]
     rows = [
-        [mark.get(kind, str)(escape(text)) for text, kind in zip(texts, kinds, strict=True)]
-        for texts, kinds in zip(table.cells().to_numpy(), table.marks().to_numpy(), strict=True)
+        [forms.get(mark, "{}").format(escape(text)) for text, mark in zip(texts, marks, strict=True)]
+        for texts, marks in zip(table.cells().to_numpy(), table.marks().to_numpy(), strict=True)
     ]
     return [header, *rows]
 
 
-def _padded(table: Table, rows: list[list[str]]) -> list[list[str]]:
-    """Cells of equal width in each column, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left = [name in ("model", "method") for name in table.frame]
-    return [
-        [cell.ljust(size) if text else cell.rjust(size) for cell, size, text in zip(row, widths, left, strict=True)]
-        for row in rows
+def _padded(rows: list[list[str]]) -> list[tuple[str, ...]]:
+    """Cells of equal width in each column; the numbers, which come after model and method, to the right."""
+    columns = [
+        [f"{cell:{'<' if place < 2 else '>'}{max(map(len, column))}}" for cell in column]
+        for place, column in enumerate(zip(*rows, strict=True))
     ]
+    return list(zip(*columns, strict=True))
 
 
 def to_screen(table: Table) -> str:
     """Aligned text; the best number has a star, the second-best a plus."""
     lines = [table.title]
     if len(table.frame):
-        header, *rows = _marked(table, {"": "{} ".format, "best": "{}*".format, "second": "{}+".format}, str)
-        padded = _padded(table, [[f"{cell} " for cell in header], *rows])
-        lines += ["  ".join(row).rstrip() for row in padded]
+        header, *rows = _marked(table, {"": "{} ", "best": "{}*", "second": "{}+"})
+        lines += ["  ".join(row).rstrip() for row in _padded([[f"{cell} " for cell in header], *rows])]
         if table.ranked:
             without = " and ".join(map(method_label, table.anchors))
             lines.append("* best, + second best" + (f" (without {without})" if without else ""))
@@ -121,10 +119,9 @@ def to_markdown(table: Table) -> str:
     """A section with the table; best bold, second-best underlined."""
     lines = [f"## {table.title}", ""]
     if len(table.frame):
-        marks = {"best": "**{}**".format, "second": "<u>{}</u>".format}
-        header, *rows = _padded(table, _marked(table, marks, str))
-        rule = [f" {'-' * len(cell)} " if key in ("model", "method") else f" {'-' * (len(cell) - 1)}: "
-                for key, cell in zip(table.frame, header, strict=True)]  # fmt: skip
+        header, *rows = _padded(_marked(table, {"best": "**{}**", "second": "<u>{}</u>"}))
+        dashes = ["-" * len(cell) for cell in header]
+        rule = [f" {dash} " if place < 2 else f" {dash[1:]}: " for place, dash in enumerate(dashes)]
         lines += [plain_markdown_table(header, rows, rule), ""]
     return "\n".join([*lines, *(f"Note: {note}\n" for note in table.notes)])
 
@@ -134,15 +131,11 @@ def to_latex(table: Table) -> str:
     caption = _escape_latex(". ".join((table.title, *table.notes)))
     if table.frame.empty:
         return f"% {caption}\n"
-    header, *rows = _marked(
-        table, {"best": "\\textbf{{{}}}".format, "second": "\\underline{{{}}}".format}, _escape_latex
-    )
-    lines, previous = [], None
-    for model, row in zip(table.frame["model"], rows, strict=True):
-        lines += ["\\midrule"] if model != previous else []
-        lines.append(" & ".join(row) + " \\\\")
-        previous = model
-    layout = "".join("l" if name in ("model", "method") else "r" for name in table.frame)
+    header, *rows = _marked(table, {"best": "\\textbf{{{}}}", "second": "\\underline{{{}}}"}, _escape_latex)
+    first = table.frame["model"] != table.frame["model"].shift()
+    rules = first.map({True: "\\midrule\n", False: ""})
+    lines = [f"{rule}{' & '.join(row)} \\\\" for rule, row in zip(rules, rows, strict=True)]
+    layout = "ll" + "r" * (len(header) - 2)
     return "\n".join(
         [
             "\\begin{table*}[t]", "\\centering", "\\small",
@@ -153,11 +146,11 @@ def to_latex(table: Table) -> str:
 
 
 _LATEX = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}
+_LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 
 def _escape_latex(text: str) -> str:
-    text = re.sub(r"[&%$#_{}\\~^]", lambda match: _LATEX.get(match[0], "\\" + match[0]), text)
-    return re.sub(r"\bbeta\b", r"$\\beta$", text)
+    return re.sub(r"\bbeta\b", r"$\\beta$", text.translate(str.maketrans(_LATEX)))
 
 
 def write_tables(tables: Iterable[Table], folder: Path) -> None:
