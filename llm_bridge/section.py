@@ -17,9 +17,9 @@ from llm_bridge.report.results import Results, read_results
 from llm_bridge.report.tables import HEADERS, Table, method_label
 
 _CAPTIONS = {
-    "dynamics": "Validation during the chat stage",
-    "beta": "Scores against coefficient β",
-    "kl_prompts": "Scores against prompts in the KL batch",
+    "llm_training_dynamics": "Validation during the chat stage",
+    "llm_beta": "Scores against coefficient β",
+    "llm_kl_batch": "Scores against prompts in the KL batch",
 }
 
 
@@ -41,13 +41,13 @@ def paper() -> str:
 
 
 def _shown(table: Table) -> str:
-    """A table with bold best and underlined second cells, and its notes; the notes alone where it is empty."""
-    notes = "".join(f'<p class="note">{text(note)}</p>' for note in table.notes)
+    """A table with bold best cells, and its notes; nothing where it is empty."""
     if table.frame.empty:
         return ""
     cells, marks = table.cells(), table.marks()
     shown = cells.rename(columns=lambda name: HEADERS.get(str(name), str(name)))
     made = html_table(shown.mask(marks.to_numpy() == "best", shown.map("**{}".format)), table.title)
+    notes = "".join(f'<p class="note">{text(note)}</p>' for note in table.notes)
     return made.replace("<td>**", '<td class="best">') + notes
 
 

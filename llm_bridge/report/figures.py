@@ -22,15 +22,14 @@ _ANCHORS = {BASE: Style("black", dashes=(1, 2), width=0.8), GRPO: Style("black",
 
 def draw(results: Results) -> dict[str, Picture]:
     """Every figure that the results have rows for, by name."""
-    names = {"dynamics": "llm_training_dynamics", "beta": "llm_beta", "kl_prompts": "llm_kl_batch"}
-    return {names[kind]: render(drawing) for kind, drawing in drawings(results).items()}
+    return {name: render(drawing) for name, drawing in drawings(results).items()}
 
 
 def drawings(results: Results) -> dict[str, Drawing]:
-    """`dynamics`, and the `scores` against "beta" and "kl_prompts", of what the results have rows for."""
-    there = {"dynamics": dynamics(results)} if len(main_dynamics(results)) else {}
-    swept = [parameter for parameter in ("beta", "kl_prompts") if len(sweep(results, parameter))]
-    return there | {parameter: scores(results, parameter) for parameter in swept}
+    """`dynamics`, and the `scores` against "beta" and "kl_prompts", where the results have rows for them."""
+    there = {"llm_training_dynamics": dynamics(results)} if len(main_dynamics(results)) else {}
+    swept = {"llm_beta": "beta", "llm_kl_batch": "kl_prompts"}
+    return there | {name: scores(results, of) for name, of in swept.items() if len(sweep(results, of))}
 
 
 def main_dynamics(results: Results) -> pd.DataFrame:
@@ -45,10 +44,9 @@ def dynamics(results: Results) -> Drawing:
     rows = rows.assign(mean=(rows["math_val"] + rows["chat_val"]) / 2)
     labels = {"math_val": "MATH-Val accuracy [%]", "chat_val": "Chat-Val reward", "mean": "Mean of both"}
     last = rows[rows["step"] == rows.groupby(["model", "method"])["step"].transform("max")]
-    caption = (
-        f"Validation during the chat stage ({', '.join(map(str, rows['model'].unique()))}). MATH-Val at the end: "
-        f"{_listed(last, 'math_val')}. Chat-Val: {_listed(last, 'chat_val')}."
-    )
+    math, chat = (_listed(last.sort_values(name, ascending=False), name) for name in ("math_val", "chat_val"))
+    models = ", ".join(map(str, rows["model"].unique()))
+    caption = f"Validation during the chat stage ({models}). MATH-Val at the end: {math}. Chat-Val: {chat}."
     return _drawing(rows, "step", labels, Panel(x="Chat-stage step", x_limits=(0, None)), [], caption)
 
 
@@ -70,22 +68,18 @@ def scores(results: Results, parameter: str) -> Drawing:
         ].itertuples(index=False)
     ]
     best = rows.loc[rows.groupby(["model", "method"], sort=False)["overall"].idxmax()]
-    described = ", ".join(
-        f"{method_label(str(method))} at {value:g}"
-        for method, value in zip(best["method"], best[parameter], strict=True)
-    )
-    over = "the coefficient" if parameter == "beta" else "the prompts in the KL batch"
-    caption = f"Scores against {over}; lines without markers are the anchors. Best Overall: {described}."
-    axes = Panel(x=r"Coefficient $\beta$", scale="log10")
-    if parameter == "kl_prompts":
-        axes = Panel(x="Prompts in the KL batch", scale="log2")
+    over, axes = {
+        "beta": ("the coefficient", Panel(x=r"Coefficient $\beta$", scale="log10")),
+        "kl_prompts": ("the prompts in the KL batch", Panel(x="Prompts in the KL batch", scale="log2")),
+    }[parameter]
+    listed = _listed(best, parameter, "{} at {:g}")
+    caption = f"Scores against {over}; lines without markers are the anchors. Best Overall: {listed}."
     return _drawing(rows, parameter, labels, axes, anchors, caption)
 
 
-def _listed(rows: pd.DataFrame, column: str) -> str:
-    """ "CoKL 64.2, Reverse KL 70.4", the best first."""
-    ordered = rows.sort_values(column, ascending=False)
-    return ", ".join(f"{method_label(str(m))} {v:.1f}" for m, v in zip(ordered["method"], ordered[column], strict=True))
+def _listed(rows: pd.DataFrame, column: str, form: str = "{} {:.1f}") -> str:
+    """ "CoKL 64.2, Reverse KL 70.4": each row's method and number, in their order."""
+    return ", ".join(map(form.format, rows["method"].map(method_label), rows[column]))
 
 
 def _drawing(
