@@ -68,8 +68,9 @@ def bring_buffer(
     tokenizer = AutoTokenizer.from_pretrained(folder)
     options = {} if thinking is None else {"enable_thinking": thinking}
     given = given.sort_values("prompt", kind="stable", ignore_index=True)
-    tokens = [_tokens(response, tokenizer) for response in given.to_dict("records")]  # type: ignore[arg-type]
-    given["response_ids"] = pd.Series(tokens)
+    if "response_ids" not in given:
+        texts = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in given["response"])
+        given["response_ids"] = pd.Series([[*ids, tokenizer.eos_token_id] for ids in texts])
     if "prompt_ids" not in given:
         ids = {}
         for row in given["prompt"].unique():
@@ -77,7 +78,9 @@ def bring_buffer(
             text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **options)
             ids[row] = tokenizer(text, add_special_tokens=False)["input_ids"]
         given["prompt_ids"] = given["prompt"].map(ids)
-    rows = [(np.asarray(p, dtype=np.int64), r) for p, r in zip(given["prompt_ids"], given["response_ids"], strict=True)]
+    for column in ("prompt_ids", "response_ids"):
+        given[column] = pd.Series([np.asarray(ids, dtype=np.int64) for ids in given[column]])
+    rows = list(zip(given["prompt_ids"], given["response_ids"], strict=True))
     if not log_probs:
         given["log_probs"] = pd.Series([np.full(len(response), np.nan) for _, response in rows])
     elif "log_probs" in given:
@@ -98,23 +101,13 @@ def _group(row: dict[Any, Any], answers: pd.DataFrame) -> CachedGroup:
         prompt=plain(row["prompt"]),
         data_source=str(row["data_source"]),
         ground_truth=plain(row["reward_model"]["ground_truth"]),
-        prompt_ids=np.asarray(answers["prompt_ids"].iloc[0], dtype=np.int64),
+        prompt_ids=answers["prompt_ids"].iloc[0],
         response_ids=list(answers["response_ids"]),
         log_probs=list(answers["log_probs"]),
         rewards=answers["correct"].to_numpy(dtype=np.int64),
-        extra_info=_extra_info(row),
+        extra_info=plain(row.get("extra_info") or {}),
         masks=list(answers.get("response_mask", ())),
     )
-
-
-def _extra_info(row: dict[Any, Any]) -> dict[str, Any]:
-    return plain(row.get("extra_info") or {})
-
-
-def _tokens(response: dict[str, Any], tokenizer: Any) -> np.ndarray:
-    if "response_ids" in response:
-        return np.asarray(response["response_ids"], dtype=np.int64)
-    return np.array([*tokenizer(response["response"], add_special_tokens=False)["input_ids"], tokenizer.eos_token_id])
 
 
 @torch.no_grad()
@@ -162,6 +155,6 @@ async def _verdicts(asked: list[dict[Any, Any]], given: pd.DataFrame, tokenizer:
     verdicts = []
     for number, response in zip(given["prompt"], given["response_ids"], strict=True):
         row, text = asked[number], tokenizer.decode(response, skip_special_tokens=True)
-        truth = plain(row["reward_model"]["ground_truth"])
-        verdicts.append(await judge.score(text, row["data_source"], truth, _extra_info(row)) > judge.threshold)
+        truth, extra = plain(row["reward_model"]["ground_truth"]), plain(row.get("extra_info") or {})
+        verdicts.append(await judge.score(text, row["data_source"], truth, extra) > judge.threshold)
     return verdicts
