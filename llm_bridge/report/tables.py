@@ -6,7 +6,7 @@ Assumption beyond the paper: ranks are those of the numbers as printed, so that 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -145,17 +145,16 @@ def to_latex(table: Table) -> str:
     )  # fmt: skip
 
 
-_LATEX = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}
-_LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
+_NAMED = {"\\": "textbackslash{}", "~": "textasciitilde{}", "^": "textasciicircum{}"}
+_LATEX = {ord(character): f"\\{_NAMED.get(character, character)}" for character in "\\~^&%$#_{}"}
 
 
 def _escape_latex(text: str) -> str:
-    return re.sub(r"\bbeta\b", r"$\\beta$", text.translate(str.maketrans(_LATEX)))
+    return re.sub(r"\bbeta\b", r"$\\beta$", text.translate(_LATEX))
 
 
-def write_tables(tables: Iterable[Table], folder: Path) -> None:
+def write_tables(tables: Sequence[Table], folder: Path) -> None:
     """tables.txt, tables.md and tables.tex with all tables, and NAME.csv with every digit of each."""
-    tables = list(tables)
     for suffix, render in (("txt", to_screen), ("md", to_markdown), ("tex", to_latex)):
         write_text("\n".join(map(render, tables)), folder / f"tables.{suffix}")
     for table in tables:
