@@ -49,24 +49,9 @@ class LLMRepeats(Experiment):
 
     def claims(self, folder: Path) -> Sequence[Claim]:
         """CoKL's lead over each other method, replay's first; and what the ablations and the floor change."""
-        from cokl.methods import label
-        from cokl.support.statistics import with_spread
-        from llm_bridge.report.repeats import MEASURE, METHOD, RIVAL, leads, parts, read_runs
+        from llm_bridge.report.repeats import claims, read_runs
 
-        table = read_runs(folder)
-        judged = []
-        for lead in sorted(leads(table).to_dict("records"), key=lambda lead: lead["method"] != RIVAL):
-            corrected = "the primary comparison" if lead["method"] == RIVAL else "Holm over all but the primary"
-            difference = with_spread(lead[MEASURE], lead[f"{MEASURE}_half_width"], 1)
-            judged.append(
-                Claim(
-                    f"CoKL has a higher Overall than {label(lead['method'])}",
-                    "Ablation of the loss structure" if METHOD in lead["method"] else "Main Results, main table",
-                    f"{difference} points over {table['run'].nunique()} runs; {corrected}",
-                    lead["verdict"],
-                )
-            )
-        return [*judged, *parts(table)]
+        return claims(read_runs(folder))
 
     def record(self, folders: Sequence[Path]) -> dict[str, Any]:
         """The runs and their number; they do not say how long they took."""

@@ -13,7 +13,7 @@ import pandas as pd
 
 from cokl.methods import FLOOR_SUFFIX, UNREGULARIZED, label
 from cokl.support.errors import InputError
-from cokl.support.statistics import markdown_table, spread_column, summarize
+from cokl.support.statistics import markdown_table, spread_column, summarize, with_spread
 from cokl.support.verdicts import Claim, Measurement, holm, judged, no_verdict, p_value, verdict_on
 from llm_bridge.experiment.config import BASE
 from llm_bridge.report.csv_tables import read_csv
@@ -110,6 +110,19 @@ def leads(table: pd.DataFrame) -> pd.DataFrame:
     for index, sure in zip(secondary, holm([p_value(*pairs[index], runs) for index in secondary]), strict=True):
         verdicts[index] = verdicts[index] if sure else "undecided"
     return table.assign(verdict=verdicts)
+
+
+def claims(table: pd.DataFrame) -> list[Claim]:
+    """CoKL's lead over each other method, replay's first; and what the ablations and the floor change."""
+    judged_leads = []
+    for lead in sorted(leads(table).to_dict("records"), key=lambda lead: lead["method"] != RIVAL):
+        statement = f"CoKL has a higher Overall than {label(lead['method'])}"
+        where = _ABLATION if METHOD in lead["method"] else "Main Results, main table"
+        difference = with_spread(lead[MEASURE], lead[f"{MEASURE}_half_width"], 1)
+        corrected = "the primary comparison" if lead["method"] == RIVAL else "Holm over all but the primary"
+        measured_as = f"{difference} points over {table['run'].nunique()} runs; {corrected}"
+        judged_leads.append(Claim(statement, where, measured_as, lead["verdict"]))
+    return [*judged_leads, *parts(table)]
 
 
 def parts(table: pd.DataFrame) -> list[Claim]:
