@@ -1,4 +1,4 @@
-"""What an experiment measured, as four tidy tables in one folder: what the report's tables and figures are made of."""
+"""What an experiment measured, as tidy tables in one folder: what the report's tables and figures are made of."""
 
 from __future__ import annotations
 
@@ -20,26 +20,16 @@ GRPO = "grpo"
 REPEATED = {"pass_at_n": "pass@n", "majority": "majority@n"}
 """What is said of the n responses to a prompt, for each math benchmark, and how it is called."""
 
-_SETTING = ("model", "method", "beta", "kl_prompts")
-_KEYS = {
-    "scores": _SETTING,
-    "dynamics": (*_SETTING, "step"),
-    "zero_correct": ("model", "method"),
-    "costs": ("model", "method"),
-    "repeated": ("model", "method"),
-}
-"""The columns that name a table's row."""
 
-
-def _numbers(table: str, math_columns: tuple[str, ...]) -> tuple[str, ...]:
-    """The table's columns of numbers."""
+def _numbers(math_columns: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Every table's columns of numbers."""
     return {
         "scores": ("beta", "kl_prompts", "main", *math_columns, "chat_val"),
         "dynamics": ("beta", "kl_prompts", "step", "math_val", "chat_val"),
         "zero_correct": ("groups", "zero_correct_groups"),
         "costs": ("first_step_seconds", "mean_length"),
         "repeated": tuple(f"{name}_{measure}" for name in math_columns for measure in REPEATED),
-    }[table]
+    }
 
 
 @dataclass(frozen=True)
@@ -77,11 +67,10 @@ class Results:
         Raises InputError for more groups without a correct response than groups, and for two main settings of a
         model's method.
         """
-        for name, key in _KEYS.items():
+        for name, numbers in _numbers(self.math_columns).items():
             table: pd.DataFrame = getattr(self, name)
-            numbers = _numbers(name, self.math_columns)
             if table.columns.empty:
-                table = pd.DataFrame(columns=list(dict.fromkeys((*key, *numbers))))
+                table = pd.DataFrame(columns=["model", "method", *numbers])
             object.__setattr__(self, name, table.astype(dict.fromkeys(numbers, float)))
         counts = self.zero_correct
         for row in counts[~counts["zero_correct_groups"].between(0, counts["groups"])].itertuples():
@@ -102,20 +91,21 @@ def read_results(folder: Path, math_columns: tuple[str, ...] = ()) -> Results:
     if not (folder / "scores.csv").exists():
         raise InputError(f"no results in {folder}: expected scores.csv, which `cokl llm evaluate` writes")
     if not math_columns:
-        others = {"model", "method", *_numbers("scores", ())}
+        others = {"model", "method", *_numbers(())["scores"]}
         with (folder / "scores.csv").open(encoding="utf-8-sig", errors="replace") as file:
             math_columns = tuple(name for name in next(csv.reader(file), []) if name not in others)
     tables = {}
-    for name, key in _KEYS.items():
+    texts = ("model", "method")
+    for name, numbers in _numbers(math_columns).items():
         if (path := folder / f"{name}.csv").exists():
-            numbers = _numbers(name, math_columns)
-            tables[name] = read_csv(path, ("model", "method"), numbers, key, gaps=numbers if name == "repeated" else ())
+            key = [*texts, *(column for column in numbers if column in ("beta", "kl_prompts", "step"))]
+            tables[name] = read_csv(path, texts, numbers, key, gaps=numbers if name == "repeated" else ())
     return Results(**tables, math_columns=math_columns)
 
 
 def save_results(results: Results, folder: Path) -> None:
     """Write the tables that have rows as CSV files, each whole or not at all; numbers keep every digit."""
-    for name in _KEYS:
+    for name in _numbers(()):
         table: pd.DataFrame = getattr(results, name)
         if len(table):
             write_atomically(folder / f"{name}.csv", partial(table.to_csv, index=False))
