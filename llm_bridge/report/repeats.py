@@ -103,13 +103,13 @@ def leads(table: pd.DataFrame) -> pd.DataFrame:
     if METHOD not in by_run or not rivals:
         return pd.DataFrame()
     differences = [(by_run[METHOD][columns] - by_run[rival][columns]).assign(method=rival) for rival in rivals]
-    table = over_runs(pd.concat(differences))
-    pairs = list(zip(table[MEASURE], table[f"{MEASURE}_half_width"], strict=True))
+    found = over_runs(pd.concat(differences))
+    pairs = list(zip(found[MEASURE], found[f"{MEASURE}_half_width"], strict=True))
     verdicts = [verdict_on(*pair, runs) or "" for pair in pairs]
     secondary = [index for index, rival in enumerate(rivals) if rival != RIVAL and verdicts[index]]
     for index, sure in zip(secondary, holm([p_value(*pairs[index], runs) for index in secondary]), strict=True):
         verdicts[index] = verdicts[index] if sure else "undecided"
-    return table.assign(verdict=verdicts)
+    return found.assign(verdict=verdicts)
 
 
 def claims(table: pd.DataFrame) -> list[Claim]:
