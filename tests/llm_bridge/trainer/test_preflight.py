@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from string import Template
 
@@ -18,6 +19,7 @@ import ray
 import verl
 from hydra import compose, initialize_config_module
 from omegaconf import open_dict
+from ray.exceptions import RayTaskError
 from verl.utils.config import validate_config
 
 import llm_bridge.plugin  # noqa: F401  registers the trainers
@@ -31,6 +33,7 @@ from llm_bridge.trainer.start.preflight import check_configuration
 from llm_bridge.trainer.start.versions import PINNED
 from tests.llm_bridge.trainer.test_options import BASE, configuration
 
+main_ppo = importlib.import_module(MAIN)  # after the plug-in, as when VeRL starts
 OURS = ["python", "-m", MAIN, "+cokl.method=cokl"]
 MODE = "trainer.v1.trainer_mode"
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -228,23 +231,54 @@ WRONG = [
 ]
 
 
+@pytest.fixture
+def entered(files, tmp_path, monkeypatch) -> Callable[..., None]:
+    """Make this process one that runs VeRL's main with the regularizer and further options."""
+
+    def enter(*overrides: str) -> None:
+        hydra = "hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=none"
+        options = [*BASE, *files, *ROOM, f"{MODE}=cokl", *overrides]
+        monkeypatch.setattr(sys, "orig_argv", ["python", "-m", MAIN, *options])
+        monkeypatch.setattr(sys, "argv", ["main_ppo.py", *options, *hydra])
+        monkeypatch.setattr(verl, "__version__", PINNED["verl"])  # `make verl-test` has another one
+        monkeypatch.chdir(tmp_path)
+
+    return enter
+
+
 @pytest.mark.parametrize(("overrides", "message"), WRONG)
 def test_verls_program_started_the_wrong_way_ends_in_one_line_and_starts_nothing(
-    overrides, message, files, tmp_path, monkeypatch, capsys
+    overrides, message, entered, tmp_path, monkeypatch, capsys
 ):
-    from verl.trainer import main_ppo
-
     other = tmp_path / "other"
     other.mkdir()
     (other / "model.safetensors").write_bytes(b"other weights")
-    hydra = "hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=none"
-    options = [*BASE, *files, *ROOM, f"{MODE}=cokl", *(override.format(other=other) for override in overrides)]
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", MAIN, *options])
-    monkeypatch.setattr(sys, "argv", ["main_ppo.py", *options, *hydra])
-    monkeypatch.setattr(verl, "__version__", PINNED["verl"])  # `make verl-test` has another one
+    entered(*(override.format(other=other) for override in overrides))
     monkeypatch.setattr(ray, "init", lambda **given: pytest.fail("Ray is started"))
-    monkeypatch.chdir(tmp_path)
     assert message in line_of(capsys, main_ppo.main)
+
+
+def test_what_the_trainer_refuses_ends_the_command_in_one_line(entered, monkeypatch, capsys):
+    """As Ray hands an error over from another process: with a traceback for its text."""
+    error = RayTaskError("run", "Traceback (most recent call last):\n  ...\n", InputError("the buffer does not fit"))
+
+    def failing(config, task_runner_class):
+        raise error.as_instanceof_cause()
+
+    monkeypatch.setattr(main_ppo, "run_ppo", failing)
+    entered()
+    assert line_of(capsys, main_ppo.main) == "cokl: the buffer does not fit"
+
+
+def test_a_defect_in_the_trainer_keeps_its_traceback(entered, monkeypatch):
+    def failing(config, task_runner_class):
+        raise RayTaskError("run", "Traceback", ValueError("a defect")).as_instanceof_cause()
+
+    monkeypatch.setattr(main_ppo, "run_ppo", failing)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    entered()
+    with pytest.raises(ValueError, match="Traceback"):
+        main_ppo.main()
 
 
 @pytest.mark.parametrize(
@@ -333,7 +367,7 @@ def test_a_verl_without_what_the_trainers_extend_is_refused_in_one_line(tmp_path
 
 @pytest.mark.parametrize("name", ["verl", "diversity"])
 def test_the_how_tos_commands_pass_verls_checks_and_ours_as_they_are_printed(name, files, tmp_path):
-    """Nothing is added: no batch size that the page leaves out, and no folder that two runs would share."""
+    """On GPUs too nothing is missing: no batch size, and no folder of its own for each run."""
     variables = {"DATA": "/data", "MODEL": tmp_path / "model", "OUT": tmp_path, "GPUS": "8"}
     model = model_fingerprint(tmp_path / "model")
     group = CachedGroup([], "", "", np.arange(9), [np.arange(9)] * 8, [np.zeros(9)] * 8, np.array([1, 0] * 4))
