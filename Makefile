@@ -86,7 +86,7 @@ llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM; without either the
 llm-architecture: $(LLM_SETUP)  ## Qwen3-0.6B's architecture, random weights, through the GPU's configuration on a CPU: needs 24 GB
 	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge/test_architecture.py -m architecture -s
 
-how-to-test: $(LLM_SETUP)  ## docs/how-to/verl.md followed to its end, with real VeRL
+how-to-test: $(LLM_SETUP)  ## docs/how-to/{verl,diversity}.md followed as printed, with real VeRL
 	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge/test_how_to.py tests/llm_bridge/test_diversity.py -m docs
 
 verl-test:  ## the bridge's trainers under another VeRL; VERL is what pip is told
