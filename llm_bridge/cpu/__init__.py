@@ -28,11 +28,10 @@ VARIABLES = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine is its own worker, which the CPU build refuses else
 }
-"""Of this process and, through Ray, of all workers, unless the user has set them."""
+"""Of this process and, through Ray, of all workers: one thread, so that sums have one order and a run repeats."""
 DISTRIBUTIONS = str(Path(__file__).with_name("distributions"))
 
-for name, value in VARIABLES.items():
-    os.environ.setdefault(name, value)
+os.environ.update(VARIABLES)
 if DISTRIBUTIONS not in sys.path:
     sys.path.insert(0, DISTRIBUTIONS)
     os.environ["PYTHONPATH"] = os.pathsep.join([DISTRIBUTIONS, *filter(None, [os.environ.get("PYTHONPATH")])])

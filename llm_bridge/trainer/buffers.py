@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from omegaconf import DictConfig
 
@@ -19,6 +20,7 @@ def regularization(config: DictConfig) -> tuple[RegularizationSettings, list[Buf
     training, for two whose groups differ in size, and for a buffer that the run does not fit.
     """
     settings = RegularizationSettings.read(config)
+    require(Path() not in settings.files, "cokl.buffer", "a file", "nothing")
     fingerprint = model_fingerprint(config.actor_rollout_ref.model.path)
     buffers = [Buffer.load(path, fingerprint) for path in settings.files]
     sizes = sorted({buffer.group_size for buffer in buffers})

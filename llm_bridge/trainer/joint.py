@@ -178,7 +178,7 @@ class CoKLTrainer(PPOTrainerSync):
             raise InputError(
                 f"a prompt has {len(asked)} tokens with one response and {len(tokens)} or others with another: build "
                 f"the buffer with the chat template, its arguments, tools and system prompt of this run, and shorten "
-                f"no prompt"
+                f"no prompt; `cokl llm buffer` gives enable_thinking=True, or False with --no-thinking"
             )
 
     def _cached_by_uid(self, batch: TensorDict) -> dict[str, CachedGroup | None]:

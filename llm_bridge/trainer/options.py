@@ -73,7 +73,8 @@ class RegularizationSettings:
         for name in node:
             require(name in known, f"cokl.{name}", f"one of {', '.join(known)}", "an unknown name")
         require("method" in node, "cokl.method", "a method's name", "nothing")
-        node["method"] = methods.get(str(node["method"]), node.pop("options", ()))
+        options = node.pop("options", ())
+        node["method"] = methods.get(str(node["method"]), options)
         for name in ("beta", "epsilon_is", "correct_above", "beta_end", "kl_target"):
             if isinstance(node.get(name), int):
                 node[name] = float(node[name])
@@ -81,6 +82,9 @@ class RegularizationSettings:
         require_types(settings, "cokl.")
         name = settings.method.name
         require(len(settings.method.streams()) > 0, "cokl.method", "a regularizer (plain RL is VeRL's own)", name)
+        made_of = [used.name for used in settings.method.regularizer.made_of()] if settings.method.regularizer else []
+        for option in options:
+            require(option.partition(".")[0] in made_of, "cokl.options", f"options of {name}", option)
         if not settings.draws:
             expected = "nothing with cokl.prompts=training, which draws no prompts"
             require("kl_prompts" not in node, "cokl.kl_prompts", expected, settings.kl_prompts)

@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
 from cokl.support.errors import InputError
+from llm_bridge.rewards.judge import load_function
 from llm_bridge.trainer.buffers import regularization
 from llm_bridge.trainer.start.command import check_start, refuse
 from llm_bridge.trainer.start.hooks import missing
@@ -53,7 +54,9 @@ def check_configuration(config: DictConfig) -> None:
         )
     if regularizes:
         try:
-            regularization(config)
+            settings, _, _ = regularization(config)
+            if settings.judge:
+                load_function(settings.judge)
         except InputError as error:
             refuse(str(error))
 

@@ -68,6 +68,7 @@ def test_the_papers_settings_are_accepted_and_give_80_groups():
         ("+cokl.kl_prompt=8", "cokl.kl_prompt:"),
         ("+cokl.judge=my_judge.py", "cokl.judge: expected FILE.py:NAME or pkg://MODULE:NAME"),
         ("+cokl.judge_kwargs=3", "cokl.judge_kwargs: expected dict"),
+        ("+cokl.options=['reverse_kl.estimator=k3']", r"cokl\.options: expected options of cokl, got reverse_kl\.est"),
         ("trainer.n_gpus_per_node=48", "multiple"),
     ],
 )

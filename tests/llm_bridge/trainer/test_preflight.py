@@ -228,6 +228,8 @@ WRONG = [
     (["cokl.buffer=/none.parquet"], "no buffer at /none.parquet"),
     (["actor_rollout_ref.model.path={other}"], "was sampled from another model"),
     (["+cokl.judge=judge.py"], "cokl.judge: expected FILE.py:NAME"),
+    (["+cokl.judge=/none.py:judge"], "reward function '/none.py:judge': expected FILE.py:NAME"),
+    (["~cokl.buffer"], "cokl.buffer: expected a file, got nothing"),
 ]
 
 
@@ -365,10 +367,11 @@ def test_a_verl_without_what_the_trainers_extend_is_refused_in_one_line(tmp_path
         assert (ended.returncode, message in line, "expected 0.9.1" in line) == (2, True, True), line
 
 
+@pytest.mark.parametrize("gpus", ["1", "8"])
 @pytest.mark.parametrize("name", ["verl", "diversity"])
-def test_the_how_tos_commands_pass_verls_checks_and_ours_as_they_are_printed(name, files, tmp_path):
+def test_the_how_tos_commands_pass_verls_checks_and_ours_as_they_are_printed(name, gpus, files, tmp_path):
     """On GPUs too nothing is missing: no batch size, and no folder of its own for each run."""
-    variables = {"DATA": "/data", "MODEL": tmp_path / "model", "OUT": tmp_path, "GPUS": "8"}
+    variables = {"DATA": "/data", "MODEL": tmp_path / "model", "OUT": tmp_path, "GPUS": gpus}
     model = model_fingerprint(tmp_path / "model")
     group = CachedGroup([], "", "", np.arange(9), [np.arange(9)] * 8, [np.zeros(9)] * 8, np.array([1, 0] * 4))
     Buffer((group,), model).save(tmp_path / "buffer.parquet")
@@ -387,6 +390,7 @@ def test_the_how_tos_commands_pass_verls_checks_and_ours_as_they_are_printed(nam
             config = compose("ppo_trainer", overrides)
         validate_config(config, use_reference_policy=False, use_critic=False)
         check_configuration(config)
+        assert config.trainer.n_gpus_per_node % config.actor_rollout_ref.rollout.tensor_model_parallel_size == 0
         folders.append(config.trainer.default_local_dir)
     assert regularization(config)[2].rl == 512
     assert len(set(folders)) == 2
