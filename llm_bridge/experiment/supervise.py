@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from cokl.support.files import hold
 OUT_OF_MEMORY = "killed due to memory pressure (OOM)"
 """What Ray's log says when it has ended workers; VeRL starts no others and waits for their answer for ever."""
 
-_ENGINE_DIED = re.compile(r"\(EngineCore[^)]*\) ERROR .*?\] (\w+(?:\.\w+)*(?:Error|Exception): .*)")
+_ENGINE_DIED = re.compile(rb"\(EngineCore[^)]*\) ERROR .*?\] (\w+(?:\.\w+)*(?:Error|Exception): .*)")
 
 
 def run_watched(command: list[str], environment: dict[str, str], log: Path, stall: float, locks: Sequence[int]) -> None:
@@ -105,11 +106,15 @@ def _reason(log: Path, begin: int) -> str:
     """The line of a failed job's log that says most: what ended vLLM's engine, whose every request then fails too, or
     an error among the last lines.
     """
-    text = _read_from(log, begin)
-    if died := _ENGINE_DIED.search(text):
-        return f"vLLM's engine ended: {died[1]}"[:400]
-    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in text.rstrip().split("\n")[-4000:]]
-    plain = [re.sub(r"^\([^)]*pid=[^)]*\)\s*", "", line.rstrip()) for line in plain if line.strip()]
+    lines: deque[str] = deque(maxlen=4000)  # of a log that may be longer than memory
+    with log.open("rb") as file:
+        file.seek(begin)
+        for line in file:
+            if died := _ENGINE_DIED.search(line):
+                return f"vLLM's engine ended: {died[1].decode(errors='replace')}"[:400]
+            lines.append(line.decode(errors="replace").rstrip())
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+    plain = [re.sub(r"^\([^)]*pid=[^)]*\)\s*", "", line) for line in plain if line.strip()]
     for pattern in (r"^(?:error|cokl): (.*)", r".*InputError: (.*)", r"^(\w+(?:\.\w+)*(?:Error|Exception): .*)"):
         messages = [match.group(1) for line in plain if (match := re.match(pattern, line))]
         if messages:

@@ -31,6 +31,7 @@ from llm_bridge.trainer.start import preflight
 from llm_bridge.trainer.start.command import MAIN, check_command, check_start
 from llm_bridge.trainer.start.preflight import check_configuration
 from llm_bridge.trainer.start.versions import PINNED
+from tests.llm_bridge.test_how_to import blocks
 from tests.llm_bridge.trainer.test_options import BASE, configuration
 
 main_ppo = importlib.import_module(MAIN)  # after the plug-in, as when VeRL starts
@@ -375,8 +376,7 @@ def test_the_how_tos_commands_pass_verls_checks_and_ours_as_they_are_printed(nam
     model = model_fingerprint(tmp_path / "model")
     group = CachedGroup([], "", "", np.arange(9), [np.arange(9)] * 8, [np.zeros(9)] * 8, np.array([1, 0] * 4))
     Buffer((group,), model).save(tmp_path / "buffer.parquet")
-    page = Path(f"docs/how-to/{name}.md").read_text(encoding="utf-8")
-    scripts = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    scripts = blocks("bash", Path(f"docs/how-to/{name}.md"))
     grpo, cokl = (
         [
             shlex.split(Template(line.removesuffix(" \\")).substitute(variables))[0]
