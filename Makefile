@@ -81,7 +81,7 @@ llm-tiny: $(LLM_SETUP)  ## the LLM experiment end to end on a CPU; METHODS=cokl,
 
 llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM; without either they fail, where others leave them out
 	$(LLM_BIN)/python -c "import verl, vllm"
-	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge -n 2 --dist loadfile
+	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge -n 2 --dist loadfile --no-loadscope-reorder
 
 llm-architecture: $(LLM_SETUP)  ## Qwen3-0.6B's architecture, random weights, through the GPU's configuration on a CPU: needs 24 GB
 	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge/test_architecture.py -m architecture -s

@@ -25,6 +25,12 @@ def pytest_runtest_makereport(item, call):
     return _not_passed_over((yield))
 
 
+def pytest_collection_modifyitems(items):
+    """Of the modules that start VeRL, the longest comes first and the others last: each waits for the one before."""
+    verl = {item.path for item in items if "only_cluster" in item.fixturenames}
+    items.sort(key=lambda item: (item.path.name != "test_end_to_end.py", item.path in verl))
+
+
 def _not_passed_over(report):
     if report.skipped and NEEDED and "could not import" in str(report.longrepr):
         report.outcome = "failed"
