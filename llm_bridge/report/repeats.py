@@ -121,7 +121,7 @@ def claims(table: pd.DataFrame) -> list[Claim]:
         difference = with_spread(lead[MEASURE], lead[f"{MEASURE}_half_width"], 1)
         corrected = "the primary comparison" if lead["method"] == RIVAL else "Holm over all but the primary"
         measured_as = f"{difference} points over {table['run'].nunique()} runs; {corrected}"
-        judged_leads.append(Claim(statement, where, measured_as, lead["verdict"]))
+        judged_leads.append(Claim(statement, where, measured_as, lead["verdict"] or None))
     return [*judged_leads, *parts(table)]
 
 
@@ -151,7 +151,7 @@ def render(table: pd.DataFrame) -> str:
     compared = leads(table)
     if len(compared):
         parts += [
-            "## CoKL less another method, paired by run",
+            "## CoKL minus other methods, paired by run",
             f"Primary: {RIVAL}, in Overall; the others' verdicts are Holm's over all but the primary. "
             + (no_verdict(runs) or "*held*: CoKL has more; *not held*: less."),
             markdown_table(shown(compared)),

@@ -9,7 +9,7 @@ from scipy import stats
 from cokl.support.errors import InputError
 from cokl_cli.commands.llm_report import Repeats
 from llm_bridge import tiny
-from llm_bridge.report.repeats import leads, measured, over_runs, read_runs, render
+from llm_bridge.report.repeats import claims, leads, measured, over_runs, read_runs, render
 from llm_bridge.report.results import Results, save_results
 
 SETS = ("one", "two")
@@ -68,6 +68,11 @@ def test_leads_are_paired_by_run():
     assert found.loc["correct_forward_kl", "overall"] == pytest.approx((50 - 50 + 62.5 - 50) / 2)
     assert found.loc["correct_forward_kl", "pass_at_n"] == pytest.approx(10)
     assert (found["verdict"] == "").all()  # two runs
+
+
+def test_below_four_runs_claims_have_no_verdict():
+    few = runs(((70, 30), (60, 40)), ((60, 50), (60, 40)))
+    assert {claim.verdict for claim in claims(few)} == {None}
 
 
 @pytest.mark.parametrize(

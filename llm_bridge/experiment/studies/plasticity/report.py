@@ -93,19 +93,19 @@ def claims(root: Path) -> list[Claim]:
 
 def render(root: Path) -> str:
     """The page of what is there."""
-    rows, runs, wanted = per_seed(root), read_rows(root, RUNS), PlasticityConfig().reported_seeds
-    seeds, accuracy = set(rows["seed"]), _selection_means(runs)
+    rows, runs, wanted = per_seed(root), read_rows(root, RUNS), len(PlasticityConfig().reported_seeds)
+    seeds, accuracy = rows["seed"].nunique(), _selection_means(runs)
     parts = ["# Plasticity of the tiny LLM"]
-    if missing := sorted(set(wanted) - seeds):
+    if seeds < wanted:
         parts.append(
-            f"**Not complete: {len(seeds)} of {len(wanted)} reported seeds are there, so there is no verdict.** "
-            f"Missing: {', '.join(map(str, missing))}. `cokl llm plasticity --out` this folder resumes from these rows."
+            f"**Not complete: {seeds} of {wanted} reported seeds are there, so there is no verdict.** "
+            "`cokl llm plasticity --out` this folder resumes from these rows."
         )
     title, best = "Selection, accuracy after stage 1", partial(chosen, runs)
     parts.append(selection_table(title, GRID, best, label, lambda method, beta: f"{accuracy[method, beta]:.1f}"))
-    if not no_verdict(len(seeds)):
+    if not no_verdict(seeds):
         parts += [
-            f"Mean over {len(seeds)} seeds, in percent, with half the width of its 95% t-interval.",
+            f"Mean over {seeds} seeds, in percent, with half the width of its 95% t-interval.",
             markdown_table(shown(rows)),
         ]
         for claim in claims(root):

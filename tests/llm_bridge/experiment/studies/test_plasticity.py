@@ -110,11 +110,16 @@ def test_verdicts_are_on_the_paired_differences_over_stage_2(tmp_path):
     }
 
 
+def test_five_seeds_of_ones_own_are_a_whole_study(tmp_path):
+    write_rows(tmp_path, {"reverse_kl": [5, 5, 6, 5, 5]}, [seed + 1000 for seed in SEEDS])
+    assert "Not complete" not in render(tmp_path)
+    assert claims(tmp_path)[0].verdict == "held"
+
+
 def test_there_is_no_verdict_while_a_reported_seed_is_missing(tmp_path):
     write_rows(tmp_path, {"reverse_kl": [5, 5, 6, 5]}, SEEDS[:4])
     assert {claim.verdict for claim in claims(tmp_path)} == {None}
     page = render(tmp_path)
-    assert f"Missing: {SEEDS[4]}" in page
     assert "4 of 5" in page
 
 
