@@ -432,7 +432,7 @@ class RewardedCoKLTrainer(CoKLTrainer, RewardedTrainer):
 
 
 def _gradient_norms(metrics: dict[str, Any]) -> dict[str, float]:
-    """Of both streams' parts of the loss, and the regularizer's share, 0 to 1, of the squared norm of their sum."""
+    """Of both streams' parts of the loss, and the regularizer's share, 0 to 1, of the sum of their squares."""
     rl, added = (float(np.mean(metrics.pop(f"actor/{name}", 0.0))) for name in SQUARED_GRADIENTS)
     share = added / (rl + added) if rl + added else math.nan
     return {"cokl/gradient_rl": rl**0.5, "cokl/gradient_kl": added**0.5, "cokl/gradient_share": share}
