@@ -60,10 +60,8 @@ def main(argv: list[str] | None = None) -> None:
             code = command.run()
         sys.stdout.flush()
         sys.exit(code)
-    except InputError as error:
-        _fail(str(error))
-    except MemoryError:
-        _fail("not enough memory for this configuration; choose smaller settings or fewer --jobs")
+    except (InputError, MemoryError, ModuleNotFoundError) as error:
+        _fail(_said(error))
     except KeyboardInterrupt as stopped:
         again = shlex.join(["cokl", *arguments])
         print(f"\ncokl: interrupted; finished work is saved; resume with: {again}", file=sys.stderr)
@@ -97,6 +95,20 @@ def _end_now(code: int) -> NoReturn:
         with contextlib.suppress(OSError):
             stream.flush()
     os._exit(code)
+
+
+def _said(error: Exception) -> str:
+    """The line of an error that the user can mend. Raises what is a defect of ours: a module of this package that is
+    not there.
+    """
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        if package in _OWN:
+            raise error
+        return f"{package} is not installed; `cokl doctor` has the command that installs it"
+    if isinstance(error, MemoryError):
+        return "not enough memory for this configuration; choose smaller settings or fewer --jobs"
+    return str(error)
 
 
 def _fail(message: str) -> NoReturn:
@@ -163,6 +175,8 @@ _COMMANDS = {
     "reproduce": ("reproduce:reproduce", "The controlled experiment and the theory, from nothing to verdicts."),
     "doctor": ("doctor:Doctor", "What is installed, which parts work here, what the rest needs."),
 }
+_OWN = ("", "bandit", "benchmarks", "cokl", "cokl_cli", "figures", "llm_bridge", "theory")
+"""Our own packages, and an import without a name."""
 _RENAMED = {"report": "verdicts"}
 """Former names of commands of `cokl bandit`."""
 _STYLE = (tyro.conf.OmitArgPrefixes,)

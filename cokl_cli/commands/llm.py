@@ -164,10 +164,7 @@ class Prepare(ExperimentOptions):
         """Write ROOT/data unless it is there."""
         experiment = self.plan()
         experiment.open()
-        try:
-            experiment.prepare()
-        except ModuleNotFoundError as error:
-            raise InputError(f"{error.name} is not installed; set the bridge up with `make llm-setup`") from error
+        experiment.prepare()
         print(f"data: {experiment.root / 'data'}")
         return 0
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cokl.support.errors import InputError
 from cokl_cli.output import Output
 
 
@@ -22,12 +21,7 @@ class HtmlReport(Output):
 
     def run(self) -> int:
         """Write the page; print where it is and which commands would add to it."""
-        try:
-            from cokl_cli.report.page import write
-        except ModuleNotFoundError as error:
-            if error.name != "plotly":
-                raise
-            raise InputError("plotly is not installed; in the checkout, pip install '.[report]'") from error
+        from cokl_cli.report.page import write
 
         path = self.out or self.results / "report.html"
         missing = ", ".join(f"`{one.command}`" for one in write(self.results, path))

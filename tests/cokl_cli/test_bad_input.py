@@ -80,13 +80,31 @@ def test_a_value_that_python_cannot_read_is_a_text(value, capsys):
     assert "form: expected one of conditional, restricted" in refusal(capsys, *command)
 
 
-def test_without_the_bridges_libraries_its_data_are_refused_with_the_remedy(monkeypatch, tmp_path, capsys):
-    monkeypatch.setitem(sys.modules, "transformers", None)  # an import of it fails
+@pytest.mark.parametrize(
+    ("package", "loaded", "command"),
+    [
+        ("transformers", "llm_bridge.tiny.make", "llm prepare"),
+        ("flint", "theory", "theory check"),
+        ("flint", "theory", "theory optimum forward_kl --q 0.1 --beta 0.05"),
+        ("plotly", "cokl_cli.report", "report"),
+    ],
+)
+def test_what_needs_a_package_that_is_not_there_says_so(package, loaded, command, monkeypatch, tmp_path, capsys):
+    for name in [name for name in sys.modules if name == loaded or name.startswith(f"{loaded}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)  # an import of it fails
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
-        main(["llm", "prepare", "--out", str(tmp_path)])
+        main(command.split())
     assert ended.value.code == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "cokl: error: transformers is not installed; set the bridge up with `make llm-setup`"
+    assert last == f"cokl: error: {package} is not installed; `cokl doctor` has the command that installs it"
+
+
+def test_a_module_of_our_own_that_is_missing_is_a_defect(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cokl_cli.commands.doctor", None)
+    with pytest.raises(ModuleNotFoundError):
+        main(["doctor"])
 
 
 @pytest.mark.parametrize("command", ["bandit verdicts --results private/x", "llm tables private/x"])
