@@ -43,6 +43,9 @@ OWNED = {
     "cokl.length": "--length",
     "cokl.method": "--methods",
     "cokl.seed": "--seed",
+    "data.train_files": "--own-data",
+    "data.val_files": "--own-data",
+    "trainer.v1.trainer_mode": "--methods",
     "trainer.default_local_dir": "--out",
 }
 """Options that differ from job to job, and what sets them."""

@@ -139,6 +139,9 @@ def test_an_override_that_verl_does_not_know_is_one_line():
         ("cokl.beta=0.5", "--search-betas"),
         ("++cokl.method=none", "--methods"),
         ("trainer.default_local_dir=/x", "--out"),
+        ("data.train_files=/x.parquet", "--own-data"),
+        ("data.val_files=[/x.parquet]", "--own-data"),
+        ("trainer.v1.trainer_mode=sync", "--methods"),
     ],
 )
 def test_what_the_chat_stage_would_refuse_is_told_before_any_work(override, message):
