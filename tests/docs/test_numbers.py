@@ -145,7 +145,9 @@ def test_the_comparison_at_equal_prompts_is_of_the_committed_seeds():
 
 def test_every_interval_of_the_questions_page_is_in_a_committed_result():
     questions = Path("docs/questions.md").read_text(encoding="utf-8")
-    results = (SHIFT / "RESULTS.md", STRUCTURE / "RESULTS.md", STRUCTURE / "RESULTS-again.md")
+    calibration = Path("bandit/calibration")
+    labs = ((SHIFT, ("",)), (STRUCTURE, ("", "-again")), (calibration, ("", "-again")))
+    results = [lab / f"RESULTS{which}.md" for lab, runs in labs for which in runs]
     known = set(_INTERVAL.findall("".join(path.read_text(encoding="utf-8") for path in results) + PAGE))
     shown = _INTERVAL.findall(questions)
     known.add(written(slope("cokl", mu=4), 3))
