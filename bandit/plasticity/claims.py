@@ -54,7 +54,7 @@ def judge(table: pd.DataFrame, config: TwoPhases) -> list[Claim]:
         ],
         f"Replay's policy {narrowed} {than_others}": list(differences.over(rival, others, REPLAY)),
         f"CoKL's policy {narrowed} than the reference does": list(differences.over("reference", others)),
-        f"Where wrong {config.answers} become correct, CoKL's policy also learns better than the others', "
+        f"Where wrong {config.answers} become correct, CoKL's policy also learns better {than_others}, "
         "at matched correctness": [
             measurement
             for other in dict.fromkeys((rival, "forward_kl", REPLAY))

@@ -39,7 +39,7 @@ class Robustness(Experiment):
         return [
             Claim(
                 f"Under every alternative assumption the same verdict: {statement}",
-                "beyond the paper: what it leaves open",
+                "beyond the paper: what it leaves open, at the coefficients next to the match",
                 standing(rows) or "judged on too few seeds",
                 verdict_of(rows),
             )

@@ -102,7 +102,7 @@ def standing(rows: pd.DataFrame) -> str:
         return ""
     verdict = rows.loc[rows["alternative"] == BASE, "verdict"].iloc[0]
     assumed = _under_assumptions(rows)
-    parts = [f"the sweep's verdict, {verdict}, stands in {assumed['stands'].sum()} of {len(assumed)} alternatives"]
+    parts = [f"the base's verdict, {verdict}, stands in {assumed['stands'].sum()} of {len(assumed)} alternatives"]
     for row in rows[~rows["stands"]].itertuples():
         remark = ", which is another measurement" if _is_no_assumption(str(row.alternative)) else ""
         parts.append(f"{row.verdict} with {row.alternative}{remark}")

@@ -212,7 +212,7 @@ PAPER_CLAIMS = {
     ),
     "constrained": PaperClaim(
         f"At {E3} forward KLs adapt less than reverse KLs",
-        "Main Results",
+        "beyond the paper, which says that forward KLs may constrain adaptation, and compares them with none in it",
         lambda of, mode: [[of.compare(mode, E3, *pair[::-1], "adaptation") for pair in _PAIRS]],
     ),
     "tuned reverse": PaperClaim(

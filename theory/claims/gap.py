@@ -329,8 +329,8 @@ def small_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 @claim("reverse-kl-gap-invisible", BEYOND)
 def invisible_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """the strict gap of reverse KL is (1 - q) / q exp(-1 / beta) at most: below rounding for beta <= 0.02, and e^-1000
-    at the paper's beta = 1e-3
+    """the strict gap of reverse KL is (1 - q) / q exp(-1 / beta) at most: below rounding for beta <= 0.02 and
+    q >= 1e-6, and 9 e^-1000 at q = 0.1 and the paper's beta = 1e-3
 
     Bounds the gap from above over q in [1e-6, 1): 1e6 exp(-50) < 2^-50."""
     proof = over(lambda q, p, beta: 2.0**-50 - formulas.reverse_kl_gap(Intervals, q, p, beta), effort, (1e-3, 0.02))

@@ -47,13 +47,13 @@ def test_a_fragile_verdict_is_found_and_only_that(tmp_path):
     assert all("coverage" in claim for claim in fallen["claim"])
     assert set(fallen["verdict"]) == {"not held"}
     text = page(compared, 5)
-    assert text.count("the sweep's verdict, held, stands in 0 of 1 alternatives; not held with init_scale-2.0") == 4
-    assert text.count("the sweep's verdict, held, stands in 1 of 1 alternatives") == 4
+    assert text.count("the base's verdict, held, stands in 0 of 1 alternatives; not held with init_scale-2.0") == 4
+    assert text.count("the base's verdict, held, stands in 1 of 1 alternatives") == 4
     assert "| not held | CoKL 0.300" in " ".join(text.split())
     (tmp_path / "robustness.csv").write_text(csv_text(compared))
     shown = unescape(Robustness().section(tmp_path).body)
     assert shown.startswith("<p>Each of 2 alternatives ")
-    assert shown.count("the sweep's verdict, held, stands in 0 of 1 alternatives; not held with init_scale-2.0") == 4
+    assert shown.count("the base's verdict, held, stands in 0 of 1 alternatives; not held with init_scale-2.0") == 4
     shown = on_screen(compared, [], 5, tmp_path)
     assert shown.startswith("Depends: The verdicts stand: 4 of 8 do.")
     assert "held 0 of 1 init_scale-2.0" in " ".join(shown.split())
@@ -71,7 +71,7 @@ def test_the_logbook_says_of_each_verdict_whether_it_stands(tmp_path):
     by_statement = {claim.statement.partition(": ")[2]: claim.measured for claim in claims}
     assert list(by_statement) == list(dict.fromkeys(compare(tables)["claim"]))
     coverage = next(text for claim, text in by_statement.items() if "coverage@64 is higher" in claim)
-    assert coverage == "the sweep's verdict, held, stands in 0 of 1 alternatives; not held with init_scale-2.0"
+    assert coverage == "the base's verdict, held, stands in 0 of 1 alternatives; not held with init_scale-2.0"
     compare({name: table(0.6, seeds=2) for name in tables}).to_csv(tmp_path / "robustness.csv", index=False)
     assert {claim.verdict for claim in Robustness().claims(tmp_path)} == {None}
 
@@ -81,7 +81,7 @@ def test_a_verdict_that_falls_with_other_draws_alone_stands_and_is_told_apart(tm
     compared.to_csv(tmp_path / "robustness.csv", index=False)
     claims = Robustness().claims(tmp_path)
     assert {claim.verdict for claim in claims} == {"held"}
-    apart = "the sweep's verdict, held, stands in 1 of 1 alternatives; not held with coverage_draws-8"
+    apart = "the base's verdict, held, stands in 1 of 1 alternatives; not held with coverage_draws-8"
     apart += ", which is another measurement"
     assert [claim.measured for claim in claims].count(apart) == 4
     assert on_screen(compared, [], 5, tmp_path).startswith("Held: The verdicts stand: 8 of 8 do.")
@@ -97,7 +97,7 @@ def test_a_verdict_that_no_alternative_shares_is_called_by_its_own_name():
     compared = compare({BASE: table(0.6), "init_scale-2.0": table(0.3)})
     assert (
         page(compared, 5).count(
-            "\nthe sweep's verdict, held, stands in 0 of 1 alternatives; not held with init_scale-2.0"
+            "\nthe base's verdict, held, stands in 0 of 1 alternatives; not held with init_scale-2.0"
         )
         == 4
     )
