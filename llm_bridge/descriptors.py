@@ -118,7 +118,7 @@ class LLMPlasticity(LLMStudy):
 
     name, title, area = "llm_plasticity", "The tiny LLM: plasticity", "plasticity of the tiny LLM"
     command, order = "cokl llm plasticity", 165
-    study, scores_chat = "plasticity", False
+    study, scores_chat, pools_folders = "plasticity", False, True
 
 
 @register

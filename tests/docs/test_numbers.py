@@ -358,37 +358,60 @@ def test_what_either_method_keeps_of_a_reference_like_the_papers_is_of_the_commi
 TINY_PLASTICITY = Path("llm_bridge/tiny/plasticity")
 
 
-def test_the_tiny_llms_plasticity_is_of_the_committed_rows():
-    """The accuracies, the number of different answers and the differences, computed here from each seed's rows."""
-    section = " ".join(BRIDGE.split("## Plasticity of the tiny LLM\n")[1].split("\n## ")[0].split())
-    ends, steps = (pd.read_csv(TINY_PLASTICITY / name) for name in ("stages.csv", "steps.csv"))
+@cache
+def plasticity_of(folder: Path) -> dict[str, pd.Series]:
+    """What a run of the study has measured, by method and seed; in percent but for `share` and `distinct`."""
+    ends, steps = (pd.read_csv(folder / name) for name in ("stages.csv", "steps.csv"))
     ends = ends[(ends["role"] == "reported") & (ends["set"] == "training")]
-    along = steps[(steps["role"] == "reported") & (steps["stage"] == 2)]
-    keys = ["method", "seed"]
+    steps = steps[steps["role"] == "reported"]
+    along = steps[steps["stage"] == 2]
 
     def of(table: pd.DataFrame, column: str, stage: int) -> pd.Series:
         rows = table[table["stage"] == stage]
         assert (rows.groupby("method")["seed"].nunique() == 5).all()
-        return rows.groupby(keys)[column].mean()
+        return rows.groupby(["method", "seed"])[column].mean()
 
-    measured = [
-        100 * of(ends, "accuracy", 1),
-        of(ends, "distinct", 1),
-        100 * of(along[along["step"] <= 10], "accuracy", 2),
-        100 * of(along, "accuracy", 2),
-        100 * of(ends, "accepted", 2),
-    ]
+    return {
+        "beta": of(ends, "beta", 2),
+        "share": of(steps, "gradient_share", 1),
+        "accuracy": 100 * of(ends, "accuracy", 1),
+        "distinct": of(ends, "distinct", 1),
+        "early": 100 * of(along[along["step"] <= 10], "accuracy", 2),
+        "mean": 100 * of(along, "accuracy", 2),
+        "end": 100 * of(ends, "accepted", 2),
+    }
 
+
+def in_both_runs(column: str, one: str, other: str = "") -> str:
+    """A method's five seeds, or minus another's, and in brackets those of the second run."""
+    found = [plasticity_of(folder)[column] for folder in (TINY_PLASTICITY, TINY_PLASTICITY / "again")]
+    first, again = (of_five(values[one] - (values[other] if other else 0), 1) for values in found)
+    return f"{first} ({again})"
+
+
+def test_the_tiny_llms_plasticity_is_of_the_committed_rows():
+    """The accuracies, the number of different answers and the differences, computed here from each seed's rows."""
+    section = " ".join(BRIDGE.split("## Plasticity of the tiny LLM\n")[1].split("\n## ")[0].split())
+    runs = [plasticity_of(folder) for folder in (TINY_PLASTICITY, TINY_PLASTICITY / "again")]
     table = rows(BRIDGE.split("## Plasticity of the tiny LLM\n")[1])
     shown = [row for row in table if len(row) == 8 and "±" in row[-1]]
     names = ["start", "grpo", "reverse_kl", "entropy", "correct_forward_kl", "cokl"]
-    for name, (_, _, _, *cells) in zip(names, shown, strict=True):
-        assert cells == ["-" if name not in values else of_five(values[name], 1) for values in measured]
-    mean = measured[3]
-    assert f"{of_five(mean['correct_forward_kl'] - mean['cokl'], 1)} points of accuracy" in section
-    assert f"{of_five(mean['cokl'] - mean['reverse_kl'], 1)} points, undecided" in section
-    assert f"{of_five(mean['correct_forward_kl'] - mean['reverse_kl'], 1)} points, which" in section
-    assert (mean["correct_forward_kl"] > mean["cokl"]).all()
+    for name, (_, beta, share, *cells) in zip(names, shown, strict=True):
+        columns = ("accuracy", "distinct", "early", "mean", "end")
+        assert cells == [in_both_runs(column, name) if name in runs[0][column] else "-" for column in columns]
+        betas = [f"{run['beta'][name].iloc[0]:g}" for run in runs]
+        assert beta == (f"{betas[0]} ({betas[1]})" if betas[0] != "0" else "-")
+        shares = [f"{run['share'][name].mean():.2f}" for run in runs if name in run["share"]]
+        assert share == (f"{shares[0]} ({shares[1]})" if shares and shares[0] != "nan" else "-")
+    first, again = in_both_runs("mean", "cokl", "correct_forward_kl").removesuffix(")").split(" (")
+    assert (
+        f"CoKL minus replay is {first} points of accuracy over all of stage 2 in the first run, and {again}" in section
+    )
+    assert f"CoKL minus reverse KL is {in_both_runs('mean', 'cokl', 'reverse_kl')} points" in section
+    assert f"Replay minus reverse KL is {in_both_runs('mean', 'correct_forward_kl', 'reverse_kl')}" in section
+    assert f"alone, by {in_both_runs('distinct', 'cokl', 'grpo')} of 64" in section
+    cost = (in_both_runs("accuracy", "grpo", method) for method in ("cokl", "correct_forward_kl"))
+    assert "stage 1 costs {} with CoKL and {} with replay".format(*cost) in section
 
 
 AT_BEST = Path("llm_bridge/tiny/strength")
