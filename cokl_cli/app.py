@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, NoReturn, Protocol
 
 import tyro
@@ -98,12 +99,10 @@ def _end_now(code: int) -> NoReturn:
 
 
 def _said(error: Exception) -> str:
-    """The line of an error that the user can mend. Raises what is a defect of ours: a module of this package that is
-    not there.
-    """
+    """The line of an error that the user can mend. Raises that of a package which is there and lacks a module."""
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
-        if package in _OWN:
+        if not package or package in sys.stdlib_module_names or find_spec(package):
             raise error
         return f"{package} is not installed; `cokl doctor` has the command that installs it"
     if isinstance(error, MemoryError):
@@ -175,8 +174,6 @@ _COMMANDS = {
     "reproduce": ("reproduce:reproduce", "The controlled experiment and the theory, from nothing to verdicts."),
     "doctor": ("doctor:Doctor", "What is installed, which parts work here, what the rest needs."),
 }
-_OWN = ("", "bandit", "benchmarks", "cokl", "cokl_cli", "figures", "llm_bridge", "theory")
-"""Our own packages, and an import without a name."""
 _RENAMED = {"report": "verdicts"}
 """Former names of commands of `cokl bandit`."""
 _STYLE = (tyro.conf.OmitArgPrefixes,)

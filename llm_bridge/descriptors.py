@@ -120,6 +120,18 @@ class LLMPlasticity(LLMStudy):
     command, order = "cokl llm plasticity", 165
     study, scores_chat, pools_folders = "plasticity", False, True
 
+    def record(self, folders: Sequence[Path]) -> dict[str, Any]:
+        """A command for each run, with its seeds."""
+        from llm_bridge.experiment.studies.study import RUNS, read_rows
+
+        commands = []
+        for folder in folders:
+            rows = read_rows(folder, RUNS)
+            seeds = {role: " ".join(map(str, sorted(set(rows[rows["role"] == role]["seed"])))) for role in rows["role"]}
+            options = " ".join(f"--{role}-seeds {seeds[role]}" for role in sorted(seeds, reverse=True))
+            commands.append(f"{self.command} {options}")
+        return super().record(folders) | {"command": "; ".join(commands)}
+
 
 @register
 class LLMStrength(LLMStudy):

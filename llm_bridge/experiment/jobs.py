@@ -45,8 +45,8 @@ OWNED = {
     "cokl.seed": "--seed",
     "data.train_files": "--own-data",
     "data.val_files": "--own-data",
-    "trainer.v1.trainer_mode": "--methods",
     "trainer.default_local_dir": "--out",
+    "trainer.v1.trainer_mode": "--methods",
 }
 """Options that differ from job to job, and what sets them."""
 

@@ -101,8 +101,12 @@ def test_what_needs_a_package_that_is_not_there_says_so(package, loaded, command
     assert last == f"cokl: error: {package} is not installed; `cokl doctor` has the command that installs it"
 
 
-def test_a_module_of_our_own_that_is_missing_is_a_defect(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cokl_cli.commands.doctor", None)
+@pytest.mark.parametrize("module", ["cokl_cli.nowhere", "pandas.nowhere", "lzma"])
+def test_a_module_that_a_package_lacks_is_no_package_to_install(module, monkeypatch):
+    def run(_: object) -> int:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr("cokl_cli.commands.doctor.Doctor.run", run)
     with pytest.raises(ModuleNotFoundError):
         main(["doctor"])
 

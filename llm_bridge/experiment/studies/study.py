@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from cokl.support.errors import InputError
 from cokl.support.files import hold, read_parquet, write_atomically, write_parquet, write_text
 from llm_bridge.bring_buffer import bring_buffer
 from llm_bridge.experiment.config import PRESETS, LLMConfig
@@ -128,9 +129,15 @@ class Study(ABC):
     def run(self, root: Path, seeds: Sequence[int], keep_going: bool) -> None:
         """Train what `seeds` lack, a seed at a time, and write ROOT/{stages.csv, steps.csv, results.md} after each.
 
-        Rows that are in ROOT already are not made again. Raises InputError for a folder of another experiment or other
-        code, for seeds that need others first, and for a job that fails or hangs.
+        Rows that are in ROOT already are not made again. Raises InputError for a folder of another experiment, with
+        rows of other seeds or of other code, for seeds that need others first, and for a job that fails or hangs.
         """
+        for seed, role in read_rows(root, RUNS)[["seed", "role"]].drop_duplicates().itertuples(index=False):
+            if self.roles.get(seed) != role:
+                raise InputError(
+                    f"{root} has rows of seed {seed}, {role}, which is none of this study's: choose another --out, or "
+                    "take the same --selection-seeds and --reported-seeds"
+                )
         methods = [("cokl", None, None), ("reverse_kl", None, None)]
         Experiment(self.settings(0), root, keep_going=keep_going).open(methods)
         for seed in self.roles:

@@ -99,7 +99,7 @@ def render(root: Path) -> str:
     if seeds < wanted:
         parts.append(
             f"**Not complete: {seeds} of {wanted} reported seeds are there, so there is no verdict.** "
-            "`cokl llm plasticity --out` this folder resumes from these rows."
+            "The same command resumes from these rows."
         )
     title, best = "Selection, accuracy after stage 1", partial(chosen, runs)
     parts.append(selection_table(title, GRID, best, label, lambda method, beta: f"{accuracy[method, beta]:.1f}"))

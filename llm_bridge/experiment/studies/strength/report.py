@@ -122,7 +122,7 @@ def render(root: Path) -> str:
         if seeds < wanted:
             parts.append(
                 f"**Not complete: {seeds} of {wanted} seeds are there, so there is no verdict.** "
-                "`cokl llm strength --out` this folder resumes from these rows."
+                "The same command resumes from these rows."
             )
         if seeds:
             parts.append(

@@ -116,6 +116,16 @@ def test_five_seeds_of_ones_own_are_a_whole_study(tmp_path):
     assert claims(tmp_path)[0].verdict == "held"
 
 
+def test_a_folder_with_rows_of_other_seeds_is_refused_before_anything_is_trained(tmp_path):
+    write_rows(tmp_path, {}, [130])
+    with pytest.raises(InputError, match=r"rows of seed 130, reported, .* choose another --out"):
+        Plasticity(PlasticityConfig()).run(tmp_path, SEEDS, keep_going=False)
+    write_rows(tmp_path, {}, PlasticityConfig().selection_seeds[:1])
+    with pytest.raises(InputError, match="rows of seed 100, reported"):
+        Plasticity(PlasticityConfig()).run(tmp_path, SEEDS, keep_going=False)
+    assert not (tmp_path / "config.json").exists()
+
+
 def test_there_is_no_verdict_while_a_reported_seed_is_missing(tmp_path):
     write_rows(tmp_path, {"reverse_kl": [5, 5, 6, 5]}, SEEDS[:4])
     assert {claim.verdict for claim in claims(tmp_path)} == {None}

@@ -129,6 +129,16 @@ def test_neither_report_has_a_part_in_the_choice_or_in_its_table(tmp_path):
     assert "0.2: 40.0 / 80.0" in line
 
 
+def test_seeds_of_ones_own_are_a_whole_study(tmp_path):
+    report(tmp_path, [1.0, 1.0, 2.0, 1.0, 1.0])
+    published = claims(tmp_path)
+    for name in (RUNS, STEPS):
+        table = pd.read_csv(tmp_path / name)
+        table.assign(seed=table["seed"] + 1000).to_csv(tmp_path / name, index=False)
+    assert claims(tmp_path) == published
+    assert "Not complete" not in render(tmp_path)
+
+
 def test_a_seed_without_all_its_runs_counts_for_nothing(tmp_path):
     report(tmp_path, [1.0, 1.0, 2.0, 1.0, 1.0])
     table = pd.read_csv(tmp_path / RUNS)
