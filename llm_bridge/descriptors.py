@@ -126,10 +126,9 @@ class LLMPlasticity(LLMStudy):
 
         commands = []
         for folder in folders:
-            rows = read_rows(folder, RUNS)
-            seeds = {role: " ".join(map(str, sorted(set(rows[rows["role"] == role]["seed"])))) for role in rows["role"]}
-            options = " ".join(f"--{role}-seeds {seeds[role]}" for role in sorted(seeds, reverse=True))
-            commands.append(f"{self.command} {options}")
+            by_role = read_rows(folder, RUNS).groupby("role", sort=False)["seed"].unique()
+            options = [f"--{role}-seeds {' '.join(map(str, seeds))}" for role, seeds in by_role.items()]
+            commands.append(" ".join([self.command, *options]))
         return super().record(folders) | {"command": "; ".join(commands)}
 
 

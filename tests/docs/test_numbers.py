@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -359,17 +360,17 @@ TINY_PLASTICITY = Path("llm_bridge/tiny/plasticity")
 
 
 @cache
-def plasticity_of(folder: Path) -> dict[str, pd.Series]:
-    """What a run of the study has measured, by method and seed; in percent but for `share` and `distinct`."""
+def plasticity_of(folder: Path) -> dict[str, pd.DataFrame]:
+    """What a run of the study has measured, seeds by methods; in percent but for `share` and `distinct`."""
     ends, steps = (pd.read_csv(folder / name) for name in ("stages.csv", "steps.csv"))
     ends = ends[(ends["role"] == "reported") & (ends["set"] == "training")]
     steps = steps[steps["role"] == "reported"]
     along = steps[steps["stage"] == 2]
 
-    def of(table: pd.DataFrame, column: str, stage: int) -> pd.Series:
+    def of(table: pd.DataFrame, column: str, stage: int) -> pd.DataFrame:
         rows = table[table["stage"] == stage]
         assert (rows.groupby("method")["seed"].nunique() == 5).all()
-        return rows.groupby(["method", "seed"])[column].mean()
+        return rows.groupby(["seed", "method"])[column].mean().unstack()
 
     return {
         "beta": of(ends, "beta", 2),
@@ -382,11 +383,22 @@ def plasticity_of(folder: Path) -> dict[str, pd.Series]:
     }
 
 
+def first_and_again(tables: Iterable[pd.DataFrame], one: str, other: str = "") -> str:
+    """A method's five seeds, or minus another's, and in brackets those of the second run where it is in it.
+
+    tables: of either run, seeds by methods.
+    """
+    first, again = (
+        of_five(table[one] - (table[other] if other else 0), 1) if {one, other} - {""} <= set(table) else ""
+        for table in tables
+    )
+    return f"{first} ({again})" if again else first
+
+
 def in_both_runs(column: str, one: str, other: str = "") -> str:
-    """A method's five seeds, or minus another's, and in brackets those of the second run."""
-    found = [plasticity_of(folder)[column] for folder in (TINY_PLASTICITY, TINY_PLASTICITY / "again")]
-    first, again = (of_five(values[one] - (values[other] if other else 0), 1) for values in found)
-    return f"{first} ({again})"
+    """`first_and_again` of the study of plasticity."""
+    folders = (TINY_PLASTICITY, TINY_PLASTICITY / "again")
+    return first_and_again([plasticity_of(folder)[column] for folder in folders], one, other)
 
 
 def test_the_tiny_llms_plasticity_is_of_the_committed_rows():
@@ -396,8 +408,8 @@ def test_the_tiny_llms_plasticity_is_of_the_committed_rows():
     table = rows(BRIDGE.split("## Plasticity of the tiny LLM\n")[1])
     shown = [row for row in table if len(row) == 8 and "±" in row[-1]]
     names = ["start", "grpo", "reverse_kl", "entropy", "correct_forward_kl", "cokl"]
+    columns = ("accuracy", "distinct", "early", "mean", "end")
     for name, (_, beta, share, *cells) in zip(names, shown, strict=True):
-        columns = ("accuracy", "distinct", "early", "mean", "end")
         assert cells == [in_both_runs(column, name) if name in runs[0][column] else "-" for column in columns]
         betas = [f"{run['beta'][name].iloc[0]:g}" for run in runs]
         assert beta == (f"{betas[0]} ({betas[1]})" if betas[0] != "0" else "-")
@@ -436,12 +448,8 @@ def at_best(column: str) -> dict[str, pd.DataFrame]:
 
 
 def in_both(column: str, one: str, other: str = "") -> str:
-    """A method's five seeds, or minus another's, and in brackets those of the second report where it is in it."""
-    first, again = (
-        of_five(table[one] - (table[other] if other else 0), 1) if {one, other} - {""} <= set(table) else ""
-        for table in at_best(column).values()
-    )
-    return f"{first} ({again})" if again else first
+    """`first_and_again` of the study of strength."""
+    return first_and_again(at_best(column).values(), one, other)
 
 
 def test_the_table_at_the_best_coefficients_is_of_the_committed_rows():

@@ -57,6 +57,12 @@ def selection_table(
     return markdown_table(pd.DataFrame(lines))
 
 
+def incomplete(seeds: int, wanted: int, which: str) -> list[str]:
+    """The paragraph of a report that lacks seeds; none of one that is whole. which: how the page calls the seeds."""
+    said = f"**Not complete: {seeds} of {wanted} {which} are there, so there is no verdict.** "
+    return [said + "The same command resumes from these rows."] if seeds < wanted else []
+
+
 def over_seeds(rows: pd.DataFrame, first: str, labels: Mapping[str, str], columns: Mapping[str, str]) -> pd.DataFrame:
     """The table over seeds, as text: a line per method in the order of `labels`, under the title `first`.
 

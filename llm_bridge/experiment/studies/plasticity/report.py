@@ -12,7 +12,7 @@ from cokl import methods
 from cokl.support.statistics import markdown_table
 from cokl.support.verdicts import Claim, Measurement, judged, no_verdict
 from llm_bridge.experiment.studies.plasticity.config import GRID, MARGIN, RIVALS, START, PlasticityConfig
-from llm_bridge.experiment.studies.report import choose, over_seeds, selection_table
+from llm_bridge.experiment.studies.report import choose, incomplete, over_seeds, selection_table
 from llm_bridge.experiment.studies.study import RUNS, STEPS, read_rows
 
 LABELS = {"grpo": "GRPO alone", "entropy": "entropy bonus", START: "no stage 1"}
@@ -95,12 +95,7 @@ def render(root: Path) -> str:
     """The page of what is there."""
     rows, runs, wanted = per_seed(root), read_rows(root, RUNS), len(PlasticityConfig().reported_seeds)
     seeds, accuracy = rows["seed"].nunique(), _selection_means(runs)
-    parts = ["# Plasticity of the tiny LLM"]
-    if seeds < wanted:
-        parts.append(
-            f"**Not complete: {seeds} of {wanted} reported seeds are there, so there is no verdict.** "
-            "The same command resumes from these rows."
-        )
+    parts = ["# Plasticity of the tiny LLM", *incomplete(seeds, wanted, "reported seeds")]
     title, best = "Selection, accuracy after stage 1", partial(chosen, runs)
     parts.append(selection_table(title, GRID, best, label, lambda method, beta: f"{accuracy[method, beta]:.1f}"))
     if not no_verdict(seeds):

@@ -13,7 +13,7 @@ from cokl.support.statistics import markdown_table
 from cokl.support.verdicts import Claim, Measurement, judged
 from llm_bridge.experiment.config import BASE, MATH_SETS
 from llm_bridge.experiment.studies.config import Role
-from llm_bridge.experiment.studies.report import choose, over_seeds, selection_table
+from llm_bridge.experiment.studies.report import choose, incomplete, over_seeds, selection_table
 from llm_bridge.experiment.studies.strength.config import (
     ABLATION,
     AGAIN,
@@ -118,12 +118,7 @@ def render(root: Path) -> str:
     for role, title in TITLES.items():
         rows = per_seed(root, role)
         seeds, wanted = rows["seed"].nunique(), len(StrengthConfig().seeds[role])
-        parts.append(f"## {title}")
-        if seeds < wanted:
-            parts.append(
-                f"**Not complete: {seeds} of {wanted} seeds are there, so there is no verdict.** "
-                "The same command resumes from these rows."
-            )
+        parts += [f"## {title}", *incomplete(seeds, wanted, "seeds")]
         if seeds:
             parts.append(
                 f"Mean over {seeds} seeds, in percent apart from the answers, with half the width of "
