@@ -170,7 +170,6 @@ _COMMANDS = {
     "figures": ("figures:Figures", "The paper's figures, drawn from a finished sweep."),
     "report": ("report:HtmlReport", "Everything that was measured, as one interactive HTML page."),
     "logbook": ("logbook:Logbook", "REPRODUCTION.md: each claim of the paper with its verdict."),
-    "rerun": ("rerun:Rerun", "Recompute a finished result and compare."),
     "reproduce": ("reproduce:reproduce", "The controlled experiment and the theory, from nothing to verdicts."),
     "doctor": ("doctor:Doctor", "What is installed, which parts work here, what the rest needs."),
 }

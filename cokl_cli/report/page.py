@@ -13,7 +13,6 @@ import plotly.io
 from cokl.support.errors import InputError
 from cokl.support.experiment import Experiment
 from cokl.support.files import read_parquet, write_text
-from cokl_cli.assumptions import sources
 from cokl_cli.experiments import experiments, finished
 from cokl_cli.report.sections import claims, environment, headline, optima
 from figures.page import Section, color, darkened, table, text
@@ -57,7 +56,6 @@ def _sections(by_name: dict[str, list[Path]], page: Path, missing: int) -> list[
         optima.section(by_name.get("sweep", [])),
         *(section for members in own.values() for section in members),
         *([] if "llm" in by_name else [Section("paper-tables", "The paper's LLM tables", paper())]),
-        environment.assumptions(*sources(set(by_name))),
         environment.section(folder for folders in by_name.values() for folder in folders),
     ]
 

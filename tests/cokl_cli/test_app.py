@@ -210,7 +210,7 @@ COMMANDS = {
     "theory": {"check", "optimum", "figures"},
     "llm": {"run", "pilot", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "plasticity", "strength",
             "tables", "repeats", "normalize", "validate-reward", "check-paper"},
-    "": {"bandit", "theory", "llm", "figures", "report", "logbook", "rerun", "reproduce", "doctor"},
+    "": {"bandit", "theory", "llm", "figures", "report", "logbook", "reproduce", "doctor"},
 }  # fmt: skip
 
 
@@ -229,12 +229,7 @@ def test_no_command_is_left_out_of_that_test(group):
 
 def test_all_commands_are_in_the_help_and_in_the_completion():
     listed = cokl("--help").stdout
-    for name, options in {
-        "bandit": "--backend",
-        "theory": "--effort",
-        "llm": "--paper-search",
-        "rerun": "--tolerance",
-    }.items():
+    for name, options in {"bandit": "--backend", "theory": "--effort", "llm": "--paper-search"}.items():
         assert f"• {name} " in listed
         assert options in cokl("--tyro-print-completion", "bash").stdout
 

@@ -1,4 +1,4 @@
-"""An experiment of a dozen lines gets command, help, resume, rerun, page, logbook and assumptions by registering."""
+"""An experiment of a dozen lines gets command, help, resume, page and logbook by registering."""
 
 from __future__ import annotations
 
@@ -16,15 +16,12 @@ from cokl_cli.experiments import experiments, finished
 from cokl_cli.report import logbook
 
 TOY = '''
-"""A toy.
-
-Assumption beyond the paper: two and two are four.
-"""
+"""A toy."""
 from dataclasses import dataclass
 
 import pandas as pd
 
-from cokl.support.assumptions import assumption, render
+from cokl.support.assumptions import assumption
 from cokl.support.experiment import Experiment, register
 from cokl.support.files import read_parquet, write_result
 from cokl.support.results_folder import open_folder
@@ -48,7 +45,6 @@ class Toy(Experiment):
     name, title, area, command, order = "toy_squares", "Squares", "toy", "cokl bandit toy-squares", 90
     summary, tables = "Square a few numbers. Resumes.", ("squares.parquet",)
     presets = {"paper": ToyConfig(), "quick": ToyConfig(2)}
-    assumed_configs, assumed_modules = (ToyConfig,), (__name__,)
 
     def train(self, config, execution):
         folder = execution.out
@@ -102,8 +98,6 @@ def test_a_toy_has_all_that_an_experiment_has(toy, tmp_path, capsys):
     assert (folder / "squares.csv").read_text().split() == ["square", "0", "1", "4", "9", "16"]
     assert finished(tmp_path / "runs") == {"toy_squares": [folder]}
 
-    assert run("rerun", folder) == 0
-    assert "identical" in capsys.readouterr().out
     assert run("report", "--results", tmp_path / "runs") == 0
     page = (tmp_path / "runs" / "report.html").read_text(encoding="utf-8")
     assert '<section id="toy-squares"><h2>Squares</h2>' in page
@@ -115,15 +109,6 @@ def test_a_toy_has_all_that_an_experiment_has(toy, tmp_path, capsys):
     ]
     assert record["command"] == "cokl bandit toy-squares --n 5"
     assert "## Squares\n\nMade by `cokl bandit toy-squares --n 5`" in (tmp_path / "REPRODUCTION.md").read_text()
-
-
-def test_a_toy_states_its_assumptions(toy):
-    from cokl.support.assumptions import render
-    from cokl_cli.assumptions import sources
-
-    page = render(*sources())
-    assert "| `ToyConfig.start` | `0` | The first number. | where the squares begin |" in page
-    assert "- `toy`: two and two are four." in page
 
 
 def test_a_name_that_is_taken_is_refused(toy):

@@ -67,11 +67,11 @@ def test_other_commands_speak_json_too(command):
 
 
 def test_every_command_that_prints_results_has_both_options():
-    from cokl_cli.commands import bandit, figures, llm, llm_report, logbook, report, reproduce, rerun, theory
+    from cokl_cli.commands import bandit, figures, llm, llm_report, logbook, report, reproduce, theory
 
     commands = [
         value
-        for module in (bandit, doctor, figures, llm, llm_report, logbook, report, reproduce, rerun, theory)
+        for module in (bandit, doctor, figures, llm, llm_report, logbook, report, reproduce, theory)
         for value in vars(module).values()
         if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "run")
     ]

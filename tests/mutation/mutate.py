@@ -45,9 +45,7 @@ PARTS = {
         (),
         (
             "tests/cokl/support",
-            "tests/cokl_cli/test_assumptions.py::test_every_assumption_is_one_row_of_four_cells",
-            "tests/cokl_cli/test_assumptions.py::test_fields_that_are_no_assumptions_are_left_out",
-            "tests/cokl_cli/test_assumptions.py::test_what_modules_state_is_listed_below",
+            "tests/docs/test_tables.py",
             "tests/bandit/sweep/test_workers.py::test_workers_that_keep_dying_are_reported",
             "tests/bandit/sweep/test_settings.py::test_going_on_in_another_environment_is_said_and_both_are_listed",
         ),

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pandas as pd
 
-from cokl.support.assumptions import COLUMNS, choices, stated
 from cokl.support.files import read_json
 from figures.page import Section, table, text
 
@@ -38,15 +36,3 @@ def _flat(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]
             yield from _flat(value, f"{prefix}{name} ")
         else:
             yield f"{prefix}{name}", str(value)
-
-
-def assumptions(configs: Iterable[type], modules: Iterable[ModuleType]) -> Section:
-    """What ASSUMPTIONS.md says: its table of fields, and what is fixed in the code."""
-    frame = pd.DataFrame(choices(configs), columns=list(COLUMNS))
-    fixed = "".join(f"<li>{text(f'{name}: {words}'.replace('`', ''))}</li>" for name, words in stated(modules))
-    body = (
-        "<p>What the paper leaves open and was chosen for the experiments above, and for the method itself.</p>"
-        f"<details><summary>{len(frame)} fields of configurations</summary>{table(frame)}</details>"
-        f"<details><summary>Fixed in the code, not configurable</summary><ul>{fixed}</ul></details>"
-    )
-    return Section("assumptions", "Assumptions", body)

@@ -1,0 +1,58 @@
+"""ASSUMPTIONS.md is what the source says now, and every picture that a page shows is there."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from dataclasses import dataclass
+
+import pytest
+
+from cokl.groups import SurrogateConfig
+from cokl.grpo import GRPOConfig
+from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
+from cokl.support.assumptions import assumption, assumptions_of
+from tests.docs.pages import ROOT
+
+PAGE = (ROOT / "ASSUMPTIONS.md").read_text(encoding="utf-8")
+
+
+def test_the_page_is_up_to_date():
+    assert runpy.run_path(str(ROOT / "docs" / "make_tables.py"))["page"]() == PAGE
+
+
+@pytest.mark.parametrize("config", [CorrectReverseKL, SurrogateConfig, GRPOConfig])
+def test_every_assumption_is_one_row_of_four_cells(config: type):
+    """Split as Markdown splits them; the classes as Python has them."""
+    rows = [re.split(r" (?<!\\)\| ", line[2:-2]) for line in PAGE.splitlines() if line.startswith("| `")]
+    assert all(len(row) == 4 and all(row) for row in rows)
+    assert assumptions_of(config)
+    for field in assumptions_of(config):
+        (row,) = [row for row in rows if row[0] == f"`{config.__name__}.{field.name}`"]
+        assert row[1] == f"`{field.default}`"
+        assert row[3].replace("\\|", "|") == field.metadata["effect"]
+
+
+def test_what_modules_state_is_listed_below():
+    _, stated = PAGE.split("\n\nFixed in the code, not configurable:\n\n")
+    assert all(re.match(r"- `[\w.]+`: .", line) for line in stated.splitlines())
+    assert "- `cokl.support.verdicts`: " in stated
+
+
+def test_fields_that_are_no_assumptions_are_left_out():
+    @dataclass
+    class Config:
+        """One ordinary field, one assumption."""
+
+        ordinary: int = 1
+        open_question: float = assumption(0.5, "an effect")
+
+    assert Config().open_question == 0.5
+    assert [field.name for field in assumptions_of(Config)] == ["open_question"]
+
+
+def test_every_picture_of_the_gallery_is_there():
+    gallery = ROOT / "docs" / "gallery.md"
+    pictures = re.findall(r"\]\((\S+\.png)\)", gallery.read_text(encoding="utf-8"))
+    assert pictures
+    assert [picture for picture in pictures if not (gallery.parent / picture).is_file()] == []
