@@ -9,7 +9,6 @@ from llm_bridge.trainer.start.versions import PINNED
 
 check_command(sys.orig_argv, verl.__version__)
 try:
-    from llm_bridge.experiment import several  # noqa: F401
     from llm_bridge.trainer import agent_loop, buffer_filler, joint  # noqa: F401
     from llm_bridge.trainer.start import preflight
 except ImportError as error:

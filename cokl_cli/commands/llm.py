@@ -27,12 +27,9 @@ from llm_bridge.experiment.config import (
     UNSEARCHED,
     LLMConfig,
 )
-from llm_bridge.experiment.studies.plasticity.config import PlasticityConfig
-from llm_bridge.experiment.studies.strength.config import StrengthConfig
 
 if TYPE_CHECKING:
     from llm_bridge.experiment.stages import ChatRun, Experiment
-    from llm_bridge.experiment.studies.study import Study
 
 Counts = Annotated[tuple[int, ...], separated(int, "GROUPS")]
 Preset = Literal["tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
@@ -334,75 +331,6 @@ class Report(ExperimentOptions):
         return 0
 
 
-@dataclass(frozen=True)
-class StudyOptions(Output):
-    """What both studies of the tiny LLM take."""
-
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder to save in and to resume from; runs/llm-COMMAND if not given. Runs with rows in it are not repeated."""
-    seeds: Counts = ()
-    """Only these seeds; those for selection come first. All if not given."""
-    keep_going: bool = False
-    """Resume from results that other code than this has left in the folder; otherwise they are refused."""
-
-    def study(self) -> Study:
-        """The study with its configuration."""
-        raise NotImplementedError
-
-    @property
-    def folder(self) -> Path:
-        """Where everything is."""
-        return self.out or Path("runs") / f"llm-{type(self).__name__.lower()}"
-
-    def run(self) -> int:
-        """Choose the coefficients, train what is missing, and print the page."""
-        from llm_bridge.trainer.start.versions import require_versions
-
-        study, root = self.study(), self.folder.resolve()
-        known = tuple(study.roles)
-        require(set(self.seeds) <= set(known), "seeds", " or ".join(map(str, known)), ",".join(map(str, self.seeds)))
-        require_versions("cpu")
-        study.run(root, self.seeds or known, self.keep_going)
-        print(study.render(root), end="")
-        return 0
-
-    def outcome(self) -> dict[str, Any]:
-        """Where everything is, and the tables by name."""
-        from llm_bridge.experiment.studies.study import RUNS, STEPS
-
-        return {"folder": self.folder, "tables": {Path(name).stem: self.folder / name for name in (RUNS, STEPS)}}
-
-
-@dataclass(frozen=True)
-class Plasticity(StudyOptions):
-    """Two stages of the tiny LLM: what does a model that was trained with each method learn, once some of its correct
-    answers are no longer accepted? Resumes.
-    """
-
-    settings: Annotated[PlasticityConfig, tyro.conf.arg(name="experiment")] = PlasticityConfig()
-
-    def study(self) -> Study:
-        """Two stages with each method."""
-        from llm_bridge.experiment.studies.plasticity import study
-
-        return study.Plasticity(self.settings)
-
-
-@dataclass(frozen=True)
-class Strength(StudyOptions):
-    """The tiny LLM learns to chat beside a buffer of mathematics: how much of mathematics does each method keep, at its
-    best coefficient? Resumes.
-    """
-
-    settings: Annotated[StrengthConfig, tyro.conf.arg(name="experiment")] = StrengthConfig()
-
-    def study(self) -> Study:
-        """The chat stage with each method."""
-        from llm_bridge.experiment.studies.strength import study
-
-        return study.Strength(self.settings)
-
-
 def _report(experiment: Experiment, quiet: bool) -> None:
     """Save results and tables; print the tables unless `quiet`."""
     from llm_bridge.report.collect import collect
@@ -461,10 +389,7 @@ def bridge(arguments: list[str]) -> SubcommandApp:
         commands.command(name=name)(partial(command, preset=preset, settings=settings, overrides=overrides))
     one = replace(settings, accelerators=1, nodes=1)
     commands.command(name="pilot")(partial(Pilot, preset=preset, settings=one, overrides=overrides))
-    commands.command(name="plasticity")(Plasticity)
-    commands.command(name="strength")(Strength)
     commands.command(name="tables")(llm_report.Tables)
-    commands.command(name="repeats")(llm_report.Repeats)
     commands.command(name="normalize")(llm_report.Normalize)
     commands.command(name="validate-reward")(llm_report.ValidateReward)
     commands.command(name="check-paper")(llm_report.CheckPaper)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,47 +124,6 @@ class CheckPaper(Output):
         from llm_bridge.paper.numbers import read_paper
 
         return check_paper(read_paper())
-
-
-@dataclass(frozen=True)
-class Repeats(Output):
-    """Several runs of one experiment with different seeds: means, 95% intervals over runs, and CoKL's leads."""
-
-    runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Folders of finished runs (`cokl llm run --seed N --out RUN`), at least two."""
-    math_columns: Names = MATH_SETS
-    """Columns of scores.csv that hold math scores."""
-    out: Path | None = None
-    """Write runs.csv, methods.csv, leads.csv and results.md into this folder as well."""
-
-    def run(self) -> int:
-        """Print the page, and write it if asked to."""
-        from llm_bridge.report.repeats import leads, over_runs, render
-
-        table = self._measured()
-        page = render(table)
-        print(page, end="")
-        if self.out is not None:
-            frames = {"runs": table, "methods": over_runs(table), "leads": leads(table)}
-            for name, frame in frames.items():
-                write_atomically(self.out / f"{name}.csv", partial(frame.to_csv, index=False))
-            write_text(page, self.out / "results.md")
-            print(f"\nwritten to {self.out}")
-        return 0
-
-    def outcome(self) -> dict[str, list[dict[str, Any]]]:
-        """The rows of every run, the means of every method, and the leads."""
-        from llm_bridge.report.repeats import leads, over_runs
-
-        table = self._measured()
-        return {"runs": json_rows(table), "methods": json_rows(over_runs(table)), "leads": json_rows(leads(table))}
-
-    def _measured(self) -> pd.DataFrame:
-        from llm_bridge.report.repeats import measured
-        from llm_bridge.report.results import read_results
-
-        require(len(set(self.runs)) == len(self.runs), "runs", "different folders", ", ".join(map(str, self.runs)))
-        return measured({str(run): read_results(run / "results", self.math_columns) for run in self.runs})
 
 
 @dataclass(frozen=True)

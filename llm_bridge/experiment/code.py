@@ -13,10 +13,9 @@ from llm_bridge.experiment.config import LLMConfig
 _ALWAYS = (
     "llm_bridge.experiment.jobs",
     "llm_bridge.rewards.score",
-    "llm_bridge.experiment.rollouts",
     "cokl.responses.verifier_process",
 )
-"""Beside what VeRL loads: what it is told, what judges, the verifier's process included, and what answers a study."""
+"""Beside what VeRL loads: what it is told, what judges, the verifier's process included."""
 _ON_A_CPU = ("llm_bridge.cpu", "llm_bridge.cpu.vllm_extension")
 """Modules that change VeRL when they are imported."""
 _SETTINGS = Path(__file__).parents[1] / "cpu" / "settings.yaml"

@@ -165,23 +165,6 @@ def evaluation_job(config: LLMConfig, root: Path, name: str, model: Path) -> Job
     return Job(f"evaluation/{name}", folder, tuple(overrides), 0, {})
 
 
-def several_job(config: LLMConfig, folder: Path, model: Path, runs: Path) -> Job:
-    """The runs of a file one after another, see `llm_bridge.experiment.several`."""
-    overrides = [
-        *_common(config, folder, model, config.math_batch),
-        *_training(config, folder, "math_train", config.math_steps, config.math_learning_rate),
-        "trainer.max_actor_ckpt_to_keep=null",
-        "trainer.resume_mode=auto",
-        "trainer.v1.trainer_mode=several",
-        "actor_rollout_ref.actor.use_dynamic_bsz=True",  # all rows in one micro-batch, which are few
-        f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={10**6}",
-        "actor_rollout_ref.rollout.calculate_log_probs=False",
-        "+actor_rollout_ref.rollout.agent.agent_loop_manager_class=llm_bridge.experiment.rollouts.RolloutsInProcess",
-        f"+cokl.runs={quoted(runs)}",
-    ]
-    return Job("several", folder, tuple(overrides), 0, {})
-
-
 def prompts_file(config: LLMConfig, root: Path, name: str) -> Path:
     """The prompts of a set, the user's own or those that the experiment has prepared."""
     return (Path(config.own_data).expanduser().resolve() if config.own_data else root / "data") / f"{name}.parquet"

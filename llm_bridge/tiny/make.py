@@ -24,12 +24,11 @@ SIZES: dict[str, int] = {
 """Rows of each set."""
 
 
-def make_tiny(out: Path, pretraining_steps: int = 1000, seed: int = 0, right: float = language.RIGHT) -> float:
+def make_tiny(out: Path, pretraining_steps: int = 1000, seed: int = 0) -> float:
     """Write OUT/model (weights, tokenizer, generation settings) and OUT/{math_train, ...}.parquet.
 
-    right: probability that a demonstration near the end of pretraining is right. The same arguments give the same files
-    on the same machine. Returns the last pretraining loss in nats per response token. Raises InputError if
-    `pretraining_steps` is below 1.
+    The same arguments give the same files on the same machine. Returns the last pretraining loss in nats per response
+    token. Raises InputError if `pretraining_steps` is below 1.
     """
     if pretraining_steps < 1:
         raise InputError(f"pretraining_steps: expected at least 1, got {pretraining_steps}")
@@ -41,7 +40,7 @@ def make_tiny(out: Path, pretraining_steps: int = 1000, seed: int = 0, right: fl
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = make_model(tokenizer)
-            loss = pretrain(model, tokenizer, pretraining_steps, seed, right)
+            loss = pretrain(model, tokenizer, pretraining_steps, seed)
     finally:
         torch.set_num_threads(threads)
     model.save_pretrained(out / "model")

@@ -41,12 +41,10 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     return model
 
 
-def pretrain(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: int, seed: int, right: float = language.RIGHT
-) -> float:
+def pretrain(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: int, seed: int) -> float:
     """Fit the model to fresh demonstrations at each step; returns the last step's loss in nats per response token.
 
-    right: probability that a demonstration is right in the last quarter of the steps; before, all are.
+    In the last quarter of the steps a demonstration is right with probability `language.RIGHT`; before, all are.
     """
     random = np.random.default_rng(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01)
@@ -56,7 +54,7 @@ def pretrain(
     loss = torch.tensor(float("nan"))
     for step in trange(steps, desc="pretraining", unit="step", mininterval=1.0):
         careful = step < CAREFUL_SHARE * steps
-        batch = teaching_batch([stock.draw(1.0 if careful else right) for _ in range(BATCH_ROWS)], tokenizer)
+        batch = teaching_batch([stock.draw(1.0 if careful else language.RIGHT) for _ in range(BATCH_ROWS)], tokenizer)
         loss = model(**batch).loss
         optimizer.zero_grad()
         loss.backward()

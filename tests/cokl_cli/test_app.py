@@ -208,8 +208,8 @@ COMMANDS = {
     "bandit": {"sweep", "verdicts", "robustness", "interference", "shift", "plasticity", "calibration", "phase",
                "structure", "sequences", "finite-group", "card", "plasticity-sequences"},
     "theory": {"check", "optimum", "figures"},
-    "llm": {"run", "pilot", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "plasticity", "strength",
-            "tables", "repeats", "normalize", "validate-reward", "check-paper"},
+    "llm": {"run", "pilot", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "tables",
+            "normalize", "validate-reward", "check-paper"},
     "": {"bandit", "theory", "llm", "figures", "report", "logbook", "reproduce", "doctor"},
 }  # fmt: skip
 

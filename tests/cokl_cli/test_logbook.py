@@ -13,13 +13,9 @@ from cokl.support.errors import InputError
 from cokl.support.experiment import Execution
 from cokl_cli.app import main
 from cokl_cli.commands.bandit import command_of
-from cokl_cli.commands.llm_report import Repeats
 from cokl_cli.report import logbook
-from llm_bridge.report.results import save_results
 from tests.bandit.calibration.test_calibration import TINY_SEQUENCES, TINY_SIZES
 from tests.bandit.shift.conftest import TINY_SHIFT
-from tests.llm_bridge.report.test_repeats import SETS
-from tests.llm_bridge.report.test_repeats import results as run_results
 
 TINY: dict[str, Any] = {
     "methods": ("none", "entropy", "cokl"),
@@ -99,28 +95,6 @@ def test_each_search_for_the_pattern_has_a_section_of_its_own(cell, name, tmp_pa
     assert book[name]["command"].startswith("cokl bandit calibration --preset")
     assert f"--cells {cell} " in book[name]["command"]
     assert f"## {logbook.listed()[name].title}\n\nMade by" in page
-
-
-def test_repeated_runs_enter_with_the_primary_comparison_first(tmp_path):
-    """Overall is 60 for CoKL and 50 + gain / 2 for replay, on the scale of which 40 points of math are 100."""
-    folders = [tmp_path / f"run{place}" for place in range(4)]
-    for folder, gain in zip(folders, (1, 2, 2, 3), strict=True):
-        save_results(run_results((64, 40), (60 + 0.4 * gain, 40)), folder / "results")
-    Repeats(tuple(folders), SETS, tmp_path / "repeated").run()
-    page, book = made(tmp_path, tmp_path / "repeated")
-    assert set(book) == {"llm_repeats", "tables"}
-    record = book["llm_repeats"]
-    assert record["scope"] == "4 runs, 4 methods"
-    assert record["command"] == " ".join(["cokl llm repeats", *map(str, folders)])
-    first = record["claims"][0]
-    assert first["statement"] == "CoKL has a higher Overall than Correct-only forward KL"
-    assert first["verdict"] == "held"
-    assert first["measured"] == ["4.0 ± 0.6 points over 4 runs; the primary comparison"]  # 5 - gain / 2
-    others = [claim["statement"].removeprefix("CoKL has a higher Overall than ") for claim in record["claims"][1:]]
-    assert others == ["GRPO w/o KL", "Reverse KL"]
-    assert f"| held | {first['measured'][0]} |" in page
-    assert "Mean ± half the width of a 95% t-interval:" in page
-    assert "| CoKL | 64.0 ± 0.0 | 40.0 ± 0.0 | 80.0 ± 0.0 | 60.0 ± 0.0 | 50.0 ± 0.0 | 55.0 ± 0.0 | 80.0 ± 0.0 |" in page
 
 
 def test_a_claim_judged_in_two_runs_is_one_row_with_both():

@@ -3,8 +3,6 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -17,11 +15,7 @@ from cokl_cli.report import logbook
 from tests.bandit.finite_group.test_committed import slope
 from tests.oracles.scores import written
 
-TINY = Path("llm_bridge/tiny/repeated")
-README, BRIDGE, REPEATED, PAGE, RECORD = (
-    Path(name).read_text(encoding="utf-8")
-    for name in ("README.md", "llm_bridge/README.md", TINY / "results.md", logbook.PAGE, logbook.RECORD)
-)
+README, PAGE, RECORD = (Path(name).read_text(encoding="utf-8") for name in ("README.md", logbook.PAGE, logbook.RECORD))
 
 _MEASURED = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?|(?<=@)\d+|-?\d+ ± \d+")
 _NO_RESULTS = re.compile(r"```.*?```|\]\([^)]*\)|Python 3\.\d+(?: to 3\.\d+)?|Apache-2\.0", re.DOTALL)
@@ -282,20 +276,6 @@ def test_cokl_and_replay_are_equally_plastic_where_findings_say_so():
     assert len(equal) == 6
 
 
-def test_every_number_of_the_tiny_experiment_is_in_its_page():
-    section = " ".join(BRIDGE.split("## The tiny experiment\n")[1].split("\n## ")[0].split())
-    assert "± 35.3" in section
-    committed, logged = re.subn(
-        r"0\.997 of .*? 0\.986 for replay(?=\. .*? outside the committed results\.)", "", section
-    )
-    assert logged == 1
-    assert unsupported(committed, PAGE + REPEATED) == []
-    assert missing_rows(BRIDGE, "llm_repeats") == []
-    lost = re.search(r"GRPO w/o KL lost (\d+) to (\d+)%", REPEATED)
-    assert lost
-    assert f"{lost[1]} to {lost[2]} %" in section
-
-
 @pytest.mark.parametrize("number", ["is -9.9", "is 1.53", "0.971 ±", "0.162", "0.086 ±", "5.75 ± 0.13", "@64"])
 def test_a_number_that_is_changed_is_found(number):
     assert number in README
@@ -305,15 +285,10 @@ def test_a_number_that_is_changed_is_found(number):
 
 def test_a_row_with_another_methods_number_is_found():
     assert missing_rows(README.replace("| 0.237 ± 0.013", "| 0.164 ± 0.006"), "sweep")
-    assert missing_rows(BRIDGE.replace("| 25.7 ± 27.1 |", "| 40.4 ± 15.5 |"), "llm_repeats")
 
 
 def test_the_page_is_what_the_record_says():
     assert logbook.render(json.loads(RECORD)) == PAGE
-
-
-def test_the_record_of_the_tiny_llm_is_what_its_rows_say_today():
-    assert json.loads(RECORD)["llm_repeats"] == json.loads(json.dumps(logbook.records([TINY])["llm_repeats"]))
 
 
 def test_the_record_of_the_papers_tables_is_what_the_check_says_today():
@@ -354,182 +329,6 @@ def test_what_either_method_keeps_of_a_reference_like_the_papers_is_of_the_commi
     for method, verb in (("cokl", "CoKL keeps"), ("correct_forward_kl", "Replay has")):
         (a, b, c), (d, e, f) = kept("first", method), kept("again", method)
         assert f"{verb} {a:.0f}, {b:.0f} and {c:.0f} ({d:.0f}, {e:.0f} and {f:.0f})" in section
-
-
-TINY_PLASTICITY = Path("llm_bridge/tiny/plasticity")
-
-
-@cache
-def plasticity_of(folder: Path) -> dict[str, pd.DataFrame]:
-    """What a run of the study has measured, seeds by methods; in percent but for `share` and `distinct`."""
-    ends, steps = (pd.read_csv(folder / name) for name in ("stages.csv", "steps.csv"))
-    ends = ends[(ends["role"] == "reported") & (ends["set"] == "training")]
-    steps = steps[steps["role"] == "reported"]
-    along = steps[steps["stage"] == 2]
-
-    def of(table: pd.DataFrame, column: str, stage: int) -> pd.DataFrame:
-        rows = table[table["stage"] == stage]
-        assert (rows.groupby("method")["seed"].nunique() == 5).all()
-        return rows.groupby(["seed", "method"])[column].mean().unstack()
-
-    return {
-        "beta": of(ends, "beta", 2),
-        "share": of(steps, "gradient_share", 1),
-        "accuracy": 100 * of(ends, "accuracy", 1),
-        "distinct": of(ends, "distinct", 1),
-        "early": 100 * of(along[along["step"] <= 10], "accuracy", 2),
-        "mean": 100 * of(along, "accuracy", 2),
-        "end": 100 * of(ends, "accepted", 2),
-    }
-
-
-def first_and_again(tables: Iterable[pd.DataFrame], one: str, other: str = "") -> str:
-    """A method's five seeds, or minus another's, and in brackets those of the second run where it is in it.
-
-    tables: of either run, seeds by methods.
-    """
-    first, again = (
-        of_five(table[one] - (table[other] if other else 0), 1) if {one, other} - {""} <= set(table) else ""
-        for table in tables
-    )
-    return f"{first} ({again})" if again else first
-
-
-def in_both_runs(column: str, one: str, other: str = "") -> str:
-    """`first_and_again` of the study of plasticity."""
-    folders = (TINY_PLASTICITY, TINY_PLASTICITY / "again")
-    return first_and_again([plasticity_of(folder)[column] for folder in folders], one, other)
-
-
-def test_the_tiny_llms_plasticity_is_of_the_committed_rows():
-    """The accuracies, the number of different answers and the differences, computed here from each seed's rows."""
-    section = " ".join(BRIDGE.split("## Plasticity of the tiny LLM\n")[1].split("\n## ")[0].split())
-    runs = [plasticity_of(folder) for folder in (TINY_PLASTICITY, TINY_PLASTICITY / "again")]
-    table = rows(BRIDGE.split("## Plasticity of the tiny LLM\n")[1])
-    shown = [row for row in table if len(row) == 8 and "±" in row[-1]]
-    names = ["start", "grpo", "reverse_kl", "entropy", "correct_forward_kl", "cokl"]
-    columns = ("accuracy", "distinct", "early", "mean", "end")
-    for name, (_, beta, share, *cells) in zip(names, shown, strict=True):
-        assert cells == [in_both_runs(column, name) if name in runs[0][column] else "-" for column in columns]
-        betas = [f"{run['beta'][name].iloc[0]:g}" for run in runs]
-        assert beta == (f"{betas[0]} ({betas[1]})" if betas[0] != "0" else "-")
-        shares = [f"{run['share'][name].mean():.2f}" for run in runs if name in run["share"]]
-        assert share == (f"{shares[0]} ({shares[1]})" if shares and shares[0] != "nan" else "-")
-    first, again = in_both_runs("mean", "cokl", "correct_forward_kl").removesuffix(")").split(" (")
-    assert (
-        f"CoKL minus replay is {first} points of accuracy over all of stage 2 in the first run, and {again}" in section
-    )
-    assert f"CoKL minus reverse KL is {in_both_runs('mean', 'cokl', 'reverse_kl')} points" in section
-    assert f"Replay minus reverse KL is {in_both_runs('mean', 'correct_forward_kl', 'reverse_kl')}" in section
-    more = [in_both_runs("distinct", "cokl", other) for other in ("grpo", "correct_forward_kl")]
-    assert f"CoKL minus GRPO alone is {more[0]} of 64, minus replay {more[1]}" in section
-    for distinct in (run["distinct"] for run in runs):
-        for name in names[2:]:  # every method, as the page says
-            mean, half_width = map(float, of_five(distinct[name] - distinct["grpo"]).split(" ± "))
-            assert mean > half_width
-    cost = (in_both_runs("accuracy", "grpo", method) for method in ("cokl", "correct_forward_kl"))
-    assert "stage 1 costs {} with CoKL and {} with replay".format(*cost) in section
-
-
-AT_BEST = Path("llm_bridge/tiny/strength")
-
-
-@cache
-def at_best(column: str) -> dict[str, pd.DataFrame]:
-    """By report, seeds by methods: `math`, in percent; `distinct`, answers of 64; `chat`, in percent; `share`."""
-    ends, steps = (pd.read_csv(AT_BEST / name) for name in ("stages.csv", "steps.csv"))
-    if column == "share":
-        values = steps.groupby(["role", "seed", "method"])["gradient_share"].mean()
-    else:
-        of_chat = ends["set"] == "chat_val"
-        kept = ends[of_chat if column == "chat" else ~of_chat].groupby(["role", "seed", "method"])
-        values = kept["distinct"].mean() if column == "distinct" else 100 * kept["accuracy"].mean()
-    return {role: values[role].unstack() for role in ("reported", "again")}
-
-
-def in_both(column: str, one: str, other: str = "") -> str:
-    """`first_and_again` of the study of strength."""
-    return first_and_again(at_best(column).values(), one, other)
-
-
-def test_the_table_at_the_best_coefficients_is_of_the_committed_rows():
-    section = BRIDGE.split("## At the best coefficients\n")[1].split("\n## ")[0]
-    shown = {row[0]: row[1:] for row in rows(section) if len(row) == 6 and "±" in row[-1]}
-    names = {
-        "Base": "base", "GRPO alone": "grpo", "reverse KL": "reverse_kl", "forward KL": "forward_kl",
-        "replay": "correct_forward_kl", "CoKL": "cokl", "CoKL w/o term 1": "cokl_without_term1",
-        "CoKL with a baseline": "cokl_baseline",
-    }  # fmt: skip
-    assert set(shown) == set(names)
-    shares = at_best("share")
-    for label_of, method in names.items():
-        _, share, *cells = shown[label_of]
-        assert cells == [in_both(column, method) for column in ("math", "distinct", "chat")]
-        both = [f"{table[method].mean():.2f}" for table in shares.values() if method in table]
-        known = [value for value in both if value != "nan"]
-        assert share == ("-" if not known else known[0] if len(known) == 1 else f"{known[0]} ({known[1]})")
-    text = " ".join(section.split())
-    primary, again = in_both("math", "cokl", "correct_forward_kl").removesuffix(")").split(" (")
-    assert f"CoKL minus replay is {primary} points of Math Avg, and {again} in the second report" in text
-    assert f"CoKL minus the base is {in_both('math', 'cokl', 'base')} points" in text
-    assert f"CoKL minus GRPO is {in_both('math', 'cokl', 'grpo')}." in text
-    assert f"Minus reverse KL it is {in_both('math', 'cokl', 'reverse_kl')}, minus forward KL" in text
-    assert f"minus forward KL {in_both('math', 'cokl', 'forward_kl')}, minus CoKL without term 1" in text
-    assert f"without term 1 {in_both('math', 'cokl', 'cokl_without_term1')}." in text
-    changed = [in_both(column, "cokl_baseline", "cokl") for column in ("math", "chat")]
-    assert f"Math Avg changes by {changed[0]} points, the chat score by {changed[1]}." in text
-    assert f"chat score minus replay's is {in_both('chat', 'cokl', 'correct_forward_kl')}, minus GRPO's" in text
-    assert f"minus GRPO's {in_both('chat', 'cokl', 'grpo')}." in text
-    assert f"CoKL minus replay is {in_both('distinct', 'cokl', 'correct_forward_kl')}. Replay has" in text
-    how_to = " ".join(Path("docs/how-to/beta.md").read_text(encoding="utf-8").split())
-    kept = at_best("math")["reported"]
-    assert shares["reported"]["reverse_kl"].mean() < 0.005
-    assert f"kept {(kept['reverse_kl'] - kept['grpo']).mean():.0f} points of mathematics more than GRPO" in how_to
-    assert f"replay with {shares['reported']['correct_forward_kl'].mean():.2f} still learned to chat" in how_to
-    behind = [
-        [table["grpo"].mean() - table[method].mean() for method in ("correct_forward_kl", "cokl")]
-        for table in at_best("chat").values()
-    ]
-    (one, other), (again_one, again_other) = behind
-    assert f"replay is {one:.1f} and CoKL {other:.1f} below ({again_one:.1f} and {again_other:.1f})" in text
-    ends, steps = (pd.read_csv(AT_BEST / name) for name in ("stages.csv", "steps.csv"))
-    tried = ends[ends["role"] == "selection"].assign(chat=ends["set"] == "chat_val")
-    score = 100 * tried.groupby(["chat", "method", "beta"])["accuracy"].mean()
-    strength = steps[steps["role"] == "selection"].groupby(["method", "beta"])["gradient_share"].mean()
-    assert (score[False, "correct_forward_kl"] > score[False, "cokl"]).all()
-    replay, ours = (
-        f"{score[False, method, 0.2]:.1f} with{a} {strength[method, 0.2]:.2f}"
-        for method, a in (("correct_forward_kl", " a gradient share of"), ("cokl", ""))
-    )
-    assert f"kept a Math Avg of {replay}, and CoKL {ours}." in text
-    below, above = (score[True, "grpo", 0] - 3 - score[True, method, 1] for method in ("cokl", "correct_forward_kl"))
-    assert f"CoKL at 1 kept {score[False, 'cokl', 1]:.1f}, and its chat score was {below:.1f} points below" in text
-    assert f"Replay's chat score at 1 was only {-above:.2f} points above the limit" in text
-    pilot = pd.read_csv(AT_BEST / "pilot.csv").set_index("step")["math_avg"]
-    assert f"in 80 steps from {pilot[0]:.1f} to {pilot[80]:.1f}" in text
-    assert f"the pilot seed has {pilot[0]:.0f} %" in text
-    findings = " ".join(Path("bandit/FINDINGS.md").read_text(encoding="utf-8").split())
-    assert f"changes by {changed[0]} points, and the chat score by {changed[1]}" in findings
-
-
-def test_the_readmes_table_of_the_tiny_llm_is_the_bridges_without_its_second_report():
-    bridge = {row[0]: row[1:] for row in rows(BRIDGE.split("## At the best coefficients\n")[1]) if len(row) == 6}
-    table = [row for row in rows(README.split("## The LLM experiment\n")[1]) if "±" in row[-1]]
-    assert [row[0] for row in table] == list(bridge)[2:8]
-    for name, *cells in table:
-        assert cells == [cell.split(" (")[0] for cell in bridge[name]]
-    base, again = bridge["Base"][2].split(" ± ")[0], in_both("math", "cokl", "correct_forward_kl")
-    assert f"answers {base} % of" in README
-    assert f"CoKL minus replay is {again.split(' (')[0]} points of Math Avg (again: {again.split(' (')[1]}" in README
-
-
-def test_the_record_at_the_best_coefficients_is_what_its_rows_say_today():
-    assert json.loads(RECORD)["llm_strength"] == json.loads(json.dumps(logbook.records([AT_BEST])["llm_strength"]))
-
-
-def test_the_record_of_the_tiny_llms_plasticity_is_what_its_rows_say_today():
-    kept = json.loads(RECORD)["llm_plasticity"]
-    assert kept == json.loads(json.dumps(logbook.records([TINY_PLASTICITY])["llm_plasticity"]))
 
 
 def test_the_finer_grid_of_the_entropy_bonus_is_of_the_committed_seeds():

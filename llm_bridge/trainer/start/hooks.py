@@ -16,8 +16,6 @@ _LOOP, _V1 = "verl.experimental.agent_loop.agent_loop", "verl.trainer.ppo.v1.tra
 HOOKS: dict[str, dict[str, str]] = {
     f"{_V1}:PPOTrainer": {
         "_setup": "set the joint loss where the workers are made, before the first step",
-        "_init_dataloader": "make the next run's batches where several runs share their processes",
-        "_init_dump_executor": "nothing: a run that shares processes would dump no generations",
         "_init_resource_pool_mgr": "name the reference policy's role where roles are mapped to workers",
         "_build_replay_buffer": "nothing: it makes a tiny model's step shorter, and no more",
         "_fetch_one_gen_batch": "number the prompts where the dataloader's batch gets its names",
@@ -38,10 +36,6 @@ HOOKS: dict[str, dict[str, str]] = {
     },
     _V1: {"TRAINER_REGISTRY": "subclass the task runner, and start that instead of VeRL's main"},
     _LOOP: {"_agent_loop_registry": "the file of agent loops that `rollout.agent.agent_loop_config_path` names"},
-    "verl.workers.rollout.llm_server:LLMServerClient": {
-        "_acquire_server": "ask VeRL's load balancer for each response of a study's runs, which takes longer",
-        "_release_server": "the same",
-    },
     "verl.utils.device": {"auto_set_device": "check the configuration in the trainer, after Ray has started"},
     "transfer_queue": {
         "kv_batch_get": "columns of the batch itself (DataProto or TensorDict), which the trainer then holds",
@@ -49,9 +43,7 @@ HOOKS: dict[str, dict[str, str]] = {
         "kv_clear": "nothing",
     },
 }
-"""By module, or by class after a colon: its attributes that are used, and what would replace each. A client's
-`_load_balancer`, which `experiment.rollouts` hands on, is set on the object and cannot be looked for here.
-"""
+"""By module, or by class after a colon: its attributes that are used, and what would replace each."""
 
 
 def missing(hooks: dict[str, dict[str, str]] = HOOKS) -> Iterable[str]:

@@ -5,16 +5,6 @@ import json
 from cokl_cli.experiments import finished
 
 
-def test_a_sequence_lab_is_no_repeated_run(tmp_path):
-    """Both leave leads.csv."""
-    for name, files in {"lab": ("sequences.parquet", "leads.csv"), "llm": ("runs.csv", "leads.csv")}.items():
-        (tmp_path / name).mkdir()
-        for file in files:
-            (tmp_path / name / file).touch()
-    assert finished(tmp_path)["sequences"] == [tmp_path / "lab"]
-    assert finished(tmp_path)["llm_repeats"] == [tmp_path / "llm"]
-
-
 def test_parts_of_a_robustness_run_are_no_sweeps_and_quick_ones_come_last(tmp_path):
     configs: dict[str, dict[str, dict[str, float]]] = {
         "paper": {},

@@ -189,7 +189,8 @@ def test_the_last_quarter_of_pretraining_is_right_as_often_as_asked(tmp_path, mo
         return demonstrate(problem, right, random)
 
     monkeypatch.setattr(language, "demonstrate_problem", noted)
-    make_tiny(tmp_path, pretraining_steps=8, right=0.25)
+    monkeypatch.setattr(language, "RIGHT", 0.25)
+    make_tiny(tmp_path, pretraining_steps=8)
     shares = {right: asked.count(right) / len(asked) for right, _ in groupby(asked)}
     assert list(shares) == [1.0, 0.25]
     assert shares[0.25] == pytest.approx(0.25, abs=0.05)

@@ -120,7 +120,6 @@ def test_a_relative_path_is_looked_at_where_it_leads(tmp_path, monkeypatch, caps
         ((f"{MODE}=cokl", "trainer.use_v1=False"), "trainer.use_v1: expected True"),
         ((f"{MODE}=sync",), f"{MODE}: expected cokl or cokl_rewarded, got sync"),
         ((f"{MODE}=rewarded",), "got rewarded, with which cokl.* has no effect"),
-        ((f"{MODE}=several",), "got several"),
         ((f"{MODE}=cokl_buffer",), "got cokl_buffer"),
         ((f"{MODE}=separate_async",), "got separate_async"),
         ((f"{MODE}=colocate_async",), "got colocate_async"),

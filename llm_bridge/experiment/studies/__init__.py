@@ -1,1 +1,0 @@
-"""Questions to the tiny LLM that take many short runs: one VeRL job per seed, and tables that later jobs add to."""
