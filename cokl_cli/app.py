@@ -17,10 +17,13 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
+from itertools import takewhile
 from typing import Any, NoReturn, Protocol
 
 import tyro
+from tyro import _errors as errors
 from tyro.extras import SubcommandApp
 
 from cokl.support.errors import InputError, did_you_mean
@@ -40,7 +43,7 @@ def main(argv: list[str] | None = None) -> None:
     Exit codes: 0; 1, a check failed; 2, bad input, or what the system refuses; 130, Ctrl-C; 141, no reader; 129 or 143,
     SIGHUP or SIGTERM.
     """
-    arguments = sys.argv[1:] if argv is None else argv
+    arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ± is no reason to stop
@@ -48,9 +51,6 @@ def main(argv: list[str] | None = None) -> None:
         for ending in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(ending, _terminated)
     try:
-        if not arguments:
-            print(_OVERVIEW)
-            sys.exit(0)
         if arguments == ["--version"]:
             from importlib.metadata import version
 
@@ -123,22 +123,18 @@ def _silence_stdout() -> None:
 def application(arguments: list[str]) -> SubcommandApp:
     """All commands, but of those that `arguments` do not name only name and help.
 
-    So a command starts without the imports of the others, and `cokl --help` without any.
+    So a command starts without the imports of the others, and `cokl --help` without any. The completion needs all.
     """
-    first = arguments[0] if arguments else ""
-    decided = first in _COMMANDS or first in ("-h", "--help")
     commands = SubcommandApp()
     for name, (where, summary) in _COMMANDS.items():
-        command: Any = _NotNamed if decided and name != first else _resolved(where, arguments)
-        own_words = name == first and not isinstance(command, SubcommandApp)
+        command: Any = _NotNamed
+        if name == arguments[0] or arguments[0].startswith("--tyro"):
+            command = pkgutil.resolve_name(f"cokl_cli.commands.{where}")
+            if not isinstance(command, type):  # a function, which makes a group of commands for the arguments
+                command = command(arguments)
+        own_words = name == arguments[0] and not isinstance(command, SubcommandApp)
         commands.command(command, name=name, help=None if own_words else summary)
     return commands
-
-
-def _resolved(where: str, arguments: list[str]) -> Any:
-    """The dataclass of this name, or what the function of this name makes of the arguments."""
-    command = pkgutil.resolve_name(f"cokl_cli.commands.{where}")
-    return command if isinstance(command, type) else command(arguments)
 
 
 @dataclass(frozen=True)
@@ -149,18 +145,46 @@ class _NotNamed:
 def _parse(arguments: list[str]) -> Command:
     """The command that the arguments name. Raises InputError; exits for --help."""
     arguments = _overrides_first(arguments)
-    # The parser prints its errors in a box and exits, without a hook: the box is captured and made into one line.
-    messages = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(messages):
-            command: Command = application(arguments).cli(
-                prog="cokl", description=_DESCRIPTION, args=arguments, config=_STYLE
-            )
-    except SystemExit as ended:
-        if ended.code:
-            raise InputError(_message(arguments, messages.getvalue())) from None
-        raise
-    return command
+    tyro._experimental_options["ansi_codes"] = not os.environ.get("NO_COLOR")
+    with errors.on_parse_error(partial(_refuse, arguments)):  # the parser itself draws a box and exits
+        return application(arguments).cli(prog="cokl", description=_DESCRIPTION, args=arguments, config=_STYLE)
+
+
+def _refuse(arguments: list[str], event: errors.ParseErrorEvent) -> NoReturn:
+    """Say in one line what the parser refuses, with the nearest name. Raises InputError."""
+    match event:
+        case errors.UnrecognizedArgs(tokens=[token, *_]) | errors.MissingArgs(unrecognized_tokens=[token, *_]):
+            words = list(takewhile(lambda word: word != token, arguments[:2]))
+            listed = _listed(words)
+            known = listed if words else {name: f"cokl bandit {name}" for name in _listed(["bandit"])} | listed
+            kind = "option" if token.startswith("-") else "argument" if "--help" in listed else "command"
+            expected = f"; expected one of {', '.join(listed)}" if kind == "command" else ""
+            said = f"unknown {kind} {token}{did_you_mean(token.partition('=')[0], known)}{expected}"
+        case errors.MissingArgs(missing_arguments=missing):
+            said = f"missing: {', '.join(one.arg.lowered.name_or_flags[-1].rpartition('.')[2] for one in missing)}"
+        case errors.MissingSubcommand(subcommand_spec=group):
+            said = f"{' '.join(['cokl', *arguments])}: expected one of {', '.join(group.parser_from_name)}"
+        case errors.InvalidChoice(argument=argument, value=value, choices=choices):
+            meant = did_you_mean(value, choices)
+            said = f"{argument.display_name()}: expected one of {', '.join(choices)}, got {value!r}{meant}"
+        case errors.InstantiationFailure(argument=argument, message=message):
+            where = f"{argument.display_name()} {argument.lowered.metavar}: " if argument else ""
+            said = where + message.splitlines()[0]
+        case errors.BadValue(argument=argument):
+            said = f"{argument.display_name()}: expected {argument.lowered.metavar} after it"
+        case _:
+            said = f"these options do not go together; `{event.prog} --help` lists them"
+    raise InputError(said)
+
+
+def _listed(words: list[str]) -> dict[str, str]:
+    """What the help of the command that these words name lists, its commands or else its options, each as typed."""
+    shown = io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(shown):
+        application([*words, "--help"]).cli(prog="cokl", args=[*words, "--help"], config=_STYLE)
+    commands = re.findall(r"• ([a-z-]+) ", shown.getvalue())
+    options = re.findall(r"(?<!\S)--[\w-]+", shown.getvalue())
+    return {name: " ".join(["cokl", *words, name]) for name in commands} or {name: name for name in options}
 
 
 _COMMANDS = {
@@ -173,20 +197,7 @@ _COMMANDS = {
     "reproduce": ("reproduce:reproduce", "The controlled experiment and the theory, from nothing to verdicts."),
     "doctor": ("doctor:Doctor", "What is installed, which parts work here, what the rest needs."),
 }
-_RENAMED = {"report": "verdicts"}
-"""Former names of commands of `cokl bandit`."""
 _STYLE = (tyro.conf.OmitArgPrefixes,)
-_OVERVIEW = """\
-cokl: correctness-conditioned KL regularization, experiments and theorems
-  cokl reproduce --preset quick   controlled experiment and theory, made small
-  cokl bandit sweep|verdicts      train every method; judge the paper's claims
-  cokl bandit shift|phase|...     the labs: forgetting, maps, groups, sequences
-  cokl figures|report|logbook     pictures; one page of all; every verdict
-  cokl theory check|optimum       the theorems; where a regularizer leads
-  cokl llm run --preset tiny      the LLM experiment on VeRL, end to end
-  cokl doctor                     what is installed and what works here
-Every command: --help; those that print results: --quiet, --json.
-Completion: cokl --tyro-print-completion bash|zsh|tcsh"""
 _DESCRIPTION = (
     "Correctness-conditioned KL regularization: experiments, figures and checks. `cokl --version` prints the version."
 )
@@ -199,43 +210,3 @@ def _overrides_first(arguments: list[str]) -> list[str]:
     overrides = [argument for argument in arguments if re.match(r"~[\w@/.]+$|[+~]{0,2}[\w@/]+(\.[\w@/]+)+=", argument)]
     others = [argument for argument in arguments if argument not in overrides]
     return [*others[:2], *overrides, *others[2:]]
-
-
-def _sections(box: str) -> list[str]:
-    """The texts of the parser's error box, without its frame, title and rules: the message, and what may help."""
-    parts = re.split(r"^[\s│|+]*(?:[╭╰].*|[─-]{3,}[\s│|+]*)$", box, flags=re.MULTILINE)
-    texts = [" ".join(" ".join(line.strip("│| ") for line in part.splitlines()).split()) for part in parts]
-    return [text for text in texts if text][0 if "╭" in box else 1 :]
-
-
-def _message(arguments: list[str], box: str) -> str:
-    """The parser's error as one line, with what an unknown command or option may have been."""
-    message, *helps = _sections(box) or [""]
-    message = re.sub(r"^Error parsing __tyro\S*: ", "", message).split(" Arguments are applied")[0]
-    for text in helps:
-        if text.startswith("Available subcommands: "):
-            return message + _commands_meant(arguments, text.removeprefix("Available subcommands: ").split(", "))
-        if text.startswith("Perhaps you meant"):
-            typed = " ".join(["cokl", *arguments])
-            options = [
-                option
-                for option, described in re.findall(r"(?<!\S)(--(?!help)[\w-]+)(.*?)(?=\s--(?!help)[\w-]+\s|$)", text)
-                if any(
-                    typed.startswith(f"{command} ") for command in re.findall(r"in (cokl [a-z -]+?) --help", described)
-                )
-            ]
-            unknown = next((one for one in arguments if one.startswith("--") and one not in options), "")
-            return message + did_you_mean(unknown, options)
-    return message
-
-
-def _commands_meant(arguments: list[str], listed: list[str]) -> str:
-    above = [one for one in arguments[:1] if one in _COMMANDS]
-    known = {name: " ".join(["cokl", *above, name]) for name in listed}
-    known |= {old: f"cokl bandit {new}" for old, new in _RENAMED.items() if new in listed}
-    if not above:
-        from cokl_cli.experiments import experiments
-
-        labs = (name for name, one in experiments().items() if type(one).__module__.startswith("bandit."))
-        known = {name: f"cokl bandit {name}" for name in labs} | known
-    return f"{did_you_mean(arguments[len(above)], known)}; expected one of {', '.join(listed)}"

@@ -15,7 +15,7 @@ class InputError(ValueError):
 
 
 def did_you_mean(name: str, known: Mapping[str, str] | Iterable[str]) -> str:
-    """A question in parentheses that names what is known by a very near spelling, whatever its case and signs, or "".
+    """A question in parentheses that names what is known by a near spelling, whatever its case and signs, or "".
 
     known: names, or what to call them by their names.
 
@@ -25,7 +25,7 @@ def did_you_mean(name: str, known: Mapping[str, str] | Iterable[str]) -> str:
     """
     called = known if isinstance(known, Mapping) else {one: one for one in known}
     by_letters = {_letters(one): shown for one, shown in called.items()}
-    near = difflib.get_close_matches(_letters(name), by_letters, 1, 0.8)
+    near = difflib.get_close_matches(_letters(name), by_letters, 1, 0.7)
     return f" (did you mean {by_letters[near[0]]}?)" if near else ""
 
 

@@ -1,10 +1,13 @@
 """The command line as a user meets it: help, bad input in one line with exit code 2, and the whole of `reproduce`."""
 
+import contextlib
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,12 +45,21 @@ def cokl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
         (["bandit", "sweep", "--nonsense", "1"], "--nonsense"),
         (["bandit", "verdicts", "--results", "/nowhere"], "no finished sweep in /nowhere"),
         (["figures", "--results", "/nowhere"], "no finished sweep in /nowhere"),
-        (["nonsense"], "Unrecognized options: nonsense; expected one of bandit, theory, llm, "),
+        (["nonsense"], "unknown command nonsense; expected one of bandit, theory, llm, "),
         (["sweeep"], "(did you mean cokl bandit sweep?); expected one of bandit, "),
         (["thoery", "check"], "(did you mean cokl theory?)"),
-        (["bandit", "report", "--results", "x"], "(did you mean cokl bandit verdicts?); expected one of sweep, "),
+        (["bandit", "swep"], "unknown command swep (did you mean cokl bandit sweep?); expected one of sweep, "),
+        (["bandit"], "cokl bandit: expected one of sweep, "),
+        (["bandit", "sweep", "methods"], "unknown argument methods (did you mean --methods?)"),
+        (["bandit", "sweep", "--preset", "quik"], "--preset: expected one of paper, quick, got 'quik' (did you mean"),
+        (["bandit", "sweep", "--betas", "-1"], "error: betas: expected finite coefficients > 0, got -1"),
+        (["bandit", "sweep", "--jobs"], "--jobs: expected N after it"),
+        (["bandit", "sweep", "--jobs", "x"], "--jobs N: no type matching"),
+        (["theory", "optimum", "cokl", "--q", "0.1"], "missing: --beta"),
+        (["theory", "optimum"], "missing: method, --q, --beta"),
+        (["theory", "optimum", "cokl", "--q", "0.1", "--bata=1"], "unknown option --bata=1 (did you mean --beta?)"),
         (["theory", "chek"], "(did you mean cokl theory check?); expected one of check, optimum, figures"),
-        (["bandit", "sweep", "--beta", "1"], "Unrecognized options: --beta, 1 (did you mean --betas?)"),
+        (["bandit", "sweep", "--beta", "1"], "unknown option --beta (did you mean --betas?)"),
         (["bandit", "sweep", "--methods", "cokl,forwardKL"], "unknown method 'forwardKL' (did you mean forward_kl?)"),
         (["theory", "optimum", "CoKL", "--q", "0.1", "--beta", "1"], "'CoKL' (did you mean cokl?); known: "),
         (
@@ -62,16 +74,46 @@ def test_bad_input_gets_one_line_and_exit_code_2(arguments, says, capsys):
 
 
 def test_no_option_of_another_command_is_suggested(capsys):
-    assert refusal(capsys, "bandit", "card", "mine.py", "--beta", "1").endswith("Unrecognized options: --beta, 1")
+    assert refusal(capsys, "bandit", "card", "mine.py", "--beta", "1").endswith("unknown option --beta")
 
 
 def test_a_terminal_without_box_characters_gets_the_message_too():
     result = cokl("llm", "run", "--preset", "bogus", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
     assert result.returncode == 2
-    assert "invalid choice 'bogus'" in result.stderr
+    assert "--preset: expected one of tiny, " in result.stderr
     unknown = cokl("sweeep", env={**os.environ, "PYTHONIOENCODING": "latin-1"}).stderr
-    assert unknown.startswith("cokl: error: Unrecognized options: sweeep (did you mean cokl bandit sweep?); expected ")
+    assert unknown.startswith("cokl: error: unknown command sweeep (did you mean cokl bandit sweep?); expected ")
     assert len(unknown.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", ["bandit swep", "bandit sweep --preset quik", "bandit sweep --betas abc"])
+def test_a_terminal_shows_the_same_line_as_a_pipe(arguments):
+    piped = cokl(*arguments.split())
+    assert piped.stderr.startswith("cokl: error: ")
+    assert len(piped.stderr.splitlines()) == 1
+    assert on_terminal(arguments, os.environ) == piped.stderr
+
+
+@pytest.mark.parametrize("colours", [False, True])
+def test_the_help_on_a_terminal_has_colours_unless_they_are_not_wanted(colours):
+    without = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    shown = on_terminal("figures --help", without if colours else {**without, "NO_COLOR": "1"})
+    assert ("\x1b" in shown) == colours
+    assert "--results" in shown
+
+
+def on_terminal(arguments: str, environment: Mapping[str, str]) -> str:
+    """What a command shows on a terminal of its own."""
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-m", "cokl_cli", *arguments.split()]
+    with subprocess.Popen(command, stdout=terminal, stderr=terminal, env={**environment, "TERM": "xterm"}):
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # as Linux says that the other end is closed
+            while piece := os.read(controller, 4096):
+                shown += piece
+    os.close(controller)
+    return shown.decode().replace("\r\n", "\n")
 
 
 def test_the_version_is_the_packages():
