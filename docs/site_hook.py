@@ -25,7 +25,6 @@ PAGES = {
     "REPRODUCTION.md": "reproduction.md",
     "bandit/FINDINGS.md": "findings.md",
     "llm_bridge/README.md": "llm-experiment.md",
-    "llm_bridge/paper/FINDINGS.md": "paper-findings.md",
     "theory/FINDINGS.md": "theory-findings.md",
     "theory/README.md": "theory.md",
 }

@@ -391,6 +391,4 @@ def bridge(arguments: list[str]) -> SubcommandApp:
     commands.command(name="pilot")(partial(Pilot, preset=preset, settings=one, overrides=overrides))
     commands.command(name="tables")(llm_report.Tables)
     commands.command(name="normalize")(llm_report.Normalize)
-    commands.command(name="validate-reward")(llm_report.ValidateReward)
-    commands.command(name="check-paper")(llm_report.CheckPaper)
     return commands

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,7 @@ from llm_bridge.experiment.config import MATH_SETS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cokl.support.verdicts import Claim
     from llm_bridge.report.tables import Table
-    from llm_bridge.rewards.validation import Validation
 
 
 @dataclass(frozen=True)
@@ -67,63 +64,6 @@ class Normalize(Output):
 
         key = ("model", "method")
         return read_csv(self.scores, key, (*self.math_columns, "chat_val"), key)
-
-
-@dataclass(frozen=True)
-class ValidateReward(Output):
-    """How a reward agrees with independent ratings (F.2): correlations and pairwise agreement, with intervals."""
-
-    ratings: tyro.conf.Positional[Path]
-    """CSV with a row per response: prompt, reward, rating and, if known, length."""
-    resamples: int = 10_000
-    """Bootstrap resamples of the prompts."""
-    seed: int = 0
-    """Of the bootstrap's random numbers."""
-
-    def run(self) -> int:
-        """Print the statistics."""
-        from llm_bridge.rewards.validation import render
-
-        require(self.resamples >= 100, "resamples", "at least 100", self.resamples)
-        require(self.seed >= 0, "seed", "at least 0", self.seed)
-        print(render(self._validation()))
-        return 0
-
-    def outcome(self) -> dict[str, Any]:
-        """Every statistic with its interval."""
-        return asdict(self._validation())
-
-    def _validation(self) -> Validation:
-        from llm_bridge.report.csv_tables import read_csv
-        from llm_bridge.rewards.validation import validate
-
-        ratings = read_csv(self.ratings, ("prompt",), ("reward", "rating"), (), optional=("length",))
-        return validate(ratings, self.resamples, self.seed)
-
-
-@dataclass(frozen=True)
-class CheckPaper(Output):
-    """Check the paper's LLM tables and the numbers that its text quotes against each other."""
-
-    def run(self) -> int:
-        """Print every check; what does not hold is a finding about the paper, not a failure of the command."""
-        claims = self._claims()
-        for claim in claims:
-            claimed = f"{claim.statement} ({claim.where})"
-            print(textwrap.fill(claimed, 110, initial_indent=f"{claim.verdict:10}", subsequent_indent=" " * 10))
-            print(textwrap.fill(claim.measured, 110, initial_indent=" " * 12, subsequent_indent=" " * 12))
-        print(f"{sum(claim.verdict == 'held' for claim in claims)} of {len(claims)} held")
-        return 0
-
-    def outcome(self) -> list[dict[str, Any]]:
-        """Every check: its statement, where the paper says so, what was measured, and the verdict."""
-        return [asdict(claim) for claim in self._claims()]
-
-    def _claims(self) -> list[Claim]:
-        from llm_bridge.paper.check import check_paper
-        from llm_bridge.paper.numbers import read_paper
-
-        return check_paper(read_paper())
 
 
 @dataclass(frozen=True)

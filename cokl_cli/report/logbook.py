@@ -39,7 +39,7 @@ def listed() -> dict[str, Experiment]:
 
 
 def records(roots: Iterable[Path]) -> dict[str, Record]:
-    """What the folders hold, by the name of the experiment, and the check of the paper's tables, which needs none.
+    """What the folders hold, by the name of the experiment.
 
     Of several results of one experiment the first of the first folder counts, unless it pools its folders. Raises
     InputError for a folder without results.
@@ -53,8 +53,7 @@ def records(roots: Iterable[Path]) -> dict[str, Record]:
             folders = by_name.get(name, [])
             if folders and name not in made and not experiment.claims_of:
                 made[name] = _record(experiment, folders if experiment.pools_folders else folders[:1])
-    without_results = {name: experiment for name, experiment in listed().items() if not experiment.tables}
-    return made | {name: _record(experiment, [Path()]) for name, experiment in without_results.items()}
+    return made
 
 
 def _record(experiment: Experiment, folders: list[Path]) -> Record:
@@ -119,7 +118,7 @@ _HEAD = f"""# Reproduction
 
 What the paper claims, and what was found here. `cokl logbook` makes this page from the results of the commands below;
 [{RECORD}]({RECORD}) is the same for programs. This page has the verdicts. The arguments are in the findings on [the
-labs](bandit/FINDINGS.md), [the theory](theory/FINDINGS.md) and [the tables](llm_bridge/paper/FINDINGS.md).
+labs](bandit/FINDINGS.md) and [the theory](theory/FINDINGS.md).
 
 The primary measurement gives the verdict: *held*, *not held* or *undecided*. If decided measurements
 contradict each other, primary or secondary, the verdict is *depends*. With fewer than four seeds there is *no verdict*.

@@ -251,7 +251,7 @@ COMMANDS = {
                "structure", "sequences", "finite-group", "card", "plasticity-sequences"},
     "theory": {"check", "optimum", "figures"},
     "llm": {"run", "pilot", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "tables",
-            "normalize", "validate-reward", "check-paper"},
+            "normalize"},
     "": {"bandit", "theory", "llm", "figures", "report", "logbook", "reproduce", "doctor"},
 }  # fmt: skip
 

@@ -127,19 +127,21 @@ def test_a_folder_that_may_not_be_entered(command, tmp_path):
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_a_full_disk_behind_standard_output(options):
-    command = [sys.executable, "-m", "cokl_cli", "llm", "check-paper", *options]
+    command = [sys.executable, "-m", "cokl_cli", "llm", "tables", *options]
     with open("/dev/full", "wb") as full:
         result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1].startswith("cokl: error: No space left on device")
 
 
-def test_a_terminal_that_knows_ascii_alone():
-    command = [sys.executable, "-m", "cokl_cli", "llm", "check-paper"]
+def test_a_terminal_that_knows_ascii_alone(tmp_path):
+    table = tmp_path / "scores.csv"
+    table.write_text("model,method,math,chat_val\nModèle,base,9,1\nModèle,grpo,1,9\n", encoding="utf-8")
+    command = [sys.executable, "-m", "cokl_cli", "llm", "normalize", str(table), "--math-columns", "math"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
-    assert "up to ?1.43" in result.stdout
+    assert "Mod?le" in result.stdout
 
 
 def test_no_folder_for_compiled_kernels_is_no_obstacle():

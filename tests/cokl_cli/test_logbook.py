@@ -58,7 +58,7 @@ def test_a_sweep_enters_with_its_verdicts_scope_time_and_command(results, tmp_pa
 
 def test_what_is_not_given_is_not_run_and_not_invented(results, tmp_path):
     page, book = made(tmp_path, results / "four")
-    assert set(book) == {"sweep", "tables"}
+    assert set(book) == {"sweep"}
     for name in ("theory", "finite_group", "shift", "sequences", "sequence_calibration", "phase", "llm"):
         section = page.split(f"## {logbook.listed()[name].title}\n")[1].split("\n## ")[0]
         assert section.strip().startswith("Not run here.")
@@ -91,7 +91,7 @@ def test_each_search_for_the_pattern_has_a_section_of_its_own(cell, name, tmp_pa
     config = CalibrationConfig(cells=(cell,), shares=(1.0,), betas=(1.0,), seeds=1, selection_seeds=1, steps=2)
     command_of("calibration")(config=config, out=tmp_path / "results", jobs=1).run()
     page, book = made(tmp_path, tmp_path / "results")
-    assert set(book) == {name, "tables"}
+    assert set(book) == {name}
     assert book[name]["command"].startswith("cokl bandit calibration --preset")
     assert f"--cells {cell} " in book[name]["command"]
     assert f"## {logbook.listed()[name].title}\n\nMade by" in page
