@@ -52,10 +52,10 @@ def group_advantages(rewards: Tensor, config: GRPOConfig | None = None) -> Tenso
         config: the choices that the paper leaves open; its defaults if None.
 
     Returns:
-        (N, G), in standard deviations of a group's rewards; the mean and the deviation are over G.
+        (N, G), in standard deviations of a group's rewards; the mean and the deviation are over G, in float32 at least.
 
     Raises:
-        ValueError: rewards that are not floating-point or not finite: one NaN would spoil its whole group.
+        ValueError: rewards that are not floating-point, or not finite after squaring: one would spoil its whole group.
 
     Examples:
         >>> group_advantages(torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0]]))
@@ -65,13 +65,14 @@ def group_advantages(rewards: Tensor, config: GRPOConfig | None = None) -> Tenso
     config = config or GRPOConfig()
     if not rewards.is_floating_point():
         raise ValueError(f"rewards: expected a floating-point tensor, got {rewards.dtype}; convert it with .float()")
-    if not bool(rewards.isfinite().all()):
-        raise ValueError("rewards: expected finite numbers, got NaN or an infinity")
-    relative = rewards - rewards[..., :1]  # equal rewards become exact zeros, which a rounded mean would not give
+    wide = rewards.to(torch.promote_types(rewards.dtype, torch.float32))
+    relative = wide - wide[..., :1]  # equal rewards become exact zeros, which a rounded mean would not give
     centred = relative - relative.mean(-1, keepdim=True)
     degrees = max(rewards.shape[-1] - int(config.unbiased_std), 1)
     std = (centred.square().sum(-1, keepdim=True) / degrees).sqrt()
-    return (centred / (std + config.advantage_epsilon)).detach()
+    if not bool(std.isfinite().all()):
+        raise ValueError("rewards: expected finite numbers whose squares are finite, got NaN, an infinity or too large")
+    return (centred / (std + config.advantage_epsilon)).detach().to(rewards.dtype)
 
 
 def grpo_loss(

@@ -5,7 +5,8 @@ correct set. Everything is computed in log space: probabilities are only formed 
 
 Assumption beyond the paper: a context without any correct action has Z = 0 and an empty pi+, whose log-probabilities
 are all -inf and whose probabilities are all zero. This is the exact counterpart of the paper's zero weights for a group
-without a correct response, so every correctness-conditioned term of such a context is zero, never NaN.
+without a correct response, so every correctness-conditioned term of such a context is zero, never NaN. Of a reference
+that gives no correct action a probability, likewise, what compares with its empty pi_ref+ is zero.
 """
 
 from __future__ import annotations
@@ -46,14 +47,18 @@ def centred(probs: Tensor, values: Tensor) -> Tensor:
         values: (..., A), in nats; any value where the probability is zero.
 
     Returns:
-        (..., A), which sums to zero over the last axis.
+        (..., A), which sums to zero over the last axis. Where some value is +inf at a probability above zero, the limit
+        of ever larger values there: +inf at these, and -inf at the others of a probability above zero.
 
     Examples:
         >>> centred(torch.tensor([0.25, 0.75]), torch.tensor([4.0, 8.0]))
         tensor([-0.7500,  0.7500])
     """
     values = torch.where(probs > 0, values, 0)
-    return probs * (values - (probs * values).sum(-1, keepdim=True))
+    infinite = values.isposinf()
+    limit = torch.where(infinite, torch.inf, -torch.inf).to(probs).masked_fill(probs == 0, 0)
+    finite = probs * (values - (probs * values).sum(-1, keepdim=True))
+    return torch.where(infinite.any(-1, keepdim=True), limit, finite)
 
 
 def normalised(logits: Tensor) -> Tensor:
@@ -139,10 +144,6 @@ class CorrectSet:
         if self.valid is None:
             return torch.full(self.actions.shape[:-1], self.actions.shape[-1], device=self.actions.device)
         return self.valid.sum(-1)
-
-    def zero_where_empty(self, dense: Tensor) -> Tensor:
-        """`dense` (..., A) with zeros in the contexts that have no correct action."""
-        return dense if self.valid is None else dense * (self.sizes > 0)[..., None]
 
     def gather(self, dense: Tensor, padding: float) -> Tensor:
         """Columns of `dense` (..., A) at the correct actions, (..., K); `padding` where a set is smaller than K."""
@@ -238,6 +239,11 @@ class Policy:
         return self.conditional_log_probs.exp()
 
     @cached_property
+    def solvable(self) -> Tensor:
+        """(..., 1) bool: whether some correct action has a probability, however small, so that pi+ is not empty."""
+        return (self.conditional_probs > 0).any(-1, keepdim=True)
+
+    @cached_property
     def mass(self) -> Tensor:
         """(...): Z (Eq. 5)."""
         return self.correct_probs.sum(-1)
@@ -258,4 +264,4 @@ class Policy:
 
     def log_mass_logit_gradient(self) -> Tensor:
         """(..., A): logit gradient of log Z, pi+ - pi (Appendix B); zero without a correct action."""
-        return self.correct.add_to(-self.correct.zero_where_empty(self.probs), self.conditional_probs)
+        return self.correct.add_to(-self.probs * self.solvable, self.conditional_probs)

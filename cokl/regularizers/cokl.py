@@ -64,7 +64,8 @@ class CoKL(Regularizer):
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         dense = torch.zeros_like(policy.logits)
-        return policy.correct.add_to(dense, policy.conditional_probs - reference.conditional_probs)
+        anchored = policy.conditional_probs * reference.solvable
+        return policy.correct.add_to(dense, anchored - reference.conditional_probs)
 
     def surrogate_weights(
         self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig

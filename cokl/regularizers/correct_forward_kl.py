@@ -32,8 +32,7 @@ class CorrectForwardKL(Regularizer):
         return LogLinear("reference_given_correct", policy=-1, reference=1, log_reference_mass=-1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
-        dense = policy.correct.zero_where_empty(policy.probs).clone()
-        return policy.correct.add_to(dense, -reference.conditional_probs)
+        return policy.correct.add_to(policy.probs * reference.solvable, -reference.conditional_probs)
 
     def surrogate_weights(
         self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig

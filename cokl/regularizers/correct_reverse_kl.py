@@ -77,10 +77,11 @@ class CorrectReverseKL(Regularizer):
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         log_ratios = policy.correct_log_probs - reference.correct_log_probs
+        dense = torch.zeros_like(policy.logits)
         if self.form == "restricted":
-            terms = torch.where(policy.correct_probs > 0, policy.correct_probs * (log_ratios + 1), 0)
-            return policy.correct.add_to(-policy.probs * terms.sum(-1, keepdim=True), terms)
-        return policy.correct.add_to(torch.zeros_like(policy.logits), centred(policy.conditional_probs, log_ratios))
+            costs = torch.where(policy.correct_probs > 0, log_ratios + 1, 0)
+            return centred(policy.probs, policy.correct.add_to(dense, costs))
+        return policy.correct.add_to(dense, centred(policy.conditional_probs, log_ratios))
 
     def surrogate_weights(
         self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig

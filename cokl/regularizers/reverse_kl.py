@@ -63,11 +63,7 @@ class ReverseKL(Regularizer):
         return LogLinear("policy", policy=1, reference=-1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
-        gradient = centred(policy.probs, policy.log_probs - reference.log_probs)
-        # Where the policy has mass that the reference lacks, D is infinite: its gradient's limit, instead of inf - inf.
-        outside = (policy.probs > 0) & reference.log_probs.isneginf()
-        limit = torch.where(outside, torch.inf, -torch.inf).to(gradient).masked_fill(policy.probs == 0, 0)
-        return torch.where(outside.any(-1, keepdim=True), limit, gradient)
+        return centred(policy.probs, policy.log_probs - reference.log_probs)
 
     def surrogate_weights(
         self, reference: ResponseGroups | None, rollout: ResponseGroups | None, config: SurrogateConfig

@@ -45,6 +45,13 @@ def test_equal_rewards_have_exactly_zero_advantages_in_either_precision(reward: 
         assert bool((group_advantages(torch.full((1, size), reward, dtype=dtype)) == 0).all())
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_rewards_have_advantages_though_their_squares_overflow(dtype: torch.dtype):
+    found = group_advantages(torch.tensor([[300, 0, 0, 0]], dtype=dtype))
+    assert found.dtype == dtype
+    assert_close(found.float(), [[1.5, -0.5, -0.5, -0.5]], 1e-3)
+
+
 @st.composite
 def token_batches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Log-probabilities, behaviour ones, advantages and lengths of padded responses; padding holds NaN."""
@@ -151,6 +158,7 @@ def test_config_names_the_option_that_is_out_of_range(options: dict[str, Any], m
         (torch.tensor([[True, False]]), "expected a floating-point tensor, got torch.bool"),
         (torch.tensor([[0.0, float("nan")]]), "expected finite numbers"),
         (torch.tensor([[0.0, float("inf")]]), "expected finite numbers"),
+        (torch.tensor([[0.0, 1e30]]), "expected finite numbers whose squares are finite"),
     ],
 )
 def test_rewards_that_are_no_numbers_are_refused(rewards, says):

@@ -103,7 +103,7 @@ def correct_reverse_kl_restricted(policy: Numbers, reference: Numbers, correct: 
 
 def cokl_with_part_of_term2(policy: Numbers, reference: Numbers, correct: Flags, library: Any) -> Any:
     """D_KL(pi_ref+ || pi+) - 0.7 log Z, which has 0.3 of Eq. 9's second term."""
-    if not any(correct):
+    if not mass(reference, correct):
         return 0
     return cokl(policy, reference, correct, library) - library.log(mass(policy, correct)) * 7 / 10
 

@@ -125,12 +125,12 @@ def test_contexts_without_a_correct_action_are_zero_for_conditional_regularizers
 
 @st.composite
 def cases_with_impossible_actions(draw: st.DrawFn) -> Case:
-    """Batches with some logits of -inf, but some correct action possible under every reference (Z_ref > 0)."""
+    """Batches with some logits of -inf, and some action possible; correct ones may all be impossible (q = 0)."""
     case = draw(cases(largest=1.0, allow_empty=False, min_actions=2))
     rows = np.arange(len(case.mask))
     impossible, impossible_reference = (draw(arrays(bool, case.mask.shape)) for _ in range(2))
-    impossible[rows, draw(st.integers(0, case.mask.shape[1] - 1))] = False
-    impossible_reference[rows, case.mask.argmax(-1)] = False
+    for side in (impossible, impossible_reference):
+        side[rows, draw(st.integers(0, case.mask.shape[1] - 1))] = False
     return Case(
         np.where(impossible, -np.inf, case.logits),
         np.where(impossible_reference, -np.inf, case.reference_logits),
@@ -148,6 +148,7 @@ def test_actions_of_probability_zero_give_the_extended_value_and_no_nan(variant:
     defined = torch.tensor(defined_gradients(variant, case), dtype=torch.float64)
     finite = value.isfinite()
     assert_close(gradient[finite], defined[finite], 1e-10)
+    assert not bool(gradient.isnan().any())
 
 
 @every_regularizer
@@ -169,9 +170,19 @@ def test_runs_axis_broadcasts_against_one_reference(variant: str, case: Case, ru
         assert_close(gradients[run], regularizer.logit_gradient(alone, reference), 1e-12)
 
 
-def test_reverse_kls_gradient_where_the_reference_has_no_mass_is_the_limit_of_small_masses():
-    """The oracle: autograd on the definition, the reference's logit at -100, -1000 and -10000: signs, growth."""
-    correct = CorrectSet.from_mask(torch.tensor([True, False, False, False]))
+@pytest.mark.parametrize(
+    ("variant", "value"),
+    [
+        ("reverse_kl", lambda probs, log_ratios: (probs * log_ratios).sum()),
+        ("correct_reverse_kl_restricted", lambda probs, log_ratios: (probs * log_ratios)[:2].sum()),
+        ("correct_reverse_kl", lambda probs, log_ratios: (probs * log_ratios)[:2].sum() / probs[:2].sum()),
+    ],
+)
+def test_a_reverse_kls_gradient_where_the_reference_has_no_mass_is_the_limit_of_small_masses(variant, value):
+    """The oracle: autograd on the definition, up to log Z, which stays finite; the reference's logit at -100, -1000 and
+    -10000: signs, growth.
+    """
+    correct = CorrectSet.from_mask(torch.tensor([True, True, False, False]))
     logits = torch.tensor([0.4, -0.3, 1.1, -torch.inf], dtype=torch.float64)
 
     def reference_with(lacking):
@@ -181,13 +192,14 @@ def test_reverse_kls_gradient_where_the_reference_has_no_mass_is_the_limit_of_sm
     for lacking in (-1e2, -1e3, -1e4):
         theta = logits[:3].clone().requires_grad_()
         log_probs, reference = theta.log_softmax(-1), reference_with(lacking).log_softmax(-1)[:3]
-        (log_probs.exp() * (log_probs - reference)).sum().backward()
+        value(log_probs.exp(), log_probs - reference).backward()
         assert theta.grad is not None
         steps.append(theta.grad)
-    assert (steps[1].abs() > 5 * steps[0].abs()).all()
-    assert (steps[2].abs() > 5 * steps[1].abs()).all()
-    limit = torch.cat([steps[2].sign() * torch.inf, torch.zeros(1)])  # an action that neither side takes stays
-    found = regularizers.get("reverse_kl").logit_gradient(
+    still = torch.tensor([False, False, variant == "correct_reverse_kl"])  # the wrong action, given that it is correct
+    assert ((steps[1].abs() > 5 * steps[0].abs()) | still).all()
+    assert ((steps[2].abs() > 5 * steps[1].abs()) | still).all()
+    limit = torch.cat([torch.where(still, 0, steps[2].sign() * torch.inf), torch.zeros(1)])  # nor an impossible one
+    found = VARIANTS[variant].logit_gradient(
         Policy(logits, correct), Policy(reference_with(-torch.inf), correct)
     )
     torch.testing.assert_close(found, limit.to(found), rtol=0, atol=0)
