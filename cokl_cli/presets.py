@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import tyro
 
@@ -16,6 +16,13 @@ from cokl.support.errors import InputError, did_you_mean
 from cokl.support.files import read_text
 from cokl.support.options import from_json
 
+_CORE_SCHEMA = {
+    "null": r"~|null|Null|NULL|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+",
+    "float": r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+}
+"""The plain scalars that YAML 1.2.2, section 10.3.2, does not take for text."""
 _BESIDE = ("code", "format", "device")
 """What config.json has beside an experiment's settings."""
 
@@ -53,19 +60,26 @@ def stored_settings(path: str) -> dict[str, Any]:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """With JSON's numbers: to YAML 1.1 an exponent without a point and a sign is text."""
+        """YAML 1.2. To PyYAML's own 1.1, 010 is 8, 1:30 is 90, no is False and 1e5 is text."""
 
-    Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-    )
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+    for tag, pattern in _CORE_SCHEMA.items():
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"({pattern})$"), None)
+    Loader.add_constructor("tag:yaml.org,2002:int", _integer)
     text = read_text(Path(path))
     try:
         values = yaml.load(text, Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except Exception as error:  # an explicit tag on another text, such as !!bool maybe, ends in any of Python's own
         raise InputError(f"{path}: neither JSON nor YAML ({' '.join(str(error).split())[:120]})") from error
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected settings by name, such as `seeds: 4`; a result's config.json has them all")
     return values
+
+
+def _integer(loader: Any, node: Any) -> int:
+    text = loader.construct_scalar(node)
+    return int(text, 0 if text[:2] in ("0o", "0x") else 10)
 
 
 def changed(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:

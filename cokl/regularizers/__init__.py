@@ -16,6 +16,7 @@ from cokl.regularizers.base import Regularizer
 from cokl.support.errors import InputError, did_you_mean
 
 _registry: dict[str, Regularizer] = {}
+_STREAMS = ((), ("reference",), ("rollout",), ("reference", "rollout"))
 
 
 def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
@@ -31,7 +32,7 @@ def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
         The class itself.
 
     Raises:
-        ValueError: a class without a usable `name` or `label`, or with `surrogate_weights` but without `streams`.
+        ValueError: a class without a usable `name`, `label` or `streams`, or with `surrogate_weights` but no `streams`.
 
     Examples:
         >>> register(type(get("cokl"))).label
@@ -48,10 +49,11 @@ def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
             f"{regularizer_class.__name__}.name: expected letters, digits and underscores, as in smooth_tv, other than "
             f"'none' and 'reference', got {regularizer_class.name!r}"
         )
-    if not regularizer_class.streams and regularizer_class.surrogate_weights is not Regularizer.surrogate_weights:
+    weighs = regularizer_class.surrogate_weights is not Regularizer.surrogate_weights
+    if regularizer_class.streams not in _STREAMS[int(weighs) :]:
         raise ValueError(
             f"{regularizer_class.__name__}.streams: expected the streams that surrogate_weights weights, "
-            'of "reference" and "rollout"'
+            f"{' or '.join(map(str, _STREAMS[1:]))}, got {regularizer_class.streams!r}"
         )
     known = _registry.get(regularizer_class.name)
     if known is not None and type(known).__module__.startswith(f"{__name__}.") and not _is_of(regularizer_class, known):

@@ -87,7 +87,8 @@ class Card(Output):
 def registered_in(file: Path) -> tuple[str, ...]:
     """Names of the regularizers that a Python file registers, which worker processes can import afterwards.
 
-    Raises InputError for a file that cannot be run, registers none, or takes the name of one that is there.
+    Raises InputError for a file that cannot be run, registers none, or takes the name of one that is there. How long a
+    file may take is not limited: Ctrl-C stops it, and then says that this file was being loaded.
     """
     from cokl import regularizers
 
@@ -103,9 +104,12 @@ def registered_in(file: Path) -> tuple[str, ...]:
             importlib.import_module(name)
     except ValueError as error:  # a class that cannot be registered, in words
         raise InputError(f"{file}: {error}") from error
-    except Exception as error:  # whatever the user's own code raises
+    except (Exception, SystemExit) as error:  # whatever the user's own code raises
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         raise InputError(f"{file}{line}: {type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        print(f"\ncokl: stopped while loading {file}", file=sys.stderr)
+        raise
     own = tuple(known for known in regularizers.names() if regularizers.get(known) is not before.get(known))
     if not own:
         raise InputError(f"{file} registers no regularizer; put @regularizers.register above its class")

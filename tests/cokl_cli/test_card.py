@@ -168,6 +168,12 @@ def test_the_built_in_surrogates_are_right(name):
         ("empty", "", "empty.py registers no regularizer; put @regularizers.register above its class"),
         ("syntax_error", "def f(:\n", "syntax_error.py, line 1: SyntaxError"),
         ("raises", "1 / 0\n", "raises.py: ZeroDivisionError: division by zero"),
+        ("exits", "raise SystemExit(0)\n", "exits.py: SystemExit: 0"),
+        (
+            "misspelt_stream",
+            HELLINGER.format(name="x", title="Mine", value=VALUE) + '    streams = ("rollouts",)\n',
+            "Mine.streams: expected the streams that surrogate_weights weights, ('reference',) or",
+        ),
         ("random", "", "expected a Python file whose name is no other module's"),
         ("my-own", "", "expected a Python file whose name is no other module's"),
         ("nameless", HELLINGER.format(name="", title="Mine", value=VALUE), "expected letters, digits and underscores"),
@@ -196,6 +202,13 @@ def test_a_file_without_a_card_is_one_line(name, text, says, registry, capsys):
     if text is not None:
         Path(f"{name}.py").write_text(text)
     assert says in refusal(capsys, "bandit", "card", f"{name}.py")
+
+
+def test_ctrl_c_in_a_file_that_does_not_end_names_the_file(registry, capsys):
+    Path("endless.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nwhile True: pass\n")
+    with pytest.raises(SystemExit, match="130"):
+        main(["bandit", "card", "endless.py"])
+    assert "stopped while loading endless.py" in capsys.readouterr().err
 
 
 def test_replacing_a_built_in_regularizer_warns(registry):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from bandit.sweep.run import run_sweep
 from cokl.support.experiment import Execution
 from cokl_cli.app import _parse
 from cokl_cli.experiments import experiments
+from cokl_cli.presets import stored_settings
 from llm_bridge.experiment.config import PRESETS as LLM
 from tests.bandit import conftest as sweep_miniature
 from tests.cokl_cli.test_bad_input import refusal
@@ -100,6 +102,19 @@ def test_yaml_names_what_differs_from_the_preset(tmp_path, monkeypatch):
     assert (command.config, command.folder) == (wanted, Path("runs/mine"))
 
 
+def test_yaml_is_read_as_its_version_1_2_does(tmp_path):
+    """Section 10.3.2 of the specification, its own examples among them."""
+    path = tmp_path / "mine.yaml"
+    values = {
+        "12": 12, "010": 10, "1:30": "1:30", "0o14": 12, "0xC": 12, "1e3": 1000.0, "12e03": 12000.0, "-2E+05": -2e5,
+        "1_000": "1_000", "no": "no", "On": "On", "2001-12-14": "2001-12-14", "0b11": "0b11", "+.INF": math.inf,
+    }  # fmt: skip
+    listed = "none:\nlisted: [~, Null, TRUE, +12, .5, 0., '010']\n"
+    path.write_text(listed + "".join(f"'{text}': {text}\n" for text in values))
+    expected = {"none": None, "listed": [None, None, True, 12, 0.5, 0.0, "010"], **values}
+    assert repr(stored_settings(str(path))) == repr(expected)  # which tells 12 from 12.0
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -118,6 +133,7 @@ def test_yaml_names_what_differs_from_the_preset(tmp_path, monkeypatch):
         (b"environment:", "environment: expected EnvironmentConfig, got None"),
         (b"!!python/object:os.system {}", "neither JSON nor YAML"),
         (b"[" * 9000, "neither JSON nor YAML"),
+        (b"seeds: !!bool maybe", "neither JSON nor YAML"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_one_line(text, says, tmp_path, capsys):

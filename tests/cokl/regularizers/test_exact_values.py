@@ -199,9 +199,7 @@ def test_a_reverse_kls_gradient_where_the_reference_has_no_mass_is_the_limit_of_
     assert ((steps[1].abs() > 5 * steps[0].abs()) | still).all()
     assert ((steps[2].abs() > 5 * steps[1].abs()) | still).all()
     limit = torch.cat([torch.where(still, 0, steps[2].sign() * torch.inf), torch.zeros(1)])  # nor an impossible one
-    found = VARIANTS[variant].logit_gradient(
-        Policy(logits, correct), Policy(reference_with(-torch.inf), correct)
-    )
+    found = VARIANTS[variant].logit_gradient(Policy(logits, correct), Policy(reference_with(-torch.inf), correct))
     torch.testing.assert_close(found, limit.to(found), rtol=0, atol=0)
 
 

@@ -115,9 +115,10 @@ def test_a_class_without_a_usable_name_or_label_is_refused(attributes: dict[str,
     assert regularizers.names() == before
 
 
-def test_a_surrogate_without_streams_is_refused():
-    own = {"name": "streamless", "label": "Streamless", "surrogate_weights": lambda *_: None}
-    with pytest.raises(ValueError, match=r"^Bad\.streams: expected the streams that surrogate_weights weights"):
+@pytest.mark.parametrize("streams", [(), "rollout", ["rollout"], ("rollouts",), ("rollout", "reference"), None])
+def test_a_surrogate_without_streams_is_refused(streams):
+    own = {"name": "streamless", "label": "Streamless", "surrogate_weights": lambda *_: None, "streams": streams}
+    with pytest.raises(ValueError, match=r"^Bad\.streams: expected the streams .* or \('reference', 'rollout'\), got "):
         regularizers.register(type("Bad", (Regularizer,), own))
     assert "streamless" not in regularizers.names()
 
