@@ -141,7 +141,7 @@ class Method:
             (R,). The mean over groups is included. Rows outside `rows.index` have weight 0.
 
         Raises:
-            InputError: a regularizer without a sampled surrogate.
+            InputError: a regularizer without a sampled surrogate, or a coefficient whose weights overflow.
             ValueError: a stream that the method weights has no rows, or a mean without `rows.tokens`.
 
         Examples:
@@ -158,6 +158,8 @@ class Method:
             for table, weight in zip(rows.index, self.weights(reference, rollout, beta, config), strict=True):
                 if weight is not None:
                     weights[table] = weight / len(weight) / rows.divisors(table, length)
+        if not bool(weights.isfinite().all()):
+            raise InputError(f"beta: expected a coefficient whose weights fit in {weights.dtype}, got {beta:g}")
         return weights
 
     def logit_gradient(self, policy: Policy, reference: Policy, beta: float | Tensor) -> Tensor:

@@ -27,27 +27,28 @@ class CoKLTrainer(GRPOTrainer):
         streams = dict.fromkeys(("reference", "rollout"))
         if "reference" in self.method.streams():
             rewards = torch.tensor([group.rewards.tolist() for group in groups])
-            streams["reference"] = self._groups(model, groups, [group.response_ids for group in groups], rewards)
+            cached = [zip(group.response_ids, group.masks, strict=True) for group in groups]
+            streams["reference"] = self._groups(model, groups, cached, rewards)
         if "rollout" in self.method.streams():
             responses = [self._sample(model, group) for group in groups]
             texts = [[self.processing_class.decode(ids, skip_special_tokens=True) for ids in row] for row in responses]
             rewards = [[self.judge(text, g.ground_truth) for text in row] for g, row in zip(groups, texts, strict=True)]
-            streams["rollout"] = self._groups(model, groups, responses, torch.tensor(rewards))
+            fresh = [[(ids, [1] * len(ids)) for ids in row] for row in responses]
+            streams["rollout"] = self._groups(model, groups, fresh, torch.tensor(rewards))
         weights = self.method.weights(**streams, beta=self.coefficient, config=SurrogateConfig())
         accumulated = self.current_gradient_accumulation_steps  # of which TRL's loss is a share
         return super()._compute_loss(model, inputs) + surrogate_loss(weights, **streams) / accumulated
 
     def _groups(self, model, groups, responses, rewards) -> ResponseGroups:
-        """Sequence log-likelihoods (N, G) with their graph."""
-        pairs = [(g.prompt_ids, ids) for g, row in zip(groups, responses, strict=True) for ids in row]
-        tokens = [torch.tensor([*prompt, *ids], device=model.device) for prompt, ids in pairs]
-        batch = pad_sequence(tokens, batch_first=True)
-        kept = pad_sequence([torch.ones_like(row) for row in tokens], batch_first=True)
-        log_probs = model(input_ids=batch, attention_mask=kept).logits[:, :-1].log_softmax(-1)
-        chosen = log_probs.gather(-1, batch[:, 1:, None])[..., 0]
-        answers = [chosen[row, len(prompt) - 1 : len(prompt) + len(ids) - 1] for row, (prompt, ids) in enumerate(pairs)]
-        sums = torch.stack([answer.sum() for answer in answers])
-        return ResponseGroups(sums.view(rewards.shape), rewards.to(model.device))
+        """Log-likelihoods (N, G) with their graph, at TRL's temperature, over the tokens that the model wrote."""
+        rows = [(g.prompt_ids, *response) for g, row in zip(groups, responses, strict=True) for response in row]
+        tokens = [torch.tensor([*prompt, *ids], device=model.device) for prompt, ids, _ in rows]
+        written = [torch.tensor([0] * len(prompt) + [*mask], device=model.device) for prompt, _, mask in rows]
+        parts = (tokens, [torch.ones_like(row) for row in tokens], written)
+        batch, kept, written = (pad_sequence(part, batch_first=True) for part in parts)
+        logits = model(input_ids=batch, attention_mask=kept).logits[:, :-1] / self.temperature
+        log_probs = logits.log_softmax(-1).gather(-1, batch[:, 1:, None])[..., 0]
+        return ResponseGroups((log_probs * written[:, 1:]).sum(-1).view(rewards.shape), rewards.to(model.device))
 
     @torch.no_grad()
     def _sample(self, model, group) -> list[list[int]]:
@@ -55,5 +56,5 @@ class CoKLTrainer(GRPOTrainer):
         prompt = torch.tensor(group.prompt_ids, device=model.device)[None].repeat(self.num_generations, 1)
         config = self.generation_config
         out = self.accelerator.unwrap_model(model).generate(prompt, generation_config=config)[:, prompt.shape[1] :]
-        end = self.processing_class.eos_token_id
-        return [ids[: ids.index(end) + 1] if end in ids else ids for ids in out.tolist()]
+        ends = torch.isin(out, torch.tensor(self.eos_token_ids, device=model.device)).int()
+        return [ids[before == 0].tolist() for ids, before in zip(out, ends.cumsum(-1) - ends, strict=True)]

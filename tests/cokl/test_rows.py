@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cokl import methods, regularizers
 from cokl.groups import RegularizationRows, RowIndex, SurrogateConfig, conditional_kl
+from cokl.support.errors import InputError
 
 METHODS = ("none", *regularizers.names(), "cokl_floor")
 BETA, EPSILON_IS = 0.3, 0.25
@@ -186,6 +187,12 @@ def test_rewards_that_are_no_verdicts_are_refused():
     rows = RegularizationRows(RowIndex.of([("reference", 0)] * 2), -torch.ones(2), torch.tensor([0.5, 1.0]))
     with pytest.raises(ValueError, match="0 or 1"):
         methods.get("correct_forward_kl").row_weights(rows, 1.0, SurrogateConfig())
+
+
+def test_a_coefficient_whose_weights_overflow_is_refused():
+    rows = RegularizationRows(RowIndex.of([("reference", 0)] * 2), -torch.ones(2).half(), torch.tensor([0.0, 1.0]))
+    with pytest.raises(InputError, match=r"beta: expected a coefficient whose weights fit in torch\.float16, got 1e"):
+        methods.get("correct_forward_kl").row_weights(rows, 1e30, SurrogateConfig())
 
 
 def test_a_mean_over_tokens_needs_their_number():

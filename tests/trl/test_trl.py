@@ -45,6 +45,7 @@ def cached(tokenizer) -> Buffer:
             response_ids=responses,
             log_probs=[np.zeros(len(ids), dtype=np.float32) for ids in responses],
             rewards=np.array([1, 0]),
+            masks=[np.array([1, 0] + [1] * (len(ids) - 2)) for ids in responses],
         )
 
     return Buffer((group(3), group(4)), "tiny")
@@ -58,7 +59,7 @@ def make(tmp_path):
         config = GRPOConfig(
             output_dir=str(tmp_path), max_steps=1, per_device_train_batch_size=4, num_generations=2, use_cpu=True,
             max_completion_length=6, report_to=[], save_strategy="no", learning_rate=1e-3, disable_tqdm=True,
-            bf16=False, gradient_checkpointing=False, max_grad_norm=0.0,
+            bf16=False, gradient_checkpointing=False, max_grad_norm=0.0, temperature=0.7,
         )  # fmt: skip
         return example().CoKLTrainer(
             model=make_model(tokenizer),
@@ -89,7 +90,9 @@ def test_a_step_with_both_streams_moves_the_model(make):
 
 
 def test_the_added_gradient_is_that_of_the_correct_cached_responses(make):
-    """Replay: beta times the mean, over prompts, of the mean negative log-likelihood of correct responses."""
+    """Replay: beta times the mean, over prompts, of the mean negative log-likelihood of correct responses, at TRL's
+    temperature, without the masked token.
+    """
     gradients = []
     for coefficient in (0.0, 0.7):
         trainer = make("correct_forward_kl", coefficient)
@@ -110,7 +113,8 @@ def test_the_added_gradient_is_that_of_the_correct_cached_responses(make):
     loss = torch.zeros(())
     for group in trainer.buffer.groups:
         tokens = torch.tensor([*group.prompt_ids, *group.response_ids[0]])[None]
-        logits = model(tokens).logits[0, len(group.prompt_ids) - 1 : -1].log_softmax(-1)
-        loss = loss - logits.gather(-1, tokens[0, len(group.prompt_ids) :, None]).sum() / len(trainer.buffer.groups)
+        logits = (model(tokens).logits[0, len(group.prompt_ids) - 1 : -1] / 0.7).log_softmax(-1)
+        chosen = logits.gather(-1, tokens[0, len(group.prompt_ids) :, None])[:, 0]
+        loss = loss - (chosen[0] + chosen[2:].sum()) / len(trainer.buffer.groups)
     expected = 0.7 * torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))])
     torch.testing.assert_close(gradients[1] - gradients[0], expected, rtol=1e-3, atol=1e-5)
