@@ -223,7 +223,8 @@ def get(name: str, options: Iterable[str] = ()) -> Method:
     known = ("none", *regularizers.names(), "cokl_floor")
     raise InputError(
         f"unknown method {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}, and sums such as "
-        "0.3cokl+0.7correct_forward_kl"
+        "0.3cokl+0.7correct_forward_kl; a class in a file of your own is known once its package is installed "
+        "(docs/how-to/regularizer.md)"
     )
 
 

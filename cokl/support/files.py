@@ -162,9 +162,11 @@ def _read(path: Path) -> bytes:
 
 def _parse_parquet(content: bytes, path: Path) -> pd.DataFrame:
     import pandas as pd  # takes half a second to load, and the command line reads JSON alone
+    import pyarrow as pa
 
     try:
-        return pd.read_parquet(io.BytesIO(content))
+        # No Python file: Arrow's threads let go of it late, and a process that ends then aborts (apache/arrow#33975).
+        return pd.read_parquet(pa.BufferReader(content))
     except (
         Exception
     ) as error:  # whatever a parser makes of damaged bytes: OSError, ValueError, KeyError, TypeError, ...
