@@ -25,17 +25,16 @@ class Effort:
     """How much work a claim may do.
 
     samples: random policies or parameter points. programs: convex programs. boxes: evaluations per interval proof.
-    largest_group: largest G that is enumerated point by point. draws: Monte Carlo groups.
+    largest_group: largest G that is evaluated point by point.
     """
 
     samples: int = 400
     programs: int = 12
     boxes: int = 400_000
     largest_group: int = 1024
-    draws: int = 200_000
 
 
-QUICK = Effort(samples=24, programs=2, boxes=60_000, largest_group=24, draws=20_000)
+QUICK = Effort(samples=24, programs=2, boxes=60_000, largest_group=24)
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class Evidence:
 
     method: how it was obtained. domain: where. error: the worst deviation, or the undecided boxes of a proof.
     accepted: the largest error at which the claim holds. detail: what else a sceptic would ask.
-    certified: False where the method is a search that proves nothing.
     """
 
     method: str
@@ -52,7 +50,6 @@ class Evidence:
     error: float
     accepted: float
     detail: str = ""
-    certified: bool = True
 
     @property
     def holds(self) -> bool:

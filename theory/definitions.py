@@ -5,7 +5,7 @@ They are computed at mpmath's working precision, which a claim's check sets (`th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,35 +54,6 @@ def kl(source: Sequence[mpf], target: Sequence[mpf]) -> mpf:
     if any(a > 0 and b == 0 for a, b in zip(source, target, strict=True)):
         return mpf("inf")
     return mpmath.fsum(a * mpmath.log(a / b) for a, b in zip(source, target, strict=True) if a > 0)
-
-
-def _jensen_shannon(policy: ExactPolicy, reference: ExactPolicy) -> mpf:
-    mixture = [(a + b) / 2 for a, b in zip(policy.probs, reference.probs, strict=True)]
-    return (kl(policy.probs, mixture) + kl(reference.probs, mixture)) / 2
-
-
-def restricted_reverse_kl(policy: ExactPolicy, reference: ExactPolicy) -> mpf:
-    """The reverse KL's summands over the correct actions."""
-    return mpmath.fsum(
-        a * mpmath.log(a / b)
-        for a, b, flag in zip(policy.probs, reference.probs, policy.correct, strict=True)
-        if flag and a > 0
-    )
-
-
-DEFINITIONS: dict[str, Callable[[ExactPolicy, ExactPolicy], mpf]] = {
-    "entropy": lambda policy, _: mpmath.fsum(a * mpmath.log(a) for a in policy.probs if a > 0),
-    "forward_kl": lambda policy, reference: kl(reference.probs, policy.probs),
-    "reverse_kl": lambda policy, reference: kl(policy.probs, reference.probs),
-    "jensen_shannon": _jensen_shannon,
-    "cokl": lambda policy, reference: kl(reference.plus, policy.plus),
-    "correct_forward_kl": lambda policy, reference: kl(reference.plus, policy.probs),
-    "correct_reverse_kl": lambda policy, reference: kl(policy.plus, reference.probs),
-    "cokl_without_term1": lambda policy, _: mpmath.log(policy.mass),
-    "cokl_without_term2": lambda policy, reference: (
-        -mpmath.fsum(a * mpmath.log(b) for a, b in zip(reference.plus, policy.probs, strict=True) if a > 0)
-    ),
-}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cokl.support.experiment import NOT_RECORDED, Execution, Experiment, GalleryPicture, register
+from cokl.support.experiment import NOT_RECORDED, Execution, Experiment, register
 from cokl.support.files import read_json
 from cokl.support.verdicts import Claim, Verdict
 
@@ -21,10 +21,6 @@ class Theory(Experiment):
     summary = "Every claim of the paper checked, and what certifies each."
     tables = ("claims.json",)
     measured_as = "evidence"
-    gallery = (
-        GalleryPicture("theory_optima", "Population optima and what is reached", command="cokl theory figures"),
-        GalleryPicture("theory_off_policy_bias", "Bias of the off-policy weights", command="cokl theory figures"),
-    )
 
     def area_of(self, folder: Path) -> str:
         """The same for every folder."""

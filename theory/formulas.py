@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cokl import decomposition, floor, groups, metrics
+from cokl import decomposition, floor, groups
 from cokl import recovery as finite_groups
 from cokl.regularizers import get as get_regularizer
 from cokl.regularizers import names
-from cokl.regularizers.cokl import CoKL
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 
 Scalar = Any
@@ -155,31 +154,6 @@ def entropy_optimum(num, fraction: Scalar, beta: Scalar) -> Scalar:
     return reverse_kl_optimum(num, fraction, beta)
 
 
-def restricted_reverse_kl_optimum(num, q: Scalar, beta: Scalar) -> Scalar:
-    """Stationary Z of z - beta z log(z / q), the optimum where it is below 1 (beyond the paper)."""
-    return q * num.exp(1 / beta - 1)
-
-
-def restricted_reverse_kl_threshold(num, q: Scalar) -> Scalar:
-    """The coefficient above which restricted reverse KL has a gap, 1 / (1 - log q) (beyond the paper)."""
-    return 1 / (1 - num.log(q))
-
-
-def below_reference_threshold(num, q: Scalar, fraction: Scalar) -> Scalar:
-    """The coefficient above which the entropy optimum lies below q, for c < q (beyond the paper)."""
-    return 1 / (num.log(q / (1 - q)) - num.log(fraction / (1 - fraction)))
-
-
-def pearson_gap_threshold(num, q: Scalar) -> Scalar:
-    """The coefficient up to which Pearson's chi^2 has no gap (beyond the paper)."""
-    return q / 2
-
-
-def total_variation_gap_threshold(num, q: Scalar) -> Scalar:
-    """The coefficient at which total variation's Z* falls from 1 to q (beyond the paper)."""
-    return 1
-
-
 def recovery_closed_form(num, z: Scalar, size: int) -> Scalar:
     """R_G(Z) = -log Z - sum_{m=1}^G (1 - Z)^m / m (Appendix B)."""
     return -num.log(z) - sum((1 - z) ** m / m for m in range(1, size + 1))
@@ -225,31 +199,6 @@ def pair_probability(num, z: Scalar, size: Scalar) -> Scalar:
     return 1 - (1 - z) ** size - size * z * (1 - z) ** (size - 1)
 
 
-def replay_rest(pull: Scalar) -> Scalar:
-    """Z at which replay balances another task's pull u = c / (beta S) on logit Z, at pi+ = ref+ (beyond the paper)."""
-    return 1 - pull
-
-
-def cokl_rest(pull: Scalar, size: int) -> Scalar:
-    """Z at which CoKL from groups of `size` balances the same pull (beyond the paper)."""
-    return 1 - pull ** (1 / (size + 1))
-
-
-def narrowed_start(mass: Scalar, share: Scalar, q: Scalar) -> Scalar:
-    """pi(S') at pi+ = ref+ and correctness `mass`, for correct actions S' with share = ref(S') (beyond the paper)."""
-    return mass * share / q
-
-
-def half_time(num, start: Scalar) -> Scalar:
-    """F(p), the integral of 1 / (J^2 (1 - J)^2) from p = start to 1/2 (beyond the paper)."""
-    return 1 / start - 1 / (1 - start) + 2 * num.log((1 - start) / start)
-
-
-def waiting_groups(start: Scalar, size: int) -> Scalar:
-    """Expected groups up to the first that holds an action of S' and another one (beyond the paper)."""
-    return 1 / (1 - (1 - start) ** size - start**size)
-
-
 _SCALAR = {name: value for name, value in globals().items() if getattr(value, "__module__", "") == __name__}
 
 
@@ -265,7 +214,6 @@ class Formulas:
             **_SCALAR,
             "decompose_kl": decomposition.decompose_kl,
             "regularizers": {name: get_regularizer(name) for name in names()},
-            "cokl_with_baseline": CoKL(baseline=True),
             "restricted_reverse_kl": CorrectReverseKL(form="restricted"),
             "importance_ratios": groups.importance_ratios,
             "reference_weights": groups.reference_weights,
@@ -276,7 +224,6 @@ class Formulas:
             "zero_correct_probability": finite_groups.zero_correct_probability,
             "recovery": finite_groups.recovery,
             "recovery_derivative": finite_groups.recovery_derivative,
-            "coverage": metrics.coverage,
         }
         if unknown := replaced.keys() - entries:
             raise TypeError(f"formulas: there is no {', '.join(sorted(unknown))}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import re
@@ -10,26 +9,22 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
 import torch
 
-from cokl.support.chunks import Origin
 from cokl.support.code import code_of
 from cokl.support.errors import InputError
-from cokl.support.files import checksum_of, write_text
+from cokl.support.files import write_text
 from cokl.support.results_folder import digest, record_environment
-from cokl.support.statistics import plain_markdown_table
 from cokl.support.workers import progress_bar
-from theory.claim import BOXES, QUICK, Effort, Evidence, Statement, registered_claims
+from theory.claim import QUICK, Effort, Evidence, Statement, registered_claims
 from theory.formulas import Formulas
 from theory.proofs import machine_checked
 from theory.proofs.machine_checked import BUILD, METHOD
 
-COLUMNS = ("claim", "source", "method", "domain", "worst error or certified bound", "outcome")
 WIDTH = 80
 """Columns of a terminal."""
 
@@ -47,13 +42,6 @@ class Checked:
         """Whether all of its evidence does."""
         return all(evidence.holds for evidence in self.evidence)
 
-    @property
-    def called(self) -> str:
-        """A word for the short table; the star stands for evidence that is a search without a certificate."""
-        if not self.holds:
-            return "not held"
-        return "held" if all(evidence.certified for evidence in self.evidence) else "held*"
-
 
 def check_claims(claims: Iterable[Statement], formulas: Formulas, effort: Effort) -> Iterator[Checked]:
     """Check each claim in turn. A check that raises an arithmetic error or an assertion, or that
@@ -70,25 +58,14 @@ def check_claims(claims: Iterable[Statement], formulas: Formulas, effort: Effort
 
 
 def stored_evidence(row: dict[str, Any]) -> Evidence:
-    """The evidence that `to_json` wrote; files of earlier versions, which called the outcome otherwise, as well."""
-    fields = {name: row[name] for name in ("method", "domain", "accepted", "detail", "certified")}
+    """The evidence that `to_json` wrote; files of earlier versions, which said more of it, as well."""
+    fields = {name: row[name] for name in ("method", "domain", "accepted", "detail")}
     return Evidence(**fields, error=math.inf if row["error"] is None else row["error"])
 
 
-def outcome(evidence: Evidence) -> str:
-    """How the table calls one piece of evidence: "held", "not held", or "not certified" for a search that found
-    nothing against the claim."""
-    if not evidence.holds:
-        return "not held"
-    return "held" if evidence.certified else "not certified"
-
-
-def measured(evidence: Evidence) -> str:
-    """The error beside what is accepted, with the details; "proved" alone is the statement on its whole domain."""
-    unit = f"{evidence.error:.2g} (accepted {evidence.accepted:.2g})"
-    if evidence.method in (BOXES, METHOD) and evidence.holds:
-        unit = "proved" if evidence.method == METHOD else "proved on these boxes"
-    return f"{unit}; {evidence.detail}" if evidence.detail else unit
+def outcome(shown: Checked | Evidence) -> str:
+    """How the tables call a claim or one piece of its evidence."""
+    return "held" if shown.holds else "not held"
 
 
 def in_words(evidence: Evidence) -> str:
@@ -97,11 +74,11 @@ def in_words(evidence: Evidence) -> str:
         theorems, _, part = evidence.detail.partition("; ")
         return f"{METHOD}{f' in part ({part})' if part else ''}: {evidence.domain}, by {theorems}"
     error = "infinite" if math.isinf(evidence.error) else f"{evidence.error:.2g}"
-    outcome = f"largest error {error}, of {evidence.accepted:.2g} accepted"
+    found = f"largest error {error}, of {evidence.accepted:.2g} accepted"
     if evidence.holds and not evidence.accepted:
-        outcome = "no exception"
-    kind = evidence.method if evidence.certified else f"{evidence.method}, not certified"
-    sentence = f"{kind if evidence.holds else f'not held by {kind}'}: {evidence.domain}, {outcome}"
+        found = "no exception"
+    kind = evidence.method if evidence.holds else f"not held by {evidence.method}"
+    sentence = f"{kind}: {evidence.domain}, {found}"
     return f"{sentence}; {evidence.detail}" if evidence.detail else sentence
 
 
@@ -113,15 +90,6 @@ def kinds_of_evidence(sentences: Iterable[str]) -> str:
     kinds = dict.fromkeys(sentence.partition(": ")[0] for sentence in sentences)
     shown = [kind for kind in kinds if not (METHOD in kinds and kind.startswith(f"{METHOD} in part"))]
     return ", ".join(sorted(shown, key=lambda kind: not kind.startswith(METHOD)))
-
-
-def _rows(checked: Checked) -> list[tuple[str, ...]]:
-    """One row per evidence; the claim and its source stand in the first."""
-    rows: list[tuple[str, ...]] = []
-    for index, evidence in enumerate(checked.evidence):
-        head = (f"{checked.claim.name}: {checked.claim.statement}", checked.claim.source) if index == 0 else ("", "")
-        rows.append((*head, evidence.method, evidence.domain, measured(evidence), outcome(evidence)))
-    return rows
 
 
 def summary(results: list[Checked]) -> str:
@@ -141,19 +109,16 @@ def to_text(results: list[Checked], every_evidence: bool = False) -> str:
     for result in results:
         sentences = [in_words(evidence) for evidence in result.evidence]
         line = f"{in_short(result.claim)}: {kinds_of_evidence(sentences)}"
-        lines.append(f"{result.called:10}{textwrap.shorten(line, 90, placeholder=' ...')}")
+        lines.append(f"{outcome(result):10}{textwrap.shorten(line, 90, placeholder=' ...')}")
         if every_evidence or not result.holds:
             lines += _indented(f"{result.claim.statement} ({result.claim.source})", 10)
             for sentence in sentences:
                 lines += _indented(sentence, 12)
-    if any(result.called == "held*" for result in results):
-        lines.append("* some of its evidence is a search: not certified")
     return "\n".join([*lines, summary(results)])
 
 
 _AS_WRITTEN = {
-    "kl": "KL", "cokl": "CoKL", "bernoulli": "Bernoulli", "jensen": "Jensen", "shannon": "Shannon",
-    "term1": "term 1", "theorem2": "Theorem 2",
+    "kl": "KL", "cokl": "CoKL", "bernoulli": "Bernoulli", "jensen": "Jensen", "shannon": "Shannon", "term1": "term 1",
 }  # fmt: skip
 
 
@@ -171,9 +136,13 @@ def _indented(text: str, columns: int) -> list[str]:
 
 
 def to_markdown(results: list[Checked]) -> str:
-    """The table as a Markdown document."""
-    table = plain_markdown_table(COLUMNS, [row for result in results for row in _rows(result)])
-    return f"# Claims\n\n{summary(results)}. Made by `cokl theory check`.\n\n{table}\n"
+    """A Markdown document: each claim with its source and verdict, and a line for each piece of evidence."""
+    lines = ["# Claims", "", f"{summary(results)}. Made by `cokl theory check`."]
+    for result in results:
+        claim = result.claim
+        lines += ["", f"**{claim.name}** ({claim.source}), {outcome(result)}: {claim.statement}", ""]
+        lines += [f"- {in_words(evidence)}" for evidence in result.evidence]
+    return "\n".join(lines) + "\n"
 
 
 def to_json(results: list[Checked]) -> str:
@@ -204,8 +173,8 @@ def to_json(results: list[Checked]) -> str:
 def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: Path) -> list[Checked]:
     """Check claims and write claims.json, claims.md and config.json to the results folder `out`.
 
-    only: names of claims, several in one text separated by commas; all if empty. Until the tables are written, the
-    subfolder `chunks` keeps what is checked, and the same code resumes from it. Raises InputError for an unknown claim.
+    only: names of claims, several in one text separated by commas; all if empty. Raises InputError for an unknown
+    claim.
     """
     import theory.claims  # noqa: F401  registers them
 
@@ -216,25 +185,14 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
     if unknown:
         raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
     chosen = [claim for name, claim in claims.items() if not asked or name in asked]
-    code = digest(code_of("theory.claims", ()))
-    origin, chunks = Origin(out, effort, code), out / "chunks" / f"{effort}-{code}"
+    record_environment(out / "environment.json", "cpu", digest(code_of("theory.claims", ())))
     failures = machine_checked.prove([claim.name for claim in chosen], BUILD)
     results: list[Checked] = []
     with progress_bar(len(chosen), "claims", "claim") as bar:
-        for claim in chosen:
-            chunk = chunks / f"{claim.name}.parquet"
-            rows = origin.load(chunk, claim.name)
-            if rows is None:
-                (checked,) = check_claims([claim], Formulas(), QUICK if effort == "quick" else Effort())
-                rows = pd.DataFrame(map(asdict, checked.evidence)).assign(seconds=checked.seconds)
-                origin.save(rows, chunk, claim.name)
-            seconds = float(rows.pop("seconds").iloc[0])
-            measurements = [Evidence(*row) for row in rows.itertuples(index=False, name=None)]
-            results.append(
-                Checked(claim, measurements + machine_checked.evidence(claim.name, BUILD, failures), seconds)
-            )
+        for checked in check_claims(chosen, Formulas(), QUICK if effort == "quick" else Effort()):
+            proofs = machine_checked.evidence(checked.claim.name, BUILD, failures)
+            results.append(replace(checked, evidence=checked.evidence + proofs))
             bar.update()
-    record_environment(out / "environment.json", "cpu", code)
     config = {"effort": effort, "only": [claim.name for claim in chosen]}
     for path, text in (
         (out / "claims.json", to_json(results)),
@@ -242,13 +200,6 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
         (out / "config.json", json.dumps(config, indent=1) + "\n"),
     ):
         write_text(text, path)
-    for claim in chosen:
-        chunk = chunks / f"{claim.name}.parquet"
-        chunk.unlink()
-        checksum_of(chunk).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # what a check of other claims has left there stays
-        chunks.rmdir()
-        chunks.parent.rmdir()
     if not machine_checked.coq_is_installed():
         print(f"{machine_checked.INSTALL}: no proof was compiled", file=sys.stderr)
     return results

@@ -14,7 +14,7 @@ from cokl.support.errors import InputError
 from cokl_cli.commands.bandit import LabOptions, Verdicts, command_of
 from cokl_cli.commands.figures import Figures
 from cokl_cli.commands.report import HtmlReport
-from cokl_cli.commands.theory import Check, TheoryFigures
+from cokl_cli.commands.theory import Check
 from cokl_cli.presets import preset_among, settings_among
 
 
@@ -39,7 +39,6 @@ class Reproduce(LabOptions):
             keep_going=self.keep_going,
         ).run()
         Figures(self.folder).run()
-        TheoryFigures(self.folder).run()
         effort: Literal["full", "quick"] = "quick" if self.preset == "quick" else "full"
         theory = check_and_save((), effort, self.folder / "theory")
         failed = [result for result in theory if not result.holds]

@@ -12,14 +12,13 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from cokl.support.options import from_json, require_types
-from cokl_cli.commands.bandit import SweepFigures
 from cokl_cli.output import Output
 from cokl_cli.presets import FromFile, changed, stored_settings, value_after
 
 
 @dataclass(frozen=True)
 class Check(FromFile, Output):
-    """Check every claim of the paper three independent ways; a line for each comes last. Exit code 1 if one fails."""
+    """Check every claim of the paper; a line for each and its evidence comes last. Exit code 1 if one fails."""
 
     list: bool = False
     """Print the claims with their sources and stop."""
@@ -88,39 +87,6 @@ class Optimum(Output):
         return 0
 
 
-@dataclass(frozen=True)
-class TheoryFigures(SweepFigures):
-    """Draw theory against practice and the off-policy bias, from a finished sweep, as PDF and PNG."""
-
-    prefix = "theory_"
-
-    def run(self) -> int:
-        """Draw both figures and print where they are."""
-        from bandit.sweep.references import reached_and_optimal, reference_masses
-        from bandit.sweep.score import diverged_note, read_sweep
-        from cokl.support.workers import one_thread
-        from figures import style
-        from theory.numeric import off_policy_figure as off_policy_bias
-        from theory.numeric import optimum_figure as optima
-        from theory.numeric.off_policy import bias_table
-        from theory.numeric.optimum_curves import ACTIONS, CORRECT, optimum_curves
-
-        table = read_sweep(self.results)
-        masses, fraction = reference_masses(self.results)
-        q, (low, high) = float(masses.mean()), optima.OTHER_MASSES
-        fractions = {low: CORRECT / ACTIONS, q: fraction, high: CORRECT / ACTIONS}
-        with one_thread():  # the tensors are small; threads would only wait for each other
-            curves, biases = optimum_curves(fractions), bias_table()
-        drawn = {
-            "theory_optima": optima.draw(
-                curves, reached_and_optimal(table, masses, fraction), q, fractions, diverged_note(table)
-            ),
-            "theory_off_policy_bias": off_policy_bias.draw(biases),
-        }
-        print(style.save_all(drawn, self.folder))
-        return 0
-
-
 def checks(arguments: list[str]) -> SubcommandApp:
     """The commands; the check with the defaults of the file named in `arguments`."""
     path = value_after("--config", arguments)
@@ -130,5 +96,4 @@ def checks(arguments: list[str]) -> SubcommandApp:
     commands = SubcommandApp()
     commands.command(name="check")(partial(Check, only=check.only, effort=check.effort) if stored else Check)
     commands.command(name="optimum")(Optimum)
-    commands.command(name="figures")(TheoryFigures)
     return commands

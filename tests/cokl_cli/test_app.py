@@ -58,7 +58,7 @@ def cokl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
         (["theory", "optimum", "cokl", "--q", "0.1"], "missing: --beta"),
         (["theory", "optimum"], "missing: method, --q, --beta"),
         (["theory", "optimum", "cokl", "--q", "0.1", "--bata=1"], "unknown option --bata=1 (did you mean --beta?)"),
-        (["theory", "chek"], "(did you mean cokl theory check?); expected one of check, optimum, figures"),
+        (["theory", "chek"], "(did you mean cokl theory check?); expected one of check, optimum"),
         (["bandit", "sweep", "--beta", "1"], "unknown option --beta (did you mean --betas?)"),
         (["bandit", "sweep", "--methods", "cokl,forwardKL"], "unknown method 'forwardKL' (did you mean forward_kl?)"),
         (["theory", "optimum", "CoKL", "--q", "0.1", "--beta", "1"], "'CoKL' (did you mean cokl?); known: "),
@@ -198,7 +198,7 @@ def test_without_results_the_only_finished_sweep_is_read(finished, read, tmp_pat
     for name in finished:
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "sweep.parquet").touch()
-    for arguments in (["figures"], ["bandit", "verdicts"], ["theory", "figures"]):
+    for arguments in (["figures"], ["bandit", "verdicts"]):
         assert vars(_parse(arguments))["results"] == Path("runs") / read
 
 
@@ -224,7 +224,7 @@ print(*(name for name in sys.modules if name.startswith("cokl_cli.commands.")))
         "llm": {"llm", "llm_report"},
         "reproduce": {"reproduce", "bandit", "card", "figures", "report", "theory"},
         "bandit": {"bandit", "card"},
-        "theory": {"theory", "bandit", "card"},
+        "theory": {"theory"},
         "figures": {"figures", "bandit", "card"},
         "--help": set(),
     }
@@ -249,7 +249,7 @@ except SystemExit:
 COMMANDS = {
     "bandit": {"sweep", "verdicts", "robustness", "interference", "shift", "plasticity", "calibration", "phase",
                "structure", "sequences", "finite-group", "card", "plasticity-sequences"},
-    "theory": {"check", "optimum", "figures"},
+    "theory": {"check", "optimum"},
     "llm": {"run", "pilot", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "tables",
             "normalize"},
     "": {"bandit", "theory", "llm", "figures", "report", "logbook", "reproduce", "doctor"},

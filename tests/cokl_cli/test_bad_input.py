@@ -58,7 +58,6 @@ def refusal(capsys, *arguments: str) -> str:
         ("bandit sweep --out " + "a" * 300, "its name is too long"),
         ("bandit verdicts --results empty", "holds no trained run"),
         ("figures --results empty", "holds no trained run"),
-        ("theory figures --results empty", "holds no trained run"),
         ("llm normalize table.csv --math-columns model", "column 'model' is asked for twice"),
         ("llm tables scores --math-columns main", "column 'main' is asked for twice"),
         (

@@ -24,8 +24,6 @@ from tests.bandit.finite_group.test_report import metrics, recovery  # noqa: F40
 from tests.bandit.shift.tables import POINTS, SEEDS, shift_table
 from tests.bandit.sweep.test_claims import GOOD, sweep_table
 from tests.llm_bridge.report.test_report import results
-from theory.numeric import off_policy_figure, optimum_figure
-from theory.numeric.off_policy import bias_table
 
 
 def picked(marks: pd.DataFrame, **values: object) -> pd.DataFrame:
@@ -251,47 +249,6 @@ def test_a_phase_map_hatches_the_cells_whose_interval_reaches_zero():
     reason = picked(drawing.marks, panel="reason", kind="point").dropna(subset="y")
     expected = [[0.1, 4, -1, 9], [0.3, -2, -3, -1], [0.4, 0.5, 0.3, 0.7]]
     assert reason[["x", "y", "low", "high"]].to_numpy() == pytest.approx(np.array(expected))
-
-
-def test_the_theorys_curves_points_and_departures():
-    fractions = {0.02: 0.25, 0.1: 0.06, 0.5: 0.25}
-    curves = pd.DataFrame(
-        [
-            {"method": method, "q": q, "kind": kind, "beta": beta, "mass": q + beta + shift}
-            for method in ("forward_kl", "cokl")
-            for q in fractions
-            for kind, shift in (("closed form", 0.0), ("certified", 0.001), ("tabular", 0.002))
-            for beta in (0.1, 0.2)
-        ]
-    )
-    networks = pd.DataFrame(
-        {
-            "method": ["forward_kl", "cokl"], "beta": [0.1, 0.1], "p_correct": [0.7, 0.9],
-            "p_correct_std": [0.05, math.nan], "optimum": [0.9, 1.0],
-        }
-    )  # fmt: skip
-    marks = optimum_figure.draw(curves, networks, 0.1, fractions).marks
-    for place, q in enumerate(fractions):
-        shown = picked(marks, panel="cokl", style=f"cokl {place}", kind="line")
-        assert shown["y"].tolist() == pytest.approx([q + 0.1, q + 0.2])
-        for kind, more in (("certified", 0.001), ("tabular", 0.002)):
-            shown = picked(marks, panel="cokl", style=kind, run=place, kind="point")
-            assert shown["y"].tolist() == pytest.approx([q + 0.1 + more, q + 0.2 + more])
-    (point,) = picked(marks, style="forward_kl networks").to_dict("records")
-    assert [point["y"], point["low"], point["high"]] == pytest.approx([0.7, 0.65, 0.75])
-    assert picked(marks, panel="missing", kind="line")["y"].tolist() == pytest.approx([0.2, 0.1])
-
-
-def test_the_bias_and_its_limits():
-    table = bias_table()
-    marks = off_policy_figure.draw(table).marks
-    for epsilon in (0.5, 0.2):
-        name = rf"$\epsilon_{{\mathrm{{IS}}}} = {epsilon:g}$"
-        for panel, x in (("size", "size"), ("mismatch", "mismatch")):
-            rows = table[(table["over"] == panel) & (table["epsilon_is"] == epsilon)]
-            np.testing.assert_array_equal(picked(marks, panel=panel, style=name)[["x", "y"]], rows[[x, "bias"]])
-        (limit,) = table.loc[(table["over"] == "size") & (table["epsilon_is"] == epsilon), "limit"].unique()
-        assert picked(marks, kind="hline", style=f"limit {name}")["y"].tolist() == [limit]
 
 
 def test_the_llm_experiments_dynamics_and_anchors():

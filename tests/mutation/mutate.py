@@ -58,7 +58,6 @@ PARTS = {
             "tests/theory",
             "tests/cokl/regularizers/test_optimal_mass.py",
             "tests/cokl_cli/test_theory.py",
-            "tests/figures/test_theory_figures.py",
         ),
     ),
     "bandit": Part("bandit", "bandit/*", (), ("tests/bandit",)),

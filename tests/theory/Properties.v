@@ -23,33 +23,7 @@ Proof.
   move=> [_ /(_ (table [:: 1; 0; 0]))] h; have : policy (table [:: 1; 0; 0]) by split; [each | sums; lra].
   by move=> /h; rewrite !mass_table /=; lra.
 Qed.
-Goal convex_from_zero (fun x => x ^ 2).
-Proof.
-  by move=> x y t _ _ ht; have : 0 <= t * (1 - t) * (x - y) ^ 2; [apply: Rmult_le_pos; [nra | exact: pow2_ge_0] | rewrite /=; lra].
-Qed.
-Goal ~ convex_from_zero (fun x => - x ^ 2).
-Proof. by move=> /(_ 0 1 (1 / 2)) h; have := h ltac:(lra) ltac:(lra) ltac:(lra); rewrite /=; lra. Qed.
-Goal correctness_gap right (fun p => Coquelicot.Rbar.Finite (- mass right p)).
-Proof.
-  move=> full _ one; exists (table [:: 0; 0; 1]); split; first by split; [each | sums; lra].
-  by rewrite mass_table one /=; lra.
-Qed.
-Goal ~ correctness_gap right (fun p => Coquelicot.Rbar.Finite (mass right p)).
-Proof.
-  move=> /(_ (table [:: 1; 0; 0])) h; have pp : policy (table [:: 1; 0; 0]) by split; [each | sums; lra].
-  by have [p [pol]] := h pp ltac:(rewrite mass_table /=; lra); rewrite mass_table /=; have := mass_at_most_one right p pol; lra.
-Qed.
 Goal continuous_wrt (table [:: 0; 1 / 2; 1 / 2]) (table [:: 1 / 2; 1 / 4; 1 / 4]).
 Proof. by case=> [[|[|[|n]]]] //= ?; rewrite /table /=; lra. Qed.
 Goal ~ continuous_wrt (table [:: 1 / 2; 1 / 4; 1 / 4]) (table [:: 0; 1 / 2; 1 / 2]).
 Proof. by move=> /(_ (@Ordinal 3 0 isT)); rewrite /table /=; lra. Qed.
-Goal infinite_slope_at_zero (fun t => - sqrt t).
-Proof.
-  move=> M; pose w := / (Rabs M + 2); have a0 := Rabs_pos M; have le := Rle_abs M.
-  have w0 : 0 < w by apply: Rinv_0_lt_compat; lra.
-  have one : w * (Rabs M + 2) = 1 by apply: Rinv_l; lra.
-  exists (w ^ 2); have -> : sqrt (w ^ 2) = w by rewrite sqrt_pow2; lra.
-  by rewrite sqrt_0 /=; split; nra.
-Qed.
-Goal ~ infinite_slope_at_zero (fun t => - t).
-Proof. by move=> /(_ 2) [t [ht below]]; lra. Qed.

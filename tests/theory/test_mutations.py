@@ -17,9 +17,6 @@ from cokl.regularizers.base import Regularizer
 from cokl.regularizers.cokl import CoKL
 from cokl.regularizers.correct_forward_kl import CorrectForwardKL
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
-from cokl.regularizers.forward_kl import ForwardKL
-from cokl.regularizers.jensen_shannon import JensenShannon
-from cokl.regularizers.reverse_kl import ReverseKL
 from theory import formulas as right
 from theory.claim import BOXES, QUICK, registered_claims
 from theory.formulas import Formulas
@@ -28,14 +25,9 @@ from theory.report import check_claims
 CLAIMS = registered_claims()
 
 
-def planted(**entries):
-    """The formulas with some entries replaced."""
-    return Formulas(**entries)
-
-
 def with_regularizer(regularizer):
     """The formulas with one registered regularizer replaced by `regularizer`, of the same name."""
-    return planted(regularizers={**Formulas().regularizers, regularizer.name: regularizer})
+    return Formulas(regularizers={**Formulas().regularizers, regularizer.name: regularizer})
 
 
 METHODS = ("value", "logit_gradient", "optimal_mass", "surrogate_weights")
@@ -95,51 +87,6 @@ class UnnormalisedCoKL(CoKL):
         return groups.SurrogateWeights(weights.reference, rollout.rewards / rollout.rewards.shape[-1])
 
 
-class UnscaledBaseline(CoKL):
-    def surrogate_weights(self, reference, rollout, config):
-        weights = CoKL().surrogate_weights(reference, rollout, config)
-        assert weights.rollout is not None
-        return groups.SurrogateWeights(weights.reference, weights.rollout - groups.importance_ratios(rollout, 0.2))
-
-
-class RatiolessBaseline(CoKL):
-    def surrogate_weights(self, reference, rollout, config):
-        weights = CoKL().surrogate_weights(reference, rollout, config)
-        assert weights.rollout is not None
-        return groups.SurrogateWeights(weights.reference, weights.rollout - 1 / rollout.rewards.shape[-1])
-
-
-class GatedBaseline(CoKL):
-    def surrogate_weights(self, reference, rollout, config):
-        weights = super().surrogate_weights(reference, rollout, config)
-        return groups.SurrogateWeights(weights.reference, weights.rollout * rollout.rewards.any(-1, keepdim=True))
-
-
-class NoisyBaseline(CoKL):
-    def surrogate_weights(self, reference, rollout, config):
-        return CoKL().surrogate_weights(reference, rollout, config)
-
-
-class ReverseCalledForward(ForwardKL):
-    def value(self, policy, reference):
-        return ReverseKL().value(policy, reference)
-
-
-class CancellingForwardKL(ForwardKL):
-    def _optimal_mass(self, q, beta, correct_fraction):
-        return (1 - beta + np.sqrt((beta - 1) ** 2 + 4 * beta * q)) / 2
-
-
-class UncentredReverseKL(ReverseKL):
-    def logit_gradient(self, policy, reference):
-        return policy.probs * (policy.log_probs - reference.log_probs)
-
-
-class UnhalvedJensenShannon(JensenShannon):
-    def _optimal_mass(self, q, beta, correct_fraction):
-        return super()._optimal_mass(q, 2 * beta, correct_fraction)
-
-
 class SelfCentredCorrectReverseKL(CorrectReverseKL):
     def surrogate_weights(self, reference, rollout, config):
         weights = super().surrogate_weights(reference, rollout, config)
@@ -150,11 +97,6 @@ class SelfCentredCorrectReverseKL(CorrectReverseKL):
 class UnnormalisedReplay(CorrectForwardKL):
     def surrogate_weights(self, reference, rollout, config):
         return groups.SurrogateWeights(-reference.rewards / reference.rewards.shape[-1], None)
-
-
-class ConditionalCalledRestricted(CorrectReverseKL):
-    def value(self, policy, reference):
-        return CorrectReverseKL().value(policy, reference)
 
 
 def unclipped_weights(responses, epsilon_is):
@@ -195,76 +137,75 @@ MUTANTS = {
     # a sign
     "FKL optimum: other root": (
         "forward-kl-optimum",
-        planted(forward_kl_optimum=lambda n, q, b: (1 - b - n.sqrt((b - 1) ** 2 + 4 * b * q)) / 2),
+        Formulas(forward_kl_optimum=lambda n, q, b: (1 - b - n.sqrt((b - 1) ** 2 + 4 * b * q)) / 2),
     ),
     "FKL optimum: 1 + beta": (
         "forward-kl-optimum",
-        planted(forward_kl_optimum=lambda n, q, b: (1 + b + n.sqrt((b - 1) ** 2 + 4 * b * q)) / 2),
+        Formulas(forward_kl_optimum=lambda n, q, b: (1 + b + n.sqrt((b - 1) ** 2 + 4 * b * q)) / 2),
     ),
     "RKL optimum: minus 1 / beta": (
         "reverse-kl-optimum",
-        planted(reverse_kl_optimum=lambda n, q, b: right.reverse_kl_optimum(n, q, -b)),
+        Formulas(reverse_kl_optimum=lambda n, q, b: right.reverse_kl_optimum(n, q, -b)),
     ),
     "f'': positive": (
         "full-kl-strict-concavity",
-        planted(forward_kl_curvature=lambda *a: -right.forward_kl_curvature(*a)),
+        Formulas(forward_kl_curvature=lambda *a: -right.forward_kl_curvature(*a)),
     ),
     "f'': one sign inside": (
         "full-kl-derivatives",
-        planted(forward_kl_curvature=lambda n, z, y, q, p, b: -b * (q / z**2 - p / y**2)),
+        Formulas(forward_kl_curvature=lambda n, z, y, q, p, b: -b * (q / z**2 - p / y**2)),
     ),
     "h': q (1 - q) subtracted": (
         "forward-kl-coefficient",
-        planted(forward_kl_coefficient_slope=lambda n, w, q, p: -(w**2 - q * p) / w**2),
+        Formulas(forward_kl_coefficient_slope=lambda n, w, q, p: -(w**2 - q * p) / w**2),
     ),
-    "root product: positive": ("forward-kl-unique-root", planted(forward_kl_root_product=lambda n, q, b: b * q)),
-    "R_G': positive": ("recovery-decreasing", planted(recovery_slope=lambda *a: -right.recovery_slope(*a))),
+    "root product: positive": ("forward-kl-unique-root", Formulas(forward_kl_root_product=lambda n, q, b: b * q)),
+    "R_G: 0 everywhere": ("recovery-decreasing", Formulas(recovery=lambda z, g: 0 * z)),
+    "R_G: 0 before Z = 1": ("recovery-decreasing", Formulas(recovery=lambda z, g: max(0.8 - z, 0))),
+    "R_G: rising at first": ("recovery-decreasing", Formulas(recovery=lambda z, g: z * (1 - z))),
+    "R_G: not 0 at Z = 1": ("recovery-decreasing", Formulas(recovery=lambda z, g: 2 - z)),
+    "R_G': positive": ("recovery-decreasing", Formulas(recovery_slope=lambda *a: -right.recovery_slope(*a))),
     "R_G: sum added": (
         "recovery-series",
-        planted(recovery_closed_form=lambda n, z, g: -n.log(z) + sum((1 - z) ** m / m for m in range(1, g + 1))),
+        Formulas(recovery_closed_form=lambda n, z, g: -n.log(z) + sum((1 - z) ** m / m for m in range(1, g + 1))),
     ),
     "finite objective: minus": (
         "finite-group-optimum",
-        planted(finite_objective_slope=lambda n, z, g, b: 1 - b * (1 - z) ** g / z),
+        Formulas(finite_objective_slope=lambda n, z, g, b: 1 - b * (1 - z) ** g / z),
     ),
     "dZ*_RKL: positive": (
         "reverse-kl-optimum-slope",
-        planted(reverse_kl_optimum_slope=lambda n, z, y, b: z * y / b**2),
+        Formulas(reverse_kl_optimum_slope=lambda n, z, y, b: z * y / b**2),
     ),
     "CoKL gradient: sign": ("cokl-gradient", with_regularizer(WrongSignCoKL())),
     # a factor
     "FKL optimum: 2 beta q": (
         "forward-kl-optimum",
-        planted(forward_kl_optimum=lambda n, q, b: (1 - b + n.sqrt((b - 1) ** 2 + 2 * b * q)) / 2),
+        Formulas(forward_kl_optimum=lambda n, q, b: (1 - b + n.sqrt((b - 1) ** 2 + 2 * b * q)) / 2),
     ),
     "RKL optimum: 2 / beta": (
         "reverse-kl-optimum",
-        planted(reverse_kl_optimum=lambda n, q, b: right.reverse_kl_optimum(n, q, b / 2)),
+        Formulas(reverse_kl_optimum=lambda n, q, b: right.reverse_kl_optimum(n, q, b / 2)),
     ),
-    "dZ*_RKL: 1 / beta": ("reverse-kl-optimum-slope", planted(reverse_kl_optimum_slope=lambda n, z, y, b: -z * y / b)),
-    "FKL gap: half": ("full-kl-gap", planted(forward_kl_gap=lambda n, q, p, b: right.forward_kl_gap(n, q, p, b) / 2)),
+    "dZ*_RKL: 1 / beta": ("reverse-kl-optimum-slope", Formulas(reverse_kl_optimum_slope=lambda n, z, y, b: -z * y / b)),
+    "FKL gap: half": ("full-kl-gap", Formulas(forward_kl_gap=lambda n, q, p, b: right.forward_kl_gap(n, q, p, b) / 2)),
     "FKL slope in beta: twice": (
         "full-kl-monotone",
-        planted(forward_kl_optimum_slope=lambda *a: 2 * right.forward_kl_optimum_slope(*a)),
+        Formulas(forward_kl_optimum_slope=lambda *a: 2 * right.forward_kl_optimum_slope(*a)),
     ),
     "FKL rate: twice": (
         "full-kl-limit-large-beta",
-        planted(forward_kl_excess_rate=lambda *a: 2 * right.forward_kl_excess_rate(*a)),
+        Formulas(forward_kl_excess_rate=lambda *a: 2 * right.forward_kl_excess_rate(*a)),
     ),
     "FKL gap rate: twice": (
         "full-kl-limit-small-beta",
-        planted(forward_kl_gap_rate=lambda *a: 2 * right.forward_kl_gap_rate(*a)),
+        Formulas(forward_kl_gap_rate=lambda *a: 2 * right.forward_kl_gap_rate(*a)),
     ),
     "JS optimum: 1 / beta": (
         "jensen-shannon-optimum",
-        planted(jensen_shannon_optimum=lambda n, q, b: right.jensen_shannon_optimum(n, q, 2 * b)),
+        Formulas(jensen_shannon_optimum=lambda n, q, b: right.jensen_shannon_optimum(n, q, 2 * b)),
     ),
-    "JS optimum, float64: 1 / beta": ("float64-optima", with_regularizer(UnhalvedJensenShannon())),
-    "restricted optimum: without -1": (
-        "restricted-reverse-kl-optimum",
-        planted(restricted_reverse_kl_optimum=lambda n, q, b: q * n.exp(1 / b)),
-    ),
-    "decomposition: q missing": ("forward-decomposition", planted(decompose_kl=unweighted_decomposition)),
+    "decomposition: q missing": ("forward-decomposition", Formulas(decompose_kl=unweighted_decomposition)),
     "surrogate: 0.9 delta": ("finite-group-gradient", with_regularizer(UnbalancedCoKL())),
     "surrogate: delta / G": ("finite-group-gradient", with_regularizer(UnnormalisedCoKL())),
     "replay surrogate: alpha / G": ("score-function-surrogates-unbiased", with_regularizer(UnnormalisedReplay())),
@@ -272,186 +213,135 @@ MUTANTS = {
         "correct-reverse-kl-shrinkage",
         with_regularizer(SelfCentredCorrectReverseKL()),
     ),
-    "reverse KL gradient: not centred": (
-        "every-regularizer-value-and-gradient",
-        with_regularizer(UncentredReverseKL()),
-    ),
     "JS slope: not halved": (
         "jensen-shannon-optimum",
-        planted(jensen_shannon_slope=lambda n, z, q, b: 2 * right.jensen_shannon_slope(n, z, q, b) - 1),
+        Formulas(jensen_shannon_slope=lambda n, z, q, b: 2 * right.jensen_shannon_slope(n, z, q, b) - 1),
     ),
     # a swapped argument
     "Bernoulli KL: swapped": (
         "forward-decomposition",
-        planted(bernoulli_kl=lambda n, a, b: right.bernoulli_kl(n, b, a)),
+        Formulas(bernoulli_kl=lambda n, a, b: right.bernoulli_kl(n, b, a)),
     ),
     "Bernoulli KL: swapped, boundary": (
         "decomposition-boundary-rates",
-        planted(bernoulli_kl=lambda n, a, b: right.bernoulli_kl(n, b, a)),
+        Formulas(bernoulli_kl=lambda n, a, b: right.bernoulli_kl(n, b, a)),
     ),
     "CoKL: reverse": ("cokl-definition", with_regularizer(SwappedCoKL())),
-    "forward KL: reverse": ("every-regularizer-value-and-gradient", with_regularizer(ReverseCalledForward())),
-    "decomposition: sides swapped": ("reverse-decomposition", planted(decompose_kl=swapped_decomposition)),
+    "decomposition: sides swapped": ("reverse-decomposition", Formulas(decompose_kl=swapped_decomposition)),
     "decomposition: target's weights": (
         "decomposition-by-response-set",
-        planted(decompose_kl=lambda s, t: right.Formulas().decompose_kl(t, s)),
+        Formulas(decompose_kl=lambda s, t: right.Formulas().decompose_kl(t, s)),
     ),
     "decomposition: finite at Z = 1": (
         "decomposition-boundaries",
-        planted(decompose_kl=finite_where_the_target_is_certain),
+        Formulas(decompose_kl=finite_where_the_target_is_certain),
     ),
     "entropy optimum: 1 - c": (
         "entropy-optimum",
-        planted(entropy_optimum=lambda n, c, b: right.entropy_optimum(n, 1 - c, b)),
+        Formulas(entropy_optimum=lambda n, c, b: right.entropy_optimum(n, 1 - c, b)),
     ),
-    "RKL gap: q and p": ("full-kl-gap", planted(reverse_kl_gap=lambda n, q, p, b: right.reverse_kl_gap(n, p, q, b))),
-    "h: over z": ("forward-kl-coefficient", planted(forward_kl_coefficient=lambda n, z, q: q * (1 - q) / (z - q))),
+    "RKL gap: q and p": ("full-kl-gap", Formulas(reverse_kl_gap=lambda n, q, p, b: right.reverse_kl_gap(n, p, q, b))),
+    "h: over z": ("forward-kl-coefficient", Formulas(forward_kl_coefficient=lambda n, z, q: q * (1 - q) / (z - q))),
     "recovery bounds: swapped": (
         "recovery-bounds",
-        planted(recovery_lower=right.recovery_upper, recovery_upper=right.recovery_lower),
+        Formulas(recovery_lower=right.recovery_upper, recovery_upper=right.recovery_lower),
     ),
     # what should and should not be conditioned on correctness
     "CoKL: full policy": ("replay-identity", with_regularizer(UnconditionedCoKL())),
     "CoKL gradient: replay's": ("cokl-gradient", with_regularizer(FullScoreCoKL())),
     "CoKL anchors Z": ("cokl-exact-difference", with_regularizer(UnconditionedCoKL())),
+    "restricted reverse KL gradient: sign": (
+        "no-reward-on-the-regularized-prompts",
+        Formulas(
+            restricted_reverse_kl=rescaled_regularizer(Formulas().restricted_reverse_kl, ("logit_gradient",), -1),
+        ),
+    ),
     # off by one in G
+    "R_G, float64: G + 1": ("recovery-series", Formulas(recovery=lambda z, g: Formulas().recovery(z, g + 1))),
     "R_G: G - 1 terms": (
         "recovery-series",
-        planted(recovery_closed_form=lambda n, z, g: right.recovery_closed_form(n, z, g - 1)),
+        Formulas(recovery_closed_form=lambda n, z, g: right.recovery_closed_form(n, z, g - 1)),
     ),
-    "R_G': G + 1": ("recovery-derivative", planted(recovery_slope=lambda n, z, g: right.recovery_slope(n, z, g + 1))),
+    "R_G': G + 1": ("recovery-derivative", Formulas(recovery_slope=lambda n, z, g: right.recovery_slope(n, z, g + 1))),
     "Pr(K > 0): G - 1": (
         "finite-group-gradient",
-        planted(positive_count_probability=lambda n, z, g: 1 - (1 - z) ** (g - 1)),
+        Formulas(positive_count_probability=lambda n, z, g: 1 - (1 - z) ** (g - 1)),
     ),
     "zero-correct: G + 1": (
         "zero-correct-probability",
-        planted(zero_correct_probability=lambda z, g: (1 - z) ** (g + 1)),
+        Formulas(zero_correct_probability=lambda z, g: (1 - z) ** (g + 1)),
     ),
     "R_G', float64: G - 1": (
         "finite-group-gradient-recovery-form",
-        planted(recovery_derivative=lambda z, g: -((1 - z) ** (g - 1)) / z),
+        Formulas(recovery_derivative=lambda z, g: -((1 - z) ** (g - 1)) / z),
     ),
     "R_G', float64: a billionth off": (
         "recovery-derivative",
-        planted(recovery_derivative=lambda z, g: (1 + 1e-9) * Formulas().recovery_derivative(z, g)),
+        Formulas(recovery_derivative=lambda z, g: (1 + 1e-9) * Formulas().recovery_derivative(z, g)),
     ),
-    "R_G, float64: G + 1": ("float64-recovery", planted(recovery=lambda z, g: Formulas().recovery(z, g + 1))),
     "finite objective: G + 1": (
         "finite-group-optimum",
-        planted(finite_objective_slope=lambda n, z, g, b: right.finite_objective_slope(n, z, g + 1, b)),
+        Formulas(finite_objective_slope=lambda n, z, g, b: right.finite_objective_slope(n, z, g + 1, b)),
     ),
     "H_G: G - 1": (
         "without-term1-finite-group",
-        planted(without_term1_threshold=lambda n, g: right.without_term1_threshold(n, g - 1) if g > 1 else 2),
+        Formulas(without_term1_threshold=lambda n, g: right.without_term1_threshold(n, g - 1) if g > 1 else 2),
     ),
     "Pr(K > 1): no binomial": (
         "correct-reverse-kl-shrinkage",
-        planted(pair_probability=lambda n, z, g: 1 - (1 - z) ** g - z * (1 - z) ** (g - 1)),
+        Formulas(pair_probability=lambda n, z, g: 1 - (1 - z) ** g - z * (1 - z) ** (g - 1)),
     ),
-    "replay under interference: u squared": ("interference-equilibria", planted(replay_rest=lambda u: 1 - u**2)),
-    "CoKL under interference: G for G + 1": (
-        "interference-equilibria",
-        planted(cokl_rest=lambda u, g: right.cokl_rest(u, g - 1)),
-    ),
-    "CoKL under interference: u / (G + 1)": (
-        "interference-equilibria",
-        planted(cokl_rest=lambda u, g: 1 - u / (g + 1)),
-    ),
-    "narrowed start: the reference's own": ("narrowed-start", planted(narrowed_start=lambda z, share, q: share)),
-    "narrowed start: Z = 1 of a full KL": ("narrowed-start", planted(narrowed_start=lambda z, share, q: share / q)),
-    "half time: no logarithm": ("narrowed-half-time", planted(half_time=lambda n, p: 1 / p - 1 / (1 - p))),
-    "half time: the logit's": ("narrowed-half-time", planted(half_time=lambda n, p: n.log((1 - p) / p))),
-    "waiting: certain groups count": (
-        "narrowed-waiting-time",
-        planted(waiting_groups=lambda p, g: 1 / (1 - (1 - p) ** g)),
-    ),
-    "replay adds nothing": ("replay-adds-mass", with_regularizer(UnconditionedCoKL())),
-    "token means: replay's direction": (
-        "token-means-do-not-leave-mass-free",
-        with_regularizer(FullScoreCoKL()),
-    ),
-    "restricted class: replay": ("cokl-gap-in-a-restricted-class", with_regularizer(UnconditionedCoKL())),
-    "term 2's noise: 1 / G": ("term-2-noise", with_regularizer(UnnormalisedCoKL())),
-    "baseline: 1": ("baseline-of-term-2", planted(cokl_with_baseline=UnscaledBaseline(baseline=True))),
-    "baseline: 1 / G off-policy": ("baseline-of-term-2", planted(cokl_with_baseline=RatiolessBaseline(baseline=True))),
-    "baseline: where K > 0 alone": ("baseline-of-term-2", planted(cokl_with_baseline=GatedBaseline(baseline=True))),
-    "baseline: none": ("baseline-of-term-2", planted(cokl_with_baseline=NoisyBaseline(baseline=True))),
-    "off-policy gate: Z_old^G": ("off-policy-gate", planted(zero_correct_probability=lambda z, g: (1 - z) ** (g + 1))),
-    "coverage: k - 1": ("float64-coverage", planted(coverage=lambda p, k, c: Formulas().coverage(p, k + 1, c))),
-    "h', h'': derivatives": ("full-kl-derivatives", planted(forward_kl_slope=lambda n, z, q, b: 1 - b * (z - q) / z)),
+    "off-policy gate: Z_old^G": ("off-policy-gate", Formulas(zero_correct_probability=lambda z, g: (1 - z) ** (g + 1))),
+    "h', h'': derivatives": ("full-kl-derivatives", Formulas(forward_kl_slope=lambda n, z, q, b: 1 - b * (z - q) / z)),
     "FKL excess: q for q p": (
         "full-kl-gap",
-        planted(forward_kl_excess=lambda n, q, p, b: right.forward_kl_excess(n, q, p, b) / p),
+        Formulas(forward_kl_excess=lambda n, q, p, b: right.forward_kl_excess(n, q, p, b) / p),
     ),
-    "g': without 1 - z": ("full-kl-derivatives", planted(reverse_kl_slope=lambda n, z, q, b: 1 - b * n.log(z / q))),
-    "g'': without 1 - z": ("full-kl-derivatives", planted(reverse_kl_curvature=lambda n, z, y, q, p, b: -b / z)),
+    "g': without 1 - z": ("full-kl-derivatives", Formulas(reverse_kl_slope=lambda n, z, q, b: 1 - b * n.log(z / q))),
+    "g'': without 1 - z": ("full-kl-derivatives", Formulas(reverse_kl_curvature=lambda n, z, y, q, p, b: -b / z)),
     "RKL excess: 2 / beta": (
         "full-kl-gap",
-        planted(reverse_kl_excess=lambda n, q, p, b: right.reverse_kl_excess(n, q, p, b / 2)),
+        Formulas(reverse_kl_excess=lambda n, q, p, b: right.reverse_kl_excess(n, q, p, b / 2)),
     ),
     "RKL gap rate: 1 / q": (
         "full-kl-limit-small-beta",
-        planted(reverse_kl_gap_rate=lambda n, q, p, e: 1 / q),
+        Formulas(reverse_kl_gap_rate=lambda n, q, p, e: 1 / q),
     ),
     "JS excess: 1 / beta": (
         "jensen-shannon-gap",
-        planted(jensen_shannon_excess=lambda n, q, p, b: right.jensen_shannon_excess(n, q, p, 2 * b)),
+        Formulas(jensen_shannon_excess=lambda n, q, p, b: right.jensen_shannon_excess(n, q, p, 2 * b)),
     ),
     "JS gap: half": (
         "jensen-shannon-gap",
-        planted(jensen_shannon_gap=lambda n, q, p, b: right.jensen_shannon_gap(n, q, p, b) / 2),
-    ),
-    "restricted threshold: without 1": (
-        "restricted-reverse-kl-regimes",
-        planted(restricted_reverse_kl_threshold=lambda n, q: -1 / n.log(q)),
-    ),
-    "below-reference threshold: odds for logits": (
-        "entropy-below-reference",
-        planted(below_reference_threshold=lambda n, q, c: 1 / (n.log(q) - n.log(c))),
+        Formulas(jensen_shannon_gap=lambda n, q, p, b: right.jensen_shannon_gap(n, q, p, b) / 2),
     ),
     "w/o term 1, slope: G + 1": (
         "without-term1-finite-group",
-        planted(without_term1_finite_slope=lambda n, z, g, b: right.without_term1_finite_slope(n, z, g + 1, b)),
-    ),
-    "restricted reverse KL: conditional": (
-        "every-regularizer-value-and-gradient",
-        planted(restricted_reverse_kl=ConditionalCalledRestricted(form="restricted")),
+        Formulas(without_term1_finite_slope=lambda n, z, g, b: right.without_term1_finite_slope(n, z, g + 1, b)),
     ),
     "alpha: over G": (
         "conditional-weights-mean",
-        planted(reference_weights=lambda groups: groups.rewards / groups.rewards.shape[-1]),
+        Formulas(reference_weights=lambda groups: groups.rewards / groups.rewards.shape[-1]),
     ),
-    "gamma: not clipped": ("off-policy-bias-of-clipping", planted(rollout_weights=unclipped_weights)),
+    "gamma: not clipped": ("off-policy-bias-of-clipping", Formulas(rollout_weights=unclipped_weights)),
     "gamma: always clipped": (
         "off-policy-bias-of-self-normalization",
-        planted(rollout_weights=lambda responses, epsilon_is: groups.rollout_weights(responses, 0.2)),
+        Formulas(rollout_weights=lambda responses, epsilon_is: groups.rollout_weights(responses, 0.2)),
     ),
     "floor: without q": (
         "floor-is-not-a-mass-constraint",
-        planted(floor_value=lambda policy, reference: Formulas().floor_value(policy, reference) / reference.mass),
+        Formulas(floor_value=lambda policy, reference: Formulas().floor_value(policy, reference) / reference.mass),
     ),
     "floor's gradient: no gate": (
         "floor-keeps-the-optimum",
-        planted(floor_logit_gradient=lambda policy, reference: torch.ones_like(policy.logits)),
+        Formulas(floor_logit_gradient=lambda policy, reference: torch.ones_like(policy.logits)),
     ),
-    "sampled floor: gate of both signs": ("floor-keeps-the-optimum", planted(sampled_floor_weights=ungated_floor)),
-    "Pearson's threshold: q": ("f-divergence-gap-threshold", planted(pearson_gap_threshold=lambda n, q: q)),
-    "total variation's threshold: 1 / 2": (
-        "f-divergence-gap-threshold",
-        planted(total_variation_gap_threshold=lambda n, q: 0.5),
-    ),
+    "sampled floor: gate of both signs": ("floor-keeps-the-optimum", Formulas(sampled_floor_weights=ungated_floor)),
     # claims that once judged a residual alone
-    "forward KL: reverse, selection": ("regularized-limit-selects", with_regularizer(ReverseCalledForward())),
-    "CoKL: full policy, maximum": ("cokl-maximum-not-attained-by-softmax", with_regularizer(UnconditionedCoKL())),
-    "reverse KL gradient: not centred, optimum": (
-        "full-kl-optima-keep-the-conditional",
-        with_regularizer(UncentredReverseKL()),
-    ),
     # claims that look at one thing alone
     "Bernoulli KL: half": (
         "bernoulli-term-nonnegative",
-        planted(bernoulli_kl=lambda n, a, b: right.bernoulli_kl(n, a, b) / 2),
+        Formulas(bernoulli_kl=lambda n, a, b: right.bernoulli_kl(n, a, b) / 2),
     ),
     "CoKL: full policy, equivalent form": ("cokl-equivalent-form", with_regularizer(UnconditionedCoKL())),
     "log Z's gradient: sign": ("log-mass-gradient", with_rescaled("cokl_without_term1", "logit_gradient", -1)),
@@ -459,19 +349,9 @@ MUTANTS = {
     "CoKL: full policy, network": ("gradient-under-shared-parameters", with_regularizer(UnconditionedCoKL())),
     "CoKL: 1% of it": ("cokl-unique-maximizer", with_rescaled("cokl", "value", 0.01)),
     "CoKL optimum: 0.9": ("cokl-maximum", with_rescaled("cokl", "optimal_mass", 0.9)),
-    "CoKL at Z = 0: -inf": ("cokl-has-no-value-at-zero-mass", with_rescaled("cokl", "value", -1)),
-    "CoKL of a missed action: -inf": ("exact-difference-needs-finite-kl", with_rescaled("cokl", "value", -1)),
-    "RKL gap: half": (
-        "reverse-kl-gap-invisible",
-        planted(reverse_kl_gap=lambda n, q, p, b: right.reverse_kl_gap(n, q, p, b) / 2),
-    ),
     "R_G at c / G: 2 G": (
         "recovery-limit-not-uniform",
-        planted(recovery=lambda z, g: Formulas().recovery(z, 2 * g)),
-    ),
-    "surrogate on a network: delta / G": (
-        "finite-group-gradient-on-a-network",
-        with_regularizer(UnnormalisedCoKL()),
+        Formulas(recovery=lambda z, g: Formulas().recovery(z, 2 * g)),
     ),
     "unfiltered surrogate: 0.9 delta": ("unfiltered-reference-groups", with_regularizer(UnbalancedCoKL())),
     "surrogate at the cache: sign": (
@@ -485,27 +365,16 @@ MUTANTS = {
     "on-policy surrogate: delta / G": ("on-policy-point", with_regularizer(UnnormalisedCoKL())),
     "JS optimum: 1 / beta, monotone": (
         "jensen-shannon-monotone",
-        planted(jensen_shannon_slope=lambda n, z, q, b: 2 * right.jensen_shannon_slope(n, z, q, b)),
+        Formulas(jensen_shannon_slope=lambda n, z, q, b: 2 * right.jensen_shannon_slope(n, z, q, b)),
     ),
     "w/o term 1: half": ("without-term1-unbounded", with_rescaled("cokl_without_term1", "value", 0.5)),
-    "FKL optimum: other root, f-divergences": (
-        "f-divergence-statement",
-        planted(forward_kl_optimum=lambda n, q, b: (1 - b - n.sqrt((b - 1) ** 2 + 4 * b * q)) / 2),
-    ),
-    "FKL optimum: other root, q = 0": (
-        "edge-of-theorem2-at-q-0",
-        planted(forward_kl_optimum=lambda n, q, b: (1 - b - n.sqrt((b - 1) ** 2 + 4 * b * q)) / 2),
-    ),
     "CoKL gradient: replay's, no reward": (
         "no-reward-on-the-regularized-prompts",
         with_regularizer(FullScoreCoKL()),
     ),
-    "replay's optimum: 2": ("float64-optima-at-the-edges", with_rescaled("correct_forward_kl", "optimal_mass", 2)),
     # clipping and precision
-    "rho: not clipped": ("clipped-ratio", planted(importance_ratios=unclipped)),
-    "rho: clipped symmetrically in log": ("clipped-ratio", planted(importance_ratios=symmetric_clip)),
-    "FKL optimum, float64: cancels": ("float64-optima", with_regularizer(CancellingForwardKL())),
-    "R_G, float64: cancels": ("float64-recovery", planted(recovery=lambda z, g: right.recovery_closed_form(np, z, g))),
+    "rho: not clipped": ("clipped-ratio", Formulas(importance_ratios=unclipped)),
+    "rho: clipped symmetrically in log": ("clipped-ratio", Formulas(importance_ratios=symmetric_clip)),
 }
 
 
@@ -566,7 +435,7 @@ def poisoned_entry(entry):
     return lambda *arguments: rescaled(entry(*arguments), math.nan)
 
 
-FEW_BOXES = dataclasses.replace(QUICK, samples=8, boxes=20, largest_group=8, draws=2000)
+FEW_BOXES = dataclasses.replace(QUICK, samples=8, boxes=20, largest_group=8)
 
 
 def refused(claim, formulas):
@@ -581,7 +450,7 @@ def refused(claim, formulas):
 def test_no_claim_holds_of_nan(claim):
     """Whatever the formulas say. The parameterization's claim is about `Policy` alone."""
     nothing = {name: poisoned_entry(entry) for name, entry in vars(Formulas()).items()}
-    assert refused(claim, planted(**nothing))
+    assert refused(claim, Formulas(**nothing))
 
 
 CAUGHT_BY = {name: claim for claim, formulas in MUTANTS.values() for name in changed(formulas)}
@@ -589,7 +458,7 @@ CAUGHT_BY = {name: claim for claim, formulas in MUTANTS.values() for name in cha
 
 @pytest.mark.parametrize("entry", [name for name in vars(Formulas()) if name != "regularizers"])
 def test_an_entry_that_is_nan_is_caught(entry):
-    assert refused(CAUGHT_BY[entry], planted(**{entry: poisoned_entry(getattr(Formulas(), entry))}))
+    assert refused(CAUGHT_BY[entry], Formulas(**{entry: poisoned_entry(getattr(Formulas(), entry))}))
 
 
 SURROGATES = {
@@ -597,30 +466,9 @@ SURROGATES = {
     "correct_reverse_kl": "correct-reverse-kl-shrinkage",
     "cokl_without_term1": "without-term1-finite-group",
 }
-JUDGES = {
-    "value": "every-regularizer-value-and-gradient",
-    "logit_gradient": "every-regularizer-value-and-gradient",
-    "optimal_mass": "float64-optima",
-}
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", Formulas().regularizers)
-def test_a_regularizer_that_is_nan_is_caught(name, method):
-    claim = JUDGES.get(method) or SURROGATES.get(name, "score-function-surrogates-unbiased")
-    assert refused(claim, with_regularizer(poisoned_regularizer(Formulas().regularizers[name], (method,))))
-
-
-def test_every_claim_refuses_something():
-    """A formula replaced, or for these a statement (`test_false_statements`): no claim may hold whatever is true.
-
-    Policies given by (Z, pi+, pi-) have no formula to replace; training again takes ten seconds, and refuses NaN.
-    """
-    refusing = {claim for claim, _ in MUTANTS.values()}
-    assert set(CLAIMS) - refusing == {
-        "cokl-ignores-incorrect-conditional",
-        "conditional-penalties-decouple",
-        "regularizers-with-a-gap",
-        "correctness-parameterization",
-        "tabular-training-reaches-the-optimum",
-    }
+def test_a_surrogate_that_is_nan_is_caught(name):
+    wrong = poisoned_regularizer(Formulas().regularizers[name], ("surrogate_weights",))
+    assert refused(SURROGATES.get(name, "score-function-surrogates-unbiased"), with_regularizer(wrong))

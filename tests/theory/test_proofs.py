@@ -20,12 +20,10 @@ from mpmath import mpf
 
 import theory.claims  # noqa: F401  registers them
 from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
-from cokl.grpo import GRPOConfig, group_advantages
 from cokl.policy import CorrectSet, Policy
 from theory.claim import registered_claims
 from theory.definitions import ExactPolicy
 from theory.definitions import kl as exact_kl
-from theory.divergences import F_DIVERGENCES
 from theory.finite_group import Bandit, expected_surrogate_gradient
 from theory.formulas import Formulas
 from theory.proofs import machine_checked
@@ -80,7 +78,7 @@ PREAMBLE = """From mathcomp Require Import all_ssreflect.
 Require Import Reals Lra.
 From Interval Require Import Tactic.
 From CoKL Require Import FiniteSums Policies AppendixA AppendixB_Objective AppendixB_Groups AppendixC AppendixD.
-From CoKL Require Import AppendixB_Recovery FDivergences Plasticity.
+From CoKL Require Import AppendixB_Recovery.
 Open Scope R_scope.
 (* Three actions, of which the first two are correct. *)
 Definition table (values : seq R) (a : 'I_3) : R := nth 0 values a.
@@ -104,7 +102,7 @@ Proof.
   move=> hx hy hz; apply: kl_finite => a; have := table_positive x y z a hx hy hz.
   by rewrite /plus mass_table /=; case: ifP => // _ pos /quotient_zero []; lra.
 Qed.
-Ltac value := try lra; rewrite /= /recovery /log_partial /INR /kl_sum /plus /f_divergence; sums.
+Ltac value := try lra; rewrite /= /recovery /log_partial /INR /kl_sum /plus; sums.
 """
 GROUPS = """Ltac groups := rewrite ?big_ord_recl ?big_ord0 ?expected_none ?expected_one_more
   ?big_ord_recl ?big_ord0 ?expected_none /surrogate_gradient /weighted_score /has_correct
@@ -169,7 +167,6 @@ def scalar_goals(draw: Draw, formulas: Formulas = FORMULAS) -> str:
     """One point of every definition over numbers, against the formula of that name."""
     q, z, beta = draw.between(0.05, 0.95), draw.between(0.05, 0.95), draw.between(0.1, 8)
     size = draw.random.randint(1, 8)
-    share = q * draw.between(0.1, 0.9)
     f, p, y, num = formulas, 1 - q, 1 - z, math
     at, fq, fz, fb = f"{_coq(q)} {_coq(beta)}", float(q), float(z), float(beta)
     at_z = f"{at} {_coq(z)}"
@@ -227,9 +224,6 @@ def scalar_goals(draw: Draw, formulas: Formulas = FORMULAS) -> str:
             fz - fb * (math.log(fz) + recovered),
             f"rewrite /without_term1; {logs}",
         ),
-        (f"half_time {_coq(z)}", f.half_time(num, fz), "rewrite /half_time"),
-        (f"{_coq(z)} * {_coq(share)} / {_coq(q)}", f.narrowed_start(z, share, q), "idtac"),
-        (f"1 / (1 - (1 - {_coq(z)}) ^ {size + 1} - {_coq(z)} ^ {size + 1})", f.waiting_groups(z, size + 1), "idtac"),
     ]
     return "".join(_goal(*goal) for goal in goals)
 
@@ -243,8 +237,6 @@ def policy_goals(draw: Draw) -> str:
     logits = [draw.between(-3, 3) for _ in range(3)]
     trained = Policy(torch.tensor([float(logit) for logit in logits], dtype=torch.float64), policy.correct)
     z = draw.between(0.1, 0.9)
-    pearson = next(divergence for divergence in F_DIVERGENCES if divergence.name == "Pearson chi^2")
-    spread = sum(float(r) * pearson.generator(math, float(a / r)) for a, r in zip(pi, ref, strict=True))
     assembled = float(z) * exact.plus[0], (1 - float(z)) * exact.minus[2]
     pieces = "rewrite /assemble /plus /minus; sums"
     goals = [
@@ -262,21 +254,6 @@ def policy_goals(draw: Draw) -> str:
         (f"kl_sum {at_pi} {at_ref}", values["reverse_kl"], "rewrite /kl_sum; sums"),
         (f"cokl right {at_ref} {at_pi}", values["cokl"], "rewrite /cokl /kl_sum /plus; sums"),
         (f"softmax {_coq_table(logits)} first", trained.probs[0], "rewrite /softmax; sums"),
-        (
-            f"squares (plus right {at_pi})",
-            policy.conditional_probs.square().sum(),
-            "rewrite /squares /plus; sums",
-        ),
-        (
-            f"reward_gradient right {_coq_table(logits)} third",
-            trained.mass_logit_gradient()[2],
-            "rewrite /reward_gradient /reward /mass big_mkcond /softmax; sums",
-        ),
-        (
-            f"f_divergence (fun t => (t - 1) ^ 2) {at_ref} {at_pi}",
-            spread,
-            "rewrite /f_divergence; sums",
-        ),
     ]
     beta, size = draw.between(0.1, 8), draw.random.randint(1, 4)
     mass, b = float(exact.mass), float(beta)
@@ -289,11 +266,6 @@ def policy_goals(draw: Draw) -> str:
             f"J_finite right {_coq(beta)} {size} {at_ref} {at_pi}",
             values["cokl"] + recovered,
             "rewrite /J_finite kl_plus_table",
-        ),
-        (
-            f"J_divergence right {at_ref} (fun t => (t - 1) ^ 2) {_coq(beta)} {at_pi}",
-            spread,
-            "rewrite /J_divergence",
         ),
     ):
         goals.append((f"Coquelicot.Rbar.real ({term})", mass - b * penalty, f"{tactic}; value"))
@@ -334,35 +306,7 @@ def group_goals(draw: Draw) -> str:
             "rewrite (proj2_sig (buffered_at _ _ _ _ _ _ _ _ _)); read",
         ),
     ]
-    return "".join(_goal(*goal) for goal in goals) + _batch_goal(draw, pi) + _waiting_goals(draw, pi)
-
-
-def _waiting_goals(draw: Draw, pi: list[Fraction]) -> str:
-    """GRPO's advantages in a group of three, against the toolkit's; and whether a right action is the second drawn."""
-    group = [draw.random.randrange(3) for _ in range(3)]
-    rewards = torch.tensor([[float(action < 2) for action in group]], dtype=torch.float64)
-    unbiased = bool(draw.random.randrange(2))
-    advantages = group_advantages(rewards, GRPOConfig(advantage_epsilon=0.125, unbiased_std=unbiased))
-    named = _coq_group(group)
-    second = sum(float(pi[a] * pi[b]) for a, b in product(range(3), repeat=2) if b < 2 <= a)
-    goals = [
-        (
-            f"advantage right (1 / 8) {3 - unbiased} {named} {_coq_action(group[0])}",
-            advantages[0, 0],
-            "rewrite /advantage /centred /reward !big_cons !big_nil /right /=; sums",
-        ),
-        (
-            f"(if mixed right {named} then 1 else 0)",
-            float(0 < rewards.sum() < 3),
-            "rewrite /mixed /correct_count /=",
-        ),
-        (
-            f"first_found right {_coq_table(pi)} 1",
-            second,
-            "rewrite /first_found expected_one_more; groups",
-        ),
-    ]
-    return "".join(_goal(*goal) for goal in goals)
+    return "".join(_goal(*goal) for goal in goals) + _batch_goal(draw, pi)
 
 
 def _batch_goal(draw: Draw, pi: list[Fraction]) -> str:
@@ -539,37 +483,6 @@ WRONG = {
         "(1 - z) ^ (S G + k) / INR (S G + k)",
         "(1 - z) ^ (G + k) / INR (G + k)",
     ),
-    "a gap of every f-divergence, continuous at 0 or not": (
-        "FDivergences.v",
-        "f 1 = 0 -> filterlim f (at_right 0) (locally (f 0)) ->\n  (forall beta",
-        "f 1 = 0 ->\n  (forall beta",
-    ),
-    "q in place of 1 / q where the new reward starts": (
-        "Plasticity.v",
-        "mass kept p = mass kept ref / mass C ref.",
-        "mass kept p = mass kept ref * mass C ref.",
-    ),
-    "the reference's own start for every policy with pi+ = ref+": (
-        "Plasticity.v",
-        "mass kept p = mass C p * mass kept ref / mass C ref.",
-        "mass kept p = mass kept ref.",
-    ),
-    "a start of actions that were not all correct": (
-        "Plasticity.v",
-        "Hypotheses (kept_correct : forall a, kept a -> C a) (ref_mass",
-        "Hypotheses (kept_correct : exists a, kept a /\\ C a) (ref_mass",
-    ),
-    "a group that is all kept teaches GRPO too": (
-        "Plasticity.v",
-        "(0 < correct_count kept group < size group)%nat.",
-        "(0 < correct_count kept group <= size group)%nat.",
-    ),
-    "a wait of groups of one": ("Plasticity.v", "(1 < G)%nat -> 0 < mass", "(0 < G)%nat -> 0 < mass"),
-    "the times to one half at most F / 2": (
-        "Plasticity.v",
-        "<= s <= 1 + squares (minus kept (prob 0)) /\\\n  T = ",
-        "<= s <= 1 + squares (minus kept (prob 0)) /\\\n  T = / 2 * ",
-    ),
     "infinite KL counted as finite": ("Policies.v", "else p_infty.", "else Finite (kl_sum p m)."),
 }
 
@@ -582,32 +495,6 @@ def test_a_wrong_statement_does_not_compile(build, tmp_path, monkeypatch, wrong)
     assert right in text
     (sources / file).write_text(text.replace(right, planted))
     assert set(machine_checked.compile_proofs(copy, (file,))) == {file}
-
-
-STARTS = """(* CoKL's optimum for the reference (1/4, 1/4, 1/2), and a reward of the first action alone. *)
-Definition only (a : 'I_3) : bool := (a < 1)%nat.
-Notation reference := (table [:: 1 / 4; 1 / 4; 1 / 2]).
-Notation best := (table [:: 1 / 2; 1 / 2; 0]).
-Lemma mass_only values : mass only (table values) = nth 0 values 0.
-Proof. by rewrite /mass big_mkcond !big_ord_recl big_ord0 /table /only /=; change R0 with 0; lra. Qed.
-Lemma start : mass only best = mass right best * mass only reference / mass right reference.
-Proof.
-  apply: narrowed_start; rewrite ?mass_table /=; [by case=> [[|[|[|n]]]] | lra | lra |].
-  by case=> [[|[|[|n]]]] //= ?; rewrite /plus !mass_table /table /right /=; lra.
-Qed.
-Goal mass only best = mass only reference / mass right reference.
-Proof. by rewrite start !mass_table /=; lra. Qed.
-Goal mass only best <> mass only reference * mass right reference.
-Proof. by rewrite start !mass_only !mass_table /=; lra. Qed.
-Goal mass only best <> mass only reference.
-Proof. by rewrite start !mass_only !mass_table /=; lra. Qed.
-"""
-
-
-def test_the_start_of_a_new_reward_is_refuted_with_another_factor(build):
-    """Not that the proof alone fails: q in place of 1 / q, and no factor, contradict the theorem at one policy."""
-    result = _check(STARTS, build, "Starts")
-    assert result.returncode == 0, result.stderr
 
 
 def test_a_weakened_theorem_breaks_the_whole_statement(build, tmp_path, monkeypatch):
@@ -654,37 +541,19 @@ def test_a_narrowed_theorem_that_is_still_proved_fails_make_proofs(build, tmp_pa
     assert "statements.txt" in capsys.readouterr().err
 
 
-def test_f_divergences_without_a_maximizer_fail_make_proofs(build, tmp_path, monkeypatch, capsys):
-    sources, copy = _copies(build, tmp_path, monkeypatch)
-    text = (sources / "FDivergences.v").read_text()
-    for right, narrowed in (
-        ("(exists best, global_maximizer (J_divergence beta) best) /\\\n    forall best", "forall best"),
-        ("proj2 (gaps beta b0) full", "gaps beta b0 full"),
-        ("split=> [|best [pp top]]; first exact: f_divergence_maximizer_exists.", "move=> best [pp top]."),
-    ):
-        assert text.count(right) == 1
-        text = text.replace(right, narrowed)
-    (sources / "FDivergences.v").write_text(text)
-    monkeypatch.setattr(machine_checked, "BUILD", copy)
-    assert machine_checked.compile_proofs(copy) == {}
-    assert machine_checked.main() == 1
-    assert "statements.txt" in capsys.readouterr().err
-
-
 def test_a_proof_with_the_guard_bypassed_fails_make_proofs(build, tmp_path, monkeypatch, capsys):
     """1 = 2 by a fixpoint that calls itself on its own argument, used by a theorem whose statement stays as it is."""
     sources, copy = _copies(build, tmp_path, monkeypatch)
-    text = (sources / "FDivergences.v").read_text()
-    before, name, after = text.partition("Theorem chi_squared_generator_not_steep")
-    statement, _, rest = after.partition("\n")
-    (sources / "FDivergences.v").write_text(
-        f"{before}#[bypass_check(guard)] Fixpoint one_is_two (n : nat) : 1%nat = 2%nat := one_is_two n.\n"
-        f"{name}{statement}\nProof. by have := one_is_two 0%nat. Qed.\n{rest.partition('Qed.')[2]}"
+    text = (sources / "Theorems.v").read_text()
+    statement, proof = text.rindex("Theorem "), text.rindex("Proof.")
+    (sources / "Theorems.v").write_text(
+        f"{text[:statement]}#[bypass_check(guard)] Fixpoint one_is_two (n : nat) : 1%nat = 2%nat := one_is_two n.\n"
+        f"{text[statement:proof]}Proof. by have := one_is_two 0%nat. Qed.\n"
     )
     monkeypatch.setattr(machine_checked, "BUILD", copy)
     assert machine_checked.main() == 1
     assert "is assumed to be guarded" in capsys.readouterr().err
-    assert not machine_checked.is_compiled("FDivergences.v", copy)
+    assert not machine_checked.is_compiled("Theorems.v", copy)
 
 
 @pytest.mark.parametrize(
@@ -694,9 +563,6 @@ def test_a_proof_with_the_guard_bypassed_fails_make_proofs(build, tmp_path, monk
         ("forward_kl_optimum", lambda num, q, beta: (1 - beta - num.sqrt((beta - 1) ** 2 + 4 * beta * q)) / 2),
         ("bernoulli_kl", lambda num, a, b: a * num.log(a / b) - (1 - a) * num.log((1 - a) / (1 - b))),
         ("recovery_slope", lambda num, z, size: -((1 - z) ** (size + 1)) / z),
-        ("narrowed_start", lambda z, share, q: z * share * q),
-        ("waiting_groups", lambda start, size: 1 / (1 - (1 - start) ** size)),
-        ("half_time", lambda num, start: 1 / start - 1 / (1 - start) + num.log((1 - start) / start)),
         ("without_term1_threshold", lambda num, size: 1 / sum(1 / m for m in range(1, size)) if size > 1 else 2.0),
     ],
 )
@@ -714,7 +580,7 @@ def test_the_table_shows_only_what_compiled_as_it_stands(build, tmp_path, monkey
     assert named <= set(claims)
     shown = {name: machine_checked.evidence(name, build) for name in named}
     assert all(shown.values())
-    assert machine_checked.evidence("float64-optima", build) == []
+    assert machine_checked.evidence("clipped-ratio", build) == []
     sources, copy = _copies(build, tmp_path, monkeypatch)
     with (sources / "AppendixC.v").open("a") as file:
         file.write("(* A change. *)\n")

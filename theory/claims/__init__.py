@@ -7,9 +7,5 @@ from theory.claims import (  # noqa: F401, I001  the order of the paper
     gap,
     finite_group,
     off_policy,
-    interference,
-    plasticity,
     other_regularizers,
-    double_precision,
-    caveats,
 )

@@ -6,13 +6,12 @@ from itertools import product
 
 import numpy as np
 from mpmath import mpf
-from scipy.optimize import minimize
-from scipy.special import log_softmax, rel_entr
+from scipy.special import rel_entr
 
 from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved, worst_of_each
 from theory.claims.decomposition import EXACT
 from theory.claims.gap import program_errors
-from theory.definitions import DEFINITIONS, ExactPolicy, Problem, kl, random_problems
+from theory.definitions import ExactPolicy, Problem, kl, random_problems
 from theory.formulas import Formulas
 from theory.provers.arithmetic import Interval, Intervals
 from theory.provers.convex import CONDITIONAL_PENALTIES, TOLERANCE, Reference, maximise, random_references
@@ -21,7 +20,7 @@ from theory.provers.intervals import prove_positive
 
 def objective(policy: ExactPolicy, reference: ExactPolicy, beta: mpf) -> mpf:
     """J_CoKL = Z - beta KL(ref+ || pi+) (Theorem 1), from its definition."""
-    return policy.mass - beta * DEFINITIONS["cokl"](policy, reference)
+    return policy.mass - beta * kl(reference.plus, policy.plus)
 
 
 def _assembled(mass: mpf, plus: list[mpf], minus: list[mpf], correct: tuple[bool, ...]) -> ExactPolicy:
@@ -93,32 +92,7 @@ def maximum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     worst, shortfall, distance = worst_of_each(random_references(23, effort.programs), errors)
     domain = f"{effort.programs} references of 3 to 40 actions, in (Z, pi+), where the problem is convex"
     detail = f"residuals and gap at most {worst:.1e}; solution within {distance:.1e}"
-    searched = _multi_start(formulas, effort)
-    return [Evidence("convex program", domain, largest(worst, shortfall), TOLERANCE, detail), searched]
-
-
-def _multi_start(formulas: Formulas, effort: Effort) -> Evidence:
-    """J_CoKL as a function of pi is not concave; searched from random logits with L-BFGS, which proves nothing."""
-    rng = np.random.default_rng(24)
-    best = -np.inf
-    reference, beta = random_references(24, 1)[0]
-    correct = np.arange(len(reference.probs)) < reference.correct
-    for _ in range(max(effort.programs // 2, 2)):
-
-        def negative(logits):
-            problem = Problem(np.log(reference.probs), logits, correct)
-            cokl = formulas.regularizers["cokl"]
-            value = float(cokl.value(problem.policy, problem.reference) * beta - problem.policy.mass)
-            slope = cokl.logit_gradient(problem.policy, problem.reference) * beta - problem.policy.mass_logit_gradient()
-            return value, slope.numpy()
-
-        optimum = minimize(
-            negative, 3 * rng.normal(size=len(correct)), jac=True, method="L-BFGS-B", options={"ftol": 0}
-        )
-        assert np.isfinite(log_softmax(optimum.x)).all()
-        best = max(best, -optimum.fun)
-    detail = "not certified; a softmax reaches the supremum 1 only in the limit"
-    return Evidence("multi-start search in pi", "one random reference", abs(best - 1), 1e-4, detail, certified=False)
+    return [Evidence("convex program", domain, largest(worst, shortfall), TOLERANCE, detail)]
 
 
 @claim("cokl-unique-maximizer", "Theorem 1, clause 3; the quantitative form is beyond the paper")
@@ -153,11 +127,6 @@ def unique_maximizer(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-def conditional_maximizer(reference: Reference) -> np.ndarray:
-    """Probabilities of the correct actions at the maximum that is claimed: Z = 1 and pi+ = ref+."""
-    return reference.plus
-
-
 @claim("conditional-penalties-decouple", BEYOND)
 def conditional_penalties(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """a penalty D(pi+) >= 0 that is 0 at ref+ alone has CoKL's maximizer over the simplex, Z = 1 and pi+ = ref+, also
@@ -177,7 +146,7 @@ def conditional_penalties(formulas: Formulas, effort: Effort) -> list[Evidence]:
         solution = certificate.solution
         if name in CONDITIONAL_PENALTIES:
             solution = solution[0] * solution[1:]
-        apart = np.abs(solution[: reference.correct] - conditional_maximizer(reference)).max()
+        apart = np.abs(solution[: reference.correct] - reference.plus).max()
         return largest(certificate.worst, abs(certificate.value - (claimed - beta * constant))), float(apart)
 
     names = ("correct_reverse_kl", "correct_forward_kl", "cokl_without_term2")

@@ -10,11 +10,11 @@ import mpmath
 import sympy
 import torch
 from mpmath import mp, mpf
-from scipy.stats import binom, norm
+from scipy.stats import binom
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
-from cokl.policy import Policy, expectation
+from cokl.policy import expectation
 from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved, worst_of_each, worst_over
 from theory.claims.decomposition import EXACT
 from theory.claims.gap import LOG_BETA, shares
@@ -90,11 +90,6 @@ def recovery_form(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [_enumerated(formulas, "cokl", direct), _enumerated(formulas, "cokl", potential)]
 
 
-def count_probabilities(size: int, mass: float) -> Tensor:
-    """Pr(K = k) for k = 0 to G, (G + 1,): what the claim states of the number of correct responses in a group."""
-    return torch.from_numpy(binom.pmf(range(size + 1), size, mass))
-
-
 @claim("zero-correct-probability", "Eq. appb-positive-count-probability")
 def zero_correct(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """K ~ Binomial(G, Z), so Pr(K > 0) = 1 - (1 - Z)^G"""
@@ -105,7 +100,7 @@ def zero_correct(formulas: Formulas, effort: Effort) -> list[Evidence]:
         counts = torch.bincount(bandit.correct[groups].sum(-1), probs, minlength=size + 1)
         some, mass = float(counts[1:].sum()), _mass(bandit)
         return largest(
-            distance(counts, count_probabilities(size, mass)),
+            distance(counts, torch.from_numpy(binom.pmf(range(size + 1), size, mass))),
             abs(some - formulas.positive_count_probability(math, mass, size)),
             abs(1 - some - float(formulas.zero_correct_probability(mass, size))),
         )
@@ -281,65 +276,6 @@ def finite_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("finite-group-gradient-on-a-network", "Eqs. appb-finite-gradient, appb-recovery-gradient")
-def monte_carlo(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """the recovery form holds for the parameters of a 64-128-128-200 Tanh network (the bandit's shape)"""
-    network = torch.nn.Sequential(
-        torch.nn.Linear(64, 128), torch.nn.Tanh(), torch.nn.Linear(128, 128), torch.nn.Tanh(), torch.nn.Linear(128, 200)
-    ).double()
-    generator = torch.Generator().manual_seed(41)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            scale = 1.5 / parameter.shape[-1] ** 0.5
-            parameter.copy_(scale * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    x = torch.randn(64, generator=generator, dtype=torch.float64)
-    reference = network(x).detach() + torch.randn(200, generator=generator, dtype=torch.float64)
-    bandit = Bandit(reference, network(x), network(x).detach(), torch.arange(200) < 12)
-    score, bound, worst = monte_carlo_agreement(formulas, bandit, list(network.parameters()), 8, effort.draws, 41)
-    detail = f"{effort.draws} pairs of groups of 8; widest half-width {worst:.1e}"
-    return [Evidence("Monte Carlo", "8 random directions in parameter space: largest |z|", score, bound, detail)]
-
-
-def monte_carlo_agreement(
-    formulas: Formulas, bandit: Bandit, parameters: list[Tensor], size: int, draws: int, seed: int, directions: int = 8
-) -> tuple[float, float, float]:
-    """Largest z-score of the sampled CoKL gradient against the recovery form, along random parameter directions.
-
-    bandit.current carries the graph to `parameters`. Returns the score, the two-sided bound that a correct formula
-    exceeds with probability 1e-6 (Bonferroni over the directions), and the widest half-width of a confidence interval.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    cokl, policy, reference = (
-        formulas.regularizers["cokl"], bandit.policy(bandit.current), bandit.policy(bandit.reference)
-    )  # fmt: skip
-    slope = float(formulas.recovery_derivative(float(policy.mass.detach()), size))
-    potential = cokl.value(policy, reference) + policy.mass * slope
-    exact = torch.autograd.grad(potential, parameters, retain_graph=True)
-    groups = []
-    for logits in (bandit.reference, bandit.behavior):
-        actions = torch.multinomial(logits.softmax(-1), draws * size, replacement=True, generator=generator)
-        groups.append(actions.reshape(draws, size))
-    groups[0] = groups[0][bandit.correct[groups[0]].any(-1)]
-    groups[1] = groups[1][: len(groups[0])]
-    probs = bandit.current.detach().softmax(-1)
-    weights = cokl.surrogate_weights(*map(bandit.responses, groups), SurrogateConfig())
-    scores, half_widths = [], []
-    for _ in range(directions):
-        direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
-        exact_slope = float(sum((a * b).sum() for a, b in zip(exact, direction, strict=True)))
-        probe = torch.zeros_like(bandit.current, requires_grad=True)
-        pulled = torch.autograd.grad(bandit.current, parameters, probe, create_graph=True)
-        slope_along = torch.stack([(a * b).sum() for a, b in zip(pulled, direction, strict=True)]).sum()
-        along = torch.autograd.grad(slope_along, probe)[0]
-        score_rows = along - (probs * along).sum()  # d log pi(y) along the direction
-        samples = (weights[0] * score_rows[groups[0]]).sum(-1) + (weights[1] * score_rows[groups[1]]).sum(-1)
-        error = float(samples.std() / len(samples) ** 0.5)
-        scores.append(abs(float(samples.mean()) - exact_slope) / error)
-        half_widths.append(error)
-    bound = float(norm.isf(0.5e-6 / directions))
-    return largest(*scores), bound, bound * max(half_widths)
-
-
 @claim("unfiltered-reference-groups", BEYOND)
 def unfiltered(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """without the buffer's filter, E[grad] = -[1 - (1 - q)^G] mu_ref+ + [1 - (1 - Z)^G] mu_theta+: at pi+ = ref+ it is
@@ -470,18 +406,6 @@ def without_term1(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-def stated_weights(rewards: Tensor) -> tuple[Tensor, Tensor]:
-    """(G,) each: what the scores of a reference and of a rollout group with 0/1 `rewards` weigh, as it is claimed."""
-    shares = rewards / rewards.sum().clamp_min(1)
-    return -shares, shares
-
-
-def stated_value(policy: Policy, size: int) -> float:
-    """Term 2's expected value [nats] in groups of `size`, as it is claimed."""
-    entropy = -expectation(policy.conditional_probs, policy.conditional_log_probs)
-    return float((1 - (1 - policy.mass) ** size) * (policy.log_mass - entropy))
-
-
 @claim("surrogate-is-linear-in-log-likelihoods", "Eq. 12 (appb-on-policy-loss)")
 def linear_surrogate(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """the on-policy surrogate's gradient is the weighted sum of scores; its term 2 has the expected value [1 - (1 -
@@ -499,15 +423,17 @@ def linear_surrogate(formulas: Formulas, effort: Effort) -> list[Evidence]:
         streams = [bandit.responses(group[None], log_probs) for group in pair]
         weights = formulas.regularizers["cokl"].surrogate_weights(*streams, SurrogateConfig())
         gradient = torch.autograd.grad(surrogate_loss(weights, *streams), logits)[0]
-        stated = [stated_weights(bandit.correct[group].double())[stream] for stream, group in enumerate(pair)]
-        return distance(gradient, stated[0] @ scores[pair[0]] + stated[1] @ scores[pair[1]])
+        alpha, delta = (rewards / rewards.sum().clamp_min(1) for rewards in (bandit.correct[g].double() for g in pair))
+        return distance(gradient, delta @ scores[pair[1]] - alpha @ scores[pair[0]])
 
     drawn = bandit.responses(groups)
     delta = formulas.regularizers["cokl"].surrogate_weights(drawn, drawn, SurrogateConfig()).rollout
     value = float(probs @ (delta * drawn.log_probs).sum(-1))
+    entropy = -expectation(policy.conditional_probs, policy.conditional_log_probs)
+    stated = float((1 - (1 - policy.mass) ** 3) * (policy.log_mass - entropy))
     worst = worst_over(zip(groups.roll(23, 0), groups, strict=True), error)
     detail = f"{value:.3f} nats; log Z is {float(policy.log_mass):.3f}"
     return [
         Evidence("hand enumeration", "4 actions, G = 3: 64 pairs of groups", worst, 1e-12),
-        Evidence("enumeration", "all groups: term 2's value", abs(value - stated_value(policy, 3)), ENUMERATED, detail),
+        Evidence("enumeration", "all groups: term 2's value", abs(value - stated), ENUMERATED, detail),
     ]

@@ -33,8 +33,6 @@ FILES = (
     "AppendixC.v",
     "AppendixD.v",
     "AppendixB_Recovery.v",
-    "FDivergences.v",
-    "Plasticity.v",
     "Theorems.v",
 )
 """The proofs, each after the files that it imports."""

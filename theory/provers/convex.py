@@ -1,8 +1,9 @@
 """Convex programs whose optimum is believed only for its certificate, which is recomputed from the raw solution.
 
-cvxpy turns a concave maximisation into min c'x + x'Px / 2 with Ax + s = b, s in K, and Clarabel returns x, s and the
-dual z. Any s in K with Ax + s = b bounds the optimum from one side and any z in K* with Px + c + A'z = 0 from the
-other, so feasibility of both and a small gap prove the value, whatever the solver did to find them.
+cvxpy turns a concave maximisation into min c'x with Ax + s = b, s in K, here a product of exponential cones and the
+nonnegative reals, and Clarabel returns x, s and the dual z. Any s in K with Ax + s = b bounds the optimum from one side
+and any z in K* with c + A'z = 0 from the other, so feasibility of both and a small gap prove the value, whatever the
+solver did to find them.
 """
 
 from __future__ import annotations
@@ -55,14 +56,13 @@ class Certificate:
 
 @dataclass(frozen=True)
 class ConeProgram:
-    """min linear'x + x' quadratic x / 2 with matrix x + s = constant and s in the cones of `dims`, as Clarabel has it.
+    """min linear'x with matrix x + s = constant and s in the cones of `dims`, as Clarabel has it.
 
-    With n variables and m constraints: linear (n,), quadratic (n, n), matrix (m, n), constant (m,).
-    offset: what the concave maximum is away from minus the minimum.
+    With n variables and m constraints: linear (n,), matrix (m, n), constant (m,). offset: what the concave maximum is
+    away from minus the minimum.
     """
 
     linear: np.ndarray
-    quadratic: sparse.csc_array
     matrix: sparse.csc_array
     constant: np.ndarray
     dims: ConeDims
@@ -74,10 +74,9 @@ class ConeProgram:
         solution: the variable, flattened. x: (n,). slack, dual: (m,), s and z.
         Raises ArithmeticError if a figure is not finite.
         """
-        curvature = x @ self.quadratic @ x
-        primal_objective, dual_objective = self.linear @ x + curvature / 2, -self.constant @ dual - curvature / 2
+        primal_objective, dual_objective = self.linear @ x, -self.constant @ dual
         equations = np.abs(self.matrix @ x + slack - self.constant).max()
-        dual_equations = np.abs(self.quadratic @ x + self.linear + self.matrix.T @ dual).max()
+        dual_equations = np.abs(self.linear + self.matrix.T @ dual).max()
         return Certificate(
             value=-float(dual_objective + self.offset),  # the solver's program is cvxpy's up to sign and offset
             solution=solution,
@@ -113,8 +112,8 @@ def solved(
         problem.unpack_results(raw, chain, inverse)
     if variable.value is None:
         raise ArithmeticError(f"the certificate is refused: the solver found no solution ({problem.status})")
-    quadratic = data.get("P", sparse.csc_array((len(data["c"]), len(data["c"]))))
-    program = ConeProgram(data["c"], quadratic, data["A"], data["b"], data["dims"], inverse[-1]["offset"])
+    assert data.get("P") is None, "the objective is not linear in the program's variables"
+    program = ConeProgram(data["c"], data["A"], data["b"], data["dims"], inverse[-1]["offset"])
     return program, raw, np.asarray(variable.value).ravel()
 
 
@@ -122,13 +121,11 @@ def outside(dims: ConeDims, vector: np.ndarray, dual: bool) -> float:
     """How far a slack or `dual` vector (m,) lies outside the cones K (K*), in Clarabel's order; NaN if it holds one.
 
     At most the distance in the largest component for the exponential cone, whose face has its own inequalities.
+    Raises ValueError for a cone that is neither exponential nor made of signs.
     """
     violations = [np.zeros(1)] if dual else [np.abs(vector[: dims.zero])]
     violations.append(-vector[dims.zero : dims.zero + dims.nonneg])
     start = dims.zero + dims.nonneg
-    for size in dims.soc:
-        violations.append(np.atleast_1d(np.linalg.norm(vector[start + 1 : start + size]) - vector[start]))
-        start += size
     x, y, z = vector[start:].reshape(dims.exp, 3).T
     with np.errstate(all="ignore"):
         if dual:  # -x exp(y / x) <= e z with x < 0, or x = 0 with y, z >= 0
@@ -207,17 +204,6 @@ PENALTIES: dict[str, Penalty] = {
     "cokl_without_term2": lambda policy, reference: (
         cp.sum(cp.rel_entr(reference.plus, policy[: reference.correct])) - reference.plus @ np.log(reference.plus)
     ),
-    "restricted_reverse_kl": lambda policy, reference: cp.sum(
-        cp.rel_entr(policy[: reference.correct], reference.probs[: reference.correct])
-    ),
-    "pearson_chi_squared": lambda policy, reference: cp.sum_squares(
-        cp.multiply(reference.probs**-0.5, policy) - reference.probs**0.5
-    ),
-    "squared_hellinger": lambda policy, reference: 2 - 2 * (reference.probs**0.5) @ cp.sqrt(policy),
-    "neyman_chi_squared": lambda policy, reference: (
-        cp.sum([cp.quad_over_lin(prob, policy[action]) for action, prob in enumerate(reference.probs)]) - 1
-    ),
-    "total_variation": lambda policy, reference: cp.norm1(policy - reference.probs) / 2,
 }
 """Penalties that are convex in pi (A,), by name."""
 

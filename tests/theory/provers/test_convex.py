@@ -14,6 +14,7 @@ from theory.provers.convex import (
     TOLERANCE,
     Certificate,
     Reference,
+    certified_maximum,
     maximise,
     outside,
     random_references,
@@ -27,7 +28,6 @@ REFERENCE = Reference(np.array([0.2, 0.1, 0.5, 0.2]), 2)
 def test_certificate_is_tight(name):
     for reference, beta in random_references(3, 3):
         certificate = maximise(name, reference, beta)
-        assert certificate.worst <= TOLERANCE
         assert certificate.worst <= TOLERANCE
         mass = (
             certificate.solution[0]
@@ -61,7 +61,7 @@ def test_bad_coefficient_is_named(beta):
 
 
 def program(name="forward_kl", beta=0.5):
-    """A program with the raw vectors that solve it: exponential cones, or a second-order one for Pearson's chi^2."""
+    """A program over exponential cones, with the raw vectors that solve it."""
     policy = cp.Variable(4)
     objective = cp.sum(policy[:2]) - beta * PENALTIES[name](policy, REFERENCE)
     cone, raw, solution = solved(objective, [cp.sum(policy) == 1, policy >= 0], policy)
@@ -72,7 +72,7 @@ def certificate(cone, solution, vectors):
     return cone.certificate(solution, vectors["x"], vectors["s"], vectors["z"])
 
 
-@pytest.mark.parametrize("name", ["forward_kl", "pearson_chi_squared", "total_variation"])
+@pytest.mark.parametrize("name", ["forward_kl", "jensen_shannon", "cokl_without_term2"])
 @pytest.mark.parametrize(
     ("wrong", "figures"),
     [("x", ("primal",)), ("s", ("primal",)), ("z", ("dual", "gap"))],
@@ -130,17 +130,23 @@ def test_an_unbounded_program_is_refused():
         solved(cp.sum(free), [], free)
 
 
-def cones(zero=0, nonneg=0, soc=(), exp=0):
-    return SimpleNamespace(zero=zero, nonneg=nonneg, soc=list(soc), exp=exp)
+@pytest.mark.parametrize("penalty", [cp.sum_squares, cp.norm2])
+def test_a_program_over_other_cones_is_refused(penalty):
+    """Whose certificate would be another: quadratic objectives and second-order cones."""
+    free = cp.Variable(2)
+    with pytest.raises((AssertionError, ValueError)):
+        certified_maximum(-penalty(free - 1), [free >= 0], free)
 
 
-INSIDE_BOTH = [(cones(nonneg=2), [0.0, 3.0]), (cones(soc=[3]), [5.0, 3.0, -4.0]), (cones(zero=1, nonneg=1), [0.0, 1.0])]
+def cones(zero=0, nonneg=0, exp=0):
+    return SimpleNamespace(zero=zero, nonneg=nonneg, exp=exp)
+
+
+INSIDE_BOTH = [(cones(nonneg=2), [0.0, 3.0]), (cones(zero=1, nonneg=1), [0.0, 1.0])]
 OUTSIDE = [  # cones, a vector, whether as a dual, and its distance
     (cones(zero=2), [0.0, -0.5], False, 0.5),
     (cones(nonneg=2), [1.0, -0.5], False, 0.5),
     (cones(nonneg=2), [1.0, -0.5], True, 0.5),
-    (cones(soc=[3]), [4.5, 3.0, 4.0], True, 0.5),
-    (cones(soc=[2, 2]), [1.0, 0.0, 1.0, 1.5], False, 0.5),
     (cones(exp=1), [0.0, 1.0, -5.0], True, 5.0),
     (cones(exp=1), [0.0, -2.0, 1.0], True, 2.0),
     (cones(exp=1), [3.0, 1.0, 1.0], True, 3.0),
@@ -178,8 +184,8 @@ def test_a_vector_outside_a_cone_is_refused(dims, vector, dual, distance):
 
 
 @pytest.mark.parametrize("dual", [False, True])
-@pytest.mark.parametrize("index", range(8))
+@pytest.mark.parametrize("index", range(5))
 def test_nan_is_outside_every_cone(dual, index):
-    vector = np.array([0.0, 1.0, 1.0, 0.0, 0.5, -1.0, 1.0, 3.0])
+    vector = np.array([0.0, 1.0, -1.0, 1.0, 3.0])
     vector[index] = np.nan
-    assert np.isnan(outside(cones(zero=1, nonneg=1, soc=[3], exp=1), vector, dual))
+    assert np.isnan(outside(cones(zero=1, nonneg=1, exp=1), vector, dual))
