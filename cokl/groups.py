@@ -9,7 +9,7 @@ Assumption beyond the paper: a response's log-likelihood in the regularizer is t
 it, while the GRPO loss beside it is a mean over them (Eq. 4). So per token the regularizer weighs more than the
 GRPO loss, by a factor of the length: thousands for reasoning models. A mean in both would make the effective
 coefficient beta / length. With means CoKL no longer leaves the correctness mass free if correct answers differ in
-length; the claim `token-means-do-not-leave-mass-free` measures it. The estimate of the conditional KL adds half a
+length (measured at commit 3dd94fc). The estimate of the conditional KL adds half a
 correct and half an incorrect answer to each group, so that a group without a correct one has a finite logarithm.
 """
 
