@@ -219,6 +219,11 @@ FALSE_STATEMENTS = {
         ("1 - beta * formulas.recovery_slope", "1 + beta * formulas.recovery_slope"),
         ("return formulas.finite_objective_slope", "return -formulas.finite_objective_slope"),
     ],
+    "finite-group-gradient-on-a-network": [
+        ("+ slope * policy.mass", "- slope * policy.mass"),
+        ("+ slope * policy.mass", ""),
+        ("potential = cokl.value", "potential = 2 * cokl.value"),
+    ],
     "unfiltered-reference-groups": [
         ("return -held * reference", "return -reference"),
         ("(1 - q) ** 3 - (1 - z) ** 3", "(1 - z) ** 3 - (1 - q) ** 3"),

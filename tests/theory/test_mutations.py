@@ -353,6 +353,10 @@ MUTANTS = {
         "recovery-limit-not-uniform",
         Formulas(recovery=lambda z, g: Formulas().recovery(z, 2 * g)),
     ),
+    "surrogate on a network: delta / G": (
+        "finite-group-gradient-on-a-network",
+        with_regularizer(UnnormalisedCoKL()),
+    ),
     "unfiltered surrogate: 0.9 delta": ("unfiltered-reference-groups", with_regularizer(UnbalancedCoKL())),
     "surrogate at the cache: sign": (
         "cached-references-are-the-target",

@@ -18,6 +18,7 @@ from cokl.policy import expectation
 from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved, worst_of_each, worst_over
 from theory.claims.decomposition import EXACT
 from theory.claims.gap import LOG_BETA, shares
+from theory.claims.objective import tanh_network
 from theory.finite_group import Bandit, all_groups, expected_surrogate_gradient, random_bandit
 from theory.formulas import Formulas
 from theory.provers.arithmetic import Interval, Intervals
@@ -274,6 +275,28 @@ def finite_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
         Evidence("symbolic", domain, float(wrong), 0),
         proved("Z in [1e-6, 1 - 1e-6], real G in [1, 1024], beta in [1e-3, 1e3]", {"dJ_G/dZ": proof}),
     ]
+
+
+@claim("finite-group-gradient-on-a-network", "Eqs. appb-finite-gradient, appb-recovery-gradient")
+def on_a_network(formulas: Formulas, effort: Effort) -> list[Evidence]:
+    """the recovery form holds for the parameters of a Tanh network, which its actions share"""
+    cokl, generator = formulas.regularizers["cokl"], torch.Generator().manual_seed(41)
+
+    def error(size: int) -> float:
+        network, parameters = tanh_network(generator, 4)
+        logits = network(torch.randn(6, generator=generator, dtype=torch.float64))
+        reference = torch.randn(4, generator=generator, dtype=torch.float64)
+        bandit = Bandit(reference, logits.detach(), logits.detach(), torch.arange(4) < 2)
+        sampled = expected_surrogate_gradient(cokl, bandit, size)
+        of_groups = torch.autograd.grad(logits, parameters, sampled, retain_graph=True)
+        policy = bandit.policy(logits)
+        slope = float(formulas.recovery_derivative(_mass(bandit), size))
+        potential = cokl.value(policy, bandit.policy(reference)) + slope * policy.mass
+        exact = torch.autograd.grad(potential, parameters)
+        return largest(*map(distance, of_groups, exact))
+
+    worst = worst_over((1, 2, 3, 4), error)
+    return [Evidence("enumeration", "6-16-4 networks, G from 1 to 4, all pairs of groups", worst, ENUMERATED)]
 
 
 @claim("unfiltered-reference-groups", BEYOND)

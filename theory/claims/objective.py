@@ -119,15 +119,21 @@ def log_mass_gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("autograd", f"{effort.samples} random policies", worst, 1e-10)]
 
 
+def tanh_network(generator: torch.Generator, actions: int) -> tuple[torch.nn.Module, list[torch.nn.Parameter]]:
+    """A 6-16-A network with standard normal parameters, from inputs (6,) to logits (A,), and its parameters."""
+    network = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, actions)).double()
+    parameters = list(network.parameters())
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return network, parameters
+
+
 @claim("gradient-under-shared-parameters", "Eq. 10; the paper derives it for a general theta")
 def shared_parameters(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """Eq. 10 holds for a policy whose parameters are shared between actions and contexts (a Tanh network)"""
     generator = torch.Generator().manual_seed(16)
-    network = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 9)).double()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    parameters = list(network.parameters())
+    network, parameters = tanh_network(generator, 9)
 
     def error(problem: Problem) -> float:
         x = torch.randn(6, generator=generator, dtype=torch.float64)
