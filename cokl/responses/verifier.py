@@ -7,7 +7,9 @@ thread, are off.
 
 Assumption beyond the paper: only what stands in the last \\boxed{} is the answer, since Appendix H's prompt asks for
 it; a response without one, or cut off inside one, is incorrect. An answer of a list question may be spread over as many
-final boxes as the list has members, in any order. The limits are 2 s of CPU time and 256 MiB per answer.
+final boxes as the list has members, in any order. A unit that only the answer or only the gold answer has is ignored, a
+percentage may be meant as a share, and numbers must agree in four significant digits besides math-verify's six
+decimals. The limits are 2 s of CPU time and 256 MiB per answer.
 """
 
 from __future__ import annotations

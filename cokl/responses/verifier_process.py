@@ -8,17 +8,21 @@ standard output gives one line of JSON per request, with the request's number. S
 
 from __future__ import annotations
 
+import itertools
 import json
 import mmap
 import os
+import re
 import resource
 import signal
 import struct
 import sys
 import threading
 import time
+import unicodedata
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 NEAR_THE_LIMIT = 32 << 20
 """Bytes: an answer that came this close to the memory limit was stopped by it, even if math-verify caught the error."""
@@ -38,8 +42,8 @@ def main(seconds: float, memory_bytes: int, parent: int) -> None:
     work: without it no answer would be judged.
     """
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    if judge("1", ["1"], False, []) != "correct":  # loads all that workers need
-        raise RuntimeError("math-verify does not find 1 equal to 1")
+    if judge("1\\text{ m}", ["100\\text{ cm}"], False, []) != "correct":  # loads all that workers need
+        raise RuntimeError("math-verify does not find 1 m equal to 100 cm")
     replies = os.dup(1)
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
@@ -100,43 +104,250 @@ def judge(gold: str, answers: list[str], multiple: bool, tolerances: list[float]
 
     A list may be in one box or spread over as many boxes as it has members.
     """
-    golds = _split(gold) if multiple else [gold]
-    from math_verify import parse
-
-    parsed_gold = parse(f"\\boxed{{{gold}}}", parsing_timeout=None)
-    if not parsed_gold:
+    gold, *answers = (typeset(text, multiple) for text in (gold, *answers))
+    if not gold:
         return "unreadable_gold"
+    golds = _split(gold) if multiple else [gold]
     candidates = [answers[-1]]
-    if multiple and len(golds) > 1 and len(answers) >= len(golds):
+    if len(golds) > 1 and len(answers) >= len(golds):
         candidates.append(", ".join(answers[-len(golds) :]))
     for candidate in candidates:
-        if _equal(parsed_gold, candidate) or (tolerances and _close(golds, _split(candidate), tolerances, multiple)):
+        members = _split(candidate) if multiple else [candidate]
+        pairs = [(golds, members)] if multiple else [([one], [other]) for one, other in _in_one_unit(gold, candidate)]
+        if tolerances and any(_close(*pair, tolerances) for pair in pairs):
+            return "correct"
+        # math-verify makes a list a set, in which a member that is named twice counts once.
+        if (len(set(golds)) == len(golds) and _equal(gold, candidate)) or (multiple and _all_equal(golds, members)):
             return "correct"
     return "incorrect"
 
 
-def _equal(parsed_gold: list[Any], answer: str) -> bool:
+def typeset(text: str, multiple: bool = False) -> str:
+    r"""An answer without what is typography, in the LaTeX that math-verify reads.
+
+    Characters take their compatible form (NFKC); dashes, digits of all scripts, fractions in one character, raised and
+    lowered characters and roots become LaTeX; control and zero-width characters, spacing and colour commands, an
+    introduction such as "The answer is" and a final full stop go; digits in groups of three become one number.
+
+    Args:
+        text: an answer as LaTeX without dollar signs.
+        multiple: the answer is a list separated by commas. There, as in tuples and sets, a comma groups digits only if
+            members are separated by a comma and a space, or a semicolon.
+
+    Examples:
+        >>> typeset("\\color{red}\u2212\uff11\\,000\u00bd.")
+        '-1000\\frac{1}{2}'
+    """
+    text = unicodedata.normalize("NFKC", "".join(map(_character, text)))
+    for pattern, replacement in _TYPOGRAPHY:
+        text = pattern.sub(replacement, text)
+    if re.search(", |;", text) or not (multiple or re.search(r"[(\[]|\\\{", text)):
+        text = re.sub(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)", _joined, text)
+    return text.strip()
+
+
+def _character(character: str) -> str:
+    plain = unicodedata.normalize("NFKC", character).replace("\u2212", "-")
+    form, kind = unicodedata.decomposition(character).partition(" ")[0], unicodedata.category(character)
+    if form == "<fraction>":
+        return r"\frac{{{}}}{{{}}}".format(*plain.split("\u2044"))
+    if form in ("<super>", "<sub>"):
+        return f"{'^' if form == '<super>' else '_'}{{{plain}}}"
+    if kind in ("Cc", "Cf"):
+        return " " * character.isspace()
+    if kind == "Nd":
+        return str(unicodedata.decimal(character))
+    return "-" if kind == "Pd" else _SYMBOLS.get(plain, plain)
+
+
+def _joined(number: re.Match[str]) -> str:
+    return re.sub(r"[^\d.]", "", number[0])
+
+
+def _with_zeros(word: re.Match[str]) -> str:
+    return rf"\cdot 10^{{{3 + 3 * ('thousand', 'million', 'billion', 'trillion').index(word[2])}}}{word[1] or ''}"
+
+
+_SYMBOLS = {
+    "·": r"\cdot ",
+    "⋅": r"\cdot ",
+    "∞": r"\infty ",
+    "≥": r"\geq ",
+    "∈": r"\in ",
+    "°": r"^\circ ",
+    "\u2044": "/",
+    "。": ".",
+    "、": ",",
+}
+_TYPOGRAPHY: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
+    (re.compile(r"(?<=[\^_]\{.)\}[\^_]\{(?=.\})"), ""),  # a run of raised or lowered characters
+    (re.compile(r"\\(?:fcolorbox ?\{[^{}]*\}|[a-z]*color(?:box)?) ?(?:\[[^][{}]*\])? ?\{[^{}]*\}|(?<!\\)\\!"), ""),
+    (re.compile(r"(?:(?<!\\)\\(?:[,;: ]|q?quad(?![A-Za-z])|thinspace(?![A-Za-z]))|~(?!=)|\s)+"), " "),
+    (re.compile(r"^ ?(?:\\text ?\{[^{}]*(?:\bis|[:=]) ?\}|(?i:the (?:final )?)?(?i:answer)(?: is|:| is:) )(?=.)"), ""),
+    (re.compile(r"^ ?(?:=|\\approx )"), ""),
+    (re.compile(r"(?<![\d.^_])\d{1,3}(?:\.\d{3})?(?:(?:\{,\}|[ '\u2019])\d{3})+(?![\d/])"), _joined),
+    (re.compile(r" ?(?:\\text ?\{ ?(?:percent(?:age)?|pct) ?\}|\b(?:percent(?:age)?|pct)\b)"), r"\\%"),
+    (re.compile(r"(?<=\d) ?(\\text ?\{)? ?(thousand|million|billion|trillion)\b"), _with_zeros),
+    (re.compile(r"\\text ?\{ ?\}"), ""),
+    (re.compile(r"√ ?(\d+|[A-Za-z]|\([^()]*\))"), r"\\sqrt{\1}"),
+    (re.compile(r"√"), r"\\sqrt"),
+    (re.compile(r"(?<![\\A-Za-z])(pi|exp|ln|log|sin|cos|tan|alpha|beta|lambda|omega|theta)(?![A-Za-z])"), r"\\\1"),
+    (re.compile(r"\+ ?-"), "-"),
+    (re.compile(r"(?<=\d)i(?![A-Za-z])"), " i"),  # otherwise math-verify takes it for a symbol
+    (re.compile(r"(?<![. ]) ?\. ?(\}?) ?$"), r"\1"),
+]
+_WRAPPED = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:bf|rm)|mbox) ?\{([^{}]*)\}")
+_SCIENTIFIC = re.compile(r"(?<![\w.\\])(\d+\.?\d*|\.\d+)e([+-]?\d+)(?![\w.])")
+_PERCENT = re.compile(r"(\d+\.?\d*|\.\d+) ?\\?%")
+_BARE_UNIT = re.compile(r"(?<=[\d}])( ?)([A-Za-z]+(?:[ /][A-Za-z]+)*)(?![A-Za-z(\\{_])")
+_UNIT = re.compile(r"(?:\\(?:text|mathrm|mbox|textrm) ?\{((?:[^{}]|\{\d\})*)\}|\\?%)(?: ?(\^)\{?(\d)\}?)?")
+_ALIASES = {"%": "percent", "lb": "pound", "in": "inch", "hr": "hour", "min": "minute", "sec": "second"}
+
+
+def _equal(gold: str, answer: str) -> bool:
+    """Whether two answers are equal as texts, or as mathematics in one unit."""
+    return _letters(gold) == _letters(answer) or any(_verified(*pair) for pair in _in_one_unit(gold, answer))
+
+
+def _all_equal(golds: list[str], answers: list[str]) -> bool:
+    """Whether two lists have the same members, in any order."""
+    rest = list(answers)
+    for gold in golds:
+        found = next((answer for answer in rest if _equal(gold, answer)), None)
+        if found is None:
+            return False
+        rest.remove(found)
+    return not rest
+
+
+def _letters(text: str) -> str:
+    """A text without fonts, case and spaces, but those between digits; of a multiple choice, its letter."""
+    text = _WRAPPED.sub(r"\1", text)
+    choice = re.match(r"\(([A-Z])\)(?: |$)", text)
+    text = choice[1] if choice else re.sub(r"(?<!\d) +| +(?!\d)", "", text)
+    return text if "\\" in text else text.casefold()
+
+
+class _Term(NamedTuple):
+    number: str
+    unit: str
+    factor: Any
+    """To base units; None where sympy knows no such unit, as for its dimension."""
+    dimension: Any
+
+
+def _in_one_unit(gold: str, answer: str) -> list[tuple[str, str]]:
+    """The pairs of texts one of which must be equal, in the gold answer's unit.
+
+    A unit that only one side has is dropped, a percentage may then also be a share. Units that sympy does not know must
+    have a word in common. No percent sign reaches math-verify, whose parser fails on it beside the antlr4 4.9 that
+    VeRL's configuration needs.
+    """
+    one, other = _terms(gold), _terms(answer)
+    if not one and not other:
+        return [(_PERCENT.sub(r"\\frac{\1}{100}", gold), _PERCENT.sub(r"\\frac{\1}{100}", answer))]
+    dimensions = {term.dimension for term in one + other}
+    if one and other and None not in dimensions:
+        return [(_sum(one, one[0].factor), _sum(other, one[0].factor))] if len(dimensions) == 1 else []
+    if one and other:
+        words = [{word.removesuffix("s") for word in re.findall(r"\w+", side[0].unit.lower())} for side in (one, other)]
+        return [(one[0].number, other[0].number)] if len(one) == len(other) == 1 and words[0] & words[1] else []
+    terms = one or other
+    texts = [_sum(terms, 1)] if dimensions == {1} else []
+    # A percentage below one is no share without its sign.
+    if len(terms) == 1 and not (terms[0].unit == "%" and re.match(r"-?0*(?:\.|$)", terms[0].number)):
+        texts.append(terms[0].number)
+    return [(text, answer) if one else (gold, text) for text in texts]
+
+
+def _sum(terms: list[_Term], unit: Any) -> str:
+    """The sum of some numbers with units, in one unit."""
+    from sympy import latex
+
+    return " + ".join(rf"({term.number.rpartition('=')[2]})\cdot({latex(term.factor / unit)})" for term in terms)
+
+
+def _terms(text: str) -> list[_Term]:
+    """The numbers with units, such as 3 hours and 20 minutes, of an answer that has nothing else; [] for another."""
+    text = _BARE_UNIT.sub(lambda bare: rf"\text{{{bare[2]}}}" if _is_unit(bare[2], bare[1]) else bare[0], text)
+    *numbers, rest = (re.sub(r"^[ +,]*", "", number) for number in _UNIT.split(text)[::4])
+    if rest or not all(numbers):
+        return []
+    units = [f"{found[1] or '%'}{found[2] or ''}{found[3] or ''}" for found in _UNIT.finditer(text)]
+    units = [re.sub(r"^ +|,? *\band *$|[ ,]+$|\.", "", unit) for unit in units]
+    terms = [_Term(number, unit, *_measure(unit)) for number, unit in zip(numbers, units, strict=True)]
+    return terms if len(set(units)) == len(units) else []  # 5 cm and 3 cm is a list
+
+
+def _is_unit(words: str, space: str) -> bool:
+    """Whether letters after a number, outside \\text, are a unit rather than a product of symbols."""
+    if len(words) == 1 and not space:
+        return False
+    return all(len(word) > 3 or word == "and" or _measure(word)[0] is not None for word in re.split("[ /]", words))
+
+
+def _measure(unit: str) -> tuple[Any, Any]:
+    """A unit's factor to base units, and its dimension."""
+    from sympy.physics import units
+
+    factor: Any = 1
+    dimension: Any = 1
+    unit = re.sub(r"\b(?:square|sq) ([A-Za-z]+)", r"\1^2", re.sub(r"\bcubic ([A-Za-z]+)", r"\1^3", unit))
+    for place, part in enumerate(re.split(r" per |/", unit.replace("mph", "mile/hour").replace("tre", "ter"))):
+        found = re.fullmatch(r" ?([A-Za-z]+|%) ?\^?\{?(\d?)\}? ?", part)
+        names = (found[1], _ALIASES.get(found[1].removesuffix("s"), ""), found[1].lower()) if found else ()
+        quantity: Any = next((getattr(units, name) for name in names if hasattr(units, name)), None)
+        if found is None or type(quantity) is not units.Quantity:
+            return None, None
+        exponent = int(found[2] or 1) * (-1 if place else 1)
+        factor, dimension = factor * quantity.scale_factor**exponent, dimension * quantity.dimension.name**exponent
+    return factor, dimension
+
+
+def _verified(gold: str, answer: str) -> bool:
     from math_verify import verify
 
     try:
-        return bool(verify(parsed_gold, _parse(answer), timeout_seconds=None, raise_on_error=True))
+        golds, answers = _parse(gold), _parse(answer)
+        options = {"allow_set_relation_comp": True, "timeout_seconds": None, "raise_on_error": True}
+        return any(verify(g, a, **options) and _near(g, a) for g, a in itertools.product(golds, answers))
     except MemoryError:
         raise
     except Exception:
         return False
 
 
+def _near(gold: Any, answer: Any) -> bool:
+    """False for numbers, or containers of numbers, that only rounding to six decimals makes equal."""
+    import sympy
+
+    gold, answer = (side.rhs if isinstance(side, sympy.Rel) and side.lhs.is_Symbol else side for side in (gold, answer))
+    if getattr(gold, "is_number", False) and getattr(answer, "is_number", False):
+        difference, size = (abs(value).evalf(30) for value in (gold - answer, gold))
+        return gold.doit() == answer.doit() or bool(difference <= size / 10_000)
+    if isinstance(gold, sympy.Interval) and isinstance(answer, sympy.Interval):
+        return bool(_near(gold.start, answer.start) and _near(gold.end, answer.end))
+    if isinstance(gold, sympy.FiniteSet | sympy.Tuple):
+        return all(any(_near(member, other) for other in answer.args) for member in gold.args)
+    return True
+
+
 def _parse(text: str) -> list[Any]:
-    from math_verify import parse
+    """All readings of an answer: 2e-1 is a number in scientific notation or has Euler's number."""
+    from math_verify import LatexExtractionConfig, parse
+    from math_verify.parser import NormalizationConfig
 
-    parsed: list[Any] = parse(f"\\boxed{{{text}}}", parsing_timeout=None, raise_on_error=True)
-    return parsed
+    # Units are ours, and no number is picked out of an answer that cannot be read as a whole.
+    normalization = NormalizationConfig(units=False, malformed_operators=True, nits=True)
+    config = [LatexExtractionConfig(normalization_config=normalization)]
+    readings: list[Any] = []
+    for reading in dict.fromkeys([text, _SCIENTIFIC.sub(r"\1\\cdot10^{\2}", text)]):
+        readings += parse(f"\\boxed{{{reading}}}", config, parsing_timeout=None, raise_on_error=True)
+    return readings
 
 
-def _close(golds: list[str], answers: list[str], tolerances: list[float], multiple: bool) -> bool:
+def _close(golds: list[str], answers: list[str], tolerances: list[float]) -> bool:
     """Whether all numbers agree within their tolerances; one tolerance serves all."""
-    if not multiple:
-        answers = [",".join(answers)]
     if len(golds) != len(answers):
         return False
     wanted, given = _numbers(golds), _numbers(answers)
@@ -149,7 +360,9 @@ def _close(golds: list[str], answers: list[str], tolerances: list[float], multip
 
 def _numbers(texts: list[str]) -> list[float] | None:
     try:
-        return [float(_parse(text)[0].evalf()) for text in texts]
+        numbers = [terms[0].number if len(terms := _terms(text)) == 1 else text for text in texts]
+        readings = [[reading for reading in _parse(number) if not isinstance(reading, str)] for number in numbers]
+        return [float(reading[-1].evalf()) for reading in readings]
     except MemoryError:
         raise
     except Exception:

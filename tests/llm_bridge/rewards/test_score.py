@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,7 @@ from llm_bridge.rewards.score import REFUSALS, REWARD_MODEL, compute_score, with
 from llm_bridge.tiny.chat_reward import chat_reward
 from llm_bridge.tiny.tokenizer import make_tokenizer
 
+PAIRS = Path(__file__).parents[2] / "cokl/responses/verifier_pairs.jsonl"
 QUESTION = "Hi! What do you think of two rude cats?"
 CHAT = chat_row("chat_val", 0, "x", [{"role": "user", "content": QUESTION}])
 MATH = math_row("olympiad", 0, "x", "Two numbers?", "5, 7", multiple=True, tolerances=[0.5])
@@ -185,6 +187,15 @@ def test_thinking_is_stripped_before_scoring():
 )
 def test_what_the_user_would_see(response, visible):
     assert without_thinking(response) == visible
+
+
+def test_pairs_are_judged_beside_verl_as_in_the_core():
+    """VeRL's configuration holds antlr4 at 4.9, beside which math-verify alone reads no percentage."""
+    for line in PAIRS.read_text().splitlines():
+        pair = json.loads(line)
+        how = {"multiple": pair["multiple"], "tolerances": pair["tolerances"]}
+        found = asyncio.run(compute_score("math", pair["response"], pair["ground_truth"], how))
+        assert found["score"] == pair["correct"], pair
 
 
 def test_lists_and_tolerances_reach_the_verifier():
