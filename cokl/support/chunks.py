@@ -62,7 +62,7 @@ class Origin:
             _require_same(identity, {"config": self.config, "key": key})
             if identity["code"] != self.code and not self.keep_going:
                 raise InputError(f"{path} was made by other code; resume with --keep-going, or choose another --out")
-            table: pd.DataFrame = pd.read_parquet(pa.BufferReader(content))
+            table: pd.DataFrame = pd.read_parquet(pa.BufferReader(content), use_threads=False, pre_buffer=False)
             _require_same(identity, _counts(table))
         except BadChunk as error:
             self._refuse(path, str(error))

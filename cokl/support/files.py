@@ -165,8 +165,8 @@ def _parse_parquet(content: bytes, path: Path) -> pd.DataFrame:
     import pyarrow as pa
 
     try:
-        # No Python file: Arrow's threads let go of it late, and a process that ends then aborts (apache/arrow#33975).
-        return pd.read_parquet(pa.BufferReader(content))
+        # No thread of Arrow's: they let go of `content` late, and a process that ends then aborts (apache/arrow#33975).
+        return pd.read_parquet(pa.BufferReader(content), use_threads=False, pre_buffer=False)
     except (
         Exception
     ) as error:  # whatever a parser makes of damaged bytes: OSError, ValueError, KeyError, TypeError, ...
