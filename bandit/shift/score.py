@@ -20,7 +20,6 @@ from functools import partial
 import pandas as pd
 
 from bandit.engine.divergence import diverged, divergence_note, without_diverged
-from bandit.engine.two_tasks.grid import final_rows
 from bandit.engine.two_tasks.plan import RUN
 from cokl import methods
 from cokl.metrics import dual_anchor
@@ -39,6 +38,11 @@ label = partial(methods.label, own={"base": "Base"})
 """How tables and figures call a method."""
 
 _SCORES = (("retention", "prior_correct", "none", "base"), ("adaptation", "new_correct", "base", "none"))
+
+
+def final_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each run's last step."""
+    return table[table["step"] == table.groupby([*RUN, "role", "seed"], dropna=False)["step"].transform("max")]
 
 
 def score(table: pd.DataFrame) -> pd.DataFrame:
