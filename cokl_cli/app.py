@@ -188,7 +188,7 @@ def _listed(words: list[str]) -> dict[str, str]:
 
 
 _COMMANDS = {
-    "bandit": ("bandit:laboratory", "The controlled experiment, the labs and the phase diagrams."),
+    "bandit": ("bandit:laboratory", "The controlled experiment and the labs."),
     "theory": ("theory:checks", "Every claim of the paper checked, and any regularizer's optimum."),
     "llm": ("llm:bridge", "The LLM experiment on VeRL: tiny on a CPU, Qwen3 on GPUs."),
     "figures": ("figures:Figures", "The paper's figures, drawn from a finished sweep."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -37,8 +37,8 @@ def experiments() -> dict[str, Experiment]:
 def finished(root: Path) -> dict[str, list[Path]]:
     """The folders under `root`, itself among them, with finished results of each experiment that has any.
 
-    A card's folder is none. The paper's settings come before quick ones, and shallow folders before deep ones. Raises
-    InputError if `root` is not a folder.
+    A card's folder is none. The paper's settings come before other presets', and shallow folders before deep ones.
+    Raises InputError if `root` is not a folder.
     """
     if not root.is_dir():
         raise InputError(f"results: {root} is not a folder; `cokl bandit sweep --preset quick` makes results in runs/")
@@ -47,8 +47,13 @@ def finished(root: Path) -> dict[str, list[Path]]:
         marks = root.rglob(experiment.tables[0]) if experiment.tables else ()
         folders = {path.parent for path in marks if all((path.parent / table).is_file() for table in experiment.tables)}
         own = [folder for folder in folders if not (folder / CARD).is_file() and experiment.holds(folder)]
+        others = {"quick", *experiment.presets} - {"paper"}
         if own:
-            by_name[name] = sorted(
-                own, key=lambda folder: ("quick" in str(folder.relative_to(root)), len(folder.parts), str(folder))
-            )
+            by_name[name] = sorted(own, key=partial(_place, root=root, others=others))
     return by_name
+
+
+def _place(folder: Path, root: Path, others: set[str]) -> tuple[bool, int, str]:
+    """What sorts folders. others: names of presets that come last."""
+    name = str(folder.relative_to(root))
+    return any(preset in name for preset in others), len(folder.parts), name

@@ -42,4 +42,3 @@ class Plasticity(Experiment):
         from bandit.plasticity.section import section
 
         return section(folder.name, *read_plasticity(folder, PlasticityConfig))
-

@@ -116,4 +116,15 @@ PRESETS: dict[str, SequenceConfig] = {
         pretrain_steps=400,
         prior_steps=200,
     ),
+    # One token of 48 decides, so that nearly all drift is within the correct answers. At the task shift's coefficients
+    # neither CoKL nor replay learns the new task here.
+    "few-tokens-decide": SequenceConfig(
+        methods=("none", "correct_forward_kl", "cokl", "cokl_without_term1"),
+        mode="sampled",
+        betas=(1e-4, 3e-4, 1e-3),
+        eval_interval=200,
+        length=48,
+        deciding=1,
+        new_learning_rate=3e-3,
+    ),
 }

@@ -101,4 +101,15 @@ PRESETS: dict[str, ShiftConfig] = {
         kl_sweep_methods=(),
         pretrain_steps=300,
     ),
+    # Half of the wrong answers to prior prompts pass.
+    "erring-verifier": ShiftConfig(
+        mode="sampled",
+        methods=("none", "correct_forward_kl", "cokl", "cokl_without_term1"),
+        betas=(0.1, 0.3, 1.0, 3.0, 10.0),
+        selection_seeds=2,
+        steps=300,
+        eval_interval=300,
+        kl_sweep_methods=(),
+        success_of_wrong=0.5,
+    ),
 }

@@ -26,7 +26,8 @@ class LabOptions(FromFile, Execution, Output):
     """What every command that trains takes."""
 
     preset: Literal["paper", "quick"] = "paper"
-    """Where all other defaults come from: the paper's settings, or a smaller experiment that ends within a minute."""
+    """Where all other defaults come from: the paper's settings, a smaller experiment that ends within a minute (quick),
+    or another setting of the lab."""
 
     folder_prefix: ClassVar[str] = ""
 
@@ -79,7 +80,7 @@ def command_of(name: str, preset: str = "paper", default: Any = None) -> Callabl
     config = (Annotated[type(default), tyro.conf.arg(name="experiment")], field(default=default))
     return dataclasses.make_dataclass(
         type(experiment).__name__,
-        [("preset", Literal["paper", "quick"], field(default=preset)), ("config", *config)],
+        [("preset", Literal[tuple(experiment.presets)], field(default=preset)), ("config", *config)],
         bases=(Lab,),
         namespace={
             "__doc__": experiment.summary,

@@ -33,24 +33,11 @@ from tests.bandit.{lab}.{module} import {tiny}
 config = dataclasses.replace({tiny}, seeds=2, steps=40)
 {lab}(config, Execution(out=sys.argv[1], jobs=int(sys.argv[2])), progress=False)
 """
-PHASE = """
-import dataclasses, sys
-from pathlib import Path
-from bandit.phase.config import Diagram
-from bandit.phase.run import run
-from cokl.support.experiment import Execution
-from tests.bandit.phase.test_phase import TINY
-
-config = dataclasses.replace(TINY, steps=24)
-diagram = Diagram("width", "correct_modes", (8, 12), (2, 3), config)
-run([diagram], Execution(out=Path(sys.argv[1]), jobs=int(sys.argv[2])), progress=False)
-"""
 SCRIPTS = {
     "sweep": SWEEP,
     "shift": LAB.format(lab="shift", module="conftest", tiny="TINY_SHIFT"),
     "finite_group": LAB.format(lab="finite_group", module="conftest", tiny="TINY"),
     "sequences": LAB.format(lab="sequences", module="test_train", tiny="TINY"),
-    "phase": PHASE,
 }
 
 

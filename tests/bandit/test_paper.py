@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from bandit.calibration.config import CalibrationConfig
 from bandit.engine.two_tasks.plan import kl_prompts
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.plasticity.config import PlasticityConfig
@@ -67,7 +66,6 @@ def test_the_new_tasks_batch_and_the_coefficients_are_e3s():
     searched = {beta for betas in claims.SEARCHED.values() for beta in betas}
     assert searched <= {*SHIFT["paper"].betas}
     assert {8, 16, 32} <= {*SHIFT["paper"].kl_sweep}
-    assert PAPER_BETA in CalibrationConfig().betas
 
 
 def test_what_counts_as_none_and_as_equal_is_declared():

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bandit.phase.config import PRESETS as MAPS
 from bandit.sweep.config import SweepConfig, preset
 from bandit.sweep.run import run_sweep
 from cokl.support.experiment import Execution
@@ -34,8 +33,7 @@ def read(*arguments: str | Path) -> Any:
     return _parse([str(argument) for argument in arguments])
 
 
-@pytest.mark.parametrize("name", LABS)
-@pytest.mark.parametrize("chosen", ["paper", "quick"])
+@pytest.mark.parametrize(("name", "chosen"), [(name, preset) for name, lab in LABS.items() for preset in lab.presets])
 def test_every_labs_configuration_comes_back(name, chosen, tmp_path):
     config = LABS[name].presets[chosen]
     command = read("bandit", name.replace("_", "-"), "--config", saved(config.as_dict(), tmp_path))
@@ -50,19 +48,6 @@ def test_a_finished_result_runs_again_with_one_flag_changed(tmp_path, monkeypatc
     assert read("reproduce", f"--config={tmp_path / 'config.json'}").config == small
     shown = read("bandit", "sweep", "--correct-actions", "3", "--config", tmp_path / "config.json").config
     assert shown == dataclasses.replace(small, environment=dataclasses.replace(small.environment, correct_actions=3))
-
-
-@pytest.mark.parametrize("diagram", MAPS["quick"].diagrams(), ids=lambda diagram: diagram.name)
-def test_one_map_comes_back_as_the_one_map(diagram, tmp_path):
-    command = read("bandit", "phase", "--config", saved(dataclasses.asdict(diagram), tmp_path))
-    assert command.config.diagrams() == [diagram]
-
-
-def test_a_map_that_no_option_makes_is_refused(tmp_path, capsys):
-    (diagram,) = MAPS["quick"].diagrams()
-    other = dataclasses.replace(diagram, experiment=dataclasses.replace(diagram.experiment, buffer_size=77))
-    path = saved(dataclasses.asdict(other), tmp_path)
-    assert "no options for" in refusal(capsys, "bandit", "phase", "--config", str(path))
 
 
 def test_the_theorys_check_and_the_llm_experiment(tmp_path):

@@ -126,7 +126,7 @@ def test_every_experiment_says_what_it_is():
         assert experiment.name == name
         assert experiment.title
         assert experiment.command.startswith("cokl ")
-        assert set(experiment.presets) in ({"paper", "quick"}, set())
+        assert not experiment.presets or {"paper", "quick"} <= set(experiment.presets)
         assert all(dataclasses.is_dataclass(config) for config in experiment.presets.values())
 
 
@@ -134,7 +134,7 @@ def test_nothing_else_names_a_lab():
     """The command line and the page iterate over the registry: but for the sweep, which `reproduce` and its figures
     are about, and the card, which is about plasticity, no module of theirs imports a lab."""
     labs = {path.parent.name for path in Path("bandit").glob("*/experiment.py")} - {"sweep"}
-    assert len(labs) == 9
+    assert len(labs) == 5
     texts = {path: path.read_text(encoding="utf-8") for path in Path("cokl_cli").rglob("*.py")}
     named = {(str(path), lab) for path, text in texts.items() for lab in labs if f"bandit.{lab}" in text}
     assert named == {("cokl_cli/card.py", "plasticity")}

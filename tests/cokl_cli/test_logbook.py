@@ -7,15 +7,10 @@ from typing import Any
 import pytest
 
 from bandit import preset, run_sweep
-from bandit.calibration import config as calibration_config
-from bandit.calibration.config import CalibrationConfig
 from cokl.support.errors import InputError
 from cokl.support.experiment import Execution
 from cokl_cli.app import main
-from cokl_cli.commands.bandit import command_of
 from cokl_cli.report import logbook
-from tests.bandit.calibration.test_calibration import TINY_SEQUENCES, TINY_SIZES
-from tests.bandit.shift.conftest import TINY_SHIFT
 from tests.cokl_cli.test_bad_input import refusal
 
 TINY: dict[str, Any] = {
@@ -60,7 +55,7 @@ def test_a_sweep_enters_with_its_verdicts_scope_time_and_command(results, tmp_pa
 def test_what_is_not_given_is_not_run_and_not_invented(results, tmp_path):
     page, book = made(tmp_path, results / "four")
     assert set(book) == {"sweep"}
-    for name in ("theory", "finite_group", "shift", "sequences", "sequence_calibration", "phase", "llm"):
+    for name in ("theory", "finite_group", "shift", "sequences", "plasticity", "llm"):
         section = page.split(f"## {logbook.listed()[name].title}\n")[1].split("\n## ")[0]
         assert section.strip().startswith("Not run here.")
         assert "±" not in section
@@ -87,21 +82,6 @@ def test_an_experiment_stays_until_it_is_given_again(results, tmp_path, capsys):
     assert said in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("cell", "name"), [("even-apart", "calibration"), ("tokens-3", "sequence_calibration")], ids=["task", "sequences"]
-)
-def test_each_search_for_the_pattern_has_a_section_of_its_own(cell, name, tmp_path, monkeypatch):
-    monkeypatch.setitem(calibration_config.CELLS, "even-apart", {n: getattr(TINY_SHIFT, n) for n in TINY_SIZES})
-    monkeypatch.setitem(calibration_config.SEQUENCE_CELLS, "tokens-3", TINY_SEQUENCES)
-    config = CalibrationConfig(cells=(cell,), shares=(1.0,), betas=(1.0,), seeds=1, selection_seeds=1, steps=2)
-    command_of("calibration")(config=config, out=tmp_path / "results", jobs=1).run()
-    page, book = made(tmp_path, tmp_path / "results")
-    assert set(book) == {name}
-    assert book[name]["command"].startswith("cokl bandit calibration --preset")
-    assert f"--cells {cell} " in book[name]["command"]
-    assert f"## {logbook.listed()[name].title}\n\nMade by" in page
-
-
 def test_a_claim_judged_in_two_runs_is_one_row_with_both():
     def claim(results: str, verdict: str, mean: str) -> dict:
         measured = [f"primary: {mean} points", "secondary: 7 points"]
@@ -124,7 +104,7 @@ def test_chance_is_said_of_the_verdicts_that_rest_on_an_interval_and_of_no_other
             for place, (verdict, measured) in enumerate(judged)
         ]
         record = {"command": "c", "scope": "s", "hardware": "h", "seconds": 3.0, "commit": None, "table": None}
-        return logbook.render({"calibration": record | {"claims": claims}})
+        return logbook.render({"plasticity": record | {"claims": claims}})
 
     tested = [("held", ["2 ± 1 points"]), ("not held", ["-2 ± 1 points"]), ("undecided", ["1 ± 3 points"])]
     others = [("held", ["in 1 of 2 settings"]), ("held", ["in 2 of 2", "2 ± 1 points"]), ("no verdict", ["2 ± 1"])]

@@ -9,10 +9,7 @@ from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/how-to/labs.md").read_text()
 SECTIONS = {title: text for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)}
-LABS = [
-    "sweep", "shift", "plasticity", "phase", "finite-group", "sequences", "calibration", "structure", "robustness",
-    "card",
-]  # fmt: skip
+LABS = ["sweep", "shift", "plasticity", "finite-group", "sequences", "robustness", "card"]
 
 
 def commands(text: str) -> list[str]:

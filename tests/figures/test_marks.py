@@ -11,7 +11,6 @@ import pytest
 from scipy import stats
 
 from bandit.finite_group import figures as finite_group
-from bandit.phase import figures as phase
 from bandit.sequences.report import tables as sequence_tables
 from bandit.sequences.run import METRICS
 from bandit.shift import figures as shift
@@ -225,30 +224,6 @@ def test_the_finite_group_labs_recovery(recovery):  # noqa: F811
             (groups,) = rows["groups"].unique()
             shown = picked(marks, panel=f"{groups}, mu = {steps}, {column}", label=f"$G = {size:g}$")
             np.testing.assert_array_equal(shown[["x", "y"]], rows[[column, "measured"]])
-
-
-def test_a_phase_map_hatches_the_cells_whose_interval_reaches_zero():
-    cells = pd.DataFrame(
-        {
-            "x": [1.0, 1.0, 2.0, 2.0], "y": [5.0, 6.0, 5.0, 6.0], "winner": ["cokl", "", "reverse_kl", "cokl"],
-            "lead": [3.0, math.nan, 1.0, 2.0], "lead_half_width": [1.0, math.nan, 1.5, 3.0],
-            "cokl_lead": [4.0, math.nan, -2.0, 0.5], "cokl_lead_half_width": [5.0, math.nan, 1.0, 0.2],
-            "correct_share": [0.1, 0.2, 0.3, 0.4], "forgotten": 0.1, "base_correct": 0.5,
-            "correct_drift": [0.1, 0.2, 0.3, 0.4], "mass_drift": 1.0, "incorrect_drift": 0.0,
-        }
-    )  # fmt: skip
-    drawing = phase.maps(cells, "cluster_overlap", "group_size", "exact")
-    winners = picked(drawing.marks, panel="winner").set_index(["x", "y"])
-    leads = picked(drawing.marks, panel="lead").set_index(["x", "y"])
-    assert winners["method"].to_dict() == {(1, 5): "cokl", (2, 6): "cokl", (1, 6): "", (2, 5): "reverse_kl"}
-    assert winners["text"].to_dict() == {(1, 5): "3.0\n±1.0", (2, 6): "2.0\n±3.0", (1, 6): "", (2, 5): "1.0\n±1.5"}
-    assert winners["hatched"].to_dict() == {(1, 5): False, (2, 6): True, (1, 6): False, (2, 5): True}
-    assert leads["hatched"].to_dict() == {(1, 5): True, (1, 6): False, (2, 5): False, (2, 6): False}
-    assert leads["value"].dropna().to_dict() == {(1, 5): 4.0, (2, 5): -2.0, (2, 6): 0.5}
-    assert drawing.panels["lead"].shades == 4.0
-    reason = picked(drawing.marks, panel="reason", kind="point").dropna(subset="y")
-    expected = [[0.1, 4, -1, 9], [0.3, -2, -3, -1], [0.4, 0.5, 0.3, 0.7]]
-    assert reason[["x", "y", "low", "high"]].to_numpy() == pytest.approx(np.array(expected))
 
 
 def test_the_llm_experiments_dynamics_and_anchors():

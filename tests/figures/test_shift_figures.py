@@ -10,16 +10,12 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from bandit.engine.two_tasks.config import METHODS
-from bandit.phase import figures as phase_figure
-from bandit.phase import score as phase
-from bandit.phase.config import EXPERIMENTS
-from bandit.phase.config import diagram as make_diagram
 from bandit.shift import figures as shift
 from bandit.shift import report as results
 from bandit.shift.config import PRESETS
 from figures import style
 from figures.matplotlib_renderer import render
-from tests.bandit.shift.tables import POINTS, shift_table
+from tests.bandit.shift.tables import shift_table
 from tests.figures.test_figures import lines_of
 
 
@@ -100,22 +96,6 @@ def test_every_method_of_the_lab_has_a_colour_and_a_marker_of_its_own():
     for (first, a), (second, b) in itertools.combinations(styles.items(), 2):
         assert a.color != b.color, (first, second)
         assert a.marker != b.marker, (first, second)
-
-
-def test_a_phase_diagram_names_winners_only_and_prints_leads():
-    points = {**POINTS, "cokl_floor": POINTS["cokl_without_term1"]}
-    other = {**points, "cokl": POINTS["reverse_kl"], "reverse_kl": POINTS["cokl"]}
-    tables = {0.3: shift_table(points), 0.9: shift_table(other)}
-    rows = pd.concat([table.assign(x=x, y=2) for x, table in tables.items()], ignore_index=True)
-    cells = phase.summarize(rows)
-    assert list(cells["winner"]) == ["cokl", "reverse_kl"]
-    diagram = make_diagram("cluster_overlap", "group_size", "exact", EXPERIMENTS["quick"], "quick", (0.3, 0.9), (2,))
-    figure = render(phase_figure.maps(cells, diagram.x, diagram.y, diagram.experiment.mode))
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["CoKL", "Reverse KL"]
-    texts = [text.get_text() for text in figure.axes[1].texts]
-    pairs = zip(cells["cokl_lead"], cells["cokl_lead_half_width"], strict=True)
-    assert texts == [f"{lead:.1f}\n±{half_width:.1f}" for lead, half_width in pairs]
 
 
 def test_few_seeds_are_drawn_one_by_one():

@@ -8,29 +8,22 @@ import pytest
 
 from bandit.finite_group import figures as finite_group
 from bandit.finite_group.score import ESTIMATE, slope_table
-from bandit.interference import figures as interference
-from bandit.phase import figures as phase
-from bandit.phase.score import summarize as summarize_cells
 from bandit.plasticity import figures as plasticity
 from bandit.shift import figures as shift
 from bandit.shift.report import tables
-from bandit.structure import figures as structure
-from bandit.structure.score import summarize as summarize_settings
 from bandit.sweep.figures import dynamics, tradeoff
 from cokl_cli import card
 from figures.marks import Drawing
-from tests.bandit import test_interference as interfering
 from tests.bandit.finite_group.test_report import made_metrics, made_recovery
 from tests.bandit.plasticity import test_figures as plastic
 from tests.bandit.shift.tables import shift_table
-from tests.bandit.structure import test_structure as structured
 from tests.bandit.sweep.test_claims import GOOD, sweep_table
 
 KL = r"$D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+}\,\Vert\,\pi_\theta^{+})$ [nats]"
 NOW, ROLLOUT = (
     rf"predicted, $(1 - Z_{policy})^G\,|\nabla \log Z|^2$ [nats]" for policy in (r"\theta", r"{\mathrm{old}}")
 )
-SHIFT, LEAD = "Step after the shift", "CoKL minus replay, points"
+SHIFT = "Step after the shift"
 Words = tuple[str, str, str]
 
 WORDS: dict[str, tuple[Callable[[], Drawing], dict[str, Words]]] = {
@@ -64,18 +57,6 @@ WORDS: dict[str, tuple[Callable[[], Drawing], dict[str, Words]]] = {
             "exact adaptation": ("", "KL prompts per update", "Adaptation (exact)"),
         },
     ),
-    "phase": (
-        lambda: phase.maps(summarize_cells(shift_table().assign(x=0.3, y=2)), "cluster_overlap", "group_size", "exact"),
-        {
-            "winner": (
-                "(a) Chosen by selection: reported lead",
-                "overlap of the clusters",
-                "G, responses per group",
-            ),
-            "lead": ("(b) CoKL's lead over the best other", "overlap of the clusters", "G, responses per group"),
-            "reason": ("(c)", "GRPO's correct drift /\n(correct + mass drift)", "CoKL's lead [points]"),
-        },
-    ),
     "finite groups, metrics": (
         lambda: finite_group.metrics(made_metrics()),
         {
@@ -107,21 +88,6 @@ WORDS: dict[str, tuple[Callable[[], Drawing], dict[str, Words]]] = {
     "plasticity, curves": (
         lambda: plasticity.curves(plastic.lab(), plastic.CONFIG),
         {name: (name, "Step of phase 2", "New reward") for name in ("moved-2", "narrowed-2, exact")},
-    ),
-    "interference": (
-        lambda: interference.drawing(interfering._table()),
-        {
-            "deficit": ("", "Measured: replay minus CoKL", "Predicted from CoKL's run"),
-            "here": ("here", "Step", "Prior task"),
-        },
-    ),
-    "structure": (
-        lambda: structure.drawing({"": summarize_settings(structured.table(structured.LEADS), structured.CONFIG)}),
-        {
-            "kept": ("Retention at coefficient 1", LEAD, "Setting: predicted"),
-            "adapted": ("Adaptation at 1", LEAD, "Setting: predicted"),
-            "gain": ("Retention, adapting alike", LEAD, "Setting: predicted"),
-        },
     ),
     "card": (
         lambda: card.drawing(plastic.lab(), {}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from bandit.engine.runs import code_behind, parameters_of, parameters_table, ref
 from bandit.engine.tables import in_order
 from bandit.engine.two_tasks.plan import RUN, ShiftRun, stacked
 from bandit.engine.two_tasks.train import TwoTaskTrainer
-from cokl.support.chunks import Origin
 from cokl.support.experiment import Execution
 from cokl.support.files import write_result
 from cokl.support.results_folder import open_folder
@@ -39,69 +38,40 @@ class Lab:
 def train_lab(lab: Lab, config: Any, execution: Execution, progress: bool) -> pd.DataFrame:
     """Train what is missing of a configuration's runs and return their table, in its folder's NAME.parquet at the end.
 
-    Warns of runs that diverged.
+    Runs that differ in their coefficient only are trained as one stack. The table has the base model's rows, too. Warns
+    of runs that diverged.
     """
     runs = lab.plan(config)
-    code = code_behind(lab.module, (run.method for run in runs))
+    require_jobs(execution.jobs)
+    workers = Workers(execution.backend, execution.jobs)
+    trainer, code = lab.trainer(config), code_behind(lab.module, (run.method for run in runs))
     with (
         execution.results_folder() as folder,
         open_folder(folder, {**config.as_dict(), "device": "cpu"}, code, execution.keep_going) as origin,
     ):
-        table = train_plans(lab, {"": (config, runs)}, origin, execution, progress)[""]
+        seeds = list(dict.fromkeys(run.seed for run in runs))
+        works = [
+            Work(_base, (trainer, seed), reference_path(folder, seed), f"base model of seed {seed}") for seed in seeds
+        ]
+        bases = workers.do(works, origin, "base models", progress)
+        parameters = {seed: parameters_of(table) for seed, table in zip(seeds, bases, strict=True)}
+        works = [
+            Work(
+                _runs,
+                (trainer, chunk, parameters[chunk[0].seed]),
+                folder / "runs" / f"{number:05d}-{_chunk_name(chunk[0])}.parquet",
+                f"{_chunk_name(chunk[0])} at beta {', '.join(repr(run.beta) for run in chunk)}",
+                len(chunk),
+            )
+            for number, chunk in enumerate(stacked(runs))
+        ]
+        trained = workers.do(works, origin, "runs", progress)
+        with one_thread():
+            rows = [trainer.base_rows(trainer.task(config, seed, parameters[seed])) for seed in seeds]
+        table = _in_order(pd.concat([*rows, *trained], ignore_index=True), config, runs, lab.columns)
         write_result(table, folder / f"{lab.name}.parquet")
     warn_of_diverged(table, "prior_correct", RUN)
     return table
-
-
-def train_plans(
-    lab: Lab,
-    plans: Mapping[str, tuple[Any, list[ShiftRun]]],
-    origin: Origin,
-    execution: Execution,
-    progress: bool = True,
-) -> dict[str, pd.DataFrame]:
-    """Train what is missing of several configurations' runs and return each one's table.
-
-    plans: by the name of a subfolder, a configuration and its runs, of any seeds, modes, methods and coefficients. Runs
-    that differ in their coefficient only are trained as one stack. Every table has the base model's rows, too.
-    origin: the folder where results are kept, as `open_folder` gives it.
-    """
-    require_jobs(execution.jobs)
-    workers = Workers(execution.backend, execution.jobs)
-    bases = [(name, seed) for name, (_, runs) in plans.items() for seed in dict.fromkeys(run.seed for run in runs)]
-    works = [
-        Work(
-            _base,
-            (lab.trainer(plans[name][0]), seed),
-            reference_path(origin.folder / name, seed),
-            f"{name}: base model of seed {seed}",
-        )
-        for name, seed in bases
-    ]
-    tables = workers.do(works, origin, "base models", progress)
-    parameters = {base: parameters_of(table) for base, table in zip(bases, tables, strict=True)}
-
-    chunks = [(name, number, chunk) for name, (_, runs) in plans.items() for number, chunk in enumerate(stacked(runs))]
-    works = [
-        Work(
-            _runs,
-            (lab.trainer(plans[name][0]), chunk, parameters[name, chunk[0].seed]),
-            origin.folder / name / "runs" / f"{number:05d}-{_chunk_name(chunk[0])}.parquet",
-            f"{name}: {_chunk_name(chunk[0])} at beta {', '.join(repr(run.beta) for run in chunk)}",
-            len(chunk),
-        )
-        for name, number, chunk in chunks
-    ]
-    tables = workers.do(works, origin, "runs", progress)
-
-    frames: dict[str, list[pd.DataFrame]] = {name: [] for name in plans}
-    with one_thread():
-        for (name, seed), base in parameters.items():
-            trainer = lab.trainer(plans[name][0])
-            frames[name].append(trainer.base_rows(trainer.task(trainer.config, seed, base)))
-    for (name, _, _), table in zip(chunks, tables, strict=True):
-        frames[name].append(table)
-    return {name: _in_order(pd.concat(frames[name], ignore_index=True), *plans[name], lab.columns) for name in plans}
 
 
 def _chunk_name(run: ShiftRun) -> str:

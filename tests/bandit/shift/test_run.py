@@ -14,12 +14,10 @@ import pandas as pd
 import pytest
 
 from bandit.engine.two_tasks.plan import kl_prompts
-from bandit.engine.two_tasks.run import train_plans
 from bandit.shift.config import PRESETS, ShiftConfig
-from bandit.shift.run import COLUMNS, SHIFT, planned_runs, shift
+from bandit.shift.run import COLUMNS, planned_runs, shift
 from cokl import methods, regularizers
 from cokl.groups import SurrogateWeights
-from cokl.support.chunks import Origin
 from cokl.support.errors import InputError
 from cokl.support.experiment import Execution
 from cokl_cli.app import _parse, main
@@ -77,20 +75,6 @@ def test_more_seeds_change_no_seed_there_was(finished, tmp_path):
     before = pd.read_parquet(finished / "shift.parquet")
     before = before[(before["mode"] == "exact") & (before["method"] != "forward_kl")].reset_index(drop=True)
     pd.testing.assert_frame_equal(table[table["seed"] != 1].reset_index(drop=True), before)
-
-
-def test_several_configurations_are_trained_at_once(finished, tmp_path):
-    other = dataclasses.replace(TINY_SHIFT, cluster_overlap=1.0)
-    runs = [run for run in planned_runs(TINY_SHIFT) if run.method.name == "cokl" and run.seed == 0]
-    origin = Origin(tmp_path, "config", "code")
-    tables = train_plans(
-        SHIFT, {"a": (TINY_SHIFT, runs), "b": (other, runs[:1])}, origin, Execution(jobs=1), progress=False
-    )
-    before = pd.read_parquet(finished / "shift.parquet")
-    before = before[before["method"].isin(["base", "cokl"]) & (before["seed"] == 0)].reset_index(drop=True)
-    pd.testing.assert_frame_equal(tables["a"], before)
-    assert set(tables["b"]["mode"]) == {"exact", "sampled"}  # the base model's rows, and one run
-    assert not tables["b"]["prior_correct"].isin(before["prior_correct"]).any()
 
 
 SCRIPT = """

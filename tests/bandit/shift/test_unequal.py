@@ -10,10 +10,6 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bandit.phase.config import PRESETS
-from bandit.phase.report import leads as counted
-from bandit.phase.report import page, verdict
-from bandit.phase.score import is_meaningful, summarize_cell
 from bandit.sequences import score as sequences
 from bandit.sequences.report import primary
 from bandit.shift import score
@@ -95,72 +91,6 @@ def test_the_razor_is_a_parabola_over_the_reported_seeds_alone(bend):
 
 def _rows(table: pd.DataFrame) -> int:
     return int((table["role"] == "selection").sum())
-
-
-def test_a_cell_is_judged_against_its_rival_and_not_its_runner_up():
-    """On the selection seeds Overall is 86 without term 2, 72.5 of CoKL at 1, 65.5 of forward KL and 62.5 of replay."""
-    cell = summarize_cell(unequal_table())
-    assert (cell["winner"], cell["runner_up"], cell["rival"]) == ("cokl_without_term2", "cokl", "forward_kl")
-    assert cell["winner_overall"] == pytest.approx((45 + 92) / 2)
-    assert cell["lead"] == pytest.approx((45 + 92) / 2 - (40 + 85) / 2)
-    assert cell["lead_half_width"] == pytest.approx(100 * HALF_WIDTH)  # half of retention's
-    assert cell["cokl_lead"] == pytest.approx((40 + 85) / 2 - (35 + 91) / 2)
-    assert cell["prior_pass_at_k_lead"] == pytest.approx(0.9 - 0.61)
-    assert cell["conditional_kl_lead"] == pytest.approx(0.25 - 1.4)
-    assert cell["edges"] == "cokl_without_term2,correct_forward_kl,forward_kl"
-    assert (cell["seeds"], cell["base_correct"]) == (5, pytest.approx(0.8))
-    assert [cell["forgotten"], cell["learned"], cell["correct_share"]] == pytest.approx([0.5, 0.5, 0.75])
-    assert [cell["mass_drift"], cell["correct_drift"], cell["incorrect_drift"]] == pytest.approx([0.1, 0.3, 0.05])
-
-
-@pytest.mark.parametrize(
-    ("forgotten", "learned", "meaningful"),
-    [
-        ((0.10, 0.04), (0.50, 0.10), True),
-        ((0.10, 0.06), (0.50, 0.10), False),
-        ((0.50, 0.10), (0.10, 0.06), False),
-        ((0.50, 0.10), (0.10, 0.04), True),
-        ((0.04, 0.0), (0.5, 0.0), False),
-    ],
-)
-def test_both_ends_have_to_be_clear_of_a_twentieth(forgotten, learned, meaningful):
-    assert is_meaningful(forgotten, learned) == meaningful
-
-
-def test_a_map_counts_cells_after_holm_and_prints_each():
-    """By hand, five seeds: intervals of 1 around 1.05 have p = 0.043, above a quarter of 5 %."""
-    cells = pd.DataFrame(
-        {
-            "x": [1.0, 1.0, 2.0, 2.0, 3.0], "y": [5.0, 6.0, 5.0, 6.0, 5.0], "seeds": [5, 5, 5, 5, 3],
-            "winner": ["cokl", "cokl", "forward_kl", "forward_kl", ""],
-            "rival": ["forward_kl", "forward_kl", "forward_kl", "reverse_kl", ""],
-            "edges": ["", "cokl", "cokl", "", ""],
-            "lead": [1.05, -3.0, 0.2, 4.0, math.nan], "lead_half_width": [1.0, 1.0, 1.0, 1.0, math.nan],
-            "cokl_lead": [1.05, 9.0, 0.1, 0.1, math.nan], "cokl_lead_half_width": [1.0, 1.0, 1.0, 1.0, math.nan],
-            "prior_pass_at_k_lead": 0.25, "prior_pass_at_k_lead_half_width": 0.125,
-            "conditional_kl_lead": -0.5, "conditional_kl_lead_half_width": 0.0625,
-            "base_correct": 0.4, "forgotten": 0.1, "correct_share": [0.1, 0.2, 0.3, 0.4, 0.5],
-            "correct_drift": 0.3, "mass_drift": 0.1, "incorrect_drift": 0.0,
-        }
-    )  # fmt: skip
-    assert counted(cells) == (4, 1, 0)
-    assert verdict(cells) == "held"
-    assert verdict(cells.assign(cokl_lead=[1.05, -9, 0.1, 0.1, math.nan])) == "not held"
-    assert verdict(cells.assign(cokl_lead=[9, -9, 0.1, 0.1, math.nan])) == "depends"
-    assert verdict(cells.assign(cokl_lead=[1.05, 1.05, 0.1, 0.1, math.nan])) == "undecided"
-    assert verdict(cells.assign(seeds=[5, 5, 5, 3, 5])) is None
-    diagram = PRESETS["paper"].diagrams()[0]
-    shown = page(diagram, cells)
-    assert (
-        "Of 4 cells where GRPO forgets CoKL is ahead of its best rival in 1, behind in 0, undecided in 3 (5% over"
-        in shown
-    )
-    assert "of 5 cells: CoKL 2 (1 beyond its interval), Forward KL 2 (1 beyond its interval)." in shown
-    second = next(line for line in shown.splitlines() if line.startswith("| 1 ") and "-3.0" in line)
-    assert [cell.strip() for cell in second.strip("|").split("|")] == [
-        "1", "6", "0.400", "CoKL (edge)", "-3.0 ± 1.0", "9.0 ± 1.0", "Forward KL", "0.250 ± 0.125", "-0.500 ± 0.062",
-        "0.200",
-    ]  # fmt: skip
 
 
 WANTED: dict[str, list[tuple[str, str, float, str | None, float]]] = {

@@ -5,6 +5,14 @@ import json
 from cokl_cli.experiments import finished
 
 
+def test_the_papers_settings_come_before_another_presets(tmp_path):
+    names = ["shift-paper", "shift-erring-verifier", "shift-quick"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "shift.parquet").touch()
+    assert finished(tmp_path)["shift"] == [tmp_path / name for name in names]
+
+
 def test_parts_of_a_robustness_run_are_no_sweeps_and_quick_ones_come_last(tmp_path):
     configs: dict[str, dict[str, dict[str, float]]] = {
         "paper": {},

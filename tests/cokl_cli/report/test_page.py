@@ -30,14 +30,9 @@ def test_what_is_missing_is_named_with_its_command(results: Path, tmp_path: Path
         f"cokl bandit {name}"
         for name in (
             "sequences",
-            "phase",
             "finite-group",
-            "calibration",
-            "structure",
             "plasticity",
-            "plasticity-sequences",
             "robustness",
-            "interference",
         )
     }
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -54,7 +49,6 @@ def test_a_folder_without_results_is_named(tmp_path: Path):
     [
         ("shift.parquet", shift_table().drop(columns="prior_pass_at_k"), "prior_pass_at_k"),
         ("sequences.parquet", shift_table(), "new_pass_at_k, conditional_entropy, entropy, new_kl"),
-        ("phase.parquet", shift_table(), "x, y"),
     ],
 )
 def test_a_table_of_an_older_version_is_one_line(
