@@ -10,28 +10,28 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cokl.groups import ResponseGroups, SurrogateWeights
+from cokl.groups import ResponseGroups
 from cokl.policy import Policy, expectation
 
 
-def sampled_floor_weights(reference: ResponseGroups, rollout: ResponseGroups) -> SurrogateWeights:
-    """Weights of L_floor (Eq. 20) for `surrogate_loss`: -g_B r / G on the reference responses, where g_B is Eq. 19.
+def sampled_floor_weights(reference: ResponseGroups, rollout: ResponseGroups) -> Tensor:
+    """Weights of L_floor (Eq. 20) on the reference responses, -g_B r / G, where g_B is Eq. 19.
 
     Args:
         reference: (N, G_ref), cached groups.
         rollout: (N, G), fresh groups of the same prompts.
 
     Returns:
-        (N, G_ref) on the reference stream, <= 0; None on the rollouts. The gate averages over all groups.
+        (N, G_ref), <= 0, of log-likelihoods in nats. The gate averages over all groups.
 
     Examples:
         >>> cached = ResponseGroups(torch.tensor([[-1.0, -2.0]]), torch.tensor([[1, 1]]))
         >>> sampled_floor_weights(cached, ResponseGroups(torch.tensor([[-1.0, -2.0]]), torch.tensor([[1, 0]])))
-        SurrogateWeights(reference=tensor([[-0.2500, -0.2500]]), rollout=None)
+        tensor([[-0.2500, -0.2500]])
     """
     rewards = reference.rewards.to(reference.log_probs.dtype)
     gate = (rewards.mean() - rollout.rewards.to(rewards.dtype).mean()).clamp_min(0)
-    return SurrogateWeights(-gate * rewards / rewards.shape[-1], None)
+    return -gate * rewards / rewards.shape[-1]
 
 
 def floor_value(policy: Policy, reference: Policy) -> Tensor:

@@ -212,24 +212,6 @@ class SurrogateWeights(NamedTuple):
     reference: Tensor | None
     rollout: Tensor | None
 
-    @classmethod
-    def total(cls, parts: Iterable[tuple[float | Tensor, SurrogateWeights]]) -> SurrogateWeights:
-        """The sum of coefficient times weights.
-
-        Args:
-            parts: coefficients that broadcast against (N, G), each with its weights.
-
-        Returns:
-            (N, G) for each stream; None for one that no part uses.
-
-        Examples:
-            >>> SurrogateWeights.total([(0.5, SurrogateWeights(None, torch.ones(1, 2)))])
-            SurrogateWeights(reference=None, rollout=tensor([[0.5000, 0.5000]]))
-        """
-        scaled = [[None if weight is None else scale * weight for weight in weights] for scale, weights in parts]
-        present = [[weight for weight in stream if weight is not None] for stream in zip(*scaled, strict=True)]
-        return cls(*(torch.stack(stream).sum(0) if stream else None for stream in present))
-
 
 def self_normalised(weights: Tensor) -> Tensor:
     """Weights over their group's sum; a group whose sum is zero gets zero weights (below Eq. 11).

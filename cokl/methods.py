@@ -20,7 +20,6 @@ from cokl import regularizers
 from cokl.floor import floor_logit_gradient, sampled_floor_weights
 from cokl.groups import RegularizationRows, ResponseGroups, SurrogateConfig, SurrogateWeights, required
 from cokl.policy import Policy
-from cokl.regularizers import mixture
 from cokl.regularizers.base import Regularizer, Stream
 from cokl.support.errors import InputError, did_you_mean
 
@@ -80,9 +79,8 @@ class Method:
 
         They do in the floor, whose gate counts them, and in a full forward KL, which weights them.
         """
-        parts = self.regularizer.parts if isinstance(self.regularizer, mixture.Mixture) else [(1.0, self.regularizer)]
-        weighted = [part for _, part in parts if part is not None and "reference" in part.streams]
-        return not self.floor and all(part.conditional for part in weighted)
+        weighted = self.regularizer is not None and "reference" in self.regularizer.streams
+        return not self.floor and (not weighted or self.filtered)
 
     @property
     def compares_with_reference(self) -> bool:
@@ -115,16 +113,17 @@ class Method:
         Examples:
             >>> cached = ResponseGroups(torch.tensor([[-1.0, -2.0]]), torch.tensor([[1, 0]]))
             >>> get("correct_forward_kl").weights(cached, None, beta=0.5, config=SurrogateConfig()).reference
-            tensor([[-0.5000,  0.0000]])
+            tensor([[-0.5000, -0.0000]])
         """
         if self.regularizer is None:
             return SurrogateWeights(None, None)
         self.streams()  # raises where there is no surrogate
-        summands = [(beta, self.regularizer.surrogate_weights(reference, rollout, config))]
+        weights = self.regularizer.surrogate_weights(reference, rollout, config)
+        cached, fresh = (None if weight is None else beta * weight for weight in weights)
         if self.floor:
             pull = sampled_floor_weights(required(reference, "reference"), required(rollout, "rollout"))
-            summands.append((self.floor, pull))
-        return SurrogateWeights.total(summands)
+            cached = self.floor * pull if cached is None else cached + self.floor * pull
+        return SurrogateWeights(cached, fresh)
 
     def row_weights(
         self, rows: RegularizationRows, beta: float, config: SurrogateConfig, length: str = "token-sum"
@@ -148,7 +147,7 @@ class Method:
             >>> index = RowIndex(reference=torch.tensor([[0, 1]]), rollout=torch.tensor([[2, 3]]))
             >>> rows = RegularizationRows(index, -torch.ones(5), torch.tensor([1, 0, 1, 1, 0]))
             >>> get("cokl").row_weights(rows, beta=1.0, config=SurrogateConfig())
-            tensor([-1.0000,  0.0000,  0.5000,  0.5000,  0.0000])
+            tensor([-1.0000, -0.0000,  0.5000,  0.5000,  0.0000])
         """
         weights = torch.zeros_like(rows.log_probs)
         if len(rows.index.reference):
@@ -194,8 +193,7 @@ def get(name: str, options: Iterable[str] = ()) -> Method:
     """The method called `name`.
 
     Args:
-        name: "none" (or "grpo"), a regularizer's name, that name with "_floor" appended, or a weighted sum of
-            regularizers such as "0.3cokl+0.7correct_forward_kl".
+        name: "none" (or "grpo"), a regularizer's name, or that name with "_floor" appended.
         options: "NAME.FIELD=VALUE", as `regularizers.with_options` takes them.
 
     Returns:
@@ -205,8 +203,8 @@ def get(name: str, options: Iterable[str] = ()) -> Method:
         InputError: an unknown name, with a list of the known ones, or an option that no regularizer has.
 
     Examples:
-        >>> get("0.3cokl+0.7correct_forward_kl").label
-        '0.3 CoKL + 0.7 Correct-only forward KL'
+        >>> get("cokl_floor").label
+        'CoKL + floor'
     """
     if name in UNREGULARIZED:
         return Method(name, "GRPO w/o KL", None)
@@ -217,14 +215,10 @@ def get(name: str, options: Iterable[str] = ()) -> Method:
     if base != name and base in regularizers.names():
         regularizer = regularizers.with_options(base, options)
         return Method(name, f"{regularizer.label} + floor", regularizer, floor=1.0)
-    if parts := mixture.parse(name):
-        mixed = mixture.Mixture((weight, regularizers.with_options(part, options)) for weight, part in parts)
-        return Method(name, mixed.label, mixed)
     known = ("none", *regularizers.names(), "cokl_floor")
     raise InputError(
-        f"unknown method {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}, and sums such as "
-        "0.3cokl+0.7correct_forward_kl; a class in a file of your own is known once its package is installed "
-        "(docs/how-to/regularizer.md)"
+        f"unknown method {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}; a class in a file of your own "
+        "is known once its package is installed (docs/how-to/regularizer.md)"
     )
 
 

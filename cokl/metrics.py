@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from cokl.policy import Policy
-from cokl.regularizers.cokl import CoKL
 from cokl.support.errors import InputError
 
 
@@ -151,24 +150,6 @@ def majority(correct: Sequence[bool], answers: Sequence[str]) -> float:
     if most == 0 or right < most:
         return 0.0
     return 1 / (1 + sum(count == most for count in wrong.values()))
-
-
-def conditional_kl(policy: Policy, reference: Policy) -> Tensor:
-    """D_KL(pi_ref+ || pi+), the value of CoKL (Eq. 8).
-
-    Args:
-        policy: contexts (...).
-        reference: the same contexts and correct sets.
-
-    Returns:
-        (...), in nats, >= 0: summed over correct actions, not over contexts; 0 without a correct action.
-
-    Examples:
-        >>> correct = CorrectSet.from_mask(torch.tensor([True, True, False]))
-        >>> conditional_kl(Policy(torch.tensor([2.0, 1.0, 0.0]), correct), Policy(torch.zeros(3), correct))
-        tensor(0.1201)
-    """
-    return CoKL().value(policy, reference)
 
 
 def expected_zero_correct_rate(policy: Policy, group_size: int) -> Tensor:

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cokl import decomposition, floor, groups
-from cokl import recovery as finite_groups
 from cokl.regularizers import get as get_regularizer
 from cokl.regularizers import names
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
+from theory import recovery as finite_groups
 
 Scalar = Any
 Formula = Callable[..., Scalar]

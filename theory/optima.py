@@ -23,7 +23,6 @@ from scipy.optimize import minimize_scalar
 
 from cokl import regularizers
 from cokl.policy import CorrectSet, Policy
-from cokl.regularizers import mixture
 from cokl.support.errors import InputError
 from theory import formulas
 from theory.formulas import Formula
@@ -121,8 +120,6 @@ def population_optimum(
     Raises InputError for an unknown method, q or correct_fraction outside (0, 1), beta <= 0, a number that is not
     between 1e-10000 and 1e10000, digits outside [1, 1000], and for entropy without a correct_fraction.
     """
-    if mixture.parse(method):
-        raise InputError(f"method: expected one regularizer, got the sum {method!r}, whose optimum has no closed form")
     regularizer = regularizers.get(method)
     if not 1 <= digits <= 1000:
         raise InputError(f"digits: expected between 1 and 1000, got {digits}")

@@ -19,8 +19,9 @@ from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, Split
 from bandit.engine.runs import Run
 from cokl.methods import Method
-from cokl.metrics import conditional_kl, correctness, coverage
+from cokl.metrics import correctness, coverage
 from cokl.policy import Policy
+from cokl.regularizers.cokl import CoKL
 
 # Evaluation walks through the test inputs in blocks of about this many logits, to stay in cache.
 _LOGITS_PER_BLOCK = 500_000
@@ -116,5 +117,5 @@ def policy_metrics(config: TrainingConfig, policy: Policy, reference: Policy) ->
         "p_correct": correctness(policy),
         f"coverage_at_{draws}": coverage(policy, draws),
         f"coverage_at_{draws}_correct": coverage(policy, draws, conditional=True),
-        "conditional_kl": conditional_kl(policy, reference),
+        "conditional_kl": CoKL().value(policy, reference),
     }

@@ -36,8 +36,9 @@ from bandit.shift.verifier import Verifier
 from cokl.decomposition import decompose_kl
 from cokl.groups import SurrogateConfig
 from cokl.methods import Method
-from cokl.metrics import conditional_kl, correctness, expected_zero_correct_rate, pass_at_k
+from cokl.metrics import correctness, expected_zero_correct_rate, pass_at_k
 from cokl.policy import Policy
+from cokl.regularizers.cokl import CoKL
 
 
 class Exact(Objective):
@@ -143,7 +144,7 @@ class ShiftTrainer(TwoTaskTrainer):
         return {
             "prior_correct": correctness(scored),
             "prior_pass_at_k": pass_at_k(scored, self.config.pass_draws),
-            "conditional_kl": conditional_kl(policy, reference),
+            "conditional_kl": CoKL().value(policy, reference),
             "mass_drift": drift.mass,
             "correct_drift": drift.correct,
             "incorrect_drift": drift.incorrect,

@@ -55,21 +55,18 @@ def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
             f"{regularizer_class.__name__}.streams: expected the streams that surrogate_weights weights, "
             f"{' or '.join(map(str, _STREAMS[1:]))}, got {regularizer_class.streams!r}"
         )
-    known = _registry.get(regularizer_class.name)
-    if known is not None and type(known).__module__.startswith(f"{__name__}.") and not _is_of(regularizer_class, known):
+    known, own = (
+        f"{known.__module__}.{known.__qualname__}"
+        for known in (type(_registry.get(regularizer_class.name)), regularizer_class)
+    )
+    if known.startswith(f"{__name__}.") and own != known:  # the same if its module is loaded again
         warnings.warn(
-            f"{regularizer_class.__module__}.{regularizer_class.__qualname__} replaces the built-in regularizer "
-            f"{regularizer_class.name!r} everywhere; give it another name to have both",
+            f"{own} replaces the built-in regularizer {regularizer_class.name!r} everywhere; give it another name to "
+            "have both",
             stacklevel=2,
         )
     _registry[regularizer_class.name] = regularizer_class()
     return regularizer_class
-
-
-def _is_of(regularizer_class: type[Regularizer], known: Regularizer) -> bool:
-    """Whether the class is the known one, be it that its module was loaded again."""
-    own, other = regularizer_class, type(known)
-    return (own.__module__, own.__qualname__) == (other.__module__, other.__qualname__)
 
 
 def get(name: str) -> Regularizer:

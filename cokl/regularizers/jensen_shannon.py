@@ -21,23 +21,6 @@ from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer, positive_root
 
 
-def log_mean(log_a: torch.Tensor, log_b: torch.Tensor) -> torch.Tensor:
-    """Elementwise log((a + b) / 2), shaped as log_a and log_b broadcast together.
-
-    Args:
-        log_a: (...), the logarithm of a; -inf where a is 0.
-        log_b: (...), the same of b.
-
-    Returns:
-        (...), -inf where a and b are 0.
-
-    Examples:
-        >>> log_mean(torch.tensor(0.5).log(), torch.tensor(0.0).log()).exp()
-        tensor(0.2500)
-    """
-    return torch.logaddexp(log_a, log_b) - math.log(2)
-
-
 @register
 class JensenShannon(Regularizer):
     """Jensen-Shannon divergence of the full policies. Range [0, log 2]."""
@@ -48,12 +31,12 @@ class JensenShannon(Regularizer):
     compares_with_reference = True
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
-        mixture = log_mean(policy.log_probs, reference.log_probs)
+        mixture = _log_mean(policy.log_probs, reference.log_probs)
         from_policy = expectation(policy.probs, policy.log_probs - mixture)
         return 0.5 * (from_policy + expectation(reference.probs, reference.log_probs - mixture))
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
-        mixture = log_mean(policy.log_probs, reference.log_probs)
+        mixture = _log_mean(policy.log_probs, reference.log_probs)
         return 0.5 * centred(policy.probs, policy.log_probs - mixture)
 
     def surrogate_weights(
@@ -61,10 +44,15 @@ class JensenShannon(Regularizer):
     ) -> SurrogateWeights:
         rollout = required(rollout, "rollout")
         log_ratios = rollout.reference_log_ratios()
-        costs = 0.5 * -log_mean(torch.zeros_like(log_ratios), -log_ratios)
+        costs = 0.5 * -_log_mean(torch.zeros_like(log_ratios), -log_ratios)
         return SurrogateWeights(None, score_function_weights(rollout, costs, config.epsilon_is))
 
     def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:
         decay = np.exp(-2 / beta)
         quadratic = -np.expm1(-2 / beta)
         return positive_root(quadratic, decay - (1 - q) * quadratic, q)
+
+
+def _log_mean(log_a: Tensor, log_b: Tensor) -> Tensor:
+    """log((a + b) / 2) elementwise, -inf where both are 0."""
+    return torch.logaddexp(log_a, log_b) - math.log(2)

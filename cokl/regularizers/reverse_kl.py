@@ -7,8 +7,9 @@ leave-one-out baseline.
 Population optimum (Theorem 2): logit Z* = logit q + 1 / beta.
 
 Used as a loss and differentiated through the policy's log-likelihoods, k1 has the expected gradient zero instead, and
-k3, pi_ref / pi - 1 - log(pi_ref / pi), that of the *forward* KL. These are VeRL's `kl_loss_type` "kl" and "low_var_kl",
-whose k3 is cut off at 10 nats.
+k3, pi_ref / pi - 1 - log(pi_ref / pi), that of the *forward* KL. VeRL's `kl_loss_type` "kl" is k1, whose gradient is
+the same for tokens and sequences. Its "low_var_kl" is k3 of each *token's* ratio, cut off at 10 nats. Ours is k3 of the
+sequence's ratio, cut off there too, since a response has one weight: the same for responses of one token alone.
 """
 
 from __future__ import annotations
@@ -28,10 +29,8 @@ from cokl.regularizers.log_linear import LogLinear
 from cokl.support.assumptions import assumption
 from cokl.support.errors import InputError
 
-_Estimator = Literal["reward", "k1", "k3"]
-
-MOST_K3 = 10.0
-"""Nats at which VeRL cuts k3 off, so that beyond it has no gradient."""
+_Estimator = Literal["reward", "k1", "sequence_k3"]
+_MOST_K3 = 10.0
 
 
 @register
@@ -46,10 +45,10 @@ class ReverseKL(Regularizer):
 
     estimator: _Estimator = assumption(
         "reward",
-        "only 'reward' has the reverse KL's expected gradient; that of 'k1' is zero, that of 'k3' the forward KL's",
+        "only 'reward' has the reverse KL's expected gradient; k1's is zero, that of 'sequence_k3' the forward KL's",
     )
-    """Estimator of the reverse KL on samples: k1 in the reward with a leave-one-out baseline, k1 as a loss, or k3 as a
-    loss."""
+    """Estimator of the reverse KL on samples: k1 in the reward with a leave-one-out baseline, k1 as a loss, or k3 of
+    the whole response's ratio as a loss."""
 
     def __post_init__(self) -> None:
         if self.estimator not in get_args(_Estimator):
@@ -73,9 +72,9 @@ class ReverseKL(Regularizer):
         if self.estimator == "reward":
             return SurrogateWeights(None, score_function_weights(rollout, log_ratios, config.epsilon_is))
         slopes = torch.ones_like(log_ratios)
-        if self.estimator == "k3":
+        if self.estimator == "sequence_k3":
             excess = torch.expm1(-log_ratios)  # pi_ref / pi - 1
-            slopes = torch.where(excess + log_ratios > MOST_K3, 0, -excess)
+            slopes = torch.where(excess + log_ratios > _MOST_K3, 0, -excess)
         return SurrogateWeights(None, slopes / slopes.shape[-1])
 
     def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:

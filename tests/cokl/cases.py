@@ -13,19 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
-from cokl import methods, regularizers
+from cokl import regularizers
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 
 LARGEST_LOGIT = 1e4
 
-MIXTURE = "0.3cokl+0.7correct_forward_kl"
-_mixture = methods.get(MIXTURE).regularizer
-assert _mixture is not None
 VARIANTS: dict[str, Regularizer] = {name: regularizers.get(name) for name in regularizers.names()} | {
     "correct_reverse_kl_restricted": CorrectReverseKL(form="restricted"),
-    MIXTURE: _mixture,
 }
 every_regularizer = pytest.mark.parametrize("variant", VARIANTS)
 

@@ -18,8 +18,8 @@ from cokl.policy import CorrectSet, Policy
 
 MODULES = [
     importlib.import_module(f"cokl.{name}")
-    for name in ("decomposition", "floor", "groups", "grpo", "methods", "metrics", "policy", "recovery", "regularizers")
-] + [importlib.import_module(f"cokl.responses.{name}") for name in ("buffer", "verifier")]
+    for name in ("decomposition", "floor", "groups", "grpo", "methods", "metrics", "policy", "regularizers")
+] + [importlib.import_module(name) for name in ("cokl.responses.buffer", "cokl.responses.verifier", "theory.recovery")]
 NAMES = {"torch": torch, "CorrectSet": CorrectSet, "Policy": Policy, "RowIndex": RowIndex}
 """What an example has besides its module's names, as docs/reference/index.md says."""
 WITHOUT_EXAMPLE = {"model_fingerprint", "model_folder"}

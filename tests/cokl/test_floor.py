@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 
 from cokl.floor import floor_logit_gradient, floor_value, sampled_floor_weights
-from cokl.groups import ResponseGroups, surrogate_loss
+from cokl.groups import ResponseGroups, SurrogateWeights, surrogate_loss
 from cokl.policy import CorrectSet, Policy
 from tests.cokl.cases import Case, assert_close, cases, moderate_cases
 from tests.oracles import exact
@@ -62,11 +62,8 @@ def test_sampled_weights_by_hand():
     reference = ResponseGroups(log_probs, torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]]))
     rollout = ResponseGroups(log_probs, torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0]]))
     weights = sampled_floor_weights(reference, rollout)
-    assert weights.rollout is None
     share = -3 / 8 / 4
-    assert weights.reference is not None
-    assert_close(weights.reference, [[share, share, share, 0], [share, share, 0, 0]], 1e-15)
-    assert_close(surrogate_loss(weights, reference, rollout), torch.tensor(3 / 8 * 5 / 8).double(), 1e-15)
-    closed = sampled_floor_weights(rollout, reference)
-    assert closed.reference is not None
-    assert not closed.reference.any()
+    assert_close(weights, [[share, share, share, 0], [share, share, 0, 0]], 1e-15)
+    loss = surrogate_loss(SurrogateWeights(weights, None), reference, rollout)
+    assert_close(loss, torch.tensor(3 / 8 * 5 / 8).double(), 1e-15)
+    assert not sampled_floor_weights(rollout, reference).any()

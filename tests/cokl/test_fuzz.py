@@ -26,7 +26,6 @@ from cokl.decomposition import decompose_kl
 from cokl.floor import floor_value
 from cokl.metrics import coverage, expected_zero_correct_rate
 from cokl.policy import Policy
-from cokl.recovery import recovery_derivative, zero_correct_probability
 from cokl.responses.verifier import _boxes
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, read_parquet
@@ -37,6 +36,7 @@ from llm_bridge.rewards.score import without_thinking
 from tests.cokl.cases import VARIANTS, Case
 from tests.oracles import exact
 from tests.oracles.optima import REDUCED_PENALTIES
+from theory.recovery import recovery_derivative, zero_correct_probability
 
 pytestmark = pytest.mark.fuzz
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -14,14 +11,9 @@ from cokl.floor import floor_logit_gradient, sampled_floor_weights
 from cokl.groups import ResponseGroups, SurrogateConfig
 from cokl.metrics import dual_anchor
 from cokl.policy import CorrectSet, Policy
-from cokl.regularizers.log_linear import LogLinear
 from cokl.support.errors import InputError
 
 CONFIG = SurrogateConfig()
-
-
-def regularizer_of(name: str, options: Iterable[str] = ()) -> Any:
-    return methods.get(name, options).regularizer
 
 
 def groups(seed: int, shape: tuple[int, int] = (5, 4)) -> ResponseGroups:
@@ -48,10 +40,9 @@ def test_the_floor_is_added_with_its_own_coefficient():
     plain = methods.get("cokl").weights(reference, rollout, 0.5, CONFIG)
     floored = methods.get("cokl_floor").weights(reference, rollout, 0.5, CONFIG)
     pull = sampled_floor_weights(reference, rollout)
-    assert pull.reference is not None
-    assert pull.reference.abs().sum() > 0
+    assert pull.abs().sum() > 0
     assert plain.reference is not None
-    torch.testing.assert_close(floored.reference, plain.reference + pull.reference)
+    torch.testing.assert_close(floored.reference, plain.reference + pull)
     torch.testing.assert_close(floored.rollout, plain.rollout)
 
 
@@ -95,7 +86,7 @@ def test_what_a_method_asks_for(name, streams, needs_reference, filtered):
 
 
 def test_unknown_names_list_the_known_ones():
-    with pytest.raises(InputError, match=r"unknown method 'nope'; known: none, .*cokl_floor"):
+    with pytest.raises(InputError, match=r"unknown method 'nope' .*; known: none, .*cokl_floor"):
         methods.get("nope")
     with pytest.raises(InputError, match="unknown method 'nope_floor'"):
         methods.get("nope_floor")
@@ -108,36 +99,11 @@ def test_dual_anchors_are_0_and_100():
         dual_anchor(3.0, zero=5.0, hundred=5.0, name="math500")
 
 
-def test_a_mixtures_weights_are_the_sum_of_its_parts():
-    reference, rollout = groups(5), groups(6)
-    replay = methods.get("correct_forward_kl").weights(reference, rollout, 1.0, CONFIG)
-    cokl = methods.get("cokl").weights(reference, rollout, 1.0, CONFIG)
-    mixed = methods.get("0.25cokl+.75correct_forward_kl").weights(reference, rollout, 2.0, CONFIG)
-    assert replay.rollout is None
-    assert cokl.rollout is not None
-    torch.testing.assert_close(mixed.reference, None if replay.reference is None else 2 * replay.reference)
-    torch.testing.assert_close(mixed.rollout, 0.5 * cokl.rollout)
-
-
-def test_a_mixture_needs_what_its_parts_need():
-    mixed = methods.get("1entropy+2correct_reverse_kl", ["correct_reverse_kl.form=restricted"])
-    assert mixed.filtered
-    assert mixed.compares_with_reference
-    assert mixed.streams() == ("rollout",)
-    assert mixed.label == "1 Entropy + 2 Correct-only reverse KL"
-    assert mixed.name == regularizer_of(mixed.name).name == "1entropy+2correct_reverse_kl"
-    both = regularizer_of("1entropy+2correct_reverse_kl", ["correct_reverse_kl.form=restricted"])
-    assert both.parts[1][1].form == "restricted"
-    assert {type(part) for _, part in both.parts} < set(both.made_of())
-    assert methods.get("1cokl+1jensen_shannon").streams() == ("reference", "rollout")
-    assert methods.get("2entropy").compares_with_reference is False
-
-
 @pytest.mark.parametrize(
     ("name", "blind"),
     [
         ("none", True), ("cokl", True), ("correct_forward_kl", True), ("forward_kl", False), ("cokl_floor", False),
-        ("0.3cokl+0.7correct_forward_kl", True), ("0.3cokl+0.7forward_kl", False), ("0.3cokl+0.7entropy", True),
+        ("entropy", True),
     ],
 )  # fmt: skip
 def test_which_methods_are_blind_to_wrong_cached_responses(name, blind):
@@ -151,26 +117,6 @@ def test_which_methods_are_blind_to_wrong_cached_responses(name, blind):
     if weights[0] is not None and weights[1] is not None:
         same = torch.equal(weights[0], torch.nn.functional.pad(weights[1], (0, 1)))
         assert same == blind
-
-
-def test_a_mixtures_log_linear_form_is_known_where_its_parts_average_alike():
-    form = regularizer_of("0.3cokl+0.7correct_forward_kl").log_linear()
-    assert (form.measure, form.policy, form.reference) == ("reference_given_correct", -1, 1)
-    assert (form.log_mass, form.log_reference_mass) == (0.3, -1)
-    assert regularizer_of("2cokl_without_term1+1correct_forward_kl").log_linear().log_mass == 2
-    assert regularizer_of("1cokl+1forward_kl").log_linear() is None
-    assert regularizer_of("1cokl+1jensen_shannon").log_linear() is None
-    assert regularizer_of("1cokl_without_term2+1forward_kl").log_linear() is None
-    assert regularizer_of("1cokl_without_term1+2cokl_without_term1").log_linear() == LogLinear("policy", log_mass=3)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["0.3cokl+nonsense", "0.3cokl+0.7nonsense", "0cokl", "1cokl+0entropy", "cokl+1cokl", "-1cokl", "1 cokl", "1cokl+"],
-)
-def test_what_is_called_like_no_mixture_is_unknown(name):
-    with pytest.raises(InputError, match="unknown"):
-        methods.get(name)
 
 
 @pytest.mark.parametrize("name", regularizers.names())

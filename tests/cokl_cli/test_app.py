@@ -62,10 +62,6 @@ def cokl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
         (["bandit", "sweep", "--beta", "1"], "unknown option --beta (did you mean --betas?)"),
         (["bandit", "sweep", "--methods", "cokl,forwardKL"], "unknown method 'forwardKL' (did you mean forward_kl?)"),
         (["theory", "optimum", "CoKL", "--q", "0.1", "--beta", "1"], "'CoKL' (did you mean cokl?); known: "),
-        (
-            ["theory", "optimum", "0.5cokl+0.5entropy", "--q", "0.1", "--beta", "1"],
-            "expected one regularizer, got the sum",
-        ),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_code_2(arguments, says, capsys):

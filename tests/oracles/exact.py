@@ -101,13 +101,6 @@ def correct_reverse_kl_restricted(policy: Numbers, reference: Numbers, correct: 
     return kl([p if is_correct else 0 for p, is_correct in zip(policy, correct, strict=True)], reference, library)
 
 
-def cokl_with_part_of_term2(policy: Numbers, reference: Numbers, correct: Flags, library: Any) -> Any:
-    """D_KL(pi_ref+ || pi+) - 0.7 log Z, which has 0.3 of Eq. 9's second term."""
-    if not mass(reference, correct):
-        return 0
-    return cokl(policy, reference, correct, library) - library.log(mass(policy, correct)) * 7 / 10
-
-
 def cokl_without_term1(policy: Numbers, reference: Numbers, correct: Flags, library: Any) -> Any:
     """log Z, zero by convention without a correct action."""
     return library.log(mass(policy, correct)) if any(correct) else 0
@@ -137,7 +130,7 @@ VALUES: dict[str, Definition] = {
         cokl_without_term1,
         cokl_without_term2,
     )
-} | {"0.3cokl+0.7correct_forward_kl": cokl_with_part_of_term2}
+}
 
 
 def finite_difference(

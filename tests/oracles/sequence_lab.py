@@ -35,7 +35,6 @@ LOOKS_AT = {
     "correct_reverse_kl": "fresh",
     "correct_forward_kl": "cached",
     "cokl": "cached fresh",
-    "0.1cokl+0.9correct_forward_kl": "cached fresh",
     "cokl_without_term1": "fresh",
     "cokl_without_term2": "cached",
     "cokl_floor": "cached fresh",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,11 +67,7 @@ def surrogate(
     correct: Sequence[bool],
     epsilon_is: float,
 ) -> Tensor:
-    """Eq. 17 of one prompt and its counterparts for the other regularizers, or a sum such as "0.1cokl+0.9entropy"."""
-    if "+" in method:
-        known = log_probs, behavior, reference, cached, fresh, correct, epsilon_is
-        parts = [re.fullmatch(r"([0-9.]+)(.*)", part) for part in method.split("+")]
-        return torch.stack([float(part[1]) * surrogate(part[2], *known) for part in parts if part]).sum()
+    """Eq. 17 of one prompt and its counterparts for the other regularizers."""
     now = [log_probs[action].item() for action in fresh]
     then = [behavior[action].item() for action in fresh]
     ratios = sampled.clipped_ratios(now, then, epsilon_is)

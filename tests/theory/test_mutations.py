@@ -106,7 +106,7 @@ def unclipped_weights(responses, epsilon_is):
 
 def ungated_floor(reference, rollout):
     gate = (reference.rewards.mean() - rollout.rewards.mean()).abs()
-    return groups.SurrogateWeights(-gate * reference.rewards / reference.rewards.shape[-1], None)
+    return -gate * reference.rewards / reference.rewards.shape[-1]
 
 
 def swapped_decomposition(source, target):

@@ -219,10 +219,8 @@ def _sampled_floor_error(formulas: Formulas, effort: Effort) -> float:
         weights = formulas.sampled_floor_weights(*streams)
         means = [sum(sum(row) / 4 for row in rewards.tolist()) / 3 for rewards in correct]
         gate = means[0] - means[1] if means[0] > means[1] else 0.0
-        cells = zip(weights.reference.flatten().tolist(), correct[0].flatten().tolist(), strict=True)
-        return largest(
-            float(weights.rollout is not None), *(abs(weight + gate * reward / 4) for weight, reward in cells)
-        )
+        cells = zip(weights.flatten().tolist(), correct[0].flatten().tolist(), strict=True)
+        return largest(*(abs(weight + gate * reward / 4) for weight, reward in cells))
 
     return worst_over(range(max(effort.samples // 4, 6)), error)
 

@@ -19,7 +19,7 @@ from bandit.engine.sampled import (
 from cokl import methods
 from cokl.groups import SurrogateConfig
 from cokl.policy import CorrectSet, Policy
-from cokl.recovery import recovery_derivative
+from theory.recovery import recovery_derivative
 
 ACTIONS, SIZE = 4, 3
 SURROGATE = SurrogateConfig()

@@ -18,8 +18,8 @@ from bandit.finite_group.train import SampledObjective
 from cokl import methods
 from cokl.groups import SurrogateConfig
 from cokl.policy import CorrectSet, Policy
-from cokl.recovery import recovery_derivative
 from tests.bandit.finite_group.conftest import TINY
+from theory.recovery import recovery_derivative
 
 ACTIONS = 4
 CORRECT = CorrectSet.from_mask(torch.tensor([[[True, False, True, False]]]))

@@ -72,7 +72,6 @@ def test_metrics():
     stays_in_its_context(lambda policy, _: metrics.coverage(policy, 3, conditional=True))
     stays_in_its_context(lambda policy, _: metrics.pass_at_k(policy, 3))
     stays_in_its_context(lambda policy, _: metrics.expected_zero_correct_rate(policy, 3))
-    stays_in_its_context(metrics.conditional_kl)
 
 
 def test_the_floors_gate_averages_over_the_last_axis_of_contexts_alone():

@@ -16,7 +16,7 @@ from torch import Tensor
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
 from cokl.policy import Policy
 from cokl.regularizers import Regularizer
-from tests.cokl.cases import MIXTURE, VARIANTS, Case, assert_close, cases, every_regularizer, moderate_cases
+from tests.cokl.cases import VARIANTS, Case, assert_close, cases, every_regularizer, moderate_cases
 
 
 def negative_log_mass(reference: Policy) -> Tensor:
@@ -43,7 +43,6 @@ VALUES_AT_REFERENCE = {
     ),
     "correct_forward_kl": negative_log_mass,
     "correct_reverse_kl": negative_log_mass,
-    MIXTURE: lambda reference: 0.7 * negative_log_mass(reference),
 }
 
 

@@ -1,7 +1,6 @@
 """What is said of the estimators of the sampled reverse KL, by enumeration and autograd on a small softmax policy."""
 
 import itertools
-import math
 
 import pytest
 import torch
@@ -42,7 +41,8 @@ def test_k3_as_a_loss_has_the_forward_kls_expected_gradient():
 
 
 @pytest.mark.parametrize(
-    ("estimator", "expected_gradient"), [("reward", REVERSE), ("k1", torch.zeros_like(REVERSE)), ("k3", FORWARD)]
+    ("estimator", "expected_gradient"),
+    [("reward", REVERSE), ("k1", torch.zeros_like(REVERSE)), ("sequence_k3", FORWARD)],
 )
 def test_ours_have_these_expected_gradients(estimator, expected_gradient):
     """Over all groups of two, each weighed with its probability."""
@@ -60,14 +60,27 @@ def test_ours_have_these_expected_gradients(estimator, expected_gradient):
     torch.testing.assert_close(total, expected_gradient)
 
 
-def test_k3_is_cut_off_where_verl_cuts_it():
-    """At 10 nats, which a response reaches between 2.6 and 2.7 nats below the reference."""
-    group = ResponseGroups(torch.tensor([[-2.6, -2.7]]), torch.zeros(1, 2), None, torch.zeros(1, 2))
-    weights = with_options("reverse_kl", ["reverse_kl.estimator=k3"]).surrogate_weights(None, group, SurrogateConfig())
-    assert weights.rollout is not None
-    assert weights.rollout[0].tolist() == pytest.approx([(1 - math.exp(2.6)) / 2, 0])
+def low_var_kl(log_ratios: torch.Tensor) -> torch.Tensor:
+    """VeRL's, of log pi - log pi_ref in any shape (`kl_penalty_forward` in `verl/trainer/ppo/core_algos.py`, 0.9.1)."""
+    kl = (-log_ratios).clamp(-20, 20)
+    return (kl.exp() - kl - 1).clamp(-10, 10)
+
+
+def test_k3_of_a_sequence_is_verls_of_one_token_and_not_of_more():
+    """At a ratio of -2.7 nats it is cut off; of four tokens the sequence's ratio is their product."""
+    tokens = torch.tensor([[-2.6], [-2.7], [0.4], [30.0]], dtype=torch.float64)
+    for log_ratios in (tokens, tokens.expand(-1, 4) / 4):
+        moving = log_ratios.clone().requires_grad_()
+        (sequence,) = torch.autograd.grad(low_var_kl(moving.sum(-1)).sum(), moving)
+        (token,) = torch.autograd.grad(low_var_kl(moving).sum(), moving)
+        group = ResponseGroups(log_ratios.sum(-1)[None], torch.zeros(1, 4), None, torch.zeros(1, 4))
+        ours = with_options("reverse_kl", ["reverse_kl.estimator=sequence_k3"])
+        weights = ours.surrogate_weights(None, group, SurrogateConfig()).rollout
+        assert weights is not None
+        torch.testing.assert_close(4 * weights[0, :, None].expand_as(log_ratios), sequence)
+        assert torch.allclose(sequence, token) == (log_ratios.shape[1] == 1)
 
 
 def test_another_estimator_is_refused():
-    with pytest.raises(InputError, match=r"reverse_kl\.estimator: expected one of reward, k1, k3, got 'k2'"):
-        with_options("reverse_kl", ["reverse_kl.estimator=k2"])
+    with pytest.raises(InputError, match=r"reverse_kl\.estimator: expected one of reward, k1, sequence_k3, got 'k3'"):
+        with_options("reverse_kl", ["reverse_kl.estimator=k3"])

@@ -16,7 +16,7 @@ from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
 from cokl.regularizers.cokl import CoKL
 from cokl.support.errors import InputError
-from tests.cokl.cases import MIXTURE, VARIANTS, assert_close, every_regularizer
+from tests.cokl.cases import VARIANTS, assert_close, every_regularizer
 
 CONFIG = SurrogateConfig(epsilon_is=0.2)
 
@@ -224,7 +224,6 @@ FINITE_GROUP_EXPECTATIONS = {
     "cokl": cokl_expectation,
     "cokl_without_term1": shrunk_by_groups_with(1),
     "correct_reverse_kl": shrunk_by_groups_with(2),
-    MIXTURE: lambda space, gradient: gradient + 0.3 * (cokl_expectation(space, gradient) - gradient),
 }
 
 

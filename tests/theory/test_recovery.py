@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from cokl.recovery import recovery, recovery_derivative, zero_correct_probability
 from cokl.support.errors import InputError
+from theory.recovery import recovery, recovery_derivative, zero_correct_probability
 
 
 @given(mass=st.floats(1e-12, 1, exclude_max=True), size=st.integers(1, 300))
