@@ -170,9 +170,7 @@ def _with_zeros(word: re.Match[str]) -> str:
 
 _SYMBOLS = {
     "·": r"\cdot ",
-    "⋅": r"\cdot ",
     "∞": r"\infty ",
-    "≥": r"\geq ",
     "∈": r"\in ",
     "°": r"^\circ ",
     "\u2044": "/",
@@ -192,7 +190,6 @@ _TYPOGRAPHY: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] 
     (re.compile(r"√ ?(\d+|[A-Za-z]|\([^()]*\))"), r"\\sqrt{\1}"),
     (re.compile(r"√"), r"\\sqrt"),
     (re.compile(r"(?<![\\A-Za-z])(pi|exp|ln|log|sin|cos|tan|alpha|beta|lambda|omega|theta)(?![A-Za-z])"), r"\\\1"),
-    (re.compile(r"\+ ?-"), "-"),
     (re.compile(r"(?<=\d)i(?![A-Za-z])"), " i"),  # otherwise math-verify takes it for a symbol
     (re.compile(r"(?<![. ]) ?\. ?(\}?) ?$"), r"\1"),
 ]
