@@ -1,113 +1,116 @@
-"""A buffer from responses that were sampled elsewhere, by vLLM or SGLang, as tokens or text.
+"""A buffer from responses that were sampled elsewhere, by vLLM, SGLang or another engine.
 
-Assumption beyond the paper: a response given as text is taken as complete, so the end token is added to it; a reward
-above 0.5 counts as correct.
+Assumption beyond the paper: log-probabilities that are brought are the reference's if their mean over all tokens is
+that of recomputed ones, up to three standard errors over sequences and 0.005 nats for the engines' 16-bit arithmetic.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from tqdm import tqdm
 
-from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint, model_folder, plain
+from cokl.responses.buffer import Buffer, CachedGroup, groups_of, model_fingerprint, model_folder
+from cokl.responses.rows import read_rows
 from cokl.support.errors import InputError
-from cokl.support.files import read_parquet
 from cokl.support.options import require
 from llm_bridge.rewards.judge import Judge
 
-CORRECT_ABOVE = 0.5
-"""Rewards of the table above it are verdicts of correct."""
-COMPARED, NEAR = 8, 0.1
-"""Of how many responses log-probabilities that are brought are computed again, and how many nats per token the mean
-difference may be: what a model's 16 bits leave, and another temperature exceeds."""
+REQUIRED = {"prompt", "data_source", "ground_truth", "response_ids"}
+"""Columns of what is brought, and `reward` if no function judges."""
+ERRORS, SIXTEEN_BITS, MOST = 3.0, 0.005, 0.1
+"""Standard errors, and nats per token, by which brought log-probabilities may differ; and nats per token at most, which
+decides where a few sequences make the error large."""
 BATCH_TOKENS = 8192
 """Of a pass of the reference, padding included, unless a response alone is longer."""
 
 
 def bring_buffer(
-    prompts: Path,
     responses: Path,
     reference: str,
     judge: Judge | None = None,
     thinking: bool | None = None,
     temperature: float = 1.0,
     log_probs: bool = True,
+    correct_above: float = 0.5,
 ) -> Buffer:
-    """The buffer of the prompts that have responses, in the prompts' order.
+    """The buffer of the prompts in a file of responses, in its order.
 
-    prompts: Parquet as VeRL trains on it: `prompt` (messages), `data_source`, `reward_model`, perhaps `extra_info`.
-    responses: Parquet with a row per response: `prompt` (the row of its prompt, from 0), `response_ids` (tokens, with
-    the end token) or `response` (text), `reward` (0 or 1) unless `judge` gives it; and perhaps `log_probs`, nats per
-    token under the reference, which are computed where they are missing, `response_mask` (0 on the tokens of tools),
-    and `prompt_ids`, the prompt's tokens as its model read them (tools, another chat template). reference: the folder
-    or the hub's name of the model that sampled them. thinking: given to the chat template if it is not None.
-    temperature: of log-probabilities. log_probs: without them the responses may be another model's, for methods that
-    do not compare with the reference.
-    Raises InputError for a missing column, a prompt that is not there, log-probabilities that are not the reference's,
-    and groups that no method could use.
+    responses: Parquet of `cokl.responses.rows.SCHEMA`, of which REQUIRED must be there. `reward` is given by `judge` or
+    by the file. Missing prompt tokens are the chat template's, and missing log-probabilities the reference's.
+    reference: the folder or the hub's name of the model that sampled them. thinking: given to the chat template if it
+    is not None. temperature: of log-probabilities. log_probs: without them the responses may be another model's, for
+    methods that do not compare with the reference. correct_above: a larger `reward` is the verdict correct.
+    Raises InputError for rows that are refused, tokens of another vocabulary or of padding, a reference whose weights
+    have other names, log-probabilities that are not the reference's, and groups that no method could use.
     """
-    from transformers import AutoTokenizer
-
-    asked = read_parquet(prompts, ("prompt", "data_source", "reward_model")).to_dict("records")
-    given = read_parquet(responses, ("prompt", *(() if judge else ("reward",))))
-    if "response_ids" not in given:
-        given = read_parquet(responses, ("response",))
-    integers = pd.api.types.is_integer_dtype(given["prompt"])
-    require(integers, f"{responses}, column 'prompt'", "integers, none missing", str(given["prompt"].dtype))
-    outside = given["prompt"][~given["prompt"].isin(range(len(asked)))]
-    expected = f"rows of {prompts}, 0 to {len(asked) - 1}"
-    require(outside.empty, f"{responses}, column 'prompt'", expected, list(outside)[:1])
+    table = read_rows(responses, REQUIRED if judge else {*REQUIRED, "reward"})
+    for name, unused, why in (("reward", judge, "a reward function"), ("log_probs", not log_probs, "--no-log-probs")):
+        beside = bool(unused) and name in table.column_names
+        require(not beside, f"{responses}, column {name!r}", f"none beside {why}", "one")
+    groups = groups_of(table, responses)
     folder = model_folder(reference)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    options = {} if thinking is None else {"enable_thinking": thinking}
-    given = given.sort_values("prompt", kind="stable", ignore_index=True)
-    if "response_ids" not in given:
-        texts = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in given["response"])
-        given["response_ids"] = pd.Series([[*ids, tokenizer.eos_token_id] for ids in texts])
-    if "prompt_ids" not in given:
-        ids = {}
-        for row in given["prompt"].unique():
-            messages = plain(asked[row]["prompt"])
-            text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **options)
-            ids[row] = tokenizer(text, add_special_tokens=False)["input_ids"]
-        given["prompt_ids"] = given["prompt"].map(ids)
-    for column in ("prompt_ids", "response_ids"):
-        given[column] = pd.Series([np.asarray(ids, dtype=np.int64) for ids in given[column]])
-    rows = list(zip(given["prompt_ids"], given["response_ids"], strict=True))
+    tokenizer = _loaded("AutoTokenizer", folder)
+    if "prompt_ids" not in table.column_names:
+        groups = tuple(replace(group, prompt_ids=_prompt_ids(group, tokenizer, thinking)) for group in groups)
+    rows = [(group.prompt_ids, ids) for group in groups for ids in group.response_ids]
+    _require_tokens(rows, tokenizer, responses)
+    if judge:
+        groups = tuple(asyncio.run(_judged(groups, tokenizer, judge)))
+    else:
+        groups = tuple(replace(group, rewards=np.where(group.rewards > correct_above, 1.0, 0.0)) for group in groups)
+    buffer = Buffer(groups, model_fingerprint(folder), temperature)
     if not log_probs:
-        given["log_probs"] = pd.Series([np.full(len(response), np.nan) for _, response in rows])
-    elif "log_probs" in given:
-        _require_the_references(given["log_probs"].tolist()[:COMPARED], rows[:COMPARED], folder, temperature)
-    else:
-        given["log_probs"] = pd.Series(score(rows, folder, temperature))
-    if judge is not None:
-        given["correct"] = asyncio.run(_verdicts(asked, given, tokenizer, judge))
-    else:
-        given["correct"] = given["reward"] > CORRECT_ABOVE
-    groups = [_group(asked[int(str(row))], answers) for row, answers in given.groupby("prompt", sort=True)]
-    return Buffer(tuple(groups), model_fingerprint(folder), temperature)
+        return buffer
+    scores = score(rows, folder, temperature)
+    if buffer.has_log_probs:
+        _require_the_references(groups, scores, temperature, responses)
+        return buffer
+    left = iter(scores)
+    return replace(buffer, groups=tuple(replace(g, log_probs=[next(left) for _ in g.response_ids]) for g in groups))
 
 
-def _group(row: dict[Any, Any], answers: pd.DataFrame) -> CachedGroup:
-    """Of a prompt and its responses."""
-    return CachedGroup(
-        prompt=plain(row["prompt"]),
-        data_source=str(row["data_source"]),
-        ground_truth=plain(row["reward_model"]["ground_truth"]),
-        prompt_ids=answers["prompt_ids"].iloc[0],
-        response_ids=list(answers["response_ids"]),
-        log_probs=list(answers["log_probs"]),
-        rewards=answers["correct"].to_numpy(dtype=np.int64),
-        extra_info=plain(row.get("extra_info") or {}),
-        masks=list(answers.get("response_mask", ())),
-    )
+def _loaded(kind: str, folder: Path, **options: Any) -> Any:
+    """From `folder`, by a class of transformers. Raises InputError for what it cannot read."""
+    import transformers
+
+    try:
+        return getattr(transformers, kind).from_pretrained(folder, **options)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{folder}: expected a Hugging Face model folder ({reason})") from error
+
+
+def _prompt_ids(group: CachedGroup, tokenizer: Any, thinking: bool | None) -> np.ndarray:
+    """(P,) tokens by the chat template. Raises InputError for messages that it refuses."""
+    from jinja2 import TemplateError
+
+    options = {} if thinking is None else {"enable_thinking": thinking}
+    try:
+        text = tokenizer.apply_chat_template(group.prompt, add_generation_prompt=True, tokenize=False, **options)
+    except (TemplateError, ValueError) as error:
+        raise InputError(f"column 'prompt': the chat template refuses {str(group.prompt)[:80]} ({error})") from error
+    return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int64)
+
+
+def _require_tokens(rows: Sequence[tuple[np.ndarray, np.ndarray]], tokenizer: Any, path: Path) -> None:
+    """Raises InputError for tokens that the tokenizer does not know, and for padding at a row's ends."""
+    known = f"token ids of {tokenizer.name_or_path}, below {len(tokenizer)}"
+    ends = {tokenizer.eos_token_id, tokenizer.pad_token_id}
+    for row, (prompt, response) in enumerate(rows):
+        for name, ids in (("prompt_ids", prompt), ("response_ids", response)):
+            require(ids.max() < len(tokenizer), f"{path}, column {name!r}, row {row}", known, int(ids.max()))
+        padded = len(response) > 1 and set(response[-2:].tolist()) <= ends
+        expected = "no padding and no second end token after the end token"
+        require(not padded, f"{path}, column 'response_ids', row {row}", expected, response[-2:].tolist())
+        padded = len(prompt) > 1 and prompt[0] == tokenizer.pad_token_id != tokenizer.bos_token_id
+        require(not padded, f"{path}, column 'prompt_ids', row {row}", "no padding", prompt[:2].tolist())
 
 
 @torch.no_grad()
@@ -115,11 +118,15 @@ def score(rows: Sequence[tuple[np.ndarray, np.ndarray]], folder: Path, temperatu
     """Log-probabilities of responses' tokens, (T,) each, in nats, under the model in `folder`.
 
     rows: tokens of prompt and response. On a GPU, in bfloat16, if there is one. Rows of like length go together.
+    Raises InputError unless the folder's weights are the model's, by name and shape.
     """
-    from transformers import AutoModelForCausalLM
-
     device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
+    model, report = _loaded("AutoModelForCausalLM", folder, dtype=dtype, output_loading_info=True)
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if names := sorted(map(str, report[kind])):
+            expected = f"the weights of {type(model).__name__} and no others; merge an adapter into its model"
+            raise InputError(f"{folder}: expected {expected}, got {len(names)} {kind.replace('_', ' ')} ({names[0]}, ...)")
+    model = model.to(device).eval()
     lengths = [len(prompt) + len(response) for prompt, response in rows]
     scores: list[np.ndarray] = [np.zeros(0)] * len(rows)
     left = sorted(range(len(rows)), key=lengths.__getitem__)
@@ -140,21 +147,31 @@ def score(rows: Sequence[tuple[np.ndarray, np.ndarray]], folder: Path, temperatu
 
 
 def _require_the_references(
-    brought: Sequence[Any], rows: Sequence[tuple[np.ndarray, np.ndarray]], folder: Path, temperature: float
+    groups: Sequence[CachedGroup], scores: Sequence[np.ndarray], temperature: float, path: Path
 ) -> None:
-    """Raises InputError for log-probabilities of another model or at another temperature."""
-    for given, computed in zip(brought, score(rows, folder, temperature), strict=True):
-        if len(given) == len(computed) and (gap := np.abs(np.asarray(given) - computed).mean()) > NEAR:
-            raise InputError(
-                f"column 'log_probs': expected those of the reference at temperature {temperature:g}, got others by "
-                f"{gap:.2f} nats a token; leave the column out to have them computed"
-            )
+    """Raises InputError for log-probabilities of another model or at another temperature.
+
+    The mean difference per token of the policy is a ratio of sums over sequences, and so is its standard error.
+    """
+    given = [values for group in groups for values in group.log_probs]
+    masks = [mask for group in groups for mask in group.masks]
+    gaps = np.array([mask @ (a - b) for a, b, mask in zip(given, scores, masks, strict=True)])
+    tokens = np.array([mask.sum() for mask in masks])
+    mean, count = gaps.sum() / tokens.sum(), len(gaps)
+    error = np.linalg.norm(gaps - mean * tokens) / tokens.sum() * np.sqrt(count / (count - 1)) if count > 1 else np.inf
+    if abs(mean) > min(MOST, SIXTEEN_BITS + ERRORS * error):
+        raise InputError(
+            f"{path}, column 'log_probs': expected those of the reference at temperature {temperature:g}, got others, by "
+            f"{mean:+.4f} nats a token (standard error {error:.4f}); leave the column out to have them computed"
+        )
 
 
-async def _verdicts(asked: list[dict[Any, Any]], given: pd.DataFrame, tokenizer: Any, judge: Judge) -> list[bool]:
-    verdicts = []
-    for number, response in zip(given["prompt"], given["response_ids"], strict=True):
-        row, text = asked[number], tokenizer.decode(response, skip_special_tokens=True)
-        truth, extra = plain(row["reward_model"]["ground_truth"]), plain(row.get("extra_info") or {})
-        verdicts.append(await judge.score(text, row["data_source"], truth, extra) > judge.threshold)
-    return verdicts
+async def _judged(groups: Sequence[CachedGroup], tokenizer: Any, judge: Judge) -> list[CachedGroup]:
+    """With the judge's verdicts, one response after the other."""
+    judged = []
+    for group in groups:
+        texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in group.response_ids]
+        told = group.data_source, group.ground_truth, group.extra_info
+        verdicts = [await judge.score(text, *told) > judge.threshold for text in texts]
+        judged.append(replace(group, rewards=np.array(verdicts, dtype=float)))
+    return judged

@@ -1,6 +1,6 @@
 """The reference-correct buffer (E.3): math prompts with G_ref cached, verified responses of the reference model each.
 
-Stored as Parquet, one row per prompt. A buffer belongs to the model that sampled it: it carries that model's
+Stored as Parquet of one schema (`cokl.responses.rows`). A buffer belongs to the model that sampled it: it carries that model's
 fingerprint, and loading it for another model is refused.
 
 Assumption beyond the paper: minibatches are drawn without replacement, in a new seeded order each time all prompts have
@@ -12,22 +12,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from cokl.responses.rows import OF_PROMPT, SCHEMA, check_rows, read_rows
 from cokl.support.errors import InputError
-from cokl.support.files import read_json, read_parquet, write_parquet, write_text
+from cokl.support.files import read_json, write_atomically, write_text
 
 FINGERPRINTED = ("*.safetensors", "tokenizer.json", "vocab.json", "merges.txt")
 """The files of a Hugging Face model folder that identify a model: weights and tokenizer."""
 DOWNLOADED = [*FINGERPRINTED, "*.json", "*.jinja", "tokenizer.model"]
 """The files of a model on the hub that are needed."""
-_ENCODED = ("ground_truth", "extra_info")
-"""Stored as JSON, with its types."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +117,15 @@ class Buffer:
         if not self.groups:
             raise InputError("the buffer is empty: expected at least one prompt; build it with more prompts")
         for index, group in enumerate(self.groups):
-            problem = _problem(group, len(self.groups[0].response_ids))
-            if problem:
-                raise InputError(f"the buffer's prompt {index}: {problem}; build the buffer again")
+            sizes = {len(group.response_ids), len(group.log_probs), len(group.masks), len(group.rewards)}
+            if sizes != {self.group_size}:
+                raise InputError(
+                    f"the buffer's prompt {index}: expected {self.group_size} responses, as for the first prompt, with "
+                    f"log-probabilities and rewards, got {', '.join(map(str, sorted(sizes)))}"
+                )
+            if not np.isin(group.rewards, (0, 1)).all():
+                raise InputError(f"the buffer's prompt {index}: expected rewards 0 or 1, the verifier's verdicts")
+        check_rows(self.table(), "the buffer")
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -130,8 +137,8 @@ class Buffer:
 
     @property
     def has_log_probs(self) -> bool:
-        """Whether all log-probabilities are known, and so the responses the reference's own."""
-        return all(np.isfinite(values).all() for group in self.groups for values in group.log_probs)
+        """Whether log-probabilities are known, and so the responses the reference's own."""
+        return not all(np.isnan(values).all() for group in self.groups for values in group.log_probs)
 
     def filtered(self) -> Buffer:
         """Without the prompts that have no correct response (E.3).
@@ -150,12 +157,34 @@ class Buffer:
             )
         return replace(self, groups=kept)
 
+    def table(self) -> pa.Table:
+        """Its rows, of `cokl.responses.rows.SCHEMA`, without the column `log_probs` if these are not known."""
+        rows = [
+            {
+                "prompt": group.prompt,
+                "data_source": group.data_source,
+                "ground_truth": truth if isinstance(truth := group.ground_truth, str) else json.dumps(truth),
+                "ground_truth_is_json": not isinstance(truth, str),
+                "extra_info": json.dumps(group.extra_info),
+                "prompt_ids": group.prompt_ids,
+                "response_ids": response_ids,
+                "response_mask": mask.astype(bool),
+                "log_probs": log_probs,
+                "reward": float(reward),
+            }
+            for group in self.groups
+            for response_ids, mask, log_probs, reward in zip(
+                group.response_ids, group.masks, group.log_probs, group.rewards, strict=True
+            )
+        ]
+        table = pa.Table.from_pylist(rows, SCHEMA)
+        return table if self.has_log_probs else table.drop_columns("log_probs")
+
     def save(self, path: Path) -> None:
         """Write it whole or not at all. Raises InputError if the folder cannot be written."""
-        encoded = [{name: json.dumps(plain(getattr(group, name))) for name in _ENCODED} for group in self.groups]
-        rows = [{**vars(group), **values} for group, values in zip(self.groups, encoded, strict=True)]
-        frame = pd.DataFrame(rows).assign(model=self.fingerprint, temperature=self.temperature, encoded=True)
-        write_parquet(frame, path)
+        of_model = {"model": self.fingerprint, "temperature": repr(float(self.temperature))}
+        table = self.table().replace_schema_metadata(of_model)
+        write_atomically(path, lambda temporary: pq.write_table(table, temporary, write_page_checksum=True))
 
     @classmethod
     def load(cls, path: Path, fingerprint: str) -> Buffer:
@@ -169,49 +198,72 @@ class Buffer:
             The buffer.
 
         Raises:
-            InputError: there is none, it is damaged, empty, lacks a column, or belongs to another model.
+            InputError: there is none, its rows are refused, or it belongs to another model.
         """
         if not path.is_file():
             raise InputError(f"no buffer at {path}; build it first (`cokl llm buffer`)")
-        frame = read_parquet(path)
-        names = [column.name for column in fields(CachedGroup) if column.default_factory is MISSING]
-        missing = [name for name in (*names, "model") if name not in frame]
-        if missing:
-            raise InputError(f"the buffer {path} lacks the column {missing[0]!r}; build it again (`cokl llm buffer`)")
-        if len(frame) == 0:
-            raise InputError(f"the buffer {path} is empty; build it with at least one prompt (`cokl llm buffer`)")
-        others = set(frame["model"]) - {fingerprint}
-        if others:
+        table = read_rows(path, set(SCHEMA.names) - {"log_probs"})
+        of_model = table.schema.metadata or {}
+        model, temperature = of_model.get(b"model", b"").decode(), of_model.get(b"temperature", b"1").decode()
+        if model != fingerprint:
             raise InputError(
-                f"the buffer {path} was sampled from another model ({str(others.pop())[:12]}) than the one in training "
-                f"({fingerprint[:12]}); build it from this model (`cokl llm buffer`)"
+                f"the buffer {path} was sampled from another model ({model[:12] or 'not named'}) than the one in "
+                f"training ({fingerprint[:12]}); build it from this model (`cokl llm buffer`)"
             )
-        try:
-            groups = tuple(
-                CachedGroup(
-                    prompt=[{str(key): str(text) for key, text in message.items()} for message in row["prompt"]],
-                    data_source=str(row["data_source"]),
-                    ground_truth=json.loads(row["ground_truth"]) if row.get("encoded") else str(row["ground_truth"]),
-                    prompt_ids=np.asarray(row["prompt_ids"], dtype=np.int64),
-                    response_ids=[np.asarray(ids, dtype=np.int64) for ids in row["response_ids"]],
-                    log_probs=[np.asarray(values, dtype=np.float32) for values in row["log_probs"]],
-                    rewards=np.asarray(row["rewards"], dtype=np.int64),
-                    extra_info=json.loads(row.get("extra_info", "{}")),
-                    masks=[np.asarray(mask, dtype=np.int64) for mask in row.get("masks", ())],
-                )
-                for row in frame.to_dict("records")
-            )
-        except (TypeError, ValueError, AttributeError) as error:
-            reason = " ".join(str(error).split())[:80]
-            raise InputError(f"the buffer {path} is damaged ({reason}); build it again (`cokl llm buffer`)") from error
-        return cls(groups, fingerprint, float(frame.get("temperature", pd.Series([1.0])).iloc[0]))
+        return cls(groups_of(table, path), fingerprint, float(temperature))
+
+
+def groups_of(table: pa.Table, path: Path) -> tuple[CachedGroup, ...]:
+    """The groups of rows that `read_rows` has read.
+
+    Args:
+        table: rows, of which those of a prompt follow each other.
+        path: of their file, for the message.
+
+    Returns:
+        A group for each prompt, in order. Where the table lacks a column, masks are 1, log-probabilities NaN, rewards 0
+        and everything else is empty.
+
+    Raises:
+        InputError: rows of one prompt that are apart, or differ in another column of the prompt.
+    """
+    prompts = table.select([name for name in OF_PROMPT if name in table.column_names]).to_pylist()
+    lists = {
+        name: [row.values.to_numpy(zero_copy_only=False) for row in table[name]]
+        for name in ("response_ids", "response_mask", "log_probs")
+        if name in table.column_names
+    }
+    ids = lists["response_ids"]
+    log_probs = lists.get("log_probs") or [np.full(len(response), np.nan) for response in ids]
+    masks = [mask.astype(np.int64) for mask in lists.get("response_mask", ())]
+    rewards = table["reward"].to_numpy() if "reward" in table.column_names else np.zeros(len(table))
+    groups: dict[str, CachedGroup] = {}
+    for row, members in groupby(range(len(table)), key=prompts.__getitem__):
+        first, *others = members
+        rows, truth = slice(first, first + 1 + len(others)), row["ground_truth"]
+        group = CachedGroup(
+            prompt=row["prompt"],
+            data_source=row["data_source"],
+            ground_truth=json.loads(truth) if row.get("ground_truth_is_json") else truth,
+            prompt_ids=np.array(row.get("prompt_ids", ()), dtype=np.int64),
+            response_ids=ids[rows],
+            log_probs=log_probs[rows],
+            rewards=rewards[rows],
+            extra_info=json.loads(row.get("extra_info", "{}")),
+            masks=masks[rows],
+        )
+        if group.key in groups:
+            expected = f"rows of a prompt that follow each other and have the same {', '.join(list(row)[1:])}"
+            raise InputError(f"{path}, column 'prompt', row {first}: expected {expected}, got a prompt of before")
+        groups[group.key] = group
+    return tuple(groups.values())
 
 
 def prompt_key(messages: Iterable[Mapping[str, Any]], ground_truth: Any) -> str:
     """What names a prompt wherever it is stored: its messages, and the answer that verdicts are about.
 
     Args:
-        messages: of the prompt, in order.
+        messages: of the prompt, in order; a field that is None is no field.
         ground_truth: the gold answer.
 
     Returns:
@@ -222,7 +274,7 @@ def prompt_key(messages: Iterable[Mapping[str, Any]], ground_truth: Any) -> str:
         >>> prompt_key(question, "2") == prompt_key(question, 2), prompt_key(question, "2") == prompt_key(question, "3")
         (True, False)
     """
-    content = [{str(name): str(text) for name, text in message.items()} for message in messages]
+    content = [{name: part for name, part in plain(message).items() if part is not None} for message in messages]
     answer = plain(ground_truth)
     answer = json.dumps(answer, sort_keys=True) if isinstance(answer, dict | list) else str(answer)
     return hashlib.sha256(json.dumps([content, answer], sort_keys=True).encode()).hexdigest()
@@ -242,25 +294,6 @@ def plain(value: Any) -> Any:
         {'numbers': [0, 1]}
     """
     return json.loads(json.dumps(value, default=lambda array: array.tolist()))
-
-
-def _problem(group: CachedGroup, group_size: int) -> str | None:
-    """Why a group cannot be used, or None."""
-    sizes = {len(group.response_ids), len(group.log_probs), len(group.rewards), len(group.masks), group_size}
-    if len(sizes) > 1 or not group_size:
-        return (
-            f"expected {group_size} responses, log-probabilities and rewards, as for the first prompt, and at least 1"
-        )
-    if not len(group.prompt_ids):
-        return "expected a prompt of at least one token"
-    columns = zip(group.response_ids, group.log_probs, group.masks, strict=True)
-    if any(not len(ids) or {len(values), len(mask)} != {len(ids)} for ids, values, mask in columns):
-        return "expected responses of at least one token, with one log-probability and one mask per token"
-    if not all(np.isfinite(values).all() or np.isnan(values).all() for values in group.log_probs):
-        return "expected finite log-probabilities, or NaN alone where they are unknown"
-    if not np.isin(group.rewards, (0, 1)).all():
-        return "expected rewards 0 or 1, the verifier's verdicts"
-    return None
 
 
 class DrawOrder:

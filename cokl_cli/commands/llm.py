@@ -213,11 +213,8 @@ class BuildBuffer(ExperimentOptions):
     Verdicts on those are their column reward, or those of --reward-function.
     """
 
-    prompts: Annotated[Path | None, tyro.conf.arg(metavar="PARQUET")] = None
-    """Prompts as VeRL trains on them; with it the buffer is brought from --responses and no experiment is needed."""
     responses: Annotated[Path | None, tyro.conf.arg(metavar="PARQUET")] = None
-    """A row per response: prompt (row number), response_ids or response, reward, and perhaps log_probs, response_mask
-    (0 on tools' tokens) and prompt_ids."""
+    """A row per response, with the columns of docs/how-to/verl.md; with it no experiment is needed."""
     reference: str = ""
     """The model that sampled them: a folder, or a name on the hub."""
     reward_key: str = "score"
@@ -225,14 +222,14 @@ class BuildBuffer(ExperimentOptions):
     reward_kwargs: str = "{}"
     """The function's further arguments, as VeRL's reward_kwargs, in JSON."""
     correct_above: float = 0.5
-    """A response whose score is above this number is correct."""
+    """A response whose reward or score is above this number is correct."""
     log_probs: bool = True
     """Log-probabilities under the reference. Without them the responses may be another model's, and --reference is the
     model to be trained; for methods that do not compare with the reference."""
 
     def run(self) -> int:
         """Fill it unless it is there and belongs to the model."""
-        if self.prompts or self.responses:
+        if self.responses or self.reference:
             return self._bring()
         experiment = self.experiment()
         experiment.fill_buffer()
@@ -243,8 +240,8 @@ class BuildBuffer(ExperimentOptions):
         from llm_bridge.bring_buffer import bring_buffer
         from llm_bridge.rewards.judge import Judge, load_function
 
-        if self.prompts is None or self.responses is None or not self.reference:
-            raise InputError("--prompts, --responses and --reference: expected all three of them")
+        if self.responses is None or not self.reference:
+            raise InputError("--responses and --reference: expected both of them")
         settings, judge = self.settings, None
         if settings.reward_function:
             try:
@@ -253,7 +250,13 @@ class BuildBuffer(ExperimentOptions):
                 raise InputError(f"reward_kwargs: expected a JSON object, got {self.reward_kwargs!r}") from None
             judge = Judge(load_function(settings.reward_function), self.reward_key, options, self.correct_above)
         buffer = bring_buffer(
-            self.prompts, self.responses, self.reference, judge, settings.thinking, settings.temperature, self.log_probs
+            self.responses,
+            self.reference,
+            judge,
+            settings.thinking,
+            settings.temperature,
+            self.log_probs,
+            self.correct_above,
         )
         path = self.folder / "buffer.parquet"
         buffer.save(path)

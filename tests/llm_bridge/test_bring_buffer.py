@@ -1,14 +1,27 @@
-"""Buffers from responses that were sampled elsewhere: tokens or text, verdicts from a column or a function."""
+"""Buffers from responses that were sampled elsewhere: one schema, and what differs is refused at its column and row."""
 
+import gzip
+import importlib.util
+import json
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("transformers")
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from cokl.responses.buffer import Buffer, model_fingerprint
+from cokl.responses.rows import SCHEMA
 from cokl.support.errors import InputError
 from llm_bridge import bring_buffer as bring_module
 from llm_bridge.bring_buffer import bring_buffer
@@ -17,128 +30,412 @@ from llm_bridge.rewards.judge import Judge
 from llm_bridge.tiny.model import make_model
 from llm_bridge.tiny.tokenizer import make_tokenizer
 
-TEXTS = ["\\boxed{4}", "\\boxed{5}", "\\boxed{6}", "\\boxed{4}"]
-PLACES = [2, 2, 0, 0]
+TOKENIZER = make_tokenizer()
+PAD, END, SIZE = TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, len(TOKENIZER)
+TEXTS = ["\\boxed{4}", "\\boxed{5}", "\\boxed{6}", "5 + 5 \\boxed{4}"]
+IDS = [[*TOKENIZER(text)["input_ids"], END] for text in TEXTS]
+PROMPTS = [[{"role": "user", "content": f"{number} + 2"}] for number in (2, 2, 0, 0)]
+GIVEN = {
+    "prompt": PROMPTS,
+    "data_source": ["sums"] * 4,
+    "ground_truth": ["4", "4", "2", "2"],
+    "response_ids": IDS,
+    "reward": [1.0, 0.0, 0.0, 0.6],
+}
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "rollouts.py"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("brought")
-    tokenizer = make_tokenizer()
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("brought") / "model"
     torch.manual_seed(0)
-    make_model(tokenizer).save_pretrained(path / "model")
-    tokenizer.save_pretrained(path / "model")
-    rows = [math_row("math_train", row, str(row), f"{row} + 2", str(row + 2), True, [0.5]) for row in range(3)]
-    write_rows(rows, path / "prompts.parquet")
-    return path
+    make_model(TOKENIZER).save_pretrained(folder)
+    TOKENIZER.save_pretrained(folder)
+    return folder
 
 
-def bring(folder, tmp_path, judge=None, options=(), **columns):
-    pd.DataFrame({"prompt": PLACES, **columns}).to_parquet(tmp_path / "responses.parquet")
-    paths = folder / "prompts.parquet", tmp_path / "responses.parquet"
-    return bring_buffer(*paths, str(folder / "model"), judge and Judge(judge), **dict(options))
+def of_schema(columns):
+    """Python values as arrays of the schema's types; arrays stay as they are."""
+    kept = {name: values for name, values in columns.items() if values is not None}
+    return pa.table(
+        {
+            name: values if isinstance(values, pa.Array) else pa.array(values, SCHEMA.field(name).type)
+            for name, values in kept.items()
+        }
+    )
 
 
-def token_ids(texts=TEXTS):
-    tokenizer = make_tokenizer()
-    return [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in texts]
+def bring(model, tmp_path, judge=None, options=(), **columns):
+    pq.write_table(of_schema(GIVEN | columns), tmp_path / "responses.parquet")
+    return bring_buffer(tmp_path / "responses.parquet", str(model), judge, **dict(options))
 
 
-def test_text_becomes_the_tokens_that_were_sampled(folder, tmp_path):
-    text = bring(folder, tmp_path, response=TEXTS, reward=[1, 0, 0, 0])
-    tokens = bring(folder, tmp_path, response_ids=token_ids(), reward=[1, 0, 0, 0])
-    assert [group.ground_truth for group in text.groups] == ["2", "4"]  # in the prompts' order; one has no responses
-    for one, other in zip(text.groups, tokens.groups, strict=True):
-        assert [ids.tolist() for ids in one.response_ids] == [ids.tolist() for ids in other.response_ids]
-        assert one.prompt_ids.tolist() == other.prompt_ids.tolist()
-    assert [group.rewards.tolist() for group in text.groups] == [[0, 0], [1, 0]]
-    assert text.groups[0].extra_info["tolerances"] == [0.5]
+def test_rows_become_groups_in_their_order(model, tmp_path):
+    buffer = bring(model, tmp_path, extra_info=['{"tolerances": [0.5]}'] * 4)
+    assert [group.ground_truth for group in buffer.groups] == ["4", "2"]
+    assert [group.rewards.tolist() for group in buffer.groups] == [[1, 0], [0, 1]]
+    assert [ids.tolist() for group in buffer.groups for ids in group.response_ids] == IDS
+    chat = TOKENIZER("<|user|>2 + 2<|im_end|><|assistant|>")["input_ids"]
+    assert buffer.groups[0].prompt_ids.tolist() == chat
+    assert buffer.groups[0].extra_info == {"tolerances": [0.5]}
+    strict = bring(model, tmp_path, options={"correct_above": 0.9})
+    assert [group.rewards.tolist() for group in strict.groups] == [[1, 0], [0, 0]]
+
+
+def test_what_pandas_writes_is_of_the_schema(model, tmp_path):
+    pd.DataFrame(GIVEN).to_parquet(tmp_path / "responses.parquet")
+    assert pq.read_schema(tmp_path / "responses.parquet").field("ground_truth").type == pa.large_string()
+    brought = bring_buffer(tmp_path / "responses.parquet", str(model))
+    assert brought.table() == bring(model, tmp_path).table()
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("tokens", [bring_module.BATCH_TOKENS, 1])
-def test_missing_log_probabilities_are_the_references(folder, tmp_path, monkeypatch, temperature, tokens):
+def test_missing_log_probabilities_are_the_references(model, tmp_path, monkeypatch, temperature, tokens):
     """All responses in one padded pass, or each in its own."""
     monkeypatch.setattr(bring_module, "BATCH_TOKENS", tokens)
-    texts = ["\\boxed{4}", "\\boxed{54444}", "\\boxed{6}", "5 + 5 = \\boxed{4}"]
-    buffer = bring(folder, tmp_path, options={"temperature": temperature}, response=texts, reward=[1, 0, 0, 0])
+    buffer = bring(model, tmp_path, options={"temperature": temperature})
     assert buffer.temperature == temperature
-    model = AutoModelForCausalLM.from_pretrained(folder / "model")
+    reference = AutoModelForCausalLM.from_pretrained(model)
     for group in buffer.groups:
         for response_ids, log_probs in zip(group.response_ids, group.log_probs, strict=True):
             for place in range(len(response_ids)):  # each token by itself, from all before it
                 context = torch.tensor([*group.prompt_ids, *response_ids[:place]])
-                expected = (model(context[None]).logits[0, -1] / temperature).log_softmax(-1)[response_ids[place]]
+                expected = (reference(context[None]).logits[0, -1] / temperature).log_softmax(-1)[response_ids[place]]
                 assert log_probs[place] == pytest.approx(expected.item(), abs=1e-5)
 
 
-def test_given_log_probabilities_are_kept(folder, tmp_path):
-    computed = bring(folder, tmp_path, response_ids=token_ids(), reward=[1, 0, 0, 0])
-    rows = [row for group in computed.groups for row in group.log_probs]  # of the prompts in their order, as PLACES has
-    given = [(row + 0.01).tolist() for row in [*rows[2:], *rows[:2]]]
-    buffer = bring(folder, tmp_path, response_ids=token_ids(), reward=[1, 0, 0, 0], log_probs=given)
-    kept = [row for group in buffer.groups for row in group.log_probs]
-    assert [row.tolist() for row in kept] == [*given[2:], *given[:2]]
-    with pytest.raises(InputError, match=r"expected those of the reference at temperature 0\.3, got others by"):
-        bring(
-            folder, tmp_path, options={"temperature": 0.3}, response_ids=token_ids(), reward=[1, 0, 0, 0],
-            log_probs=given,
-        )  # fmt: skip
+def sampled(folder, temperature, dtype=torch.float32, count=64, length=40):
+    """Responses of an untrained model with sharp answers, and each token's log-probability at the temperature."""
+    torch.manual_seed(1)
+    reference = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    prompt = TOKENIZER("<|user|>2 + 2<|im_end|><|assistant|>", return_tensors="pt")["input_ids"].expand(count, -1)
+    tokens, nats = prompt, []
+    for _ in range(length):
+        logits = reference(tokens).logits[:, -1].float()
+        logits[:, [PAD, END]] = -torch.inf
+        log_probs = (logits / temperature).log_softmax(-1)
+        chosen = torch.multinomial(log_probs.exp(), 1)
+        nats.append(log_probs.gather(-1, chosen))
+        tokens = torch.cat([tokens, chosen], -1)
+    return tokens[:, prompt.shape[1] :].tolist(), torch.cat(nats, -1).double().tolist()
 
 
-def test_another_models_responses_need_no_log_probabilities(folder, tmp_path):
-    buffer = bring(folder, tmp_path, options={"log_probs": False}, response=TEXTS, reward=[1, 0, 0, 0])
-    buffer.save(tmp_path / "buffer.parquet")
-    assert not Buffer.load(tmp_path / "buffer.parquet", model_fingerprint(folder / "model")).has_log_probs
+@pytest.fixture(scope="module")
+def sharp(model, tmp_path_factory):
+    """A reference whose tokens have about 0.03 nats more at temperature 0.8 than at 1."""
+    folder = tmp_path_factory.mktemp("sharp")
+    reference = AutoModelForCausalLM.from_pretrained(model)
+    with torch.no_grad():
+        reference.model.norm.weight *= 6.0
+        reference.model.embed_tokens.weight[[PAD, END]] = 0.0
+    reference.save_pretrained(folder)
+    TOKENIZER.save_pretrained(folder)
+    return folder
 
 
-def test_tools_tokens_and_prompts_of_another_template_are_brought_along(folder, tmp_path):
-    masks = [[1] * len(ids) for ids in token_ids()]
-    masks[0][1] = 0
-    prompt_ids = [[7, 8, place] for place in PLACES]
-    buffer = bring(
-        folder, tmp_path, response_ids=token_ids(), reward=[1, 0, 0, 0], response_mask=masks, prompt_ids=prompt_ids
-    )
-    assert [group.prompt_ids.tolist() for group in buffer.groups] == [[7, 8, 0], [7, 8, 2]]
-    assert [mask.tolist() for mask in buffer.groups[1].masks] == masks[:2]
+def of_one_prompt(ids, log_probs):
+    same = {name: [GIVEN[name][0]] * len(ids) for name in ("prompt", "data_source", "ground_truth")}
+    return same | {"response_ids": ids, "log_probs": log_probs, "reward": [0.0] * len(ids)}
 
 
-def test_a_reward_function_gives_the_verdicts(folder, tmp_path):
+@torch.no_grad()
+def test_log_probabilities_of_another_temperature_are_told_from_16_bits(sharp, tmp_path):
+    others = of_one_prompt(*sampled(sharp, 0.8))
+    with pytest.raises(InputError, match=r"'log_probs': expected those of the reference at temperature 1") as raised:
+        bring(sharp, tmp_path, **others)
+    assert 0.01 < float(str(raised.value).split("by +")[1].split()[0]) < 0.06
+    assert bring(sharp, tmp_path, options={"temperature": 0.8}, **others).temperature == 0.8
+    honest = of_one_prompt(*sampled(sharp, 1.0, torch.bfloat16))
+    brought = bring(sharp, tmp_path, **honest)
+    assert [values.tolist() for values in brought.groups[0].log_probs] == honest["log_probs"]
+    honest["log_probs"][0][3] = -900.0  # what an engine says of a tool's token
+    masks = [[place != 3 for place in range(len(ids))] for ids in honest["response_ids"]]
+    bring(sharp, tmp_path, response_mask=masks, **honest)
+
+
+def test_one_sequence_cannot_hide_another_model(model, tmp_path):
+    one = of_one_prompt(IDS[:1], [[-1.0] * len(IDS[0])])
+    with pytest.raises(InputError, match="nats a token"):
+        bring(model, tmp_path, **one)
+
+
+@pytest.mark.parametrize("kind", ["prefixed", "untied"])
+def test_a_reference_whose_weights_have_other_names_is_refused(model, tmp_path, kind):
+    """transformers would fill them with random numbers."""
+    reference = AutoModelForCausalLM.from_pretrained(model)
+    reference.save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    if kind == "prefixed":
+        weights = load_file(tmp_path / "model.safetensors")
+        renamed = {f"base_model.model.{name}": value for name, value in weights.items()}
+        save_file(renamed, tmp_path / "model.safetensors", {"format": "pt"})
+    else:
+        config = json.loads((tmp_path / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    with pytest.raises(InputError, match=r"expected the weights of Qwen3ForCausalLM and no others.* missing keys"):
+        bring(tmp_path, tmp_path)
+
+
+def test_another_models_responses_need_no_log_probabilities(model, tmp_path):
+    bring(model, tmp_path, options={"log_probs": False}).save(tmp_path / "buffer.parquet")
+    assert not Buffer.load(tmp_path / "buffer.parquet", model_fingerprint(model)).has_log_probs
+
+
+def test_tools_tokens_and_prompts_of_another_template_are_brought_along(model, tmp_path):
+    masks = [[place != 1 for place in range(len(ids))] for ids in IDS]
+    prompt_ids = [[7, 8, place] for place in (2, 2, 0, 0)]
+    buffer = bring(model, tmp_path, response_mask=masks, prompt_ids=prompt_ids)
+    assert [group.prompt_ids.tolist() for group in buffer.groups] == [[7, 8, 2], [7, 8, 0]]
+    assert [mask.tolist() for group in buffer.groups for mask in group.masks] == masks
+
+
+def test_a_reward_function_gives_the_verdicts(model, tmp_path):
     asked = []
 
     async def judge(data_source, solution_str, ground_truth, extra_info):
-        asked.append((data_source, extra_info["source_id"]))
-        return {"score": float(ground_truth in solution_str)}
+        asked.append((data_source, ground_truth))
+        return {"score": float(str(ground_truth["answer"]) in solution_str)}
 
-    buffer = bring(folder, tmp_path, judge, response=TEXTS)
-    assert [group.rewards.tolist() for group in buffer.groups] == [[0, 0], [1, 0]]
-    assert asked == [("math_train", "0")] * 2 + [("math_train", "2")] * 2
+    truths = [json.dumps({"answer": number}) for number in (4, 4, 6, 6)]
+    buffer = bring(model, tmp_path, Judge(judge), reward=None, ground_truth=truths, ground_truth_is_json=[True] * 4)
+    assert [group.rewards.tolist() for group in buffer.groups] == [[1, 0], [1, 0]]
+    assert asked == [("sums", {"answer": 4})] * 2 + [("sums", {"answer": 6})] * 2
 
 
-def test_it_is_saved_for_its_model(folder, tmp_path):
-    bring(folder, tmp_path, response=TEXTS, reward=[1, 0, 0, 1]).save(tmp_path / "buffer.parquet")
-    loaded = Buffer.load(tmp_path / "buffer.parquet", model_fingerprint(folder / "model"))
+def test_it_is_saved_for_its_model(model, tmp_path):
+    bring(model, tmp_path).save(tmp_path / "buffer.parquet")
+    loaded = Buffer.load(tmp_path / "buffer.parquet", model_fingerprint(str(model)))
     assert (len(loaded), loaded.group_size) == (2, 2)
     with pytest.raises(InputError, match="sampled from another model"):
         Buffer.load(tmp_path / "buffer.parquet", "another")
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"response": TEXTS}, "lacks the column 'reward'"),
-        ({"reward": [1, 0, 0, 0]}, "lacks the column 'response'"),
-        ({"response": TEXTS, "reward": [1, 0, 0, 0], "prompt": [0, 0, 7, 7]}, "rows of .*prompts.parquet, 0 to 2"),
-        ({"response": TEXTS, "reward": [1, 0, 0, 0], "prompt": [0, 0, 1, None]}, "integers, none missing, got float64"),
-        ({"response": TEXTS, "reward": [1, 0, 0, 0], "prompt": [0, 0, 0, 1]}, "expected 3 responses"),
-        ({"response_ids": token_ids(), "reward": [1, 0, 0, 0], "log_probs": [[-1.0]] * 4}, "one log-probability and"),
-    ],
-)
-def test_what_cannot_be_a_buffer_is_one_line(folder, tmp_path, columns, message):
+MASKS, NATS = [[True] * len(ids) for ids in IDS], [[-1.0] * len(ids) for ids in IDS]
+KINDS = [[["a"]], [[b"a"]], [{"a": 1}], [[[1]]], [[1.5]], [None], [1], [datetime(2026, 1, 1)]]
+REFUSED = [
+    *(({"response_ids": pa.array(kind * 4)}, "'response_ids': expected list<item: int64>, got ") for kind in KINDS),
+    ({"response_ids": [[1, None], *IDS[1:]]}, r"'response_ids', row 0: expected no null, got \[1, None\]"),
+    ({"response_ids": [*IDS[:3], None]}, "'response_ids', row 3: expected no null, got None"),
+    ({"response_ids": [*IDS[:3], []]}, "'response_ids', row 3: expected at least one"),
+    ({"response_ids": [IDS[0], [-1], *IDS[2:]]}, r"'response_ids', row 1: expected token ids >= 0, got \[-1\]"),
+    ({"response_ids": [*IDS[:2], [SIZE], IDS[3]]}, f"'response_ids', row 2: expected token ids of .* below {SIZE}, got"),
+    ({"response_ids": [[9007199254740993], *IDS[1:]]}, "row 0: expected token ids of .*, got 9007199254740993"),
+    ({"response_ids": [[*IDS[0], END], *IDS[1:]]}, "'response_ids', row 0: expected no padding and no second end token"),
+    ({"response_ids": [[*IDS[0], PAD], *IDS[1:]]}, "'response_ids', row 0: expected no padding and no second end token"),
+    ({"prompt_ids": [[PAD, 7]] * 4}, r"'prompt_ids', row 0: expected no padding, got \[0, 7\]"),
+    ({"prompt_ids": [[7], [8], [9], [9]]}, "'prompt', row 1: expected rows of a prompt that follow .* same .*prompt_ids"),
+    ({"data_source": ["a", "b", "c", "c"]}, "'prompt', row 1: expected rows of a prompt that follow .* data_source"),
+    ({"prompt": [PROMPTS[0], PROMPTS[2]] * 2, "ground_truth": ["4"] * 4}, "row 2: expected rows of a prompt that follow"),
+    ({"prompt": [*PROMPTS[:3], PROMPTS[0]], "ground_truth": ["4", "4", "2", "5"]}, "expected 2 responses, as for the fi"),
+    ({"prompt": pa.array([[{"role": "user", "content": "a", "tool_calls": None}]] * 4)}, "'prompt': expected list<item:"),
+    ({"prompt": pa.array([[{"role": "user", "content": [{"text": "a"}]}]] * 4)}, "'prompt': expected list<item: struct<"),
+    ({"prompt": [[{"role": "user", "content": None}], *PROMPTS[1:]]}, "'prompt', row 0: expected no null, got"),
+    ({"prompt": pa.array(["a"] * 4)}, "'prompt': expected list<item: struct<role: string, content: string>>, got string"),
+    ({"prompt": [[], *PROMPTS[1:]]}, "'prompt', row 0: expected at least one"),
+    ({"ground_truth": pa.array([{"target": 4}] * 4)}, "'ground_truth': expected string, got struct<target: int64>"),
+    ({"ground_truth": ["4", None, "2", "2"]}, "'ground_truth', row 1: expected no null"),
+    ({"ground_truth_is_json": [False, False, True, True], "ground_truth": ["4", "4", '"2"', '"2"']}, "row 2: .* than text"),
+    ({"extra_info": ["{}", "None", "{}", "{}"]}, "'extra_info', row 1: expected a JSON object as Python's json.dumps"),
+    ({"extra_info": ['{"a": NaN}', "{}", "{}", "{}"]}, "'extra_info', row 0: expected a JSON object"),
+    ({"extra_info": pa.array([{"a": 1}] * 4)}, "'extra_info': expected string, got struct<a: int64>"),
+    ({"response_mask": pa.array([[2] * len(ids) for ids in IDS])}, "'response_mask': expected list<item: bool>, got list"),
+    ({"response_mask": pa.array([[0.5] * len(ids) for ids in IDS])}, "'response_mask': expected list<item: bool>, got li"),
+    ({"response_mask": [*MASKS[:3], [True]]}, "'response_mask', row 3: expected one for each of response_ids"),
+    ({"response_mask": [[False] * len(IDS[0]), *MASKS[1:]]}, "'response_mask', row 0: expected true on at least one"),
+    ({"log_probs": [[5.0] * len(IDS[0]), *NATS[1:]]}, "'log_probs', row 0: expected finite numbers <= 0"),
+    ({"log_probs": [*NATS[:3], [np.nan] * len(IDS[3])]}, "'log_probs', row 3: expected finite numbers <= 0"),
+    ({"log_probs": [*NATS[:3], [-np.inf] * len(IDS[3])]}, "'log_probs', row 3: expected finite numbers <= 0"),
+    ({"log_probs": [[-1.0]] * 4}, "'log_probs', row 0: expected one for each of response_ids"),
+    ({"reward": [1.0, None, 0.0, 0.0]}, "'reward', row 1: expected no null"),
+    ({"reward": [1.0, 0.0, np.nan, 0.0]}, "'reward', row 2: expected a finite number, got nan"),
+    ({"reward": pa.array([1, 0, 0, 0])}, "'reward': expected double, got int64"),
+    ({"reward": None}, "lacks the column 'reward'; it has prompt, data_source"),
+    ({"response_ids": None}, "lacks the column 'response_ids'"),
+    ({"logprobs": pa.array(NATS)}, "'logprobs': expected one of each of prompt, .* and no other"),
+    ({name: values[:0] for name, values in GIVEN.items()}, "expected at least one row, got none"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("columns", "message"), REFUSED)
+def test_what_differs_is_one_line_that_names_its_column_and_row(model, tmp_path, columns, message):
     with pytest.raises(InputError, match=message) as raised:
-        bring(folder, tmp_path, **columns)
+        bring(model, tmp_path, **columns)
     assert "\n" not in str(raised.value)
 
 
-def test_the_fingerprint_is_of_the_references_files(folder):
-    assert model_fingerprint(str(folder / "model")) == model_fingerprint(folder / "model")
+def test_two_sources_of_one_thing_are_refused(model, tmp_path):
+    with pytest.raises(InputError, match="'reward': expected none beside a reward function"):
+        bring(model, tmp_path, Judge(lambda **row: 1.0))
+    with pytest.raises(InputError, match="'log_probs': expected none beside --no-log-probs"):
+        bring(model, tmp_path, options={"log_probs": False}, log_probs=NATS)
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv", "rows.json.gz", "cut.parquet", "none.parquet", "."])
+def test_another_format_is_told_how_to_convert_and_never_to_be_removed(model, tmp_path, name):
+    frame = pd.DataFrame({"prompt": [0], "reward": [1.0]})
+    frame.to_json(tmp_path / "rows.jsonl", orient="records", lines=True)
+    frame.to_csv(tmp_path / "rows.csv")
+    (tmp_path / "rows.json.gz").write_bytes(gzip.compress((tmp_path / "rows.jsonl").read_bytes()))
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1 and then nothing")
+    said = "got another format; docs/examples/rollouts.py converts" if name.startswith("rows") else r"a whole Parquet file \("
+    with pytest.raises(InputError, match=said) as raised:
+        bring_buffer(tmp_path / name, str(model))
+    assert not {"remove", "damaged", "\n"} & {*str(raised.value).split(), *str(raised.value)}
+
+
+def test_what_verl_and_trl_write_is_converted(model, tmp_path):
+    """VeRL's rows by VeRL's own code; TRL's with the columns and the messages that its GRPOTrainer logs."""
+    trainer = pytest.importorskip("verl.trainer.ppo.v1.trainer_base").PPOTrainer
+    specification = importlib.util.spec_from_file_location("rollouts", EXAMPLE)
+    assert specification
+    assert specification.loader
+    example = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(example)
+    write_rows([math_row("sums", n, str(n), f"{n} + 2", str(n + 2)) for n in range(3)], tmp_path / "prompts.parquet")
+    asked = pq.read_table(tmp_path / "prompts.parquet")["prompt"].to_pylist()
+    order = [2, 2, 0, 0]
+    shown = [TOKENIZER.apply_chat_template(asked[n], add_generation_prompt=True, tokenize=False) for n in order]
+    decoded = [TOKENIZER.decode(TOKENIZER(text)["input_ids"], skip_special_tokens=True) for text in shown]
+    texts = [TOKENIZER.decode(ids, skip_special_tokens=True) for ids in IDS]
+    uids = {"uid": ["a_0_0", "a_1_0", "b_0_0", "b_1_0"]}
+    trainer._write_generations(decoded, texts, ["4", "4", "2", "2"], [1.0, 0.0, 0.0, 1.0], uids, tmp_path / "verl", 1)
+    told = {"step": [1] * 4, "right": [1.0, 0.0, 0.0, 1.0], "advantage": [0.5, -0.5, -0.5, 0.5]}
+    messages = [[{"role": "assistant", "content": text}] for text in texts]
+    logged = {"prompt": [asked[n] for n in order], "completion": messages}
+    pd.DataFrame(told | logged).to_parquet(tmp_path / "completions_00001.parquet")
+    ended = [f"{text}<|im_end|>" for text in texts]  # an older TRL logged text, and the end token as text
+    pd.DataFrame(told | {"prompt": shown, "completion": ended}).to_parquet(tmp_path / "completions_00000.parquet")
+    sources = [("score", "verl/1.jsonl"), ("right", "completions_00001.parquet"), ("right", "completions_00000.parquet")]
+    tables = [example.convert(TOKENIZER, tmp_path / "prompts.parquet", name, [tmp_path / file]) for name, file in sources]
+    assert tables[0] == tables[1] == tables[2]
+    pq.write_table(tables[0], tmp_path / "responses.parquet")
+    buffer = bring_buffer(tmp_path / "responses.parquet", str(model))
+    assert [group.prompt for group in buffer.groups] == [asked[0], asked[2]]
+    assert [ids.tolist() for group in buffer.groups for ids in group.response_ids] == [*IDS[2:], *IDS[:2]]
+    assert [group.rewards.tolist() for group in buffer.groups] == [[0, 1], [1, 0]]
+    assert buffer.groups[0].extra_info["index"] == 0
+
+
+# Any column of any type and content, in place of a good one or beside it.
+TYPES = st.recursive(
+    st.sampled_from([
+        pa.null(), pa.bool_(), pa.int8(), pa.int64(), pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.string(),
+        pa.large_string(), pa.binary(), pa.date32(), pa.timestamp("us"), pa.duration("ms"), pa.time64("us"),
+        pa.decimal128(9, 2), pa.dictionary(pa.int32(), pa.string()),
+    ]),
+    lambda inner: st.one_of(
+        inner.map(pa.list_), inner.map(pa.large_list), inner.map(lambda kind: pa.list_(kind, 2)),
+        st.tuples(inner, inner).map(lambda kinds: pa.struct(dict(zip(("role", "content"), kinds, strict=True)))),
+        inner.map(lambda kind: pa.map_(pa.string(), kind)),
+    ),
+    max_leaves=3,
+)  # fmt: skip
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(-1, SIZE), st.integers(-(2**63), 2**63 - 1), st.floats(width=32),
+    st.sampled_from([0.0, 1.0]), st.text(max_size=3), st.sampled_from(["{}", '{"a": 1}', "[4]", '"4"', "4"]),
+)  # fmt: skip
+
+
+def values(kind: pa.DataType) -> st.SearchStrategy:
+    """Python values that may or may not be of a type."""
+    if pa.types.is_map(kind):
+        return st.lists(st.tuples(st.text(max_size=2), values(kind.item_type)), max_size=2)
+    if pa.types.is_nested(kind) and not pa.types.is_struct(kind):
+        return st.lists(values(kind.value_type), max_size=3)
+    if pa.types.is_struct(kind):
+        return st.fixed_dictionaries({field.name: values(field.type) for field in kind})
+    return LEAVES
+
+
+@st.composite
+def tables(draw) -> pa.Table:
+    """A good table in which up to six things are changed: a column's type, its values, one value, or its presence."""
+    prompts, size = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    ids = [draw(st.lists(st.integers(END + 1, SIZE - 1), min_size=1, max_size=3)) for _ in range(prompts * size)]
+    number = [row // size for row in range(len(ids))]
+    columns: dict = {
+        "prompt": [[{"role": "user", "content": str(prompt)}] for prompt in number],
+        "data_source": ["sums"] * len(ids),
+        "ground_truth": ["[4]"] * len(ids),
+        "ground_truth_is_json": [draw(st.booleans())] * len(ids),
+        "extra_info": [draw(st.sampled_from(["{}", '{"a": [1, null, "\\u00e9"]}']))] * len(ids),
+        "prompt_ids": [[7, prompt] for prompt in number],
+        "response_ids": ids,
+        "response_mask": [[True] * (len(row) - 1) + [draw(st.booleans()) or len(row) == 1] for row in ids],
+        "log_probs": [[-np.log(SIZE)] * len(row) for row in ids],
+        "reward": [draw(st.sampled_from([0.0, 1.0])) for _ in ids],
+    }
+    for name in draw(st.sets(st.sampled_from(["ground_truth_is_json", "extra_info", "response_mask", "prompt_ids"]))):
+        del columns[name]
+    if draw(st.integers(0, 9)):  # else the reference is asked, which takes a tenth of a second
+        del columns["log_probs"]
+    arrays = {name: pa.array(column, SCHEMA.field(name).type) for name, column in columns.items()}
+    for _ in range(draw(st.integers(0, 6))):
+        name = draw(st.sampled_from(SCHEMA.names))
+        change = draw(st.sampled_from(["type", "values", "one", "absence", "name"]))
+        kind = draw(TYPES) if change == "type" or name not in arrays else arrays[name].type
+        column = arrays[name].to_pylist() if name in arrays else []
+        if change in ("type", "values"):
+            column = [draw(values(kind)) for _ in ids]
+        elif change == "one" and column:
+            column[draw(st.integers(0, len(ids) - 1))] = draw(values(kind))
+        elif name in arrays:
+            moved = arrays.pop(name)
+            if change == "name":
+                arrays[draw(st.text(max_size=4))] = moved
+            continue
+        try:
+            arrays[name] = pa.array(column, kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            continue
+    return pa.table(arrays) if len({len(array) for array in arrays.values()}) == 1 else pa.table({})
+
+
+@pytest.fixture(scope="module")
+def even(model, tmp_path_factory):
+    """A reference that gives every token the same probability."""
+    folder = tmp_path_factory.mktemp("even")
+    reference = AutoModelForCausalLM.from_pretrained(model)
+    with torch.no_grad():
+        reference.model.norm.weight *= 0.0
+    reference.save_pretrained(folder)
+    TOKENIZER.save_pretrained(folder)
+    return folder
+
+
+def test_any_arrow_table_round_trips_to_the_byte_or_is_one_line(even, tmp_path):
+    path, counts = tmp_path / "rows.parquet", {"accepted": 0, "refused": 0}
+
+    def written(table):
+        sink = pa.BufferOutputStream()
+        pq.write_table(table.replace_schema_metadata(None), sink)
+        return sink.getvalue().to_pybytes()
+
+    @settings(max_examples=2000, suppress_health_check=list(HealthCheck))
+    @given(table=tables())
+    def holds(table):
+        try:
+            pq.write_table(table, path)
+        except (pa.ArrowException, OSError):  # no Parquet file has such a type
+            return
+        try:
+            buffer = bring_buffer(path, str(even), log_probs="log_probs" in table.column_names)
+        except InputError as error:
+            assert "\n" not in str(error)
+            counts["refused"] += 1
+            return
+        counts["accepted"] += 1
+        buffer.save(tmp_path / "buffer.parquet")
+        loaded = Buffer.load(tmp_path / "buffer.parquet", buffer.fingerprint)
+        loaded.save(tmp_path / "again.parquet")
+        assert (tmp_path / "again.parquet").read_bytes() == (tmp_path / "buffer.parquet").read_bytes()
+        names = [name for name in SCHEMA.names if name in table.column_names and name != "reward"]
+        kept = pq.read_table(tmp_path / "buffer.parquet")
+        schema = pa.schema([SCHEMA.field(name) for name in names])
+        assert written(kept.select(names).cast(schema)) == written(table.select(names).cast(schema))
+        verdicts = [float(reward > 0.5) for reward in table["reward"].to_pylist()]
+        assert loaded.table()["reward"].to_pylist() == verdicts
+
+    holds()
+    assert min(counts.values()) > 200, counts
