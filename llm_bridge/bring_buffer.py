@@ -125,7 +125,7 @@ def score(rows: Sequence[tuple[np.ndarray, np.ndarray]], folder: Path, temperatu
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if names := sorted(map(str, report[kind])):
             expected = f"the weights of {type(model).__name__} and no others; merge an adapter into its model"
-            raise InputError(f"{folder}: expected {expected}, got {len(names)} {kind.replace('_', ' ')} ({names[0]}, ...)")
+            raise InputError(f"{folder}: expected {expected}, got {len(names)} {kind[:-5]} ones ({names[0]}, ...)")
     model = model.to(device).eval()
     lengths = [len(prompt) + len(response) for prompt, response in rows]
     scores: list[np.ndarray] = [np.zeros(0)] * len(rows)
@@ -161,8 +161,8 @@ def _require_the_references(
     error = np.linalg.norm(gaps - mean * tokens) / tokens.sum() * np.sqrt(count / (count - 1)) if count > 1 else np.inf
     if abs(mean) > min(MOST, SIXTEEN_BITS + ERRORS * error):
         raise InputError(
-            f"{path}, column 'log_probs': expected those of the reference at temperature {temperature:g}, got others, by "
-            f"{mean:+.4f} nats a token (standard error {error:.4f}); leave the column out to have them computed"
+            f"{path}, column 'log_probs': expected those of the reference at temperature {temperature:g}, got others, "
+            f"by {mean:+.4f} nats a token (standard error {error:.4f}); leave the column out to have them computed"
         )
 
 

@@ -1,7 +1,7 @@
 """The reference-correct buffer (E.3): math prompts with G_ref cached, verified responses of the reference model each.
 
-Stored as Parquet of one schema (`cokl.responses.rows`). A buffer belongs to the model that sampled it: it carries that model's
-fingerprint, and loading it for another model is refused.
+Stored as Parquet of one schema (`cokl.responses.rows`). A buffer belongs to the model that sampled it: it carries that
+model's fingerprint, and loading it for another model is refused.
 
 Assumption beyond the paper: minibatches are drawn without replacement, in a new seeded order each time all prompts have
 been drawn; all methods share the order.
@@ -125,6 +125,9 @@ class Buffer:
                 )
             if not np.isin(group.rewards, (0, 1)).all():
                 raise InputError(f"the buffer's prompt {index}: expected rewards 0 or 1, the verifier's verdicts")
+            texts = [message for message in group.prompt if set(map(type, message.values())) == {str}]
+            if any(set(message) != {"role", "content"} for message in texts) or len(texts) < len(group.prompt):
+                raise InputError(f"the buffer's prompt {index}: expected messages of role and content, both text")
         check_rows(self.table(), "the buffer")
 
     def __len__(self) -> int:

@@ -38,9 +38,9 @@ def convert(tokenizer, prompts: Path, reward: str, rollouts: list[Path]) -> pa.T
         )
     rows = []
     for file in rollouts:
-        lines = file.read_text().splitlines() if file.suffix == ".jsonl" else pq.read_table(file).to_pylist()
+        text = file.suffix == ".jsonl"
+        lines = map(json.loads, file.open()) if text else pq.read_table(file).to_pylist()
         for line in lines:
-            line = json.loads(line) if isinstance(line, str) else line
             prompt, answer = line.get("input", line.get("prompt")), line.get("output", line.get("completion"))
             number = found[prompt if isinstance(prompt, str) else json.dumps(prompt)]
             text = answer if isinstance(answer, str) else answer[-1]["content"]

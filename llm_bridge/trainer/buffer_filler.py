@@ -40,14 +40,16 @@ class BufferTrainer(RewardedTrainer):
             stop = min(start + size, prompts)
             file = chunks / f"{start}-{stop}.parquet"
             if not file.is_file():
-                Buffer(tuple(self._sample(range(start, stop), chunk)), fingerprint).save(file)
+                sampled = {group.key: group for group in self._sample(range(start, stop), chunk)}
+                Buffer(tuple(sampled.values()), fingerprint).save(file)
             groups += Buffer.load(file, fingerprint).groups
             progress.update(stop - start)
         progress.close()
         solved = np.mean([group.rewards.any() for group in groups])
         correct = np.mean([group.rewards.mean() for group in groups])
         temperature = self.config.actor_rollout_ref.rollout.temperature
-        Buffer(tuple(groups), fingerprint, temperature).save(path)
+        once = {group.key: group for group in groups}  # a training file may hold a prompt twice
+        Buffer(tuple(once.values()), fingerprint, temperature).save(path)
         print(
             f"buffer: {len(groups)} prompts, {solved:.1%} with a correct response, {correct:.1%} of responses correct"
         )
@@ -94,7 +96,10 @@ class BufferTrainer(RewardedTrainer):
             first = answers[0]
             groups.append(
                 CachedGroup(
-                    prompt=[dict(message) for message in columns["raw_prompt"][first]],
+                    prompt=[
+                        {name: part for name, part in message.items() if part is not None}
+                        for message in columns["raw_prompt"][first]
+                    ],
                     data_source=str(columns["data_source"][first]),
                     ground_truth=plain(columns["reward_model"][first]["ground_truth"]),
                     prompt_ids=columns["prompts"][first].numpy(),

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 pytest.importorskip("verl")
 
 from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.tiny.language import demonstrate_problem, problems
-from tests.llm_bridge.test_how_to import blocks, follow, logged, roomy_model
+from tests.llm_bridge.test_how_to import blocks, follow, logged, roomy_model, write_responses
 
 pytestmark = [pytest.mark.docs, pytest.mark.usefixtures("only_cluster")]
 
@@ -46,7 +45,7 @@ def folder(tmp_path_factory) -> Path:
         for row, problem in enumerate(chosen[:PROMPTS])
         for _ in range(CACHED)
     ]
-    pd.DataFrame(answers, columns=["prompt", "response"]).to_parquet(root / "responses.parquet")
+    write_responses(root, "train", answers)
     grpo, _, _, diverse, _ = blocks("bash", PAGE)
     for name, block in (("my_reward.py", blocks("python", PAGE)[0]), ("grpo.sh", grpo), ("diverse.sh", diverse)):
         (root / name).write_text(block)

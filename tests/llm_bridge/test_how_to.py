@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("verl")
 
 from llm_bridge.tiny.make import make_tiny
+from llm_bridge.tiny.tokenizer import make_tokenizer
 
 pytestmark = [pytest.mark.docs, pytest.mark.usefixtures("only_cluster")]
 
@@ -61,6 +62,21 @@ def roomy_model(root: Path) -> None:
     config.write_text(json.dumps({**json.loads(config.read_text()), "max_position_embeddings": TOKENS}))
 
 
+def write_responses(root: Path, task: str, answers: list[tuple[int, str]]) -> None:
+    """ROOT/responses.parquet of texts, each with the number of its prompt in the task's file."""
+    tokenizer, asked = make_tokenizer(), pd.read_parquet(root / f"{task}.parquet").to_dict("records")
+    rows = [
+        {
+            "prompt": [dict(message) for message in asked[row]["prompt"]],
+            "data_source": asked[row]["data_source"],
+            "ground_truth": asked[row]["reward_model"]["ground_truth"],
+            "response_ids": [*tokenizer(text)["input_ids"], tokenizer.eos_token_id],
+        }
+        for row, text in answers
+    ]
+    pd.DataFrame(rows).to_parquet(root / "responses.parquet")
+
+
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory) -> Path:
     """A folder in which the page has been followed to its end."""
@@ -71,7 +87,7 @@ def followed(tmp_path_factory) -> Path:
     known[NEW : NEW + OLD].to_parquet(root / "old_task.parquet")
     truths = [int(row["ground_truth"]) for row in known["reward_model"][NEW : NEW + OLD]]
     answers = [(row, f"\\boxed{{{truths[row] + member % 2}}}") for row in range(OLD) for member in range(CACHED)]
-    pd.DataFrame(answers, columns=["prompt", "response"]).to_parquet(root / "responses.parquet")
+    write_responses(root, "old_task", answers)
     (reward,) = blocks("python")
     grpo, run_grpo, buffer, cokl, run_cokl = blocks("bash")
     for name, block in (("my_reward.py", reward), ("grpo.sh", grpo), ("cokl.sh", cokl)):
@@ -89,8 +105,7 @@ def test_the_command_of_before_is_plain_grpo(followed):
 
 def test_the_buffer_holds_the_judged_responses(followed):
     buffer = pd.read_parquet(followed / "buffer.parquet")
-    assert len(buffer) == OLD
-    assert {tuple(rewards) for rewards in buffer["rewards"]} == {(1, 0) * 4}
+    assert buffer["reward"].tolist() == [1, 0] * (OLD * CACHED // 2)
 
 
 def test_eight_options_more_train_with_both_streams(followed):

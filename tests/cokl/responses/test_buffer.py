@@ -2,7 +2,8 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,16 +51,6 @@ def test_a_ground_truth_keeps_its_type(tmp_path, truth):
     assert loaded.key == prompt_key(_group().prompt, truth)
 
 
-def test_a_buffer_of_before_is_loaded_as_it_was_meant(tmp_path):
-    """Without masks and temperature, and with a ground truth that is a string whatever it looks like."""
-    Buffer((_group(),), "abc").save(tmp_path / "buffer.parquet")
-    frame = pd.read_parquet(tmp_path / "buffer.parquet").drop(columns=["masks", "temperature", "encoded"])
-    frame.assign(ground_truth="[1]").to_parquet(tmp_path / "old.parquet")
-    loaded = Buffer.load(tmp_path / "old.parquet", "abc")
-    assert (loaded.temperature, loaded.groups[0].ground_truth) == (1.0, "[1]")
-    assert [mask.tolist() for mask in loaded.groups[0].masks] == [[1], [1, 1], [1, 1, 1]]
-
-
 def test_masks_temperature_and_unknown_log_probabilities_are_kept(tmp_path):
     masks = [np.array([1]), np.array([1, 0]), np.array([0, 1, 1])]
     unknown = [np.full(length, np.nan) for length in (1, 2, 3)]
@@ -100,6 +91,7 @@ def test_a_prompts_key_is_of_its_messages_and_its_answer():
     group = _group(0)
     reordered = [dict(reversed(message.items())) for message in group.prompt]
     assert group.key == prompt_key(reordered, group.ground_truth)
+    assert group.key == prompt_key([message | {"tool_calls": None} for message in group.prompt], group.ground_truth)
     others = [replace(group, ground_truth="2"), replace(group, prompt=group.prompt[1:]), _group(1)]
     assert len({other.key for other in [group, *others]}) == 4
     assert replace(group, data_source="elsewhere", rewards=np.array([0, 0, 0])).key == group.key
@@ -117,9 +109,11 @@ def test_filtering_leaves_the_prompts_with_a_correct_response():
     [
         ({"rewards": np.array([1, 0, 2])}, "rewards 0 or 1"),
         ({"rewards": np.array([1, 0])}, "expected 3 responses"),
-        ({"prompt_ids": np.array([], dtype=int)}, "at least one token"),
-        ({"response_ids": [np.arange(2)] * 3}, "one log-probability and one mask per token"),
-        ({"log_probs": [np.full(length, -np.inf) for length in (1, 2, 3)]}, "finite"),
+        ({"prompt_ids": np.array([], dtype=int)}, "'prompt_ids', row 3: expected at least one"),
+        ({"response_ids": [np.arange(2)] * 3}, "'response_mask', row 3: expected one for each of response_ids"),
+        ({"log_probs": [np.full(length, -np.inf) for length in (1, 2, 3)]}, "'log_probs', row 3: expected finite"),
+        ({"prompt": [{"role": "user", "content": ["a"]}]}, "messages of role and content, both text"),
+        ({"prompt": [{"role": "user", "content": "a", "tool_calls": "b"}]}, "messages of role and content, both text"),
     ],
 )
 def test_a_group_that_no_method_could_use_is_refused(change, message):
@@ -132,11 +126,11 @@ def test_an_empty_buffer_is_refused():
         Buffer((), "abc")
 
 
-@pytest.mark.parametrize("column", ["prompt", "response_ids", "rewards", "model"])
+@pytest.mark.parametrize("column", ["prompt", "response_ids", "reward", "response_mask"])
 def test_a_missing_column_is_named(tmp_path, column):
     path = tmp_path / "buffer.parquet"
     Buffer((_group(),), "abc").save(path)
-    pd.read_parquet(path).drop(columns=column).to_parquet(path)
+    pq.write_table(pq.read_table(path).drop_columns(column), path)
     with pytest.raises(InputError, match=f"lacks the column '{column}'"):
         Buffer.load(path, "abc")
 
@@ -146,15 +140,21 @@ def test_a_file_that_is_no_buffer_is_refused_in_one_line(tmp_path):
     with pytest.raises(InputError, match="no buffer at"):
         Buffer.load(path, "abc")
     path.write_bytes(b"PAR1 and then nothing")
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(InputError, match="expected a whole Parquet file"):
         Buffer.load(path, "abc")
     Buffer((_group(),), "abc").save(path)
-    frame = pd.read_parquet(path)
-    frame.iloc[:0].to_parquet(path)
-    with pytest.raises(InputError, match="empty"):
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata(None), path)
+    with pytest.raises(InputError, match=r"another model \(not named\)"):
         Buffer.load(path, "abc")
-    frame.assign(response_ids="text").to_parquet(path)
-    with pytest.raises(InputError, match="damaged"):
+    pq.write_table(table.set_column(9, "reward", pc.add(table["reward"], 0.5)), path)
+    with pytest.raises(InputError, match="expected rewards 0 or 1"):
+        Buffer.load(path, "abc")
+    Buffer((_group(),), "abc").save(path)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"math")] ^= 1  # in a page, whose checksum Parquet keeps
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="expected a whole Parquet file"):
         Buffer.load(path, "abc")
 
 

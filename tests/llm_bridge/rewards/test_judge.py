@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pandas as pd
 import pytest
@@ -49,15 +50,20 @@ def test_a_cached_and_a_fresh_response_are_judged_alike(tmp_path, kind, truth):
     row = {
         "prompt": [{"role": "user", "content": "2 + 2"}],
         "data_source": "sums",
-        "reward_model": {"ground_truth": truth, "style": "rule"},
         "extra_info": {"index": 77, "tolerances": [0.5]},
     }
-    pd.DataFrame([row]).to_parquet(tmp_path / "prompts.parquet")
-    pd.DataFrame({"prompt": [0, 0], "response": TEXTS}).to_parquet(tmp_path / "responses.parquet")
+    given = {
+        "prompt": row["prompt"],
+        "data_source": row["data_source"],
+        "ground_truth": truth if isinstance(truth, str) else json.dumps(truth),
+        "ground_truth_is_json": not isinstance(truth, str),
+        "extra_info": json.dumps(row["extra_info"]),
+    }
+    rows = [given | {"response_ids": [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]} for text in TEXTS]
+    pd.DataFrame(rows).to_parquet(tmp_path / "responses.parquet")
     name, options = f"{function}:judge", {"strict": True}
     judge = Judge(load_function(name), "right", options, threshold=1.0)
-    paths = tmp_path / "prompts.parquet", tmp_path / "responses.parquet", str(tmp_path / "model")
-    bring_buffer(*paths, judge).save(tmp_path / "buffer.parquet")
+    bring_buffer(tmp_path / "responses.parquet", str(tmp_path / "model"), judge).save(tmp_path / "buffer.parquet")
     buffer = Buffer.load(tmp_path / "buffer.parquet", model_fingerprint(tmp_path / "model"))
     assert buffer.groups[0].rewards.tolist() == [1, 0]
     asked_of: dict = {"function": name, "key": "right", "options": options}
@@ -98,12 +104,25 @@ def surroundings(tokenizer) -> dict:
     }
 
 
-@pytest.mark.parametrize("given", [{"points": 1.0}, "right", None])
+@pytest.mark.parametrize("given", [{"points": 1.0}, "right", None, float("nan"), {"score": float("inf")}])
 def test_an_answer_without_a_score_is_one_line(given):
-    with pytest.raises(InputError, match=r"expected a number, or a dictionary with one at 'score'"):
+    with pytest.raises(InputError, match=r"expected a finite number, or a dictionary with one at 'score'"):
         asyncio.run(Judge(lambda **arguments: given).score("4", "sums", "4", {}))
 
 
 def test_a_number_of_any_kind_is_a_score():
     for given in (True, 1, np.float32(1.0), {"score": np.int64(1)}):
         assert asyncio.run(Judge(lambda given=given, **arguments: given).score("4", "sums", "4", {})) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "options"),
+    [("gsm8k", "#### 4", {}), ("math_dapo", "Answer: 4", {}), ("math_verify", "\\boxed{4}", {"timeout": 120.0})],
+)
+def test_verls_own_reward_functions_judge(name, right, options):
+    """They take no data_source; their first parameter is solution_str or model_output."""
+    judge = Judge(load_function(f"pkg://verl.utils.reward_score.{name}:compute_score"), options=options)
+    scores = [asyncio.run(judge.score(text, "sums", "4", {})) for text in (right, right.replace("4", "5"))]
+    assert [score > judge.threshold for score in scores] == [True, False]
+    dispatched = Judge(load_function("pkg://verl.utils.reward_score:default_compute_score"))
+    assert asyncio.run(dispatched.score("#### 4", "openai/gsm8k", "4", {})) == 1.0

@@ -140,11 +140,14 @@ def test_a_reward_model_with_a_function_passes_where_the_function_is_told_all(fi
     check_configuration(configuration(f"{MODE}=cokl", *rewarding, "reward.reward_model.enable_resource_pool=True"))
 
 
+QUESTION = [{"role": "user", "content": "2 + 2"}]
+
+
 def buffer(log_probs=-1.0, temperature=1.0, model="abc", size=1) -> Buffer:
     """A prompt of 600 tokens with `size` correct responses of 700 and as many wrong ones of 900."""
     answers = [np.arange(700), np.arange(900)] * size
     known = [np.full(len(ids), log_probs) for ids in answers]
-    group = CachedGroup([], "", "", np.arange(600), answers, known, np.array([1, 0] * size))
+    group = CachedGroup(QUESTION, "", "", np.arange(600), answers, known, np.array([1, 0] * size))
     return Buffer((group,), model, temperature)
 
 
@@ -373,7 +376,7 @@ def test_the_how_tos_commands_pass_verls_checks_and_ours_as_they_are_printed(nam
     """On GPUs too nothing is missing: no batch size, and no folder of its own for each run."""
     variables = {"DATA": "/data", "MODEL": tmp_path / "model", "OUT": tmp_path, "GPUS": gpus}
     model = model_fingerprint(tmp_path / "model")
-    group = CachedGroup([], "", "", np.arange(9), [np.arange(9)] * 8, [np.zeros(9)] * 8, np.array([1, 0] * 4))
+    group = CachedGroup(QUESTION, "", "", np.arange(9), [np.arange(9)] * 8, [np.zeros(9)] * 8, np.array([1, 0] * 4))
     Buffer((group,), model).save(tmp_path / "buffer.parquet")
     scripts = blocks("bash", Path(f"docs/how-to/{name}.md"))
     grpo, cokl = (
