@@ -228,7 +228,7 @@ REFUSED = {
     ],
     "prompt_ids": [([[PAD, 7]] * 4, r"row 0: expected no padding, got \[0, 7\]")],
     "prompt": [
-        (pa.array([[{"role": "user", "content": "a", "tool_calls": None}]] * 4), "expected list<item: struct<role: str"),
+        (pa.array([[{"role": "user", "content": "a", "tool_calls": None}]] * 4), "expected list<item: struct<role"),
         (pa.array([[{"role": "user", "content": [{"text": "a"}]}]] * 4), "expected list<item: struct<role: string"),
         (pa.array(["a"] * 4), "expected list<item: struct<role: string, content: string>>, got string"),
         ([[{"role": "user", "content": None}], *PROMPTS[1:]], "row 0: expected no null, got"),
