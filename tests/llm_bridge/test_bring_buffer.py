@@ -35,7 +35,7 @@ PAD, END, SIZE = TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, len(TOKENIZER)
 TEXTS = ["\\boxed{4}", "\\boxed{5}", "\\boxed{6}", "5 + 5 \\boxed{4}"]
 IDS = [[*TOKENIZER(text)["input_ids"], END] for text in TEXTS]
 PROMPTS = [[{"role": "user", "content": f"{number} + 2"}] for number in (2, 2, 0, 0)]
-GIVEN = {
+GIVEN: dict[str, list] = {
     "prompt": PROMPTS,
     "data_source": ["sums"] * 4,
     "ground_truth": ["4", "4", "2", "2"],
