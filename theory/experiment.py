@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cokl.support.experiment import NOT_RECORDED, Execution, Experiment, register
+from cokl.support.experiment import NOT_RECORDED, Experiment, register
 from cokl.support.files import read_json
 from cokl.support.verdicts import Claim, Verdict
 
@@ -55,25 +54,3 @@ class Theory(Experiment):
         scope = f"{len(rows)} statements, of the paper and beyond it"
         seconds = round(sum(row["seconds"] for row in rows), 1)
         return {"command": self.command, "scope": scope, **NOT_RECORDED, "seconds": seconds}
-
-    def rerun(self, folder: Path, again: Path, execution: Execution) -> Path:
-        """The same claims with the same effort."""
-        from theory.report import check_and_save
-
-        stored = read_json(folder / "config.json", dict) if (folder / "config.json").is_file() else {}
-        names = [row["claim"] for row in read_json(folder / self.tables[0], list)]
-        check_and_save(names, stored.get("effort", "full"), again)
-        return again
-
-    def comparable(self, path: Path) -> Any:
-        """A row for each piece of evidence."""
-        import pandas as pd
-
-        from theory.report import stored_evidence
-
-        rows = [
-            {**{name: row[name] for name in ("claim", "statement", "source")}, **asdict(stored_evidence(piece))}
-            for row in read_json(path, list)
-            for piece in row["evidence"]
-        ]
-        return pd.DataFrame(rows).astype({"error": float})
