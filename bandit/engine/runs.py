@@ -1,11 +1,10 @@
-"""What the experiments share around a run: which are stacked, the folder, the device, the seed's reference."""
+"""What the labs on the single task share around a run: which are stacked, the folder, the device, the reference."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,12 +14,8 @@ import torch
 
 from bandit.engine.reference import pretrain
 from cokl.methods import Method
-from cokl.support.chunks import Origin
-from cokl.support.code import code_of
 from cokl.support.errors import InputError
-from cokl.support.experiment import Execution
-from cokl.support.results_folder import open_folder
-from cokl.support.workers import Work, Workers, require_jobs
+from cokl.support.results import Execution, Work, compute
 
 _Run = TypeVar("_Run")
 
@@ -48,51 +43,28 @@ def stacks(runs: Iterable[_Run], alike: Callable[[_Run], Hashable], most: int) -
 
 @dataclass(frozen=True)
 class Opened:
-    """A results folder that is held for runs on the single task, who computes them, and each seed's reference (P,)."""
+    """A results folder that is held for runs on the single task, and each seed's reference (P,)."""
 
-    origin: Origin
-    workers: Workers
+    folder: Path
     device: str
     parameters: dict[int, torch.Tensor]
 
 
 @contextmanager
 def opened(
-    config: Any,
-    runs: Sequence[Run],
-    training_module: str,
-    folder: Path,
-    execution: Execution,
-    progress: bool,
-    chosen: Mapping[str, Any] | None = None,
-    reference: Callable[[Any, int, str], torch.Tensor] | None = None,
+    config: Any, runs: Sequence[Any], execution: Execution, progress: bool, chosen: Mapping[str, Any] | None = None
 ) -> Iterator[Opened]:
-    """Hold `folder` for these runs, with references pretrained where it does not hold them yet.
+    """Hold `execution.out` for these runs, with the references of their seeds pretrained where it lacks them.
 
     chosen: JSON values that say which runs they are, where `config` alone does not; kept with it in config.json.
-    reference: of a configuration, a seed and a device the parameters (P,) that the seed's runs start from; None for
-    those that the controlled experiment pretrains.
     Raises InputError for a device that is not there and for a folder that cannot be used.
     """
-    require_jobs(execution.jobs)
     device = resolve_device(config.device)
-    code = code_behind(training_module, (run.method for run in runs))
-    settings = {**config.as_dict(), **(chosen or {}), "device": device}
-    with open_folder(folder, settings, code, execution.keep_going) as origin:
-        workers = Workers(execution.backend, 1 if device == "cuda" else execution.jobs)
+    with execution.results_folder({**config.as_dict(), **(chosen or {}), "device": device}) as folder:
         seeds = list(dict.fromkeys(run.seed for run in runs))
-        works = [
-            Work(
-                _make_reference,
-                (reference, config, seed, device),
-                reference_path(folder, seed),
-                f"reference of seed {seed}",
-            )
-            for seed in seeds
-        ]
-        tables = workers.do(works, origin, "references", progress)
-        parameters = {seed: parameters_of(table) for seed, table in zip(seeds, tables, strict=True)}
-        yield Opened(origin, workers, device, parameters)
+        works = [Work(_make_reference, (config, seed, device), reference_path(folder, seed)) for seed in seeds]
+        tables = compute(works, execution, "references", progress)
+        yield Opened(folder, device, dict(zip(seeds, map(parameters_of, tables), strict=True)))
 
 
 def reference_path(folder: Path, seed: int) -> Path:
@@ -120,14 +92,6 @@ def resolve_device(device: str) -> str:
     return "cuda" if device == "auto" and available else "cpu" if device == "auto" else device
 
 
-def code_behind(training_module: str, methods: Iterable[Method]) -> dict[str, str]:
-    """Digests of all source that runs of these methods depend on: their training module's, and the regularizers'."""
-    regularizers = [method.regularizer for method in methods if method.regularizer is not None]
-    return code_of(training_module, [used for regularizer in regularizers for used in regularizer.made_of()])
-
-
-def _make_reference(
-    reference: Callable[[Any, int, str], torch.Tensor] | None, config: Any, seed: int, device: str
-) -> pd.DataFrame:
-    make = reference or partial(pretrain, dtype=getattr(torch, config.dtype))
-    return parameters_table(make(config, seed, device), f"the reference of seed {seed}")
+def _make_reference(config: Any, seed: int, device: str) -> pd.DataFrame:
+    parameters = pretrain(config, seed, device, dtype=getattr(torch, config.dtype))
+    return parameters_table(parameters, f"the reference of seed {seed}")

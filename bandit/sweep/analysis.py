@@ -1,18 +1,129 @@
-"""The claims of the paper's Results paragraph on the controlled experiment, judged on a finished sweep.
+"""What a sweep's table says: each method at matched correctness, and the claims of the paper's Results paragraph.
 
 Spreads are standard deviations over seeds; intervals are 95% t-intervals of the paired difference over seeds.
+
+Assumption beyond the paper: a method's matched coefficient is the one whose mean final correctness over seeds is
+closest to 0.96; one coefficient per method, the same for all seeds.
 """
 
 from __future__ import annotations
 
-import pandas as pd
+from functools import partial
+from pathlib import Path
 
-from bandit.engine.tables import coverage_column, method_label
-from bandit.sweep.score import final_rows, matched_rows, without_diverged_runs
+import numpy as np
+import pandas as pd
+import torch
+
+from bandit.engine.divergence import divergence_note, without_diverged
+from bandit.engine.reference import seed_task
+from bandit.engine.runs import parameters_of, reference_path
+from bandit.engine.tables import coverage_column, coverage_label, method_label
+from bandit.lab import Analysis, Tables
+from bandit.sweep.config import SweepConfig
+from cokl import regularizers
+from cokl.support.errors import InputError
+from cokl.support.files import read_json, read_parquet
+from cokl.support.options import from_json
 from cokl.support.statistics import mean_and_half_width, with_spread
 from cokl.support.verdicts import ALPHA, Claim, Measurement, Verdict, conjunction, no_verdict, of_each
 
+RUN = ("method", "beta")
+"""What names a run, up to its seed."""
+MATCHED_CORRECTNESS = 0.96
+FAR = 0.03
+"""How far a correctness may be from the match to be compared."""
 COLLAPSED = {"correctness above": 0.95, "coverage below": 0.15}
+
+
+def analyse(tables: Tables, config: SweepConfig) -> Analysis:
+    """CoKL's lead in coverage, the paper's claims, and what each method ends with at matched correctness."""
+    table = require_sweep(tables["sweep"])
+    matched = matched_table(table, digits=3)
+    coverage = coverage_column(table)
+    columns = {
+        "p_correct": "correctness",
+        coverage: coverage_label(coverage).lower(),
+        "conditional_kl": "conditional KL",
+    }
+    title = f"Final metrics at the coefficient whose correctness is closest to {MATCHED_CORRECTNESS}"
+    counts = f"Seeds: {table['seed'].nunique()}; steps: {final_rows(table)['step'].max()}."
+    note = f"{counts} After a metric, ± is the standard deviation over seeds. {diverged_note(table)}"
+    return Analysis(
+        answer=lead(table),
+        seeds=table["seed"].nunique(),
+        claims=judge(table),
+        tables={"matched": matched},
+        captions={"matched": f"{title}."},
+        readable=lambda rows: rows,
+        screen=matched[["method", "beta", *columns]].rename(columns=columns),
+        notes=[f"{title}. {note}".strip(), _far_from_the_match(table)],
+        picture="figure2_tradeoff",
+    )
+
+
+def _far_from_the_match(table: pd.DataFrame) -> str:
+    """Which methods no coefficient brings near the match; "" if there is none."""
+    reached = final_rows(matched_rows(table)).groupby("method", sort=False)["p_correct"].mean()
+    far = reached[(reached - MATCHED_CORRECTNESS).abs() > FAR].index
+    names = ", ".join(method_label(str(method)) for method in far)
+    return f"Not comparable, since more than {FAR:g} away from {MATCHED_CORRECTNESS}: {names}." if names else ""
+
+
+def require_sweep(table: object, what: object = "table") -> pd.DataFrame:
+    """The table, if it is a sweep's. Raises InputError, which calls it `what`, for one that lacks its columns."""
+    if not isinstance(table, pd.DataFrame):
+        raise InputError(f"{what}: expected the table that run_sweep returns, got {type(table).__name__}")
+    missing = {"seed", "method", "beta", "step", "p_correct", "conditional_kl"} - set(table.columns)
+    if missing or not any(str(name).startswith("coverage_at_") for name in table.columns):
+        lacks = ", ".join(sorted(missing)) or "coverage_at_K"
+        raise InputError(
+            f"{what}: not a sweep table; missing columns: {lacks}; run_sweep and `cokl bandit sweep` make one"
+        )
+    return table
+
+
+without_diverged_runs = partial(without_diverged, metric="p_correct", run=RUN)
+"""The table without the coefficients of which some seed diverged. Raises InputError if none is left."""
+
+diverged_note = partial(divergence_note, metric="p_correct", run=RUN)
+"""What is to be said of diverged runs wherever the table is summarised; "" if there are none."""
+
+
+def final_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each run's last step; the reference and coefficients that diverged are left out."""
+    table = without_diverged_runs(table)
+    trained = table[table["method"] != "reference"]
+    return trained[trained["step"] == trained["step"].max()]
+
+
+def matched_coefficients(table: pd.DataFrame) -> dict[str, float]:
+    """For each regularized method, the coefficient whose mean final correctness is closest to 0.96."""
+    final = final_rows(table)
+    final = final[final["method"] != "none"]
+    correctness = final.groupby(["method", "beta"], sort=False)["p_correct"].mean()
+    distance = (correctness - MATCHED_CORRECTNESS).abs().reset_index()
+    best = distance.loc[distance.groupby("method", sort=False)["p_correct"].idxmin()]
+    return dict(zip(best["method"], best["beta"], strict=True))
+
+
+def matched_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """All evaluated steps of each method's matched coefficient."""
+    table = without_diverged_runs(table)
+    chosen = pd.DataFrame(matched_coefficients(table).items(), columns=["method", "beta"])
+    return chosen.merge(table, on=["method", "beta"])
+
+
+def matched_table(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
+    """A row per method at its matched coefficient (and without regularizer): final metrics as mean ± spread."""
+    final = final_rows(table)
+    rows = pd.concat([final[final["method"] == "none"], final_rows(matched_rows(table))])
+    metrics = [name for name in table.columns if name not in ("seed", "method", "beta", "step")]
+    lines = []
+    for (method, beta), group in rows.groupby(["method", "beta"], sort=False):
+        cells = {name: with_spread(group[name].mean(), group[name].std(), digits) for name in metrics}
+        lines.append({"method": method_label(str(method)), "beta": f"{beta:g}", **cells})
+    return pd.DataFrame(lines)
 
 
 def judge(table: pd.DataFrame) -> list[Claim]:
@@ -188,3 +299,31 @@ def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, si
         f"CoKL dominates {worse} of the others' {len(theirs)} points",
         "not held" if beaten else "held",
     )
+
+
+def reference_masses(folder: Path) -> tuple[np.ndarray, float]:
+    """A finished sweep's frozen references: their correctness on each seed's N test inputs, (seeds * N,) float64 in
+    (0, 1), and the share of actions that are correct.
+    """
+    config = from_json(SweepConfig, read_json(folder / "config.json", dict))
+    masses = []
+    for seed in range(config.seeds):
+        parameters = parameters_of(read_parquet(reference_path(folder, seed)))
+        masses.append(seed_task(config, seed, parameters).test.reference(slice(None)).mass.double().ravel())
+    return torch.cat(masses).numpy(), config.environment.correct_actions / config.environment.actions
+
+
+def reached_and_optimal(table: pd.DataFrame, masses: np.ndarray, correct_fraction: float) -> pd.DataFrame:
+    """How far the networks stay below the unrestricted optimum, a row per method and coefficient.
+
+    masses: (N,), the reference's q on its test inputs, over which the optimum is averaged. Columns: method, beta,
+    p_correct, p_correct_std (over seeds), optimum. Methods without a closed form have no rows.
+    """
+    final = final_rows(table)
+    lines = []
+    for (method, beta), runs in final[final["method"] != "none"].groupby(["method", "beta"], sort=False):
+        optimum = regularizers.get(str(method)).optimal_mass(masses, float(str(beta)), correct_fraction)
+        if optimum is not None:
+            reached = {"p_correct": runs["p_correct"].mean(), "p_correct_std": runs["p_correct"].std()}
+            lines.append({"method": method, "beta": beta, **reached, "optimum": float(np.mean(optimum))})
+    return pd.DataFrame(lines, columns=["method", "beta", "p_correct", "p_correct_std", "optimum"])

@@ -1,0 +1,113 @@
+"""What a lab is to everything that iterates over labs: the command line, the page and the logbook.
+
+A lab is a package with at most four modules: `config` (a frozen dataclass and its presets), `train`, `analysis`
+and `figures`. `bandit.labs.LABS` lists those of this package; another package's is named by an entry point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cokl.support.errors import InputError
+from cokl.support.files import read_json, read_parquet, write_text
+from cokl.support.options import from_json
+from cokl.support.results import Execution
+from cokl.support.statistics import csv_text, markdown_table
+from cokl.support.verdicts import Claim, answered, chance_findings, no_verdict, withheld
+from figures.marks import Drawing
+
+Tables = Mapping[str, pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What the tables of a lab's results say; scored once, and shown on the screen, in results.md and on the page.
+
+    Args:
+        answer: the lab's question and what was measured of it.
+        seeds: reported seeds; below four there are no verdicts.
+        claims: every claim that the results allow to be judged.
+        tables: numbers by file name, each with NAME_half_width beside a mean; written as CSV.
+        captions: of those tables that people read, by file name; the first is the one that opens.
+        readable: a table as people read it.
+        screen: rows for a terminal.
+        notes: paragraphs above the table on a terminal, and at the head of the page.
+        picture: file name of the figure to look at first; "" without one.
+    """
+
+    answer: Claim
+    seeds: int
+    claims: Sequence[Claim]
+    tables: Tables
+    captions: Mapping[str, str]
+    readable: Callable[[pd.DataFrame], pd.DataFrame]
+    screen: pd.DataFrame
+    notes: Sequence[str] = ()
+    picture: str = ""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab: its configurations, and the functions that make, score and draw its results.
+
+    Args:
+        title: of its section on the page and in the logbook.
+        summary: its command's help.
+        presets: configurations by name, "paper" and "quick" among them.
+        results: the tables that a finished folder holds, by name, with the columns that each must have.
+        train: computes what `Execution.out` lacks, saves each table there as NAME.parquet, and returns them.
+        analyse: scores the tables.
+        draw: pictures by file name.
+    """
+
+    title: str
+    summary: str
+    presets: Mapping[str, Any]
+    results: Mapping[str, Sequence[str]]
+    train: Callable[[Any, Execution], Tables]
+    analyse: Callable[[Tables, Any], Analysis]
+    draw: Callable[[Tables, Any], Mapping[str, Drawing]]
+
+    def read(self, folder: Path) -> tuple[dict[str, pd.DataFrame], Any]:
+        """The tables and the configuration of finished results.
+
+        Raises InputError if `folder` has none, or they are damaged, lack a column, or are another lab's.
+        """
+        for name in self.results:
+            if not (folder / f"{name}.parquet").is_file():
+                raise InputError(f"{folder} holds no finished results: {name}.parquet is not there")
+        tables = {name: read_parquet(folder / f"{name}.parquet", columns) for name, columns in self.results.items()}
+        return tables, from_json(type(self.presets["paper"]), read_json(folder / "config.json", dict))
+
+    def holds(self, folder: Path) -> bool:
+        """Whether `folder` has finished results of this lab."""
+        return all((folder / f"{name}.parquet").is_file() for name in self.results)
+
+
+def write(analysis: Analysis, title: str, folder: Path) -> None:
+    """Each table as FOLDER/NAME.csv, and the verdicts and readable tables as FOLDER/results.md."""
+    for name, table in analysis.tables.items():
+        write_text(csv_text(table), folder / f"{name}.csv")
+    parts = [f"# {title}", *analysis.notes]
+    claims = withheld(analysis.claims, analysis.seeds)
+    if claims:
+        parts += ["## Claims", no_verdict(analysis.seeds), chance_findings(claim.verdict for claim in claims)]
+    for claim in claims:
+        parts.append(f"### {claim.statement}" + (f": {claim.verdict}" if claim.verdict else ""))
+        parts.append("\n".join(f"- {line}" for line in (claim.measured, *claim.evidence)))
+    for name, caption in analysis.captions.items():
+        rows = analysis.tables[name]
+        shown = markdown_table(analysis.readable(rows)) if len(rows) else "No such runs."
+        parts += [f"## {name}.csv", caption, shown.rstrip("\n")]
+    write_text("\n\n".join(part for part in parts if part) + "\n", folder / "results.md")
+
+
+def on_screen(analysis: Analysis, folder: Path) -> str:
+    """For a terminal: the answer with its verdict, notes, a table, and where everything is."""
+    picture = folder / "figures" / f"{analysis.picture}.png" if analysis.picture else None
+    return answered(analysis.answer, analysis.seeds, analysis.notes, analysis.screen, picture, folder / "results.md")
