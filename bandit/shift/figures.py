@@ -1,7 +1,7 @@
 """The task-shift lab's figures: trade-off, beta, KL batch, training dynamics, and the decomposition of forgetting.
 
 Where methods would crowd one panel each has its own, with the others in grey behind it or on the same axes. Points are
-means over the reported seeds, bars and bands 95% t-intervals; where seeds are few, thin lines are single seeds.
+means over the reported seeds, bars and bands 95% t-intervals.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bandit.engine.tables import reported_seeds
+from bandit.lab import Tables
+from bandit.shift.analysis import ANCHORS, DRIFTS, diverged_note, label, score, tables_of
 from bandit.shift.config import ShiftConfig
-from bandit.shift.report import DRIFTS, each_seed, tables
-from bandit.shift.score import ANCHORS, diverged_note, label
 from cokl.support.statistics import with_spread
 from figures.marks import Drawing, Panel, interval, join, marks
-from figures.matplotlib_renderer import render
-from figures.style import SEED_LINES, Picture, Style, method_style
+from figures.style import Style, method_style
 
 _COLUMNS = 5
 _GREY, _INK = "#c9c9c9", "#444444"
@@ -42,30 +40,28 @@ STYLES = {
 }
 
 
-def draw_all(table: pd.DataFrame, config: ShiftConfig) -> dict[str, Picture]:
+def draw(tables: Tables, config: ShiftConfig) -> dict[str, Drawing]:
     """Every figure of a shift table by name; those with a panel per method once for each mode."""
-    made = tables(table)
-    few = reported_seeds(table) < SEED_LINES
-    seeds = each_seed(table) if few else {}
+    table = tables["shift"]
+    made = tables_of(score(table))
     drawings = {}
     for mode in table["mode"].unique():
         of_mode = {name: frame[frame["mode"] == mode] for name, frame in made.items()}
-        of_seeds = {name: frame[frame["mode"] == mode] for name, frame in seeds.items()}
         drawings[f"shift_tradeoff_{mode}"] = tradeoff(of_mode["beta_search"])
-        drawings[f"shift_beta_{mode}"] = beta(of_mode["beta_search"], of_seeds.get("beta_search"))
-        drawings[f"shift_dynamics_{mode}"] = dynamics(of_mode["dynamics"], of_seeds.get("dynamics"))
+        drawings[f"shift_beta_{mode}"] = beta(of_mode["beta_search"])
+        drawings[f"shift_dynamics_{mode}"] = dynamics(of_mode["dynamics"])
         drawings[f"shift_decomposition_{mode}"] = decomposition(of_mode["decomposition"], of_mode["dynamics"])
     if len(made["kl_batch"]):
         drawings["shift_kl_batch"] = kl_batch(made["kl_batch"])
-    return {name: render(replace(one, note=diverged_note(table))) for name, one in drawings.items()}
+    return {name: replace(one, note=diverged_note(table)) for name, one in drawings.items()}
 
 
-def frontier(search: pd.DataFrame, bars: bool = True) -> Drawing:
+def frontier(search: pd.DataFrame) -> Drawing:
     """Retention against adaptation over the coefficients of a search in one panel; rings where `best` holds."""
     reported = search[(search["role"] == "report") & ~search["method"].isin(ANCHORS)]
     parts = []
     for method, points in reported.groupby("method", sort=False):
-        ends = interval(points, "adaptation", prefix="x_") | interval(points, "retention") if bars else {}
+        ends = interval(points, "adaptation", prefix="x_") | interval(points, "retention")
         text = [f"β = {b:g}, Overall {o:.1f}" for b, o in zip(points["beta"], points["overall"], strict=True)]
         coordinates = {"label": label(str(method)), "x": points["adaptation"], "y": points["retention"]}
         parts.append(marks("", "line", method=method, text=text, **coordinates, **ends))
@@ -98,14 +94,14 @@ def tradeoff(search: pd.DataFrame) -> Drawing:
     return _per_method(parts, panels, caption, legend, 2)
 
 
-def beta(search: pd.DataFrame, seeds: pd.DataFrame | None = None) -> Drawing:
-    """Retention and adaptation against beta, a panel per method; `seeds` are rows of single seeds, drawn for bands."""
+def beta(search: pd.DataFrame) -> Drawing:
+    """Retention and adaptation against beta, a panel per method."""
     search = search[search["role"] == "report"]
     panels = _panels(search, Panel(x=r"$\beta$", y="Normalized score", scale="log10"))
     parts, columns = [], ("retention", "adaptation")
     for method in panels:
         points = search[search["method"] == method]
-        parts += _two_curves(method, points, "beta", columns, seeds)
+        parts += _two_curves(method, points, "beta", columns)
         best = points[points["best"]]
         parts.append(marks(method, "point", method=method, style="best", x=best["beta"], y=best["overall"]))
     betas = sorted(search.loc[~search["method"].isin(ANCHORS), "beta"].unique())
@@ -117,18 +113,15 @@ def beta(search: pd.DataFrame, seeds: pd.DataFrame | None = None) -> Drawing:
     return _per_method(parts, panels, caption, legend, 3, marker="o")
 
 
-def dynamics(rows: pd.DataFrame, seeds: pd.DataFrame | None = None) -> Drawing:
-    """Correctness on both tasks during training at the best coefficients, a panel per method, GRPO in grey behind.
-
-    seeds: rows of single seeds, drawn instead of bands.
-    """
+def dynamics(rows: pd.DataFrame) -> Drawing:
+    """Correctness on both tasks during training at the best coefficients, a panel per method, GRPO in grey behind."""
     panels = _panels(rows, Panel(x="Step after the shift", y="Correctness", y_limits=(0, 1)))
     grpo, parts = rows[rows["method"] == "none"], []
     for method in panels:
         for column, style in zip(_TASKS, ("grpo", "grpo_dashed"), strict=True):
             parts.append(marks(method, "band", method="none", style=style, x=grpo["step"], y=grpo[column], run=column))
         points = rows[rows["method"] == method]
-        parts += _two_curves(method, points, "step", _TASKS, seeds)
+        parts += _two_curves(method, points, "step", _TASKS)
         parts.append(marks(method, "text", x=0.97, y=0.05, text=rf"$\beta={points['beta'].iloc[0]:g}$"))
     last = rows[rows["step"] == rows["step"].max()].sort_values("prior_correct", ascending=False)
     legend = {"prior task": "first", "new task": "second", "GRPO w/o KL": "grpo"}
@@ -137,21 +130,6 @@ def dynamics(rows: pd.DataFrame, seeds: pd.DataFrame | None = None) -> Drawing:
         f"Prior task at step {last['step'].max()}: {_listed(last, 'prior_correct', 2)}."
     )
     return _per_method(parts, panels, caption, legend, 3)
-
-
-def tasks(rows: pd.DataFrame) -> Drawing:
-    """The same for the page: all methods together, a panel per task."""
-    parts = [
-        marks(
-            column, "band", label=label(str(method)), method=method, x=points["step"], y=points[column],
-            text=points["beta"].map("β = {:g}".format), **interval(points, column),
-        )
-        for column in _TASKS
-        for method, points in rows[rows["method"] != "base"].groupby("method", sort=False)
-    ]  # fmt: skip
-    titles = zip(_TASKS, ("Prior task", "New task"), strict=True)
-    panels = {column: Panel(x="Step after the shift", y=title) for column, title in titles}
-    return Drawing(join(parts), panels, 1, 4, "", shared={"sharex": True})
 
 
 def decomposition(ends: pd.DataFrame, rows: pd.DataFrame) -> Drawing:
@@ -251,16 +229,12 @@ def _per_method(
     return Drawing(join(parts), panels, shown, height, caption, styles, legend, columns, shared=shared)
 
 
-def _two_curves(
-    method: str, points: pd.DataFrame, x: str, columns: tuple[str, str], seeds: pd.DataFrame | None
-) -> list[pd.DataFrame]:
-    """Both columns with their intervals as bands, or with their seeds."""
-    parts = []
-    for column, side in zip(columns, ("first", "second"), strict=True):
-        look = {"method": method, "style": f"{method} {side}"}
-        ends = interval(points, column) if seeds is None else {}
-        parts.append(marks(method, "band", x=points[x], y=points[column], **look, **ends))
-        if seeds is not None:
-            own = seeds[seeds["method"] == method]
-            parts.append(marks(method, "seed", x=own[x], y=own[column], run=own["seed"], **look))
-    return parts
+def _two_curves(method: str, points: pd.DataFrame, x: str, columns: tuple[str, str]) -> list[pd.DataFrame]:
+    """Both columns with their intervals as bands."""
+    return [
+        marks(
+            method, "band", x=points[x], y=points[column], method=method, style=f"{method} {side}",
+            **interval(points, column),
+        )
+        for column, side in zip(columns, ("first", "second"), strict=True)
+    ]  # fmt: skip

@@ -1,18 +1,32 @@
-"""The policy space of the task-shift lab: one action a response.
+"""The task shift's runs: two task families of a seed, and the policy space of one action a response.
 
 In sampled mode the gradients are `bandit.engine.sampled`'s; in exact mode they are GRPO's expectation over its groups
 and the exact regularizer. On-policy, the sampled update's expectation is thus the exact one plus what finite groups add
 to the regularizer: for CoKL the recovery term of Appendix B.
 
-Axes: R runs of one seed, mode and method, B inputs, A actions. Nothing couples the runs.
+Assumption beyond the paper: the new family's cluster i is paired with the prior family's cluster i, and both overlaps
+are between partners. Its centre is rho times its partner's plus sqrt(1 - rho^2) times an independent one, so that
+centres are equally far apart at every overlap.
+
+Assumption beyond the paper: exact mode leaves the same prompts out of the buffer as sampled mode does, those whose
+G_ref sampled reference responses are all incorrect, although it then takes the reference's exact probabilities.
+
+Assumption beyond the paper: the base model is trained in expectations in both modes, so that they start from one model.
+It learns the prior task from verdicts without errors; the new task's verifier never errs.
+
+Axes: R runs of one seed, mode and method, B inputs, A actions, G responses, N inputs, D input dimensions, P parameters.
+Nothing couples the runs.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -28,17 +42,171 @@ from bandit.engine.sampled import (
     method_logit_gradient,
 )
 from bandit.engine.two_tasks.config import Mode
+from bandit.engine.two_tasks.plan import ShiftRun, kl_prompts
+from bandit.engine.two_tasks.run import train_two_tasks
 from bandit.engine.two_tasks.tasks import Cache, Minibatch, ShiftStream, TwoTasks
 from bandit.engine.two_tasks.train import Objective, TwoTaskTrainer
 from bandit.shift.config import ShiftConfig
-from bandit.shift.tasks import FrozenPolicy, families, shift_task
-from bandit.shift.verifier import Verifier
+from cokl import methods
 from cokl.decomposition import decompose_kl
 from cokl.groups import SurrogateConfig
 from cokl.methods import Method
 from cokl.metrics import correctness, expected_zero_correct_rate, pass_at_k
-from cokl.policy import Policy
+from cokl.policy import CorrectSet, Policy
 from cokl.regularizers.cokl import CoKL
+from cokl.support.errors import InputError
+from cokl.support.options import require
+from cokl.support.results import HERE, Execution
+
+COLUMNS = (
+    "seed",
+    "mode",
+    "method",
+    "beta",
+    "step",
+    "prior_correct",
+    "new_correct",
+    "prior_pass_at_k",
+    "conditional_kl",
+    "mass_drift",
+    "correct_drift",
+    "incorrect_drift",
+    "zero_correct_rate",
+    "role",
+    "kl_prompts",
+)
+
+
+def train(config: ShiftConfig, execution: Execution = HERE) -> dict[str, pd.DataFrame]:
+    """Train everything that `config` asks for; the table "shift" has a row per evaluated step, with COLUMNS.
+
+    Rows of method "base" hold the base model, at step 0. role: "report", or "selection" for the seeds on which
+    coefficients are chosen. Rows of the KL-batch sweep differ from the others in kl_prompts, the prompts of the buffer
+    per update. A run that diverges ends in a row without metrics, at the step where it happened; see
+    `bandit.engine.divergence`. Raises InputError for unknown methods, for an experiment whose results could not be
+    scored, and for a folder that cannot be used.
+    """
+    names = ",".join(config.methods)
+    require("none" in config.methods, "methods", "none among them, GRPO w/o KL, which scores relate to", names)
+    require(len(config.methods) > 1, "methods", "at least one regularizer besides none", names)
+    require(config.selection_seeds > 0, "selection_seeds", "at least 1, to choose coefficients on", 0)
+    return {"shift": train_two_tasks(ShiftTrainer(config), planned_runs(config), "shift", COLUMNS, execution)}
+
+
+def planned_runs(config: ShiftConfig) -> list[ShiftRun]:
+    """All runs of the lab, by seed, mode, method and coefficient. Raises InputError.
+
+    The KL-batch sweep concerns those of `config.kl_sweep_methods` that are trained at all, on the reported seeds.
+    """
+    chosen = [methods.get(name, config.regularizer_options) for name in config.methods]
+    for name in config.kl_sweep_methods:
+        if methods.get(name).regularizer is None:
+            raise InputError(f"kl_sweep_methods: expected methods with a regularizer, got {name}")
+    runs = []
+    for (seed, role), mode, method in itertools.product(config.roles.items(), config.modes, chosen):
+        if mode == "sampled":
+            method.streams()  # raises for a regularizer that cannot be sampled, before anything is trained
+        if method.regularizer is None:
+            settings = [(0.0, 0)]
+        else:
+            settings = [(beta, kl_prompts(config.kl_groups, method)) for beta in sorted(config.betas)]
+            if role == "report" and method.name in config.kl_sweep_methods:
+                settings += [(config.kl_sweep_beta, size) for size in config.kl_sweep]
+        runs += [ShiftRun(seed, mode, method, *setting) for setting in dict.fromkeys(settings)]
+    return runs
+
+
+_ADVICE = "--prior-steps or --correct-mass, or enlarge --buffer-size or --reference-group-size"
+
+
+def families(config: ShiftConfig, seed: int) -> tuple[Environment, Environment]:
+    """The prior and the new task of a seed, with the configured overlaps."""
+    prior, new = (Environment(config.environment, 2 * seed + task) for task in (0, 1))
+    rho = config.cluster_overlap
+    moved = rho * prior.centers + (1 - rho**2) ** 0.5 * new.centers
+    new.train_inputs += (moved - new.centers)[new.train_clusters]
+    new.test_inputs += (moved - new.centers)[new.test_clusters]
+    new.centers = moved
+
+    rng = random_generator(seed, ShiftStream.OVERLAP)
+    shared, actions = config.shared_correct_actions, np.arange(config.environment.actions)
+    mask = torch.zeros_like(new.oracle, dtype=torch.bool)
+    oracle = torch.empty_like(new.oracle)
+    for cluster, (partners, own) in enumerate(zip(prior.correct.actions, new.correct.actions, strict=True)):
+        kept = rng.choice(partners.numpy(), shared, replace=False)
+        others = rng.choice(np.setdiff1d(actions, partners.numpy()), len(own) - shared, replace=False)
+        chosen = torch.from_numpy(rng.permutation(np.concatenate([kept, others])))
+        mask[cluster, chosen] = True
+        oracle[cluster] = (1 - config.environment.correct_mass) / (len(actions) - len(own))
+        oracle[cluster, chosen] = new.oracle[cluster, own]
+    new.correct, new.oracle = CorrectSet.from_mask(mask), oracle
+    return prior, new
+
+
+def shift_task(config: ShiftConfig, seed: int, parameters: Tensor) -> TwoTasks:
+    """Rebuild a seed's task from the base model's parameters (P,)."""
+    prior, new = families(config, seed)
+    splits = FrozenPolicy(config, parameters)
+    rng = random_generator(seed, ShiftStream.BUFFER)
+    chosen = torch.from_numpy(rng.choice(config.environment.train_inputs, config.buffer_size, replace=False))
+    prompts = splits.on(prior.train_inputs[chosen], prior.correct[prior.train_clusters[chosen]])
+    rng = random_generator(seed, ShiftStream.REFERENCE_RESPONSES)
+    reference = prompts.reference(slice(None))
+    size = config.buffer_size, config.reference_group_size
+    drawn = draw(reference, reference, torch.from_numpy(rng.random(size)))
+    verdicts = torch.from_numpy(random_generator(seed, ShiftStream.REFERENCE_VERDICTS).random(size))
+    verifier = Verifier(config.success_of_wrong, config.success_of_right)
+    return TwoTasks(
+        seed,
+        parameters,
+        splits.on(new.train_inputs, new.correct[new.train_clusters]),
+        splits.on(prior.test_inputs, prior.correct[prior.test_clusters]),
+        splits.on(new.test_inputs, new.correct[new.test_clusters]),
+        Cache(prompts, verifier.judge(drawn, verdicts), _ADVICE),
+    )
+
+
+class FrozenPolicy:
+    """The network with parameters (P,), asked for its log-probabilities."""
+
+    def __init__(self, config: ShiftConfig, parameters: Tensor) -> None:
+        self.mlp = StackedMLP(layer_sizes(config), parameters[None])
+        self.dtype = parameters.dtype
+
+    def on(self, inputs: Tensor, correct: CorrectSet) -> Split:
+        """Inputs (N, D) with this policy as their reference, and their correct sets."""
+        inputs = inputs.to(self.dtype)
+        return Split(inputs, self.mlp.forward(inputs[None])[0].log_softmax(-1), correct)
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """Chances that a wrong and that a right response count as correct, in [0, 1].
+
+    What is judged is a pair of a response and a verdict, whose probability is pi(y) times the chance of the verdict.
+    Correctness mass, pi+ and the drifts are those of the pairs: Z is the expected success, and pi+ is proportional to
+    pi times the chance of success. The pairs are a softmax with a constant added to each logit, so that every closed
+    form holds.
+    """
+
+    of_wrong: float
+    of_right: float
+
+    def judge(self, responses: Responses, numbers: Tensor) -> Responses:
+        """The responses with drawn verdicts. numbers: (B, G), uniform in [0, 1), shared by all runs."""
+        right = responses.rewards > 0
+        verdicts = torch.where(right, numbers < self.of_right, numbers < self.of_wrong)
+        return replace(responses, rewards=verdicts.to(responses.rewards.dtype))
+
+    def outcomes(self, policy: Policy) -> Policy:
+        """The policy (..., A) over pairs (..., 2 A), the A with a positive verdict first; itself if nothing errs."""
+        if (self.of_wrong, self.of_right) == (0, 1):
+            return policy
+        log_probs = policy.log_probs
+        success = torch.full_like(log_probs, self.of_wrong).masked_fill(policy.correct.mask, self.of_right)
+        pairs = torch.cat([log_probs + success.log(), log_probs + (1 - success).log()], -1)
+        positive = torch.arange(pairs.shape[-1], device=pairs.device) < log_probs.shape[-1]
+        return Policy.from_log_probs(pairs, CorrectSet.from_mask(positive))
 
 
 class Exact(Objective):
