@@ -9,11 +9,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cokl.support.experiment import Execution
+
     from bandit.config import EnvironmentConfig
     from bandit.engine.environment import Environment
     from bandit.sweep.config import SweepConfig, preset
     from bandit.sweep.run import run_sweep
-    from cokl.support.experiment import Execution
 
 __all__ = ["Environment", "EnvironmentConfig", "Execution", "SweepConfig", "preset", "run_sweep"]
 

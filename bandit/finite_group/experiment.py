@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bandit.finite_group.config import PRESETS, FiniteGroupConfig
 from cokl.support.experiment import Experiment, GalleryPicture, register
+
+from bandit.finite_group.config import PRESETS, FiniteGroupConfig
 from cokl.support.files import json_rows, read_parquet
 from cokl.support.verdicts import Claim, withheld
 

@@ -6,6 +6,8 @@ import itertools
 
 import pandas as pd
 import torch
+from cokl.support.experiment import HERE, Execution
+from cokl.support.workers import Work
 
 from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.environment import Environment
@@ -16,9 +18,7 @@ from bandit.finite_group.plan import GroupRun, planned_runs
 from bandit.finite_group.recovery import COLUMNS
 from bandit.finite_group.score import ESTIMATE
 from bandit.finite_group.train import IDENTITY, train
-from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_result
-from cokl.support.workers import Work
 
 
 def finite_group(

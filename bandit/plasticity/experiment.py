@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bandit.plasticity.config import PRESETS, PlasticityConfig, TwoPhases
 from cokl.support.experiment import Experiment, GalleryPicture, register
+
+from bandit.plasticity.config import PRESETS, PlasticityConfig, TwoPhases
 from cokl.support.verdicts import Claim
 
 

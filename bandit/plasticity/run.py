@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 import torch
+from cokl.support.experiment import HERE, Execution
+from cokl.support.workers import Work
 
 from bandit.engine.divergence import warn_of_diverged
 from bandit.engine.runs import opened
@@ -12,9 +14,7 @@ from bandit.plasticity.config import PRESETS, TwoPhases
 from bandit.plasticity.plan import Start, meets_all, planned, stacked
 from bandit.plasticity.score import START, match
 from bandit.plasticity.train import AnswerSpace, train
-from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_result
-from cokl.support.workers import Work
 
 
 def plasticity(

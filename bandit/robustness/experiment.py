@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bandit.robustness.config import PRESETS, RobustnessConfig
 from cokl.support.experiment import NOT_RECORDED, Experiment, register
+
+from bandit.robustness.config import PRESETS, RobustnessConfig
 from cokl.support.files import json_rows
 from cokl.support.verdicts import Claim
 

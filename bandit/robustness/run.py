@@ -6,12 +6,12 @@ import dataclasses
 import json
 
 import pandas as pd
+from cokl.support.experiment import HERE, Execution
 
 from bandit.robustness.config import RobustnessConfig
 from bandit.sweep.plan import planned_runs
 from bandit.sweep.run import run_sweep, train_planned
 from bandit.sweep.score import matched_coefficients
-from cokl.support.experiment import HERE, Execution
 from cokl.support.files import write_text
 
 BASE = "base"

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from bandit.config import Betas, Count, Methods, Positive, Widths
-from bandit.engine.two_tasks.config import METHODS, BaseModelConfig, TwoTaskConfig
+from bandit.engine.two_tasks.config import METHODS, TwoTaskConfig
 from cokl.support.assumptions import assumption
 from cokl.support.options import SOME, at_least, require
 
 
 @dataclass(frozen=True)
-class SequenceWorld(BaseModelConfig):
-    """Two families of prompts whose answers are token sequences, and the base model that answers both."""
+class SequenceConfig(TwoTaskConfig):
+    """Which runs to train on two families of prompts whose answers are token sequences, and how."""
 
     length: Count = assumption(
         12, "longer responses raise the sums over tokens (Eq. 13) relative to the token means of GRPO's loss"
@@ -57,19 +57,6 @@ class SequenceWorld(BaseModelConfig):
     )
     """Exact-mode RL steps on the prior task, without a regularizer, that make the base model."""
 
-    # Without annotations, for these two are the trainer's and no options.
-    optimizer_steps = 1
-    dtype = "float32"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(1 <= self.forbidden < self.symbols, "forbidden", f"1 to {self.symbols - 1}", self.forbidden)
-
-
-@dataclass(frozen=True)
-class SequenceConfig(SequenceWorld, TwoTaskConfig):
-    """Which runs to train on two families of prompts whose answers are token sequences, and how."""
-
     deciding: Count | None = assumption(
         None, "the fewer decide, the more of the drift on the prior task lies within the correct responses"
     )
@@ -92,8 +79,13 @@ class SequenceConfig(SequenceWorld, TwoTaskConfig):
     batch_size: Count = assumption(16, "noise of the gradients")
     """New-task prompts per step."""
 
+    # Without annotations, for these two are the trainer's and no options.
+    optimizer_steps = 1
+    dtype = "float32"
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(1 <= self.forbidden < self.symbols, "forbidden", f"1 to {self.symbols - 1}", self.forbidden)
         few = self.deciding is None or self.deciding <= self.length
         require(few, "deciding", f"at most {self.length}, the length", self.deciding)
         enough = self.train_inputs

@@ -1,31 +1,200 @@
-"""The policy space of the sequence lab: responses of many tokens, whose expectations recursions give.
+"""The sequence lab's runs: two families of prompts, answered token by token, whose expectations recursions give.
 
-Every step is on-policy. In exact mode both terms of the loss are their expectations over all responses; what a method
-adds is there the population regularizer.
+Each cluster of prompts has an automaton that decides which answers are correct, and next-token probabilities, by last
+token, that the base model is pretrained on. Every step is on-policy. In exact mode both terms of the loss are their
+expectations over all responses; what a method adds is there the population regularizer.
 
-Axes: R runs of one seed, mode and method, B prompts, S contexts, V symbols, T tokens. Nothing couples the runs.
+Axes: R runs of one seed, mode and method, N or B prompts, S contexts, V symbols, T tokens, D input dimensions, P
+parameters. Nothing couples the runs.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
+from bandit.engine.environment import RandomStream, random_generator
 from bandit.engine.networks import StackedMLP
 from bandit.engine.sampled import Responses
+from bandit.engine.sequences import exact, sampled
+from bandit.engine.sequences.automata import Automata, decided_early, without_forbidden_tokens
+from bandit.engine.sequences.recursions import SequencePolicy, contexts
 from bandit.engine.two_tasks.config import Mode
-from bandit.engine.two_tasks.tasks import Minibatch, TwoTasks
+from bandit.engine.two_tasks.plan import ShiftRun, kl_prompts
+from bandit.engine.two_tasks.run import train_two_tasks
+from bandit.engine.two_tasks.tasks import Cache, Minibatch, ShiftStream, TwoTasks
 from bandit.engine.two_tasks.train import Objective, TwoTaskTrainer
-from bandit.sequences import exact, sampled
-from bandit.sequences.config import SequenceWorld
-from bandit.sequences.recursions import SequencePolicy
-from bandit.sequences.tasks import Family, Prompts, families, layer_sizes, network_inputs, rows, sequence_task
+from bandit.sequences.config import SequenceConfig
+from cokl import methods
 from cokl.methods import Method
 from cokl.metrics import pass_at_k
 from cokl.regularizers import get
+from cokl.support.errors import InputError
+from cokl.support.results import HERE, Execution
+
+METRICS = (
+    "prior_correct",
+    "prior_pass_at_k",
+    "new_correct",
+    "new_pass_at_k",
+    "conditional_kl",
+    "conditional_entropy",
+    "entropy",
+    "mass_drift",
+    "correct_drift",
+    "incorrect_drift",
+    "new_kl",
+    "zero_correct_rate",
+)
+COLUMNS = ("seed", "mode", "method", "beta", "step", *METRICS, "role", "kl_prompts")
+
+
+def train(config: SequenceConfig, execution: Execution = HERE) -> dict[str, pd.DataFrame]:
+    """Train everything that `config` asks for; the table "sequences" has a row per evaluated step, with COLUMNS.
+
+    As in the task shift's table; k of pass@k is `config.pass_draws`. Raises InputError for unknown methods and for a
+    folder that cannot be used.
+    """
+    trainer = SequenceTrainer(config)
+    return {"sequences": train_two_tasks(trainer, planned_runs(config), "sequences", COLUMNS, execution)}
+
+
+def planned_runs(config: SequenceConfig) -> list[ShiftRun]:
+    """All runs of the lab, by seed, mode, method and coefficient. Raises InputError.
+
+    A method whose expectations cannot be had is left out of exact mode, and an error if there is no other.
+    """
+    chosen = [methods.get(name, config.regularizer_options) for name in config.methods]
+    runs = []
+    for seed, mode, method in itertools.product(config.roles, config.modes, chosen):
+        if mode == "sampled":
+            method.streams()  # raises for a regularizer that cannot be sampled, before anything is trained
+        elif not exact.is_exact(method, config.length, config.symbols):
+            if config.modes == ("exact",):
+                raise InputError(
+                    f"{method.name}: its expectations take a list of all responses, at most {exact.MOST_LISTED}; there "
+                    f"are {config.symbols}^{config.length}; use --mode sampled for it"
+                )
+            continue
+        betas = [0.0] if method.regularizer is None else sorted(config.betas)
+        runs += [ShiftRun(seed, mode, method, beta, kl_prompts(config.kl_groups, method)) for beta in betas]
+    return runs
+
+
+_ADVICE = "--prior-steps or a smaller --forbidden, or enlarge --reference-group-size"
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Inputs (N, D), the automaton of each and, of prompts of the buffer, the base model's logits on them (N, S, V)."""
+
+    inputs: Tensor
+    automata: Automata
+    reference_rows: Tensor | None = None
+
+    def __getitem__(self, index: slice | Tensor) -> Prompts:
+        """Some of the prompts."""
+        reference_rows = None if self.reference_rows is None else self.reference_rows[index]
+        return Prompts(self.inputs[index], self.automata[index], reference_rows)
+
+    def reference(self) -> SequencePolicy:
+        """The base model on prompts of the buffer, as one run."""
+        assert self.reference_rows is not None
+        return SequencePolicy(self.reference_rows[None], self.automata)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One task: prompts to train and to test on, and the next-token probabilities (N, S, V) to pretrain on."""
+
+    train: Prompts
+    test: Prompts
+    labels: Tensor
+
+
+def layer_sizes(config: SequenceConfig) -> tuple[int, ...]:
+    """Widths of the MLP's layers: in go the prompt, the position and the last token, out comes the next token."""
+    return (config.input_dim + config.length + config.symbols + 1, *config.hidden, config.symbols)
+
+
+def network_inputs(config: SequenceConfig, inputs: Tensor) -> Tensor:
+    """(1, B * S, input width) from prompts (B, D): each prompt in every context, in one-hot codes."""
+    symbols = config.symbols
+    size = contexts(config.length, symbols)
+    codes = inputs.new_zeros(size, config.length + symbols + 1)
+    rows = torch.arange(size)
+    codes[rows, (rows + symbols - 1) // symbols] = 1
+    last = torch.where(rows == 0, symbols, (rows - 1) % symbols)
+    codes[rows, config.length + last] = 1
+    together = [inputs[:, None].expand(-1, size, -1), codes.expand(len(inputs), -1, -1)]
+    return torch.cat(together, dim=-1).flatten(0, 1)[None]
+
+
+def rows(config: SequenceConfig, mlp: StackedMLP, inputs: Tensor) -> Tensor:
+    """(R, B, S, V): the networks' logits in every context of prompts (B, D)."""
+    logits = mlp.forward(network_inputs(config, inputs))
+    return logits.view(len(logits), len(inputs), -1, config.symbols)
+
+
+def families(config: SequenceConfig, seed: int) -> tuple[Family, Family]:
+    """The prior task of a seed, of which `config.deciding` tokens decide, and the new one."""
+    return family(config, 2 * seed, config.deciding), family(config, 2 * seed + 1)
+
+
+def family(config: SequenceConfig, number: int, deciding: int | None = None) -> Family:
+    """A task by its number; only the first `deciding` tokens of a response decide, all if None."""
+    rng, dtype = random_generator(number, RandomStream.ENVIRONMENT), getattr(torch, config.dtype)
+    centers = rng.normal(size=(config.clusters, config.input_dim))
+    automata = without_forbidden_tokens(config.clusters, config.states, config.symbols, config.forbidden, rng)
+    if deciding is not None:
+        automata = decided_early(automata, deciding)
+    parameters = [config.concentration / config.symbols] * config.symbols
+    by_last_token = torch.from_numpy(rng.dirichlet(parameters, size=(config.clusters, config.symbols + 1)))
+    later = by_last_token[:, 1:].repeat(1, config.length - 1, 1)
+    table = _given_correct(torch.cat([by_last_token[:, :1], later], dim=1), automata)
+    rng = random_generator(number, RandomStream.INPUTS)
+
+    def drawn(count: int) -> tuple[Prompts, Tensor]:
+        clusters = rng.integers(config.clusters, size=count)
+        inputs = centers[clusters] + rng.normal(scale=config.noise, size=(count, config.input_dim))
+        chosen = torch.from_numpy(clusters)
+        return Prompts(torch.from_numpy(inputs).to(dtype), automata[chosen]), chosen
+
+    train, clusters = drawn(config.train_inputs)
+    return Family(train, drawn(config.test_inputs)[0], table[clusters].to(dtype))
+
+
+def _given_correct(table: Tensor, automata: Automata) -> Tensor:
+    """(C, S, V): next-token probabilities `table` given that the response will be correct.
+
+    They depend on the automaton's state; a context has their mean over how often each state is there. A context that no
+    correct response visits keeps its own.
+    """
+    visits = SequencePolicy(table.log()[None], automata).correct.visits[:, :, 0].permute(2, 0, 1)
+    visited = visits.sum(-1, keepdim=True)
+    return torch.where(visited > 0, visits / visited, table)
+
+
+def sequence_task(config: SequenceConfig, seed: int, parameters: Tensor) -> TwoTasks:
+    """Rebuild a seed's task from the base model's parameters (P,)."""
+    prior, new = families(config, seed)
+    rng = random_generator(seed, ShiftStream.BUFFER)
+    chosen = torch.from_numpy(rng.choice(config.train_inputs, config.buffer_size, replace=False))
+    prompts = prior.train[chosen]
+    reference_rows = rows(config, StackedMLP(layer_sizes(config), parameters[None]), prompts.inputs)
+    prompts = Prompts(prompts.inputs, prompts.automata, reference_rows[0].clone())
+    reference = prompts.reference()
+    rng = random_generator(seed, ShiftStream.REFERENCE_RESPONSES)
+    uniforms = torch.from_numpy(rng.random((config.buffer_size, config.reference_group_size, config.length)))
+    buffer = Cache(prompts, sampled.draw(reference, reference, uniforms), _ADVICE)
+    return TwoTasks(seed, parameters, new.train, prior.test, new.test, buffer)
+
 
 _TEST_PROMPTS_PER_BLOCK = 32
 
@@ -71,7 +240,7 @@ class SequenceTrainer(TwoTaskTrainer):
     families = staticmethod(families)
     task = staticmethod(sequence_task)
 
-    def __init__(self, config: SequenceWorld) -> None:
+    def __init__(self, config: SequenceConfig) -> None:
         super().__init__(config)
         self.response_shape = (config.length,)
 

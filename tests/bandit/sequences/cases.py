@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bandit.sequences.automata import Automata
-from bandit.sequences.recursions import SequencePolicy, contexts
+from bandit.engine.sequences.automata import Automata
+from bandit.engine.sequences.recursions import SequencePolicy, contexts
 from tests.oracles.sequences import Machine
 
 

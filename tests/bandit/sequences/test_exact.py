@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bandit.sequences import exact
-from bandit.sequences.automata import Automata
-from bandit.sequences.recursions import SequencePolicy, value
+from bandit.engine.sequences import exact
+from bandit.engine.sequences.automata import Automata
+from bandit.engine.sequences.recursions import SequencePolicy, value
 from cokl import methods, regularizers
 from cokl.floor import floor_logit_gradient, floor_value
 from cokl.policy import CorrectSet, Policy

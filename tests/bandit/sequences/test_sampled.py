@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bandit.sequences import sampled
-from bandit.sequences.recursions import SequencePolicy
+from bandit.engine.sequences import sampled
+from bandit.engine.sequences.recursions import SequencePolicy
 from cokl import methods
 from tests.bandit.sequences.cases import Case, case
 from tests.oracles import sampled as definitions
@@ -123,7 +123,7 @@ def test_grpos_gradient_is_that_of_its_token_mean():
 
 def test_many_groups_average_to_the_expectation():
     """Of the full reverse KL and of replay, which are unbiased for groups of any size with a correct response."""
-    from bandit.sequences import exact
+    from bandit.engine.sequences import exact
 
     example = case(2, symbols=2, runs=1, prompts=2)
     rows, reference_rows = (table[:, 1:].expand(-1, 40_000, -1, -1) for table in (example.rows, example.reference_rows))

@@ -15,9 +15,9 @@ from bandit.engine.networks import StackedMLP
 from bandit.engine.two_tasks.plan import ShiftRun
 from bandit.engine.two_tasks.tasks import ShiftStream
 from bandit.engine.two_tasks.train import JointLoss
-from bandit.sequences.automata import Automata, decided_early
+from bandit.engine.sequences.automata import Automata, decided_early
 from bandit.sequences.config import SequenceConfig
-from bandit.sequences.recursions import SequencePolicy
+from bandit.engine.sequences.recursions import SequencePolicy
 from bandit.sequences.run import planned_runs
 from bandit.sequences.tasks import families, layer_sizes, network_inputs, rows, sequence_task
 from bandit.sequences.train import SequenceTrainer

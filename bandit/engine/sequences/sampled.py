@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bandit.engine.sampled import Responses, draw_actions, grpo_token_slopes, surrogate_slopes
-from bandit.sequences.recursions import SequencePolicy, positions, token_places
+from bandit.engine.sequences.recursions import SequencePolicy, positions, token_places
 from cokl.groups import SurrogateConfig
 from cokl.grpo import group_advantages
 from cokl.methods import Method

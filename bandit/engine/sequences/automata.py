@@ -71,21 +71,16 @@ def decided_early(automata: Automata, deciding: int) -> Automata:
 
 
 def without_forbidden_tokens(
-    count: int, states: int, symbols: int, forbidden: int, rng: np.random.Generator, moved: int = 0
+    count: int, states: int, symbols: int, forbidden: int, rng: np.random.Generator
 ) -> Automata:
     """`count` random automata that reject a response as soon as it takes a token that its state forbids.
 
     Each of the `states` forbids `forbidden` of the symbols, which lead to one more state, without return; every other
     symbol leads to a random state. Under uniform tokens a response is correct with probability (1 - forbidden /
-    symbols)^T, whatever was drawn. From the same `rng` more forbidden symbols make a stricter automaton; with `moved`
-    so many of the symbols that state 0 would forbid are the only ones that it allows, so that no response that was
-    correct still is.
+    symbols)^T, whatever was drawn.
     """
     transitions = rng.integers(states, size=(count, states + 1, symbols))
-    order = rng.random((count, states, symbols)).argsort(-1)
-    forbids = order < forbidden
-    if moved:
-        forbids[:, 0] = order[:, 0] >= moved
+    forbids = rng.random((count, states, symbols)).argsort(-1) < forbidden
     transitions[:, :states][forbids] = states
     transitions[:, states] = states
     accepting = np.arange(states + 1) < states

@@ -24,7 +24,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from bandit.sequences.automata import Automata
+from bandit.engine.sequences.automata import Automata
 from cokl.regularizers.log_linear import LogLinear
 
 # log 0, finite, so that impossible states need no cases.
