@@ -37,61 +37,11 @@ class Phase1:
 
 
 @dataclass(frozen=True)
-class TwoPhases(SeedRoles):
-    """What the lab's configurations share, whatever an answer is.
-
-    title: of its page. primary_change: after which both primary measurements are taken. answers: what claims call
-    them. picture: of the learning curves. beside: of what phase 1 reached, the columns that are compared at the match
-    beside plasticity.
-    """
-
-    title: ClassVar[str]
-    primary_change: ClassVar[str]
-    answers: ClassVar[str]
-    picture: ClassVar[str] = "plasticity_curves"
-    beside: ClassVar[tuple[str, ...]] = ()
-
-    changes: Methods
-    """Changes of the reward. The first is learned from every policy, the others from those nearest the match."""
-    seeds: Count = 5
-    """Reported seeds, from first_seed on."""
-    first_seed: Annotated[int, at_least(0)] = 0
-    """The first reported seed. Another one repeats the experiment with new random draws throughout."""
-    selection_seeds: Annotated[int, at_least(1)] = assumption(
-        3, "how much luck there is in the match and in the choice of the rival"
-    )
-    """Seeds 1000 to 1000 + N - 1, used only to choose the matched coefficients and the best rival."""
-    new_steps: Count = 400
-    """Steps of phase 2, of each change and of each change in a chain."""
-    evaluated_steps: Integers = (0, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 250, 300, 350, 400)
-    """Steps of phase 2 at which the policy is evaluated; 0 and new_steps among them."""
-    prompts: Count = assumption(64, "more prompts per step speed up phase 2 and make every policy recover sooner")
-    """Inputs per step of phase 2 and of the sampled phase 1."""
-    group_size: Annotated[int, at_least(2)] = 8
-    """G, responses in a GRPO group."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        steps = self.evaluated_steps
-        ordered = list(steps) == sorted(set(steps)) and steps[:1] == (0,) and steps[-1:] == (self.new_steps,)
-        require(ordered, "evaluated_steps", f"increasing steps from 0 to new_steps, {self.new_steps}", steps)
-
-    @property
-    def phases(self) -> tuple[Phase1, ...]:
-        """Every way in which phase 1 trains; the primary measurements are taken after the first."""
-        raise NotImplementedError
-
-    @property
-    def reached(self) -> tuple[str, ...]:
-        """The columns of what phase 1 reached."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class PlasticityConfig(TwoPhases, TrainingConfig):
+class PlasticityConfig(SeedRoles, TrainingConfig):
     """Phase 1 trains every method at every coefficient; phase 2 learns a changed reward from each final policy."""
 
-    title, primary_change, answers = "Plasticity", "narrowed-2", "actions"
+    primary_change: ClassVar[str] = "narrowed-2"
+    """After which both primary measurements are taken."""
 
     methods: Methods = (
         "none",
@@ -125,11 +75,31 @@ class PlasticityConfig(TwoPhases, TrainingConfig):
         "chain-6-3-1",
     )
     """Changes of the reward. The first is learned from every policy, the others from those nearest the match."""
+    seeds: Count = 5
+    """Reported seeds, from first_seed on."""
+    first_seed: Annotated[int, at_least(0)] = 0
+    """The first reported seed. Another one repeats the experiment with new random draws throughout."""
+    selection_seeds: Annotated[int, at_least(1)] = assumption(
+        3, "how much luck there is in the match and in the choice of the rival"
+    )
+    """Seeds 1000 to 1000 + N - 1, used only to choose the matched coefficients and the best rival."""
+    new_steps: Count = 400
+    """Steps of phase 2, of each change and of each change in a chain."""
+    evaluated_steps: Integers = (0, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 250, 300, 350, 400)
+    """Steps of phase 2 at which the policy is evaluated; 0 and new_steps among them."""
+    prompts: Count = assumption(64, "more prompts per step speed up phase 2 and make every policy recover sooner")
+    """Inputs per step of phase 2 and of the sampled phase 1."""
+    group_size: Annotated[int, at_least(2)] = 8
+    """G, responses in a GRPO group."""
+
     evaluated_inputs: Count = assumption(1000, "more inputs make the evaluation of phase 2 slower and no less noisy")
     """Number of test inputs on which phase 2 is evaluated, counted from the first."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        steps = self.evaluated_steps
+        ordered = list(steps) == sorted(set(steps)) and steps[:1] == (0,) and steps[-1:] == (self.new_steps,)
+        require(ordered, "evaluated_steps", f"increasing steps from 0 to new_steps, {self.new_steps}", steps)
         sampled = not self.sampled_methods or (len(self.sampled_betas) > 0 and min(self.sampled_betas) > 0)
         require(sampled, "sampled_betas", "coefficients > 0", self.sampled_betas)
         environment = self.environment
@@ -146,7 +116,10 @@ class PlasticityConfig(TwoPhases, TrainingConfig):
 
     @property
     def phases(self) -> tuple[Phase1, ...]:
-        """In expectations, as the controlled experiment; and sampled, unless no method is."""
+        """How phase 1 trains: in expectations, as the controlled experiment; and sampled, unless no method is.
+
+        The primary measurements are taken after the first.
+        """
         exact = Phase1("exact", self.methods, self.betas, (0,), self.matched_correctness)
         match = self.sampled_matched_correctness
         sampled = Phase1("sampled", self.sampled_methods, self.sampled_betas, self.cached, match)
@@ -154,7 +127,7 @@ class PlasticityConfig(TwoPhases, TrainingConfig):
 
     @property
     def reached(self) -> tuple[str, ...]:
-        """Correctness, coverage under pi and under pi+, and the conditional KL."""
+        """The columns of what phase 1 reached: correctness, coverage under pi and under pi+, and the conditional KL."""
         coverage = f"coverage_at_{self.coverage_draws}"
         return "p_correct", coverage, f"{coverage}_correct", "conditional_kl"
 

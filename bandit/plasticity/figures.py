@@ -1,42 +1,42 @@
-"""The plasticity lab's pictures: correctness against plasticity, learning curves at the match, and a schematic."""
+"""The plasticity lab's pictures: correctness against plasticity, and learning curves at the match."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import matplotlib as mpl
-import numpy as np
 import pandas as pd
 
 from bandit.engine.tables import method_label as label
 from bandit.engine.tables import reported_seeds
-from bandit.plasticity.config import TwoPhases
-from bandit.plasticity.score import at_match, diverged_note, match, of_primary, runs, without_diverged_runs
+from bandit.lab import Tables
+from bandit.plasticity.analysis import Scored, at_match, diverged_note, of_primary
+from bandit.plasticity.config import PlasticityConfig
+from bandit.plasticity.train import match, without_diverged_runs
 from cokl.support.statistics import summarize
 from figures.marks import Drawing, Panel, interval, join, marks
-from figures.matplotlib_renderer import render
-from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, Style, method_style, new_figure
+from figures.style import SEED_LINES, Style, method_style
 
 _COLUMNS = 4
 _TICKS = (0.1, 0.5, 0.8, 0.9, 0.96)
 _STYLES = {"match": Style("#999999", dashes=(2, 2), order=1)}
 
 
-def draw_all(table: pd.DataFrame, config: TwoPhases) -> dict[str, Picture]:
-    """Every picture by its file's name."""
+def draw(tables: Tables, config: PlasticityConfig) -> dict[str, Drawing]:
+    """Both pictures by their file's name."""
+    table = tables["plasticity"]
     return {
-        "plasticity_tradeoff": render(tradeoff(table, config)),
-        "plasticity_curves": render(curves(table, config)),
-        "plasticity_schematic": schematic(config.group_size),
+        "plasticity_tradeoff": tradeoff(table, Scored.of(table, config), config),
+        "plasticity_curves": curves(table, config),
     }
 
 
-def tradeoff(table: pd.DataFrame, config: TwoPhases) -> Drawing:
+def tradeoff(table: pd.DataFrame, scored: Scored, config: PlasticityConfig) -> Drawing:
     """A point per coefficient of the primary phase 1, for phase 2 in groups and in expectation; and by cache at the
     match of the sampled one.
     """
-    scored, primary, target = runs(table), config.changes[0], config.phases[0].matched_correctness
-    rows = of_primary(scored[(scored["role"] == "report") & (scored["change"] == primary)], config)
+    primary, target = config.changes[0], config.phases[0].matched_correctness
+    rows = scored.runs[(scored.runs["role"] == "report") & (scored.runs["change"] == primary)]
+    rows = of_primary(rows, config)
     low, high = rows["p_correct"].min(), rows["p_correct"].max()
     axes = Panel(
         x="Correctness after phase 1", y=f"Plasticity after {primary}", scale="stretched", y_limits=(0, 1),
@@ -50,8 +50,7 @@ def tradeoff(table: pd.DataFrame, config: TwoPhases) -> Drawing:
         for method, points in means.sort_values("beta").groupby("method", sort=False):
             betas = points["beta"].map("β = {:g}".format)
             parts.append(_line(mode, str(method), points, "p_correct", table).assign(text=betas.to_numpy()))
-    matched = at_match(scored, match(table, config), ["plasticity"])
-    cached = matched.drop(index=of_primary(matched, config).index)
+    cached = scored.matched.drop(index=of_primary(scored.matched, config).index)
     if len(cached):
         parts += _by_cache(summarize(cached, ["method", "cached"], ["plasticity"]), table)
         sizes = sorted(set(cached["cached"]) - {0})
@@ -85,7 +84,7 @@ def _by_cache(means: pd.DataFrame, table: pd.DataFrame) -> list[pd.DataFrame]:
     return parts
 
 
-def curves(table: pd.DataFrame, config: TwoPhases) -> Drawing:
+def curves(table: pd.DataFrame, config: PlasticityConfig) -> Drawing:
     """The new reward by step at the match of the primary phase 1: a panel per change in sampled groups, and one of the
     first change in expectation.
     """
@@ -113,46 +112,6 @@ def curves(table: pd.DataFrame, config: TwoPhases) -> Drawing:
         plain | {"reference": replace(plain["reference"], dashes=(1, 1))}, legend_columns=5, shared={"sharey": True},
         note=diverged_note(table),
     )  # fmt: skip
-
-
-def schematic(group_size: int) -> Picture:
-    """What a narrowed reward starts from: the same example under the reference, RL alone and CoKL."""
-    q, conditional = 0.2, np.array([0.46, 0.27, 0.17, 0.10])
-    policies = {
-        "Reference": np.concatenate([q * conditional, np.full(5, (1 - q) / 5)]),
-        "RL alone: correct, and collapsed": np.concatenate([[0.97, 0.02, 0.005, 0.003], np.full(5, 0.0004)]),
-        r"CoKL: correct, $\pi^{+}$ kept": np.concatenate([0.98 * conditional, np.full(5, 0.004)]),
-    }
-    with mpl.rc_context({**RC, "axes.grid": False}):
-        figure, panels = new_figure(TEXT_WIDTH, 2.3, ncols=3, sharey=True)
-        positions = np.concatenate([np.arange(4), 4.8 + np.arange(5)])
-        chances = []
-        for axes, (title, probs) in zip(panels, policies.items(), strict=True):
-            bars = axes.bar(positions, probs, 0.8, color=["#bdbdbd"] * 2 + ["black"] * 2 + ["#e6e6e6"] * 5)
-            for bar in bars[:2]:
-                bar.set_hatch("////")
-                bar.set_edgecolor("white")
-            kept = probs[2:4].sum()
-            chances.append(1 - (1 - kept) ** group_size)
-            axes.set_title(title)
-            axes.text(
-                9.2,
-                0.8,
-                f"still correct: mass {kept:.3f}\na group of {group_size} meets it\nwith probability {chances[-1]:.2f}",
-                ha="right",
-                va="center",
-                fontsize=7,
-            )
-            axes.set_xticks([0.5, 2.5, 6.8], ["no\nlonger", "still\ncorrect", "never\ncorrect"])
-            axes.tick_params(axis="x", length=0)
-        panels[0].set_ylabel("Probability")
-        panels[0].set_ylim(0, 1)
-        figure.caption = (
-            "What is left to learn from when the verifier becomes stricter, on an example with four correct actions of "
-            f"which two stay correct: the chance that a group of {group_size} meets one is {chances[0]:.2f} from the "
-            f"reference, {chances[1]:.2f} after RL alone and {chances[2]:.2f} after CoKL."
-        )
-    return figure
 
 
 def _line(

@@ -1,31 +1,171 @@
-"""Both phases for a stack of policies of one seed, whatever an answer is.
+"""The plasticity lab's runs: phase 1 of the controlled experiment, then another reward without a regularizer.
 
 Phase 1 is exact, a run of the controlled experiment, or sampled as a trainer does it: GRPO's rollouts are the
 regularizer's fresh responses, too. Phase 2 starts from its final policies on another reward, in sampled GRPO groups or
 in expectation, without a regularizer.
 
-Axes: R runs, N training inputs, B inputs, P parameters, G responses. Nothing couples the runs.
+Assumption beyond the paper: methods are compared where phase 1 reached the matched correctness: between the two
+neighbouring coefficients whose means over the selection seeds enclose it, interpolated with the same weights in every
+seed; at the nearest coefficient where none enclose it.
+
+Axes: R runs, N training inputs, B inputs, C clusters, A actions, P parameters, G responses. Nothing couples the runs.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from typing import Any, ClassVar
+from typing import Literal
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from bandit.engine.divergence import spare_samplers
-from bandit.engine.environment import random_generator
+from bandit.engine.divergence import spare_samplers, warn_of_diverged, without_diverged
+from bandit.engine.environment import Environment, RandomStream, random_generator, some_of
+from bandit.engine.exact import evaluate
 from bandit.engine.networks import StackedMLP, Trainer
-from bandit.plasticity.plan import Start
+from bandit.engine.reference import layer_sizes, seed_task
+from bandit.engine.runs import Run, opened, stacks
+from bandit.engine.sampled import (
+    Responses,
+    draw,
+    draw_actions,
+    gather_actions,
+    grpo_logit_gradient,
+    method_logit_gradient,
+)
+from bandit.plasticity.config import PRESETS, PlasticityConfig
+from bandit.sweep.train import steps
+from cokl import methods
+from cokl.groups import SurrogateConfig
+from cokl.policy import CorrectSet, Policy
+from cokl.support.files import write_parquet
+from cokl.support.results import HERE, Execution, Work, compute
+
+GROUP = ["phase", "method", "cached"]
+"""What is matched: the coefficients of one of these are interpolated."""
+START = [*GROUP, "beta"]
+NEW = ["change", "mode"]
+COLUMNS = ("seed", "role", *START, *NEW, "step", "reward", "below_half", "p_correct", "conditional_kl")
+
+LESS = 0.2
+"""The reward of the correct actions that are not preferred."""
+_RUNS_PER_STACK = 5
 
 Step = tuple[Tensor, Callable[[Tensor], Tensor]]
 """What the network reads in a step, (1, rows, D), and the loss's gradient by its logits (R, rows, A)."""
+
+without_diverged_runs = partial(without_diverged, metric="reward", run=START)
+"""The table without the coefficients of which some seed diverged."""
+
+
+def train(config: PlasticityConfig, execution: Execution = HERE) -> dict[str, pd.DataFrame]:
+    """The lab's table, of `plasticity`."""
+    return {"plasticity": plasticity(config, execution)}
+
+
+def plasticity(
+    config: PlasticityConfig = PRESETS["paper"], execution: Execution = HERE, progress: bool = True
+) -> pd.DataFrame:
+    """Train everything that `config` asks for and return the tidy table, a row per policy, change, mode and step.
+
+    The selection seeds come first, since they find the match, of which only the reported policies nearest to it meet
+    every change. Columns: COLUMNS, and what phase 1 reached, as `PlasticityConfig.reached` names it. A policy whose
+    network diverged has rows without metrics. execution: where results are kept, by default nowhere, and who computes
+    them. Raises InputError for unknown methods or devices and for a folder that cannot be used.
+    """
+    starts = [start for seed in config.roles for start in planned(config, seed)]
+    with opened(config, starts, execution, progress) as here:
+
+        def made(role: str, matched: set[tuple[str, str, int, float]]) -> pd.DataFrame:
+            works = []
+            for stack in stacked([start for start in starts if config.roles[start.seed] == role]):
+                everything = [role == "report" and meets_all(start, config.phases[0].name, matched) for start in stack]
+                first = stack[0]
+                name = f"seed-{first.seed}-{first.phase}-{first.name}-{first.cached}-{first.beta:g}.parquet"
+                arguments = (config, stack, here.parameters[first.seed], everything, here.device)
+                works.append(Work(_train_stack, arguments, here.folder / "runs" / name, len(stack)))
+            return pd.concat(compute(works, execution, f"{role} runs", progress)).assign(role=role)
+
+        selection = made("selection", set())
+        matched = set(match(selection, config)[START].itertuples(index=False, name=None))
+        table = _in_order(pd.concat([made("report", matched), selection], ignore_index=True))
+        write_parquet(table, here.folder / "plasticity.parquet")
+    warn_of_diverged(table.drop_duplicates(["seed", *START]), "reward", START)
+    return table
+
+
+@dataclass(frozen=True)
+class Start(Run):
+    """A policy that phase 2 starts from.
+
+    phase: how phase 1 was trained; the reference is not. cached: G_ref, 0 where nothing cached is weighted.
+    """
+
+    phase: Literal["reference", "exact", "sampled"]
+    cached: int = 0
+
+    @property
+    def name(self) -> str:
+        """What tables call its method."""
+        return "reference" if self.phase == "reference" else self.method.name
+
+    @property
+    def identity(self) -> tuple[str, str, int, float]:
+        """phase, method, cached, beta: what names it up to its seed."""
+        return self.phase, self.name, self.cached, self.beta
+
+
+def planned(config: PlasticityConfig, seed: int) -> list[Start]:
+    """Every policy of one seed. Raises InputError for unknown methods and for one that cannot be sampled."""
+    starts = [Start(seed, methods.get("none"), 0.0, "reference")]
+    for phase, name in [(one, name) for one in config.phases for name in one.methods]:
+        method = methods.get(name, config.regularizer_options)
+        cached = phase.name == "sampled" and "reference" in method.streams()
+        betas = sorted(phase.betas) if method.regularizer is not None else [0.0]
+        both = itertools.product(phase.cached if cached else (0,), betas)
+        starts += [Start(seed, method, beta, phase.name, size) for size, beta in both]
+    return starts
+
+
+def stacked(starts: list[Start]) -> list[list[Start]]:
+    """Policies that are trained as one stack: those of a seed that differ in their coefficient only."""
+    return stacks(starts, lambda start: (start.seed, *start.identity[:3]), _RUNS_PER_STACK)
+
+
+def meets_all(start: Start, primary: str, matched: set[tuple[str, str, int, float]]) -> bool:
+    """Whether a policy of a reported seed meets every change: those nearest the match, of the `primary` phase 1."""
+    return start.phase == "reference" or (
+        start.phase == primary and (start.method.regularizer is None or start.identity in matched)
+    )
+
+
+def match(table: pd.DataFrame, config: PlasticityConfig) -> pd.DataFrame:
+    """A row per coefficient that the match takes, with its weight: START, weight, and reached, where its group is.
+
+    Chosen on the selection seeds. The reference and unregularized RL have no coefficient to choose.
+    """
+    selection = without_diverged_runs(table).query("role == 'selection'").drop_duplicates(["seed", *START])
+    targets: dict[object, float] = {phase.name: phase.matched_correctness for phase in config.phases}
+    lines = []
+    for group, rows in selection.groupby(GROUP, sort=False):
+        target = targets.get(group[0], config.phases[0].matched_correctness)
+        means = rows.groupby("beta")["p_correct"].mean()
+        betas, reached = means.index.to_numpy(), means.to_numpy()
+        crossing = np.flatnonzero((reached[:-1] - target) * (reached[1:] - target) <= 0)
+        weights = {betas[np.abs(reached - target).argmin()]: 1.0}
+        if len(crossing) and reached[crossing[0]] != reached[crossing[0] + 1]:
+            left = int(crossing[0])
+            share = (target - reached[left]) / (reached[left + 1] - reached[left])
+            weights = {betas[left]: 1 - share, betas[left + 1]: share}
+        at = sum(weight * means[beta] for beta, weight in weights.items())
+        lines += [(*group, beta, weight, at) for beta, weight in weights.items()]
+    return pd.DataFrame(lines, columns=[*START, "weight", "reached"])
 
 
 class PlasticityStream(IntEnum):
@@ -39,8 +179,7 @@ class PlasticityStream(IntEnum):
     one a cached response of a training input; a smaller cache is the first columns. SAMPLED_BATCHES, NEW_BATCHES: for
     each step `prompts` integers below N. SAMPLED_ROLLOUTS, NEW_ROLLOUTS: for each step uniform numbers (prompts, G),
     one a response, by inversion of
-    the cumulated probabilities, or (prompts, G, T) for sequences; CACHE then has T numbers a response, too. COUNTED:
-    uniform numbers (B, 64, T) for the responses to the test prompts among which distinct correct ones are counted.
+    the cumulated probabilities.
     """
 
     MOVED = 201
@@ -49,7 +188,6 @@ class PlasticityStream(IntEnum):
     SAMPLED_ROLLOUTS = 204
     NEW_BATCHES = 205
     NEW_ROLLOUTS = 206
-    COUNTED = 207
 
 
 def stages(change: str) -> list[str]:
@@ -58,56 +196,90 @@ def stages(change: str) -> list[str]:
     return [f"chain-{size}" for size in sizes] if kind == "chain" else [change]
 
 
-class AnswerSpace(ABC):
-    """What an answer is, for one seed: how phase 1 trains on it, what its reward can become, and how it is learned.
+class BothPhases:
+    """Both phases on one seed's task. parameters: (P,), the reference's. A reward is a table, (R or 1, C, A)."""
 
-    config: a `TwoPhases` with the fields of its environment. parameters: (P,), the reference's, which `reference` makes
-    of a configuration, a seed and a device, as `bandit.engine.runs.opened` takes it. layer_sizes: of a configuration
-    the network's widths. exact_modes: of phase 2, beside "sampled", after an exact phase 1. task: what phase 1 learns,
-    with the N training inputs as `task.train.inputs`. response_shape: of the uniform numbers that draw a response.
-    """
-
-    exact_modes: ClassVar[tuple[str, ...]] = ()
-    layer_sizes: Callable[[Any], tuple[int, ...]]
-    reference: Callable[[Any, int, str], Tensor] | None = None
-    response_shape: tuple[int, ...] = ()
-    task: Any
-
-    def __init__(self, config: Any, seed: int, parameters: Tensor) -> None:
+    def __init__(self, config: PlasticityConfig, seed: int, parameters: Tensor) -> None:
         self.config, self.seed, self.parameters = config, seed, parameters
+        self.task, self.environment = seed_task(config, seed, parameters), Environment(config.environment, seed)
+        self.clusters = self.environment.train_clusters.to(parameters.device)
 
     def stack(self, parameters: Tensor) -> StackedMLP:
         """Networks with parameters (R, P)."""
-        return StackedMLP(self.layer_sizes(self.config), parameters)
-
-    @abstractmethod
-    def sampled_step(self, starts: list[Start]) -> Callable[[Tensor, Tensor], Step]:
-        """Of a sampled phase 1, the step on a batch of inputs (B,) with uniform numbers (B, G, ...) for rollouts."""
-
-    @abstractmethod
-    def reached(self, mlp: StackedMLP) -> dict[str, list[float]]:
-        """What each run of phase 1 reached, means over the test inputs."""
-
-    @abstractmethod
-    def changed(self, stage: str, final: StackedMLP) -> Any:
-        """The reward that a stage of a change makes, after phase 1 has ended at `final`."""
-
-    @abstractmethod
-    def new_step(self, reward: Any, mode: str, batch: Tensor, uniforms: Tensor) -> Step:
-        """A step of phase 2, as `sampled_step`'s."""
-
-    @abstractmethod
-    def expected(self, mlp: StackedMLP, reward: Any) -> Tensor:
-        """(R, inputs) float64: the expected reward on each test input."""
+        return StackedMLP(layer_sizes(self.config), parameters)
 
     def exact_phase_1(self, starts: list[Start]) -> StackedMLP:
-        """The networks after an exact phase 1."""
-        raise NotImplementedError
+        """A run of the controlled experiment."""
+        *_, (_, mlp, _) = steps(self.config, self.task, list(starts))
+        return mlp
+
+    def sampled_step(self, starts: list[Start]) -> Callable[[Tensor, Tensor], Step]:
+        """Of a sampled phase 1, the step on inputs (B,) with uniform numbers (B, G) for rollouts.
+
+        GRPO and the regularizer on the same prompts and rollouts; a filtered method skips prompts whose cached group
+        holds no correct response.
+        """
+        task, method, size, device = self.task, starts[0].method, starts[0].cached, self.parameters.device
+        betas = torch.tensor([start.beta for start in starts]).to(self.parameters)
+        base = task.train.reference(slice(None))
+        rng = random_generator(task.seed, PlasticityStream.CACHE)
+        numbers = rng.random((len(task.train.inputs), max(self.config.cached)))
+        cache = draw(base, base, torch.from_numpy(numbers[:, : max(size, 1)]).to(device))
+
+        def gradient(logits: Tensor, reference: Policy, cached: Responses, uniforms: Tensor) -> Tensor:
+            policy = Policy(logits, reference.correct)
+            rollout = draw(policy, reference, uniforms)
+            loss = grpo_logit_gradient(policy, rollout)
+            if method.regularizer is None:
+                return loss
+            added = method_logit_gradient(method, policy, cached, rollout, betas, SurrogateConfig())
+            if method.filtered and size:
+                added *= cached.rewards.any(-1)[..., None]
+            return loss + added
+
+        def step(batch: Tensor, uniforms: Tensor) -> Step:
+            reference = task.train.reference(batch)
+            return task.train.inputs[batch][None], partial(
+                gradient, reference=reference, cached=cache[batch], uniforms=uniforms
+            )
+
+        return step
+
+    def reached(self, mlp: StackedMLP) -> dict[str, list[float]]:
+        """The controlled experiment's metrics."""
+        return evaluate(self.config, self.task, mlp)
+
+    def changed(self, stage: str, final: StackedMLP) -> Tensor:
+        """(R or 1, C, A): the reward of each action."""
+        own = self._cluster_means(final.forward(self.task.train.inputs[None]))
+        return reward_table(
+            self.environment, self.seed, stage, own, self._cluster_means(self.task.train.reference_log_probs[None])
+        )
+
+    def _cluster_means(self, logits: Tensor) -> Tensor:
+        """(R, C, A): mean probabilities on each cluster's training inputs; zero for a cluster without any."""
+        count = self.config.environment.clusters
+        sizes = torch.bincount(self.clusters, minlength=count).clamp_min(1)[:, None]
+        sums = logits.new_zeros(len(logits), count, logits.shape[-1])
+        return sums.index_add_(1, self.clusters, logits.softmax(-1)) / sizes
+
+    def new_step(self, reward: Tensor, mode: str, batch: Tensor, uniforms: Tensor) -> Step:
+        """GRPO in groups, or minus the expected reward."""
+        shown, correct = reward[:, self.clusters[batch]], self.task.train.correct[batch][None]
+        sampled = partial(_grpo_gradient, rewards=shown, correct=correct, uniforms=uniforms)
+        gradient = sampled if mode == "sampled" else partial(_expected_gradient, rewards=shown)
+        return self.task.train.inputs[batch][None], gradient
+
+    def expected(self, mlp: StackedMLP, reward: Tensor) -> Tensor:
+        """(R, inputs): on the first `evaluated_inputs` test inputs."""
+        inputs = self.task.test.inputs[: self.config.evaluated_inputs]
+        clusters = self.environment.test_clusters[: len(inputs)].to(inputs.device)
+        return (mlp.forward(inputs[None]).softmax(-1) * reward[:, clusters]).sum(-1).double()
 
     def draws(self, batches: PlasticityStream, rollouts: PlasticityStream) -> Iterator[tuple[Tensor, Tensor]]:
-        """Endless batches of `prompts` inputs (B,), and uniform numbers (B, G, ...) float64 in [0, 1) for rollouts."""
+        """Endless batches of `prompts` inputs (B,), and uniform numbers (B, G) float64 in [0, 1) for rollouts."""
         rng, uniforms = random_generator(self.seed, batches), random_generator(self.seed, rollouts)
-        shape = (self.config.prompts, self.config.group_size, *self.response_shape)
+        shape = (self.config.prompts, self.config.group_size)
         while True:
             batch = torch.from_numpy(rng.integers(len(self.task.train.inputs), size=self.config.prompts))
             yield batch.to(self.parameters.device), torch.from_numpy(uniforms.random(shape)).to(self.parameters.device)
@@ -134,7 +306,44 @@ class AnswerSpace(ABC):
         return frames
 
 
-def train(space: AnswerSpace, starts: list[Start], everything: list[bool]) -> pd.DataFrame:
+def _grpo_gradient(logits: Tensor, rewards: Tensor, correct: CorrectSet, uniforms: Tensor) -> Tensor:
+    """(R, B, A): gradient of -J_GRPO on groups that the policy draws with `uniforms` (B, G), rewards (R or 1, B, A).
+
+    correct: of phase 1, which phase 2 does not look at.
+    """
+    policy = Policy(logits, correct)
+    actions = draw_actions(policy.probs, uniforms)
+    log_probs = gather_actions(policy.log_probs, actions)
+    drawn = Responses(actions, gather_actions(rewards.expand_as(logits), actions), log_probs, log_probs)
+    return grpo_logit_gradient(policy, drawn)
+
+
+def _expected_gradient(logits: Tensor, rewards: Tensor) -> Tensor:
+    """(R, B, A): gradient of minus the expected reward."""
+    probs = logits.softmax(-1)
+    return probs * ((probs * rewards).sum(-1, keepdim=True) - rewards)
+
+
+def reward_table(environment: Environment, seed: int, stage: str, own: Tensor, reference: Tensor) -> Tensor:
+    """(R or 1, C, A): the reward of each action in each cluster, in the arithmetic of `own`.
+
+    own, reference: (R, C, A) and (1, C, A), mean probabilities on a cluster's training inputs after phase 1.
+    """
+    correct = environment.correct.mask.to(own.device)
+    kind, *sizes = stage.split("-")
+    if kind in ("narrowed", "chain", "moved"):
+        eligible = ~correct if kind == "moved" else correct
+        stream = PlasticityStream.MOVED if kind == "moved" else RandomStream.NARROWED
+        chosen = some_of(eligible, int(sizes[0]), seed, stream)
+        return torch.zeros_like(reference).scatter_(-1, chosen[None], 1)
+    if kind == "repaired":
+        among = (reference if sizes else own).masked_fill(~correct, -1)
+        return correct.to(own).expand_as(among).clone().scatter_(-1, among.argmax(-1, keepdim=True), 0)
+    least = reference.masked_fill(~correct, torch.inf).argsort(-1)[..., : environment.config.correct_actions // 2]
+    return (LESS * correct.to(own))[None].scatter(-1, least, 1)
+
+
+def train_stack(space: BothPhases, starts: list[Start], everything: list[bool]) -> pd.DataFrame:
     """Both phases of a stack, all of one phase, method and cache: a row per run, change, mode and evaluated step.
 
     everything: for each run, whether it meets all changes or the first one alone.
@@ -156,7 +365,19 @@ def train(space: AnswerSpace, starts: list[Start], everything: list[bool]) -> pd
         rows = [row for row, all_changes in enumerate(everything) if all_changes or change == config.changes[0]]
         if not rows:
             continue
-        for mode in ("sampled",) if phase == "sampled" else ("sampled", *space.exact_modes):
+        for mode in ("sampled",) if phase == "sampled" else ("sampled", "exact"):
             for measured in space.learn(final[rows], change, mode):
                 frames.append(pd.concat([facts.iloc[rows].reset_index(drop=True), measured], axis=1))
     return pd.concat(frames, ignore_index=True)
+
+
+def _train_stack(
+    config: PlasticityConfig, stack: list[Start], parameters: Tensor, everything: list[bool], device: str
+) -> pd.DataFrame:
+    return train_stack(BothPhases(config, stack[0].seed, parameters.to(device)), stack, everything)
+
+
+def _in_order(table: pd.DataFrame) -> pd.DataFrame:
+    """By seed, as planned, and the columns that say which run a row is of first."""
+    names = ["seed", "role", *START, "change", "mode", "step", "reward", "below_half"]
+    return table[[*names, *(name for name in table if name not in names)]]

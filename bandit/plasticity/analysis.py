@@ -1,0 +1,314 @@
+"""What a plasticity table says: each run's plasticity, tables at the match, and the claims of the paper's title.
+
+Assumption beyond the paper: plasticity is the mean over phase 2's steps of the expected new reward on the test inputs,
+by the trapezoidal rule.
+
+The two primary measurements are sampled, after the primary change, paired by seed, at matched correctness of the first
+phase 1: CoKL's plasticity minus that of the best of the paper's other regularizers, which the selection seeds choose,
+and minus replay's. After another phase 1 the rival is the best of that phase. Where wrong answers become correct CoKL
+is expected to have no advantage; that is a claim of its own. They were declared before the runs. The rules from
+measurements to verdicts are in `cokl.support.verdicts`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from bandit.engine.divergence import divergence_note
+from bandit.engine.tables import method_label as label
+from bandit.engine.tables import reported_seeds
+from bandit.lab import Analysis, Tables
+from bandit.plasticity.config import PlasticityConfig
+from bandit.plasticity.train import GROUP, NEW, START, match, without_diverged_runs
+from cokl.support.statistics import mean_and_half_width, spread_column, summarize, with_spread
+from cokl.support.verdicts import Claim, Measurement, judged
+
+OTHERS = ("entropy", "forward_kl", "reverse_kl", "jensen_shannon")
+"""The paper's other regularizers of the controlled experiment."""
+REPLAY = "correct_forward_kl"
+WHERE = "The title; beyond the paper's experiments"
+_SAMPLED = ", sampled"
+"""How the place of a primary measurement ends."""
+_MEASURED = ["p_correct", "plasticity", "start", "to_half", "never"]
+_TITLES = {
+    "p_correct": "phase-1 correctness",
+    "start": "new reward at its start",
+    "to_half": "steps to one half",
+    "never": "inputs below one half at the end",
+    "rank_correlation": "rank correlation",
+}
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A plasticity table, scored: a row per run of phase 2, the coefficients of the match, and every group there."""
+
+    runs: pd.DataFrame
+    chosen: pd.DataFrame
+    matched: pd.DataFrame
+
+    @classmethod
+    def of(cls, table: pd.DataFrame, config: PlasticityConfig) -> Scored:
+        """From the lab's table."""
+        scored, chosen = runs(table), match(table, config)
+        return cls(scored, chosen, at_match(scored, chosen, _MEASURED))
+
+
+def analyse(tables: Tables, config: PlasticityConfig) -> Analysis:
+    """CoKL's lead over the best other regularizer, the claims, and every method at the match."""
+    table = tables["plasticity"]
+    scored = Scored.of(table, config)
+    made = tables_of(scored, config)
+    shown = made["at_match"]
+    columns = [f"{name}{end}" for name in ("p_correct", "plasticity", "to_half") for end in ("", "_half_width")]
+    shown = shown.loc[(shown["change"] == config.primary_change) & (shown["mode"] == "sampled"), ["method", *columns]]
+    change, phase = config.primary_change, config.phases[0].name
+    captions = {
+        "at_match": f"At matched correctness of the {phase} phase 1, by change of the reward",
+        "cached": f"At matched correctness of the sampled phase 1, after {change}, by cached responses",
+        "coefficients": f"Every coefficient, after {change} in sampled groups",
+        "match": "The coefficients that the match takes, chosen on the selection seeds",
+        "ranking": f"Spearman's rank correlation of plasticity after {change} with what phase 1 reached",
+    }
+    return Analysis(
+        answer=lead(scored, config),
+        seeds=reported_seeds(table),
+        claims=judge(scored, config),
+        tables={**made, "each_seed": scored.matched},
+        captions={name: f"{caption}." for name, caption in captions.items() if name in made},
+        readable=readable,
+        screen=readable(shown),
+        notes=[f"After {change}, learned in sampled groups. {legend(table, scored, config)}"],
+        picture="plasticity_curves",
+    )
+
+
+def tables_of(scored: Scored, config: PlasticityConfig) -> dict[str, pd.DataFrame]:
+    """Every table by its name, means over the reported seeds with 95% half-widths; empty ones are left out."""
+    rows, matched = scored.runs, scored.matched
+    first = of_primary(matched, config)
+    primary = rows[(rows["change"] == config.primary_change) & (rows["mode"] == "sampled")]
+    # Coverage under pi+ is that under pi and the correctness.
+    facts = ["p_correct", "plasticity", *(name for name in config.reached[1:] if not name.endswith("_correct"))]
+    made = {
+        "at_match": summarize(first, ["change", "mode", "method"], _MEASURED),
+        "cached": summarize(matched.drop(index=first.index), ["method", "cached"], _MEASURED),
+        "coefficients": summarize(primary[primary["role"] == "report"], START, facts),
+        "match": scored.chosen.round(3),
+        "ranking": ranking(rows, config),
+    }
+    return {name: frame for name, frame in made.items() if len(frame)}
+
+
+def readable(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table as people read it: labels, and each mean with its half-width."""
+    shown = {}
+    for name in map(str, frame.columns):
+        if name.endswith("_half_width"):
+            continue
+        if f"{name}_half_width" in frame:
+            shown[_TITLES.get(name, name)] = spread_column(frame, name, 0 if name == "to_half" else 3)
+        else:
+            shown[_TITLES.get(name, name)] = [label(v) if name == "method" else str(v) for v in frame[name]]
+    return pd.DataFrame(shown)
+
+
+def legend(table: pd.DataFrame, scored: Scored, config: PlasticityConfig) -> str:
+    """What stands under the tables."""
+    first, *later = config.phases
+    targets = {phase.name: phase.matched_correctness for phase in config.phases}
+    regularized = scored.chosen[scored.chosen["beta"] > 0].drop_duplicates(GROUP)
+    missed = [
+        f"{label(row['method'])}"
+        + (f" with {row['cached']} cached" if row["cached"] else "")
+        + f" at {row['reached']:.3f}"
+        for row in regularized.to_dict("records")
+        if abs(row["reached"] - targets[row["phase"]]) > 0.002
+    ]
+    seeds = reported_seeds(table)
+    return (
+        f"Seeds: {seeds} and {config.selection_seeds} for selection. After ± is half the width of a 95% t-interval. "
+        f"The match is at a correctness of {first.matched_correctness:g}"
+        + "".join(f", after the {phase.name} phase 1 {phase.matched_correctness:g}" for phase in later)
+        + "; "
+        f"steps to one half are {config.new_steps} where it is never reached."
+        + (f" No coefficients enclose the match, so the nearest one stands for {', '.join(missed)}." if missed else "")
+        + (f" {note}." if (note := diverged_note(table)) else "")
+    )
+
+
+def diverged_note(table: pd.DataFrame) -> str:
+    """What is to be said of diverged runs wherever the table is summarised; "" if there are none."""
+    ends = table.drop_duplicates(["seed", *START])
+    return divergence_note(ends, "reward", START)
+
+
+def runs(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per run of phase 2: its plasticity, the reward at its start and end, and the share below one half then.
+
+    A chain's is its changes', each a row.
+    """
+    table = without_diverged_runs(table)
+    by = ["seed", *START, *NEW]
+    curves = table.pivot(index=by, columns="step", values="reward")
+    steps = curves.columns.to_numpy()
+    ends = table[table["step"] == steps[-1]].reset_index(drop=True)
+    reward = curves.reindex(pd.MultiIndex.from_frame(ends[by])).to_numpy()
+    return (
+        ends.drop(columns="step")
+        .rename(columns={"reward": "end", "below_half": "never"})
+        .assign(
+            plasticity=np.trapezoid(reward, steps) / steps[-1],
+            start=reward[:, 0],
+            to_half=[_steps_to_half(steps, curve) for curve in reward],
+        )
+    )
+
+
+def _steps_to_half(steps: np.ndarray, reward: np.ndarray) -> float:
+    """The first step with a mean reward of one half, between evaluations; the last step if there is none."""
+    above = np.flatnonzero(reward >= 0.5)
+    if not len(above):
+        return float(steps[-1])
+    first = above[0]
+    return float(
+        steps[0] if first == 0 else np.interp(0.5, reward[first - 1 : first + 1], steps[first - 1 : first + 1])
+    )
+
+
+def at_match(scored: pd.DataFrame, chosen: pd.DataFrame, columns: list[str], role: str = "report") -> pd.DataFrame:
+    """`columns` of every group at the match, a row per seed and whatever else tells rows apart (change, mode, step)."""
+    rows = chosen.merge(scored[scored["role"] == role], on=START)
+    by = ["seed", *GROUP, *(name for name in (*NEW, "step") if name in scored)]
+    rows[columns] = rows[columns].mul(rows["weight"], axis=0)
+    return rows.groupby(by, sort=False)[columns].sum().reset_index()
+
+
+def of_primary(rows: pd.DataFrame, config: PlasticityConfig) -> pd.DataFrame:
+    """Those of the phase 1 after which the primary measurements are taken, and the reference's."""
+    phase = config.phases[0]
+    return rows[(rows["phase"] == "reference") | (rows["phase"] == phase.name) & rows["cached"].isin((0, phase.size))]
+
+
+def per_seed(matched: pd.DataFrame, method: str, change: str, mode: str, phase: str, cached: int) -> pd.Series:
+    """Plasticity by seed of one method at the match; empty where the table has none.
+
+    cached: G_ref, of a method that weights cached responses.
+    """
+    wanted = {"phase": phase, "method": method, "change": change, "mode": mode}
+    kept = np.logical_and.reduce([matched[name] == value for name, value in wanted.items()])
+    return matched[kept & matched["cached"].isin((0, cached))].set_index("seed")["plasticity"]
+
+
+def best_rival(scored: pd.DataFrame, chosen: pd.DataFrame, change: str, phase: str) -> str:
+    """Of the paper's other regularizers the one with the highest sampled plasticity at the match, by selection.
+
+    phase: how phase 1 trained it; a method with several caches counts with their mean. "" where the table has none.
+    """
+    selection = at_match(scored, chosen, ["plasticity"], "selection")
+    rows = selection[(selection["phase"] == phase) & (selection["change"] == change) & (selection["mode"] == "sampled")]
+    means = rows[rows["method"].isin(OTHERS)].groupby("method")["plasticity"].mean()
+    return str(means.idxmax()) if len(means) else ""
+
+
+def ranking(scored: pd.DataFrame, config: PlasticityConfig) -> pd.DataFrame:
+    """Spearman's rank correlation of the sampled plasticity with what phase 1 reached, over all policies of a reported
+    seed and the primary phase 1, as mean and half-interval over seeds.
+    """
+    rows = of_primary(scored, config).query("role == 'report' and phase != 'reference' and mode == 'sampled'")
+    rows = rows[rows["change"] == config.primary_change]
+    lines = []
+    for name in config.reached:
+        by_seed = pd.Series(
+            [run[name].rank().corr(run["plasticity"].rank()) for _, run in rows.groupby("seed")], dtype=float
+        )
+        mean, half_width = mean_and_half_width(by_seed)
+        lines.append({"predictor": name, "rank_correlation": mean, "rank_correlation_half_width": half_width})
+    return pd.DataFrame(lines)
+
+
+def judge(scored: Scored, config: PlasticityConfig) -> list[Claim]:
+    """Every claim whose primary measurement the methods and changes of a table allow."""
+    primary = config.primary_change
+    if primary not in set(scored.runs["change"]):
+        return []
+    differences = _Differences(scored, config)
+    rival, *later_rivals = (best_rival(scored.runs, scored.chosen, primary, phase.name) for phase in config.phases)
+    narrowed = f"learns a narrowed reward ({primary}) better"
+    than_others = "than that of the best other regularizer in the paper's controlled experiment"
+    moved = [change for change in differences.changes if change.startswith("moved")]
+    others = [change for change in differences.changes if change not in moved]
+    measured = {
+        f"At matched correctness, CoKL's policy {narrowed} {than_others}": [
+            *differences.over(rival, others),
+            *differences.by_cache(*later_rivals),
+        ],
+        f"At matched correctness, CoKL's policy {narrowed} than replay's, which lacks term 2": [
+            *differences.over(REPLAY, others),
+            *differences.by_cache(*[REPLAY] * len(later_rivals)),
+        ],
+        f"Replay's policy {narrowed} {than_others}": list(differences.over(rival, others, REPLAY)),
+        f"CoKL's policy {narrowed} than the reference does": list(differences.over("reference", others)),
+        "Where wrong actions become correct, CoKL's policy also learns better {than_others}, at matched correctness": [
+            measurement
+            for other in dict.fromkeys((rival, "forward_kl", REPLAY))
+            for measurement in differences.over(other, moved)
+        ],
+    }
+    return [
+        judged(statement, WHERE, [measurements[0]], [[other] for other in measurements[1:]])
+        for statement, measurements in measured.items()
+        if measurements and measurements[0].where.endswith(_SAMPLED)
+    ]
+
+
+def lead(scored: Scored, config: PlasticityConfig) -> Claim:
+    """The first claim in a few words; without a verdict where the table does not allow it."""
+    rival = best_rival(scored.runs, scored.chosen, config.primary_change, config.phases[0].name)
+    differences = _Differences(scored, config)
+    for primary in differences.over(rival, [config.primary_change]):
+        measured = f"plasticity by {with_spread(primary.mean, primary.half_width, 3)}"
+        return replace(
+            judged(f"CoKL learns a narrowed reward better than {label(rival)}", "", [primary]),
+            measured=measured,
+        )
+    return Claim("CoKL's policy learns a narrowed reward better than others'", "", "no two policies to compare", None)
+
+
+class _Differences:
+    """Plasticity of one method minus another's at the match, by seed."""
+
+    def __init__(self, scored: Scored, config: PlasticityConfig) -> None:
+        self.matched, self.config = scored.matched, config
+        self.primary = config.phases[0]
+        # The primary change first, whatever the configuration's order.
+        self.changes = sorted(scored.runs["change"].unique(), key=lambda change: change != config.primary_change)
+
+    def over(self, other: str, changes: list[str], one: str = "cokl") -> Iterator[Measurement]:
+        """After the primary phase 1: the first change sampled, then every other one, then all in expectation."""
+        phase, size = self.primary.name, self.primary.size
+        for mode, change in itertools.product(("sampled", "exact"), changes):
+            theirs_after = "reference" if other == "reference" else phase
+            ours = per_seed(self.matched, one, change, mode, phase, size)
+            theirs = per_seed(self.matched, other, change, mode, theirs_after, size)
+            if len(ours) and len(theirs):
+                what = f"plasticity of {label(one)} minus {label(other)}"
+                yield Measurement.of(f"{change}, {mode}", what, ours - theirs, "mean reward")
+
+    def by_cache(self, *others: str) -> Iterator[Measurement]:
+        """After each later phase 1, by CoKL's G_ref, which is the other's too if it weights cached responses."""
+        change = self.config.primary_change
+        for phase, other in zip(self.config.phases[1:], others, strict=True):
+            for size in sorted(phase.cached):
+                ours, theirs = (
+                    per_seed(self.matched, method, change, "sampled", phase.name, size) for method in ("cokl", other)
+                )
+                if len(ours) and len(theirs):
+                    where = f"{change}, phase 1 {phase.name} with {size} cached"
+                    what = f"plasticity of {label('cokl')} minus {label(other)}"
+                    yield Measurement.of(where, what, ours - theirs, "mean reward")
