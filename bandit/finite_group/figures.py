@@ -9,23 +9,22 @@ import pandas as pd
 from matplotlib.colors import to_hex, to_rgb
 
 from bandit.engine.tables import coverage_column, coverage_label, method_label
+from bandit.finite_group.analysis import diverged_note, final_table, slope_table
 from bandit.finite_group.config import FiniteGroupConfig
-from bandit.finite_group.plan import EXACT
-from bandit.finite_group.score import diverged_note, final_table, slope_table
+from bandit.finite_group.train import EXACT
+from bandit.lab import Tables
 from cokl.support.statistics import with_spread
 from figures.marks import Drawing, Panel, interval, join, marks
-from figures.matplotlib_renderer import render
-from figures.style import Picture, Style, method_style
+from figures.style import Style, method_style
 
 _EXACT_LABEL = r"exact ($G \to \infty$)"
 _DASHES = {"unfiltered": (1.0, 1.65), EXACT: (4.0, 2.0)}
 
 
-def draw_all(trained: tuple[pd.DataFrame, pd.DataFrame], config: FiniteGroupConfig) -> dict[str, Picture]:
-    """Metrics against group size and, where it was measured, the recovery; for print."""
-    of_metrics, of_recovery = trained
-    drawn = {"finite_group_metrics": render(metrics(of_metrics))}
-    return drawn | ({"finite_group_recovery": render(recovery(of_recovery))} if len(of_recovery) else {})
+def draw(tables: Tables, config: FiniteGroupConfig) -> dict[str, Drawing]:
+    """Metrics against group size and, where it was measured, the recovery."""
+    drawn = {"finite_group_metrics": metrics(tables["finite_group"])}
+    return drawn | ({"finite_group_recovery": recovery(tables["recovery"])} if len(tables["recovery"]) else {})
 
 
 def metrics(table: pd.DataFrame) -> Drawing:
@@ -143,18 +142,3 @@ def recovery(table: pd.DataFrame, method: str = "cokl") -> Drawing:
     columns = 2 if len(panels) > 1 else 1
     height = 0.5 + 2.5 * -(-len(panels) // columns)
     return Drawing(join(parts), panels, columns, height, caption, styles, legend_columns=len(styles), letters=True)
-
-
-def means(slopes: pd.DataFrame) -> Drawing:
-    """Mean recovery of each estimate, measured against predicted: a point per group size."""
-    ends = [0, float(slopes["predicted"].max())]
-    parts = [marks("", "line", style="slope 1", label="slope 1", x=ends, y=ends)]
-    for method, points in slopes.groupby("method", sort=False):
-        text = [
-            f"β = {row['beta']:g}, {row['groups']} groups, mu = {row['optimizer_steps']}, G = {row['group_size']:g}"
-            for row in points.to_dict("records")
-        ]
-        coordinates = {"x": points["predicted"], "y": points["measured"]}
-        parts.append(marks("", "point", label=method_label(str(method)), method=method, text=text, **coordinates))
-    styles = {"slope 1": Style("#777777", dashes=(4, 2), width=0.8)}
-    return Drawing(join(parts), {"": Panel(x="Predicted [nats]", y="Measured [nats]")}, 1, 4, "", styles)
