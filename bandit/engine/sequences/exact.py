@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from bandit.engine.sampled import expected_advantages
-from bandit.engine.sequences.recursions import SequencePolicy, token_places
 from bandit.engine.sequences import recursions
+from bandit.engine.sequences.recursions import SequencePolicy, token_places
 from cokl.decomposition import KLDecomposition
 from cokl.floor import gate
 from cokl.methods import Method
