@@ -9,22 +9,21 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cokl.support.experiment import Execution
-
     from bandit.config import EnvironmentConfig
     from bandit.engine.environment import Environment
     from bandit.sweep.config import SweepConfig, preset
-    from bandit.sweep.run import run_sweep
+    from bandit.sweep.train import run_sweep
+    from cokl.support.results import Execution
 
 __all__ = ["Environment", "EnvironmentConfig", "Execution", "SweepConfig", "preset", "run_sweep"]
 
 _HOMES = {
     "Environment": "bandit.engine.environment",
     "EnvironmentConfig": "bandit.config",
-    "Execution": "cokl.support.experiment",
+    "Execution": "cokl.support.results",
     "SweepConfig": "bandit.sweep.config",
     "preset": "bandit.sweep.config",
-    "run_sweep": "bandit.sweep.run",
+    "run_sweep": "bandit.sweep.train",
 }
 
 

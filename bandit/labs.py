@@ -24,6 +24,7 @@ import bandit.shift.train
 import bandit.sweep.analysis
 import bandit.sweep.config
 import bandit.sweep.figures
+import bandit.sweep.robustness
 import bandit.sweep.train
 from bandit.lab import Lab
 from cokl.support.errors import InputError
@@ -37,6 +38,15 @@ LABS: dict[str, Lab] = {
         train=bandit.sweep.train.train,
         analyse=bandit.sweep.analysis.analyse,
         draw=bandit.sweep.figures.draw,
+    ),
+    "robustness": Lab(
+        title="What the controlled experiment's verdicts rest on",
+        summary="Vary each assumption of the sweep, one at a time, and say of each verdict whether it stands. Resumes.",
+        presets=bandit.sweep.robustness.PRESETS,
+        results={"robustness": bandit.sweep.robustness.COLUMNS},
+        train=bandit.sweep.robustness.train,
+        analyse=bandit.sweep.robustness.analyse,
+        draw=bandit.sweep.robustness.draw,
     ),
     "shift": Lab(
         title="Task shift, in miniature",

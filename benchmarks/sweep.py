@@ -26,12 +26,10 @@ from scipy.stats import quantile_test
 from tqdm import tqdm
 
 from bandit.sweep.config import PRESETS
-from bandit.sweep.plan import RUNS_PER_CHUNK_CPU, planned_runs
-from bandit.sweep.run import run_sweep
+from bandit.sweep.train import RUNS_PER_CHUNK_CPU, planned_runs, run_sweep
 from benchmarks import naive
 from cokl.support.errors import InputError
-from cokl.support.experiment import Execution
-from cokl.support.workers import usable_cores
+from cokl.support.results import Execution, usable_cores
 
 RATIOS = {"naive_over_engine": ("naive", "engine"), "engine_over_floor": ("engine", "floor")}
 

@@ -16,8 +16,9 @@ import torch
 
 from bandit.engine.sampled import draw, method_logit_gradient
 from bandit.engine.tables import coverage_column, coverage_label, method_label
+from bandit.plasticity.analysis import at_match, runs
 from bandit.plasticity.config import PlasticityConfig
-from bandit.plasticity.score import GROUP, at_match, match, runs
+from bandit.plasticity.train import GROUP, match
 from cokl import methods, regularizers
 from cokl.groups import SurrogateConfig
 from cokl.policy import CorrectSet, Policy

@@ -1,20 +1,22 @@
-"""What a section of the page is made of: HTML, plots, data for the page's script, and how methods look in both."""
+"""What a section of the page is made of: HTML, pictures, data for the page's script, and how methods look in both."""
 
 from __future__ import annotations
 
+import base64
 import colorsys
 import html
+import io
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 from matplotlib.colors import to_hex, to_rgb
 
-from figures.style import Style, method_style
+from figures.style import RC, Picture, Style, method_style
 
 DARK_PAGE = "#14171c"
 """Background of the dark page, against which dark colours are lightened."""
@@ -47,15 +49,14 @@ _LINE_WIDTH = 2.0
 class Section:
     """A part of the page.
 
-    kind: its place in the table of contents. source: the folder that it shows, where there may be several. plots:
-    figures by the id of the element that they are drawn in. data: what the page's script needs besides.
+    kind: its place in the table of contents. source: the folder that it shows, where there may be several. data: what
+    the page's script needs.
     """
 
     kind: str
     title: str
     body: str
     source: str = ""
-    plots: Mapping[str, go.Figure] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -87,6 +88,16 @@ def folded(
         for key, rows in made.items()
         if len(rows)
     )
+
+
+def picture(drawn: Picture) -> str:
+    """A picture as SVG, with its caption."""
+    buffer = io.StringIO()
+    with mpl.rc_context({**RC, "svg.hashsalt": "page"}):
+        drawn.savefig(buffer, format="svg", metadata={"Date": None})
+    encoded = base64.b64encode(buffer.getvalue().encode()).decode()
+    image = f'<img class="picture" src="data:image/svg+xml;base64,{encoded}" alt="{text(drawn.caption)}">'
+    return f"<figure>{image}<figcaption>{text(drawn.caption)}</figcaption></figure>"
 
 
 def plot(name: str, caption: str, tall: bool = False) -> str:

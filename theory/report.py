@@ -15,11 +15,10 @@ from typing import Any, Literal
 
 import torch
 
-from cokl.support.code import code_of
 from cokl.support.errors import InputError
-from cokl.support.files import write_text
-from cokl.support.results_folder import digest, record_environment
-from cokl.support.workers import progress_bar
+from cokl.support.files import read_json, write_text
+from cokl.support.results import describe_environment, progress_bar
+from cokl.support.verdicts import Claim, Verdict
 from theory.claim import QUICK, Effort, Evidence, Statement, registered_claims
 from theory.formulas import Formulas
 from theory.proofs import machine_checked
@@ -61,6 +60,22 @@ def stored_evidence(row: dict[str, Any]) -> Evidence:
     """The evidence that `to_json` wrote; files of earlier versions, which said more of it, as well."""
     fields = {name: row[name] for name in ("method", "domain", "accepted", "detail")}
     return Evidence(**fields, error=math.inf if row["error"] is None else row["error"])
+
+
+def judged(folder: Path) -> list[Claim]:
+    """The claims of a finished check, a line of evidence for each way in which it was done. Raises InputError."""
+    import theory.claims  # noqa: F401  registers them
+
+    known = registered_claims()
+    claims = []
+    for row in read_json(folder / "claims.json", list):
+        claim = known.get(row["claim"])
+        first, *others = (in_words(stored_evidence(evidence)) for evidence in row["evidence"])
+        derivation = claim.derivation if claim else ""
+        statement = f"{row['claim']}: {row['statement']}"
+        verdict: Verdict = "held" if row["holds"] else "not held"
+        claims.append(Claim(statement, row["source"], first, verdict, tuple(others), derivation))
+    return claims
 
 
 def outcome(shown: Checked | Evidence) -> str:
@@ -185,19 +200,20 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
     if unknown:
         raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
     chosen = [claim for name, claim in claims.items() if not asked or name in asked]
-    record_environment(out / "environment.json", "cpu", digest(code_of("theory.claims", ())))
     failures = machine_checked.prove([claim.name for claim in chosen], BUILD)
     results: list[Checked] = []
-    with progress_bar(len(chosen), "claims", "claim") as bar:
+    with progress_bar(len(chosen), "claims") as bar:
         for checked in check_claims(chosen, Formulas(), QUICK if effort == "quick" else Effort()):
             proofs = machine_checked.evidence(checked.claim.name, BUILD, failures)
             results.append(replace(checked, evidence=checked.evidence + proofs))
             bar.update()
     config = {"effort": effort, "only": [claim.name for claim in chosen]}
+    environment = [{**describe_environment("cpu"), "seconds": round(sum(one.seconds for one in results), 1)}]
     for path, text in (
         (out / "claims.json", to_json(results)),
         (out / "claims.md", to_markdown(results)),
         (out / "config.json", json.dumps(config, indent=1) + "\n"),
+        (out / "environment.json", json.dumps(environment, indent=2) + "\n"),
     ):
         write_text(text, path)
     if not machine_checked.coq_is_installed():

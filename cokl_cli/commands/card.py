@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import tyro
 
 from cokl.support.errors import InputError
-from cokl.support.experiment import Execution
 from cokl.support.files import read_text, write_text
+from cokl.support.results import Execution
 from cokl_cli.output import Output
 
 
@@ -32,9 +32,10 @@ class Card(Output):
 
     def run(self) -> int:
         """Load the file, check its surrogate, train, and write card.md, card.csv and the picture."""
+        from bandit.plasticity.train import plasticity
         from cokl.support.statistics import markdown_table
         from cokl_cli import card
-        from cokl_cli.experiments import CARD, experiments
+        from cokl_cli.results import CARD
         from figures import matplotlib_renderer, style
 
         own = registered_in(self.file)
@@ -42,7 +43,7 @@ class Card(Output):
         config = card.config(own)
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / CARD).touch()  # by which the folder is known as a card's, finished or not
-        table = experiments()["plasticity"].train(config, Execution(out=self.folder, jobs=self.jobs))
+        table = plasticity(config, Execution(out=self.folder, jobs=self.jobs))
         optima = _optima(table, config)
         rows = card.rows(table, config, optima, checks)
         names = ", ".join(map(card.label, own))
@@ -79,7 +80,7 @@ class Card(Output):
         """The table's rows."""
         import pandas as pd
 
-        from cokl_cli.experiments import CARD
+        from cokl_cli.results import CARD
 
         return pd.read_csv(self.folder / CARD, dtype=str).to_dict("records")
 

@@ -44,11 +44,11 @@ class Logbook(Output):
         write_text(render(book), self.out / PAGE)
         if not self.results:
             print("no folder of results was given, so the entries stay as they were")
-        for name, experiment in listed().items():
+        for name, title in listed().items():
             state = "from these results" if name in made else "as it was" if name in kept else NOT_RUN
             if name in others:
                 state += f" ({made[name]['scope']}), in place of others ({kept[name]['scope']})"
-            print(f"{experiment.title}: {state}")
+            print(f"{title}: {state}")
         print(f"written to {self.out / PAGE}")
         return 0
 

@@ -24,7 +24,7 @@ class HtmlReport(Output):
         from cokl_cli.report.page import write
 
         path = self.out or self.results / "report.html"
-        missing = ", ".join(f"`{one.command}`" for one in write(self.results, path))
+        missing = ", ".join(f"`{one}`" for one in write(self.results, path))
         print(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB), a page for your browser")
         if missing:
             more = f"more would be in it after {missing}; with `--preset quick` a lab takes a minute"

@@ -11,11 +11,12 @@ import tyro
 
 from bandit.sweep.config import PRESETS, SweepConfig
 from cokl.support.errors import InputError
-from cokl_cli.commands.bandit import LabOptions, Verdicts, command_of
-from cokl_cli.commands.figures import Figures
+from cokl.support.verdicts import screen
+from cokl_cli.commands.bandit import LabOptions, command_of
 from cokl_cli.commands.report import HtmlReport
 from cokl_cli.commands.theory import Check
 from cokl_cli.presets import preset_among, settings_among
+from cokl_cli.results import claims
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,22 +30,18 @@ class Reproduce(LabOptions):
 
     def run(self) -> int:
         """Sweep, draw, check, judge; what is already trained is not trained again. It ends on one screen."""
+        from bandit.sweep.figures import schematic
+        from figures import style
         from theory.report import check_and_save, summary, to_text
 
-        command_of("sweep")(
-            config=self.config,
-            out=self.folder,
-            jobs=self.jobs,
-            backend=self.backend,
-            keep_going=self.keep_going,
-        ).run()
-        Figures(self.folder).run()
+        command_of("sweep")(config=self.config, out=self.folder, jobs=self.jobs, backend=self.backend).run()
+        style.save_all({"figure1_constraint_scopes": schematic()}, self.folder / "figures")
         effort: Literal["full", "quick"] = "quick" if self.preset == "quick" else "full"
         theory = check_and_save((), effort, self.folder / "theory")
         failed = [result for result in theory if not result.holds]
         if failed:
             print(to_text(failed))
-        Verdicts(self.folder).run()
+        print(f"\n{screen(claims('sweep', self.folder), width=80)}\n")
         print(f"theory: {summary(theory)}; {self.folder / 'theory' / 'claims.md'}")
         print(f"figures: {self.folder / 'figures'}; every number: {self.folder / 'sweep.parquet'}")
         try:
@@ -55,7 +52,8 @@ class Reproduce(LabOptions):
 
     def outcome(self) -> dict[str, Any]:
         """The verdicts on the experiment's claims and the table of the theory's."""
-        return {**Verdicts(self.folder).outcome(), "theory": Check(out=self.folder / "theory").outcome()}
+        judged = [{"statement": claim.statement, "verdict": claim.verdict} for claim in claims("sweep", self.folder)]
+        return {"claims": judged, "theory": Check(out=self.folder / "theory").outcome()}
 
 
 def reproduce(arguments: list[str]) -> partial[Reproduce]:

@@ -1,118 +1,157 @@
 """The logbook: every claim of the paper, what came out here, and the command and time it takes.
 
-REPRODUCTION.json is the record, an entry for each experiment; REPRODUCTION.md is made from it alone. An experiment that
+REPRODUCTION.json is the record, an entry for each kind of results; REPRODUCTION.md is made from it alone. A kind that
 is not among the results given keeps its entry, or is called "not run here".
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from bandit.labs import labs
 from cokl.support.errors import InputError
-from cokl.support.experiment import Experiment
+from cokl.support.files import read_json
 from cokl.support.statistics import plain_markdown_table
 from cokl.support.verdicts import chance_findings
-from cokl_cli.experiments import experiments, finished
+from cokl_cli.results import LLM, THEORY, claims, command, finished, read, titles
 
 RECORD, PAGE = "REPRODUCTION.json", "REPRODUCTION.md"
 NOT_RUN = "not run here"
-
-Record = dict[str, Any]
-"""Of one experiment: command, scope, hardware, seconds (None if not recorded), commit, claims (statement, where,
-verdict, measured, results: which, of those that were pooled) and table (rows of text, by column) or None."""
-
-
 UNJUDGED = "no verdict"
 """What stands in place of a verdict if there are too few seeds for one, or nothing to judge."""
 
+Record = dict[str, Any]
+"""Of one kind of results: command, scope, hardware, seconds, commit (None if not recorded), claims (statement, where,
+verdict, measured, results: which, where there are several) and table (rows of text, by column) or None."""
 
-def listed() -> dict[str, Experiment]:
-    """The experiments that the logbook has a section for: those that judge claims."""
-    return {
-        name: experiment
-        for name, experiment in experiments().items()
-        if type(experiment).claims is not Experiment.claims or experiment.claims_of
-    }
+
+def listed() -> dict[str, str]:
+    """What the logbook has a section for, with its title: what judges claims."""
+    return {name: title for name, title in titles().items() if name != LLM}
 
 
 def records(roots: Iterable[Path]) -> dict[str, Record]:
-    """What the folders hold, by the name of the experiment.
+    """What the folders hold, by kind.
 
-    Of several results of one experiment the first of the first folder counts, unless it pools its folders. Raises
-    InputError for a folder without results.
+    The first folder of a kind counts, with all others of the same configuration up to its first seed. Raises InputError
+    for a folder without results.
     """
-    made: dict[str, Record] = {}
+    folders: dict[str, list[Path]] = {}
     for root in roots:
         by_name = finished(root)
         if not by_name:
             raise InputError(f"results: there are none in {root}")
-        for name, experiment in listed().items():
-            folders = by_name.get(name, [])
-            if folders and name not in made and not experiment.claims_of:
-                made[name] = _record(experiment, folders if experiment.pools_folders else folders[:1])
-    return made
+        for name in listed():
+            folders[name] = [*folders.get(name, []), *by_name.get(name, [])]
+    return {name: _record(name, found) for name, found in folders.items() if found}
 
 
-def _record(experiment: Experiment, folders: list[Path]) -> Record:
-    """Of one experiment, whose results are in these folders."""
-    claims = [
+def _record(name: str, folders: list[Path]) -> Record:
+    """Of one kind, whose results are in these folders."""
+    first = _settings(folders[0])
+    alike = [folder for folder in folders if {**_settings(folder), "first_seed": 0} == {**first, "first_seed": 0}]
+    judged = [
         {
             "statement": claim.statement,
             "where": claim.where,
             "verdict": claim.verdict or UNJUDGED,
             "measured": [claim.measured, *claim.evidence],
         }
-        | ({"results": experiment.area_of(folder)} if experiment.pools_folders else {})
-        for folder in folders
-        for claim in experiment.claims(folder)
+        | ({"results": folder.name} if len(alike) > 1 else {})
+        for folder in alike
+        for claim in claims(name, folder)
     ]
-    return {**experiment.record(folders), "table": experiment.headline(folders[0]), "claims": claims}
+    environments = [read_json(folder / "environment.json", list)[-1] for folder in alike]
+    last = environments[0]
+    screen = None if name == THEORY else read(name, alike[0])[2].screen
+    return {
+        "command": "; ".join(dict.fromkeys(_command(name, _settings(folder)) for folder in alike)),
+        "scope": f"{len(judged)} statements, of the paper and beyond it" if name == THEORY else _scope(first),
+        "hardware": f"{last['cpu']}, {last['cpu_count']} cores, torch {last['versions']['torch']}",
+        "seconds": round(sum(one["seconds"] for one in environments), 1),
+        "commit": last["git_commit"],
+        "table": None if screen is None else {str(title): list(map(str, screen[title])) for title in screen},
+        "claims": judged,
+    }
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    settings: dict[str, Any] = read_json(folder / "config.json", dict)
+    return settings
+
+
+def _scope(config: Mapping[str, Any]) -> str:
+    """In a few words: how many seeds, methods, coefficients and steps."""
+    selection = f" and {config['selection_seeds']} for selection" if config.get("selection_seeds") else ""
+    counts = [f"{len(config[name])} {label}" for name, label in (("methods", "methods"), ("betas", "coefficients"))]
+    return ", ".join([f"{config['seeds']} seeds{selection}", *counts, f"{config['steps']} steps"])
+
+
+def _command(name: str, config: Mapping[str, Any]) -> str:
+    """The command whose settings are those of `config`, as far as its presets and flags say them."""
+    if name == THEORY:
+        return command(name)
+    made = {preset: json.loads(json.dumps(known.as_dict())) for preset, known in labs()[name].presets.items()}
+    differing = {preset: _differing(known, config) for preset, known in made.items()}
+    preset = min(differing, key=lambda one: len(differing[one]))
+    flags = "" if preset == "paper" else f" --preset {preset}"
+    for option, value in differing[preset].items():
+        joined = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        flags += f" --{option.replace('_', '-')} {joined}"
+    return ("cokl reproduce" if name == "sweep" else command(name)) + flags
+
+
+def _differing(preset: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of both whose values differ, by their innermost names, with the values of `config`."""
+    differing: dict[str, Any] = {}
+    for field, value in preset.items():
+        if isinstance(value, dict):
+            differing |= _differing(value, config.get(field, {}))
+        elif field != "device" and field in config and config[field] != value:
+            differing[field] = config[field]
+    return differing
 
 
 def render(book: Mapping[str, Record]) -> str:
     """The page of a record. What is not in the record is listed as not run here."""
     parts = [_HEAD, "## At a glance", _table(["experiment", "scope", "hardware", "time", "verdicts"], _glance(book))]
-    for name, experiment in listed().items():
-        parts.append(f"## {experiment.title}")
+    for name, title in listed().items():
+        parts.append(f"## {title}")
         if name not in book:
-            parts.append(f"{NOT_RUN.capitalize()}. The command is `{experiment.command}`.")
-            if experiment.claims_of:
-                parts[-1] += f' Its claims are those of "{experiments()[experiment.claims_of].title}".'
-            elif judged := experiment.paper_claims():
-                parts.append(_table(_COLUMNS, [[statement, where, NOT_RUN] for statement, where in judged]))
+            parts.append(f"{NOT_RUN.capitalize()}. The command is `{command(name)}`.")
             continue
         record = book[name]
-        made = f"Made by `{record['command']}`"
-        parts.append(f"{made}{_time(record, ' in ')}{_commit(record)}.")
-        parts.append(_table([*_COLUMNS, experiment.measured_as], _rows(experiment, record["claims"])))
+        parts.append(f"Made by `{record['command']}`{_time(record, ' in ')}{_commit(record)}.")
+        heading = "evidence" if name == THEORY else "primary measurement"
+        parts.append(_table(["claim", "where", "verdict", heading], _rows(name, record["claims"])))
         tested = [claim["verdict"] for claim in record["claims"] if " ± " in claim["measured"][0]]
         if len(tested) > 1 and (by_chance := chance_findings(tested)):
             parts.append(by_chance)
         if record["table"]:
             table = record["table"]
-            parts += [f"Mean ± {experiment.spread}:", _table(list(table), zip(*table.values(), strict=True))]
+            parts.append(_table(list(table), zip(*table.values(), strict=True)))
     return "\n\n".join(parts) + "\n"
 
 
-def _rows(experiment: Experiment, claims: Iterable[Record]) -> Iterator[list[str]]:
-    """A row per claim, with its verdict and measurement in each of the results that were pooled."""
+def _rows(name: str, judged: Iterable[Record]) -> Iterator[list[str]]:
+    """A row per claim, with its verdict and measurement in each of the results."""
+    from theory.report import kinds_of_evidence
+
     by_statement: dict[tuple[str, str], list[Record]] = {}
-    for claim in claims:
+    for claim in judged:
         by_statement.setdefault((claim["statement"], claim["where"]), []).append(claim)
-    for (statement, where), judged in by_statement.items():
-        verdicts = [one["verdict"] for one in judged]
-        measured = [
-            (f"{one['results']}, {one['verdict']}: ".removeprefix(f"{experiment.area}, ") if "results" in one else "")
-            + experiment.brief(one["measured"])
-            for one in judged
-        ]
-        yield [statement, where, ", ".join(verdicts), "<br>".join(measured)]
+    for (statement, where), claims_of in by_statement.items():
+        measured = []
+        for one in claims_of:
+            brief = kinds_of_evidence(one["measured"]) if name == THEORY else one["measured"][0]
+            which = f"{one['results']}, {one['verdict']}: " if "results" in one else ""
+            measured.append(which + brief.removeprefix("primary: "))
+        yield [statement, where, ", ".join(one["verdict"] for one in claims_of), "<br>".join(measured)]
 
-
-_COLUMNS = ["claim", "where", "verdict"]
 
 _HEAD = f"""# Reproduction
 
@@ -122,9 +161,9 @@ labs](bandit/FINDINGS.md) and [the theory](theory/FINDINGS.md).
 
 The primary measurement gives the verdict: *held*, *not held* or *undecided*. If decided measurements
 contradict each other, primary or secondary, the verdict is *depends*. With fewer than four seeds there is *no verdict*.
-A verdict holds only for the environment of its section. A claim that was judged in several results (two runs or two
-maps) has the verdict and the measurement of each. A number in a run's name, as in plasticity-5, is its first seed.
-The number after ± is half the width of a 95% t-interval over seeds, unless stated otherwise. The
+A verdict holds only for the environment of its section. A claim that was judged in several results has the verdict and
+the measurement of each. A number in a run's name, as in plasticity-5, is its first seed. The number after ± is half the
+width of a 95% t-interval over seeds, in the controlled experiment's table the standard deviation over seeds. The
 [glossary](docs/glossary.md) explains terms such as retention, match, mass drift and narrowed-2.
 
 In the section on theory, *held* means that every check of the statement succeeded on the check's domain. Only "proved
@@ -134,9 +173,9 @@ secondary measurements are in
 
 
 def _glance(book: Mapping[str, Record]) -> Iterator[list[str]]:
-    for name, experiment in listed().items():
+    for name, title in listed().items():
         if name not in book:
-            yield [experiment.title, "", "", "", NOT_RUN]
+            yield [title, "", "", "", NOT_RUN]
             continue
         record = book[name]
         beyond = [claim["verdict"] for claim in record["claims"] if "beyond" in claim["where"]]
@@ -146,7 +185,7 @@ def _glance(book: Mapping[str, Record]) -> Iterator[list[str]]:
             for verdicts, whose in ((papers, ""), (beyond, "beyond the paper: "))
             if verdicts
         )
-        yield [experiment.title, record["scope"], record["hardware"], _time(record) or "not recorded", outcome]
+        yield [title, record["scope"], record["hardware"], _time(record) or "not recorded", outcome]
 
 
 def _time(record: Record, before: str = "") -> str:

@@ -6,28 +6,24 @@ import json
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
-from typing import Any
-
-import plotly.io
 
 from cokl.support.errors import InputError
-from cokl.support.experiment import Experiment
-from cokl.support.files import read_parquet, write_text
-from cokl_cli.experiments import experiments, finished
-from cokl_cli.report.sections import claims, environment, headline, optima
-from figures.page import Section, color, darkened, table, text
+from cokl.support.files import write_text
+from cokl_cli.report.sections import claims, environment, headline, optima, tradeoff
+from cokl_cli.results import LLM, THEORY, command, finished, read, titles
+from figures.matplotlib_renderer import render
+from figures.page import Section, color, darkened, folded, picture, text
 from figures.style import METHOD_STYLES
 from llm_bridge.section import paper
+from llm_bridge.section import section as llm_section
 
 TITLE = "CoKL: what was measured"
-ROWS = 50
-"""Of a table that has no section of its own, so many are shown."""
 LIBRARY = "plotly-cartesian.min.js"
 """plotly.js with the plots that the page has and no others: a third of the whole, which takes a browser two seconds."""
 
 
-def write(results: Path, path: Path) -> list[Experiment]:
-    """Write the page of everything under `results` to `path`; returns the experiments that are missing from it.
+def write(results: Path, path: Path) -> list[str]:
+    """Write the page of everything under `results` to `path`; returns the commands that would add to it.
 
     Raises InputError if `results` is no folder or holds nothing that the page shows.
     """
@@ -36,57 +32,49 @@ def write(results: Path, path: Path) -> list[Experiment]:
         raise InputError(
             f"results: nothing is finished under {results}; `cokl bandit sweep --preset quick` takes a minute"
         )
-    missing = [one for name, one in experiments().items() if name not in by_name and one.tables and one.summary]
+    missing = [name for name in titles() if name not in by_name]
     write_text(_html(_sections(by_name, path, len(missing)), missing), path)
-    return missing
+    return [command(name) for name in missing]
 
 
 def _sections(by_name: dict[str, list[Path]], page: Path, missing: int) -> list[Section]:
     """In the order of the page: what the claims rest on comes after them."""
     judged = claims.judged(by_name)
-    own = {
-        name: [section for folder in by_name[name] if (section := _section(experiment, folder))]
-        for name, experiment in experiments().items()
-        if name in by_name
-    }
+    labs = [(name, folder) for name, folders in by_name.items() if name not in (THEORY, LLM) for folder in folders]
     return [
         headline.section(by_name, judged, missing),
-        *own.pop("sweep", []),
+        *(tradeoff.section(folder) for folder in by_name.get("sweep", [])),
         claims.section(judged, page),
         optima.section(by_name.get("sweep", [])),
-        *(section for members in own.values() for section in members),
-        *([] if "llm" in by_name else [Section("paper-tables", "The paper's LLM tables", paper())]),
+        *(_lab(name, folder) for name, folder in labs),
+        *(llm_section(folder) for folder in by_name.get(LLM, [])),
+        *([] if LLM in by_name else [Section("paper-tables", "The paper's LLM tables", paper())]),
         environment.section(folder for folders in by_name.values() for folder in folders),
     ]
 
 
-def _section(experiment: Experiment, folder: Path) -> Section | None:
-    """The experiment's own section, or else the first rows of its tables, folded; None without tables of rows."""
-    own: Section | None = experiment.section(folder)
-    if own is not None:
-        return own
-    tables = {name: read_parquet(folder / name) for name in experiment.tables if name.endswith(".parquet")}
-    blocks = (
-        f"<details><summary>{text(name)}: the first {min(len(rows), ROWS)} of {len(rows)} rows</summary>"
-        f"{table(rows.head(ROWS))}</details>"
-        for name, rows in tables.items()
-    )
-    kind = experiment.name.replace("_", "-")
-    return Section(kind, experiment.title, "".join(blocks), folder.name) if tables else None
+def _lab(name: str, folder: Path) -> Section:
+    """A lab's notes, pictures and tables."""
+    from bandit.labs import labs
+
+    lab = labs()[name]
+    tables, config, analysis = read(name, folder)
+    notes = "".join(f"<p>{text(note)}</p>" for note in analysis.notes if note)
+    pictures = "".join(picture(render(drawing)) for drawing in lab.draw(tables, config).values())
+    shown = {key: analysis.tables[key] for key in analysis.captions}
+    return Section(name, lab.title, notes + pictures + folded(shown, analysis.readable, analysis.captions), folder.name)
 
 
-def _html(sections: list[Section], missing: list[Experiment]) -> str:
+def _html(sections: list[Section], missing: list[str]) -> str:
     data: dict[str, dict] = {"sweeps": {}}
-    plots: dict[str, Any] = {}
     for section in sections:
-        plots |= {name: json.loads(plotly.io.to_json(figure)) for name, figure in section.plots.items()}
         for name, value in section.data.items():
             data[name] = {**data.get(name, {}), **value}
     shades = {color(method): darkened(color(method)) for method in METHOD_STYLES}
-    embedded = json.dumps({**data, "plots": plots, "dark": shades}, separators=(",", ":")).replace("</", "<\\/")
+    embedded = json.dumps({**data, "dark": shades}, separators=(",", ":")).replace("</", "<\\/")
     kinds = [(kind, list(members)) for kind, members in groupby(sections, key=lambda section: section.kind)]
     links = "".join(f'<li><a href="#{kind}">{text(members[0].title)}</a></li>' for kind, members in kinds)
-    absent = "".join(f"<li>{text(one.title)}: <code>{text(one.command)}</code></li>" for one in missing)
+    absent = "".join(f"<li>{text(titles()[name])}: <code>{text(command(name))}</code></li>" for name in missing)
     not_here = f'<aside><p>Not here yet:</p><ul id="missing">{absent}</ul></aside>' if missing else ""
     resources = files("cokl_cli.report") / "assets"
     names = ("page.css", "page.js", LIBRARY)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from cokl import methods
 from cokl.support.code import code_of
 from cokl.support.results_folder import digest
+
+from cokl import methods
 from llm_bridge.experiment.config import LLMConfig
 
 _ALWAYS = (

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cokl.support.results_folder import resume_with_other_code
+
 from cokl import methods
 from cokl.support.errors import InputError
 from cokl.support.files import differences, hold, read_json, write_parquet, write_text
-from cokl.support.results_folder import resume_with_other_code
 from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment import disk, jobs
 from llm_bridge.experiment.code import code_behind

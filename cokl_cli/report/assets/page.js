@@ -28,7 +28,7 @@ function axesOf(layout, change) {
 
 function draw(id) {
   const element = byId(id), member = element.closest(".member"), figure = themed(figures[id]());
-  const only = id.endsWith("-collapse") ? null : isolated.get(member);  // there methods stand side by side
+  const only = isolated.get(member);
   for (const trace of figure.data) {
     if (only && trace.meta?.method && trace.meta.method !== only) {
       trace.opacity = 0.08;
@@ -295,47 +295,6 @@ function logbook() {
   filter();
 }
 
-// ---- the collapse, watched -----------------------------------------------------------------------------------------
-
-function collapse(name, drawings) {
-  const id = `${name}-collapse`, slider = byId(`${id}-frame`), play = byId(`${id}-play`), context = byId(`${id}-context`);
-  const frames = drawings[0].frames;
-  let timer = null;
-  slider.max = frames.length - 1;
-  figures[id] = () => {
-    const {data, layout: {sliders, updatemenus, ...layout}, frames: moments} = structuredClone(drawings[Number(context.value)]);
-    moments[Number(slider.value)].data.forEach((trace, i) => Object.assign(data[i], {y: trace.y, text: trace.text}));
-    if (innerWidth < 600) {
-      for (const title of layout.annotations) Object.assign(title, {text: title.text.split(",")[0], font: {size: 9}});
-      const names = data[0].x, middle = names[Math.floor(names.length / 2)];
-      axesOf(layout, axis => axis.type === "category" ? {...axis, tickvals: [middle, names.at(-1)]} : axis);
-    }
-    return {data, layout: {...layout, margin: {l: 40, r: 10, t: 30, b: 30}}};
-  };
-  function stop() {
-    clearInterval(timer);
-    timer = null;
-    play.textContent = "Play";
-  }
-  function update() {
-    byId(`${id}-said`).textContent = frames[Number(slider.value)].name;
-    redraw([id]);
-  }
-  play.addEventListener("click", () => {
-    if (timer) return stop();
-    if (Number(slider.value) === frames.length - 1) slider.value = 0;
-    play.textContent = "Pause";
-    timer = setInterval(() => {
-      slider.value = Number(slider.value) + 1;
-      slider.dispatchEvent(new Event("input"));
-      if (Number(slider.value) === frames.length - 1) stop();
-    }, 400);
-  });
-  slider.addEventListener("input", update);
-  context.addEventListener("input", update);
-  update();
-}
-
 // ---- what leaves the page: tables, pictures, and the view itself -----------------------------------------------------
 
 function save(name, type, text) {
@@ -418,9 +377,7 @@ function themes() {
 }
 
 themes();
-for (const [id, figure] of Object.entries(DATA.plots)) figures[id] = () => figure;
 for (const [name, sweep] of Object.entries(DATA.sweeps)) tradeoff(name, sweep);
-for (const [name, drawings] of Object.entries(DATA.collapse || {})) collapse(name, drawings);
 optima(DATA.optima);
 logbook();
 exports();

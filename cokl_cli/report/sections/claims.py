@@ -1,4 +1,4 @@
-"""The logbook of claims: theory, controlled experiment, labs and the paper's own tables, in one list."""
+"""The logbook of claims: theory, controlled experiment and labs, in one list."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cokl.support.verdicts import Claim
-from cokl_cli.experiments import experiments
 from cokl_cli.report.logbook import UNJUDGED
+from cokl_cli.results import claims, titles
 from figures.page import Section, text
 
-Judged = tuple[str, Claim, tuple[Path, ...]]
-"""What a claim is about, the claim, and its data."""
+Judged = tuple[str, Claim, Path]
+"""What a claim is about, the claim, and the folder of its results."""
 
 
 def judged(finished: Mapping[str, Sequence[Path]]) -> list[Judged]:
-    """Every claim that the results allow to be judged, and the checks of the paper's own tables."""
+    """Every claim that the results allow to be judged."""
+    known = titles()
     rows: list[Judged] = []
-    for name, experiment in experiments().items():
-        for folder in finished.get(name, ()) if experiment.tables else (Path(),):
-            data = tuple(folder / table for table in experiment.tables)
-            rows += [(experiment.area_of(folder), claim, data) for claim in experiment.claims(folder)]
+    for name, folders in finished.items():
+        for folder in folders:
+            area = known[name] if len(folders) == 1 else f"{known[name]}, {folder.name}"
+            rows += [(area, claim, folder) for claim in claims(name, folder)]
     return rows
 
 
@@ -49,17 +50,17 @@ def _options(all_of_them: str, counts: Counter[str]) -> str:
     return f'<option value="">{all_of_them} ({sum(counts.values())})</option>{rows}'
 
 
-def _article(area: str, claim: Claim, data: Sequence[Path], page: Path) -> str:
+def _article(area: str, claim: Claim, folder: Path, page: Path) -> str:
     verdict = claim.verdict or UNJUDGED
     kind = {"held": "good", "not held": "bad"}.get(verdict, "open")
     evidence = "".join(f"<li>{text(line)}</li>" for line in (claim.measured, *claim.evidence))
     derivation = f"<h4>Derivation</h4><p>{text(claim.derivation)}</p>" if claim.derivation else ""
-    links = ", ".join(f'<a href="{text(_link(table, page))}">{text(table)}</a>' for table in data)
+    link = f'<a href="{text(_link(folder, page))}">{text(folder)}</a>'
     return (
         f'<details class="claim" data-area="{text(area)}" data-verdict="{text(verdict)}">'
         f'<summary><span class="verdict {kind}">{text(verdict)}</span> {text(claim.statement)}'
         f' <span class="source">{text(area)}{": " if claim.where else ""}{text(claim.where)}</span></summary>'
-        f"<ul>{evidence}</ul>{derivation}{f'<p>Data: {links}</p>' if links else ''}</details>"
+        f"<ul>{evidence}</ul>{derivation}<p>Data: {link}</p></details>"
     )
 
 

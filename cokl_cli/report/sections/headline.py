@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-import matplotlib as mpl
 import pandas as pd
 from latex2mathml.converter import convert
 
 from bandit.sweep.figures import schematic
-from cokl_cli.experiments import experiments
 from cokl_cli.report.sections.claims import Judged
-from figures.page import Section, table, text
-from figures.style import RC
+from cokl_cli.results import titles
+from figures.page import Section, picture, table, text
 
 GLOSSARY = {
     "replay": "Training on stored correct answers of the reference: correct-only forward KL, CoKL's first term alone.",
@@ -42,11 +39,9 @@ def section(finished: Mapping[str, Sequence[Path]], judged: Sequence[Judged], mi
         for among in (("undecided", "depends", None), ("held",), ("not held",))
     )
     beside = f"; undecided, depending on the setting, or on too few seeds: {open_}" if open_ else ""
-    printed = sum(claim.verdict == "held" for _, claim, data in judged if not data)
-    among = f", {printed} of them in the paper's printed tables, where nothing was run" if printed else ""
     body = f"""
 <div class="cards">
-{_card("good", held, f"claims held{among}", "#claims?claims-verdict=held")}
+{_card("good", held, "claims held", "#claims?claims-verdict=held")}
 {_card("bad", against, f"not held{beside}", "#claims?claims-verdict=not+held")}
 {_card("open", missing, "experiments not run here, with their commands", "#missing" if missing else "#environment")}
 </div>
@@ -56,7 +51,7 @@ CoKL is a penalty that holds on to the reference's mix of correct answers and le
 nothing has to be paid in correctness for what is kept.</p>
 <div class="formula" tabindex="0">{convert(_LOSS, display="block")}</div>
 <details><summary>Words of this page</summary><dl>{_words()}</dl></details>
-<figure><div class="picture">{_figure_1()}</div><figcaption>{text(schematic.draw().caption)}</figcaption></figure>
+{picture(schematic())}
 """
     return Section("headline", "At a glance", body)
 
@@ -70,29 +65,16 @@ def _card(kind: str, number: int, words: str, target: str) -> str:
 
 
 def _runs(finished: Mapping[str, Sequence[Path]], judged: Sequence[Judged]) -> pd.DataFrame:
-    """What was run, when its table was written, and how many of its claims are held, as the terminal counts them."""
+    """What was run, when it was made, and how many of its claims are held, as the terminal counts them."""
     rows = []
-    for name, experiment in experiments().items():
-        for folder in finished.get(name, ()):
-            own = [claim for where, claim, data in judged if data and data[0].parent == folder]
-            made = datetime.fromtimestamp((folder / experiment.tables[0]).stat().st_mtime)
+    for name, folders in finished.items():
+        for folder in folders:
+            own = [claim for _, claim, where in judged if where == folder]
+            made = datetime.fromtimestamp((folder / "config.json").stat().st_mtime)
             held = sum(claim.verdict == "held" for claim in own)
-            rows.append(
-                (experiment.title, folder.name, f"{made:%d %B %Y, %H:%M}", f"{held} of {len(own)}" if own else "")
-            )
-    for area in dict.fromkeys(where for where, _, data in judged if not data):
-        own = [claim for where, claim, data in judged if where == area and not data]
-        rows.append((area, "", "", f"{sum(claim.verdict == 'held' for claim in own)} of {len(own)}"))
-    return pd.DataFrame(rows, columns=["experiment", "results", "made", "claims held"])
-
-
-def _figure_1() -> str:
-    """Figure 1 as SVG, without what stands before its first tag."""
-    buffer = io.StringIO()
-    with mpl.rc_context({**RC, "svg.hashsalt": "figure 1"}):
-        schematic.draw().savefig(buffer, format="svg", metadata={"Date": None})
-    drawn = buffer.getvalue()
-    return drawn[drawn.index("<svg") :]
+            counted = f"{held} of {len(own)}" if own else ""
+            rows.append((titles()[name], folder.name, f"{made:%d %B %Y, %H:%M}", counted))
+    return pd.DataFrame(rows, columns=["experiment", "results", "begun", "claims held"])
 
 
 def explained(body: str) -> str:

@@ -11,8 +11,9 @@ from latex2mathml.converter import convert
 
 from bandit.config import EnvironmentConfig
 from bandit.engine.tables import method_label
-from bandit.sweep.score import final_rows, read_sweep
+from bandit.sweep.analysis import final_rows
 from cokl import regularizers
+from cokl_cli.results import read
 from figures.page import Section, legend, look, plot
 from figures.style import method_style
 
@@ -76,7 +77,7 @@ def _correct_fraction(sweeps: list[Path]) -> float:
 
 def _networks(folder: Path) -> tuple[dict[str, Any], float]:
     """Mean final correctness of a sweep's networks by method and coefficient, and that of their references."""
-    table = read_sweep(folder)  # whose diverged runs `final_rows` leaves out
+    table = read("sweep", folder)[0]["sweep"]  # whose diverged runs `final_rows` leaves out
     final = final_rows(table)
     networks: dict[str, Any] = {}
     for method, runs in final.groupby("method", sort=False):

@@ -1,0 +1,171 @@
+"""Which verdicts of the sweep rest on what the paper leaves open: one assumption changed at a time, and one table.
+
+The whole sweep comes first. Each alternative trains every method at the coefficients next to the sweep's own match, and
+the base is judged on the same ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pandas as pd
+
+from bandit.config import changed
+from bandit.lab import Analysis, Tables
+from bandit.sweep.analysis import coverage_leads, judge, matched_coefficients
+from bandit.sweep.config import PRESETS as SWEEPS
+from bandit.sweep.config import SweepConfig
+from bandit.sweep.train import planned_runs, run_sweep, train_planned
+from cokl.support.files import write_parquet
+from cokl.support.options import Settings, at_least, require
+from cokl.support.results import HERE, Execution
+from cokl.support.statistics import mean_and_half_width, with_spread
+from cokl.support.verdicts import MINIMUM_SEEDS, Claim, Verdict
+
+ALTERNATIVES: dict[str, tuple[Any, ...]] = {
+    "coverage_draws": (8, 256),
+    "pretrain_learning_rate": (6e-4, 2.4e-3),
+    "minibatch": ("epochs",),
+    "init_scale": (0.5, 2.0),
+    "adam_betas": ((0.9, 0.95), (0.9, 0.99)),
+    "adam_epsilon": (1e-6,),
+    "center_scale": (0.75, 1.5),
+    "balanced_clusters": (True,),
+    "shared_environment": (True,),
+}
+"""Other values of every field that is declared an assumption of the sweep, k of coverage@k among them."""
+BASE = "base"
+"""The folder, and the name, of the sweep at its defaults."""
+COLUMNS = ("claim", "where", "alternative", "verdict", "stands", "measured", "seeds", "lead", "lead_half_width")
+
+
+@dataclass(frozen=True)
+class RobustnessConfig(Settings):
+    """The sweep whose verdicts are put to the test."""
+
+    sweep: SweepConfig
+    """The sweep at its defaults, with all its coefficients."""
+    neighbours: Annotated[int, at_least(0)] = 1
+    """Coefficients of the grid on either side of each method's matched one that are trained under an alternative."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("cokl" in self.sweep.methods, "methods", "cokl among them", ",".join(self.sweep.methods))
+
+
+PRESETS = {
+    "paper": RobustnessConfig(SWEEPS["paper"]),
+    "quick": RobustnessConfig(
+        dataclasses.replace(
+            SWEEPS["quick"], methods=("none", "entropy", "cokl"), betas=(0.1, 0.3), steps=250, eval_interval=250
+        ),
+        neighbours=0,
+    ),
+}
+
+
+def train(config: RobustnessConfig, execution: Execution = HERE) -> dict[str, pd.DataFrame]:
+    """Train the sweep in FOLDER/base and each alternative in FOLDER/NAME; a row per claim and alternative, COLUMNS.
+
+    stands: whether the verdict is the base's. lead: CoKL's in coverage over the next best, a mean over seeds. Below four
+    seeds verdicts are empty and nothing stands or falls. Raises InputError as `run_sweep` does.
+    """
+    with execution.results_folder({**config.as_dict(), "device": config.sweep.device}) as folder:
+        base = run_sweep(config.sweep, dataclasses.replace(execution, out=folder / BASE))
+        near = _near_the_match(base, config)
+        kept = [_is_near(method, beta, near) for method, beta in zip(base["method"], base["beta"], strict=True)]
+        sweeps = {BASE: base[kept]}
+        betas = tuple(sorted({beta for some in near.values() for beta in some})) or config.sweep.betas
+        chosen = {"coefficients": {method: list(some) for method, some in near.items()}}
+        for field, values in ALTERNATIVES.items():
+            for value in values:
+                name = f"{field}-{'-'.join(map(str, value)) if isinstance(value, tuple) else value}"
+                alternative = dataclasses.replace(changed(config.sweep, {field: value}), betas=betas)
+                runs = [run for run in planned_runs(alternative) if _is_near(run.method.name, run.beta, near)]
+                here = dataclasses.replace(execution, out=folder / name)
+                sweeps[name] = train_planned(alternative, runs, here, True, chosen)
+        table = compare(sweeps)
+        write_parquet(table, folder / "robustness.parquet")
+    return {"robustness": table}
+
+
+def _near_the_match(table: pd.DataFrame, config: RobustnessConfig) -> dict[str, tuple[float, ...]]:
+    """For each regularized method its matched coefficient and its neighbours of the grid on either side."""
+    grid = sorted(config.sweep.betas)
+    places = {method: grid.index(beta) for method, beta in matched_coefficients(table).items()}
+    count = config.neighbours
+    return {method: tuple(grid[max(0, at - count) : at + count + 1]) for method, at in places.items()}
+
+
+def _is_near(method: str, beta: float, near: dict[str, tuple[float, ...]]) -> bool:
+    return method in ("reference", "none") or beta in near.get(method, ())
+
+
+def compare(sweeps: Tables) -> pd.DataFrame:
+    """A row per claim and sweep, with COLUMNS; the sweep called "base" is what the others are compared with."""
+    at_base = judge(sweeps[BASE])
+    lines = []
+    for name, table in sweeps.items():
+        seeds = table["seed"].nunique()
+        lead, half_width = mean_and_half_width(next(iter(coverage_leads(table).values()), pd.Series(dtype=float)))
+        for claim, base in zip(judge(table), at_base, strict=True):
+            enough = seeds >= MINIMUM_SEEDS
+            verdict, stands = (claim.verdict, claim.verdict == base.verdict) if enough else ("", None)
+            row = (base.statement, base.where, name, verdict, stands, claim.measured, seeds, lead, half_width)
+            lines.append(dict(zip(COLUMNS, row, strict=True)))
+    return pd.DataFrame(lines).astype({"stands": "boolean"})
+
+
+def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
+    """How many verdicts stand, and of each claim in how many alternatives it does, and where not."""
+    table = tables["robustness"]
+    assumed = table[~table["alternative"].map(_is_no_assumption)]
+    stand, judged = int(assumed["stands"].sum()), int(assumed["stands"].notna().sum())
+    leads = assumed.drop_duplicates("alternative").sort_values("lead")[["lead", "lead_half_width"]]
+    ends = " to ".join(with_spread(*leads.iloc[place], 3) for place in (0, -1))
+    verdict: Verdict = "held" if stand == judged else "depends"
+    claims, rows = [], []
+    for (statement, where), of_claim in table.groupby(["claim", "where"], sort=False):
+        others = of_claim[~of_claim["alternative"].map(_is_no_assumption)]
+        fallen = of_claim[~of_claim["stands"].fillna(True)]
+        away = others[~others["stands"].fillna(True)]["alternative"]
+        named = "; ".join(f"{row.verdict} with {row.alternative}" for row in fallen.itertuples())
+        at_base = of_claim.loc[of_claim["alternative"] == BASE, "verdict"].iloc[0]
+        measured = f"the base's verdict, {at_base}, stands in {len(others) - len(away)} of {len(others)} alternatives"
+        held: Verdict = "not held" if len(away) else "held"
+        claims.append(
+            Claim(
+                f"Under every alternative assumption the same verdict: {statement}",
+                f"beyond the paper: what it leaves open; {where}",
+                measured + (f"; {named}" if named else ""),
+                held,
+            )
+        )
+        shown = textwrap.shorten(str(statement), 52, placeholder=" ...")
+        rows.append((shown, at_base, f"{len(others) - len(away)} of {len(others)}", ", ".join(away)))
+    return Analysis(
+        answer=Claim("The verdicts stand", "", f"{stand} of {judged} do; CoKL covers {ends} more", verdict),
+        seeds=int(table["seeds"].min()),
+        claims=claims,
+        tables={"robustness": table},
+        captions={"robustness": "Every claim under every alternative, at the coefficients next to the match."},
+        readable=lambda rows: rows[["claim", "alternative", "verdict", "measured"]],
+        screen=pd.DataFrame(rows, columns=["claim", "base", "stands", "not with"]),
+        notes=[
+            "Each alternative changes one assumption of the sweep and trains every method at the coefficients next to "
+            "the sweep's own match. Other numbers of draws than 64 measure something else, and count apart."
+        ],
+    )
+
+
+def _is_no_assumption(alternative: str) -> bool:
+    """Whether it is the base, or counts other draws than the paper's 64: a different measurement of the same runs."""
+    return alternative == BASE or alternative.startswith("coverage_draws-")
+
+
+def draw(tables: Tables, config: RobustnessConfig) -> dict[str, Any]:
+    """No pictures: its table is all."""
+    return {}
