@@ -96,7 +96,7 @@ def _minus_exact(final: pd.DataFrame) -> pd.DataFrame:
 
 def readable(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
     """A table as people read it: names, and each mean with its interval."""
-    shown = {
+    shown: dict[str, Any] = {
         "method": table["method"].map(method_label),
         "beta": table["beta"].map("{:g}".format),
         "groups": table.get("groups"),

@@ -20,7 +20,7 @@ from bandit.sweep.config import PRESETS as SWEEPS
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.train import planned_runs, run_sweep, train_planned
 from cokl.support.files import write_parquet
-from cokl.support.options import Settings, at_least, require
+from cokl.support.options import SOME, Bound, Names, Settings, at_least, require
 from cokl.support.results import HERE, Execution
 from cokl.support.statistics import mean_and_half_width, with_spread
 from cokl.support.verdicts import MINIMUM_SEEDS, Claim, Verdict
@@ -50,6 +50,10 @@ class RobustnessConfig(Settings):
     """The sweep at its defaults, with all its coefficients."""
     neighbours: Annotated[int, at_least(0)] = 1
     """Coefficients of the grid on either side of each method's matched one that are trained under an alternative."""
+    fields: Annotated[
+        Names, SOME, Bound(lambda name: name in ALTERNATIVES, f"some of {', '.join(ALTERNATIVES)}", each=True)
+    ] = tuple(ALTERNATIVES)
+    """Which assumptions to vary."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,10 +63,9 @@ class RobustnessConfig(Settings):
 PRESETS = {
     "paper": RobustnessConfig(SWEEPS["paper"]),
     "quick": RobustnessConfig(
-        dataclasses.replace(
-            SWEEPS["quick"], methods=("none", "entropy", "cokl"), betas=(0.1, 0.3), steps=250, eval_interval=250
-        ),
+        dataclasses.replace(SWEEPS["quick"], methods=("none", "entropy", "cokl"), betas=(0.1, 0.3), eval_interval=250),
         neighbours=0,
+        fields=("coverage_draws", "init_scale", "center_scale"),
     ),
 }
 
@@ -70,8 +73,8 @@ PRESETS = {
 def train(config: RobustnessConfig, execution: Execution = HERE) -> dict[str, pd.DataFrame]:
     """Train the sweep in FOLDER/base and each alternative in FOLDER/NAME; a row per claim and alternative, COLUMNS.
 
-    stands: whether the verdict is the base's. lead: CoKL's in coverage over the next best, a mean over seeds. Below four
-    seeds verdicts are empty and nothing stands or falls. Raises InputError as `run_sweep` does.
+    stands: whether the verdict is the base's. lead: CoKL's in coverage over the next best, a mean over seeds. Below
+    four seeds verdicts are empty and nothing stands or falls. Raises InputError as `run_sweep` does.
     """
     with execution.results_folder({**config.as_dict(), "device": config.sweep.device}) as folder:
         base = run_sweep(config.sweep, dataclasses.replace(execution, out=folder / BASE))
@@ -80,8 +83,8 @@ def train(config: RobustnessConfig, execution: Execution = HERE) -> dict[str, pd
         sweeps = {BASE: base[kept]}
         betas = tuple(sorted({beta for some in near.values() for beta in some})) or config.sweep.betas
         chosen = {"coefficients": {method: list(some) for method, some in near.items()}}
-        for field, values in ALTERNATIVES.items():
-            for value in values:
+        for field in config.fields:
+            for value in ALTERNATIVES[field]:
                 name = f"{field}-{'-'.join(map(str, value)) if isinstance(value, tuple) else value}"
                 alternative = dataclasses.replace(changed(config.sweep, {field: value}), betas=betas)
                 runs = [run for run in planned_runs(alternative) if _is_near(run.method.name, run.beta, near)]
@@ -124,8 +127,9 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
     table = tables["robustness"]
     assumed = table[~table["alternative"].map(_is_no_assumption)]
     stand, judged = int(assumed["stands"].sum()), int(assumed["stands"].notna().sum())
-    leads = assumed.drop_duplicates("alternative").sort_values("lead")[["lead", "lead_half_width"]]
-    ends = " to ".join(with_spread(*leads.iloc[place], 3) for place in (0, -1))
+    leads = assumed.drop_duplicates("alternative").sort_values("lead")
+    pairs = list(zip(leads["lead"], leads["lead_half_width"], strict=True))
+    ends = " to ".join(with_spread(*pair, 3) for pair in (pairs[0], pairs[-1]))
     verdict: Verdict = "held" if stand == judged else "depends"
     claims, rows = [], []
     for (statement, where), of_claim in table.groupby(["claim", "where"], sort=False):

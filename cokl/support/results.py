@@ -200,7 +200,7 @@ def _backend(execution: Execution) -> dict[str, Any]:
         raise InputError("backend: ray is not installed; in the checkout, pip install '.[cluster]'") from error
     if not ray.is_initialized():
         ray.init(os.environ.get("RAY_ADDRESS") or "local", log_to_driver=False)
-    register_ray()
+    register_ray()  # type: ignore[no-untyped-call]
     return {"backend": "ray", "n_jobs": execution.jobs or int(ray.cluster_resources()["CPU"])}  # type: ignore[no-untyped-call]
 
 
@@ -232,5 +232,13 @@ def progress_bar(total: int, unit: str, done: int = 0, shown: bool = True) -> tq
     """Counts to `total` on standard error, starting at `done`: a bar on a terminal, a line now and then in a file."""
     from tqdm import tqdm
 
-    interval = {} if sys.stderr.isatty() else {"mininterval": SECONDS_BETWEEN_LINES, "ascii": True}
-    return tqdm(desc=unit, total=total, initial=done, unit=unit.removesuffix("s"), disable=not shown, **interval)
+    terminal = sys.stderr.isatty()
+    return tqdm(
+        desc=unit,
+        total=total,
+        initial=done,
+        unit=unit.removesuffix("s"),
+        disable=not shown,
+        mininterval=0.1 if terminal else SECONDS_BETWEEN_LINES,
+        ascii=not terminal,
+    )

@@ -88,7 +88,7 @@ def command_of(name: str, preset: str = "paper", default: Any = None) -> Callabl
     config = (Annotated[type(default), tyro.conf.arg(name="experiment")], field(default=default))
     return dataclasses.make_dataclass(
         name.replace("-", "_"),
-        [("preset", Literal[tuple(lab.presets)], field(default=preset)), ("config", *config)],  # type: ignore[misc]
+        [("preset", Literal[tuple(lab.presets)], field(default=preset)), ("config", *config)],
         bases=(LabCommand,),
         namespace={"__doc__": lab.summary, "lab": lab, "prefix": "" if name == "sweep" else f"{name}-"},
         frozen=True,
