@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from bandit.finite_group.config import FiniteGroupConfig
-from bandit.finite_group.plan import planned_runs as finite_group
+from bandit.finite_group.train import planned_runs as finite_group
 from bandit.sequences.config import SequenceConfig
-from bandit.sequences.run import planned_runs as sequences
+from bandit.sequences.train import planned_runs as sequences
 from bandit.shift.config import ShiftConfig
-from bandit.shift.run import planned_runs as shift
+from bandit.shift.train import planned_runs as shift
 
 LABS = pytest.mark.parametrize(
     ("plan", "config"), [(finite_group, FiniteGroupConfig), (sequences, SequenceConfig), (shift, ShiftConfig)]

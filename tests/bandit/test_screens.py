@@ -8,13 +8,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bandit.finite_group import report as finite_group
-from bandit.plasticity import report as plasticity
+from bandit.finite_group import analysis as finite_group
+from bandit.plasticity import analysis as plasticity
 from bandit.robustness import report as robustness
 from bandit.robustness.run import BASE
-from bandit.sequences import report as sequences
+from bandit.sequences import analysis as sequences
 from bandit.sequences.config import PRESETS as SEQUENCES
-from bandit.shift import report as shift
+from bandit.shift import analysis as shift
 from bandit.shift.config import PRESETS as SHIFT
 from bandit.sweep import report as sweep
 from cokl_cli.experiments import experiments

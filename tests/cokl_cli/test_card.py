@@ -11,7 +11,7 @@ from joblib.externals.loky import get_reusable_executor
 
 from bandit.engine.tables import coverage_column
 from bandit.plasticity.config import PlasticityConfig
-from bandit.plasticity.score import read_plasticity
+from bandit.plasticity.analysis import read_plasticity
 from cokl import regularizers
 from cokl_cli import card
 from cokl_cli.app import main

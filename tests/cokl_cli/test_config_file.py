@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bandit.sweep.config import SweepConfig, preset
-from bandit.sweep.run import run_sweep
-from cokl.support.experiment import Execution
+from bandit.sweep.train import run_sweep
+from cokl.support.results import Execution
 from cokl_cli.app import _parse
 from cokl_cli.experiments import experiments
 from cokl_cli.presets import stored_settings

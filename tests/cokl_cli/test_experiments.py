@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from cokl.support.assumptions import assumption
-from cokl.support.experiment import Experiment, register
+from cokl.support.results import Experiment, register
 from cokl.support.files import read_parquet, write_result
 from cokl.support.results_folder import open_folder
 from cokl.support.verdicts import Claim

@@ -8,7 +8,7 @@ import pytest
 
 from bandit import preset, run_sweep
 from cokl.support.errors import InputError
-from cokl.support.experiment import Execution
+from cokl.support.results import Execution
 from cokl_cli.app import main
 from cokl_cli.report import logbook
 from tests.cokl_cli.test_bad_input import refusal

@@ -11,10 +11,10 @@ import pytest
 from scipy import stats
 
 from bandit.finite_group import figures as finite_group
-from bandit.sequences.report import tables as sequence_tables
-from bandit.sequences.run import METRICS
+from bandit.sequences.analysis import tables as sequence_tables
+from bandit.sequences.train import METRICS
 from bandit.shift import figures as shift
-from bandit.shift.report import tables as shift_tables
+from bandit.shift.analysis import tables as shift_tables
 from bandit.sweep.figures import dynamics, tradeoff
 from figures import style
 from figures.marks import DEFAULTS

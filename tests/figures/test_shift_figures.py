@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 
 from bandit.engine.two_tasks.config import METHODS
 from bandit.shift import figures as shift
-from bandit.shift import report as results
+from bandit.shift import analysis as results
 from bandit.shift.config import PRESETS
 from figures import style
 from figures.matplotlib_renderer import render

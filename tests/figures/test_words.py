@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from bandit.finite_group import figures as finite_group
-from bandit.finite_group.score import ESTIMATE, slope_table
+from bandit.finite_group.analysis import ESTIMATE, slope_table
 from bandit.plasticity import figures as plasticity
 from bandit.shift import figures as shift
-from bandit.shift.report import tables
+from bandit.shift.analysis import tables
 from bandit.sweep.figures import dynamics, tradeoff
 from cokl_cli import card
 from figures.marks import Drawing

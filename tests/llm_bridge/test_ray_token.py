@@ -19,7 +19,7 @@ pytestmark = [] if NEEDED else [pytest.mark.nightly]
 
 SWEEP = """
 import sys
-from cokl.support.workers import Work, Workers
+from cokl.support.results import Work, Workers
 from cokl.support.chunks import Origin
 from pathlib import Path
 folder = Path(sys.argv[1])

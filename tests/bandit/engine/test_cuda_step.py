@@ -14,7 +14,7 @@ from bandit.engine.exact import loss_gradient, objectives
 from bandit.engine.fused import FusedObjective
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, Split, layer_sizes
-from bandit.sweep.plan import planned_runs
+from bandit.sweep.train import planned_runs
 from cokl import regularizers
 from cokl.policy import CorrectSet
 

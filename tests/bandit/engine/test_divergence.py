@@ -13,19 +13,19 @@ from bandit.engine.environment import Environment
 from bandit.engine.reference import pretrain, seed_task
 from bandit.finite_group import train as finite_group
 from bandit.finite_group.config import FiniteGroupConfig
-from bandit.finite_group.plan import planned_runs as planned_groups
-from bandit.finite_group.score import final_table
+from bandit.finite_group.train import planned_runs as planned_groups
+from bandit.finite_group.analysis import final_table
 from bandit.shift.config import ShiftConfig
-from bandit.shift.run import planned_runs as planned_shifts
-from bandit.shift.score import score
+from bandit.shift.train import planned_runs as planned_shifts
+from bandit.shift.analysis import score
 from bandit.shift.train import ShiftTrainer
-from bandit.sweep.claims import judge
+from bandit.sweep.analysis import judge
 from bandit.sweep.figures import dynamics, tradeoff
-from bandit.sweep.plan import planned_runs
+from bandit.sweep.train import planned_runs
 from bandit.sweep.report import page
-from bandit.sweep.train import train
+from bandit.sweep.train import train_stack as train
 from cokl.support.errors import InputError
-from cokl.support.experiment import Execution
+from cokl.support.results import Execution
 from tests.bandit.shift.conftest import TINY_SHIFT
 
 
@@ -182,7 +182,7 @@ def test_nothing_left_is_said(marked):
 
 
 def test_shift_scores_leave_diverged_coefficients_out_and_need_grpo():
-    from bandit.shift.run import shift as run_shift
+    from bandit.shift.train import shift as run_shift
 
     table = run_shift(
         dataclasses.replace(TINY_SHIFT, mode="exact", methods=("none", "cokl")), Execution(jobs=1), progress=False

@@ -13,8 +13,8 @@ from bandit.engine.networks import StackedMLP, initial_parameters
 from bandit.engine.reference import SeedTask, layer_sizes, seed_task
 from bandit.sweep import run as runner
 from bandit.sweep.config import SweepConfig
-from bandit.sweep.plan import planned_runs
-from cokl.support.experiment import Execution
+from bandit.sweep.train import planned_runs
+from cokl.support.results import Execution
 from tests.bandit.sweep.test_training import module_with
 from tests.oracles import exact
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bandit.finite_group.claims import judge, of_policies, of_slopes
+from bandit.finite_group.analysis import judge, of_policies, of_slopes
 
 SPREAD = 0.01 * np.array([-1, -0.5, 0, 0.5, 1])
 """Five seeds' slopes about their mean: t(0.975, 4) = 2.776445 makes the half-width 0.009817."""

@@ -11,7 +11,7 @@ import torch
 from bandit.engine.environment import Environment
 from bandit.engine.reference import SeedTask, pretrain, seed_task
 from bandit.finite_group import train as lab
-from bandit.finite_group.plan import GroupRun
+from bandit.finite_group.train import GroupRun
 from cokl import methods
 from tests.bandit.finite_group.conftest import TINY
 from tests.oracles.worlds import Whereabouts, world

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bandit.finite_group.groups import draw_filtered
+from bandit.finite_group.train import draw_filtered
 from cokl.policy import CorrectSet, Policy
 
 PROBS = (0.5, 0.05, 0.3, 0.15)

@@ -12,8 +12,8 @@ from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import layer_sizes, pretrain, seed_task
 from bandit.engine.sampled import Responses, method_logit_gradient, responses_to
 from bandit.finite_group.config import FiniteGroupConfig
-from bandit.finite_group.plan import GroupRun
-from bandit.finite_group.recovery import measure, predicted_pressure, pressures
+from bandit.finite_group.train import GroupRun
+from bandit.finite_group.train import measure, predicted_pressure, pressures
 from bandit.finite_group.train import SampledObjective
 from cokl import methods
 from cokl.groups import SurrogateConfig

@@ -11,8 +11,8 @@ from scipy import stats
 
 from bandit.finite_group import figures as figure
 from bandit.finite_group.config import PRESETS
-from bandit.finite_group.report import _caching_cells, caching_table, on_screen, slope_cells, write
-from bandit.finite_group.score import PAPER_PASSES, final_table, read_results, slope_table
+from bandit.finite_group.analysis import _caching_cells, caching_table, on_screen, slope_cells, write
+from bandit.finite_group.analysis import PAPER_PASSES, final_table, read_results, slope_table
 from cokl.support.errors import InputError
 
 ESTIMATES = [

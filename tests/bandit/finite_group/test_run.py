@@ -12,16 +12,16 @@ import pytest
 from bandit import run_sweep
 from bandit.finite_group import figures as figure
 from bandit.finite_group.config import PRESETS
-from bandit.finite_group.plan import planned_runs
-from bandit.finite_group.recovery import COLUMNS
-from bandit.finite_group.report import write
-from bandit.finite_group.run import finite_group
+from bandit.finite_group.train import planned_runs
+from bandit.finite_group.train import COLUMNS
+from bandit.finite_group.analysis import write
+from bandit.finite_group.train import finite_group
 from bandit.finite_group.train import IDENTITY
 from bandit.sweep.config import SweepConfig
 from cokl import regularizers
 from cokl.groups import SurrogateWeights, reference_weights, rollout_weights
 from cokl.support.errors import InputError
-from cokl.support.experiment import Execution
+from cokl.support.results import Execution
 from cokl_cli.app import main
 from tests.bandit.finite_group.conftest import TINY
 

@@ -9,8 +9,8 @@ import pytest
 
 from bandit.config import EnvironmentConfig
 from bandit.finite_group.config import FiniteGroupConfig
-from bandit.finite_group.run import finite_group
-from cokl.support.experiment import Execution
+from bandit.finite_group.train import finite_group
+from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.oracles import finite_group_lab as oracle
 

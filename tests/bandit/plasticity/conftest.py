@@ -3,8 +3,8 @@
 import pytest
 
 from bandit.plasticity.config import PlasticityConfig
-from bandit.plasticity.run import plasticity
-from cokl.support.experiment import Execution
+from bandit.plasticity.train import plasticity
+from cokl.support.results import Execution
 from tests.bandit.conftest import TINY_ENVIRONMENT
 
 TINY = PlasticityConfig(

@@ -5,7 +5,7 @@ import dataclasses
 import pandas as pd
 import pytest
 
-from bandit.plasticity.report import legend, readable
+from bandit.plasticity.analysis import legend, readable
 from tests.bandit.plasticity.test_score import CONFIG, made
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bandit.engine.environment import Environment
-from bandit.plasticity.actions import reward_table
+from bandit.plasticity.train import reward_table
 from tests.bandit.plasticity.conftest import TINY
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.experiment import Plasticity
-from bandit.plasticity.plan import planned
-from bandit.plasticity.run import plasticity
-from bandit.plasticity.score import COLUMNS, NEW, START, match, read_plasticity
+from bandit.plasticity.train import planned
+from bandit.plasticity.train import plasticity
+from bandit.plasticity.analysis import COLUMNS, NEW, START, match, read_plasticity
 from cokl.support.errors import InputError
-from cokl.support.experiment import Execution
+from cokl.support.results import Execution
 from tests.bandit.plasticity.conftest import TINY
 
 SMALL = dataclasses.replace(

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 from bandit.config import EnvironmentConfig
-from bandit.plasticity.claims import judge
+from bandit.plasticity.analysis import judge
 from bandit.plasticity.config import PlasticityConfig
-from bandit.plasticity.report import write
-from bandit.plasticity.run import plasticity
-from bandit.plasticity.score import match
-from cokl.support.experiment import Execution
+from bandit.plasticity.analysis import write
+from bandit.plasticity.train import plasticity
+from bandit.plasticity.analysis import match
+from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.oracles import plasticity_lab as oracle
 from tests.oracles import scores

@@ -18,7 +18,7 @@ from bandit.robustness.run import BASE, near_the_match, robustness
 from bandit.sweep.config import PRESETS
 from cokl.support.assumptions import assumptions_of
 from cokl.support.errors import InputError
-from cokl.support.experiment import Execution
+from cokl.support.results import Execution
 from cokl.support.statistics import csv_text
 from cokl_cli.commands import bandit as commands
 

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bandit.sequences import report
+from bandit.sequences import analysis as report
 from bandit.sequences.config import PRESETS
 from bandit.sequences.experiment import Sequences
-from bandit.sequences.run import METRICS, sequences
-from bandit.sequences.score import PREDICTORS, leads, razor
-from cokl.support.experiment import Execution
+from bandit.sequences.train import METRICS, sequences
+from bandit.sequences.analysis import PREDICTORS, leads, razor
+from cokl.support.results import Execution
 from cokl.support.files import write_result
 from cokl_cli.app import main
 from tests.bandit.sequences.test_train import TINY

@@ -18,8 +18,8 @@ from bandit.engine.two_tasks.train import JointLoss
 from bandit.engine.sequences.automata import Automata, decided_early
 from bandit.sequences.config import SequenceConfig
 from bandit.engine.sequences.recursions import SequencePolicy
-from bandit.sequences.run import planned_runs
-from bandit.sequences.tasks import families, layer_sizes, network_inputs, rows, sequence_task
+from bandit.sequences.train import planned_runs
+from bandit.sequences.train import families, layer_sizes, network_inputs, rows, sequence_task
 from bandit.sequences.train import SequenceTrainer
 from cokl import methods
 from cokl.support.errors import InputError

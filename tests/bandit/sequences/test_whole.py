@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from bandit.engine.two_tasks.config import METHODS
-from bandit.sequences import report
+from bandit.sequences import analysis as report
 from bandit.sequences.config import SequenceConfig
-from bandit.sequences.run import sequences
-from bandit.sequences.score import primary_lead
-from cokl.support.experiment import Execution
+from bandit.sequences.train import sequences
+from bandit.sequences.analysis import primary_lead
+from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.oracles import scores
 from tests.oracles import sequence_lab as oracle

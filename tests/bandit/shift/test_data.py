@@ -11,7 +11,7 @@ import torch
 from bandit.engine.two_tasks import train as trainer
 from bandit.engine.two_tasks.plan import ShiftRun
 from bandit.shift import train as lab
-from bandit.shift.tasks import shift_task
+from bandit.shift.train import shift_task
 from cokl import methods
 from tests.bandit.shift.conftest import TINY_SHIFT
 from tests.oracles.worlds import Whereabouts, two_worlds

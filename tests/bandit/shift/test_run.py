@@ -15,11 +15,11 @@ import pytest
 
 from bandit.engine.two_tasks.plan import kl_prompts
 from bandit.shift.config import PRESETS, ShiftConfig
-from bandit.shift.run import COLUMNS, planned_runs, shift
+from bandit.shift.train import COLUMNS, planned_runs, shift
 from cokl import methods, regularizers
 from cokl.groups import SurrogateWeights
 from cokl.support.errors import InputError
-from cokl.support.experiment import Execution
+from cokl.support.results import Execution
 from cokl_cli.app import _parse, main
 from tests.bandit.shift.conftest import TINY_SHIFT
 
@@ -79,8 +79,8 @@ def test_more_seeds_change_no_seed_there_was(finished, tmp_path):
 
 SCRIPT = """
 import dataclasses
-from bandit.shift.run import shift
-from cokl.support.experiment import Execution
+from bandit.shift.train import shift
+from cokl.support.results import Execution
 from tests.bandit.shift.conftest import TINY_SHIFT
 config = dataclasses.replace(TINY_SHIFT, steps=200, eval_interval=100, selection_seeds=0)
 shift(config, Execution(out={folder!r}, jobs=1), progress=False)

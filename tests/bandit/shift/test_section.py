@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from bandit.sequences import section as sequences
-from bandit.sequences.run import METRICS
+from bandit.sequences.train import METRICS
 from bandit.shift import section as shift
 from tests.bandit.shift.tables import POINTS, shift_table
 

@@ -11,7 +11,7 @@ import torch
 from bandit.config import EnvironmentConfig
 from bandit.engine.networks import initial_parameters
 from bandit.shift.config import ShiftConfig
-from bandit.shift.tasks import families, layer_sizes, shift_task
+from bandit.shift.train import families, layer_sizes, shift_task
 from cokl import methods
 from cokl.support.errors import InputError
 

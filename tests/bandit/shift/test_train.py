@@ -18,7 +18,7 @@ from bandit.engine.two_tasks.config import METHODS
 from bandit.engine.two_tasks.plan import ShiftRun, kl_prompts
 from bandit.engine.two_tasks.tasks import ShiftStream, TwoTasks
 from bandit.shift.config import ShiftConfig
-from bandit.shift.tasks import layer_sizes, shift_task
+from bandit.shift.train import layer_sizes, shift_task
 from bandit.shift.train import ShiftTrainer
 from cokl import methods
 from tests.oracles import exact

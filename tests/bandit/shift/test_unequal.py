@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bandit.sequences import score as sequences
-from bandit.sequences.report import primary
-from bandit.shift import score
-from bandit.shift.claims import PAPER_CLAIMS, judge
+from bandit.sequences import analysis as score as sequences
+from bandit.sequences.analysis import primary
+from bandit.shift import analysis as score
+from bandit.shift.analysis import PAPER_CLAIMS, judge
 from cokl.support.verdicts import Claim
 from tests.bandit.shift.tables import SEEDS, shift_table
 from tests.bandit.shift.unequal import LUCK, unequal_table

@@ -11,10 +11,10 @@ from bandit.config import EnvironmentConfig
 from bandit.engine.environment import random_generator
 from bandit.engine.two_tasks.config import METHODS
 from bandit.engine.two_tasks.tasks import ShiftStream
-from bandit.shift import report
+from bandit.shift import analysis as report
 from bandit.shift.config import ShiftConfig
-from bandit.shift.run import shift
-from cokl.support.experiment import Execution
+from bandit.shift.train import shift
+from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.bandit.shift.tables import POINTS, shift_table
 from tests.oracles import shift_lab as oracle
@@ -111,7 +111,7 @@ def test_verdicts_without_errors_take_nothing_from_the_other_numbers(lab, monkey
     def elsewhere(seed, number):
         return drawn(seed + 50 * (number in (ShiftStream.REFERENCE_VERDICTS, ShiftStream.KL_VERDICTS)), number)
 
-    monkeypatch.setattr("bandit.shift.tasks.random_generator", elsewhere)
+    monkeypatch.setattr("bandit.shift.train.random_generator", elsewhere)
     monkeypatch.setattr("bandit.shift.train.random_generator", elsewhere)
     again = shift(CONFIG, Execution(jobs=1), progress=False)
     pd.testing.assert_frame_equal(again, lab, check_exact=True)

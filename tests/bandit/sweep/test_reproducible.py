@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bandit.sweep.run import run_sweep
-from cokl.support.experiment import Execution
+from bandit.sweep.train import run_sweep
+from cokl.support.results import Execution
 from tests.bandit.conftest import TINY
 
 STORED = Path(__file__).with_name("reproducible.csv")
@@ -26,8 +26,8 @@ SCRIPT = """
 import sys
 import torch
 torch.set_num_threads(int(sys.argv[1]))
-from bandit.sweep.run import run_sweep
-from cokl.support.experiment import Execution
+from bandit.sweep.train import run_sweep
+from cokl.support.results import Execution
 from tests.bandit.conftest import TINY
 run_sweep(TINY, Execution(out=sys.argv[2], jobs=int(sys.argv[3])), progress=False)
 """

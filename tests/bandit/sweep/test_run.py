@@ -17,12 +17,12 @@ from bandit import preset, run_sweep
 from bandit.engine.exact import Objective, objectives
 from bandit.engine.reference import pretrain, seed_task
 from bandit.sweep.figures import dynamics, tradeoff
-from bandit.sweep.plan import RUNS_PER_CHUNK_CPU, planned_runs, stacked
-from bandit.sweep.score import read_sweep
+from bandit.sweep.train import RUNS_PER_CHUNK_CPU, planned_runs, stacked
+from bandit.sweep.analysis import read_sweep
 from cokl import regularizers
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 from cokl.support.errors import InputError
-from cokl.support.experiment import Execution
+from cokl.support.results import Execution
 
 COLUMNS = [
     "seed",
@@ -220,8 +220,8 @@ def test_training_loads_neither_the_compiler_nor_what_only_reports_need():
     """Which takes each of a small sweep's processes longer than the training."""
     script = """
 import sys
-from bandit.sweep.run import run_sweep
-from cokl.support.experiment import Execution
+from bandit.sweep.train import run_sweep
+from cokl.support.results import Execution
 from tests.bandit.conftest import TINY
 
 run_sweep(TINY, Execution(jobs=1), progress=False)

@@ -12,8 +12,8 @@ from bandit.engine.environment import Environment, RandomStream, random_generato
 from bandit.engine.networks import StackedMLP, initial_parameters
 from bandit.engine.reference import layer_sizes, minibatches, pretrain, seed_task
 from bandit.sweep.config import SweepConfig
-from bandit.sweep.plan import planned_runs
-from bandit.sweep.train import train
+from bandit.sweep.train import planned_runs
+from bandit.sweep.train import train_stack as train
 from cokl import regularizers
 from cokl.policy import CorrectSet, Policy
 

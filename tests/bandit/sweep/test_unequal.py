@@ -9,9 +9,9 @@ import math
 
 import pandas as pd
 
-from bandit.sweep.claims import judge
+from bandit.sweep.analysis import judge
 from bandit.sweep.report import page
-from bandit.sweep.score import matched_coefficients
+from bandit.sweep.analysis import matched_coefficients
 
 PATTERN = (-1.0, 0.0, 0.0, 1.0)
 LAST = {

@@ -9,9 +9,9 @@ import pytest
 
 from bandit.config import EnvironmentConfig
 from bandit.sweep.config import SweepConfig
-from bandit.sweep.run import run_sweep
-from bandit.sweep.score import matched_coefficients, matched_table
-from cokl.support.experiment import Execution
+from bandit.sweep.train import run_sweep
+from bandit.sweep.analysis import matched_coefficients, matched_table
+from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.oracles import sweep_lab as oracle
 

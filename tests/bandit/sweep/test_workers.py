@@ -12,8 +12,8 @@ from bandit import run_sweep
 from cokl import regularizers
 from cokl.support.chunks import Origin
 from cokl.support.errors import InputError
-from cokl.support.experiment import Execution
-from cokl.support.workers import Work, Workers
+from cokl.support.results import Execution
+from cokl.support.results import Work, Workers
 
 
 @pytest.fixture(scope="module")

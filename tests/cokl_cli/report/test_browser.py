@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, TimeoutError
 
-from bandit.sweep.score import matched_table
+from bandit.sweep.analysis import matched_table
 from cokl import regularizers
 from tests.cokl_cli.report.conftest import controlled_experiment
 
