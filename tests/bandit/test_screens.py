@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from bandit.robustness import report as robustness
+from bandit.robustness.run import BASE
+from cokl_cli.experiments import experiments
 
 from bandit.finite_group import analysis as finite_group
 from bandit.plasticity import analysis as plasticity
-from bandit.robustness import report as robustness
-from bandit.robustness.run import BASE
 from bandit.sequences import analysis as sequences
 from bandit.sequences.config import PRESETS as SEQUENCES
 from bandit.shift import analysis as shift
 from bandit.shift.config import PRESETS as SHIFT
 from bandit.sweep import report as sweep
-from cokl_cli.experiments import experiments
 from tests.bandit.finite_group.test_report import made_metrics, made_recovery
 from tests.bandit.plasticity import test_score as plastic
 from tests.bandit.robustness.test_robustness import table as robust_table

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from cokl_cli.experiments import CARD, experiments, finished
 from joblib.externals.loky import get_reusable_executor
 
 from bandit.engine.tables import coverage_column
-from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.analysis import read_plasticity
+from bandit.plasticity.config import PlasticityConfig
 from cokl import regularizers
 from cokl_cli import card
 from cokl_cli.app import main
 from cokl_cli.commands.card import Card
-from cokl_cli.experiments import CARD, experiments, finished
 from tests.bandit.plasticity.conftest import TINY
 from tests.bandit.plasticity.test_figures import CONFIG, lab
 from tests.cokl_cli.test_bad_input import refusal

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cokl_cli.experiments import experiments
 
 from bandit.sweep.config import SweepConfig, preset
 from bandit.sweep.train import run_sweep
 from cokl.support.results import Execution
 from cokl_cli.app import _parse
-from cokl_cli.experiments import experiments
 from cokl_cli.presets import stored_settings
 from llm_bridge.experiment.config import PRESETS as LLM
 from tests.bandit import conftest as sweep_miniature

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from cokl_cli.experiments import experiments, finished
 
 from cokl.support import experiment as registry
 from cokl_cli.app import main
-from cokl_cli.experiments import experiments, finished
 from cokl_cli.report import logbook
 
 TOY = '''

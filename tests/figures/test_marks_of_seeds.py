@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from bandit.finite_group import figures as finite_group
-from bandit.shift import figures as shift
 from bandit.shift import analysis as report
+from bandit.shift import figures as shift
 from bandit.shift.config import PRESETS
 from bandit.sweep.figures import dynamics
 from tests.bandit.shift.tables import SEEDS, shift_table

@@ -10,8 +10,8 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from bandit.engine.two_tasks.config import METHODS
-from bandit.shift import figures as shift
 from bandit.shift import analysis as results
+from bandit.shift import figures as shift
 from bandit.shift.config import PRESETS
 from figures import style
 from figures.matplotlib_renderer import render

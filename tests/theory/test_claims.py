@@ -5,10 +5,10 @@ import math
 from dataclasses import asdict
 
 import pytest
+from theory.experiment import Theory
 
 import theory.claims  # noqa: F401  registers them
 from theory.claim import BEYOND, QUICK, Evidence, Statement, claim, registered_claims
-from theory.experiment import Theory
 from theory.formulas import Formulas
 from theory.report import check_claims, in_short, in_words, kinds_of_evidence, to_json, to_markdown, to_text
 

@@ -6,23 +6,23 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from bandit.sweep.report import page
 
 from bandit import run_sweep
 from bandit.engine.divergence import cut_off, divergence_note, without_diverged
 from bandit.engine.environment import Environment
 from bandit.engine.reference import pretrain, seed_task
 from bandit.finite_group import train as finite_group
+from bandit.finite_group.analysis import final_table
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.train import planned_runs as planned_groups
-from bandit.finite_group.analysis import final_table
-from bandit.shift.config import ShiftConfig
-from bandit.shift.train import planned_runs as planned_shifts
 from bandit.shift.analysis import score
+from bandit.shift.config import ShiftConfig
 from bandit.shift.train import ShiftTrainer
+from bandit.shift.train import planned_runs as planned_shifts
 from bandit.sweep.analysis import judge
 from bandit.sweep.figures import dynamics, tradeoff
 from bandit.sweep.train import planned_runs
-from bandit.sweep.report import page
 from bandit.sweep.train import train_stack as train
 from cokl.support.errors import InputError
 from cokl.support.results import Execution

@@ -12,9 +12,7 @@ from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import layer_sizes, pretrain, seed_task
 from bandit.engine.sampled import Responses, method_logit_gradient, responses_to
 from bandit.finite_group.config import FiniteGroupConfig
-from bandit.finite_group.train import GroupRun
-from bandit.finite_group.train import measure, predicted_pressure, pressures
-from bandit.finite_group.train import SampledObjective
+from bandit.finite_group.train import GroupRun, SampledObjective, measure, predicted_pressure, pressures
 from cokl import methods
 from cokl.groups import SurrogateConfig
 from cokl.policy import CorrectSet, Policy

@@ -10,9 +10,18 @@ import pytest
 from scipy import stats
 
 from bandit.finite_group import figures as figure
+from bandit.finite_group.analysis import (
+    PAPER_PASSES,
+    _caching_cells,
+    caching_table,
+    final_table,
+    on_screen,
+    read_results,
+    slope_cells,
+    slope_table,
+    write,
+)
 from bandit.finite_group.config import PRESETS
-from bandit.finite_group.analysis import _caching_cells, caching_table, on_screen, slope_cells, write
-from bandit.finite_group.analysis import PAPER_PASSES, final_table, read_results, slope_table
 from cokl.support.errors import InputError
 
 ESTIMATES = [

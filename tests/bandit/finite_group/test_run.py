@@ -11,12 +11,9 @@ import pytest
 
 from bandit import run_sweep
 from bandit.finite_group import figures as figure
-from bandit.finite_group.config import PRESETS
-from bandit.finite_group.train import planned_runs
-from bandit.finite_group.train import COLUMNS
 from bandit.finite_group.analysis import write
-from bandit.finite_group.train import finite_group
-from bandit.finite_group.train import IDENTITY
+from bandit.finite_group.config import PRESETS
+from bandit.finite_group.train import COLUMNS, IDENTITY, finite_group, planned_runs
 from bandit.sweep.config import SweepConfig
 from cokl import regularizers
 from cokl.groups import SurrogateWeights, reference_weights, rollout_weights

@@ -2,8 +2,8 @@
 
 import pandas as pd
 import pytest
-
 from bandit.finite_group.section import section
+
 from tests.bandit.finite_group.test_report import made_metrics, made_recovery
 
 

@@ -4,12 +4,11 @@ import dataclasses
 
 import pandas as pd
 import pytest
-
-from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.experiment import Plasticity
-from bandit.plasticity.train import planned
-from bandit.plasticity.train import plasticity
+
 from bandit.plasticity.analysis import COLUMNS, NEW, START, match, read_plasticity
+from bandit.plasticity.config import PlasticityConfig
+from bandit.plasticity.train import planned, plasticity
 from cokl.support.errors import InputError
 from cokl.support.results import Execution
 from tests.bandit.plasticity.conftest import TINY

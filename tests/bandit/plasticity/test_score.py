@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bandit.plasticity.analysis import judge
+from bandit.plasticity.analysis import at_match, best_rival, judge, match, ranking, runs
 from bandit.plasticity.config import PlasticityConfig
-from bandit.plasticity.analysis import at_match, best_rival, match, ranking, runs
 
 CONFIG = PlasticityConfig()
 LEVELS = {"reverse_kl": 0.5, "entropy": 0.4, "cokl": 0.8, "correct_forward_kl": 0.8, "none": 0.2}

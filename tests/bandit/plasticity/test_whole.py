@@ -9,11 +9,9 @@ import pandas as pd
 import pytest
 
 from bandit.config import EnvironmentConfig
-from bandit.plasticity.analysis import judge
+from bandit.plasticity.analysis import judge, match, write
 from bandit.plasticity.config import PlasticityConfig
-from bandit.plasticity.analysis import write
 from bandit.plasticity.train import plasticity
-from bandit.plasticity.analysis import match
 from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.oracles import plasticity_lab as oracle

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-
-from bandit.config import EnvironmentConfig, TrainingConfig
 from bandit.robustness import config as settings
 from bandit.robustness.experiment import Robustness
 from bandit.robustness.report import compare, on_screen, page
 from bandit.robustness.run import BASE, near_the_match, robustness
+
+from bandit.config import EnvironmentConfig, TrainingConfig
 from bandit.sweep.config import PRESETS
 from cokl.support.assumptions import assumptions_of
 from cokl.support.errors import InputError

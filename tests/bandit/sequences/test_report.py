@@ -7,14 +7,14 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from bandit.sequences.experiment import Sequences
 
 from bandit.sequences import analysis as report
-from bandit.sequences.config import PRESETS
-from bandit.sequences.experiment import Sequences
-from bandit.sequences.train import METRICS, sequences
 from bandit.sequences.analysis import PREDICTORS, leads, razor
-from cokl.support.results import Execution
+from bandit.sequences.config import PRESETS
+from bandit.sequences.train import METRICS, sequences
 from cokl.support.files import write_result
+from cokl.support.results import Execution
 from cokl_cli.app import main
 from tests.bandit.sequences.test_train import TINY
 

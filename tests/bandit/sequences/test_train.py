@@ -12,15 +12,21 @@ import pytest
 import torch
 
 from bandit.engine.networks import StackedMLP
+from bandit.engine.sequences.automata import Automata, decided_early
+from bandit.engine.sequences.recursions import SequencePolicy
 from bandit.engine.two_tasks.plan import ShiftRun
 from bandit.engine.two_tasks.tasks import ShiftStream
 from bandit.engine.two_tasks.train import JointLoss
-from bandit.engine.sequences.automata import Automata, decided_early
 from bandit.sequences.config import SequenceConfig
-from bandit.engine.sequences.recursions import SequencePolicy
-from bandit.sequences.train import planned_runs
-from bandit.sequences.train import families, layer_sizes, network_inputs, rows, sequence_task
-from bandit.sequences.train import SequenceTrainer
+from bandit.sequences.train import (
+    SequenceTrainer,
+    families,
+    layer_sizes,
+    network_inputs,
+    planned_runs,
+    rows,
+    sequence_task,
+)
 from cokl import methods
 from cokl.support.errors import InputError
 from tests.bandit.sequences.cases import case

@@ -12,9 +12,9 @@ import pytest
 
 from bandit.engine.two_tasks.config import METHODS
 from bandit.sequences import analysis as report
+from bandit.sequences.analysis import primary_lead
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.train import sequences
-from bandit.sequences.analysis import primary_lead
 from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.oracles import scores

@@ -18,8 +18,7 @@ from bandit.engine.two_tasks.config import METHODS
 from bandit.engine.two_tasks.plan import ShiftRun, kl_prompts
 from bandit.engine.two_tasks.tasks import ShiftStream, TwoTasks
 from bandit.shift.config import ShiftConfig
-from bandit.shift.train import layer_sizes, shift_task
-from bandit.shift.train import ShiftTrainer
+from bandit.shift.train import ShiftTrainer, layer_sizes, shift_task
 from cokl import methods
 from tests.oracles import exact
 from tests.oracles import shift as oracle

@@ -16,9 +16,9 @@ import torch
 from bandit import preset, run_sweep
 from bandit.engine.exact import Objective, objectives
 from bandit.engine.reference import pretrain, seed_task
+from bandit.sweep.analysis import read_sweep
 from bandit.sweep.figures import dynamics, tradeoff
 from bandit.sweep.train import RUNS_PER_CHUNK_CPU, planned_runs, stacked
-from bandit.sweep.analysis import read_sweep
 from cokl import regularizers
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 from cokl.support.errors import InputError

@@ -4,8 +4,8 @@ import math
 
 import pandas as pd
 import pytest
-
 from bandit.sweep.section import _setting, section
+
 from tests.bandit.sweep.test_claims import GOOD, sweep_table
 
 

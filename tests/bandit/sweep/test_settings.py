@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from cokl.support.chunks import Origin
+from cokl.support.results_folder import open_folder
 
 from bandit import preset, run_sweep
 from bandit.config import QUICK
@@ -19,12 +21,9 @@ from bandit.engine.reference import layer_sizes, pretrain, seed_task
 from bandit.engine.runs import resolve_device
 from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.sweep.train import planned_runs
-from cokl.support.chunks import Origin
 from cokl.support.errors import InputError
-from cokl.support.results import Execution
 from cokl.support.files import write_atomically
-from cokl.support.results_folder import open_folder
-from cokl.support.results import Work, Workers
+from cokl.support.results import Execution, Work, Workers
 from tests.bandit.same import assert_same
 from tests.bandit.sweep.test_whole import CONFIG as WHOLE
 from tests.oracles import sweep_lab

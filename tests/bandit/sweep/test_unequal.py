@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 
 import pandas as pd
-
-from bandit.sweep.analysis import judge
 from bandit.sweep.report import page
-from bandit.sweep.analysis import matched_coefficients
+
+from bandit.sweep.analysis import judge, matched_coefficients
 
 PATTERN = (-1.0, 0.0, 0.0, 1.0)
 LAST = {

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from bandit.config import EnvironmentConfig
+from bandit.sweep.analysis import matched_coefficients, matched_table
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.train import run_sweep
-from bandit.sweep.analysis import matched_coefficients, matched_table
 from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.oracles import sweep_lab as oracle

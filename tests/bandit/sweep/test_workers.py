@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 import ray
+from cokl.support.chunks import Origin
 
 from bandit import run_sweep
 from cokl import regularizers
-from cokl.support.chunks import Origin
 from cokl.support.errors import InputError
-from cokl.support.results import Execution
-from cokl.support.results import Work, Workers
+from cokl.support.results import Execution, Work, Workers
 
 
 @pytest.fixture(scope="module")
