@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bandit.sequences import analysis as score as sequences
+from bandit.sequences import analysis as sequences
 from bandit.sequences.analysis import primary
 from bandit.shift import analysis as score
 from bandit.shift.analysis import PAPER_CLAIMS, judge
