@@ -64,8 +64,10 @@ def read_parquet(path: Path, columns: Collection[str] = ()) -> pd.DataFrame:
     import pyarrow as pa
 
     try:
-        # No Python file: Arrow's threads let go of it late, and a process that ends then aborts (apache/arrow#33975).
-        table = pd.read_parquet(pa.BufferReader(path.read_bytes()), page_checksum_verification=True)
+        # No thread of Arrow's: they let go of the bytes late, and a process that ends then aborts (apache/arrow#33975).
+        table = pd.read_parquet(
+            pa.BufferReader(path.read_bytes()), use_threads=False, pre_buffer=False, page_checksum_verification=True
+        )
     except OSError as error:
         if error.filename:
             raise InputError(f"cannot read {path}: {error.strerror}") from error

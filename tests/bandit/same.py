@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pandas as pd
+
+from bandit.lab import Analysis, on_screen, write
 
 
 def assert_same(measured: pd.DataFrame, expected: pd.DataFrame, to: float = 1e-6, relative: float = 0.0) -> None:
@@ -10,3 +15,10 @@ def assert_same(measured: pd.DataFrame, expected: pd.DataFrame, to: float = 1e-6
     assert set(measured.columns) == set(expected.columns)
     expected = expected[list(measured.columns)]
     pd.testing.assert_frame_equal(measured, expected, check_dtype=False, rtol=relative, atol=to)
+
+
+def page_and_screen(analysis: Analysis) -> tuple[str, str]:
+    """results.md and what a terminal shows."""
+    with TemporaryDirectory() as temporary:
+        write(analysis, "Lab", Path(temporary))
+        return (Path(temporary) / "results.md").read_text(encoding="utf-8"), on_screen(analysis, Path("runs"))

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from bandit.sweep.report import page
 
 from bandit import run_sweep
 from bandit.engine.divergence import cut_off, divergence_note, without_diverged
@@ -20,12 +19,14 @@ from bandit.shift.analysis import score
 from bandit.shift.config import ShiftConfig
 from bandit.shift.train import ShiftTrainer
 from bandit.shift.train import planned_runs as planned_shifts
-from bandit.sweep.analysis import judge
+from bandit.sweep.analysis import analyse, judge
+from bandit.sweep.config import SweepConfig
 from bandit.sweep.figures import dynamics, tradeoff
 from bandit.sweep.train import planned_runs
 from bandit.sweep.train import train_stack as train
 from cokl.support.errors import InputError
 from cokl.support.results import Execution
+from tests.bandit.same import page_and_screen
 from tests.bandit.shift.conftest import TINY_SHIFT
 
 
@@ -165,12 +166,12 @@ def test_summaries_leave_the_coefficient_out_and_say_so(marked):
     table, broken = marked
     without = table[~((table["method"] == "cokl") & (table["beta"] == 0.1))]
     assert judge(broken) == judge(without) != judge(table)
-    text = page(broken)
+    text, _ = page_and_screen(analyse({"sweep": broken}, SweepConfig()))
     assert "1 of 10 runs diverged (cokl at beta 0.1, seed 1, at step 13)" in text
     assert "nan" not in text.lower()
-    assert "diverged" not in page(table)
-    for figure in (tradeoff.draw(broken), dynamics.draw(broken)):
-        assert "1 of 10 runs diverged" in figure.get_suptitle()
+    assert "diverged" not in page_and_screen(analyse({"sweep": table}, SweepConfig()))[0]
+    for drawing in (tradeoff(broken), dynamics(broken)):
+        assert "1 of 10 runs diverged" in drawing.note
     assert tradeoff.draw(table).get_suptitle() == ""
 
 
@@ -182,7 +183,7 @@ def test_nothing_left_is_said(marked):
 
 
 def test_shift_scores_leave_diverged_coefficients_out_and_need_grpo():
-    from bandit.shift.train import shift as run_shift
+    from bandit.shift.train import train as run_shift
 
     table = run_shift(
         dataclasses.replace(TINY_SHIFT, mode="exact", methods=("none", "cokl")), Execution(jobs=1), progress=False

@@ -11,7 +11,7 @@ from bandit import Environment, run_sweep
 from bandit.engine import exact as training
 from bandit.engine.networks import StackedMLP, initial_parameters
 from bandit.engine.reference import SeedTask, layer_sizes, seed_task
-from bandit.sweep import run as runner
+from bandit.sweep import train as runner
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.train import planned_runs
 from cokl.support.results import Execution

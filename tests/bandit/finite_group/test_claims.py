@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bandit.finite_group.analysis import judge, of_policies, of_slopes
+from bandit.finite_group.analysis import of_policies, of_recovery, of_slopes
 
 SPREAD = 0.01 * np.array([-1, -0.5, 0, 0.5, 1])
 """Five seeds' slopes about their mean: t(0.975, 4) = 2.776445 makes the half-width 0.009817."""
@@ -32,7 +32,7 @@ def recovery(slope: float, method: str = "cokl", groups: str = "fresh", optimize
 )
 @pytest.mark.parametrize("sign", [1, -1])
 def test_both_sides_of_the_tolerance(distance, verdict, sign):
-    (claim,) = judge(recovery(1 + sign * distance))
+    (claim,) = of_recovery(recovery(1 + sign * distance))
     assert claim.verdict == verdict
     assert f"at beta 0.3 {1 + sign * distance:.4f} ± 0.0098," in claim.measured
     assert "of 20 measurements" in claim.measured
@@ -45,9 +45,9 @@ def test_only_cokls_fresh_filtered_groups_at_the_first_mu_count():
         recovery(2.0, groups="cached"),
         recovery(2.0, optimizer_steps=4),
     ]
-    claims = judge(pd.concat([*others, recovery(1.0)]))
+    claims = of_recovery(pd.concat([*others, recovery(1.0)]))
     assert [claim.verdict for claim in claims] == ["held"]
-    assert judge(pd.concat(others[:3])) == []
+    assert of_recovery(pd.concat(others[:3])) == []
 
 
 def policies(**shifts: float) -> pd.DataFrame:

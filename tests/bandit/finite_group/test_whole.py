@@ -9,7 +9,7 @@ import pytest
 
 from bandit.config import EnvironmentConfig
 from bandit.finite_group.config import FiniteGroupConfig
-from bandit.finite_group.train import finite_group
+from bandit.finite_group.train import train
 from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.oracles import finite_group_lab as oracle
@@ -42,7 +42,7 @@ CONFIG = FiniteGroupConfig(
 @pytest.fixture(scope="module")
 def lab() -> tuple[pd.DataFrame, pd.DataFrame]:
     """What the lab trains and measures."""
-    return finite_group(CONFIG, Execution(jobs=1), progress=False)
+    return tuple(train(CONFIG, Execution(jobs=1)).values())
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +68,7 @@ def test_so_is_a_lab_with_other_methods():
         reference_groups=("cached", "fresh"),
         recovery_steps=(2,),
     )
-    for measured, expected in zip(
-        finite_group(other, Execution(jobs=1), progress=False), oracle.tables(other), strict=True
-    ):
+    for measured, expected in zip(tuple(train(other, Execution(jobs=1)).values()), oracle.tables(other), strict=True):
         assert_same(measured, expected)
 
 

@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 
 from bandit.config import EnvironmentConfig
-from bandit.plasticity.analysis import judge, match, write
+from bandit.lab import write
+from bandit.plasticity.analysis import Scored, analyse, judge
 from bandit.plasticity.config import PlasticityConfig
-from bandit.plasticity.train import plasticity
+from bandit.plasticity.train import match, plasticity
 from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.oracles import plasticity_lab as oracle
@@ -72,7 +73,7 @@ def test_every_row_of_the_labs_table_is_the_plain_loops(lab, expected):
 
 
 def test_every_table_of_the_report_is_the_plain_loops(lab, expected, tmp_path):
-    write(lab, CONFIG, tmp_path)
+    write(analyse({"plasticity": lab}, CONFIG), "Plasticity", tmp_path)
     for name, rows in oracle.final_tables(expected.to_dict("records"), CONFIG).items():
         wanted, written = pd.DataFrame(rows), pd.read_csv(tmp_path / f"{name}.csv")
         keys = [key for key in [*KEYS, "predictor"] if key in wanted and key in written]
@@ -83,7 +84,7 @@ def test_every_table_of_the_report_is_the_plain_loops(lab, expected, tmp_path):
 def test_every_measurement_of_the_claims_is_the_plain_loops(lab, expected):
     found = oracle.differences(expected.to_dict("records"), CONFIG)
     names = ("rival", "replay", "conditioning", "reference")
-    claims = judge(lab, CONFIG)
+    claims = judge(Scored.of(lab, CONFIG), CONFIG)
     assert len(claims) == 5
     for name, claim in zip(names, claims, strict=False):
         moved = [key for key in found if key[0] == name and key[1].startswith("moved")]

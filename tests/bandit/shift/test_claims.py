@@ -7,7 +7,8 @@ import copy
 import pandas as pd
 import pytest
 
-from bandit.shift import claims, score
+from bandit.shift import analysis as claims
+from bandit.shift import analysis as score
 from cokl.support.verdicts import Claim
 from tests.bandit.shift.tables import NONE, POINTS, shift_table
 

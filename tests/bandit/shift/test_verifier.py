@@ -9,7 +9,7 @@ from torch import Tensor
 from bandit.engine.sampled import Responses
 from bandit.shift.config import ShiftConfig
 from bandit.shift.train import Verifier
-from cokl import methods
+from cokl import methods, regularizers
 from cokl.decomposition import decompose_kl
 from cokl.metrics import correctness
 from cokl.policy import CorrectSet, Policy

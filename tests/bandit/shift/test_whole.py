@@ -13,7 +13,7 @@ from bandit.engine.two_tasks.config import METHODS
 from bandit.engine.two_tasks.tasks import ShiftStream
 from bandit.shift import analysis as report
 from bandit.shift.config import ShiftConfig
-from bandit.shift.train import shift
+from bandit.shift.train import train
 from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.bandit.shift.tables import POINTS, shift_table
@@ -57,7 +57,7 @@ CONFIG = ShiftConfig(
 @pytest.fixture(scope="module")
 def lab() -> pd.DataFrame:
     """What the lab trains."""
-    return shift(CONFIG, Execution(jobs=1), progress=False)
+    return train(CONFIG, Execution(jobs=1))["shift"]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_so_is_a_lab_with_other_options():
         evaluation_temperature=1.0,
         new_learning_rate=None,
     )
-    assert_same(shift(other, Execution(jobs=1), progress=False), oracle.table(other))
+    assert_same(train(other, Execution(jobs=1))["shift"], oracle.table(other))
 
 
 @pytest.mark.parametrize(("of_wrong", "of_right"), [(0.4, 0.9), (0.0, 0.7)])
@@ -101,7 +101,7 @@ def test_so_is_a_lab_whose_verifier_errs(of_wrong, of_right):
         success_of_wrong=of_wrong,
         success_of_right=of_right,
     )
-    assert_same(shift(erring, Execution(jobs=1), progress=False), oracle.table(erring))
+    assert_same(train(erring, Execution(jobs=1))["shift"], oracle.table(erring))
 
 
 def test_verdicts_without_errors_take_nothing_from_the_other_numbers(lab, monkeypatch):
@@ -113,12 +113,12 @@ def test_verdicts_without_errors_take_nothing_from_the_other_numbers(lab, monkey
 
     monkeypatch.setattr("bandit.shift.train.random_generator", elsewhere)
     monkeypatch.setattr("bandit.shift.train.random_generator", elsewhere)
-    again = shift(CONFIG, Execution(jobs=1), progress=False)
+    again = train(CONFIG, Execution(jobs=1))["shift"]
     pd.testing.assert_frame_equal(again, lab, check_exact=True)
 
 
 def test_every_table_of_the_report_is_the_plain_loops(lab, expected):
-    written, tables = report.tables(lab), oracle.final_tables(expected.to_dict("records"))
+    written, tables = report.tables_of(report.score(lab)), oracle.final_tables(expected.to_dict("records"))
     assert list(written) == list(tables)
     for name, table in tables.items():
         assert len(table), name
@@ -148,7 +148,7 @@ def test_every_table_of_a_made_up_lab_is_the_plain_loops(jitter):
     }
     lab = shift_table({**POINTS, "cokl": ours}, jitter=jitter)
     lab.loc[(lab["role"] == "selection") & (lab["beta"] == 0.1) & (lab["step"] > 0), "prior_correct"] -= 0.3
-    written, tables = report.tables(lab), oracle.final_tables(lab.to_dict("records"))
+    written, tables = report.tables_of(report.score(lab)), oracle.final_tables(lab.to_dict("records"))
     for name, table in tables.items():
         assert len(table), name
         assert_same(written[name], pd.DataFrame(table))

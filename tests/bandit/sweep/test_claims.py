@@ -1,14 +1,16 @@
 """Verdicts are computed from the table: they turn with the data."""
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bandit.sweep import claims, report, score
+from bandit.sweep import analysis as claims
+from bandit.sweep import analysis as score
+from bandit.sweep.config import SweepConfig
 from cokl.support.verdicts import Measurement, of_each
+from tests.bandit.same import page_and_screen
 
 
 def sweep_table(points: dict[str, dict[float, tuple[float, float, float]]], seeds: int = 5) -> pd.DataFrame:
@@ -40,6 +42,11 @@ GOOD = {
 }
 
 
+def shown(table: pd.DataFrame) -> tuple[str, str]:
+    """The lab's page and screen."""
+    return page_and_screen(claims.analyse({"sweep": table}, SweepConfig()))
+
+
 def changed(method: str, beta: float, point: tuple[float, float, float]) -> dict:
     """GOOD with one point moved."""
     return {**GOOD, method: {**GOOD[method], beta: point}}
@@ -52,18 +59,18 @@ def test_all_claims_hold_on_data_that_supports_them():
 
 
 def test_a_sweep_with_nothing_to_judge_has_a_page_with_its_metrics():
-    page = report.page(sweep_table({"entropy": GOOD["entropy"]}, seeds=2))
+    page, _ = shown(sweep_table({"entropy": GOOD["entropy"]}, seeds=2))
     assert "| Entropy | 0.001 |" in page
 
 
 def test_a_sweep_ends_with_the_metrics_of_each_method_at_its_match():
-    said = report.at_the_match(sweep_table(GOOD, seeds=1), Path("runs/a"))
+    _, said = shown(sweep_table(GOOD, seeds=1))
     lines = said.partition("\n\n")[2].splitlines()
     assert lines[0].split() == ["method", "beta", "correctness", "coverage@64", "conditional", "KL"]
     assert lines[2].split() == ["Entropy", "0.001", "0.964", "0.150", "2.900"]
     assert lines[3].split() == ["Forward", "KL", "0.001", "0.965", "0.100", "3.000"]
     assert "Seeds: 1; steps: 200." in said
-    four = report.at_the_match(sweep_table(GOOD, seeds=4), Path("runs/a"))
+    _, four = shown(sweep_table(GOOD, seeds=4))
     assert four.startswith("Held: CoKL covers more than Entropy, the next best: coverage@64 by 0.450 ± 0.000.")
 
 
@@ -82,8 +89,7 @@ def test_a_sweep_ends_with_the_metrics_of_each_method_at_its_match():
 def test_a_claim_fails_on_data_against_it(points, statement):
     (claim,) = [c for c in claims.judge(sweep_table(points)) if statement in c.statement]
     assert claim.verdict == "not held"
-    assert "NOT HELD" in report.screen(sweep_table(points))
-    assert "| not held" in report.page(sweep_table(points))
+    assert ": not held\n" in shown(sweep_table(points))[0]
 
 
 def test_a_crossed_frontier_is_named_with_the_best_there():
@@ -125,13 +131,13 @@ def test_a_sweep_without_cokl_is_judged_as_far_as_it_goes():
     table = sweep_table({"none": GOOD["none"], "forward_kl": GOOD["forward_kl"]})
     (claim,) = claims.judge(table)
     assert claim.statement.startswith("Unregularized")
-    assert "sweep both" in report.screen(table)
+    assert "sweep CoKL and another regularizer" in shown(table)[1]
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_below_four_seeds_no_verdict_is_printed_and_the_reason_is(seeds):
     table = sweep_table(GOOD, seeds=seeds)
-    for text in (report.page(table), report.screen(table)):
+    for text in shown(table):
         assert f"No verdicts: {seeds} reported seed" in text
         for word in ("held", "undecided", "nan", "inf"):
             assert word not in text.lower()

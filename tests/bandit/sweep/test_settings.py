@@ -1,17 +1,13 @@
-"""Every setting reaches training as a plain loop reads it; and what a sweep does to its folder and machine."""
+"""Every setting reaches training as a plain loop reads it; and which device it takes."""
 
 import contextlib
 import dataclasses
-import json
-import re
 from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from cokl.support.chunks import Origin
-from cokl.support.results_folder import open_folder
 
 from bandit import preset, run_sweep
 from bandit.config import QUICK
@@ -22,8 +18,7 @@ from bandit.engine.runs import resolve_device
 from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.sweep.train import planned_runs
 from cokl.support.errors import InputError
-from cokl.support.files import write_atomically
-from cokl.support.results import Execution, Work, Workers
+from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.bandit.sweep.test_whole import CONFIG as WHOLE
 from tests.oracles import sweep_lab
@@ -143,97 +138,3 @@ def test_capturing_a_step_leaves_parameters_and_adam_as_they_were(tiny, monkeypa
         moved[captured] = trainer.mlp.flat
         assert not torch.equal(moved[captured], StackedMLP(layer_sizes(config), start.expand(len(runs), -1)).flat)
     assert torch.equal(moved[False], moved[True])
-
-
-def test_a_writer_that_fails_half_way_leaves_the_old_file(tmp_path):
-    path = tmp_path / "table"
-    write_atomically(path, lambda temporary: temporary.write_text("old"))
-
-    def fails(temporary):
-        temporary.write_text("half of the n")
-        assert path.read_text() == "old"
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        write_atomically(path, fails)
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-    write_atomically(path, lambda temporary: temporary.write_text("new"))
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_first_write_that_fails_leaves_nothing(tmp_path):
-    def fails(temporary):
-        temporary.write_text("half")
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        write_atomically(tmp_path / "folder" / "table", fails)
-    assert list((tmp_path / "folder").iterdir()) == []
-
-
-def numbers(size):
-    return pd.DataFrame({"number": range(size)})
-
-
-def test_progress_starts_at_what_is_done_and_counts_sizes(tmp_path, capsys):
-    origin = Origin(tmp_path, "config", "code")
-    works = [Work(numbers, (size,), tmp_path / f"{size}.parquet", str(size), size) for size in (5, 2, 3)]
-    origin.save(numbers(5), works[0].path, "5")
-    tables = Workers("loky", 1).do(works, origin, "runs", progress=True)
-    assert [len(table) for table in tables] == [5, 2, 3]
-    shown = re.findall(r"runs: (\d+) of (\d+)", capsys.readouterr().err)
-    assert shown[0] == ("5", "10")
-    assert shown[-1] == ("10", "10")
-    Workers("loky", 1).do(works, origin, "runs", progress=True)
-    assert capsys.readouterr().err == ""
-
-
-@pytest.fixture
-def three_threads():
-    """A caller that computes with three threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(before)
-
-
-def test_work_computes_with_one_thread_and_gives_the_callers_back(three_threads, tmp_path):
-    def piece():
-        return pd.DataFrame({"threads": [torch.get_num_threads()], "autograd": [torch.is_grad_enabled()]})
-
-    origin = Origin(tmp_path, "config", "code")
-    work = Work(piece, (), tmp_path / "piece.parquet", "piece")
-    (table,) = Workers("loky", 1).do([work], origin, "pieces", progress=False)
-    assert table.iloc[0].tolist() == [1, False]
-    assert torch.get_num_threads() == 3
-    assert torch.is_grad_enabled()
-
-    def fails():
-        raise ZeroDivisionError
-
-    failing = Work(fails, (), tmp_path / "failed.parquet", "failed")
-    with pytest.raises(ZeroDivisionError):
-        Workers("loky", 1).do([failing], origin, "pieces", progress=False)
-    assert torch.get_num_threads() == 3
-
-
-def test_going_on_in_another_environment_is_said_and_both_are_listed(tiny, tmp_path, capsys):
-    config = {**tiny.as_dict(), "device": "cpu"}
-    path = tmp_path / "environment.json"
-    with open_folder(tmp_path, config, {}):
-        pass
-    (current,) = json.loads(path.read_text())
-    assert capsys.readouterr().err == ""
-    earlier = {**current, "git_commit": "0123abc"}
-    path.write_text(json.dumps([earlier]))
-    with open_folder(tmp_path, config, {}):
-        pass
-    note = capsys.readouterr().err
-    assert note.startswith("note: resuming with results made in another environment (git_commit: 0123abc there, ")
-    assert json.loads(path.read_text()) == [earlier, current]
-    with open_folder(tmp_path, config, {}):
-        pass
-    assert capsys.readouterr().err == ""
-    assert json.loads(path.read_text()) == [earlier, current]

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 
 import pandas as pd
-from bandit.sweep.report import page
 
-from bandit.sweep.analysis import judge, matched_coefficients
+from bandit.sweep.analysis import analyse, judge, matched_coefficients
+from bandit.sweep.config import SweepConfig
+from tests.bandit.same import page_and_screen
 
 PATTERN = (-1.0, 0.0, 0.0, 1.0)
 LAST = {
@@ -87,7 +88,7 @@ def test_every_claim_is_judged_on_its_own_rows():
 
 
 def test_the_page_says_what_was_left_out_and_prints_each_verdict_once():
-    text = page(table())
+    text, _ = page_and_screen(analyse({"sweep": table()}, SweepConfig()))
     assert "Seeds: 4; steps: 200." in text
     assert "1 of 28 runs diverged (forward_kl at beta 0.3, seed 1, at step 150)" in text
     verdicts = [line.strip("| ").rsplit("| ", 1)[-1].strip() for line in text.splitlines() if "CoKL" in line]
