@@ -130,7 +130,7 @@ def test_a_screen_is_an_answer_a_table_and_the_next_command(name, finished, tmp_
 
 
 def command(name: str, out: Path) -> list[str]:
-    flags = ["--methods", "none,cokl,forward_kl", "--betas", "0.01,0.1", "--seeds", "2", *TINY_FLAGS]
+    flags = ["--methods", "none,forward_kl,cokl", "--betas", "0.01,0.1", "--seeds", "2", *TINY_FLAGS]
     return [sys.executable, "-m", "cokl_cli", "bandit", name, *flags, "--jobs", "2", "--out", str(out)]
 
 
