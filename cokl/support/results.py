@@ -229,16 +229,19 @@ def usable_cores() -> int:
 
 
 def progress_bar(total: int, unit: str, done: int = 0, shown: bool = True) -> tqdm[Any]:
-    """Counts to `total` on standard error, starting at `done`: a bar on a terminal, a line now and then in a file."""
+    """Counts to `total` on standard error, starting at `done`: a bar on a terminal, in a file a line now and then."""
     from tqdm import tqdm
 
-    terminal = sys.stderr.isatty()
-    return tqdm(
-        desc=unit,
-        total=total,
-        initial=done,
-        unit=unit.removesuffix("s"),
-        disable=not shown,
-        mininterval=0.1 if terminal else SECONDS_BETWEEN_LINES,
-        ascii=not terminal,
-    )
+    class Lines(tqdm):  # type: ignore[type-arg]  # a generic in its stubs only
+        """A whole line each time, without the carriage returns that rewrite it on a terminal."""
+
+        def display(self, msg: str | None = None, pos: int | None = None) -> bool:  # type: ignore[override]
+            self.fp.write(f"{self}\n")
+            self.fp.flush()
+            return False  # nothing on the screen that `close` would have to clear
+
+    common: Any = {"desc": unit, "total": total, "initial": done, "unit": unit.removesuffix("s"), "disable": not shown}
+    if sys.stderr.isatty():
+        return tqdm(**common)
+    in_words = "{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {elapsed} gone, {remaining} left"
+    return Lines(**common, mininterval=SECONDS_BETWEEN_LINES, miniters=1, leave=False, bar_format=in_words)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cokl.support import workers
+from cokl.support import results
 
 
 class _Terminal(io.StringIO):
@@ -17,7 +17,7 @@ class _Terminal(io.StringIO):
 
 def _counted(stream: io.StringIO, monkeypatch, total: int = 50) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
-    with workers.progress_bar(total, "runs", "run", done=10) as bar:
+    with results.progress_bar(total, "runs", done=10) as bar:
         for _ in range(total - 10):
             bar.update()
     return stream.getvalue()
@@ -32,7 +32,7 @@ def test_a_log_file_gets_its_first_and_last_line_alone_when_work_is_quick(monkey
 
 
 def test_a_log_file_has_no_carriage_return_however_often_it_is_written(monkeypatch):
-    monkeypatch.setattr(workers, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(results, "SECONDS_BETWEEN_LINES", 0.0)
     written = _counted(io.StringIO(), monkeypatch)
     assert "\r" not in written
     assert len(written.splitlines()) > 30
@@ -46,6 +46,6 @@ def test_a_terminal_gets_a_bar(monkeypatch):
 def test_nothing_is_said_when_it_is_not_wanted(stream, monkeypatch):
     written = stream()
     monkeypatch.setattr(sys, "stderr", written)
-    with workers.progress_bar(3, "runs", "run", shown=False) as bar:
+    with results.progress_bar(3, "runs", shown=False) as bar:
         bar.update(3)
     assert written.getvalue() == ""

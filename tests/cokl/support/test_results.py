@@ -1,0 +1,159 @@
+"""A results folder and the processes that fill it: order, saving, one thread, errors, and what it says of itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from cokl.support import results
+from cokl.support.errors import InputError
+from cokl.support.files import read_parquet, write_parquet
+from cokl.support.results import Execution, Work, compute, differences, one_thread, usable_cores
+
+CONFIG = {"seeds": 2, "device": "cpu"}
+
+
+def works(folder: Path, function, count: int) -> list[Work]:
+    return [Work(function, (n,), folder / f"{n}.parquet", n) for n in range(1, count + 1)]
+
+
+def test_two_processes_give_tables_in_order_and_save_each(tmp_path):
+    def made(number):
+        import os
+        import time
+
+        time.sleep(0.5 if number == 1 else 0)
+        threads, grad = torch.get_num_threads(), torch.is_grad_enabled()
+        return pd.DataFrame({"n": [number], "process": [os.getpid()], "threads": [threads], "grad": [grad]})
+
+    tables = compute(works(tmp_path, made, 4), Execution(jobs=2), "runs", progress=False)
+    joined = pd.concat(tables)
+    assert joined["n"].tolist() == [1, 2, 3, 4]
+    assert os.getpid() not in set(joined["process"])
+    assert (joined["threads"] == 1).all()
+    assert not joined["grad"].any()
+    for number, table in enumerate(tables, 1):
+        pd.testing.assert_frame_equal(read_parquet(tmp_path / f"{number}.parquet"), table)
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    called = []
+
+    def made(number):
+        called.append(number)
+        return pd.DataFrame({"n": range(number)})
+
+    some = works(tmp_path, made, 3)
+    write_parquet(pd.DataFrame({"n": range(2)}), some[1].path)
+    tables = compute(some, Execution(jobs=1), "runs", progress=False)
+    assert called == [1, 3]
+    assert [len(table) for table in tables] == [1, 2, 3]
+    compute(some, Execution(jobs=1), "runs", progress=False)
+    assert called == [1, 3]
+
+
+def test_an_error_in_a_work_is_raised_and_what_ended_before_is_saved(tmp_path):
+    def made(number):
+        if number == 2:
+            raise ZeroDivisionError
+        return pd.DataFrame({"n": [number]})
+
+    with pytest.raises(ZeroDivisionError):
+        compute(works(tmp_path, made, 3), Execution(jobs=1), "runs", progress=False)
+    assert [path.name for path in tmp_path.glob("*.parquet")] == ["1.parquet"]
+
+
+def test_a_process_that_dies_is_one_line_that_says_what_to_do(tmp_path):
+    def made(number):
+        import os
+
+        os._exit(9)
+
+    with pytest.raises(InputError, match="a worker process died.*resume with fewer --jobs"):
+        compute(works(tmp_path, made, 3), Execution(jobs=2), "runs", progress=False)
+
+
+@pytest.mark.nightly
+def test_ray_gives_the_same_tables(tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    def made(number):
+        return pd.DataFrame({"n": [number], "threads": [torch.get_num_threads()]})
+
+    tables = compute(works(tmp_path, made, 3), Execution(jobs=2, backend="ray"), "runs", progress=False)
+    assert pd.concat(tables)["n"].tolist() == [1, 2, 3]
+
+
+def test_a_folder_says_with_what_and_how_long_it_was_made_and_lists_another_environment(tmp_path, monkeypatch):
+    with Execution(out=tmp_path).results_folder(CONFIG) as folder:
+        assert folder == tmp_path
+    assert json.loads((tmp_path / "config.json").read_text()) == CONFIG
+    (first,) = json.loads((tmp_path / "environment.json").read_text())
+    assert first["versions"]["torch"] == str(torch.__version__)
+    assert first["seconds"] >= 0
+    with Execution(out=tmp_path).results_folder(CONFIG):
+        pass
+    assert len(json.loads((tmp_path / "environment.json").read_text())) == 1
+    monkeypatch.setattr(results, "git_commit", lambda: "another")
+    with Execution(out=tmp_path).results_folder(CONFIG):
+        pass
+    assert [one["git_commit"] for one in json.loads((tmp_path / "environment.json").read_text())][1:] == ["another"]
+
+
+@pytest.mark.parametrize(("jobs", "refused"), [(0, True), (-3, True), (10_001, True), (10_000, False), (None, False)])
+def test_numbers_of_processes_that_no_machine_runs_are_refused(jobs, refused, tmp_path):
+    try:
+        with Execution(out=tmp_path, jobs=jobs).results_folder(CONFIG):
+            assert not refused
+    except InputError as error:
+        assert refused
+        assert str(error) == f"jobs: expected 1 to 10000, got {jobs}"
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path):
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(InputError, match="cannot use .*file.*choose another folder"),
+        Execution(out=tmp_path / "file" / "below").results_folder(CONFIG),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": 1, "b": {"c": [1]}}, {"a": 2, "b": {"c": [1, 2]}}, ["a: 1 there, 2 asked for", "b.c: [1] there, [1, 2] asked for"]),
+        ({"a": 1}, {"d": 1}, ["a: 1 there, None asked for", "d: None there, 1 asked for"]),
+    ],
+)  # fmt: skip
+def test_differences_name_where_two_values_differ(old, new, lines):
+    assert differences(old, new) == lines
+
+
+def test_the_number_of_cores_is_of_those_that_may_be_used(monkeypatch):
+    assert usable_cores() == len(os.sched_getaffinity(0))
+    monkeypatch.delattr(os, "sched_getaffinity")  # as where there is none
+    for counted, usable in ((7, 7), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda counted=counted: counted)
+        assert usable_cores() == usable
+
+
+def test_threads_and_autograd_are_given_back_whatever_happens_inside():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+            assert not (torch.ones(1, requires_grad=True) * 2).requires_grad
+        with pytest.raises(ZeroDivisionError), one_thread():
+            raise ZeroDivisionError
+        assert torch.get_num_threads() == 2
+        assert (torch.ones(1, requires_grad=True) * 2).requires_grad
+    finally:
+        torch.set_num_threads(before)
