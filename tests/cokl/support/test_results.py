@@ -74,7 +74,7 @@ def test_a_process_that_dies_is_one_line_that_says_what_to_do(tmp_path):
 
         os._exit(9)
 
-    with pytest.raises(InputError, match="a worker process died.*resume with fewer --jobs"):
+    with pytest.raises(InputError, match=r"a worker process died.*resume with fewer --jobs"):
         compute(works(tmp_path, made, 3), Execution(jobs=2), "runs", progress=False)
 
 
@@ -105,22 +105,17 @@ def test_a_folder_says_with_what_and_how_long_it_was_made_and_lists_another_envi
     assert [one["git_commit"] for one in json.loads((tmp_path / "environment.json").read_text())][1:] == ["another"]
 
 
-@pytest.mark.parametrize(("jobs", "refused"), [(0, True), (-3, True), (10_001, True), (10_000, False), (None, False)])
-def test_numbers_of_processes_that_no_machine_runs_are_refused(jobs, refused, tmp_path):
-    try:
-        with Execution(out=tmp_path, jobs=jobs).results_folder(CONFIG):
-            assert not refused
-    except InputError as error:
-        assert refused
-        assert str(error) == f"jobs: expected 1 to 10000, got {jobs}"
+@pytest.mark.parametrize("jobs", [0, -3, 10_001])
+def test_numbers_of_processes_that_no_machine_runs_are_refused(jobs, tmp_path):
+    folder = Execution(out=tmp_path, jobs=jobs).results_folder(CONFIG)
+    with pytest.raises(InputError, match=f"^jobs: expected 1 to 10000, got {jobs}$"), folder:
+        pass
 
 
 def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path):
     (tmp_path / "file").write_text("")
-    with (
-        pytest.raises(InputError, match="cannot use .*file.*choose another folder"),
-        Execution(out=tmp_path / "file" / "below").results_folder(CONFIG),
-    ):
+    folder = Execution(out=tmp_path / "file" / "below").results_folder(CONFIG)
+    with pytest.raises(InputError, match=r"cannot use .*file.*choose another folder"), folder:
         pass
 
 
@@ -128,7 +123,7 @@ def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path):
     ("old", "new", "lines"),
     [
         ({"a": 1}, {"a": 1}, []),
-        ({"a": 1, "b": {"c": [1]}}, {"a": 2, "b": {"c": [1, 2]}}, ["a: 1 there, 2 asked for", "b.c: [1] there, [1, 2] asked for"]),
+        ({"a": {"c": [1]}}, {"a": {"c": [1, 2]}}, ["a.c: [1] there, [1, 2] asked for"]),
         ({"a": 1}, {"d": 1}, ["a: 1 there, None asked for", "d: None there, 1 asked for"]),
     ],
 )  # fmt: skip
