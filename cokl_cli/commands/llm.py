@@ -54,8 +54,6 @@ class ExperimentOptions(FromFile, Output):
     checkpoints."""
     push: Annotated[str, tyro.conf.arg(metavar="NAMESPACE")] = ""
     """The user or organization on the hub that final models are uploaded to, into private repositories."""
-    keep_going: bool = False
-    """Resume from results that other code than this has left in the folder; otherwise they are refused."""
     settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = PRESETS["tiny"]
     data: DataConfig = DataConfig()
 
@@ -67,9 +65,7 @@ class ExperimentOptions(FromFile, Output):
         require(self.patience > 0, "patience", "a number > 0", self.patience)
         settings, overrides = configured(self.settings, self.overrides)
         stall = 60 * self.patience
-        return Experiment(
-            settings, self.folder, overrides, self.data_dir, stall, self.data, self.keep, self.push, self.keep_going
-        )
+        return Experiment(settings, self.folder, overrides, self.data_dir, stall, self.data, self.keep, self.push)
 
     def outcome(self) -> dict[str, Any]:
         """Where everything is, and the tables of what is finished by name."""
@@ -83,7 +79,7 @@ class ExperimentOptions(FromFile, Output):
         return (self.out or Path("runs") / f"llm-{name}").resolve()
 
     def experiment(self, runs: Sequence[ChatRun] = ()) -> Experiment:
-        """The experiment, opened. Raises InputError for a folder of another experiment or other code, wrong versions,
+        """The experiment, opened. Raises InputError for a folder of another experiment, wrong versions,
         no GPU, and options that VeRL or the joint loss would refuse in the math stage or in these chat runs.
         """
         from llm_bridge.experiment.disk import require_room
@@ -97,7 +93,7 @@ class ExperimentOptions(FromFile, Output):
         size = parameters(experiment.config)
         if size:
             require_room(experiment.root, planned, size, self.keep)
-        experiment.open(runs)
+        experiment.open()
         return experiment
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from cokl.support.errors import InputError
-from cokl.support.files import differences, read_json, read_parquet, write_text
+from cokl.support.files import read_json, read_parquet, write_text
+from cokl.support.results import differences
 from llm_bridge.data import sources
 from llm_bridge.data.config import DataConfig
 from llm_bridge.data.rows import chat_row, math_row, write_rows

@@ -14,15 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cokl.support.results_folder import resume_with_other_code
-
 from cokl import methods
 from cokl.support.errors import InputError
-from cokl.support.files import differences, hold, read_json, write_parquet, write_text
+from cokl.support.files import read_json, write_parquet, write_text
+from cokl.support.results import differences
 from llm_bridge.data.config import DataConfig
 from llm_bridge.experiment import disk, jobs
-from llm_bridge.experiment.code import code_behind
 from llm_bridge.experiment.config import BASE, REVISIONS, LLMConfig
+from llm_bridge.experiment.lock import hold
 from llm_bridge.experiment.logged import final_scores
 from llm_bridge.experiment.supervise import one_job_at_a_time, run_watched
 
@@ -51,8 +50,7 @@ class Experiment:
 
     overrides: VeRL options in Hydra's syntax, for every job, after ours. stall: seconds without a line of output after
     which a job is ended as hung. keep: what is left on disk of a run that is finished and evaluated. push: the user or
-    organization on the hub that final models are uploaded to; none if empty. keep_going: whether to resume from results
-    of other code.
+    organization on the hub that final models are uploaded to; none if empty.
     """
 
     config: LLMConfig
@@ -63,32 +61,17 @@ class Experiment:
     data: DataConfig = DataConfig()
     keep: disk.Keep = "model"
     push: str = ""
-    keep_going: bool = False
 
-    def open(self, runs: Sequence[ChatRun] = ()) -> None:
-        """Record digests of the configuration and the code in the folder, that of the methods in `runs` included.
-
-        Raises InputError if it holds another experiment or, unless `keep_going`, results of other code.
-        """
+    def open(self) -> None:
+        """Record the configuration in the folder. Raises InputError if it holds another experiment."""
         stored = self.root / "config.json"
         kept = [override for override in self.overrides if override.lstrip("+~").split("=")[0] not in EXECUTION]
         config = self.config.as_dict() | dict.fromkeys(_ELSEWHERE) | {"overrides": kept}
         config = json.loads(json.dumps(config))
-        code = code_behind(self.config, [method_name for method_name, _, _ in runs])
-        if stored.is_file():
-            there = read_json(stored, dict)
-            known = there.pop("code", None)
-            if differing := "; ".join(differences(there, config)):
-                raise InputError(
-                    f"{self.root} holds another experiment ({differing}); choose another --out or remove it"
-                )
-            changed = sorted(name for name in code if known is None or known.get(name, code[name]) != code[name])
-            if changed:
-                resume_with_other_code(self.root, changed, self.keep_going)
-            if changed or code.items() <= known.items():
-                return
-            code = {**known, **code}  # a method that is new to the folder
-        write_text(json.dumps({**config, "code": code}, indent=2) + "\n", stored)
+        if not stored.is_file():
+            write_text(json.dumps(config, indent=2) + "\n", stored)
+        elif differing := "; ".join(differences(read_json(stored, dict), config)):
+            raise InputError(f"{self.root} holds another experiment ({differing}); choose another --out or remove it")
 
     def fetched(self) -> LLMConfig:
         """The configuration with folders in place of the hub's models, which are fetched at their pinned commits unless

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cokl.support.errors import InputError
-from cokl.support.files import hold
+from llm_bridge.experiment.lock import hold
 
 OUT_OF_MEMORY = "killed due to memory pressure (OOM)"
 """What Ray's log says when it has ended workers; VeRL starts no others and waits for their answer for ever."""
