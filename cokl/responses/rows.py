@@ -54,7 +54,8 @@ def read_rows(path: Path, required: Collection[str]) -> pa.Table:
     try:
         with path.open("rb") as file:
             parquet = file.read(4) == b"PAR1"
-            table = pq.ParquetFile(file, page_checksum_verification=True).read() if parquet else pa.table({})
+        reader = pq.ParquetFile(path, page_checksum_verification=True) if parquet else None
+        table = reader.read(use_threads=False) if reader else pa.table({})  # as `cokl.support.files` reads
         table.validate(full=True)
         table = table.combine_chunks()
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:

@@ -242,7 +242,7 @@ def judging(step, tmp_path):
 def test_a_judge_that_contradicts_the_stored_verdicts_is_refused(step, judging):
     with pytest.raises(InputError, match=r"stored as correct and this run's judge gives it 0, with cokl\.correct_a"):
         step.run(*judging("other"))
-    with pytest.raises(InputError, match="expected a number, or a dictionary with one at 'score'"):
+    with pytest.raises(InputError, match="expected a finite number, or a dictionary with one at 'score'"):
         step.run(judging("same")[0])
     with pytest.raises(InputError, match="gives it 3, with"):
         step.run(*judging("same"), "+cokl.judge_kwargs.points=3", "+cokl.correct_above=5")
