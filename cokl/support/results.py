@@ -3,10 +3,9 @@
 The folder holds config.json, environment.json and, as they end, the runs; a run that is there is not computed again.
 
 Assumption beyond the paper: each process computes with one thread, so that results do not depend on the number of
-cores and a busy machine does not stall on thread hand-overs.
+cores and a busy machine does not stall on thread hand-overs. Annotations are evaluated here, since the command line's
+parser reads those of subclasses in other modules.
 """
-
-from __future__ import annotations
 
 import contextlib
 import json
@@ -152,13 +151,13 @@ def git_commit() -> str | None:
 class Work:
     """A pure function's call whose result, a table, belongs in `path`. size: what the progress counts."""
 
-    function: Callable[..., pd.DataFrame]
+    function: "Callable[..., pd.DataFrame]"
     arguments: tuple[Any, ...]
     path: Path
     size: int = 1
 
 
-def compute(works: list[Work], execution: Execution, unit: str, progress: bool) -> list[pd.DataFrame]:
+def compute(works: list[Work], execution: Execution, unit: str, progress: bool) -> "list[pd.DataFrame]":
     """All tables, in order: what is not yet in its path is computed in processes, and saved as it ends.
 
     Raises InputError if a process dies, for a damaged file, and whatever a work's function raises.
@@ -204,7 +203,7 @@ def _backend(execution: Execution) -> dict[str, Any]:
     return {"backend": "ray", "n_jobs": execution.jobs or int(ray.cluster_resources()["CPU"])}  # type: ignore[no-untyped-call]
 
 
-def _perform(place: int, work: Work) -> tuple[int, pd.DataFrame]:
+def _perform(place: int, work: Work) -> "tuple[int, pd.DataFrame]":
     with one_thread():
         return place, work.function(*work.arguments)
 
@@ -228,7 +227,7 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def progress_bar(total: int, unit: str, done: int = 0, shown: bool = True) -> tqdm[Any]:
+def progress_bar(total: int, unit: str, done: int = 0, shown: bool = True) -> "tqdm[Any]":
     """Counts to `total` on standard error, starting at `done`: a bar on a terminal, in a file a line now and then."""
     from tqdm import tqdm
 
