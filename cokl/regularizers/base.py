@@ -141,10 +141,12 @@ class Regularizer:
         fraction = None if correct_fraction is None else np.asarray(correct_fraction, dtype=np.float64)
         if fraction is not None and not np.all((fraction > 0) & (fraction < 1)):
             raise InputError(f"correct_fraction: expected correct actions over all actions in (0, 1), got {fraction}")
+        q, beta = np.broadcast_arrays(q, beta)
         with np.errstate(over="ignore"):  # 1 / beta is infinite for a subnormal beta, where the optimum is its limit
             return self._optimal_mass(q, beta, fraction)
 
     def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray | None:
+        """`optimal_mass` for arguments in range; q and beta have the same shape."""
         return None
 
 
@@ -165,21 +167,3 @@ def positive_root(a: FloatArray | float, b: FloatArray, c: FloatArray) -> FloatA
     """
     half_root = np.hypot(b / 2, np.sqrt(a * c))  # of the discriminant, which overflows long before its root does
     return np.where(b > 0, c / (np.abs(b) / 2 + half_root), (half_root - b / 2) / a)
-
-
-def certain_mass(q: FloatArray, beta: FloatArray) -> FloatArray:
-    """Z* = 1: there is no correctness gap.
-
-    Args:
-        q: (...), the reference's correctness, in (0, 1).
-        beta: (...), coefficients.
-
-    Returns:
-        (...), ones in the broadcast shape of both.
-
-    Examples:
-        >>> certain_mass(np.array([[0.1], [0.5]]), np.array([1.0]))
-        array([[1.],
-               [1.]])
-    """
-    return np.ones(np.broadcast_shapes(q.shape, beta.shape))

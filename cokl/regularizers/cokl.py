@@ -4,16 +4,11 @@ Up to a constant it is -E_{ref+}[log pi] + log Z (Eq. 9): term 1 anchors the ref
 the pressure on the correctness mass out again. Logit gradient (Eq. 10): pi+ - pi_ref+, zero outside the correct set.
 Sampled (Eqs. 12 and 17): -alpha on reference responses, gamma (delta when on-policy) on rollouts.
 Population optimum (Theorem 1): Z* = 1 with pi+ = pi_ref+, for every q and beta.
-
-With `baseline`, rho / G is subtracted from each rollout's weight, where rho is its clipped importance ratio, 1 when
-on-policy. The mean of rho times the score is zero where no ratio is clipped, so the expected gradient stays the same
-for every G, and a group of correct responses alone weighs nothing, as term 2's expectation does at Z = 1.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,40 +16,24 @@ from cokl.groups import (
     ResponseGroups,
     SurrogateConfig,
     SurrogateWeights,
-    importance_ratios,
     reference_weights,
     required,
     rollout_weights,
 )
 from cokl.policy import Policy, expectation
 from cokl.regularizers import register
-from cokl.regularizers.base import FloatArray, Regularizer, certain_mass
+from cokl.regularizers.base import FloatArray, Regularizer
 from cokl.regularizers.log_linear import LogLinear
-from cokl.support.assumptions import assumption
-from cokl.support.errors import InputError
 
 
 @register
-@dataclass(frozen=True)
 class CoKL(Regularizer):
-    """KL from the correctness-conditioned reference to the correctness-conditioned policy. Range [0, inf].
-
-    Raises InputError for a baseline that is neither True nor False.
-    """
+    """KL from the correctness-conditioned reference to the correctness-conditioned policy. Range [0, inf]."""
 
     name = "cokl"
     label = "CoKL"
     conditional = True
     streams = ("reference", "rollout")
-
-    baseline: bool = assumption(
-        False, "True removes the noise of term 2 in groups that are all correct, at the same expected gradient"
-    )
-    """Whether term 2 subtracts a baseline, 1 / G. The paper's Eq. 12 has none."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.baseline, bool):
-            raise InputError(f"cokl.baseline: expected True or False, got {self.baseline!r}")
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(reference.conditional_probs, reference.conditional_log_probs - policy.conditional_log_probs)
@@ -72,10 +51,7 @@ class CoKL(Regularizer):
     ) -> SurrogateWeights:
         reference = required(reference, "reference")
         rollout = required(rollout, "rollout")
-        gamma = rollout_weights(rollout, config.epsilon_is)
-        if self.baseline:
-            gamma = gamma - importance_ratios(rollout, config.epsilon_is) / gamma.shape[-1]
-        return SurrogateWeights(-reference_weights(reference), gamma)
+        return SurrogateWeights(-reference_weights(reference), rollout_weights(rollout, config.epsilon_is))
 
     def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:
-        return certain_mass(q, beta)
+        return np.ones_like(q)

@@ -7,12 +7,13 @@ Population optimum (beyond the paper): both parts are best at pi+ = pi_ref+ and 
 
 from __future__ import annotations
 
+import numpy as np
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, reference_weights, required
 from cokl.policy import Policy, expectation
 from cokl.regularizers import register
-from cokl.regularizers.base import FloatArray, Regularizer, certain_mass
+from cokl.regularizers.base import FloatArray, Regularizer
 from cokl.regularizers.log_linear import LogLinear
 
 
@@ -41,4 +42,4 @@ class CorrectForwardKL(Regularizer):
         return SurrogateWeights(-reference_weights(reference), None)
 
     def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:
-        return certain_mass(q, beta)
+        return np.ones_like(q)

@@ -31,7 +31,7 @@ from cokl.groups import (
 )
 from cokl.policy import Policy, centred, expectation
 from cokl.regularizers import register
-from cokl.regularizers.base import FloatArray, Regularizer, certain_mass
+from cokl.regularizers.base import FloatArray, Regularizer
 from cokl.regularizers.log_linear import LogLinear
 from cokl.support.assumptions import assumption
 from cokl.support.errors import InputError
@@ -100,4 +100,4 @@ class CorrectReverseKL(Regularizer):
     def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:
         if self.form == "restricted":
             return np.exp(np.minimum(0, np.log(q) + 1 / beta - 1))
-        return certain_mass(q, beta)
+        return np.ones_like(q)

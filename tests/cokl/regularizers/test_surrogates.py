@@ -14,15 +14,12 @@ from cokl import regularizers
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, surrogate_loss
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
-from cokl.regularizers.cokl import CoKL
-from cokl.support.errors import InputError
 from tests.cokl.cases import VARIANTS, assert_close, every_regularizer
 
 CONFIG = SurrogateConfig(epsilon_is=0.2)
 
 # Rollouts of a behaviour policy that the current one has left: ratios 10 and 0.01 are clipped to 1.2 and 0.8.
 RATIOS = [[10.0, 0.01, 5.0, 1.0], [1.1, 1.0, 1.0, 0.9], [1.0, 10.0, 1.0, 1.0], [0.01, 10.0, 1.0, 0.9]]
-CLIPPED = [[1.2, 0.8, 1.2, 1.0], [1.1, 1.0, 1.0, 0.9], [1.0, 1.2, 1.0, 1.0], [0.8, 1.2, 1.0, 0.9]]
 VERDICTS = [[1, 1, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 1, 1]]
 LOG_RATIOS_TO_REFERENCE = [[0.0, 0.3, 2.0, 0.6], [1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], [0.0, 0.0, 0.0, 1.0]]
 ALPHA: list[list[float]] = [[1 / 3, 1 / 3, 0, 1 / 3], [0, 0, 0, 0], [0, 1, 0, 0], [1 / 4, 1 / 4, 1 / 4, 1 / 4]]
@@ -71,31 +68,6 @@ def test_rollout_weights_are_gamma_and_delta_at_the_point_of_sampling(
     assert weights.rollout is not None
     assert_close(weights.rollout, matrix(expected), 1e-15)
     assert (weights.reference is None) == (variant != "cokl")
-
-
-@pytest.mark.parametrize("ratios", [None, RATIOS])
-def test_the_baseline_takes_the_clipped_ratio_over_the_groups_size_from_every_rollout(ratios: list | None):
-    weights = CoKL(baseline=True).surrogate_weights(groups_of(None), groups_of(ratios), CONFIG)
-    assert weights.reference is not None
-    assert weights.rollout is not None
-    ones: list[list[float]] = [[1.0] * 4] * 4
-    clipped, gamma = (ones, ALPHA) if ratios is None else (CLIPPED, GAMMA)
-    assert_close(weights.rollout, matrix(gamma) - matrix(clipped) / 4, 1e-15)
-    assert_close(weights.reference, -matrix(ALPHA), 1e-15)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("correct", [[True, False, True], [False, True, False], [True, True, True]])
-def test_the_baseline_leaves_the_expected_gradient_as_it_is(size: int, correct: list[bool]):
-    space = SmallSpace(correct, size)
-    expected = cokl_expectation(space, CoKL().logit_gradient(space.policy, space.reference).detach())
-    assert_close(space.expected_gradient(CoKL(baseline=True)), expected, 1e-14)
-
-
-def test_a_baseline_is_on_or_off():
-    assert regularizers.with_options("cokl", ["cokl.baseline=True"]) == CoKL(baseline=True)
-    with pytest.raises(InputError, match=r"cokl\.baseline: expected True or False, got 'yes'"):
-        regularizers.with_options("cokl", ["cokl.baseline=yes"])
 
 
 @pytest.mark.parametrize("epsilon_is", [0.05, 0.5, 0.999])
