@@ -91,7 +91,7 @@ def test_the_paper_s_methods_and_ablations_are_there():
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"unknown regularizer 'kokl'; known: cokl, .*reverse_kl"):
+    with pytest.raises(ValueError, match=r"unknown regularizer 'kokl' .*; known: cokl, .*reverse_kl"):
         regularizers.get("kokl")
 
 
