@@ -138,7 +138,8 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
         away = others[~others["stands"].fillna(True)]["alternative"]
         named = "; ".join(f"{row.verdict} with {row.alternative}" for row in fallen.itertuples())
         at_base = of_claim.loc[of_claim["alternative"] == BASE, "verdict"].iloc[0]
-        measured = f"the base's verdict, {at_base}, stands in {len(others) - len(away)} of {len(others)} alternatives"
+        count = f"{len(others) - len(away)} of {len(others)}" if at_base else ""
+        measured = f"the base's verdict, {at_base}, stands in {count} alternatives" if at_base else "too few seeds"
         held: Verdict = "not held" if len(away) else "held"
         claims.append(
             Claim(
@@ -149,7 +150,7 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
             )
         )
         shown = textwrap.shorten(str(statement), 52, placeholder=" ...")
-        rows.append((shown, at_base, f"{len(others) - len(away)} of {len(others)}", ", ".join(away)))
+        rows.append((shown, at_base, count, ", ".join(away)))
     return Analysis(
         answer=Claim("The verdicts stand", "", f"{stand} of {judged} do; CoKL covers {ends} more", verdict),
         seeds=int(table["seeds"].min()),
