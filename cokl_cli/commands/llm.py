@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -47,25 +47,14 @@ class ExperimentOptions(FromFile, Output):
     """Folder to save in and to resume from; runs/llm-PRESET if not given."""
     data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Local copies of the data sets, for machines without internet."""
-    patience: float = 60.0
-    """Minutes without a line of output after which a job is ended as hung."""
-    keep: Literal["model", "checkpoint", "all"] = "model"
-    """What stays on disk once a run is finished and evaluated: its model in bfloat16, also its last checkpoint, or all
-    checkpoints."""
-    push: Annotated[str, tyro.conf.arg(metavar="NAMESPACE")] = ""
-    """The user or organization on the hub that final models are uploaded to, into private repositories."""
     settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = PRESETS["tiny"]
     data: DataConfig = DataConfig()
 
     def plan(self) -> Experiment:
-        """The experiment, not yet opened. Raises InputError for a wrong override."""
-        from llm_bridge.experiment.jobs import configured
+        """The experiment, not yet opened."""
         from llm_bridge.experiment.stages import Experiment
 
-        require(self.patience > 0, "patience", "a number > 0", self.patience)
-        settings, overrides = configured(self.settings, self.overrides)
-        stall = 60 * self.patience
-        return Experiment(settings, self.folder, overrides, self.data_dir, stall, self.data, self.keep, self.push)
+        return Experiment(self.settings, self.folder, self.overrides, self.data_dir, self.data)
 
     def outcome(self) -> dict[str, Any]:
         """Where everything is, and the tables of what is finished by name."""
@@ -79,20 +68,15 @@ class ExperimentOptions(FromFile, Output):
         return (self.out or Path("runs") / f"llm-{name}").resolve()
 
     def experiment(self, runs: Sequence[ChatRun] = ()) -> Experiment:
-        """The experiment, opened. Raises InputError for a folder of another experiment, wrong versions,
-        no GPU, and options that VeRL or the joint loss would refuse in the math stage or in these chat runs.
+        """The experiment, opened. Raises InputError for a folder of another experiment, wrong versions, no GPU, and
+        options that VeRL or the joint loss would refuse in the math stage or in these chat runs.
         """
-        from llm_bridge.experiment.disk import require_room
-        from llm_bridge.experiment.dry_run import parameters
         from llm_bridge.trainer.start.versions import require_accelerator, require_versions
 
         require_versions(self.settings.device)
         require_accelerator(self.settings.device)
         experiment = self.plan()
-        planned = [job for job, _ in experiment.check(runs)]
-        size = parameters(experiment.config)
-        if size:
-            require_room(experiment.root, planned, size, self.keep)
+        experiment.check(runs)
         experiment.open()
         return experiment
 
@@ -109,20 +93,23 @@ class Run(ExperimentOptions):
     """Train CoKL also with these numbers of response groups per update, half of them cached."""
     paper_search: bool = False
     """The searches of the paper: three coefficients for each family of methods, and CoKL with 16, 32 and 64 groups."""
+    until: Literal["math", "buffer", "chat"] = "chat"
+    """The last stage to run."""
     dry_run: bool = False
-    """Show stages, VeRL's resolved configuration of each, rows per step and estimates; needs no GPU and no network."""
+    """Check what VeRL would be asked to do and print its command for each job; needs no GPU and no network."""
 
     def run(self) -> int:
         """Run what is missing, method by method, write the tables after each, and draw at the end."""
         _require_methods(self.methods)
         runs = self.chat_runs()
         if self.dry_run:
-            from llm_bridge.experiment.dry_run import describe
-
-            plan = self.plan()
-            print(describe(plan.config, plan.check(runs), self.keep))
+            for job, _ in self.plan().check(runs):
+                print(job.shown())
             return 0
         experiment = self.experiment(runs)
+        if self.until != "chat":
+            experiment.train_math() if self.until == "math" else experiment.fill_buffer()
+            return 0
         for run in runs:
             experiment.train_chat(*run)
             _report(experiment, quiet=run != runs[-1])
@@ -151,66 +138,29 @@ class Run(ExperimentOptions):
 
 @dataclass(frozen=True)
 class Prepare(ExperimentOptions):
-    """The data sets as VeRL reads them, with a manifest; for tiny, its tokenizer and starting model too."""
+    """Data sets and models at pinned commits, into ROOT/data and HF_HOME; then nodes need no internet."""
 
     def run(self) -> int:
-        """Write ROOT/data unless it is there."""
+        """Write ROOT/data unless it is there, and fetch what is on the hub."""
         experiment = self.plan()
         experiment.open()
         experiment.prepare()
         print(f"data: {experiment.root / 'data'}")
-        return 0
-
-
-@dataclass(frozen=True)
-class Prefetch(ExperimentOptions):
-    """Models and data into the hub's cache, at pinned commits, for nodes without internet (set HF_HUB_OFFLINE=1)."""
-
-    def run(self) -> int:
-        """Fetch what is not there."""
-        from llm_bridge.data.prepare import download
-
-        experiment = self.plan()
         config = experiment.fetched()
-        print("\n".join(f"model: {folder}" for folder in (config.model, config.reward_model) if folder))
-        if config.model and not config.own_data and self.data_dir is None:
-            print("\n".join(f"data: {path}" for path in download(self.data)))
-        return 0
-
-
-@dataclass(frozen=True)
-class Train(ExperimentOptions):
-    """The math stage, or the chat stage with one method, and the stages that it needs."""
-
-    stage: Literal["math", "chat"] = "chat"
-    """Which stage."""
-    method: str = "cokl"
-    """The method of the chat stage."""
-    beta: float | None = None
-    """The method's coefficient; the configuration's if not given."""
-
-    def run(self) -> int:
-        """Train what is missing."""
-        _require_methods((self.method,))
-        if self.beta is not None:
-            require(self.beta > 0, "beta", "a finite coefficient > 0", self.beta)
-        experiment = self.experiment([(self.method, self.beta, None)] if self.stage == "chat" else [])
-        if self.stage == "math":
-            experiment.train_math()
-        else:
-            experiment.train_chat(self.method, self.beta)
+        for folder in filter(None, (config.model, config.reward_model)):
+            print(f"model: {folder}")
         return 0
 
 
 @dataclass(frozen=True)
 class BuildBuffer(ExperimentOptions):
-    """The reference-correct buffer: of the math-stage model, or brought from responses that were sampled elsewhere.
+    """A buffer brought from responses that were sampled elsewhere.
 
-    Verdicts on those are their column reward, or those of --reward-function.
+    Verdicts on them are their column reward, or those of --reward-function.
     """
 
     responses: Annotated[Path | None, tyro.conf.arg(metavar="PARQUET")] = None
-    """A row per response, with the columns of docs/how-to/verl.md; with it no experiment is needed."""
+    """A row per response, with the columns of docs/how-to/verl.md."""
     reference: str = ""
     """The model that sampled them: a folder, or a name on the hub."""
     reward_key: str = "score"
@@ -224,15 +174,7 @@ class BuildBuffer(ExperimentOptions):
     model to be trained; for methods that do not compare with the reference."""
 
     def run(self) -> int:
-        """Fill it unless it is there and belongs to the model."""
-        if self.responses or self.reference:
-            return self._bring()
-        experiment = self.experiment()
-        experiment.fill_buffer()
-        print(f"buffer: {experiment.root / 'buffer.parquet'}")
-        return 0
-
-    def _bring(self) -> int:
+        """Make it, and say how many prompts are solved."""
         from llm_bridge.bring_buffer import bring_buffer
         from llm_bridge.rewards.judge import Judge, load_function
 
@@ -259,48 +201,6 @@ class BuildBuffer(ExperimentOptions):
         solved = sum(group.rewards.any() for group in buffer.groups)
         print(f"buffer: {path}, {len(buffer)} prompts of {buffer.group_size} responses, {solved} of them solved")
         return 0
-
-
-@dataclass(frozen=True)
-class Pilot(ExperimentOptions):
-    """20 joint steps for each way of counting a response's length: gradient share, chat reward, time and memory of a
-    step, and the coefficient to begin with. From the starting model, on one accelerator unless told otherwise.
-    """
-
-    dry_run: bool = False
-    """Show the jobs and VeRL's resolved configuration of each; needs no GPU and no network."""
-
-    def run(self) -> int:
-        """Run what is missing, and print the verdict."""
-        from llm_bridge.experiment.pilot import pilot_jobs, verdict
-        from llm_bridge.trainer.start.versions import require_accelerator, require_versions
-
-        experiment = self.plan()
-        config = experiment.config
-        planned = experiment.composed(pilot_jobs(experiment, config))
-        if self.dry_run:
-            from llm_bridge.experiment.dry_run import describe
-
-            print(describe(config, planned, self.keep))
-            return 0
-        require_versions(config.device)
-        require_accelerator(config.device)
-        experiment.open()
-        experiment.prepare()
-        buffer, *joint = pilot_jobs(experiment, experiment.fetched())
-        if not (experiment.root / "buffer.parquet").is_file():
-            experiment.draw_buffer_prompts()
-            experiment.run(buffer)
-        for job in joint:
-            experiment.run(job)
-        print(verdict(joint, config))
-        return 0
-
-    @property
-    def folder(self) -> Path:
-        """A folder of its own, since it starts from another model than the chat stage."""
-        there = super().folder
-        return there if self.out else there.with_name(f"{there.name}-pilot")
 
 
 @dataclass(frozen=True)
@@ -372,22 +272,17 @@ def bridge(arguments: list[str]) -> SubcommandApp:
     path = value_after("--config", arguments)
     stored = stored_settings(path) if path else {}
     overrides = tuple(stored.pop("overrides", ()))
-    own = {name: value for name, value in stored.items() if value is not None}  # a result keeps no machine's size
-    preset = own.get("name", preset) if own.get("name") in PRESETS else preset
-    settings = from_json(LLMConfig, changed(PRESETS[preset].as_dict(), own, path or ""))
+    preset = stored["name"] if stored.get("name") in PRESETS else preset
+    settings = from_json(LLMConfig, changed(PRESETS[preset].as_dict(), stored, path or ""))
     commands = SubcommandApp()
     for name, command in {
         "run": Run,
-        "prefetch": Prefetch,
         "prepare": Prepare,
-        "train": Train,
         "buffer": BuildBuffer,
         "evaluate": Evaluate,
         "report": Report,
     }.items():
         commands.command(name=name)(partial(command, preset=preset, settings=settings, overrides=overrides))
-    one = replace(settings, accelerators=1, nodes=1)
-    commands.command(name="pilot")(partial(Pilot, preset=preset, settings=one, overrides=overrides))
     commands.command(name="tables")(llm_report.Tables)
     commands.command(name="normalize")(llm_report.Normalize)
     return commands

@@ -68,31 +68,20 @@ class Normalize(Output):
 
 @dataclass(frozen=True)
 class Tables(Output):
-    """The LLM experiment's tables and figures from its results; the paper's own tables if no results are given."""
+    """The paper's own tables, the normalized one computed from the raw one."""
 
-    results: tyro.conf.Positional[Path | None] = None
-    """Folder with scores.csv and, where measured, dynamics.csv, zero_correct.csv and costs.csv."""
-    math_columns: Names = MATH_SETS
-    """Columns of scores.csv that hold math scores."""
     out: Path | None = None
-    """Folder for the files (default: RESULTS/report; the paper's tables are written only if it is given)."""
+    """Folder to write them into as well, as text, Markdown, LaTeX and CSV."""
 
     def run(self) -> int:
-        """Print the tables, write them, and draw."""
+        """Print the tables, and write them if asked to."""
         from llm_bridge.report.tables import to_screen, write_tables
 
         tables = self._tables()
         print("\n".join(map(to_screen, tables)))
-        folder = self.out or (self.results and self.results / "report")
-        if folder is not None:
-            write_tables(tables, folder)
-            print(f"tables: {folder}/tables.txt, .md, .tex and a CSV file each")
-        if folder is not None and self.results is not None:
-            from figures import style
-            from llm_bridge.report.figures import draw
-            from llm_bridge.report.results import read_results
-
-            print(style.save_all(draw(read_results(self.results, self.math_columns)), folder))
+        if self.out is not None:
+            write_tables(tables, self.out)
+            print(f"tables: {self.out}/tables.txt, .md, .tex and a CSV file each")
         return 0
 
     def outcome(self) -> dict[str, list[dict[str, Any]]]:
@@ -101,9 +90,5 @@ class Tables(Output):
 
     def _tables(self) -> list[Table]:
         from llm_bridge.paper.numbers import paper_tables, read_paper
-        from llm_bridge.report.result_tables import result_tables
-        from llm_bridge.report.results import read_results
 
-        if self.results is None:
-            return paper_tables(read_paper())
-        return result_tables(read_results(self.results, self.math_columns))
+        return paper_tables(read_paper())

@@ -1,12 +1,12 @@
 #!/bin/bash
 # CoKL's LLM experiment under SLURM, on one node or several: sbatch --nodes=N slurm.sh [arguments of `cokl llm run`].
 #
-# Several methods at once: run the math stage and the buffer first, then an array, in which each method has nodes and a
+# Several methods at once: run `--until buffer` first, then an array, in which each method has nodes and a
 # Ray cluster of its own and all share --out:
 #   sbatch --nodes=1 slurm.sh --methods grpo
 #   METHODS="cokl reverse_kl forward_kl" sbatch --nodes=1 --array=0-2 slurm.sh
 #
-# OUT and HF_HOME lie on a file system that all nodes share. On nodes without internet: `cokl llm prefetch` on one that
+# OUT and HF_HOME lie on a file system that all nodes share. On nodes without internet: `cokl llm prepare` on one that
 # has it, then HF_HUB_OFFLINE=1. HF_*, NCCL_*, WANDB_* and the like reach the workers from this job's environment.
 #SBATCH --job-name=cokl
 #SBATCH --gpus-per-node=8

@@ -65,14 +65,6 @@ def prepare(out: Path, data_dir: Path | None = None, config: DataConfig | None =
     return manifest
 
 
-def download(config: DataConfig) -> list[Path]:
-    """Fetch every file that `prepare` reads, at its pinned revision, into the cache that it reads them from."""
-    names = [(sources.NEMOTRON, name) for budget in config.budgets for name in sources.NEMOTRON_FILES[budget]]
-    names += [(sources.WILDCHAT, name) for name in sources.WILDCHAT_FILES.values()]
-    names += [(sources.MATH500, sources.MATH500_FILE), (sources.OLYMPIAD, sources.OLYMPIAD_FILE)]
-    return [source.file(name, None) for source, name in names]
-
-
 def check_own(folder: Path, names: Sequence[str]) -> None:
     """Raises InputError unless `folder` holds NAME.parquet for every name, with the columns that VeRL reads, and an
     evaluation set's rows have its name as their data source, by which VeRL's log calls it.

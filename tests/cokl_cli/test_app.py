@@ -244,8 +244,7 @@ except SystemExit:
 COMMANDS = {
     "bandit": {"sweep", "verdicts", "robustness", "shift", "plasticity", "sequences", "finite-group", "card"},
     "theory": {"check", "optimum"},
-    "llm": {"run", "pilot", "prefetch", "prepare", "train", "buffer", "evaluate", "report", "tables",
-            "normalize"},
+    "llm": {"run", "prepare", "buffer", "evaluate", "report", "tables", "normalize"},
     "": {"bandit", "theory", "llm", "figures", "report", "logbook", "reproduce", "doctor"},
 }  # fmt: skip
 

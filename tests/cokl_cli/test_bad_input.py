@@ -15,7 +15,6 @@ __all__ = ["tiny_flags"]
 
 HUGE = str(10**30)
 SWEEP_COLUMNS = ("seed", "method", "beta", "step", "p_correct", "coverage_at_K", "coverage_at_K_correct")
-SCORES = "model,method,beta,kl_prompts,main,a,chat_val\nm,base,0,0,1,1,0\nm,grpo,0,0,1,0,1\n"
 ANCHORS = "model,method,a,chat_val\nm,base,1e308,0\nm,grpo,-1e308,1\nm,cokl,0,0.5\n"
 
 
@@ -23,13 +22,8 @@ ANCHORS = "model,method,a,chat_val\nm,base,1e308,0\nm,grpo,-1e308,1\nm,cokl,0,0.
 def folder(tmp_path, monkeypatch) -> Path:
     """The current folder, with a sweep without rows, and tables whose numbers cannot be."""
     monkeypatch.chdir(tmp_path)
-    for name in ("empty", "zeros", "negative", "scores"):
-        Path(name).mkdir()
-        Path(name, "scores.csv").write_text(SCORES)
+    Path("empty").mkdir()
     pd.DataFrame(columns=[*SWEEP_COLUMNS, "conditional_kl"]).to_parquet("empty/sweep.parquet")
-    counts = "model,method,groups,zero_correct_groups\nm,cokl,10,"
-    Path("zeros/zero_correct.csv").write_text(counts + "30\n")
-    Path("negative/zero_correct.csv").write_text(counts + "-3\n")
     Path("anchors.csv").write_text(ANCHORS)
     Path("table.csv").write_text(ANCHORS.replace("e308", ""))
     return tmp_path
@@ -59,13 +53,10 @@ def refusal(capsys, *arguments: str) -> str:
         ("bandit verdicts --results empty", "holds no trained run"),
         ("figures --results empty", "holds no trained run"),
         ("llm normalize table.csv --math-columns model", "column 'model' is asked for twice"),
-        ("llm tables scores --math-columns main", "column 'main' is asked for twice"),
         (
             "llm normalize anchors.csv --math-columns a",
             "row 1, a: expected a finite number of at most 1e+100, got '1e308'",
         ),
-        ("llm tables zeros --math-columns a", "30 groups without a correct response of 10; expected 0 to 10"),
-        ("llm tables negative --math-columns a", "-3 groups without a correct response of 10; expected 0 to 10"),
     ],
 )
 def test_one_line(arguments, says, folder, capsys):
@@ -110,7 +101,7 @@ def test_a_module_that_a_package_lacks_is_no_package_to_install(module, monkeypa
         main(["doctor"])
 
 
-@pytest.mark.parametrize("command", ["bandit verdicts --results private/x", "llm tables private/x"])
+@pytest.mark.parametrize("command", ["bandit verdicts --results private/x", "llm normalize private/x"])
 def test_a_folder_that_may_not_be_entered(command, tmp_path):
     private = tmp_path / "private"
     private.mkdir()

@@ -55,7 +55,7 @@ def test_the_theorys_check_and_the_llm_experiment(tmp_path):
     path.write_text(json.dumps({"effort": "quick", "only": ["cokl-gradient"]}))
     check = read("theory", "check", "--config", path)
     assert (check.effort, check.only) == ("quick", ("cokl-gradient",))
-    stored = LLM["qwen3-4b"].as_dict() | dict.fromkeys(("loggers", "accelerators", "nodes")) | {"overrides": ["a.b=1"]}
+    stored = LLM["qwen3-4b"].as_dict() | {"overrides": ["a.b=1"]}
     command = read("llm", "run", "--config", saved(stored, tmp_path), "--kl-groups", "4")
     assert command.settings == dataclasses.replace(LLM["qwen3-4b"], kl_groups=4)
     assert command.overrides == ("a.b=1",)

@@ -262,8 +262,10 @@ def test_both_streams_moved_the_policy(folder):
     assert last["cokl/kl_rows"] == 2 * KL_PROMPTS * GROUP
     assert last["cokl/gradient_kl"] > 0
     assert last["actor/cokl/loss"] == pytest.approx(last["cokl/loss"], rel=1e-2)
-    before = load_file(folder / "run" / "models" / "base" / "model.safetensors")
-    after = load_file(folder / "run" / "models" / "cokl" / "model.safetensors")
+    before, after = (
+        load_file(folder / "run" / job / "checkpoints" / f"global_step_{step}" / "actor/huggingface/model.safetensors")
+        for job, step in (("math", 1), ("chat/cokl", CHAT_STEPS))
+    )
     assert before.keys() == after.keys()
     assert all(value.isfinite().all() for value in after.values())
     assert any(not torch.equal(before[name], after[name]) for name in before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 from llm_bridge.data.prepare import check_own
 from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.experiment.config import PRESETS
+from llm_bridge.experiment.jobs import Job, compose
 from llm_bridge.rewards.judge import load_function
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "other-models.md").read_text()
@@ -48,13 +48,14 @@ def test_the_plan_reads_the_folder_and_calls_the_function(folder):
         timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    said = dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line and not line.startswith(" "))
-    files = json.loads(said["data.val_files"].replace("'", '"'))
-    assert files == [f"{folder}/my_data/{name}.parquet" for name in ("sums", "products", "chat_val")]
-    assert said["reward.custom_reward_function.path"] == f"{folder}/my_reward.py"
-    assert said["reward.custom_reward_function.name"] == "score"
-    assert said["reward.reward_model.enable"] == "False"
-    assert "reward.custom_reward_function.reward_kwargs.chat_reward" not in said
+    (chat,) = re.findall(r"^# chat/cokl: .*\n(.*)", done.stdout, re.MULTILINE)
+    composed = compose(Job("chat/cokl", folder, tuple(shlex.split(chat)[3:-3]), 0, {}))
+    files = [f"{folder}/my_data/{name}.parquet" for name in ("sums", "products", "chat_val")]
+    assert list(composed.data.val_files) == files
+    assert composed.reward.custom_reward_function == {
+        "path": f"{folder}/my_reward.py", "name": "score", "reward_kwargs": {}
+    }  # fmt: skip
+    assert not composed.reward.reward_model.enable
 
 
 def test_every_option_of_the_page_is_one_of_the_command():

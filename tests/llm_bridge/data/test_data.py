@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cokl.support.errors import InputError
-from cokl_cli.commands.llm import Prefetch
+from cokl_cli.commands.llm import Prepare
 from llm_bridge.data import sources
 from llm_bridge.data.prepare import TABLE_E2, DataConfig, prepare
 from llm_bridge.data.rows import SCHEMA
@@ -311,7 +311,7 @@ def test_an_unknown_budget_is_refused():
         DataConfig(budgets=("huge",))
 
 
-def test_prefetch_fetches_the_models_and_all_that_prepare_reads(prepared, monkeypatch, tmp_path, capsys):
+def test_prepare_fetches_the_models_at_their_commits_too(data_dir, monkeypatch, tmp_path, capsys):
     pytest.importorskip("huggingface_hub")
     fetched: set[tuple[str, ...]] = set()
 
@@ -319,26 +319,12 @@ def test_prefetch_fetches_the_models_and_all_that_prepare_reads(prepared, monkey
         fetched.add((name, revision))
         return str(tmp_path / name)
 
-    def data(source, name):
-        fetched.add((source.repository, source.revision, name))
-        return tmp_path / name
-
     monkeypatch.setattr("huggingface_hub.snapshot_download", model)
-    monkeypatch.setattr(sources.Source, "_download", data)
     config = PRESETS["qwen3-0.6b"]
-    assert Prefetch(preset="qwen3-0.6b", settings=config, out=tmp_path / "out").run() == 0
-    models = {(name, REVISIONS[name]) for name in (config.model, config.reward_model)}
-    read = {
-        (repository, source["revision"], name)
-        for repository, source in prepared[1]["sources"].items()
-        for name in source["files"]
-    }
-    assert len(read) >= 5
-    assert fetched == models | read
-    assert capsys.readouterr().out.count("\n") == len(fetched)
-    fetched.clear()
-    assert Prefetch(preset="tiny", out=tmp_path / "out").run() == 0
-    assert fetched == set()
+    assert Prepare(preset="qwen3-0.6b", settings=config, out=tmp_path / "out", data_dir=data_dir).run() == 0
+    assert fetched == {(name, REVISIONS[name]) for name in (config.model, config.reward_model)}
+    assert (tmp_path / "out" / "data" / "manifest.json").is_file()
+    assert capsys.readouterr().out.count("model: ") == 2
 
 
 @pytest.mark.parametrize("source", [sources.MATH500, sources.WILDCHAT])

@@ -135,7 +135,7 @@ def test_a_run_of_one_seed_draws_the_same_responses_again(experiment, tmp_path):
     """Of the math stage's first step, which starts from one model; later ones differ once rounding turns a draw."""
     again = tmp_path / "again"
     shutil.copytree(experiment / "data", again / "data")
-    finish([*command(again)[:3], "llm", "train", "--stage", "math", *command(again, "--math-steps", "1")[5:]])
+    finish(command(again, "--math-steps", "1", "--until", "math"))
     first, second = (
         sorted((root / "rows" / f"{root.name}-math" / "1.jsonl").read_text().splitlines())
         for root in (experiment, again)

@@ -12,7 +12,7 @@ from cokl.support.errors import InputError
 from cokl_cli.commands.llm import Run
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment.config import PAPER_METHODS
-from llm_bridge.experiment.jobs import command_line, configured, environment, math_job
+from llm_bridge.experiment.jobs import command_line, environment, math_job
 
 
 def test_the_tiny_preset_keeps_the_equations_sum():
@@ -20,11 +20,6 @@ def test_the_tiny_preset_keeps_the_equations_sum():
         "tiny": "token-sum",
         **dict.fromkeys(("qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"), "token-mean"),
     }
-
-
-def test_an_override_that_is_not_hydras_is_refused():
-    with pytest.raises(InputError, match="expected Hydra's syntax"):
-        configured(configurations.PRESETS["tiny"], ("--save 3",))
 
 
 def test_the_papers_searches_are_planned():

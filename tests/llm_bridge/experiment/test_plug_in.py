@@ -15,5 +15,5 @@ def test_the_plan_has_it(tmp_path):
     command += ["--out", str(tmp_path / "out")]
     plan = subprocess.run(command, env=install(tmp_path), capture_output=True, text=True, check=False)
     assert plan.returncode == 0, plan.stderr
-    (line,) = [line for line in plan.stdout.splitlines() if line.startswith(f"chat/{NAME} ")]
+    (line,) = [line for line in plan.stdout.splitlines() if line.startswith(f"# chat/{NAME}: ")]
     assert "64 KL, reference" in line

@@ -5,24 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
-import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
-from cokl.support import code
 from cokl.support.errors import InputError
-from cokl.support.files import hold
-from cokl_cli.commands.llm import Train
 from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment import stages
-from llm_bridge.experiment.code import code_behind
-from llm_bridge.experiment.jobs import math_job
+from llm_bridge.experiment.jobs import Job, chat_job, math_job
+from llm_bridge.experiment.process import alone, run
 from llm_bridge.experiment.stages import Experiment
-from llm_bridge.experiment.supervise import one_job_at_a_time, run_watched
 from llm_bridge.report.collect import collect, read_metrics
 from llm_bridge.report.result_tables import result_tables
 from llm_bridge.report.results import read_results, save_results
@@ -34,32 +31,31 @@ TINY = configurations.PRESETS["tiny"]
 @pytest.fixture(autouse=True)
 def own_lock(tmp_path_factory, monkeypatch):
     """No other test's VeRL run on this machine is in the way."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("locks")))
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
-def watched(tmp_path: Path, code: str, stall: float = 60) -> None:
-    with (tmp_path / "lock").open("w") as lock:
-        run_watched([sys.executable, "-u", "-c", code], dict(os.environ), tmp_path / "log.txt", stall, [lock.fileno()])
+def ran(tmp_path: Path, code: str) -> None:
+    run([sys.executable, "-u", "-c", code], dict(os.environ), tmp_path / "log.txt")
 
 
 def test_a_job_that_succeeds_leaves_its_log(tmp_path):
-    watched(tmp_path, "print('hello')")
+    ran(tmp_path, "print('hello')")
     assert "hello" in (tmp_path / "log.txt").read_text()
 
 
 def test_a_job_that_fails_is_told_in_one_line(tmp_path):
     code = "print('ValueError: of an earlier time'); raise RuntimeError('the queue is empty')"
     with pytest.raises(InputError, match="RuntimeError: the queue is empty; the whole log is") as raised:
-        watched(tmp_path, code)
+        ran(tmp_path, code)
     assert "\n" not in str(raised.value)
 
 
 def test_only_the_last_attempts_log_is_told(tmp_path):
     with pytest.raises(InputError):
-        watched(tmp_path, "raise RuntimeError('first')")
+        ran(tmp_path, "raise RuntimeError('first')")
     with pytest.raises(InputError, match="second"):
-        watched(tmp_path, "raise RuntimeError('second')")
+        ran(tmp_path, "raise RuntimeError('second')")
 
 
 def test_what_ended_vllms_engine_is_told_and_not_what_followed(tmp_path):
@@ -68,16 +64,24 @@ def test_what_ended_vllms_engine_is_told_and_not_what_followed(tmp_path):
     lines = f"{died}EngineCore encountered a fatal error.\n{died}RuntimeError: no room\n" + "line\n" * 9000
     code = f"print({lines!r}); raise ValueError('Received an empty list as keys.')"
     with pytest.raises(InputError, match=r"^vLLM's engine ended: RuntimeError: no room; the whole log is"):
-        watched(tmp_path, code)
+        ran(tmp_path, code)
 
 
-def test_a_job_that_prints_nothing_any_more_is_ended_with_its_children(tmp_path):
+def test_an_interrupt_ends_a_job_with_its_children(tmp_path):
+    """Ctrl-C reaches the parent alone: a job has a session of its own."""
     child = f"import time, os; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]); import time; time.sleep(600)"
-    with pytest.raises(InputError, match="ended as hung"):
-        watched(tmp_path, code, stall=4)
-    pid = int((tmp_path / "pid").read_text())
-    state = Path(f"/proc/{pid}/stat")
+    job = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]); import time; time.sleep(600)"
+    parent = (
+        "import os, sys; from pathlib import Path; from llm_bridge.experiment.process import run; "
+        f"run([sys.executable, '-c', {job!r}], dict(os.environ), Path({str(tmp_path / 'log.txt')!r}))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent], stderr=subprocess.DEVNULL)
+    pid = tmp_path / "pid"
+    while not (pid.is_file() and pid.read_text()):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    state = Path(f"/proc/{pid.read_text()}/stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"  # ended, perhaps not yet reaped
 
 
@@ -89,129 +93,30 @@ def test_a_job_whose_workers_ray_has_ended_for_want_of_memory_is_ended_at_once(t
     )
     code = f"import time; print('x' * 30000); time.sleep(2); print({line!r}); time.sleep(600)"
     with pytest.raises(InputError, match=r"Ray ended workers for want of memory; see .*log.txt; with more of it"):
-        watched(tmp_path, code)
+        ran(tmp_path, code)
 
 
-def test_two_experiments_on_one_machine_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with one_job_at_a_time():
-        said = f"another experiment .*process {os.getpid()} on "
-        with pytest.raises(InputError, match=said), one_job_at_a_time():
-            pass
-    with one_job_at_a_time():
+def test_two_experiments_on_one_machine_are_refused():
+    with alone(), pytest.raises(InputError, match="another experiment is running VeRL on"), alone():
         pass
-
-
-def test_the_lock_lies_in_a_folder_of_ones_own(tmp_path, monkeypatch):
-    """Another user's link, or folder open to all, takes no lock and loses no file."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    folder = tmp_path / f"cokl-{os.getuid()}"
-    folder.symlink_to(tmp_path)
-    with pytest.raises(InputError, match="is not this user's own folder"), one_job_at_a_time():
-        pass
-    folder.unlink()
-    folder.mkdir()
-    folder.chmod(0o777)
-    with pytest.raises(InputError, match="is not this user's own folder"), one_job_at_a_time():
+    with alone():
         pass
 
 
 def test_a_folder_of_another_experiment_is_refused(tmp_path):
     Experiment(TINY, tmp_path, ("data.shuffle=False",)).open()
-    Experiment(TINY, tmp_path, ("data.shuffle=False", "trainer.logger=[file]", "trainer.save_freq=3")).open()
+    Experiment(TINY, tmp_path, ("data.shuffle=False",)).open()
     with pytest.raises(InputError, match="chat_steps: 30 there, 9 asked for"):
         Experiment(dataclasses.replace(TINY, chat_steps=9), tmp_path, ("data.shuffle=False",)).open()
     with pytest.raises(InputError, match="overrides"):
         Experiment(TINY, tmp_path).open()
 
 
-def change(monkeypatch, tmp_path, name):
-    """A further line in a module's source."""
-    honest = code._file_of
-    source = honest(name)
-    assert source
-    changed = tmp_path / f"{name}.py"
-    changed.write_bytes(source.read_bytes() + b"\n# changed\n")
-    monkeypatch.setattr(code, "_file_of", lambda asked: changed if asked == name else honest(asked))
-
-
-@pytest.mark.parametrize(
-    "name", ["llm_bridge.trainer.loss", "cokl.responses.verifier_process", "cokl.regularizers.cokl"]
-)
-def test_results_of_other_code_are_gone_on_with_only_if_told_to(tmp_path, monkeypatch, capsys, name):
-    runs, root = [("cokl", None, None)], tmp_path / "out"
-    Experiment(TINY, root).open(runs)
-    before = (root / "config.json").read_bytes()
-    Experiment(TINY, root).open(runs)
-    change(monkeypatch, tmp_path, name)
-    said = rf"holds results of other code \(changed since: {name}\); resume with --keep-going, or choose another --out"
-    with pytest.raises(InputError, match=said):
-        Experiment(TINY, root).open(runs)
-    Train(settings=TINY, out=root, keep_going=True).plan().open(runs)
-    assert f"note: resuming with results of other code (changed since: {name})" in capsys.readouterr().err
-    assert (root / "config.json").read_bytes() == before
-    with pytest.raises(InputError, match="other code"):
-        Experiment(TINY, root).open(runs)
-
-
-def test_code_that_no_result_depends_on_may_change(tmp_path, monkeypatch):
-    Experiment(TINY, tmp_path / "out").open([("cokl", None, None)])
-    for name in ("llm_bridge.report.tables", "llm_bridge.experiment.supervise", "bandit.engine.fused"):
-        change(monkeypatch, tmp_path, name)
-        Experiment(TINY, tmp_path / "out").open([("cokl", None, None)])
-
-
-def test_a_further_method_joins_a_folder_and_is_held_to_its_code_from_then_on(tmp_path, monkeypatch):
-    root = tmp_path / "out"
-    Experiment(TINY, root).open([("grpo", None, None)])
-    change(monkeypatch, tmp_path, "cokl.regularizers.reverse_kl")
-    Experiment(TINY, root).open([("reverse_kl", None, None)])
-    monkeypatch.undo()
-    Experiment(TINY, root).open([("grpo", None, None)])
-    with pytest.raises(InputError, match=r"changed since: cokl.regularizers.reverse_kl\)"):
-        Experiment(TINY, root).open([("reverse_kl", None, None)])
-
-
-def test_a_folder_that_does_not_know_its_code_is_of_other_code(tmp_path):
-    Experiment(TINY, tmp_path).open()
-    path = tmp_path / "config.json"
-    stored = json.loads(path.read_text())
-    del stored["code"]
-    path.write_text(json.dumps(stored))
-    with pytest.raises(InputError, match=r"other code \(changed since: .* and \d+ more\); resume with --keep-going"):
-        Experiment(TINY, tmp_path).open()
-    Experiment(TINY, tmp_path, keep_going=True).open()
-    assert json.loads(path.read_text()) == stored
-
-
-def test_ones_own_reward_function_and_the_changes_to_verl_count(tmp_path):
-    own = tmp_path / "rewards.py"
-    own.write_text("def score(**row):\n    return 1.0\n")
-    config = dataclasses.replace(TINY, reward_function=f"{own}:score")
-    known = code_behind(config, [])
-    assert {"llm_bridge.cpu", "llm_bridge.cpu.platform", "llm_bridge.cpu.vllm_extension"} <= known.keys()
-    own.write_text("def score(**row):\n    return 0.0\n")
-    after = code_behind(config, [])
-    assert [name for name in known if known[name] != after[name]] == [f"{tmp_path.name}/rewards.py"]
-    module = dataclasses.replace(TINY, reward_function="pkg://llm_bridge.rewards.repeated:validation_metrics")
-    assert "llm_bridge.rewards.repeated" in code_behind(module, [])
-
-
-def test_the_code_of_verl_and_its_changes_is_read_and_not_imported():
-    """In a process of its own, since another test may have imported it in this one."""
-    script = (
-        "import sys; from llm_bridge.experiment.code import code_behind; "
-        "from llm_bridge.experiment.config import PRESETS; code_behind(PRESETS['tiny'], []); "
-        "sys.exit(sorted({'verl', 'llm_bridge.cpu', 'llm_bridge.plugin'} & sys.modules.keys()) or 0)"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
 def test_a_finished_job_is_not_started_again(tmp_path, monkeypatch):
     job = math_job(TINY, tmp_path, "model")
     (job.folder / "checkpoints").mkdir(parents=True)
     (job.folder / "checkpoints" / "latest_checkpointed_iteration.txt").write_text(str(TINY.math_steps))
-    monkeypatch.setattr(stages, "run_watched", lambda *arguments: pytest.fail("started"))
+    monkeypatch.setattr(stages, "run", lambda *arguments: pytest.fail("started"))
     Experiment(TINY, tmp_path).run(job)
 
 
@@ -223,7 +128,6 @@ def test_a_run_that_died_in_its_last_evaluation_is_evaluated(tmp_path, monkeypat
     write_metrics(job.folder / "metrics", [{TINY.math_steps: evaluation(0.5, 0.5) if evaluated else {}}])
     (tmp_path / "data" / "model").mkdir(parents=True)
     (tmp_path / "data" / "model" / "tokenizer_config.json").write_text("{}")
-    (tmp_path / "models" / "base").mkdir(parents=True)
     started = []
     monkeypatch.setattr(Experiment, "run", lambda self, job: started.append(job.name))
     Experiment(TINY, tmp_path).train_math()
@@ -231,25 +135,15 @@ def test_a_run_that_died_in_its_last_evaluation_is_evaluated(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(("there", "asked"), [("10.0.0.1:6379", "10.0.0.1:6379"), ("ray://a:1", "a:1")])
-def test_a_clusters_lock_holds_on_all_its_machines_and_for_no_other_cluster(tmp_path, monkeypatch, there, asked):
-    monkeypatch.setenv("HOME", str(tmp_path))  # shared
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a"))
+def test_a_clusters_lock_holds_for_all_its_names_and_for_no_other_cluster(monkeypatch, there, asked):
     monkeypatch.setenv("RAY_ADDRESS", there)
-    with one_job_at_a_time():
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "b"))  # another machine
+    with alone():
         monkeypatch.setenv("RAY_ADDRESS", asked)
-        with pytest.raises(InputError, match=f"on the Ray cluster at {asked}.*mix their rows"), one_job_at_a_time():
+        with pytest.raises(InputError, match=f"on {asked}.*mix their rows"), alone():
             pass
         monkeypatch.setenv("RAY_ADDRESS", "10.0.0.2:6379")
-        with one_job_at_a_time():
+        with alone():
             pass
-
-
-def test_one_job_is_not_run_by_two_clusters(tmp_path, monkeypatch):
-    job = math_job(TINY, tmp_path, "model")
-    monkeypatch.setattr(stages, "run_watched", lambda *arguments: pytest.fail("started"))
-    with hold(job.folder / "running.lock", "busy"), pytest.raises(InputError, match="math is being run by another"):
-        Experiment(TINY, tmp_path).run(job)
 
 
 def checkpoint(job, step: int, ranks: int = 1) -> Path:
@@ -262,29 +156,42 @@ def checkpoint(job, step: int, ranks: int = 1) -> Path:
     return actor
 
 
-def test_another_number_of_accelerators_starts_new_runs_and_goes_on_with_none(tmp_path, monkeypatch):
-    Experiment(TINY, tmp_path).open()
-    more = Experiment(dataclasses.replace(TINY, accelerators=2), tmp_path)
-    more.open()
-    checkpoint(math_job(TINY, tmp_path, "model"), 10, ranks=4)
-    with pytest.raises(InputError, match=r"math: its checkpoint was saved by 4 accelerators and this command has 2"):
-        more.run(math_job(TINY, tmp_path, "model"))
-    started = []
-    monkeypatch.setattr(stages, "run_watched", lambda *arguments: started.append(arguments))
-    with pytest.raises(InputError, match="ended at step 10"):
-        Experiment(dataclasses.replace(TINY, accelerators=4), tmp_path).run(math_job(TINY, tmp_path, "model"))
-    assert len(started) == 1
+def test_of_a_finished_run_the_model_alone_is_left(tmp_path, monkeypatch):
+    job = chat_job(TINY, tmp_path, tmp_path, "grpo")
+    for step in (TINY.chat_steps - 10, TINY.chat_steps):
+        actor = checkpoint(job, step)
+        (actor / "huggingface").mkdir()
+        (actor / "huggingface" / "model.safetensors").write_text("weights")
+        (actor.parent / "data.pt").touch()
+    write_metrics(job.folder / "metrics", [{TINY.chat_steps: evaluation(0.5, 0.5)}])
+    Experiment(TINY, tmp_path)._train(job, "grpo")
+    left = [path for path in (job.folder / "checkpoints").rglob("*") if path.is_file()]
+    assert {path.name for path in left} == {"latest_checkpointed_iteration.txt", "model.safetensors"}
+    assert (job.model / "model.safetensors").is_file()
+    assert job.done
 
 
-def test_of_a_run_that_goes_on_only_the_last_complete_checkpoint_is_left(tmp_path, monkeypatch):
-    """After a restart VeRL does not know the older ones, and would never remove them."""
+def test_a_job_that_ends_before_its_last_step_is_told(tmp_path, monkeypatch):
     job = math_job(TINY, tmp_path, "model")
-    for step in (10, 30, 20):  # the third was being written
-        checkpoint(job, step)
-    monkeypatch.setattr(stages, "run_watched", lambda *arguments: None)
-    with pytest.raises(InputError, match="ended at step 20"):
+    checkpoint(job, 20)
+    monkeypatch.setattr(stages, "run", lambda *arguments: None)
+    with pytest.raises(InputError, match="math ended at step 20 of 120"):
         Experiment(TINY, tmp_path).run(job)
-    assert [path.name for path in (job.folder / "checkpoints").glob("global*")] == ["global_step_20"]
+
+
+def test_a_chat_run_from_another_math_model_is_not_resumed(tmp_path, monkeypatch):
+    trained: list[Job] = []
+    monkeypatch.setattr(Experiment, "train_math", lambda self: None)
+    monkeypatch.setattr(Experiment, "_train", lambda self, job, name: trained.append(job))
+    experiment = Experiment(TINY, tmp_path)
+    experiment.reference.mkdir(parents=True)
+    (experiment.reference / "model.safetensors").write_text("first")
+    experiment.train_chat("grpo")
+    experiment.train_chat("grpo")
+    (experiment.reference / "model.safetensors").write_text("second")
+    with pytest.raises(InputError, match=r"chat/grpo holds another run \(reference: "):
+        experiment.train_chat("grpo")
+    assert len(trained) == 2
 
 
 def test_models_come_from_the_commits_they_are_pinned_to(tmp_path, monkeypatch):
@@ -313,9 +220,9 @@ def test_ones_own_data_are_checked_and_used(tmp_path):
         write_rows([math_row(name, 0, "x", "1 + 1?", "2")], own / f"{name}.parquet")
     config = dataclasses.replace(TINY, own_data=str(own), math_sets=("sums",), model=str(tmp_path))
     Experiment(config, tmp_path / "out").prepare()
-    overrides = " ".join(math_job(config, tmp_path / "out", "model").overrides)
-    assert f"data.train_files='{own}/math_train.parquet'" in overrides
-    assert f"data.val_files=['{own}/sums.parquet','{own}/chat_val.parquet']" in overrides
+    overrides = math_job(config, tmp_path / "out", "model").overrides
+    assert f"+llm.train_files='{own}/math_train.parquet'" in overrides
+    assert f"+llm.val_files=['{own}/sums.parquet','{own}/chat_val.parquet']" in overrides
     write_rows([math_row("other", 0, "x", "1 + 1?", "2")], own / "sums.parquet")
     with pytest.raises(InputError, match=r"sums.parquet: expected the data source 'sums' in every row, got other"):
         Experiment(config, tmp_path / "out").prepare()

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from cokl.support.errors import InputError
-from cokl_cli.app import main
 from llm_bridge.experiment.config import MATH_SETS
 from llm_bridge.report import figures as llm
 from llm_bridge.report.result_tables import main_scores, result_tables, sweep
@@ -244,22 +243,6 @@ def test_figures_draw_the_results():
     assert len(llm.draw(results())["llm_beta"].axes) == 6
 
 
-def test_command_writes_tables_and_figures(capsys, tmp_path):
-    save_results(results(("m",)), tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        main(["llm", "tables", str(tmp_path)])
-    screen = capsys.readouterr().out
-    assert ended.value.code == 0
-    assert "Dual-anchor normalized results" in screen
-    assert (tmp_path / "report" / "tables.txt").read_text().strip() in screen
-    assert {path.name for path in (tmp_path / "report").glob("llm_*.png")} == {
-        "llm_training_dynamics.png", "llm_beta.png", "llm_kl_batch.png"
-    }  # fmt: skip
-
-
-def test_command_without_results_says_so_in_one_line(capsys, tmp_path):
-    with pytest.raises(SystemExit) as ended:
-        main(["llm", "tables", str(tmp_path)])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert ended.value.code == 2
-    assert "expected scores.csv" in line
+def test_a_folder_without_results_says_so_in_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"expected scores\.csv"):
+        read_results(tmp_path)

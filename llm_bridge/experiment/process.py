@@ -1,0 +1,106 @@
+"""A job's process: one at a time, its output in a log, ended with all its workers, its failure told in a line."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from cokl.support.errors import InputError
+
+OUT_OF_MEMORY = "killed due to memory pressure (OOM)"
+"""What Ray's log says when it has ended workers; VeRL starts no others and waits for their answer for ever."""
+_ENGINE_DIED = re.compile(r"\(EngineCore[^)]*\) ERROR .*?\] (\w+(?:\.\w+)*(?:Error|Exception): .*)")
+_ERRORS = (r"(?:error|cokl): (.*)", r".*InputError: (.*)", r"(\w+(?:\.\w+)*(?:Error|Exception): .*)")
+"""How a line begins that says why a job failed, the surest first."""
+
+
+def run(command: Sequence[str], environment: dict[str, str], log: Path) -> None:
+    """Run a command in a session of its own, in the folder of `log`, to which its output is added.
+
+    Raises InputError if it fails, and ends it, with all that it started, on an interrupt and where Ray has ended
+    workers for want of memory.
+    """
+    last: deque[str] = deque(maxlen=4000)
+    engine = rest = ""
+    with log.open("ab") as output, log.open(encoding="utf-8", errors="replace") as written:
+        written.seek(0, os.SEEK_END)
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            start_new_session=True, cwd=log.parent,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509  this process has one thread
+        )  # fmt: skip
+        try:
+            while process.poll() is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(1.0)
+                *lines, rest = (rest + written.read()).split("\n")
+                last += lines
+                for line in lines:
+                    if not engine and (died := _ENGINE_DIED.search(line)):
+                        engine = f"vLLM's engine ended: {died[1]}"[:400]
+                    if OUT_OF_MEMORY in line:
+                        raise InputError(
+                            f"Ray ended workers for want of memory; see {log}; with more of it, or smaller batches, "
+                            "the same command resumes from the last checkpoint"
+                        )
+        finally:
+            _end(process)
+    if process.returncode:
+        raise InputError(f"{engine or _reason([*last, rest])}; the whole log is {log}")
+
+
+def _end_with_parent() -> None:
+    """In the new process: have the kernel end it when this one is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a job with all its workers, gently first."""
+    for signal_number, patience in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 10.0)):
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, signal_number)
+            process.wait(patience)
+            time.sleep(0.5)  # for its workers
+
+
+def _reason(lines: Sequence[str]) -> str:
+    """The line of a failed job's last ones that says most."""
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines if line.strip()]
+    plain = [re.sub(r"^\([^)]*pid=[^)]*\)\s*", "", line).strip() for line in plain]
+    for pattern in _ERRORS:
+        messages = [match.group(1) for line in plain if (match := re.match(pattern, line))]
+        if messages:
+            return messages[-1][:400]
+    return plain[-1][:400] if plain else "the job failed without a word"
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Hold the lock of the Ray cluster that the job will use. Raises InputError while another experiment holds it.
+
+    VeRL's queue has one name per cluster, so that two jobs would mix their rows. Without RAY_ADDRESS a job starts a
+    cluster of its own, of which a machine can hold one, since two would give their weight updates the same socket. The
+    locks lie in the user's home, which a cluster's nodes share.
+    """
+    cluster = os.environ.get("RAY_ADDRESS") or socket.gethostname()
+    name = re.sub(r"[^\w.]+", "-", cluster.removeprefix("ray://"))
+    lock = Path.home() / ".cache" / "cokl" / f"verl-{name}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(lock, timeout=0):
+            yield
+    except Timeout as error:
+        raise InputError(f"another experiment is running VeRL on {cluster}, and two would mix their rows") from error
