@@ -96,7 +96,7 @@ verl-test:  ## the bridge's trainers under another VeRL; VERL is what pip is tol
 	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps '$(VERL)' --editable .
 	# Left out: what starts VeRL through the plug-in, which refuses another version than the pinned one.
 	LLM_TESTS=1 .venv-verl/bin/python -m pytest tests/llm_bridge/trainer --ignore tests/llm_bridge/trainer/test_reward_model.py \
-		--deselect tests/llm_bridge/trainer/test_preflight.py::test_a_real_start_ends_in_one_line_and_starts_nothing
+		--deselect tests/llm_bridge/trainer/test_preflight.py::test_a_real_start_ends_in_lines_and_starts_nothing
 
 trl-test:  ## the example with TRL as the host, in an environment of its own: VeRL does not start beside a current TRL
 	$(call environment,.venv-trl)

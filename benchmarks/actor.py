@@ -15,8 +15,11 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def training_worker(folder: Path, rank: int, ranks: int, port: int) -> Any:
-    """The worker that holds the actor, FSDP2 on gloo in float32, of the model in `folder`; once per process."""
+def training_worker(folder: Path, rank: int, ranks: int, port: int, **changes: Any) -> Any:
+    """The worker that holds the actor, FSDP2 on gloo in float32, of the model in `folder`; once per process.
+
+    changes: of VeRL's configuration of the model.
+    """
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": "0",
@@ -37,6 +40,7 @@ def training_worker(folder: Path, rank: int, ranks: int, port: int) -> Any:
         use_remove_padding=False,
         enable_gradient_checkpointing=False,
         override_config={"attn_implementation": "sdpa"},
+        **changes,
     )
     engine = FSDPEngineConfig(
         strategy="fsdp2",
@@ -57,10 +61,8 @@ def training_worker(folder: Path, rank: int, ranks: int, port: int) -> Any:
     return worker
 
 
-def update_settings(rows: int, rl_rows: int, micro_batch: int) -> dict[str, Any]:
+def update_settings(rows: int, micro_batch: int) -> dict[str, Any]:
     """What VeRL's trainer sends along with a mini-batch of `rows` rows over all ranks, for `assign_non_tensor`."""
-    from llm_bridge.trainer.loss import RL_BATCH_SIZE
-
     return {
         "calculate_entropy": False,
         "global_batch_size": rows,
@@ -70,7 +72,6 @@ def update_settings(rows: int, rl_rows: int, micro_batch: int) -> dict[str, Any]
         "dataloader_kwargs": {"shuffle": False},
         "temperature": 1.0,
         "micro_batch_size_per_gpu": micro_batch,
-        RL_BATCH_SIZE: rl_rows,
     }
 
 

@@ -1,10 +1,9 @@
 """`python -m benchmarks llm-overhead`: an actor update with CoKL's rows beside GRPO's, on the same rows and tokens.
 
-Both are VeRL's own worker on one model in one process with one thread: GRPO's takes all rows as RL rows with VeRL's
-loss, CoKL's takes a fifth of them (E.3: 16 of 80 groups) as regularization rows with the joint loss, after the
-trainer's own part of a step: the minibatch is put together, joined to the RL prompts, and its groups are weighted.
-The model does the same work in both, so what CoKL adds is also timed where it is spent: the trainer's part, the loss,
-and the loss's gradient with respect to the tokens' log-probabilities.
+Both are VeRL's own worker and loss on one model in one process with one thread: GRPO's takes all rows as RL rows,
+CoKL's takes a fifth of them (E.3: 16 of 80 groups) as regularization rows, after the trainer's own part of a step: rows
+are asked for and joined to the RL prompts, groups are weighted, and the weights become advantages. The worker does the
+same in both, so what CoKL adds, the trainer's part, is also timed by itself.
 
 With `--cached 0,1,2` all groups are RL rows whose own prompts are regularized (`cokl.prompts=training`), with so many
 cached rows per prompt beside them: the worker takes log-probabilities and updates, as in a step. 0 is the method
@@ -82,13 +81,14 @@ class LLMOverhead:
 def measure(setting: LLMOverhead) -> dict[str, Any]:
     """Of each update beside GRPO's: ratio of CPU seconds, its interval, ratio of tokens, and the seconds themselves.
 
-    `outside_model` has those of the trainer's part and the loss alone, over the seconds of the whole GRPO update.
+    `outside_model` has those of the trainer's part alone, over the seconds of the whole GRPO update.
     """
     import torch
     from tqdm import tqdm
     from transformers import Qwen3Config, Qwen3ForCausalLM
+    from verl.workers.utils.losses import ppo_loss
 
-    from benchmarks.actor import free_port, training_worker
+    from benchmarks.actor import actor_config, free_port, training_worker
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -100,6 +100,7 @@ def measure(setting: LLMOverhead) -> dict[str, Any]:
         result: dict[str, Any] = {"parameters": model.num_parameters()}
         model.save_pretrained(folder)
         worker = training_worker(Path(folder), 0, 1, free_port())
+        worker.set_loss_fn(partial(ppo_loss, actor_config(loss_agg_mode="seq-mean-token-mean")))
         updates, tokens = (_of_training_prompts if setting.cached else _updates)(worker, setting)
         for update in updates.values():
             update()
@@ -136,33 +137,10 @@ def _compared(times: list[float], base: list[float]) -> dict[str, float]:
     return {"ratio": float(np.median(ratios)), "low": float(sides[0]), "high": float(sides[1])}
 
 
-class _Timed:
-    """A loss, as VeRL's worker calls it, and the CPU seconds that an update spends outside the model.
-
-    Hooks on the loss and on the log-probabilities tell when the gradient between the two is computed.
+def _columns(tokens: list[Tensor], generator: Any, added: int) -> dict[str, list[Tensor]]:
+    """What VeRL's queue holds of rows, by name. tokens: prompt and response of each. added: how many of the last rows
+    do not count among VeRL's tokens.
     """
-
-    def __init__(self, loss: Any, config: Any) -> None:
-        self.loss, self.config = loss, config
-        self.seconds, self.started = 0.0, time.process_time()
-
-    def start(self, *_: Any) -> None:
-        self.started = time.process_time()
-
-    def stop(self, *_: Any) -> None:
-        self.seconds += time.process_time() - self.started
-
-    def __call__(self, model_output: dict[str, Tensor], data: Any, dp_group: Any = None) -> tuple[Tensor, Any]:
-        self.start()
-        loss, metrics = self.loss(self.config, model_output, data, dp_group)
-        self.stop()
-        loss.register_hook(self.start)
-        model_output["log_probs"].register_hook(self.stop)
-        return loss, metrics
-
-
-def _columns(tokens: list[Tensor], generator: Any) -> dict[str, list[Tensor]]:
-    """What VeRL's queue holds of rows, by name. tokens: prompt and response of each."""
     import torch
 
     lengths = [len(row) - PROMPT for row in tokens]
@@ -172,13 +150,13 @@ def _columns(tokens: list[Tensor], generator: Any) -> dict[str, list[Tensor]]:
         "input_ids": tokens,
         "position_ids": [torch.arange(len(row)) for row in tokens],
         "response_mask": [torch.ones(length, dtype=torch.int64) for length in lengths],
-        "loss_mask": [torch.ones(length, dtype=torch.int64) for length in lengths],
+        "loss_mask": [torch.full((length,), int(row < len(lengths) - added)) for row, length in enumerate(lengths)],
         "old_log_probs": [torch.full((length,), LOG_PROB) for length in lengths],
         "advantages": [torch.randn((), generator=generator).expand(length).clone() for length in lengths],
     }
 
 
-def _batch(contents: dict[str, list[Tensor]], rl_rows: int, micro_batch: int) -> Any:
+def _batch(contents: dict[str, list[Tensor]], micro_batch: int) -> Any:
     import torch
     from tensordict import TensorDict
     from verl.utils import tensordict_utils as tu
@@ -188,7 +166,7 @@ def _batch(contents: dict[str, list[Tensor]], rl_rows: int, micro_batch: int) ->
     rows = len(contents["input_ids"])
     nested = {key: torch.nested.as_nested_tensor(value, layout=torch.jagged) for key, value in contents.items()}
     data = TensorDict(nested, batch_size=rows)
-    tu.assign_non_tensor(data, **update_settings(rows, rl_rows, micro_batch))
+    tu.assign_non_tensor(data, **update_settings(rows, micro_batch))
     return data
 
 
@@ -216,38 +194,50 @@ def _prompts(uids: list[str]) -> Any:
     return tu.get_tensordict({"raw_prompt": [[{"role": "user", "content": uid}] for uid in uids], "uid": uids})
 
 
-def _row_weights(
-    method: Any, prompts: Any, requested: tuple[list[Any], Any], keys: list[str], lengths: list[float], correct: Any
-) -> Tensor:
-    """What the trainer does beside the worker: joins the `requested` rows to the RL prompts and weighs those of `keys`.
+def _advantages(
+    method: Any, prompts: Any, requested: tuple[list[Any], Any], keys: list[str], own: Any, correct: Any
+) -> tuple[list[Tensor], float]:
+    """What the trainer does beside the worker, and the CPU seconds that it takes.
 
-    lengths: of their responses. correct: the verdicts on them.
+    It joins the `requested` rows to the RL prompts, weighs the rows of `keys` and makes advantages of the weights. own:
+    VeRL's advantages, (T,) of each row. correct: verdicts on the rows.
     """
     import torch
 
     from cokl.groups import RegularizationRows, SurrogateConfig
-    from llm_bridge.trainer.join import join
+    from llm_bridge.trainer.advantages import Aggregation, regularized_advantages
+    from llm_bridge.trainer.rows import join
 
-    rows, minibatch = requested
+    start = time.process_time()
+    rows, members = requested
     join(prompts, rows, {"agent_name": "single_turn_agent", "__rollout_n__": GROUP})
-    tokens, verdicts = (torch.tensor(values, dtype=torch.float64) for values in (lengths, correct))
-    step = RegularizationRows(minibatch.index(keys), LOG_PROB * tokens, verdicts, tokens=tokens)
-    return method.row_weights(step, 1.0, SurrogateConfig()).float()
+    masks = [torch.ones(len(row), dtype=torch.int64) for row in own]
+    tokens = torch.tensor([len(row) for row in own], dtype=torch.float64)
+    verdicts, added = torch.tensor(correct, dtype=torch.float64), torch.tensor([members.added(key) for key in keys])
+    step = RegularizationRows(members.index(keys), LOG_PROB * tokens, verdicts, tokens=tokens)
+    weights = method.row_weights(step, 1.0, SurrogateConfig())
+    aggregation = Aggregation("seq-mean-token-mean", len(keys), int((~added).sum()))
+    made = regularized_advantages(own, masks, weights, added, aggregation)
+    return made, time.process_time() - start
+
+
+def _with_advantages(data: Any, advantages: list[Tensor]) -> Any:
+    import torch
+
+    changed = data.copy()
+    changed["advantages"] = torch.nested.as_nested_tensor(advantages, layout=torch.jagged)
+    return changed
 
 
 def _of_training_prompts(worker: Any, setting: LLMOverhead) -> tuple[dict[str, Any], dict[str, int]]:
     """GRPO's passes of a step, and those with so many cached rows to each of its prompts; and the tokens of each."""
     import torch
-    from tensordict import TensorDict
     from verl.utils import tensordict_utils as tu
-    from verl.workers.utils.losses import ppo_loss
 
-    from benchmarks.actor import actor_config
     from cokl import methods
-    from llm_bridge.trainer.loss import ADDED, WEIGHT, joint_loss
-    from llm_bridge.trainer.streams import requests
+    from llm_bridge.trainer.rows import ask
 
-    generator, config = torch.Generator().manual_seed(1), actor_config(loss_agg_mode="seq-mean-token-mean")
+    generator = torch.Generator().manual_seed(1)
     rl_rows, length = setting.groups * GROUP, setting.response_length
 
     def draw() -> Tensor:
@@ -257,46 +247,34 @@ def _of_training_prompts(worker: Any, setting: LLMOverhead) -> tuple[dict[str, A
     uids = [f"rl-{number}" for number in range(setting.groups)]
     groups = [_cached_group(uid, answers, [1] * GROUP) for uid, answers in zip(uids, cached, strict=True)]
     prompts = _prompts(uids)
-
-    def passes(data: TensorDict, timed: _Timed) -> float:
-        timed.stop()
-        worker.set_loss_fn(timed)
-        for_log_probs = data.copy()
-        tu.assign_non_tensor(for_log_probs, calculate_entropy=True, compute_loss=False)
-        worker.infer_batch(for_log_probs)
-        worker.train_mini_batch(data)
-        return timed.seconds
-
     batches = {count: fresh + [row for answers in cached for row in answers[:count]] for count in {0, *setting.cached}}
     tokens = {count: sum(map(len, rows)) for count, rows in batches.items()}
-    data = {
-        count: _batch(
-            {
-                name: [values * (name != "loss_mask" or row < rl_rows) for row, values in enumerate(columns)]
-                for name, columns in _columns(rows, generator).items()
-            },
-            rl_rows,
-            setting.micro_batch,
-        )
-        for count, rows in batches.items()
-    }
+    columns = {count: _columns(rows, generator, added=len(rows) - rl_rows) for count, rows in batches.items()}
+    data = {count: _batch(contents, setting.micro_batch) for count, contents in columns.items()}
     verdicts = (torch.arange(rl_rows) % 2).double().tolist()
 
+    def passes(batch: Any) -> None:
+        for_log_probs = batch.copy()
+        tu.assign_non_tensor(for_log_probs, calculate_entropy=True, compute_loss=False)
+        worker.infer_batch(for_log_probs)
+        worker.train_mini_batch(batch)
+
+    def grpo() -> float:
+        passes(data[0].copy())
+        return 0.0
+
     def with_cached(count: int) -> float:
-        timed = _Timed(joint_loss, config)
         method = methods.get("cokl" if count else "cokl_without_term1")
         brought = {uid: group.drawn(count or 1, [0], True) for uid, group in zip(uids, groups, strict=True)}
-        requested = requests([], brought, method.streams(), GROUP, 1)
+        requested = ask([], brought, method.streams(), GROUP, 1)
         keys = [f"{uid}_{session}_0" for uid in uids for session in range(GROUP)]
         keys += [f"{row['uid']}_0_0" for row in requested[0]]
-        lengths, correct = [float(length)] * len(keys), verdicts + [1.0] * len(requested[0])
-        weights = _row_weights(method, prompts, requested, keys, lengths, correct)
-        batch = data[count].copy()
-        batch[WEIGHT] = weights[:, None]
-        batch[ADDED] = (torch.arange(len(keys)) >= rl_rows).float()[:, None]
-        return passes(batch, timed)
+        correct = verdicts + [1.0] * len(requested[0])
+        made, seconds = _advantages(method, prompts, requested, keys, columns[count]["advantages"], correct)
+        passes(_with_advantages(data[count], made))
+        return seconds
 
-    updates: dict[str, Any] = {"GRPO": lambda: passes(data[0].copy(), _Timed(ppo_loss, config))}
+    updates: dict[str, Any] = {"GRPO": grpo}
     updates |= {f"{count} cached": partial(with_cached, count) for count in setting.cached}
     return updates, {"GRPO": tokens[0], **{f"{count} cached": tokens[count] for count in setting.cached}}
 
@@ -304,13 +282,9 @@ def _of_training_prompts(worker: Any, setting: LLMOverhead) -> tuple[dict[str, A
 def _updates(worker: Any, setting: LLMOverhead) -> tuple[dict[str, Any], dict[str, int]]:
     """The two updates, of the same tokens, the last groups being regularization rows in the second; and the tokens."""
     import torch
-    from tensordict import TensorDict
-    from verl.workers.utils.losses import ppo_loss
 
-    from benchmarks.actor import actor_config
     from cokl import methods
-    from llm_bridge.trainer.loss import ADDED, WEIGHT, joint_loss
-    from llm_bridge.trainer.streams import requests
+    from llm_bridge.trainer.rows import ask
 
     rows = setting.groups * GROUP
     regularized = setting.groups // SHARE // 2  # prompts, each with a cached and a fresh group
@@ -318,40 +292,28 @@ def _updates(worker: Any, setting: LLMOverhead) -> tuple[dict[str, Any], dict[st
     generator = torch.Generator().manual_seed(1)
     lengths = torch.randint(1, setting.response_length + 1, (rows,), generator=generator).tolist()
     tokens = [torch.randint(MODELS[setting.model][0], (PROMPT + length,), generator=generator) for length in lengths]
-    columns = _columns(tokens, generator)
-    is_added = (torch.arange(rows) >= rows - added_rows)[torch.randperm(rows, generator=generator)]
-    added_indices = is_added.nonzero().flatten().tolist()  # cached rows first, prompt by prompt, then fresh ones
-    verdicts = (torch.rand(added_rows, generator=generator) < 0.5).double().tolist()
-    added, method = [tokens[row] for row in added_indices], methods.get("cokl")
-    sizes = [float(len(row) - PROMPT) for row in added]
+    columns, method = _columns(tokens, generator, added_rows), methods.get("cokl")
+    verdicts = (torch.rand(rows, generator=generator) < 0.5).double().tolist()
+    cached = [*range(rows - added_rows, rows - added_rows // 2)]
     drawn = [
-        _cached_group(str(start), added[start : start + GROUP], verdicts[start : start + GROUP])
-        for start in range(0, added_rows // 2, GROUP)
+        _cached_group(str(start), tokens[start : start + GROUP], verdicts[start : start + GROUP])
+        for start in cached[::GROUP]
     ]
-    prompts = _prompts([f"rl-{number}" for number in range(setting.groups - 2 * regularized)])
-    masks = [mask * (not flag) for mask, flag in zip(columns["loss_mask"], is_added.tolist(), strict=True)]
-    grpo_batch = _batch(columns, rows, setting.micro_batch)
-    cokl_batch = _batch({**columns, "loss_mask": masks}, rows - added_rows, setting.micro_batch)
-    config = actor_config(loss_agg_mode="seq-mean-token-mean")
+    rl = [f"rl-{number}" for number in range(setting.groups - 2 * regularized)]
+    prompts = _prompts(rl)
+    grpo_batch = _batch(_columns(tokens, generator, 0), setting.micro_batch)
+    cokl_batch = _batch(columns, setting.micro_batch)
 
-    def updated(data: TensorDict, timed: _Timed) -> float:
-        timed.stop()
-        worker.set_loss_fn(timed)
-        worker.train_mini_batch(data)
-        return timed.seconds
+    def grpo() -> float:
+        worker.train_mini_batch(grpo_batch.copy())
+        return 0.0
 
     def cokl() -> float:
-        timed = _Timed(joint_loss, config)
-        requested = requests(drawn, {}, method.streams(), GROUP, 1)
-        origins = requested[1].origins.items()
-        keys = [f"{uid}_0_0" for uid, origin in origins if origin.stream == "reference"]
-        fresh = [uid for uid, origin in origins if origin.stream == "rollout"]
-        keys += [f"{uid}_{session}_0" for uid in fresh for session in range(GROUP)]
-        weights = torch.zeros(rows)
-        weights[added_indices] = _row_weights(method, prompts, requested, keys, sizes, verdicts)
-        data = cokl_batch.copy()
-        data[WEIGHT], data[ADDED] = weights[:, None], is_added.float()[:, None]
-        return updated(data, timed)
+        requested = ask(drawn, {}, method.streams(), GROUP, 1)
+        asked = sorted(requested[1].asked, key=lambda uid: requested[1].members[uid].stream)
+        keys = [f"{uid}_{session}_0" for uid in rl for session in range(GROUP)] + [f"{uid}_0_0" for uid in asked]
+        made, seconds = _advantages(method, prompts, requested, keys, columns["advantages"], verdicts)
+        worker.train_mini_batch(_with_advantages(cokl_batch, made))
+        return seconds
 
-    updates = {"GRPO": lambda: updated(grpo_batch.copy(), _Timed(ppo_loss, config)), "CoKL": cokl}
-    return updates, dict.fromkeys(("GRPO", "CoKL"), sum(map(len, tokens)))
+    return {"GRPO": grpo, "CoKL": cokl}, dict.fromkeys(("GRPO", "CoKL"), sum(map(len, tokens)))

@@ -69,9 +69,9 @@ class ExperimentOptions(FromFile, Output):
 
     def experiment(self, runs: Sequence[ChatRun] = ()) -> Experiment:
         """The experiment, opened. Raises InputError for a folder of another experiment, wrong versions, no GPU, and
-        options that VeRL or the joint loss would refuse in the math stage or in these chat runs.
+        options that VeRL or the regularizer would refuse in the math stage or in these chat runs.
         """
-        from llm_bridge.trainer.start.versions import require_accelerator, require_versions
+        from llm_bridge.experiment.versions import require_accelerator, require_versions
 
         require_versions(self.settings.device)
         require_accelerator(self.settings.device)

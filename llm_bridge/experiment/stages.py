@@ -148,11 +148,11 @@ class Experiment:
     def check(self, runs: Sequence[ChatRun]) -> list[tuple[jobs.Job, DictConfig]]:
         """The math stage and what the chat runs need, in order, done or not, each with VeRL's configuration of it.
 
-        Raises InputError for settings and overrides that VeRL or the joint loss would refuse, before any work.
+        Raises InputError for settings and overrides that VeRL or the regularizer would refuse, before any work.
         """
         from omegaconf import OmegaConf
 
-        from llm_bridge.trainer.options import check_settings
+        from llm_bridge.trainer.checks import look_at_settings
 
         planned = [jobs.math_job(self.config, self.root, self.start)]
         if any(methods.get(method_name).streams() for method_name, _, _ in runs):
@@ -162,10 +162,9 @@ class Experiment:
         checked = [(job, jobs.compose(job)) for job in map(self._overridden, planned)]
         for job, composed in checked:
             if OmegaConf.select(composed, "cokl.method"):
-                try:
-                    check_settings(composed, self.config.reference_group_size)
-                except InputError as error:
-                    raise InputError(f"{job.name}: {error}") from error
+                refused, _ = look_at_settings(composed)
+                if refused:
+                    raise InputError(f"{job.name}: {'; '.join(refusal.reason for refusal in refused)}")
         return checked
 
     def run(self, job: jobs.Job) -> None:

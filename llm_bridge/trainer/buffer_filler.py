@@ -1,39 +1,58 @@
 """VeRL's side of building the reference-correct buffer: sample, verify, and take log-probabilities of the responses.
 
-Chunks of prompts are saved as they are done, so that a killed job resumes at the next chunk.
+On a user's own command, `trainer.v1.trainer_mode=cokl_buffer +cokl.buffer=FILE`, with the prompts of
+`data.train_files`: engine, template, reward function and temperature are those of the run to come. Chunks of prompts
+are saved as they are done, so that a killed job resumes at the next chunk.
 """
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
 import transfer_queue as tq
+from omegaconf import DictConfig, OmegaConf, open_dict
 from tqdm import tqdm
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint, plain
 from cokl.support.errors import InputError
-from llm_bridge.trainer.base import RewardedTrainer
+from llm_bridge.trainer.checks import sampling
+from llm_bridge.trainer.settings import padded_prompts
+from llm_bridge.trainer.verdicts import raw_scores
 
 _TENSORS = ["prompts", "responses", "old_log_probs", "rm_scores", "response_mask"]
-_VALUES = ["uid", "raw_prompt", "data_source", "reward_model", "extra_info"]
+_VALUES = ["uid", "raw_prompt", "data_source", "reward_model", "extra_info", "extra_fields"]
 
 
 @register_trainer("cokl_buffer")
-class BufferTrainer(RewardedTrainer):
+class BufferTrainer(PPOTrainerSync):
     """Fills the buffer at `cokl.buffer` from all prompts of the training file, and trains nothing."""
+
+    def __init__(self, config: DictConfig) -> None:
+        """config: VeRL's whole configuration. Raises InputError for one that no buffer can be made with."""
+        if refused := sampling(config):
+            raise InputError("; ".join(refusal.reason for refusal in refused))
+        with open_dict(config):
+            config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
+            config.trainer.resume_mode = "disable"  # a checkpoint's weights would answer in the model's name
+            config.trainer.total_training_steps = 1  # for the optimizer that VeRL makes, of which no step is taken
+            config.algorithm.filter_groups.enable = False
+            config.actor_rollout_ref.actor.ppo_mini_batch_size = padded_prompts(config, 1)
+        super().__init__(config)
 
     def fit(self, agent_loop_manager) -> None:
         """Sample G_ref responses to each prompt and save the buffer. Raises InputError if none can be used."""
         self.agent_loop_manager = agent_loop_manager
         path = Path(self.config.cokl.buffer)
-        fingerprint = model_fingerprint(Path(self.config.actor_rollout_ref.model.path))
+        fingerprint = model_fingerprint(self.config.actor_rollout_ref.model.path)
         prompts, size = len(self.train_dataset), self.config.data.train_batch_size
-        chunks = path.with_name(f"{path.name}.parts-{fingerprint[:12]}")
+        chunks = path.with_name(f"{path.name}.parts-{self._digest(fingerprint)}")
         groups: list[CachedGroup] = []
         progress = tqdm(total=prompts, desc="buffer", unit="prompt")
         for chunk, start in enumerate(range(0, prompts, size), start=1):
@@ -57,11 +76,17 @@ class BufferTrainer(RewardedTrainer):
             file.unlink()
         chunks.rmdir()
 
+    def _digest(self, fingerprint: str) -> str:
+        """Of everything that the responses depend on."""
+        parts = (self.config.data, self.config.actor_rollout_ref.rollout, self.config.reward, self.config.cokl)
+        text = "".join(OmegaConf.to_yaml(part, resolve=True) for part in parts)
+        return hashlib.sha256((fingerprint + text).encode()).hexdigest()[:12]
+
     def _sample(self, indices: range, chunk: int) -> list[CachedGroup]:
         """The cached groups of these prompts, in their order."""
         self.global_steps = chunk
         rows = collate_fn([self.train_dataset[index] for index in indices])
-        uids = [self.next_uid() for _ in indices]
+        uids = [f"{index:012d}" for index in indices]
         rows["uid"] = np.array(uids, dtype=object)
         prompts = tu.get_tensordict(rows)
         tu.assign_non_tensor_data(prompts, "global_steps", self.global_steps)
@@ -84,6 +109,8 @@ class BufferTrainer(RewardedTrainer):
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[*_TENSORS, *_VALUES])
         columns = {name: list(data[name].unbind()) for name in _TENSORS}
         columns |= {name: list(data[name]) for name in _VALUES}
+        scores = raw_scores(columns["rm_scores"], columns["extra_fields"])
+        above = self.config.cokl.get("correct_above", 0.5)
         members: dict[str, list[int]] = {uid: [] for uid in uids}
         for row, (uid, tag) in enumerate(zip(columns["uid"], batch.tags, strict=True)):
             if not tag.get("is_padding", False):
@@ -105,7 +132,7 @@ class BufferTrainer(RewardedTrainer):
                     prompt_ids=columns["prompts"][first].numpy(),
                     response_ids=[columns["responses"][row].numpy() for row in answers],
                     log_probs=[columns["old_log_probs"][row].numpy() for row in answers],
-                    rewards=np.array([int(columns["rm_scores"][row].sum() > 0.5) for row in answers]),
+                    rewards=np.array([int(scores[row] > above) for row in answers]),
                     extra_info=plain(columns["extra_info"][first]),
                     masks=[columns["response_mask"][row].numpy() for row in answers],
                 )

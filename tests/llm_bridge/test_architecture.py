@@ -261,7 +261,6 @@ def test_both_streams_moved_the_policy(folder):
     last = logged[CHAT_STEPS]
     assert last["cokl/kl_rows"] == 2 * KL_PROMPTS * GROUP
     assert last["cokl/gradient_kl"] > 0
-    assert last["actor/cokl/loss"] == pytest.approx(last["cokl/loss"], rel=1e-2)
     before, after = (
         load_file(folder / "run" / job / "checkpoints" / f"global_step_{step}" / "actor/huggingface/model.safetensors")
         for job, step in (("math", 1), ("chat/cokl", CHAT_STEPS))

@@ -23,7 +23,8 @@ def test_an_update_reports_its_tokens_and_seconds_and_those_outside_the_model(op
     base = updates["GRPO"]["seconds"]
     for name, found in updates.items():
         outside = found["outside_model"]
-        assert all(0 < part < whole for part, whole in zip(outside["seconds"], found["seconds"], strict=True))
+        assert all(0 <= part < whole for part, whole in zip(outside["seconds"], found["seconds"], strict=True))
+        assert name == "GRPO" or min(outside["seconds"]) > 0
         for ours, times in ((found, found["seconds"]), (outside, outside["seconds"])):
             assert ours["ratio"] == pytest.approx(sum(one / other for one, other in zip(times, base, strict=True)) / 2)
         assert f"{name}: {found['tokens']:.3f} of GRPO's tokens, {found['ratio']:.4f} of its CPU seconds" in printed

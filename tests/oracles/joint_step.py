@@ -32,14 +32,17 @@ def loss(
     epsilon_is: float,
     clip: float,
     lengths: str = "token-sum",
-    token_mean: bool = False,
+    aggregation: str = "seq-mean-token-mean",
     estimator: str = "grpo",
+    kl: float = 0.0,
+    reference: Callable[[Row], Tensor] | None = None,
 ) -> Tensor:
     """GRPO (Eq. 4) on the RL rows plus beta times CoKL's surrogate (Eqs. 11 to 17) on the others.
 
-    now, sampled: token log-probabilities of a row under the current policy and the one that sampled, (T,). token_mean:
-    whether the GRPO loss is a mean over tokens instead of one over responses of means over their tokens. estimator: of
-    the advantages, "grpo", "rloo" or "reinforce_plus_plus".
+    now, sampled, reference: token log-probabilities of a row under the current policy, the one that sampled, and the
+    reference, (T,). aggregation: of the GRPO loss over tokens and responses, by VeRL's names; a scale of 10 goes with
+    seq-mean-token-sum-norm. estimator: of the advantages, "grpo", "rloo" or "reinforce_plus_plus". kl: coefficient of
+    the KL to the reference on the RL rows, Schulman's third estimator, averaged as the loss is.
     """
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -56,7 +59,19 @@ def loss(
                 ratio = (now(row) - sampled(row)).exp()
                 clipped = torch.minimum(torch.maximum(ratio, torch.tensor(1 - clip)), torch.tensor(1 + clip))
                 gained = torch.minimum(ratio * advantage, clipped * advantage)
-                total = total - (gained.sum() / rl_tokens if token_mean else gained.mean() / rl_rows)
+                if reference is not None:
+                    log_ratio = reference(row) - now(row)
+                    gained = gained - kl * (log_ratio.exp() - log_ratio - 1)
+                total = (
+                    total
+                    - {
+                        "token-mean": gained.sum() / rl_tokens,
+                        "token-sum": gained.sum(),
+                        "seq-mean-token-mean": gained.mean() / rl_rows,
+                        "seq-mean-token-sum": gained.sum() / rl_rows,
+                        "seq-mean-token-sum-norm": gained.sum() / rl_rows / 10,
+                    }[aggregation]
+                )
             continue
         correct = [row for row in members if row.reward == 1]
         shares = []

@@ -215,7 +215,7 @@ def test_a_polling_interval_of_a_fifth_of_a_second_is_for_cpus_only(monkeypatch)
 
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-    from llm_bridge.trainer.base import RewardedTrainer
+    from llm_bridge.experiment.trainer import RewardedTrainer
 
     monkeypatch.setattr(PPOTrainerSync, "_build_replay_buffer", lambda self: SimpleNamespace(poll_interval=2.0))
     for device, interval in (("cpu", 0.2), ("cuda", 2.0)):

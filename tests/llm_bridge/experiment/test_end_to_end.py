@@ -160,8 +160,6 @@ def test_the_log_shows_both_streams(experiment, method):
     for metrics in read_metrics(experiment / "chat" / method / "metrics").values():
         assert metrics["cokl/kl_rows"] == 2 * 8 * KL_PROMPTS
         assert metrics["cokl/response_length"] > 0
-        # The mean over both optimizer steps; the second has weights of the moved policy.
-        assert metrics["actor/cokl/loss"] == pytest.approx(metrics["cokl/loss"], rel=1e-4, abs=1e-5)
         assert metrics["actor/pg_loss"] is not None
     for metrics in read_metrics(experiment / "chat" / "grpo" / "metrics").values():
         assert "cokl/loss" not in metrics

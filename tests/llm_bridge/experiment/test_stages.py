@@ -16,14 +16,13 @@ import pytest
 from cokl.support.errors import InputError
 from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.experiment import config as configurations
-from llm_bridge.experiment import stages
+from llm_bridge.experiment import stages, versions
 from llm_bridge.experiment.jobs import Job, chat_job, math_job
 from llm_bridge.experiment.process import alone, run
 from llm_bridge.experiment.stages import Experiment
 from llm_bridge.report.collect import collect, read_metrics
 from llm_bridge.report.result_tables import result_tables
 from llm_bridge.report.results import read_results, save_results
-from llm_bridge.trainer.start import versions
 
 TINY = configurations.PRESETS["tiny"]
 

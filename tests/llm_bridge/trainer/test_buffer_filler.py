@@ -29,7 +29,6 @@ def test_vllm_sleeps_before_log_probabilities_are_taken_and_wakes_after(monkeypa
         actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(temperature=1.0)),
         data=SimpleNamespace(train_batch_size=1),
     )
-    trainer.prompts_drawn = 0
     trainer.train_dataset = [{"raw_prompt": [{"role": "user", "content": "1 + 1?"}], "index": 0}]
     trainer.replay_buffer = SimpleNamespace(sample=noted("sample", (batch, {})))
     trainer.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[object()])
@@ -53,11 +52,12 @@ def test_a_cached_prompt_keeps_what_the_reward_function_is_told(monkeypatch):
         "prompts": torch.tensor([1, 2]),
         "responses": torch.tensor([3]),
         "old_log_probs": torch.tensor([-1.0]),
-        "rm_scores": torch.tensor([1.0]),
+        "rm_scores": torch.tensor([0.25]),  # what a penalty on length leaves
         "response_mask": torch.tensor([0]),
         "raw_prompt": [{"role": "user", "content": "Two numbers?"}],
         "data_source": "olympiad",
         "reward_model": {"ground_truth": "5, 7"},
+        "extra_fields": {"reward_extra_info": {"acc": 1.0}},
         "extra_info": {"index": np.int64(3), "multiple": np.True_, "tolerances": np.array([0.5])},
     }
 
@@ -69,7 +69,8 @@ def test_a_cached_prompt_keeps_what_the_reward_function_is_told(monkeypatch):
         buffer_filler.tq, "kv_batch_get", lambda select_fields, **options: {n: Column([row[n]]) for n in select_fields}
     )
     trainer = object.__new__(BufferTrainer)
-    trainer.config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(n=1)))
+    trainer.config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(n=1)), cokl={})
     (group,) = trainer._groups(SimpleNamespace(keys=["k"], partition_id="train", tags=[{}]), ["000000000001"])
     assert [mask.tolist() for mask in group.masks] == [[0]]  # a tool wrote it
+    assert group.rewards.tolist() == [1]
     assert group.extra_info == {"index": 3, "multiple": True, "tolerances": [0.5]}

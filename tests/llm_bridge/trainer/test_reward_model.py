@@ -134,5 +134,4 @@ def test_both_streams_train(stepped):
     for line in (stepped / "metrics.jsonl").read_text().splitlines():
         metrics |= json.loads(line)["data"]
     assert metrics["cokl/kl_rows"] == PROMPTS * (CACHED + FRESH)
-    assert metrics["actor/cokl/loss"] == pytest.approx(metrics["cokl/loss"], rel=1e-4)
     assert "val/chat_val/mean@1" in metrics or "val/chat_train/mean@1" in metrics

@@ -1,15 +1,17 @@
 """VeRL's synchronous trainer with rewards of our own function for every row, and averages as its validation metrics.
 
-What a step computes does not depend on the order in which its responses arrive: each request has a seed of its own
-(`llm_bridge.trainer.agent_loop`), prompts are numbered as they are drawn, where VeRL gives them random names, and rows
-are put in that order before anything is summed over them.
+What a step computes does not depend on the order in which its responses arrive: each request has a seed of its own,
+prompts are numbered as they are drawn, where VeRL gives them random names, and rows are put in that order before
+anything is summed over them. vLLM draws all requests of an engine from one generator, in the order in which they happen
+to arrive, so that the engine's seed alone repeats nothing. (VeRL's `full_determinism` gives all requests one seed: a
+group of G copies.)
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from functools import partial
+import hashlib
+import json
 from typing import Any
 
 import numpy as np
@@ -18,15 +20,16 @@ import transfer_queue as tq
 from omegaconf import DictConfig
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, register
+from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.protocol import DataProto
-from verl.trainer.ppo.utils import Role
-from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
+from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
-from verl.utils.config import omega_conf_to_dataclass
-from verl.workers.utils.losses import ppo_loss
 
 from llm_bridge.rewards.repeated import validation_metrics
+from llm_bridge.trainer.core import CoKLTrainer
+from llm_bridge.trainer.rows import MEMBER, uid_of
 
 CPU_POLL_SECONDS = 0.2
 """How often the trainer looks whether a tiny model's rollouts are done, whose step would mostly be VeRL's 2 s."""
@@ -44,10 +47,6 @@ class RewardedTrainer(PPOTrainerSync):
         config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
         self.prompts_drawn = 0
         super().__init__(config)
-
-    def actor_loss(self) -> Callable[..., Any]:
-        """What the actor's workers minimize: VeRL's own loss under this configuration."""
-        return partial(ppo_loss, config=omega_conf_to_dataclass(self.config.actor_rollout_ref.actor))
 
     def next_uid(self) -> str:
         """The next prompt's name; names sort as they were given out. VeRL wants them without "_"."""
@@ -123,7 +122,36 @@ class RewardedTrainer(PPOTrainerSync):
         return validation_metrics(data_sources, sample_uids, rewards, answers)
 
 
-def bring_reference(trainer: PPOTrainer) -> None:
-    """Give the trainer's actor, rollout and reference one worker, where VeRL has planned one without a reference."""
-    for roles in (trainer.role_worker_mapping, trainer.mapping):
-        roles[Role.ActorRolloutRef] = roles.pop(Role.ActorRollout)
+@register_trainer("cokl_rewarded")
+class RewardedCoKLTrainer(CoKLTrainer, RewardedTrainer):
+    """The trainer of the experiment's chat stage: CoKL's, with our rewards and validation metrics."""
+
+    def _compute_reward_colocate(self, batch: KVBatchMeta, metrics: dict | None = None) -> KVBatchMeta:
+        """Cached responses keep the verdict that they were stored with."""
+        cached = self.step_rows.cached
+        super()._compute_reward_colocate(batch.select_keys([k for k in batch.keys if uid_of(k) not in cached]), metrics)
+        return batch
+
+
+@register("seeded")
+class SeededLoop(SingleTurnAgentLoop):
+    """VeRL's single-turn loop with a seed for each request, so that what is drawn does not depend on the others."""
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
+        """One response to `raw_prompt`, drawn with a seed of its experiment, step, prompt and number in the group."""
+        member = kwargs.get(MEMBER)
+        seed = request_seed(
+            self.rollout_config.seed,
+            int(kwargs["global_steps"]),
+            str(kwargs["data_source"]),
+            int(kwargs["index"]),
+            [dict(message) for message in kwargs["raw_prompt"]],
+            int(kwargs["session_id"] if member is None else member),
+        )
+        return await super().run({**sampling_params, "seed": seed}, **kwargs)
+
+
+def request_seed(*identity: Any) -> int:
+    """A seed in [0, 2^31) that differs between requests that differ in any part of their identity, JSON values."""
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1

@@ -12,10 +12,10 @@ pytest.importorskip("verl")
 import torch
 from verl.protocol import DataProto
 
+from llm_bridge.experiment import trainer as rewarded
 from llm_bridge.experiment.config import PRESETS
 from llm_bridge.experiment.jobs import chat_job, compose, math_job
-from llm_bridge.trainer import base
-from llm_bridge.trainer.base import SCORE, RewardedTrainer
+from llm_bridge.experiment.trainer import SCORE, RewardedTrainer
 
 CHAT = {"conversation": [{"role": "user", "content": "Hi"}]}
 MATH: dict = {"conversation": [], "multiple": True}
@@ -39,9 +39,11 @@ class RewardLoop:
 def scored(monkeypatch, infos, verdicts, path=SCORE):
     jagged = torch.nested.as_nested_tensor([torch.tensor([1, 2])] * len(infos), layout=torch.jagged)
     fields = {"prompts": jagged, "responses": jagged, "extra_info": infos}
-    columns = {name: fields.get(name, ["-"] * len(infos)) for name in ["prompts", "responses", *base._REWARD_FIELDS]}
-    monkeypatch.setattr(base.tq, "kv_batch_get", lambda **options: columns)
-    monkeypatch.setattr(base.tq, "kv_batch_put", lambda **options: None)
+    columns = {
+        name: fields.get(name, ["-"] * len(infos)) for name in ["prompts", "responses", *rewarded._REWARD_FIELDS]
+    }
+    monkeypatch.setattr(rewarded.tq, "kv_batch_get", lambda **options: columns)
+    monkeypatch.setattr(rewarded.tq, "kv_batch_put", lambda **options: None)
     trainer = object.__new__(RewardedTrainer)
     trainer.tokenizer = SimpleNamespace(pad_token_id=0)
     trainer.config = SimpleNamespace(reward=SimpleNamespace(custom_reward_function=SimpleNamespace(path=path)))

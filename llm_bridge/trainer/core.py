@@ -1,0 +1,328 @@
+"""VeRL's synchronous trainer with a regularizer: added rows and advantages under VeRL's own loss.
+
+The regularized prompts of a step are drawn from the buffer, or are the RL batch's own (`cokl.prompts`). The added rows
+go through VeRL's rollouts, reward function, log-probabilities and actor update. They have no response tokens until the
+update, so that no advantage, entropy or average of VeRL's sees them. For the update they get their tokens and the
+advantages of `llm_bridge.trainer.advantages`. A group that lost a response to a failed rollout is left out of its step.
+
+With several optimizer steps per rollout VeRL's update is called once for each, see `llm_bridge.trainer.several`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from omegaconf import DictConfig, open_dict
+from tensordict import TensorDict
+from torch import Tensor
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.metric import reduce_metrics
+
+from cokl.groups import RegularizationRows
+from cokl.responses.buffer import CachedGroup, DrawOrder, prompt_key
+from cokl.support.errors import InputError
+from llm_bridge.trainer.advantages import SEQUENCE_MODES, Aggregation, regularized_advantages
+from llm_bridge.trainer.checks import fitting
+from llm_bridge.trainer.metrics import gradient_norms, row_metrics, without_added
+from llm_bridge.trainer.rows import StepRows, ask, join, uid_of
+from llm_bridge.trainer.settings import padded_prompts, row_multiple
+from llm_bridge.trainer.several import current_log_probs, mini_batches
+from llm_bridge.trainer.verdicts import raw_scores
+
+logger = logging.getLogger(__name__)
+IMPORTANCE = "rollout_is_weights"
+"""VeRL's factors on the loss of RL tokens, where they correct for the rollout engine."""
+IDLE_STEPS = 10
+"""Steps in a row without any weight after which a run ends."""
+
+
+@register_trainer("cokl")
+class CoKLTrainer(PPOTrainerSync):
+    """RL plus a method that weights responses to known prompts. Model, data and rewards are the user's."""
+
+    def __init__(self, config: DictConfig) -> None:
+        """config: VeRL's whole configuration; by this name, since VeRL passes it as a keyword."""
+        config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
+        self.settings, groups = fitting(config)
+        self.method = self.settings.method
+        self.drawn = groups if self.settings.prompts == "buffer" else ()
+        self.cache = {} if self.drawn else {group.key: group for group in reversed(groups)}
+        self.order = DrawOrder(len(self.drawn), self.settings.seed, content=file_digest(self.settings.buffer))
+        self.step_rows, self.idle = StepRows(), 0
+        self.solved: list[float] = []  # of the step's prompts, by number: the fraction of correct among all cached
+        actor = config.actor_rollout_ref.actor
+        self.epochs, self.mini_batches = actor.ppo_epochs, config.data.train_batch_size // actor.ppo_mini_batch_size
+        self.rl_rows = actor.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
+        self.fixed_rows = 0
+        with open_dict(config):
+            actor.ppo_epochs = 1
+            if actor.use_kl_loss and actor.loss_agg_mode in SEQUENCE_MODES:
+                self.fixed_rows = self.settings.rows(config, len(groups[0].rewards))
+                actor.kl_loss_coef *= padded_prompts(config, self.fixed_rows) / actor.ppo_mini_batch_size
+            elif self.method.compares_with_reference and not actor.use_kl_loss:
+                actor.use_kl_loss, actor.kl_loss_coef = True, 0.0  # has VeRL bring the reference policy
+        super().__init__(config)
+
+    def _build_replay_buffer(self) -> Any:
+        """VeRL's. Where it drops groups of equal reward and picks among the rest, ours are not left behind."""
+        buffer = super()._build_replay_buffer()
+        pick = buffer._select_prompt_uids
+
+        def ours_first(partition_id: str, uids: set[str], count: int) -> tuple:
+            ours = [uid for uid in self.step_rows.asked if uid in uids]
+            others, *rest = pick(partition_id, uids - set(ours), count - len(ours))
+            return ([*others, *ours], *rest)
+
+        if self.config.algorithm.get("filter_groups") and self.config.algorithm.filter_groups.enable:
+            buffer._select_prompt_uids = ours_first
+        return buffer
+
+    # ------------------------------ one batch of prompts ------------------------------
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
+        """VeRL's prompts, and what the regularizer asks for beside a step's. num_prompts: of what VeRL asks again."""
+        batch = super()._next_train_batch(num_prompts)
+        if num_prompts is not None:
+            return batch
+        rollout, filtered = self.config.actor_rollout_ref.rollout, self.config.algorithm.get("filter_groups") or {}
+        training = {} if self.settings.prompts == "buffer" else self._cached_by_uid(batch)
+        drawn = [self.drawn[place] for place in self.order.draw(self.settings.kl_prompts)] if self.drawn else []
+        everything = [*drawn, *[group for group in training.values() if group is not None]]
+        self.solved = [(group.rewards.sum() + 0.5) / (len(group.rewards) + 1) for group in everything]
+        brought = iter([self._brought(prompt, group) for prompt, group in enumerate(everything)])
+        rows, self.step_rows = ask(
+            [next(brought) for _ in drawn],
+            {uid: None if group is None else next(brought) for uid, group in training.items()},
+            self.method.streams(),
+            rollout.n,
+            self.global_steps,
+        )
+        defaults = {"agent_name": rollout.agent.default_agent_loop, "__rollout_n__": rollout.n}
+        if filtered.get("enable"):
+            defaults["filtered_by"] = filtered["metric"]
+        return join(batch, rows, defaults)
+
+    def _cached_by_uid(self, batch: TensorDict) -> dict[str, CachedGroup | None]:
+        """What is cached for each of VeRL's prompts; None for one that is not regularized."""
+        names = ("uid", "raw_prompt", "reward_model")
+        uids, prompts, answers = ([value.data for value in batch.get(name).unbind(0)] for name in names)
+        return {
+            str(uid): self.cache.get(prompt_key(messages, answer["ground_truth"]))
+            for uid, messages, answer in zip(uids, prompts, answers, strict=True)
+        }
+
+    def _brought(self, prompt: int, group: CachedGroup) -> CachedGroup:
+        """The cached responses that the step's prompt number `prompt` brings, another draw in each step."""
+        count = self.settings.cached_per_prompt
+        seed = [self.settings.seed, self.global_steps, prompt]
+        return group.drawn(count, seed, self.method.blind_to_wrong_cached) if count else group
+
+    def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
+        return super()._step_once(metrics, timing_raw, sample_batch_size + len(self.step_rows.asked))
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict, **options: Any) -> KVBatchMeta:
+        """VeRL's, of each optimizer step's rows by themselves; from here on the added rows have no tokens.
+
+        Raises InputError for an agent loop with several outputs per session, and if no RL row came back.
+        """
+        if several := [key for key in batch.keys if not key.endswith("_0")]:
+            raise InputError(
+                f"an agent loop gave {len(several)} outputs beside the first of their sessions: expected one per "
+                "session with a regularizer, whose groups have one response per session"
+            )
+        added = [key for key in batch.keys if self.step_rows.added(key)]
+        if len(added) == len(batch):
+            raise InputError(
+                "no RL response came back: the agent loop or the reward function failed for all of them; expected a "
+                "number, or a dictionary with one at 'score', from the reward function. VeRL has logged its errors"
+            )
+        self._hide(batch, added)
+        parts = mini_batches(self.step_rows, batch.keys, self.mini_batches) if self.mini_batches > 1 else [batch.keys]
+        with open_dict(self.config):
+            rows = self.fixed_rows or max(map(len, parts))
+            self.config.actor_rollout_ref.actor.ppo_mini_batch_size = padded_prompts(self.config, rows)
+        balanced = [super(CoKLTrainer, self)._balance_batch(batch.select_keys(p), metrics, **options) for p in parts]
+        keys, tags = ([entry for part in balanced for entry in getattr(part, name)] for name in ("keys", "tags"))
+        return replace(balanced[0], keys=keys, tags=tags)
+
+    def _hide(self, batch: KVBatchMeta, added: list[str]) -> None:
+        """Take the added rows' tokens away until the update."""
+        self.masks: dict[str, Tensor] = {}
+        if not added:
+            return
+        masks = self._get(batch.select_keys(added), "response_mask")["response_mask"]
+        self.masks = dict(zip(added, masks, strict=True))
+        nothing = [torch.zeros_like(mask) for mask in self.masks.values()]
+        self._put(batch.select_keys(added), {"response_mask": nothing, "loss_mask": nothing})
+
+    def _compute_metrics(self, batch: KVBatchMeta, metrics, timing_raw, global_steps, epoch) -> None:
+        """VeRL's metrics of the RL rows, except that speed and time count all rows."""
+        everything: dict[str, Any] = {}
+        super()._compute_metrics(batch, everything, timing_raw, global_steps, epoch)
+        super()._compute_metrics(self._of_rl(batch), metrics, timing_raw, global_steps, epoch)
+        metrics.update({name: everything[name] for name in everything if name.startswith(("perf/", "timing"))})
+
+    def _of_rl(self, batch: KVBatchMeta) -> KVBatchMeta:
+        return batch.select_keys([key for key in batch.keys if key not in self.masks])
+
+    # ------------------------------ weights ------------------------------
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """VeRL's, of the RL rows alone; then the regularized rows are indexed, and the log shows them."""
+        super()._compute_advantage(self._of_rl(batch), metrics)
+        if self.masks:
+            made = self._get(self._of_rl(batch), "advantages", "returns", "token_level_rewards", IMPORTANCE)
+            zeros = [torch.zeros(len(mask)) for mask in self.masks.values()]
+            values = {name: [row + 1 for row in zeros] if name == IMPORTANCE else zeros for name in made}
+            self._put(batch.select_keys(list(self.masks)), values)
+        columns = self._get(batch, "response_mask", "old_log_probs", "rm_scores", "extra_fields", "ref_log_prob")
+        self.row_masks = [
+            self.masks.get(key, row) for key, row in zip(batch.keys, columns["response_mask"], strict=True)
+        ]
+        self.old_log_probs = columns["old_log_probs"]
+        self.rows = self._indexed_rows(batch.keys, columns)
+        metrics.update(row_metrics(self.step_rows, batch.keys, self.rows, self.method.streams()))
+        self._check_step(batch)
+        return batch
+
+    def _indexed_rows(self, keys: list[str], columns: dict[str, list]) -> RegularizationRows:
+        """All rows of the batch, at which the policy that sampled them is the current one."""
+        reference = torch.full((len(keys),), math.nan, dtype=torch.float64)
+        if self.method.compares_with_reference:
+            reference = _row_sums(columns["ref_log_prob"], self.row_masks)
+        for place, key in enumerate(keys):
+            reference[place] = self.step_rows.cached.get(uid_of(key), reference[place])
+        scores = raw_scores(columns["rm_scores"], columns.get("extra_fields"))
+        members = [self.step_rows.member(key) for key in keys]
+        solved = [self.solved[member.prompt] if member else math.nan for member in members]
+        return RegularizationRows(
+            index=self.step_rows.index(keys),
+            log_probs=_row_sums(self.old_log_probs, self.row_masks),
+            rewards=(scores > self.settings.correct_above).double(),
+            reference_log_probs=reference,
+            tokens=torch.stack([mask.sum() for mask in self.row_masks]).double(),
+            reference_accuracy=torch.tensor(solved, dtype=torch.float64),
+        )
+
+    def _check_step(self, batch: KVBatchMeta) -> None:
+        """Warn of a step without any weight.
+
+        Raises InputError for `IDLE_STEPS` of them in a row, and if responses to one prompt answer different tokens.
+        """
+        self.idle = 0 if self._weights(self.rows).any() else self.idle + 1
+        if self.idle:
+            whole = max(map(len, self.rows.index))
+            reason = (
+                f"{len(self.solved)} prompts to regularize, {whole} with all of their responses, none with a weight"
+            )
+            logger.warning(f"cokl: step {self.global_steps} is plain RL: {reason} ({self.idle} in a row)")
+            if self.idle == IDLE_STEPS:
+                raise InputError(f"{IDLE_STEPS} steps in a row were plain RL; in the last one: {reason}")
+        seen: dict[int, Tensor] = {}
+        for key, tokens in zip(batch.keys, self._get(batch, "prompts")["prompts"], strict=True):
+            number = self.step_rows.prompt(key)
+            if number is not None and not torch.equal(first := seen.setdefault(number, tokens), tokens):
+                raise InputError(
+                    f"a prompt has {len(first)} tokens with one response and {len(tokens)} or others with another: "
+                    "build the buffer with the chat template, its arguments, tools and system prompt of this run, and "
+                    "shorten no prompt"
+                )
+
+    def _weights(self, rows: RegularizationRows) -> Tensor:
+        return self.method.row_weights(rows, self.settings.beta, self.settings.surrogate(), self.settings.length)
+
+    # ------------------------------ optimizer steps ------------------------------
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """VeRL's update, once for each optimizer step; after the first, gamma is that of the current policy."""
+        size = len(batch) // self.mini_batches
+        steps: list[dict] = []
+        for start in [*range(0, len(batch), size)] * self.epochs:
+            steps.append({})
+            self._optimizer_step(batch.select_keys(batch.keys[start : start + size]), start, steps)
+        metrics.update(reduce_metrics({name: [step[name] for step in steps] for name in steps[0]}))
+        return batch
+
+    def _optimizer_step(self, batch: KVBatchMeta, start: int, steps: list[dict]) -> None:
+        """One of them, on the rows from `start` on; its metrics go into the last of `steps`."""
+        rows = slice(start, start + len(batch))
+        masks, old = self.row_masks[rows], self.old_log_probs[rows]
+        weighed = replace(self.rows, index=self.rows.index.within(rows.start, rows.stop))
+        added = torch.tensor([key in self.masks for key in batch.keys])
+        if len(steps) > 1:
+            batch.extra_info["temperature"] = self.config.actor_rollout_ref.rollout.temperature
+            compute = self.actor_rollout_wg.compute_log_prob
+            old = current_log_probs(batch, old, added.tolist(), row_multiple(self.config), compute)
+            now = self.rows.log_probs.clone()
+            now[rows] = _row_sums(old, masks)
+            weighed = replace(weighed, log_probs=now, behavior_log_probs=self.rows.log_probs)
+        weights = self._weights(weighed)[rows]
+        own = self._get(batch, "advantages", IMPORTANCE)
+        advantages, importance = own["advantages"], own.get(IMPORTANCE)
+        actor = self.config.actor_rollout_ref.actor
+        aggregation = Aggregation(actor.loss_agg_mode, len(batch), self.rl_rows, actor.loss_scale_factor or 1.0)
+        columns = {
+            "advantages": regularized_advantages(advantages, masks, weights, added, aggregation, importance),
+            "response_mask": masks,
+        }
+        if len(steps) > 1:
+            columns["old_log_probs"] = old
+        if actor.use_kl_loss:  # the KL of an added row is 0, and so is its gradient
+            there = self._get(batch, "ref_log_prob")["ref_log_prob"]
+            columns["ref_log_prob"] = [now if flag else row for now, row, flag in zip(old, there, added, strict=True)]
+        super()._update_actor(self._put(batch, columns), steps[-1])
+        self._put(batch, {"advantages": advantages})
+        loss = float(weights @ weighed.log_probs[rows])
+        tokens = torch.stack([mask.sum() for mask in masks]).double()
+        without_added(steps[-1], weights, tokens, added, loss, aggregation)
+        steps[-1]["cokl/loss"] = loss
+        steps[-1] |= gradient_norms(advantages, masks, weights, added, aggregation)
+
+    def _get(self, batch: KVBatchMeta, *names: str) -> dict[str, list]:
+        """Columns of the batch that are there, a value per row."""
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(names))
+        return {
+            name: list(data[name].unbind() if isinstance(data[name], Tensor) else data[name])
+            for name in data.keys()  # noqa: SIM118  a TensorDict is no container of names
+        }
+
+    def _put(self, batch: KVBatchMeta, columns: dict[str, list[Tensor]]) -> KVBatchMeta:
+        nested = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
+        fields = TensorDict(nested, batch_size=len(batch))
+        put = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+        return replace(batch, fields=put.fields)  # the columns that workers fetch
+
+    # ------------------------------ checkpoints ------------------------------
+
+    def _save_checkpoint(self) -> None:
+        """VeRL's checkpoint, with the position in the buffer, saved before VeRL calls the checkpoint complete."""
+        self.order.save(Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}")
+        super()._save_checkpoint()
+
+    def _load_checkpoint(self) -> None:
+        """Raises InputError if the checkpoint holds no position in this buffer."""
+        super()._load_checkpoint()
+        if self.global_steps:
+            folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+            if self.config.trainer.resume_mode == "resume_path":
+                folder = Path(self.config.trainer.resume_from_path)
+            self.order.resume(folder)
+
+
+def file_digest(path: str) -> str:
+    """Hex SHA-256, by which a checkpoint knows its buffer."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def _row_sums(rows: list[Tensor], masks: list[Tensor]) -> Tensor:
+    """(R,): sums over the tokens of each row that the policy wrote."""
+    return torch.stack([(row.double() * mask).sum() for row, mask in zip(rows, masks, strict=True)])

@@ -1,0 +1,81 @@
+"""What the log shows of a regularizer, and VeRL's own metrics without the added rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cokl.groups import RegularizationRows, conditional_kl
+from cokl.regularizers.base import Stream
+from llm_bridge.trainer.advantages import Aggregation
+from llm_bridge.trainer.rows import StepRows
+
+
+def row_metrics(
+    step: StepRows, keys: Sequence[str], rows: RegularizationRows, streams: Sequence[Stream]
+) -> dict[str, float]:
+    """Of a step's R rows, by key.
+
+    `cokl/zero_correct` is the fraction of fresh groups without a correct response (E.4), `cokl/not_regularized` of
+    training prompts that are not regularized. `cokl/kl_rows` counts the rows of complete groups, and
+    `cokl/added_tokens` the added responses' tokens.
+    """
+    lengths = rows.tokens.tolist() if rows.tokens is not None else []
+    verdicts: dict[int, list[float]] = {}
+    regularized, added = [], 0.0
+    for key, verdict, length in zip(keys, rows.rewards.tolist(), lengths, strict=True):
+        if member := step.member(key):
+            regularized.append(length)
+            if member.stream == "rollout":
+                verdicts.setdefault(member.prompt, []).append(verdict)
+        added += length * step.added(key)
+    logged = {"cokl/added_tokens": added, "cokl/kl_rows": float(sum(table.numel() for table in rows.index))}
+    if regularized:
+        logged["cokl/response_length"] = float(np.mean(regularized))
+    if step.training:
+        logged["cokl/not_regularized"] = float(np.mean([prompt is None for prompt in step.training.values()]))
+    if verdicts:
+        logged["cokl/reward_mean"] = float(np.mean([verdict for group in verdicts.values() for verdict in group]))
+        logged["cokl/zero_correct"] = float(np.mean([not any(group) for group in verdicts.values()]))
+    if len(streams) == 2:
+        logged["cokl/conditional_kl"] = conditional_kl(rows)
+    return logged
+
+
+def gradient_norms(
+    own: Sequence[Tensor], masks: Sequence[Tensor], weights: Tensor, added: Tensor, aggregation: Aggregation
+) -> dict[str, float]:
+    """Norms of the gradients of both parts of the loss with respect to the tokens' log-probabilities, at a ratio of 1,
+    and the regularizer's share, 0 to 1, of the sum of their squares. Arguments: as `regularized_advantages` has them.
+    """
+    tokens = torch.stack([mask.sum() for mask in masks]).double()
+    squared = torch.stack([(row.double() * mask).square().sum() for row, mask in zip(own, masks, strict=True)])
+    shares = aggregation.shares(tokens, added)
+    rl = float((squared * (shares * aggregation.rl_factor).square()).sum())
+    kl = float((weights.double().square() * tokens).sum())
+    share = kl / (rl + kl) if rl + kl else math.nan
+    return {"cokl/gradient_rl": rl**0.5, "cokl/gradient_kl": kl**0.5, "cokl/gradient_share": share}
+
+
+def without_added(
+    metrics: dict[str, float], weights: Tensor, tokens: Tensor, added: Tensor, loss: float, aggregation: Aggregation
+) -> None:
+    """Correct what VeRL's update has logged for the added rows.
+
+    At a ratio of 1 a row of weight w adds w to VeRL's loss for each of its tokens. VeRL's averages over tokens count
+    the added ones, whose ratio is 1 and whose KL is 0. loss: the regularizer's, in place of what VeRL's has of it.
+    """
+    counted = float((weights.double() * tokens).sum())
+    for name, instead in (("actor/pg_loss", 0.0), ("actor/loss", loss)):
+        if name in metrics:
+            metrics[name] += instead - counted
+    for name in ("actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl"):
+        if name in metrics:
+            metrics[name] *= float(tokens.sum() / tokens[~added].sum())
+    if "actor/kl_loss" in metrics:
+        metrics["actor/kl_loss"] *= aggregation.rl_factor
+    metrics.pop("actor/entropy_loss", None)  # of all rows; VeRL's actor/entropy is of the RL rows

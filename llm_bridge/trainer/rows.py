@@ -1,0 +1,168 @@
+"""The rows of a step: what VeRL is asked for beside the RL batch, and which of its answers are regularized.
+
+VeRL answers a prompt of uid U with rows whose keys are "U_SESSION_INDEX". A regularized prompt is drawn from the
+buffer, and then all its rows are added to the RL batch; or it is a training prompt, whose fresh rows are the RL batch's
+own and whose cached ones are added. A row that answers no regularized prompt, padding included, is the RL batch's
+alone. Each added row is a prompt of its own to VeRL, so that a group of equal rewards is not dropped as an RL group.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tensordict import NonTensorData, TensorDict
+from verl.utils import tensordict_utils as tu
+
+from cokl.groups import RowIndex
+from cokl.regularizers.base import Stream
+from cokl.responses.buffer import CachedGroup
+
+CACHED_LOOP = "cached_response"
+"""The agent loop that answers with the column of the same name."""
+MEMBER = "cokl_member"
+"""The column with a fresh added row's number in its group, 0 to G - 1."""
+
+
+class Membership(NamedTuple):
+    """The stream of a regularized row, and its prompt's number in the step."""
+
+    stream: Stream
+    prompt: int
+
+
+@dataclass(frozen=True, eq=False)
+class StepRows:
+    """members: the regularized rows, by uid. group_rows: rows of one prompt in all its streams, if none is lost.
+
+    cached: sequence log-likelihoods in nats of the cached responses under the reference, by uid. training: the RL
+    batch's uids, each with the prompt's number in the step, or None for a prompt that is not regularized.
+    """
+
+    members: Mapping[str, Membership] = field(default_factory=dict)
+    group_rows: int = 0
+    cached: Mapping[str, float] = field(default_factory=dict)
+    training: Mapping[str, int | None] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> list[str]:
+        """The uids that VeRL is asked for beside the RL batch's."""
+        return [uid for uid in self.members if uid not in self.training]
+
+    def member(self, key: str) -> Membership | None:
+        """Of a row; None for one of the RL batch alone."""
+        return self.members.get(uid_of(key))
+
+    def added(self, key: str) -> bool:
+        """Whether a row is there for the regularizer alone."""
+        uid = uid_of(key)
+        return uid in self.members and uid not in self.training
+
+    def prompt(self, key: str) -> int | None:
+        """The number of the regularized prompt that a row answers, under any method."""
+        member = self.member(key)
+        return member.prompt if member else self.training.get(uid_of(key))
+
+    def index(self, keys: Iterable[str]) -> RowIndex:
+        """Which of these rows answer which prompt; a prompt that lost a row to a failed rollout is left out whole."""
+        members = [self.member(key) for key in keys]
+        sizes = Counter(member.prompt for member in members if member)
+        return RowIndex.of(member if member and sizes[member.prompt] == self.group_rows else None for member in members)
+
+
+def ask(
+    drawn: Sequence[CachedGroup],
+    training: Mapping[str, CachedGroup | None],
+    streams: Sequence[Stream],
+    size: int,
+    step: int,
+) -> tuple[list[dict[str, Any]], StepRows]:
+    """What VeRL is asked to generate beside the RL batch, a row per uid, and the rows of the step.
+
+    drawn: prompts of the buffer. training: the RL batch's prompts by uid, with what is cached for them, or None for one
+    that is not regularized. streams: of the method. size: fresh responses to a prompt, G. step: of training, which
+    names the rows.
+    """
+    rows: list[dict[str, Any]] = []
+    members: dict[str, Membership] = {}
+    log_probs: dict[str, float] = {}
+    numbers: dict[str, int | None] = dict.fromkeys(training)
+    regularized = [("", group) for group in drawn]
+    regularized += [(uid, group) for uid, group in training.items() if group is not None]
+    for prompt, (own, group) in enumerate(regularized):
+        if own:
+            numbers[own] = prompt
+        if own and "rollout" in streams:
+            members[own] = Membership("rollout", prompt)
+        brought = _cached(group) if "reference" in streams else []
+        brought += [{MEMBER: member} for member in range(size)] if "rollout" in streams and not own else []
+        for row in brought:
+            stream: Stream = "rollout" if MEMBER in row else "reference"
+            uid = f"cokl-{step}-{len(rows):06d}"  # VeRL wants no "_"; the order of names is the order of rows
+            members[uid] = Membership(stream, prompt)
+            if stream == "reference":
+                log_probs[uid] = float(np.dot(row["cached_response"]["log_probs"], row["cached_response"]["mask"]))
+            rows.append(_columns(prompt, group) | row | {"uid": uid, "__rollout_n__": 1})
+    of_cache = len(regularized[0][1].response_ids) if regularized and "reference" in streams else 0
+    return rows, StepRows(members, of_cache + size * ("rollout" in streams), log_probs, numbers)
+
+
+def _columns(prompt: int, group: CachedGroup) -> dict[str, Any]:
+    return {
+        "raw_prompt": group.prompt,
+        "data_source": group.data_source,
+        "reward_model": {"ground_truth": group.ground_truth, "style": "rule"},
+        "extra_info": dict(group.extra_info),
+        "index": prompt,
+        "tools_kwargs": {},
+        "interaction_kwargs": {},
+    }
+
+
+def _cached(group: CachedGroup) -> list[dict[str, Any]]:
+    members = zip(group.response_ids, group.log_probs, group.masks, group.rewards, strict=True)
+    return [
+        {
+            "agent_name": CACHED_LOOP,
+            "cached_response": {
+                "prompt_ids": group.prompt_ids.tolist(),
+                "response_ids": response_ids.tolist(),
+                "log_probs": log_probs.tolist(),
+                "mask": mask.tolist(),
+                "reward": float(reward),
+            },
+        }
+        for response_ids, log_probs, mask, reward in members
+    ]
+
+
+def join(batch: TensorDict, rows: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any]) -> TensorDict:
+    """`batch` with `rows` after it, a row per prompt, (B + R); neither argument is changed.
+
+    batch: B prompts, as VeRL's dataset collates them: tensors of shape (B, ...), a stack of values for every other
+    column, and single values, which hold for the whole batch. rows: R added prompts, a value by column each.
+    defaults: the value of a missing column, for a prompt of either kind; without one it is None, and zero in a tensor.
+    """
+    columns = dict(batch.items())
+    joined: dict[str, Any] = {}
+    for name in dict.fromkeys([*columns, *defaults, *(name for row in rows for name in row)]):
+        column, default = columns.get(name), defaults.get(name)
+        if isinstance(column, torch.Tensor):
+            joined[name] = torch.cat([column, column.new_zeros(len(rows), *column.shape[1:])])
+        elif not isinstance(column, NonTensorData):
+            present = [default] * len(batch) if column is None else [value.data for value in column.unbind(0)]
+            joined[name] = present + [row.get(name, default) for row in rows]
+    result = tu.get_tensordict(joined)
+    for name, column in columns.items():
+        if isinstance(column, NonTensorData):
+            result[name] = column
+    return result
+
+
+def uid_of(key: str) -> str:
+    """The uid of the prompt that a row answers."""
+    return key.split("_", maxsplit=1)[0]

@@ -1,0 +1,123 @@
+"""The options `+cokl.*` of VeRL's configuration, and how many rows a step under them has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from cokl import methods
+from cokl.groups import LENGTHS, SurrogateConfig
+from cokl.methods import Method
+from cokl.support.options import Bound, above, at_least, require, require_types
+
+PROMPTS = ("buffer", "training")
+"""Which prompts are regularized: drawn from the buffer beside the RL batch, or the RL batch's own."""
+
+
+def _one_of(names: Sequence[str]) -> Bound:
+    return Bound(lambda name: name in names, " or ".join(names))
+
+
+@dataclass(frozen=True)
+class RegularizationSettings:
+    """The node `cokl` of VeRL's configuration.
+
+    method: what to add to the RL loss; its options are `method`, a name that `cokl.methods.get` knows, and `options`,
+    a list of the regularizer's "NAME.FIELD=VALUE". beta: its coefficient. buffer: the buffer's file. kl_prompts:
+    prompts drawn for a step. seed: of the order of the buffer's prompts. epsilon_is: clipping range of the
+    sequence-level importance ratio (Eq. 15). correct_above: a score above it counts as correct. length: how a
+    response's log-probabilities are reduced, one of `cokl.groups.LENGTHS`; ratios and costs are always of whole
+    sequences. prompts: one of `PROMPTS`. Training prompts are looked up in the buffer; their fresh responses are the
+    RL batch's. cached_per_prompt: how many cached responses each prompt adds to a step, drawn again for each step; 0
+    adds all of them. check: look at the command, and start nothing.
+    """
+
+    method: Method
+    beta: Annotated[float, above(0)] = 1.0
+    buffer: str = ""
+    kl_prompts: Annotated[int, at_least(0)] = 8
+    seed: Annotated[int, at_least(0)] = 0
+    epsilon_is: float = SurrogateConfig.epsilon_is
+    correct_above: float = 0.5
+    length: Annotated[str, _one_of(LENGTHS)] = "token-sum"
+    prompts: Annotated[str, _one_of(PROMPTS)] = "buffer"
+    cached_per_prompt: Annotated[int, at_least(0)] = 0
+    check: bool = False
+
+    @classmethod
+    def read(cls, config: DictConfig) -> RegularizationSettings:
+        """From VeRL's configuration. Raises InputError for an unknown name, a value out of its range, and a method that
+        adds nothing to the RL loss.
+        """
+        node: Any = OmegaConf.to_container(config.get("cokl") or OmegaConf.create(), resolve=True)
+        known = [*(known.name for known in fields(cls)), "options"]
+        for name, value in node.items():
+            require(name in known, f"cokl.{name}", f"one of {', '.join(known)}", "an unknown name")
+            require(name == "check" or not isinstance(value, bool), f"cokl.{name}", "neither True nor False", value)
+        require("method" in node, "cokl.method", "a method's name", "nothing")
+        options = node.pop("options", ())
+        node["method"] = methods.get(str(node["method"]), options)
+        for name in ("beta", "epsilon_is", "correct_above"):
+            if isinstance(node.get(name), int):
+                node[name] = float(node[name])
+        drawn = node.get("prompts", "buffer") == "buffer"
+        expected = "a number > 0" if drawn else "nothing with cokl.prompts=training, which draws no prompts"
+        require(node.setdefault("kl_prompts", 8 * drawn) != 0 or not drawn, "cokl.kl_prompts", expected, 0)
+        require(drawn or not node["kl_prompts"], "cokl.kl_prompts", expected, node["kl_prompts"])
+        settings = cls(**node)
+        require_types(settings, "cokl.")
+        name = settings.method.name
+        require(len(settings.method.streams()) > 0, "cokl.method", "a regularizer (plain RL is VeRL's own)", name)
+        made_of = [used.name for used in settings.method.regularizer.made_of()] if settings.method.regularizer else []
+        for option in options:
+            require(option.partition(".")[0] in made_of, "cokl.options", f"options of {name}", option)
+        cached, expected = settings.cached_per_prompt, f"nothing with {name}, which weights no cached response"
+        require(not cached or "reference" in settings.method.streams(), "cokl.cached_per_prompt", expected, cached)
+        require(bool(settings.buffer), "cokl.buffer", "a file", "nothing")
+        settings.surrogate()
+        return settings
+
+    def surrogate(self) -> SurrogateConfig:
+        """Choices in the sampled surrogates. Raises InputError for a clipping range outside (0, 1)."""
+        return SurrogateConfig(epsilon_is=self.epsilon_is)
+
+    def rows(self, config: DictConfig, group_size: int) -> int:
+        """The most rows that an optimizer step can have over all ranks, padding left out.
+
+        group_size: G_ref, cached responses per prompt, of which `cached_per_prompt` may take fewer.
+        """
+        actor, fresh = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
+        streams = self.method.streams()
+        cached = (self.cached_per_prompt or group_size) * ("reference" in streams)
+        drawn = math.ceil(self.kl_prompts * actor.ppo_mini_batch_size / config.data.train_batch_size)
+        training = actor.ppo_mini_batch_size * (self.prompts == "training")
+        of_rl = actor.ppo_mini_batch_size * fresh
+        return of_rl + (drawn + training) * cached + drawn * fresh * ("rollout" in streams)
+
+
+def optimizer_steps(config: DictConfig) -> int:
+    """Per rollout."""
+    actor = config.actor_rollout_ref.actor
+    return config.data.train_batch_size // actor.ppo_mini_batch_size * actor.ppo_epochs
+
+
+def row_multiple(config: DictConfig) -> int:
+    """What the rows of each pass must be a multiple of: ranks, and micro-batches where these are of fixed size."""
+    actor, rollout, ref = (config.actor_rollout_ref[name] for name in ("actor", "rollout", "ref"))
+    sizes = [
+        None if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu,
+        None if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu,
+        None if ref.log_prob_use_dynamic_bsz else ref.log_prob_micro_batch_size_per_gpu,
+    ]
+    return config.trainer.n_gpus_per_node * config.trainer.nnodes * math.lcm(*(size or 1 for size in sizes))
+
+
+def padded_prompts(config: DictConfig, rows: int) -> int:
+    """The `ppo_mini_batch_size` to which VeRL pads so many rows: it counts prompts of `rollout.n` rows."""
+    size = config.actor_rollout_ref.rollout.n
+    multiple = math.lcm(size, row_multiple(config))
+    return -(-rows // multiple) * multiple // size

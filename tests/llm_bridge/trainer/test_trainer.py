@@ -1,0 +1,481 @@
+"""Optimizer steps through the trainer's own hooks against an oracle that reads only rows; and planted bugs.
+
+Each bug that is planted here must move the gradient away from the oracle's: a test that cannot fail shows nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import logging
+import os
+from collections import Counter
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("verl")
+
+from transformers import AutoModelForCausalLM
+
+from cokl.groups import LENGTHS
+from cokl.methods import Method
+from cokl.support.errors import InputError
+from cokl.surrogate_config import SurrogateConfig
+from llm_bridge.trainer import advantages, core
+from llm_bridge.trainer.advantages import MODES, Aggregation
+from llm_bridge.trainer.settings import RegularizationSettings
+from tests.llm_bridge.trainer import one_step
+from tests.oracles import joint_step
+
+AGREES, DIFFERS = 1e-5, 1e-3
+"""Relative errors of a gradient: at most without a bug, and at least with one."""
+ACTOR = "actor_rollout_ref.actor"
+SEVERAL = f"{ACTOR}.ppo_epochs=2"
+
+
+@pytest.fixture(scope="module")
+def step(tmp_path_factory):
+    with patch.dict(os.environ):  # the worker's rank and address, which jobs of later tests would inherit
+        yield one_step.Step(tmp_path_factory.mktemp("one-step"))
+        torch.distributed.destroy_process_group()
+
+
+def errors(step, gradients, rows, **oracle) -> list[float]:
+    """Relative error of each optimizer step's gradient. rows: of every step, or a list of each step's."""
+    sampled = AutoModelForCausalLM.from_pretrained(step.folder, dtype=torch.float32)
+    found = []
+    for number, gradient in enumerate(gradients):
+        model, reference = copy.deepcopy(sampled), copy.deepcopy(sampled)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_((1 + one_step.DISPLACEMENT) ** number)
+            for parameter in reference.parameters():
+                parameter.mul_(1 - one_step.DISPLACEMENT)
+
+        def log_probs(row, model):
+            logits = model(torch.tensor([row.prompt + row.response])).logits[0, len(row.prompt) - 1 : -1]
+            return logits.log_softmax(-1).gather(-1, torch.tensor(row.response)[:, None])[:, 0].double()
+
+        if "kl" in oracle:
+            oracle["reference"] = lambda row, model=reference: log_probs(row, model).detach()
+        total = joint_step.loss(
+            rows[number] if isinstance(rows[0], list) else rows,
+            lambda row, model=model: log_probs(row, model),  # type: ignore[misc]
+            lambda row: log_probs(row, sampled).detach(),
+            one_step.BETA,
+            one_step.EPSILON_IS,
+            one_step.CLIP,
+            **oracle,
+        )
+        expected = torch.cat([part.flatten() for part in torch.autograd.grad(total, list(model.parameters()))])
+        found.append(float((gradient - expected).norm() / expected.norm()))
+    return found
+
+
+PROMPTS = {"drawn": lambda folder: (), "training": one_step.of_training_prompts}
+"""Options by which prompts are regularized."""
+SOLVED = sum(map(any, one_step.TRAINING_VERDICTS))
+KL_PROMPTS = {"drawn": one_step.KL_PROMPTS, "training": SOLVED}
+both = pytest.mark.parametrize("prompts", PROMPTS)
+
+
+@both
+@pytest.mark.parametrize(
+    ("lengths", "mode"), [("token-sum", mode) for mode in MODES] + [(length, "token-mean") for length in LENGTHS[1:]]
+)
+def test_a_step_has_the_gradient_of_the_equations(step, lengths, mode, prompts):
+    options = f"+cokl.length={lengths}", f"{ACTOR}.loss_agg_mode={mode}", f"{ACTOR}.loss_scale_factor=10"
+    gradients, rows, metrics = step.run(*options, *PROMPTS[prompts](step.folder))
+    assert len(gradients) == 1
+    assert max(errors(step, gradients, rows, lengths=lengths, aggregation=mode)) < AGREES
+    assert metrics["cokl/kl_rows"] == KL_PROMPTS[prompts] * (one_step.CACHED + one_step.FRESH)
+    assert metrics.get("cokl/not_regularized") == (None if prompts == "drawn" else 1 - SOLVED / one_step.RL_PROMPTS)
+
+
+@both
+@pytest.mark.parametrize("estimator", ["rloo", "reinforce_plus_plus"])
+def test_other_advantages_of_verls_go_with_the_same_weights(step, estimator, prompts):
+    """Of the RL rows alone, whatever is added to them; the regularizer's weights do not depend on the estimator."""
+    gradients, rows, _ = step.run(f"algorithm.adv_estimator={estimator}", *PROMPTS[prompts](step.folder))
+    assert max(errors(step, gradients, rows, estimator=estimator)) < AGREES
+    assert max(errors(step, gradients, rows)) > DIFFERS
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "algorithm.use_kl_in_reward=True",
+        "algorithm.adv_estimator=opo",
+        "algorithm.adv_estimator=reinforce_plus_plus_baseline",
+        "algorithm.rollout_correction.rollout_is=token",
+    ],
+)
+def test_the_regularizers_part_is_the_same_beside_any_advantages(step, option):
+    """The gradient with a large coefficient less the one with none, beside GRPO and beside others of VeRL's."""
+    parts = []
+    for options in ((), (option,)):
+        gradients = [step.run(*options, f"cokl.beta={beta}")[0][0] for beta in (100, 1e-9)]
+        parts.append(gradients[0] - gradients[1])
+    assert float((parts[1] - parts[0]).norm() / parts[0].norm()) < AGREES
+
+
+@pytest.mark.parametrize(
+    ("prompts", "mode"), [("drawn", mode) for mode in MODES] + [("training", "seq-mean-token-mean")]
+)
+def test_verls_kl_loss_counts_the_rl_rows_alone(step, mode, prompts):
+    options = f"{ACTOR}.loss_agg_mode={mode}", f"{ACTOR}.loss_scale_factor=10"
+    kl = f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef=0.3"
+    gradients, rows, metrics = step.run(*options, *kl, *PROMPTS[prompts](step.folder))
+    assert max(errors(step, gradients, rows, aggregation=mode, kl=0.3)) < AGREES
+    assert max(errors(step, gradients, rows, aggregation=mode)) > DIFFERS
+    _, _, alone = step.run(*options, *kl, "cokl.beta=1e-9", "cokl.kl_prompts=1")
+    assert metrics["actor/kl_loss"] == pytest.approx(alone["actor/kl_loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize(("size", "count"), [(5, 3), (3, 1), (4, 2)])
+def test_any_number_of_responses_and_of_prompts_fits(step, size, count):
+    """Rows that do not divide by `rollout.n` or by the micro-batch are made up by VeRL's padding."""
+    gradients, rows, metrics = step.run(f"actor_rollout_ref.rollout.n={size}", f"cokl.kl_prompts={count}")
+    assert max(errors(step, gradients, rows)) < AGREES
+    assert metrics["cokl/kl_rows"] == count * (one_step.CACHED + size)
+
+
+def test_verls_metrics_are_those_of_the_rl_rows(step):
+    """As a step has them in which the regularizer is nothing, of the same rollouts."""
+    token_mean = f"{ACTOR}.loss_agg_mode=token-mean"
+    _, _, metrics = step.run(token_mean)
+    _, _, alone = step.run(token_mean, "cokl.beta=1e-9", "cokl.kl_prompts=1")
+    others = ("actor/grad_norm", "actor/loss", "actor/perf")
+    names = [name for name in alone if name.startswith("actor/") and not name.startswith(others)]
+    assert {"actor/entropy", "actor/pg_loss", "actor/ppo_kl", "actor/pg_clipfrac"} <= set(names)
+    assert [metrics[name] for name in names] == pytest.approx([alone[name] for name in names], abs=1e-6)
+    assert metrics["actor/loss"] - metrics["actor/pg_loss"] == pytest.approx(metrics["cokl/loss"], rel=1e-5)
+
+
+def test_added_rows_are_at_a_ratio_of_1_which_is_not_clipped(step):
+    """Though their advantages are as large as a clipping range may be narrow."""
+    narrow = f"{ACTOR}.clip_ratio_low=1e-4", f"{ACTOR}.clip_ratio_high=1e-4", f"{ACTOR}.clip_ratio_c=1.0001"
+    gradients, _, metrics = step.run("cokl.beta=1000", *narrow)
+    wide, _, _ = step.run("cokl.beta=1000")
+    assert float((gradients[0] - wide[0]).norm() / wide[0].norm()) < AGREES
+    assert metrics["actor/pg_clipfrac"] == metrics["actor/pg_clipfrac_lower"] == 0
+
+
+# ------------------------------ several optimizer steps ------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_later_steps_have_the_gradient_of_the_moved_policy(step, mode):
+    gradients, rows, _ = step.run(SEVERAL, f"{ACTOR}.loss_agg_mode={mode}", f"{ACTOR}.loss_scale_factor=10")
+    assert len(gradients) == 2
+    assert max(errors(step, gradients, rows, aggregation=mode)) < AGREES
+
+
+@pytest.mark.parametrize("count", [4, 3])
+def test_every_mini_batch_is_a_step_of_its_own_groups(step, count):
+    gradients, _, _ = step.run(SEVERAL, f"{ACTOR}.ppo_mini_batch_size=2", f"cokl.kl_prompts={count}")
+    assert len(gradients) == 2 * 2
+    rows = [[step.answered[key] for key in keys if key in step.answered] for keys in step.workers.keys]
+    for part in rows:
+        sizes = Counter(row.group for row in part if row.stream != "rl")
+        assert set(sizes.values()) == {one_step.CACHED + one_step.FRESH}
+        assert sum(row.stream == "rl" for row in part) == 2 * one_step.FRESH
+    assert max(errors(step, gradients, rows)) < AGREES
+
+
+def gamma_of_the_sampling_policy(patch):
+    """Before the second optimizer step, the log-probabilities of the added rows are still those of the first."""
+    patch.setattr(core, "current_log_probs", lambda batch, old, *rest: list(old))
+
+
+def test_stale_weights_are_seen(step, monkeypatch):
+    gamma_of_the_sampling_policy(monkeypatch)
+    gradients, rows, _ = step.run(SEVERAL)
+    assert max(errors(step, gradients, rows)) > DIFFERS
+
+
+# ------------------------------ rows ------------------------------
+
+
+def test_a_training_prompt_adds_its_cached_responses_and_no_fresh_ones(step):
+    _, rows, metrics = step.run(*PROMPTS["training"](step.folder), "+cokl.cached_per_prompt=2")
+    added = [row for row in step.answered.values() if row.stream != "rl"]
+    assert {row.stream for row in added} == {"reference"}
+    assert metrics["cokl/added_tokens"] == sum(len(row.response) for row in added)
+    stored = {row for group in step.training.groups for row in one_step.cached_rows(group)}
+    assert set(added) <= stored
+    assert all(row.reward for row in added)  # each of the two solved prompts has two correct ones or more
+    assert Counter(row.group for row in added) == {"rl 0": 2, "rl 1": 2}
+    assert len(rows) == 16 + 8 + 4
+
+
+def test_each_step_draws_other_cached_responses_and_has_their_gradient(step):
+    drawn = set()
+    for step.number in range(1, 9):
+        gradients, rows, _ = step.run(*PROMPTS["training"](step.folder), "+cokl.cached_per_prompt=1")
+        drawn |= {row for row in rows if row.stream == "reference"}
+    step.number = 1
+    assert max(errors(step, gradients, rows)) < AGREES
+    assert drawn == {row for group in step.training.groups for row in one_step.cached_rows(group) if row.reward}
+
+
+def test_no_row_is_computed_a_second_time(step):
+    asked: Counter = Counter()
+    right = step.workers.compute_log_prob
+
+    def counted(batch):
+        asked.update(batch.keys)
+        return right(batch)
+
+    with patch.object(step.workers, "compute_log_prob", counted):
+        step.run(*PROMPTS["training"](step.folder))
+    assert set(asked.values()) == {1}
+    assert set(asked) >= set(step.answered)
+
+
+def test_the_log_has_either_streams_gradient_and_the_regularizers_share(step):
+    """On-policy the gradient of the GRPO loss with respect to a token is minus the advantage over rows and tokens."""
+    _, rows, metrics = step.run("cokl.method=correct_forward_kl")
+    groups: dict[str, list[float]] = {}
+    for row in rows:
+        groups.setdefault(f"{row.stream} {row.group}", []).append(row.reward)
+    squared_rl = sum(
+        ((row.reward - np.mean(groups[f"rl {row.group}"])) / (np.std(groups[f"rl {row.group}"], ddof=1) + 1e-6)) ** 2
+        / (one_step.RL_PROMPTS * one_step.FRESH) ** 2 / len(row.response)
+        for row in rows if row.stream == "rl"
+    )  # fmt: skip
+    squared = sum(
+        (one_step.BETA * row.reward / sum(groups[f"reference {row.group}"]) / one_step.KL_PROMPTS) ** 2
+        * len(row.response)
+        for row in rows
+        if row.stream == "reference"
+    )
+    assert metrics["cokl/gradient_rl"] == pytest.approx(squared_rl**0.5, rel=1e-5)
+    assert metrics["cokl/gradient_kl"] == pytest.approx(squared**0.5, rel=1e-5)
+    assert metrics["cokl/gradient_share"] == pytest.approx(squared / (squared + squared_rl), rel=1e-5)
+
+
+def test_a_prompt_that_lost_a_response_has_no_part(step):
+    gradients, rows, metrics = step.run(lose=1)
+    whole = [row for row in rows if row.group != step.lost]
+    assert max(errors(step, gradients, whole)) < AGREES
+    assert metrics["cokl/kl_rows"] == (one_step.KL_PROMPTS - 1) * (one_step.CACHED + one_step.FRESH)
+    assert max(errors(step, gradients, rows)) > DIFFERS
+
+
+def test_a_training_prompt_that_lost_a_response_keeps_its_advantages_alone(step):
+    gradients, rows, metrics = step.run(*PROMPTS["training"](step.folder), lose=1)
+    whole = [row for row in rows if row.group != step.lost or row.stream == "rl"]
+    assert max(errors(step, gradients, whole)) < AGREES
+    assert metrics["cokl/kl_rows"] == (SOLVED - 1) * (one_step.CACHED + one_step.FRESH)
+
+
+def test_methods_of_fresh_responses_alone_add_no_row(step):
+    gradients, rows, metrics = step.run(*PROMPTS["training"](step.folder), "cokl.method=cokl_without_term1")
+    assert {row.stream for row in step.answered.values()} == {"rl"}
+    assert max(errors(step, gradients, [row for row in rows if row.stream != "reference"])) < AGREES
+    assert metrics["cokl/not_regularized"] == 1 - SOLVED / one_step.RL_PROMPTS
+    assert metrics["cokl/added_tokens"] == 0
+    assert metrics["cokl/gradient_share"] > 0
+
+
+# ------------------------------ never silently plain or wrong ------------------------------
+
+
+def test_a_penalty_on_length_does_not_change_a_verdict(step):
+    """As VeRL's DAPO manager has it: half a point less for every fresh response, of which none is then above 0.5."""
+    _, rows, metrics = step.run()
+    step.shaped = -0.6
+    try:
+        shaped, _, logged = step.run()
+    finally:
+        step.shaped = 0.0
+    assert logged["cokl/reward_mean"] == metrics["cokl/reward_mean"] > 0
+    assert max(errors(step, shaped, rows)) < AGREES  # the advantages of a group do not change with its mean
+
+
+def test_a_reward_that_is_no_number_ends_the_run(step):
+    step.shaped = float("nan")
+    try:
+        with pytest.raises(InputError, match="a response got the reward nan: expected finite numbers"):
+            step.run()
+    finally:
+        step.shaped = 0.0
+
+
+def test_steps_without_any_weight_are_told_and_end_the_run(step, caplog):
+    everything = one_step.KL_PROMPTS * one_step.CACHED
+    with caplog.at_level(logging.WARNING):
+        step.run(lose=everything)
+    assert "step 1 is plain RL: 4 prompts to regularize, 0 with all of their responses" in caplog.text
+    with patch.object(core, "IDLE_STEPS", 1), pytest.raises(InputError, match="1 steps in a row were plain RL"):
+        step.run(lose=everything)
+
+
+def test_a_step_without_a_solved_training_prompt_is_plain_grpo_and_says_so(step, monkeypatch, caplog):
+    monkeypatch.setattr(core, "prompt_key", lambda *arguments: "another task")
+    with caplog.at_level(logging.WARNING):
+        gradients, rows, metrics = step.run(*PROMPTS["training"](step.folder))
+    assert max(errors(step, gradients, [row for row in rows if row.stream == "rl"])) < AGREES
+    assert (metrics["cokl/kl_rows"], metrics["cokl/loss"], metrics["cokl/not_regularized"]) == (0, 0, 1)
+    assert "step 1 is plain RL: 0 prompts to regularize" in caplog.text
+
+
+def test_no_rl_response_at_all_ends_the_run(step, monkeypatch):
+    right = step._roll_out
+
+    def failing(prompts, lose):
+        batch = right(prompts, lose)
+        return batch.select_keys([key for key in batch.keys if step.answered[key].stream != "rl"])
+
+    monkeypatch.setattr(step, "_roll_out", failing)
+    with pytest.raises(InputError, match="no RL response came back: the agent loop or the reward function failed"):
+        step.run()
+
+
+def test_an_agent_loop_with_several_outputs_a_session_is_refused(step, monkeypatch):
+    right = step._roll_out
+
+    def twice(prompts, lose):
+        batch = right(prompts, lose)
+        first, key = batch.keys[0], f"{batch.keys[0].removesuffix('_0')}_1"
+        step.queue[key] = dict(step.queue[first])
+        return dataclasses.replace(batch, keys=[*batch.keys, key], tags=[*batch.tags, batch.tags[0]])
+
+    monkeypatch.setattr(step, "_roll_out", twice)
+    with pytest.raises(InputError, match="an agent loop gave 1 outputs beside the first of their sessions"):
+        step.run()
+
+
+@both
+def test_a_cached_prompt_with_other_tokens_than_the_fresh_one_is_refused(step, monkeypatch, prompts):
+    """As of a buffer that was built with another chat template."""
+    right = core.CoKLTrainer._brought
+
+    def retold(self, prompt, group):
+        return dataclasses.replace(right(self, prompt, group), prompt_ids=group.prompt_ids + 1)
+
+    monkeypatch.setattr(core.CoKLTrainer, "_brought", retold)
+    with pytest.raises(InputError, match="build the buffer with the chat template, its arguments, tools and system"):
+        step.run(*PROMPTS[prompts](step.folder))
+
+
+# ------------------------------ planted bugs ------------------------------
+
+
+def wrong_sign(patch):
+    right = Method.row_weights
+    patch.setattr(Method, "row_weights", lambda *arguments: -right(*arguments))
+
+
+def wrong_beta(patch):
+    read = RegularizationSettings.read
+    patch.setattr(
+        RegularizationSettings, "read", lambda config: dataclasses.replace(read(config), beta=2 * one_step.BETA)
+    )
+
+
+def delta_for_gamma(patch):
+    """Off-policy steps only: every ratio as if the policy had not moved."""
+    right = Method.row_weights
+    patch.setattr(
+        Method,
+        "row_weights",
+        lambda self, rows, *rest: right(self, dataclasses.replace(rows, behavior_log_probs=None), *rest),
+    )
+
+
+def wrong_epsilon_is(patch):
+    right = RegularizationSettings.surrogate
+    patch.setattr(RegularizationSettings, "surrogate", lambda self: SurrogateConfig(right(self).epsilon_is / 10))
+
+
+def fresh_for_cached(patch):
+    right = core.ask
+
+    def forgetful(*arguments):
+        rows, members = right(*arguments)
+        for row in rows:
+            row["agent_name"] = "single_turn_agent"
+        return rows, members
+
+    patch.setattr(core, "ask", forgetful)
+
+
+def rl_advantages_not_scaled(patch):
+    patch.setattr(Aggregation, "rl_factor", property(lambda self: 1.0))
+
+
+def shares_of_all_rows(patch):
+    """As if the added tokens were counted in VeRL's token mean."""
+    right = Aggregation.shares
+    patch.setattr(Aggregation, "shares", lambda self, tokens, added: right(self, tokens, torch.zeros_like(added)))
+
+
+def tokens_not_counted(patch):
+    right = Aggregation.shares
+    patch.setattr(Aggregation, "shares", lambda self, tokens, added: right(self, torch.ones_like(tokens), added))
+
+
+def fresh_term_doubled(patch):
+    right = Method.row_weights
+
+    def doubled(self, rows, *rest):
+        weights = right(self, rows, *rest)
+        weights[rows.index.rollout] *= 2
+        return weights
+
+    patch.setattr(Method, "row_weights", doubled)
+
+
+def weights_of_rl_rows_lost(patch):
+    right = advantages.regularized_advantages
+
+    def dropped(own, masks, weights, added, *rest):
+        return right(own, masks, weights * added, added, *rest)
+
+    patch.setattr(core, "regularized_advantages", dropped)
+
+
+def cached_rows_of_another_prompt(patch):
+    """Responses of the next solved prompt, as answers to this one."""
+    right = core.CoKLTrainer._cached_by_uid
+
+    def rotated(self, batch):
+        found = right(self, batch)
+        solved = [group for group in found.values() if group]
+        others = dict(zip(map(id, solved), solved[1:] + solved[:1], strict=True))
+
+        def other(group):
+            return dataclasses.replace(others[id(group)], prompt=group.prompt, prompt_ids=group.prompt_ids)
+
+        return {uid: group and other(group) for uid, group in found.items()}
+
+    patch.setattr(core.CoKLTrainer, "_cached_by_uid", rotated)
+
+
+def unsolved_prompts_counted(patch):
+    patch.setattr(Method, "filtered", property(lambda self: False))
+
+
+EVERYWHERE = (wrong_sign, wrong_beta, rl_advantages_not_scaled, tokens_not_counted, fresh_term_doubled)
+PLANTED = [
+    *(("drawn", bug, f"{ACTOR}.loss_agg_mode=seq-mean-token-mean") for bug in (*EVERYWHERE, fresh_for_cached)),
+    ("drawn", shares_of_all_rows, f"{ACTOR}.loss_agg_mode=token-mean"),
+    *(("drawn", bug, SEVERAL) for bug in (delta_for_gamma, wrong_epsilon_is)),
+    *(
+        ("training", bug, f"{ACTOR}.loss_agg_mode=seq-mean-token-mean")
+        for bug in (*EVERYWHERE, weights_of_rl_rows_lost, cached_rows_of_another_prompt, unsolved_prompts_counted)
+    ),
+]
+
+
+@pytest.mark.parametrize(("prompts", "bug", "option"), PLANTED, ids=lambda given: getattr(given, "__name__", None))
+def test_a_planted_bug_is_seen(step, monkeypatch, prompts, bug, option):
+    bug(monkeypatch)
+    gradients, rows, _ = step.run(*PROMPTS[prompts](step.folder), option)
+    mode = option.partition("loss_agg_mode=")[2] or "seq-mean-token-mean"
+    assert max(errors(step, gradients, rows, aggregation=mode)) > DIFFERS
