@@ -221,7 +221,7 @@ class Evaluate(ExperimentOptions):
 
 @dataclass(frozen=True)
 class Report(ExperimentOptions):
-    """Tables and figures of whatever the experiment has finished: screen, Markdown, LaTeX, CSV, PDF and PNG."""
+    """Tables and figures of whatever the experiment has finished: screen, Markdown, CSV, PDF and PNG."""
 
     def run(self) -> int:
         """Collect VeRL's logs into ROOT/results, write ROOT/report, and draw."""

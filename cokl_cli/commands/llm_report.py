@@ -28,20 +28,19 @@ class Normalize(Output):
     math_columns: Names = MATH_SETS
     """Columns of math scores; their mean is Math Avg."""
     out: Path | None = None
-    """Write the normalized table to this file as well: .csv with every digit, .md or .tex with marks."""
+    """Write the normalized table to this file as well: .csv with every digit, .md with marks."""
 
     def run(self) -> int:
         """Print the normalized table, and write it if asked to."""
         from llm_bridge.report.normalize import normalize, reversed_anchors
         from llm_bridge.report.result_tables import result_table
-        from llm_bridge.report.tables import to_latex, to_markdown, to_screen
+        from llm_bridge.report.tables import to_markdown, to_screen
 
         columns, out = self.math_columns, self.out
         require(len(columns) > 0, "math-columns", "at least one column", "none")
         require(len({*columns, "chat_val"}) == len(columns) + 1, "math-columns",
                 "different columns other than chat_val", ",".join(columns))  # fmt: skip
-        render = {".md": to_markdown, ".tex": to_latex}
-        require(out is None or out.suffix in (".csv", *render), "out", "a name that ends in .csv, .md or .tex", out)
+        require(out is None or out.suffix in (".csv", ".md"), "out", "a name that ends in .csv or .md", out)
         scores = self._scores()
         table = result_table("normalized", normalize(scores, columns), reversed_anchors(scores, columns))
         print(to_screen(table), end="")
@@ -49,7 +48,7 @@ class Normalize(Output):
             if out.suffix == ".csv":
                 write_atomically(out, lambda path: table.frame.to_csv(path, index=False))
             else:
-                write_text(render[out.suffix](table), out)
+                write_text(to_markdown(table), out)
             print(f"written to {out}")
         return 0
 
@@ -71,7 +70,7 @@ class Tables(Output):
     """The paper's own tables, the normalized one computed from the raw one."""
 
     out: Path | None = None
-    """Folder to write them into as well, as text, Markdown, LaTeX and CSV."""
+    """Folder to write them into as well, as text, Markdown and CSV."""
 
     def run(self) -> int:
         """Print the tables, and write them if asked to."""
@@ -81,7 +80,7 @@ class Tables(Output):
         print("\n".join(map(to_screen, tables)))
         if self.out is not None:
             write_tables(tables, self.out)
-            print(f"tables: {self.out}/tables.txt, .md, .tex and a CSV file each")
+            print(f"tables: {self.out}/tables.txt, .md and a CSV file each")
         return 0
 
     def outcome(self) -> dict[str, list[dict[str, Any]]]:

@@ -25,30 +25,11 @@ def read_metrics(folder: Path) -> dict[int, dict[str, Any]]:
 
 def final_scores(config: LLMConfig, root: Path, name: str) -> dict[str, float]:
     """average@n on all sets of "base" or of a chat run, by its folder's name; empty while it has none."""
-    return evaluation(config, _final_metrics(config, root, name))
-
-
-def final_repeated(config: LLMConfig, root: Path, name: str) -> dict[str, float]:
-    """Of the same responses, by "SET_pass_at_n" and "SET_majority": pass@n and majority@n of the mathematical sets, n
-    being all responses to a prompt, in percent; NaN for what was not logged, empty before there is an evaluation."""
-    metrics = _final_metrics(config, root, name)
-    if not evaluation(config, metrics):
-        return {}
-    n, nan = config.eval_samples, float("nan")
-    return {
-        f"{source}_{column}": 100 * metrics.get(f"val/{source}/{logged}@{n}", nan)
-        for source in config.math_sets
-        for column, logged in (("pass_at_n", "pass"), ("majority", "majority"))
-    }
-
-
-def _final_metrics(config: LLMConfig, root: Path, name: str) -> dict[str, Any]:
-    """VeRL's metrics with the last evaluation of "base" or of a chat run; empty while there is none."""
     separate = read_metrics(root / "evaluation" / name / "metrics")
     if separate and (root / "evaluation" / name / "done").is_file():
-        return separate[max(separate)]
+        return evaluation(config, separate[max(separate)])
     trained, last = ("math", config.math_steps) if name == BASE else (f"chat/{name}", config.chat_steps)
-    return read_metrics(root / trained / "metrics").get(last, {})
+    return evaluation(config, read_metrics(root / trained / "metrics").get(last, {}))
 
 
 def evaluation(config: LLMConfig, metrics: dict[str, Any]) -> dict[str, float]:

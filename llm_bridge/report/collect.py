@@ -11,7 +11,7 @@ import pandas as pd
 from cokl.support.errors import InputError
 from cokl.support.files import read_json
 from llm_bridge.experiment.config import BASE, PAPER_METHODS, LLMConfig
-from llm_bridge.experiment.logged import evaluation, final_repeated, final_scores, read_metrics
+from llm_bridge.experiment.logged import evaluation, final_scores, read_metrics
 from llm_bridge.report.results import Results
 
 
@@ -27,7 +27,6 @@ def collect(config: LLMConfig, root: Path) -> Results:
         raise InputError(f"nothing to report in {root}: the math stage is not done; run cokl llm run first")
     tables: dict[str, Any] = defaultdict(list)
     tables["scores"] = [{"model": model, "method": BASE, "beta": 0.0, "kl_prompts": 0, "main": 1, **base_scores}]
-    tables["repeated"] = [{"model": model, "method": BASE, **final_repeated(config, root, BASE)}]
     for described in sorted((root / "chat").glob("*/run.json"), key=_as_in_the_paper):
         run = read_json(described, dict)
         name = described.parent.name
@@ -43,8 +42,6 @@ def collect(config: LLMConfig, root: Path) -> Results:
             for step, row in sorted(evaluated.items())
             if row
         ]
-        if final and run["main"]:
-            tables["repeated"].append({**method, **final_repeated(config, root, name)})
         if run["main"] and steps:
             if 1 in steps:  # VeRL logs a step after its checkpoint: one that was killed between the two is never logged
                 rows = config.chat_batch * config.group_size

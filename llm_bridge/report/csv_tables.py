@@ -14,21 +14,13 @@ LARGEST = 1e100
 """Of a number's size: beyond it sums and quotients may overflow, and no score lies there."""
 
 
-def read_csv(
-    path: Path,
-    texts: Iterable[str],
-    numbers: Iterable[str],
-    key: Iterable[str],
-    optional: Iterable[str] = (),
-    gaps: Iterable[str] = (),
-) -> pd.DataFrame:
-    """The columns `texts`, `numbers` and those of the numeric `optional` that are there, in this order, and no others.
+def read_csv(path: Path, texts: Iterable[str], numbers: Iterable[str], key: Iterable[str]) -> pd.DataFrame:
+    """The columns `texts` and `numbers`, in this order, and no others.
 
-    key: columns that together name a row. gaps: those of the numbers whose cells may be empty, NaN then. Raises
-    InputError for an unreadable file, a missing column, an empty text, a number beyond ±LARGEST, two rows with the same
-    key, no rows, and a column asked for twice.
+    key: columns that together name a row. Raises InputError for an unreadable file, a missing column, an empty text, a
+    number beyond ±LARGEST, two rows with the same key, no rows, and a column asked for twice.
     """
-    texts, numbers, key, gaps = list(texts), list(numbers), list(key), list(gaps)
+    texts, numbers, key = list(texts), list(numbers), list(key)
     for index, name in enumerate(asked := [*texts, *numbers]):
         if name in asked[:index]:
             raise InputError(f"{path}: column {name!r} is asked for twice; expected different columns")
@@ -43,7 +35,6 @@ def read_csv(
     missing = [name for name in (*texts, *numbers) if name not in frame]
     if missing:
         raise InputError(f"{path}: no column {missing[0]!r}; expected {', '.join((*texts, *numbers))}")
-    numbers += [name for name in optional if name in frame]
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
         raise InputError(f"{path}: column {twice[0]!r} is there twice")
@@ -55,8 +46,7 @@ def read_csv(
             raise InputError(f"{path}: row {row + 1} has no {name}")
     for name in numbers:
         values = pd.to_numeric(frame[name], errors="coerce").astype(float)
-        there = (frame[name] != "") | (name not in gaps)
-        for row in np.flatnonzero(~(values.abs() <= LARGEST) & there):
+        for row in np.flatnonzero(~(values.abs() <= LARGEST)):
             expected = f"expected a finite number of at most {LARGEST:g}"
             raise InputError(f"{path}: row {row + 1}, {name}: {expected}, got {frame[name].iloc[row]!r}")
         frame[name] = values

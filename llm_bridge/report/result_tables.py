@@ -26,10 +26,6 @@ _TABLES = {
     "floor": ("Batch-level correctness floor, normalized", f"no normalized scores of {', '.join(SELECTED['floor'])}"),
     "zero_correct": ("Current-policy rollout groups without a correct response", "no groups were counted"),
     "cost": ("Wall-clock time of the first training step", "no step was timed"),
-    "repeated": (
-        "From the same responses: one of them correct (pass@n), and the most frequent answer correct (majority@n)",
-        "no evaluation was logged",
-    ),
     "beta": ("Search over beta, original scores", "no method has scores for two values of beta"),
     "kl_prompts": ("Size of the KL batch, original scores", "no method has scores for two values of kl_prompts"),
 }
@@ -53,7 +49,6 @@ def result_tables(results: Results) -> list[Table]:
         *(result_table(name, normalized) for name in SELECTED),
         result_table("zero_correct", counted.assign(zero_correct=share, at_least_one=100 - share)),
         result_table("cost", results.costs),
-        result_table("repeated", results.repeated),
         *(result_table(parameter, sweep(results, parameter)) for parameter in _SEARCHES),
     ]
 
@@ -87,8 +82,7 @@ def result_table(name: str, frame: pd.DataFrame, notes: Sequence[str] = ()) -> T
 
     name, and what the frame has beside model and method: raw, what `with_averages` gives; normalized, ablation and
     floor, what `normalize` gives, of which the last two select; zero_correct, [groups], zero_correct and at_least_one
-    in percent (E.4); cost, first_step_seconds and mean_length (F.1); repeated, of each mathematical set SET_pass_at_n
-    and SET_majority in percent; beta and kl_prompts, what `sweep` gives.
+    in percent (E.4); cost, first_step_seconds and mean_length (F.1); beta and kl_prompts, what `sweep` gives.
     """
     title, missing = _TABLES[name]
     if name in SELECTED:

@@ -17,9 +17,6 @@ from llm_bridge.report.csv_tables import read_csv
 GRPO = "grpo"
 """The method name of the chat stage without a regularizer."""
 
-REPEATED = {"pass_at_n": "pass@n", "majority": "majority@n"}
-"""What is said of the n responses to a prompt, for each math benchmark, and how it is called."""
-
 
 def _numbers(math_columns: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Every table's columns of numbers."""
@@ -28,7 +25,6 @@ def _numbers(math_columns: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         "dynamics": ("beta", "kl_prompts", "step", "math_val", "chat_val"),
         "zero_correct": ("groups", "zero_correct_groups"),
         "costs": ("first_step_seconds", "mean_length"),
-        "repeated": tuple(f"{name}_{measure}" for name in math_columns for measure in REPEATED),
     }
 
 
@@ -54,52 +50,39 @@ class Results:
     costs: pd.DataFrame = field(default_factory=pd.DataFrame)
     """A row per (model, method): wall-clock seconds of the first chat step, and the mean length in tokens of that
     step's responses, of both streams (F.1)."""
-    repeated: pd.DataFrame = field(default_factory=pd.DataFrame)
-    """Of the final evaluation's responses, a row per (model, method) in its main setting, in percent:
-    SET_pass_at_n, prompts that one of the n responses solves, and SET_majority, prompts whose most frequent answer is
-    correct."""
     math_columns: tuple[str, ...] = MATH_SETS
     """Which columns of `scores` are math benchmarks."""
 
     def __post_init__(self) -> None:
         """Makes every number a float, and gives a table that was not measured its columns.
 
-        Raises InputError for more groups without a correct response than groups, and for two main settings of a
-        model's method.
+        Raises InputError for two main settings of a model's method.
         """
         for name, numbers in _numbers(self.math_columns).items():
             table: pd.DataFrame = getattr(self, name)
             if table.columns.empty:
                 table = pd.DataFrame(columns=["model", "method", *numbers])
             object.__setattr__(self, name, table.astype(dict.fromkeys(numbers, float)))
-        counts = self.zero_correct
-        for row in counts[~counts["zero_correct_groups"].between(0, counts["groups"])].itertuples():
-            raise InputError(
-                f"zero_correct: {row.model}, {row.method}: {row.zero_correct_groups:g} groups without a correct "
-                f"response of {row.groups:g}; expected 0 to {row.groups:g}"
-            )
         main = self.scores[self.scores["main"] == 1]
         for row in main[main.duplicated(["model", "method"])].itertuples():
             raise InputError(f"scores: {row.model} has more than one main setting of {row.method}; expected one")
 
 
-def read_results(folder: Path, math_columns: tuple[str, ...] = ()) -> Results:
-    """The results saved in `folder`, of whose files scores.csv, dynamics.csv, zero_correct.csv, costs.csv and
-    repeated.csv only the first must be there. math_columns: of scores.csv; if none, all that are nothing else. Raises
-    InputError for a missing or defective file.
+def read_results(folder: Path) -> Results:
+    """The results saved in `folder`, of whose files scores.csv, dynamics.csv, zero_correct.csv and costs.csv only the
+    first must be there. Its columns that are nothing else are math benchmarks. Raises InputError for a missing or
+    defective file.
     """
     if not (folder / "scores.csv").exists():
-        raise InputError(f"no results in {folder}: expected scores.csv, which `cokl llm evaluate` writes")
-    if not math_columns:
-        others = {"model", "method", *_numbers(())["scores"]}
-        with (folder / "scores.csv").open(encoding="utf-8-sig", errors="replace") as file:
-            math_columns = tuple(name for name in next(csv.reader(file), []) if name not in others)
-    tables = {}
-    texts = ("model", "method")
+        raise InputError(f"no results in {folder}: expected scores.csv, which `cokl llm report` writes")
+    others = {"model", "method", *_numbers(())["scores"]}
+    with (folder / "scores.csv").open(encoding="utf-8-sig", errors="replace") as file:
+        math_columns = tuple(name for name in next(csv.reader(file), []) if name not in others)
+    tables, texts = {}, ("model", "method")
     for name, numbers in _numbers(math_columns).items():
         if (path := folder / f"{name}.csv").exists():
             key = [*texts, *(column for column in numbers if column in ("beta", "kl_prompts", "step"))]
-            tables[name] = read_csv(path, texts, numbers, key, gaps=numbers if name == "repeated" else ())
+            tables[name] = read_csv(path, texts, numbers, key)
     return Results(**tables, math_columns=math_columns)
 
 

@@ -1,12 +1,11 @@
-"""A table that knows which cells to mark, for the screen, Markdown, LaTeX and CSV.
+"""A table that knows which cells to mark, for the screen, Markdown and CSV.
 
 Assumption beyond the paper: ranks are those of the numbers as printed, so that equal printed numbers share a mark.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +15,7 @@ import pandas as pd
 from cokl import methods
 from cokl.support.files import write_atomically, write_text
 from cokl.support.statistics import plain_markdown_table
-from llm_bridge.experiment.config import BASE, MATH_SETS
-from llm_bridge.report.results import REPEATED
+from llm_bridge.experiment.config import BASE
 
 HEADERS = {
     "model": "Model",
@@ -35,9 +33,6 @@ HEADERS = {
     "at_least_one": "At least one correct (%)",
     "first_step_seconds": "First step (s)",
     "mean_length": "Mean length (tokens)",
-}
-HEADERS |= {
-    f"{name}_{key}": f"{HEADERS.get(name, name)} {said}" for name in MATH_SETS for key, said in REPEATED.items()
 }
 _FORMATS = {"beta": "g", "kl_prompts": "g", "groups": ",.0f", "first_step_seconds": ".1f", "mean_length": ",.0f"}
 
@@ -84,11 +79,11 @@ class Table:
         return marks
 
 
-def _marked(table: Table, forms: Mapping[str, str], escape: Callable[[str], str] = str) -> list[list[str]]:
+def _marked(table: Table, forms: Mapping[str, str]) -> list[list[str]]:
     """The header and the rows as text, each cell in the form of its mark."""
-    header = [escape(HEADERS.get(str(name), str(name))) for name in table.frame]
+    header = [HEADERS.get(str(name), str(name)) for name in table.frame]
     rows = [
-        [forms.get(mark, "{}").format(escape(text)) for text, mark in zip(texts, marks, strict=True)]
+        [forms.get(mark, "{}").format(text) for text, mark in zip(texts, marks, strict=True)]
         for texts, marks in zip(table.cells().to_numpy(), table.marks().to_numpy(), strict=True)
     ]
     return [header, *rows]
@@ -126,36 +121,9 @@ def to_markdown(table: Table) -> str:
     return "\n".join([*lines, *(f"Note: {note}\n" for note in table.notes)])
 
 
-def to_latex(table: Table) -> str:
-    """A table environment for booktabs; best bold, second-best underlined, a rule between models."""
-    caption = _escape_latex(". ".join((table.title, *table.notes)))
-    if table.frame.empty:
-        return f"% {caption}\n"
-    header, *rows = _marked(table, {"best": "\\textbf{{{}}}", "second": "\\underline{{{}}}"}, _escape_latex)
-    first = table.frame["model"] != table.frame["model"].shift()
-    rules = first.map({True: "\\midrule\n", False: ""})
-    lines = [f"{rule}{' & '.join(row)} \\\\" for rule, row in zip(rules, rows, strict=True)]
-    layout = "ll" + "r" * (len(header) - 2)
-    return "\n".join(
-        [
-            "\\begin{table*}[t]", "\\centering", "\\small",
-            f"\\begin{{tabular}}{{{layout}}}", "\\toprule", " & ".join(header) + " \\\\", *lines, "\\bottomrule",
-            "\\end{tabular}", f"\\caption{{{caption}.}}", f"\\label{{tab:{table.name}}}", "\\end{table*}", "",
-        ]
-    )  # fmt: skip
-
-
-_NAMED = {"\\": "textbackslash{}", "~": "textasciitilde{}", "^": "textasciicircum{}"}
-_LATEX = {ord(character): f"\\{_NAMED.get(character, character)}" for character in "\\~^&%$#_{}"}
-
-
-def _escape_latex(text: str) -> str:
-    return re.sub(r"\bbeta\b", r"$\\beta$", text.translate(_LATEX))
-
-
 def write_tables(tables: Sequence[Table], folder: Path) -> None:
-    """tables.txt, tables.md and tables.tex with all tables, and NAME.csv with every digit of each."""
-    for suffix, render in (("txt", to_screen), ("md", to_markdown), ("tex", to_latex)):
+    """tables.txt and tables.md with all tables, and NAME.csv with every digit of each."""
+    for suffix, render in (("txt", to_screen), ("md", to_markdown)):
         write_text("\n".join(map(render, tables)), folder / f"tables.{suffix}")
     for table in tables:
         write_atomically(folder / f"{table.name}.csv", partial(table.frame.to_csv, index=False))

@@ -61,4 +61,4 @@ def test_the_command_prints_and_writes_them(capsys, tmp_path):
         main(["llm", "tables", "--out", str(tmp_path)])
     assert ended.value.code == 0
     assert "Batch-level correctness floor" in capsys.readouterr().out
-    assert r"\textbf{86.47}" in (tmp_path / "tables.tex").read_text()
+    assert "**86.47**" in (tmp_path / "tables.md").read_text()

@@ -11,20 +11,17 @@ from llm_bridge.experiment.config import MATH_SETS
 from llm_bridge.report import figures as llm
 from llm_bridge.report.result_tables import main_scores, result_tables, sweep
 from llm_bridge.report.results import Results, read_results, save_results
-from llm_bridge.report.tables import Table, to_latex, to_markdown, to_screen, write_tables
+from llm_bridge.report.tables import Table, to_markdown, to_screen, write_tables
 from tests.oracles import llm_tables
 
 SETTING = ["model", "method", "beta", "kl_prompts"]
 METHODS = ("cokl", "grpo", "forward_kl", "cokl_floor", "base", "cokl_without_term1", "cokl_without_term2")
 
 
-REPEATED = [f"{name}_{said}" for name in MATH_SETS for said in ("pass_at_n", "majority")]
-
-
 def results(models: tuple[str, ...] = ("tiny_1", "large")) -> Results:
     """Results of every kind: CoKL swept over beta and batch size, forward KL over beta."""
     rng = np.random.default_rng(0)
-    scores, dynamics, groups, costs, repeated = [], [], [], [], []
+    scores, dynamics, groups, costs = [], [], [], []
     for model in models:
         for method in METHODS:
             beta, prompts = (0.0, 0) if method in ("base", "grpo") else (1.0, 8)
@@ -39,13 +36,11 @@ def results(models: tuple[str, ...] = ("tiny_1", "large")) -> Results:
             ]
             groups.append([model, method, 64, rng.integers(0, 64)])
             costs.append([model, method, 100 * rng.random(), 2000 * rng.random()])
-            repeated.append([model, method, *np.arange(len(REPEATED)) / 8])
     return Results(
         pd.DataFrame(scores, columns=[*SETTING, "main", *MATH_SETS, "chat_val"]),
         pd.DataFrame(dynamics, columns=[*SETTING, "step", "math_val", "chat_val"]).drop_duplicates([*SETTING, "step"]),
         pd.DataFrame(groups, columns=["model", "method", "groups", "zero_correct_groups"]),
         pd.DataFrame(costs, columns=["model", "method", "first_step_seconds", "mean_length"]),
-        pd.DataFrame(repeated, columns=["model", "method", *REPEATED]),
     )
 
 
@@ -143,36 +138,10 @@ def test_every_format_shows_the_same_numbers():
         numbers = table.cells().to_numpy().tolist()
         screen = to_screen(table).splitlines()[2:]
         markdown = [cells_of(line, r"\|") for line in to_markdown(table).splitlines() if line.startswith("|")][2:]
-        latex = [cells_of(line.removesuffix("\\\\"), "&") for line in to_latex(table).splitlines() if " & " in line][1:]
-        for row, on_screen, in_markdown, in_latex in zip(numbers, screen, markdown, latex, strict=False):
+        for row, on_screen, in_markdown in zip(numbers, screen, markdown, strict=False):
             assert [re.sub(r"[*+]$", "", cell) for cell in re.split(r" {2,}", on_screen.strip())] == row
             assert [re.sub(r"\*\*|</?u>", "", cell) for cell in in_markdown] == row
-            bare = [re.sub(r"\\(?:textbf|underline)\{(.*)\}$", r"\1", cell) for cell in in_latex]
-            assert [cell.replace("\\_", "_") for cell in bare] == row
-        assert len(markdown) == len(latex) == len(numbers)
-
-
-def balanced(latex: str) -> bool:
-    """Braces and environments close, and every row has as many cells as the layout has columns."""
-    bare = re.sub(r"\\[{}]", "", latex)
-    depth = np.cumsum([{"{": 1, "}": -1}.get(character, 0) for character in bare])
-    opened = re.findall(r"\\begin\{(\S+?)\}", latex)
-    closed = re.findall(r"\\end\{(\S+?)\}", latex)
-    columns = len(re.findall(r"\\begin\{tabular\}\{(\w+)\}", latex)[0])
-    rows = [re.sub(r"\\&", "", line) for line in latex.splitlines() if line.endswith("\\\\")]
-    return bool(depth.min() >= 0 and depth[-1] == 0 and opened == closed[::-1]) and all(
-        row.count("&") == columns - 1 for row in rows
-    )
-
-
-def test_latex_is_well_formed_whatever_the_names():
-    for table in result_tables(results()):
-        assert balanced(to_latex(table))
-    frame = pd.DataFrame({"model": ["a_b", "50% & {x}"], "method": ["cokl", "~^\\#$"], "overall": [1.0, -2.0]})
-    latex = to_latex(Table("t", "T_1", frame, ("overall",), notes=("100% of {it}",)))
-    assert balanced(latex)
-    assert r"50\% \& \{x\}" in latex
-    assert r"\textasciitilde{}\textasciicircum{}\textbackslash{}\#\$" in latex
+        assert len(markdown) == len(numbers)
 
 
 def test_missing_anchors_and_methods_are_said_and_the_rest_is_shown():
@@ -187,7 +156,7 @@ def test_missing_anchors_and_methods_are_said_and_the_rest_is_shown():
     assert len(made["ablation"].frame) == 2
     assert made["raw"].frame["model"].nunique() == 2
     assert "no groups were counted" in to_screen(made["zero_correct"])
-    assert "no step was timed" in to_latex(made["cost"])
+    assert "no step was timed" in to_markdown(made["cost"])
 
 
 @pytest.mark.parametrize("kept", [[], ["base"], ["cokl"], ["base", "grpo"]])
@@ -195,7 +164,7 @@ def test_almost_nothing_still_makes_a_report(kept, tmp_path):
     scores = results(("m",)).scores
     few = Results(scores[scores["method"].isin(kept) & (scores["main"] == 1)])
     write_tables(result_tables(few), tmp_path)
-    for name in ("tables.txt", "tables.md", "tables.tex"):
+    for name in ("tables.txt", "tables.md"):
         assert (tmp_path / name).read_text().count("no normalized scores of cokl") >= ("cokl" not in kept)
     assert llm.draw(few) == {}
 
