@@ -1,9 +1,7 @@
-"""From the public data sets to the six files that training and evaluation read, with a manifest of their origin."""
+"""From the public data sets, at pinned revisions, to the six files that training and evaluation read."""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,26 +27,20 @@ TABLE_E2: dict[str, int] = {
 """Rows of each set (Table E.2)."""
 
 
-def prepare(out: Path, data_dir: Path | None = None, config: DataConfig | None = None) -> dict[str, Any]:
-    """Write OUT/{math_train, math_val, math500, olympiad, chat_train, chat_val}.parquet and OUT/manifest.json.
+def prepare(out: Path, data_dir: Path | None = None, config: DataConfig | None = None) -> None:
+    """Write OUT/NAME.parquet for each set of TABLE_E2, and at the end OUT/config.json; where that is, nothing is made.
 
-    data_dir: folder of local copies DIR/REPOSITORY/FILE; without it files are downloaded at pinned revisions. Returns
-    the manifest: the configuration, the SHA-256 of every file read, rows and SHA-256 of every file written. What is
-    there and unchanged is not made again. Raises InputError, before writing, for a missing file or column, a count
-    other than Table E.2's, or a download that fails; and if `out` holds data of another configuration.
+    data_dir: folder of local copies DIR/REPOSITORY/FILE; without it files are downloaded. Raises InputError, before
+    writing, for a missing file or column, a count other than Table E.2's, or a download that fails; and if `out` holds
+    data of another configuration.
     """
     config = config or DataConfig()
-    recipe = json.loads(json.dumps(dataclasses.asdict(config)))
-    manifest_path = out / "manifest.json"
-    if manifest_path.exists():
-        manifest = read_json(manifest_path, dict)
-        changed = differences(manifest.get("config"), recipe)
-        if changed:
+    recipe, stored = json.loads(json.dumps(config.as_dict())), out / "config.json"
+    if stored.exists():
+        if changed := differences(read_json(stored, dict), recipe):
             raise InputError(f"{out} holds other data ({'; '.join(changed)}); choose another folder")
-        if all(_digest(out / f"{name}.parquet") == made["sha256"] for name, made in manifest["sets"].items()):
-            return manifest
-    reader = _Reader(data_dir)
-    sets = _sets(reader, config)
+        return
+    sets = _sets(config, data_dir)
     for name, rows in sets.items():
         if len(rows) != TABLE_E2[name]:
             raise InputError(
@@ -56,13 +48,7 @@ def prepare(out: Path, data_dir: Path | None = None, config: DataConfig | None =
             )
     for name, rows in sets.items():
         write_rows(rows, out / f"{name}.parquet")
-    manifest = {
-        "config": recipe,
-        "sources": reader.used,
-        "sets": {name: {"rows": len(rows), "sha256": _digest(out / f"{name}.parquet")} for name, rows in sets.items()},
-    }
-    write_text(json.dumps(manifest, indent=2) + "\n", manifest_path)
-    return manifest
+    write_text(json.dumps(recipe, indent=2) + "\n", stored)
 
 
 def check_own(folder: Path, names: Sequence[str]) -> None:
@@ -79,29 +65,15 @@ def check_own(folder: Path, names: Sequence[str]) -> None:
             raise InputError(f"{path}: expected the data source {name!r} in every row, got {', '.join(used)}")
 
 
-class _Reader:
-    """Finds files and remembers what they were."""
-
-    def __init__(self, data_dir: Path | None) -> None:
-        self.data_dir = data_dir
-        self.used: dict[str, dict[str, Any]] = {}
-
-    def file(self, source: sources.Source, name: str) -> Path:
-        path = source.file(name, self.data_dir)
-        entry = self.used.setdefault(source.repository, {"revision": source.revision, "files": {}})
-        entry["files"][name] = _digest(path)
-        return path
-
-
-def _sets(reader: _Reader, config: DataConfig) -> dict[str, list[dict[str, Any]]]:
+def _sets(config: DataConfig, data_dir: Path | None) -> dict[str, list[dict[str, Any]]]:
     chat = {
-        split: sources.read_wildchat(reader.file(sources.WILDCHAT, name))
+        split: sources.read_wildchat(sources.WILDCHAT.file(name, data_dir))
         for split, name in sources.WILDCHAT_FILES.items()
     }
-    olympiad = sources.read_olympiad(reader.file(sources.OLYMPIAD, sources.OLYMPIAD_FILE))
-    math500 = sources.read_math500(reader.file(sources.MATH500, sources.MATH500_FILE))
+    olympiad = sources.read_olympiad(sources.OLYMPIAD.file(sources.OLYMPIAD_FILE, data_dir))
+    math500 = sources.read_math500(sources.MATH500.file(sources.MATH500_FILE, data_dir))
     names = [name for budget in config.budgets for name in sources.NEMOTRON_FILES[budget]]
-    pool = sources.read_nemotron([reader.file(sources.NEMOTRON, name) for name in names])
+    pool = sources.read_nemotron([sources.NEMOTRON.file(name, data_dir) for name in names])
     order = np.random.default_rng(config.draw_seed).permutation(len(pool))
     split = TABLE_E2["math_train"], TABLE_E2["math_train"] + TABLE_E2["math_val"]
     return {
@@ -120,11 +92,3 @@ def _math(name: str, questions: list[sources.Question]) -> list[dict[str, Any]]:
 
 def _chat(name: str, conversations: list[tuple[str, list[dict[str, str]]]]) -> list[dict[str, Any]]:
     return [chat_row(name, index, *conversation) for index, conversation in enumerate(conversations)]
-
-
-def _digest(path: Path) -> str | None:
-    """SHA-256 of a file, None if there is none."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

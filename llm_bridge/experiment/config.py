@@ -91,10 +91,6 @@ class LLMConfig(Settings):
     """AdamW's learning rate in the chat stage."""
     math_learning_rate: PositiveFloat = assumption(1e-6, "sets how far the math stage gets")
     """AdamW's learning rate in the math stage."""
-    adam_betas: tuple[float, float] = (0.9, 0.95)
-    """Decay rates of AdamW's moments."""
-    weight_decay: float = 0.01
-    """AdamW's weight decay."""
     max_prompt_length: PositiveInt = assumption(2048, "longer prompts are left out of training and evaluation")
     """Tokens of the longest prompt."""
     max_response_length: PositiveInt = 8192
@@ -105,16 +101,12 @@ class LLMConfig(Settings):
         1.0, "exploration of the rollouts; the paper gives only the evaluation's temperature"
     )
     """Sampling temperature of training rollouts and of the reference responses."""
-    eval_temperature: PositiveFloat = 0.7
-    """Sampling temperature of the evaluation, with top-p 1.0 and top-k -1."""
     eval_samples: PositiveInt = 8
     """Responses per evaluated prompt (average@8)."""
     eval_interval: PositiveInt = 100
     """Steps between evaluations during training; the last step is always evaluated."""
     save_interval: PositiveInt = 50
     """Steps between checkpoints."""
-    loss_aggregation: Literal["token-mean", "seq-mean-token-mean"] = "seq-mean-token-mean"
-    """How VeRL averages the GRPO loss; Eq. 4 averages over a response's tokens first."""
     optimizer_steps: PositiveInt = assumption(
         1, "with more, later steps are off-policy and gamma is recomputed for each"
     )
@@ -131,15 +123,6 @@ class LLMConfig(Settings):
     )
     """How the regularizer reduces a response's log-probabilities: their sum, their mean over tokens, or their sum
     divided by the group's mean length."""
-    dual_clip: Annotated[PositiveFloat, above(1)] = assumption(
-        3.0, "without effect while every optimizer step is on-policy"
-    )
-    """Upper bound on the token ratio in the GRPO loss of a negative advantage (VeRL's default). Eq. 3 has none."""
-    max_gradient_norm: PositiveFloat = assumption(
-        1.0,
-        "takes effect where the regularizer's sum over tokens dominates, and then scales the GRPO term down with it",
-    )
-    """The norm that the joint loss's gradient is clipped to before AdamW sees it (VeRL's default)."""
     reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
     """The chat reward, on the hub or in a folder; empty for the tiny experiment's programmatic one."""
     reward_model_revision: str = ""

@@ -2,6 +2,10 @@
 
 The YAML files in `settings/`, which Hydra puts over VeRL's own, say what a job sets. The command gives the numbers that
 they name, as `+llm.NAME=VALUE`.
+
+Assumption beyond the paper: a negative advantage's token ratio is bounded by 3, which has no effect while every
+optimizer step is on-policy; and the joint loss's gradient is clipped to norm 1, which takes effect where the
+regularizer's sum over tokens dominates, and then scales the GRPO term down with it. Both are VeRL's defaults.
 """
 
 from __future__ import annotations

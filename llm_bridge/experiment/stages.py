@@ -85,7 +85,7 @@ class Experiment:
             if self.config.model:
                 return
         if self.config.model:
-            if not (data / "manifest.json").is_file():
+            if not (data / "config.json").is_file():
                 _say("data")
             prepare(data, self.data_dir, self.data)  # which leaves what is there and of this configuration
         elif not (data / "model" / "tokenizer_config.json").is_file():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 
@@ -109,7 +108,8 @@ def data_dir(tmp_path_factory):
 @pytest.fixture(scope="module")
 def prepared(data_dir, tmp_path_factory):
     out = tmp_path_factory.mktemp("prepared")
-    return out, prepare(out, data_dir)
+    prepare(out, data_dir)
+    return out
 
 
 @pytest.fixture
@@ -129,30 +129,20 @@ def replace(path, write, rows):
 
 
 def test_all_sets_have_table_e2s_counts_and_one_schema(prepared):
-    out, manifest = prepared
     for name, count in TABLE_E2.items():
-        path = out / f"{name}.parquet"
-        assert pq.read_metadata(path).num_rows == count == manifest["sets"][name]["rows"]
+        path = prepared / f"{name}.parquet"
+        assert pq.read_metadata(path).num_rows == count
         assert pq.read_schema(path) == SCHEMA
-        assert manifest["sets"][name]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_the_manifest_names_every_file_that_was_read(prepared, data_dir):
-    _, manifest = prepared
-    files = {
-        f"{repository}/{name}": digest
-        for repository, entry in manifest["sources"].items()
-        for name, digest in entry["files"].items()
-    }
-    there = {str(path.relative_to(data_dir)): path for path in data_dir.rglob("*.*") if path.is_file()}
-    assert files == {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in there.items()}
-    assert all(re.fullmatch("[0-9a-f]{40}", entry["revision"]) for entry in manifest["sources"].values())
+def test_every_source_is_pinned_to_a_commit():
+    known = (sources.NEMOTRON, sources.MATH500, sources.OLYMPIAD, sources.WILDCHAT)
+    assert all(re.fullmatch("[0-9a-f]{40}", source.revision) for source in known)
 
 
 def test_trajectories_of_one_problem_count_once_and_validation_is_apart(prepared):
-    out, _ = prepared
     train, val = (
-        {row["prompt"][0]["content"]: row for row in pq.read_table(out / f"math_{split}.parquet").to_pylist()}
+        {row["prompt"][0]["content"]: row for row in pq.read_table(prepared / f"math_{split}.parquet").to_pylist()}
         for split in ("train", "val")
     )
     assert len(train) == 50_000
@@ -165,7 +155,7 @@ def test_trajectories_of_one_problem_count_once_and_validation_is_apart(prepared
 
 
 def test_olympiad_keeps_lists_contexts_and_tolerances(prepared):
-    rows = pq.read_table(prepared[0] / "olympiad.parquet").to_pylist()
+    rows = pq.read_table(prepared / "olympiad.parquet").to_pylist()
     answers = [row["reward_model"]["ground_truth"] for row in rows[:5]]
     assert answers == ["0", "$1,-2$", "1, -2", "3", "4"]
     assert [row["extra_info"]["multiple"] for row in rows[:5]] == [False, True, True, False, False]
@@ -175,40 +165,34 @@ def test_olympiad_keeps_lists_contexts_and_tolerances(prepared):
 
 
 def test_math500_and_chat_are_taken_as_they_are(prepared):
-    out, _ = prepared
-    row = pq.read_table(out / "math500.parquet").to_pylist()[42]
+    row = pq.read_table(prepared / "math500.parquet").to_pylist()[42]
     assert row["prompt"][0]["content"] == f"{INSTRUCTION}Compute 42."
     assert row["reward_model"] == {"style": "rule", "ground_truth": "42"}
-    row = pq.read_table(out / "chat_val.parquet").to_pylist()[9]
+    row = pq.read_table(prepared / "chat_val.parquet").to_pylist()[9]
     assert row["prompt"] == [{"role": "user", "content": "Tell me about val 9\n"}] == row["extra_info"]["conversation"]
     assert row["extra_info"]["source_id"] == "val/9"
     assert row["data_source"] == "chat_val"
 
 
 def test_the_draw_depends_on_the_seed_alone(prepared, data_dir, broken, tmp_path):
-    _, manifest = prepared
     low = broken / "nvidia/Nemotron-Math-v2/data/low.jsonl"
     backwards = low.read_text().splitlines(keepends=True)[::-1]
     low.unlink()
     low.write_text("".join(backwards))
-    again, other = prepare(tmp_path / "a", broken), prepare(tmp_path / "b", data_dir, DataConfig(draw_seed=1))
-    assert again["sets"] == manifest["sets"]
-    differing = {name for name in TABLE_E2 if other["sets"][name] != manifest["sets"][name]}
-    assert differing == {"math_train", "math_val"}
+    prepare(tmp_path / "a", broken)
+    prepare(tmp_path / "b", data_dir, DataConfig(draw_seed=1))
+    again, other, first = (
+        {name: (folder / f"{name}.parquet").read_bytes() for name in TABLE_E2}
+        for folder in (tmp_path / "a", tmp_path / "b", prepared)
+    )
+    assert again == first
+    assert {name for name in TABLE_E2 if other[name] != first[name]} == {"math_train", "math_val"}
 
 
-def test_what_is_there_is_not_made_again_unless_it_changed(prepared, tmp_path):
-    out, manifest = prepared
-    nowhere = tmp_path / "nowhere"
-    assert prepare(out, nowhere) == manifest
+def test_what_is_there_is_not_made_again(prepared, tmp_path):
+    prepare(prepared, tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"holds other data \(draw_seed: 0 there, 3 asked for\)"):
-        prepare(out, nowhere, DataConfig(draw_seed=3))
-    path = out / "math500.parquet"
-    content = path.read_bytes()
-    path.write_bytes(content[:-1])
-    with pytest.raises(InputError, match="is missing"):
-        prepare(out, nowhere)
-    path.write_bytes(content)
+        prepare(prepared, tmp_path / "nowhere", DataConfig(draw_seed=3))
 
 
 @pytest.mark.parametrize(
@@ -323,7 +307,7 @@ def test_prepare_fetches_the_models_at_their_commits_too(data_dir, monkeypatch, 
     config = PRESETS["qwen3-0.6b"]
     assert Prepare(preset="qwen3-0.6b", settings=config, out=tmp_path / "out", data_dir=data_dir).run() == 0
     assert fetched == {(name, REVISIONS[name]) for name in (config.model, config.reward_model)}
-    assert (tmp_path / "out" / "data" / "manifest.json").is_file()
+    assert (tmp_path / "out" / "data" / "config.json").is_file()
     assert capsys.readouterr().out.count("model: ") == 2
 
 
