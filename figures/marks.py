@@ -4,12 +4,12 @@ The columns of a table of marks:
 
 - panel: the panel's name, a key of `Drawing.panels`;
 - kind: "line" (its intervals are bars), "band" (a line whose intervals are an area), "seed" (a thin line of one run),
-  "point" (a marker alone), "bar" (from x_low to x_high), "area" (from low to high), "cell" (of a map), "hline" (a
-  horizontal line through the panel), "text" (x and y are shares of the panel);
+  "point" (a marker alone), "bar" (from x_low to x_high), "area" (from low to high), "hline" (a horizontal line through
+  the panel), "text" (x and y are shares of the panel);
 - label: what the legend calls it; method: the method that it belongs to, if any; style: how it looks, a key of
   `Drawing.styles` or a method, the mark's own method if empty; run: tells lines of one label apart;
-- x, y; low, high: the interval of y; x_low, x_high: that of x; value: the number that a cell's shade stands for;
-- text: written in a cell or beside a line, shown on hovering elsewhere; hatched: whether the area is.
+- x, y; low, high: the interval of y; x_low, x_high: that of x;
+- text: written at a "text" or above an "hline", otherwise said of the mark; hatched: whether the area is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from figures.style import Style, method_style
 DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(("panel", "kind", "label", "method", "style"), ""),
     "run": 0,
-    **dict.fromkeys(("x", "y", "low", "high", "x_low", "x_high", "value"), math.nan),
+    **dict.fromkeys(("x", "y", "low", "high", "x_low", "x_high"), math.nan),
     "text": "",
     "hatched": False,
 }
@@ -38,8 +38,7 @@ class Panel:
     """The axes of one panel.
 
     scale: of x, "linear", "log2", "log10" or "stretched" towards 1. x_ticks: where x is labelled. y_names: labels of y
-    by their positions. x_values, y_values: the columns and rows of a map of cells. shades: the value with the deepest
-    shade of a map, and shaded what it measures. hatching: what the legend says of hatched cells.
+    by their positions.
     """
 
     title: str = ""
@@ -50,11 +49,6 @@ class Panel:
     y_names: Mapping[float, str] = field(default_factory=dict)
     x_limits: tuple[float | None, float | None] = (None, None)
     y_limits: tuple[float | None, float | None] = (None, None)
-    x_values: Sequence[float] = ()
-    y_values: Sequence[float] = ()
-    shades: float = 0.0
-    shaded: str = ""
-    hatching: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import TwoSlopeNorm, to_hex, to_rgb
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
 
 from figures.marks import Drawing, Panel, stretch, stretched_ticks
 from figures.style import RC, TEXT_WIDTH, Picture, Style, new_figure
 
-UNDEFINED = "#e6e6e6"
-"""The colour of a cell without a value."""
 RASTERIZED = 500
 """More points than this are pixels in a PDF."""
 _HATCH = "//"
@@ -36,7 +32,7 @@ def render(drawing: Drawing) -> Picture:
             unused.remove()
         for number, (panel, (name, its_axes)) in enumerate(zip(axes, drawing.panels.items(), strict=False)):
             for kind, label, style, _, part in drawing.series(name):
-                _draw(panel, its_axes, kind, label, style, part)
+                _draw(panel, kind, label, style, part)
             panel.set_title(its_axes.title, fontsize=7 if drawing.columns > 3 else None)
             _set_axes(panel, its_axes)
             if drawing.shared.get("sharey") is not True or number % drawing.columns == 0:
@@ -58,7 +54,7 @@ def render(drawing: Drawing) -> Picture:
     return figure
 
 
-def _draw(axes: Axes, panel: Panel, kind: str, label: str, style: Style, rows: pd.DataFrame) -> None:
+def _draw(axes: Axes, kind: str, label: str, style: Style, rows: pd.DataFrame) -> None:
     shown = label or "_"
     match kind:
         case "line" | "band" | "point":
@@ -78,8 +74,6 @@ def _draw(axes: Axes, panel: Panel, kind: str, label: str, style: Style, rows: p
                 edgecolor="black", linewidth=0.5, hatch=_HATCH if rows["hatched"].any() else None, label=shown,
             )  # fmt: skip
             axes.grid(axis="y", visible=False)
-        case "cell":
-            _cells(axes, panel, style, rows, shown)
         case "hline":
             height = rows["y"].iloc[0]
             axes.axhline(
@@ -128,23 +122,6 @@ def _band(axes: Axes, rows: pd.DataFrame, style: Style, label: str = "_") -> Non
     axes.fill_between(rows["x"], rows["low"], rows["high"], **look)
 
 
-def _cells(axes: Axes, panel: Panel, style: Style, rows: pd.DataFrame, label: str) -> None:
-    """Squares with words, in shades of their values where the panel has shades."""
-    shades = mpl.cm.ScalarMappable(TwoSlopeNorm(0, -panel.shades, panel.shades), "RdBu") if panel.shades else None
-    for cell in rows.to_dict("records"):
-        color = to_hex(style.color)
-        if shades is not None:
-            color = to_hex(tuple(shades.to_rgba(cell["value"]))) if np.isfinite(cell["value"]) else UNDEFINED
-        corner = panel.x_values.index(cell["x"]), panel.y_values.index(cell["y"])
-        edge, hatch = ("#777777", "////") if cell["hatched"] else ("white", None)
-        axes.add_patch(Rectangle(corner, 1, 1, facecolor=color, edgecolor=edge, hatch=hatch, lw=0.3, label=label))
-        axes.text(
-            corner[0] + 0.5, corner[1] + 0.5, cell["text"], ha="center", va="center", fontsize=6.5,
-            color="white" if np.mean(to_rgb(color)) < 0.42 else "black",
-            bbox={"facecolor": color, "edgecolor": "none", "pad": 0.8} if cell["hatched"] else None,
-        )  # fmt: skip
-
-
 def _set_axes(axes: Axes, panel: Panel) -> None:
     if panel.scale.startswith("log"):
         axes.set_xscale("log", base=int(panel.scale[3:]))
@@ -158,17 +135,6 @@ def _set_axes(axes: Axes, panel: Panel) -> None:
     axes.minorticks_off()
     if panel.y_names:
         axes.set_yticks(list(panel.y_names), list(panel.y_names.values()))
-    if panel.x_values:
-        axes.grid(visible=False)
-        axes.set_xticks(np.arange(len(panel.x_values)) + 0.5, [f"{value:g}" for value in panel.x_values])
-        axes.set_yticks(np.arange(len(panel.y_values)) + 0.5, [f"{value:g}" for value in panel.y_values])
-        axes.tick_params(length=0)
-        axes.set(xlim=(0, len(panel.x_values)), ylim=(0, len(panel.y_values)))
-    if panel.shades:
-        shades = mpl.cm.ScalarMappable(TwoSlopeNorm(0, -panel.shades, panel.shades), "RdBu")
-        bar = axes.figure.colorbar(shades, ax=axes, shrink=0.8, pad=0.02)
-        bar.outline.set_visible(False)
-        bar.set_label(panel.shaded)
     for limits, change in ((panel.x_limits, axes.set_xlim), (panel.y_limits, axes.set_ylim)):
         if limits != (None, None):
             change(*limits)
@@ -186,13 +152,5 @@ def _legend(drawing: Drawing, panels: list[Axes]) -> list[Artist]:
     artists: dict[str, Artist] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            shown = handle
-            if isinstance(handle, Rectangle):  # a cell, which may be hatched for reasons of its own
-                shown = Patch(facecolor=handle.get_facecolor(), edgecolor="black", lw=0.5, label=label)
-            artists.setdefault(label, shown)
-    for panel in drawing.panels.values():
-        if panel.hatching:
-            artists[panel.hatching] = Patch(
-                facecolor="white", hatch="////", edgecolor="#777777", lw=0.5, label=panel.hatching
-            )
+            artists.setdefault(label, handle)
     return list(artists.values())
