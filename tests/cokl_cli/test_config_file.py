@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cokl_cli.experiments import experiments
 
-from bandit.sweep.config import SweepConfig, preset
+from bandit.labs import LABS
+from bandit.sweep.config import PRESETS, SweepConfig
 from bandit.sweep.train import run_sweep
 from cokl.support.results import Execution
 from cokl_cli.app import _parse
@@ -17,8 +17,6 @@ from cokl_cli.presets import stored_settings
 from llm_bridge.experiment.config import PRESETS as LLM
 from tests.bandit import conftest as sweep_miniature
 from tests.cokl_cli.test_bad_input import refusal
-
-LABS = {name: lab for name, lab in experiments().items() if lab.summary and lab.presets}
 
 
 def saved(values: dict[str, Any], folder: Path) -> Path:
@@ -36,12 +34,12 @@ def read(*arguments: str | Path) -> Any:
 @pytest.mark.parametrize(("name", "chosen"), [(name, preset) for name, lab in LABS.items() for preset in lab.presets])
 def test_every_labs_configuration_comes_back(name, chosen, tmp_path):
     config = LABS[name].presets[chosen]
-    command = read("bandit", name.replace("_", "-"), "--config", saved(config.as_dict(), tmp_path))
+    command = read("bandit", name, "--config", saved(config.as_dict(), tmp_path))
     assert command.config == config
-    assert command.folder == Path("runs") / f"{LABS[name].folder_prefix}config"
+    assert command.folder == Path("runs") / ("config" if name == "sweep" else f"{name}-config")
 
 
-def test_a_finished_result_runs_again_with_one_flag_changed(tmp_path, monkeypatch):
+def test_a_finished_result_runs_again_with_one_flag_changed(tmp_path):
     small = dataclasses.replace(sweep_miniature.TINY, seeds=1, methods=("none", "cokl"), betas=(0.1,), device="cpu")
     run_sweep(small, Execution(out=tmp_path, jobs=1), progress=False)
     assert read("bandit", "sweep", "--config", tmp_path / "config.json").config == small
@@ -78,11 +76,11 @@ def test_the_theorys_settings_are_checked(tmp_path, capsys):
     )
 
 
-def test_yaml_names_what_differs_from_the_preset(tmp_path, monkeypatch):
+def test_yaml_names_what_differs_from_the_preset(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(YAML)
     command = read("bandit", "sweep", "--preset", "quick", "--config", path)
-    wanted: SweepConfig = preset("quick", methods=("none", "cokl"), betas=(1e-2, 0.3), hidden=())
+    wanted: SweepConfig = dataclasses.replace(PRESETS["quick"], methods=("none", "cokl"), betas=(1e-2, 0.3), hidden=())
     wanted = dataclasses.replace(wanted, environment=dataclasses.replace(wanted.environment, correct_actions=6))
     assert (command.config, command.folder) == (wanted, Path("runs/mine"))
 

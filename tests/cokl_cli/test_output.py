@@ -40,11 +40,11 @@ def test_json_is_all_of_standard_output(tiny_flags, tmp_path):
     swept = cokl("bandit", "sweep", *flags, "--json")
     assert swept.returncode == 0, swept.stderr
     found = json.loads(swept.stdout)
-    assert [row["method"] for row in found["final"]] == ["none", "cokl"]
-    assert 0 < found["final"][0]["p_correct"] < 1
-    assert "sweep.parquet" in swept.stderr
-    judged = cokl("bandit", "verdicts", "--results", str(tmp_path), "--json")
-    assert {"statement", "measured", "verdict"} <= json.loads(judged.stdout)["claims"][0].keys()
+    assert found["folder"] == str(tmp_path)
+    assert found["claims"]
+    assert {claim["verdict"] for claim in found["claims"]} == {None}  # one seed
+    assert [row["method"] for row in found["rows"]] == ["No regularizer", "CoKL"]
+    assert "results.md" in swept.stderr
 
 
 def test_quiet_prints_nothing_but_errors(tiny_flags, tmp_path):
@@ -52,7 +52,7 @@ def test_quiet_prints_nothing_but_errors(tiny_flags, tmp_path):
     result = cokl("bandit", "sweep", *flags)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert (tmp_path / "sweep.parquet").is_file()
-    refused = cokl("bandit", "verdicts", "--results", str(tmp_path / "nowhere"), "--quiet")
+    refused = cokl("report", "--results", str(tmp_path / "nowhere"), "--quiet")
     assert refused.returncode == 2
     assert refused.stderr.startswith("cokl: error: ")
 
@@ -65,11 +65,11 @@ def test_other_commands_speak_json_too(command):
 
 
 def test_every_command_that_prints_results_has_both_options():
-    from cokl_cli.commands import bandit, figures, llm, llm_report, logbook, report, reproduce, theory
+    from cokl_cli.commands import bandit, llm, llm_report, logbook, report, reproduce, theory
 
     commands = [
         value
-        for module in (bandit, doctor, figures, llm, llm_report, logbook, report, reproduce, theory)
+        for module in (bandit, doctor, llm, llm_report, logbook, report, reproduce, theory)
         for value in vars(module).values()
         if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "run")
     ]

@@ -11,17 +11,16 @@ import pytest
 from scipy import stats
 
 from bandit.finite_group import figures as finite_group
-from bandit.sequences.analysis import tables as sequence_tables
-from bandit.sequences.train import METRICS
 from bandit.shift import figures as shift
-from bandit.shift.analysis import tables as shift_tables
+from bandit.shift.analysis import score, tables_of
 from bandit.sweep.figures import dynamics, tradeoff
 from figures import style
 from figures.marks import DEFAULTS
+from figures.matplotlib_renderer import render
 from llm_bridge.report import figures as llm
-from tests.bandit.finite_group.test_report import metrics, recovery  # noqa: F401
+from tests.bandit.finite_group.tables import made_metrics, made_recovery
 from tests.bandit.shift.tables import POINTS, SEEDS, shift_table
-from tests.bandit.sweep.test_claims import GOOD, sweep_table
+from tests.bandit.sweep.tables import GOOD, sweep_table
 from tests.llm_bridge.report.test_report import results
 
 
@@ -31,6 +30,11 @@ def picked(marks: pd.DataFrame, **values: object) -> pd.DataFrame:
         marks = marks[marks[name] == value]
     assert len(marks), values
     return marks
+
+
+def shift_tables_of(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """What the lab's figures are drawn from."""
+    return tables_of(score(table))
 
 
 def half_width(values: list[float]) -> float:
@@ -49,7 +53,7 @@ def noisy_sweep() -> pd.DataFrame:
 @pytest.mark.parametrize("column", ["coverage_at_64", "conditional_kl"])
 def test_the_tradeoff_is_means_and_standard_deviations_of_the_last_step(column):
     table = noisy_sweep()
-    marks = tradeoff.drawing(table).marks
+    marks = tradeoff(table).marks
     for method, betas in GOOD.items():
         points = picked(marks, panel=column, method=method)
         assert len(points) == len(betas)
@@ -69,7 +73,7 @@ def test_the_tradeoff_is_means_and_standard_deviations_of_the_last_step(column):
 @pytest.mark.parametrize("column", ["coverage_at_64", "conditional_kl"])
 def test_dynamics_are_means_and_standard_deviations_of_each_step(column):
     table = noisy_sweep()
-    marks = dynamics.drawing(table).marks
+    marks = dynamics(table).marks
     for method, beta in (("none", 0.0), ("cokl", 0.1), ("forward_kl", 0.001)):
         rows = table[(table["method"] == method) & (table["beta"] == beta)]
         band = picked(marks, panel=column, method=method, kind="band")
@@ -81,7 +85,7 @@ def test_dynamics_are_means_and_standard_deviations_of_each_step(column):
 
 
 def test_the_marks_lie_beside_the_picture(tmp_path):
-    picture = tradeoff.draw(noisy_sweep())
+    picture = render(tradeoff(noisy_sweep()))
     style.save_all({"tradeoff": picture}, tmp_path)
     empty = {name: "" for name, default in DEFAULTS.items() if isinstance(default, float)}
     stored = pd.read_csv(tmp_path / "tradeoff.csv", keep_default_na=False, na_values=empty)
@@ -124,7 +128,7 @@ def check_frontier(points: pd.DataFrame, table: pd.DataFrame, method: str) -> No
 @pytest.mark.parametrize("method", [method for method in POINTS if method != "none"])
 def test_the_shift_labs_frontier(method):
     table = shift_table(jitter=0.02)
-    search = shift_tables(table)["beta_search"]
+    search = shift_tables_of(table)["beta_search"]
     check_frontier(picked(shift.frontier(search).marks, method=method, kind="line"), table, method)
     panel = picked(shift.tradeoff(search).marks, panel=method)
     check_frontier(picked(panel, kind="line", method=method), table, method)
@@ -137,9 +141,70 @@ def test_the_shift_labs_frontier(method):
     assert star[["x", "y"]].to_numpy().ravel() == pytest.approx([chosen, overall[chosen]])
 
 
+SIDES = (("retention", "first"), ("adaptation", "second"))
+
+
+def check(mark: dict, x: float, values: list[float]) -> None:
+    """At the mean of the reported seeds, with the ends of their interval."""
+    mean, half = statistics.mean(values), half_width(values)
+    assert [mark["x"], mark["y"], mark["low"], mark["high"]] == pytest.approx([x, mean, mean - half, mean + half])
+
+
+@pytest.mark.parametrize("method", ["cokl", "reverse_kl"])
+def test_scores_by_coefficient_have_the_bands_of_the_reported_seeds(method):
+    table = shift_table(jitter=0.02)
+    marks = shift.beta(shift_tables_of(table)["beta_search"]).marks
+    for name, side in SIDES:
+        shown = picked(marks, panel=method, style=f"{method} {side}", kind="band")
+        assert shown["x"].is_monotonic_increasing
+        for mark in shown.to_dict("records"):
+            check(mark, mark["x"], seeds_scores(table, method, mark["x"])[name])
+
+
+def test_batches_have_a_point_for_each_size_in_each_mode():
+    """The sampled half of the table is another one, so that modes cannot be taken for each other."""
+    sampled = shift_table(jitter=0.03).assign(mode="sampled")
+    table = pd.concat([shift_table(jitter=0.02), sampled], ignore_index=True)
+    marks = shift.kl_batch(shift_tables_of(table)["kl_batch"]).marks
+    assert set(marks["panel"]) == {"exact retention", "exact adaptation", "sampled retention", "sampled adaptation"}
+    for mode in ("exact", "sampled"):
+        of_mode = table[table["mode"] == mode]
+        for name, _ in SIDES:
+            points = picked(marks, panel=f"{mode} {name}", method="cokl", kind="line").to_dict("records")
+            for size, point in zip((8, 16, 32), points, strict=True):
+                others = (of_mode["method"] != "cokl") | (of_mode["kl_prompts"] == size)
+                as_main = of_mode[others].assign(kl_prompts=of_mode["kl_prompts"].clip(upper=16).where(
+                    of_mode["method"] != "cokl", 16))  # fmt: skip
+                check(point, size, seeds_scores(as_main, "cokl", 1.0)[name])
+
+
+def test_grpo_lies_in_grey_behind_every_method():
+    table = shift_table(jitter=0.02)
+    marks = shift.dynamics(shift_tables_of(table)["dynamics"]).marks
+    rows = table[(table["method"] == "none") & table["seed"].isin(SEEDS["report"]) & (table["role"] == "report")]
+    for panel in ("cokl", "forward_kl"):
+        for column, look in (("prior_correct", "grpo"), ("new_correct", "grpo_dashed")):
+            line = picked(marks, panel=panel, style=look)
+            means = [rows.loc[rows["step"] == step, column].mean() for step in (0, 10, 20)]
+            np.testing.assert_allclose(line[["x", "y"]], list(zip((0, 10, 20), means, strict=True)))
+
+
+def test_a_sweep_of_few_seeds_is_drawn_seed_by_seed():
+    table = sweep_table(GOOD, seeds=2)
+    table["conditional_kl"] += 0.01 * table["seed"] * table["step"]
+    marks = dynamics(table).marks
+    for column in ("coverage_at_64", "conditional_kl"):
+        for method, beta in (("none", 0.0), ("cokl", 0.1), ("entropy", 0.001)):
+            for seed in range(2):
+                rows = table[(table["method"] == method) & (table["beta"] == beta) & (table["seed"] == seed)]
+                line = picked(marks, panel=column, method=method, kind="seed", run=seed)
+                np.testing.assert_allclose(line[["x", "y"]], rows[["step", column]])
+            assert picked(marks, panel=column, method=method, kind="band")["low"].isna().all()
+
+
 def test_the_shift_labs_dynamics_and_their_bands():
     table = shift_table(jitter=0.02)
-    rows = shift_tables(table)["dynamics"]
+    rows = shift_tables_of(table)["dynamics"]
     best = rows.loc[rows["method"] == "cokl", "beta"].iloc[0]
     runs = table[(table["role"] == "report") & (table["method"] == "cokl") & (table["beta"] == best)]
     runs = runs[runs["kl_prompts"] == 16]
@@ -160,7 +225,7 @@ def test_the_shift_labs_dynamics_and_their_bands():
 
 def test_the_drifts_are_stacked_and_the_mass_alone_is_hatched():
     table = shift_table(jitter=0.02)
-    made = shift_tables(table)
+    made = shift_tables_of(table)
     marks = shift.decomposition(made["decomposition"], made["dynamics"]).marks
     drifts = {
         "mass_drift": "correctness mass",
@@ -186,17 +251,8 @@ def test_the_drifts_are_stacked_and_the_mass_alone_is_hatched():
     assert areas["hatched"].tolist() == [True, False, False]
 
 
-def test_the_sequence_labs_frontier():
-    table = shift_table(jitter=0.02, batches=(16,))
-    table = table.assign(**dict.fromkeys(set(METRICS) - set(table), 0.5))
-    search = sequence_tables(table)["beta_search"].assign(best=False)
-    for method in ("cokl", "reverse_kl"):
-        check_frontier(picked(shift.frontier(search).marks, method=method, kind="line"), table, method)
-    unmarked = shift.frontier(search, bars=False).marks
-    assert unmarked[["low", "high", "x_low", "x_high"]].isna().all(axis=None)
-
-
-def test_the_finite_group_labs_metrics(metrics):  # noqa: F811
+def test_the_finite_group_labs_metrics():
+    metrics = made_metrics()
     marks = finite_group.metrics(metrics).marks
     last = metrics[metrics["step"] == 50]
     for (method, groups, steps), rows in last.groupby(["method", "groups", "optimizer_steps"]):
@@ -212,7 +268,8 @@ def test_the_finite_group_labs_metrics(metrics):  # noqa: F811
                 assert [mark["x"], mark["low"], mark["high"]] == pytest.approx([size, mean - half, mean + half])
 
 
-def test_the_finite_group_labs_recovery(recovery):  # noqa: F811
+def test_the_finite_group_labs_recovery():
+    recovery = made_recovery()
     marks = finite_group.recovery(recovery).marks
     for steps, column in ((1, "predicted"), (4, "predicted"), (4, "predicted_at_rollout")):
         for size in (1.0, 8.0):

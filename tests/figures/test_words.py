@@ -7,51 +7,46 @@ from collections.abc import Callable
 import pytest
 
 from bandit.finite_group import figures as finite_group
-from bandit.finite_group.analysis import ESTIMATE, slope_table
 from bandit.plasticity import figures as plasticity
+from bandit.plasticity.analysis import Scored
 from bandit.shift import figures as shift
-from bandit.shift.analysis import tables
+from bandit.shift.analysis import score, tables_of
 from bandit.sweep.figures import dynamics, tradeoff
 from cokl_cli import card
 from figures.marks import Drawing
-from tests.bandit.finite_group.test_report import made_metrics, made_recovery
-from tests.bandit.plasticity import test_figures as plastic
+from tests.bandit.finite_group.tables import made_metrics, made_recovery
+from tests.bandit.plasticity import tables as plastic
 from tests.bandit.shift.tables import shift_table
-from tests.bandit.sweep.test_claims import GOOD, sweep_table
+from tests.bandit.sweep.tables import GOOD, sweep_table
 
 KL = r"$D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+}\,\Vert\,\pi_\theta^{+})$ [nats]"
 NOW, ROLLOUT = (
     rf"predicted, $(1 - Z_{policy})^G\,|\nabla \log Z|^2$ [nats]" for policy in (r"\theta", r"{\mathrm{old}}")
 )
-SHIFT = "Step after the shift"
 Words = tuple[str, str, str]
 
 WORDS: dict[str, tuple[Callable[[], Drawing], dict[str, Words]]] = {
     "sweep, trade-off": (
-        lambda: tradeoff.drawing(sweep_table(GOOD)),
+        lambda: tradeoff(sweep_table(GOOD)),
         {
             "coverage_at_64": ("", r"Correctness $P_{\mathrm{corr}}$ (axis stretched towards 1)", "Coverage@64"),
             "conditional_kl": ("", r"Correctness $P_{\mathrm{corr}}$ (axis stretched towards 1)", KL),
         },
     ),
     "sweep, dynamics": (
-        lambda: dynamics.drawing(sweep_table(GOOD)),
+        lambda: dynamics(sweep_table(GOOD)),
         {"coverage_at_64": ("", "Training step", "Coverage@64"), "conditional_kl": ("", "Training step", KL)},
     ),
     "shift, frontier": (
-        lambda: shift.frontier(tables(shift_table())["beta_search"]),
+        lambda: shift.frontier(tables_of(score(shift_table()))["beta_search"]),
         {"": ("", "Adaptation", "Retention")},
     ),
     "shift, trade-off": (
-        lambda: shift.tradeoff(tables(shift_table())["beta_search"]),
+        lambda: shift.tradeoff(tables_of(score(shift_table()))["beta_search"]),
         {"reverse_kl": ("Reverse KL", "Adaptation", "Retention")},
     ),
-    "shift, tasks": (
-        lambda: shift.tasks(tables(shift_table())["dynamics"]),
-        {"prior_correct": ("", SHIFT, "Prior task"), "new_correct": ("", SHIFT, "New task")},
-    ),
     "shift, KL batch": (
-        lambda: shift.kl_batch(tables(shift_table())["kl_batch"]),
+        lambda: shift.kl_batch(tables_of(score(shift_table()))["kl_batch"]),
         {
             "exact retention": ("", "KL prompts per update", "Retention (exact)"),
             "exact adaptation": ("", "KL prompts per update", "Adaptation (exact)"),
@@ -73,12 +68,8 @@ WORDS: dict[str, tuple[Callable[[], Drawing], dict[str, Words]]] = {
             "fresh, mu = 4, predicted_at_rollout": (r"fresh reference groups, $\mu = 4$", ROLLOUT, "measured [nats]"),
         },
     ),
-    "finite groups, means": (
-        lambda: finite_group.means(slope_table(made_recovery(), ESTIMATE)),
-        {"": ("", "Predicted [nats]", "Measured [nats]")},
-    ),
     "plasticity, trade-off": (
-        lambda: plasticity.tradeoff(plastic.lab(), plastic.CONFIG),
+        lambda: plasticity.tradeoff(plastic.lab(), Scored.of(plastic.lab(), plastic.CONFIG), plastic.CONFIG),
         {
             "sampled": ("phase 2 sampled", "Correctness after phase 1", "Plasticity after narrowed-2"),
             "exact": ("phase 2 exact", "Correctness after phase 1", "Plasticity after narrowed-2"),

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from cokl_cli.report.page import write
 from tests.bandit.shift.tables import shift_table
-from tests.bandit.sweep.test_claims import GOOD, sweep_table
+from tests.bandit.sweep.tables import GOOD, sweep_table
 
 FLAGS = [
     "--no-sandbox",

@@ -1,17 +1,14 @@
-"""Both renderers draw every kind of mark where the table says: read from Matplotlib's artists and Plotly's traces."""
-
-from dataclasses import replace
+"""Every kind of mark is drawn where the table says: read from Matplotlib's artists."""
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
-from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from figures import matplotlib_renderer, plotly_renderer
 from figures.marks import Drawing, Panel, join, marks
+from figures.matplotlib_renderer import render
 from figures.style import Style
 
 STYLES = {
@@ -25,7 +22,7 @@ LOW, HIGH = [2.5, 4.0, 3.9], [3.1, 7.0, 4.5]
 
 
 def drawing() -> Drawing:
-    """A panel of lines, one of areas and a map."""
+    """A panel of lines, one of areas and one of bars."""
     parts = [
         marks("lines", "line", label="bars", style="red", x=X, y=Y, low=LOW, high=HIGH, method="cokl", text="β = 1"),
         marks("lines", "band", label="band", style="blue", x=X, y=HIGH, low=Y, high=[8.0, 9.0, 9.0]),
@@ -37,16 +34,11 @@ def drawing() -> Drawing:
         marks("areas", "area", label="plain", style="grey", x=X, low=LOW, high=HIGH),
         marks("bars", "bar", label="first", style="white", y=[1, 0], x_low=[0, 0], x_high=[2, 3], hatched=True),
         marks("bars", "bar", label="second", style="grey", y=[1, 0], x_low=[2, 3], x_high=[2.5, 7]),
-        marks("map", "cell", x=[1.0, 2.0], y=[10.0, 20.0], value=[-1.0, 1.0], text=["-1", "1"], hatched=[False, True]),
-        marks("colours", "cell", label="red one", style="red", x=2.0, y=10.0, text="won"),
     ]
-    cells = Panel(x_values=(1.0, 2.0), y_values=(10.0, 20.0))
     panels = {
         "lines": Panel("Title", r"$\beta$", "y of lines", "log2", X, y_limits=(0, None)),
         "areas": Panel(),
         "bars": Panel(y_names={1: "one", 0: "two"}),
-        "map": replace(cells, shades=1.0, hatching="unclear"),
-        "colours": cells,
     }
     return Drawing(join(parts), panels, 2, 6, "Words.", STYLES, letters=True, note="Some diverged.")
 
@@ -54,7 +46,7 @@ def drawing() -> Drawing:
 @pytest.fixture(scope="module")
 def panels() -> dict[str, Axes]:
     """Matplotlib's axes by the panels' names."""
-    return dict(zip(drawing().panels, matplotlib_renderer.render(drawing()).axes, strict=False))
+    return dict(zip(drawing().panels, render(drawing()).axes, strict=False))
 
 
 def segments(axes: Axes) -> list[np.ndarray]:
@@ -101,81 +93,12 @@ def test_areas_and_bars_are_hatched_where_their_marks_are(panels):
     assert [label.get_text() for label in panels["bars"].get_yticklabels()] == ["one", "two"]
 
 
-def test_cells_lie_at_their_row_and_column(panels):
-    cells = panels["map"].patches
-    assert [cell.get_xy() for cell in cells] == [(0, 0), (1, 1)]
-    assert [cell.get_hatch() for cell in cells] == [None, "////"]
-    low, high = (to_hex(cell.get_facecolor()) for cell in cells)
-    assert int(low[1:3], 16) > int(low[5:], 16)  # red below zero, blue above
-    assert int(high[1:3], 16) < int(high[5:], 16)
-    assert [text.get_text() for text in panels["map"].texts] == ["-1", "1"]
-    (cell,) = panels["colours"].patches
-    assert (cell.get_xy(), to_hex(cell.get_facecolor())) == ((1, 0), "#ff0000")
-
-
 def test_the_legend_names_each_label_once_and_the_figure_keeps_its_words():
-    picture = matplotlib_renderer.render(drawing())
+    picture = render(drawing())
     (legend,) = picture.legends
     names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["bars", "band", "hatched", "plain", "first", "second", "red one", "unclear"]
+    assert names == ["bars", "band", "hatched", "plain", "first", "second"]
     assert picture.caption == "Words."
     assert picture.get_suptitle() == "Some diverged."
-    assert [axes.get_title(loc="left") for axes in picture.axes[:5]] == ["(a)", "(b)", "(c)", "(d)", "(e)"]
+    assert [axes.get_title(loc="left") for axes in picture.axes] == ["(a)", "(b)", "(c)"]
     pd.testing.assert_frame_equal(picture.marks, drawing().marks)
-
-
-def test_plotlys_stretched_axis_says_the_correctness_itself():
-    points = marks(
-        "p", "line", label="a", x=[0.5, 0.9, 0.99], y=[1, 2, 3], x_low=[0.4, 0.8, 0.98], x_high=[0.6, 0.95, 0.999]
-    )
-    shown = Drawing(
-        points,
-        {"p": Panel(x="Correctness", y="y", scale="stretched", x_ticks=(0.5, 0.9))},
-        1,
-        6,
-        "",
-        {"": Style("#ff0000")},
-    )
-    figure = plotly_renderer.render(shown)
-    (line,) = figure.data
-    np.testing.assert_allclose(line.x, [np.log(2), np.log(10), np.log(100)])
-    np.testing.assert_allclose(line.error_x.array, [np.log(5 / 4), np.log(2), np.log(10)])
-    np.testing.assert_allclose(line.error_x.arrayminus, [np.log(6 / 5), np.log(2), np.log(2)])
-    np.testing.assert_allclose(figure.layout.xaxis.tickvals, [np.log(2), np.log(10)])
-    assert figure.layout.xaxis.ticktext == ("0.5", "0.9")
-    assert [one[3] for one in line.customdata] == ["0.5", "0.9", "0.99"]
-    assert "Correctness: %{customdata[3]}" in line.hovertemplate
-
-
-def test_plotlys_traces_are_the_marks():
-    whole = drawing()
-    names = ("lines", "map", "colours", "bars")
-    shown = Drawing(whole.marks, {name: whole.panels[name] for name in names}, 1, 6, "", STYLES)
-    figure = plotly_renderer.render(shown)
-    bars, band, first, second, point, level, cells, won = figure.data
-    for trace, x, y in (
-        (bars, X, Y),
-        (band, X, HIGH),
-        (first, [1, 2], [1, 2]),
-        (second, [1, 2], [3, 4]),
-        (point, X, LOW),
-    ):
-        assert (list(trace.x), list(trace.y)) == (x, y)
-    assert (bars.meta, band.meta) == ({"method": "cokl"}, None)
-    assert (bars.mode, first.mode, point.mode) == ("lines+markers", "lines", "markers")
-    np.testing.assert_allclose(bars.error_y.array, np.subtract(HIGH, Y))
-    np.testing.assert_allclose(bars.error_y.arrayminus, np.subtract(Y, LOW))
-    np.testing.assert_allclose(point.error_x.array, [0.5, 1.5, 0.5])
-    np.testing.assert_allclose(point.error_x.arrayminus, [0.5, 1, 1])
-    assert band.error_y.array is None
-    assert (bars.line.color, bars.marker.symbol, band.marker.symbol) == ("#ff0000", "circle", "square-open")
-    assert (list(level.x), list(level.y)) == ([1, 4], [2, 2])
-    assert tuple(bars.customdata[1]) == (", β = 1", "", " ± 1.5")
-    assert (figure.layout.yaxis4.tickvals, figure.layout.yaxis4.ticktext) == ((1, 0), ("one", "two"))
-    assert bars.hovertemplate.startswith("<b>bars</b>%{customdata[0]}<br>β: %{x")
-    assert cells.z == ([-1, None], [None, 1])
-    assert cells.text == (["-1", None], [None, "1 ?"])
-    assert (won.z, won.text) == (([None, 0], [None, None]), ([None, "red one<br>won"], [None, None]))
-    assert won.colorscale[0][1] == "#ff0000"
-    assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("β", "y of lines")
-    assert (figure.layout.xaxis.type, figure.layout.xaxis2.type) == ("log", "category")
