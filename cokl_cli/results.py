@@ -52,9 +52,9 @@ def finished(root: Path) -> dict[str, list[Path]]:
 
 
 def _whole(folder: Path) -> bool:
-    config = folder / "config.json"
-    chosen = config.is_file() and "coefficients" in read_json(config, dict)
-    return not chosen and not (folder / CARD).is_file()
+    around = folder.parent / "config.json"
+    part = around.is_file() and "sweep" in read_json(around, dict)  # of a robustness run
+    return not part and not (folder / CARD).is_file()
 
 
 @cache

@@ -43,6 +43,8 @@ _SYMBOLS = {
 }
 """matplotlib's marker -> plotly's and a character for the legend."""
 _LINE_WIDTH = 2.0
+_SENTENCE = re.compile(r":\s|\.\s+(?=[A-Z])|\.$")
+_WORDS = {"correct": "correctness", "r2": "R²", "new kl": "KL on the new task"}
 
 
 @dataclass(frozen=True)
@@ -83,28 +85,33 @@ def folded(
     """A block for each table that has rows, the first of all open. shown: a table as people read it."""
     first = next(iter(made))
     return "".join(
-        f"<details{' open' if key == first else ''}><summary>{text(re.split('[:.]', captions[key])[0])}</summary>"
-        f"{table(shown(rows), captions[key])}</details>"
+        f"<details{' open' if key == first else ''}><summary>{text(_SENTENCE.split(captions[key])[0])}</summary>"
+        f"{table(shown(rows).rename(columns=heading), captions[key])}</details>"
         for key, rows in made.items()
         if len(rows)
     )
+
+
+def heading(column: object) -> str:
+    """A column's name in words."""
+    name = re.sub(r"_at_(?=\d|k\b)", "@", str(column)).removeprefix("p_").replace("_", " ")
+    return _WORDS.get(name, re.sub(r"\bkl\b", "KL", name))
 
 
 def picture(drawn: Picture) -> str:
     """A picture as SVG, with its caption."""
     buffer = io.StringIO()
     with mpl.rc_context({**RC, "svg.hashsalt": "page"}):
-        drawn.savefig(buffer, format="svg", metadata={"Date": None})
+        drawn.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
     encoded = base64.b64encode(buffer.getvalue().encode()).decode()
     image = f'<img class="picture" src="data:image/svg+xml;base64,{encoded}" alt="{text(drawn.caption)}">'
     return f"<figure>{image}<figcaption>{text(drawn.caption)}</figcaption></figure>"
 
 
-def plot(name: str, caption: str, tall: bool = False) -> str:
+def plot(name: str, caption: str) -> str:
     """The place of a plot, with its caption; what is drawn there is told apart by `name`."""
-    size = " tall" if tall else ""
     return (
-        f'<figure><div class="plot{size}" id="{name}" role="img" aria-label="{text(caption)}"></div>'
+        f'<figure><div class="plot" id="{name}" role="img" aria-label="{text(caption)}"></div>'
         f"<figcaption>{text(caption)}</figcaption></figure>"
     )
 

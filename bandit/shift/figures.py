@@ -84,12 +84,11 @@ def tradeoff(search: pd.DataFrame) -> Drawing:
     legend = {
         r"the panel's method, a point per $\beta$": "first_marked",
         "the other methods": "others",
-        r"best $\beta$ (selection seeds)": "best",
+        **({r"best $\beta$ (selection seeds)": "best"} if len(best) else {}),
         "Base (0, 100), GRPO w/o KL (100, 0)": "anchor",
     }
-    caption = (
-        f"Retention against adaptation over β ({_modes(search)}), a panel per method. Overall at the chosen "
-        f"coefficients: {_listed(best, 'overall', 1)}."
+    caption = f"Retention against adaptation over β ({_modes(search)}), a panel per method." + (
+        f" Overall at the chosen coefficients: {_listed(best, 'overall', 1)}." if len(best) else ""
     )
     return _per_method(parts, panels, caption, legend, 2)
 

@@ -85,10 +85,16 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _scope(config: Mapping[str, Any]) -> str:
-    """In a few words: how many seeds, methods, coefficients and steps."""
-    selection = f" and {config['selection_seeds']} for selection" if config.get("selection_seeds") else ""
-    counts = [f"{len(config[name])} {label}" for name, label in (("methods", "methods"), ("betas", "coefficients"))]
-    return ", ".join([f"{config['seeds']} seeds{selection}", *counts, f"{config['steps']} steps"])
+    """In a few words: how many seeds, methods, coefficients and steps, as far as the configuration says it."""
+    config = {**config, **config.get("sweep", {})}  # which a robustness run changes
+    counts = []
+    for name, words in (("seeds", "seeds"), ("methods", "methods"), ("betas", "coefficients"), ("steps", "steps")):
+        if name in config:
+            count = len(config[name]) if isinstance(config[name], list) else config[name]
+            counts.append(f"{count} {words if count != 1 else words[:-1]}")
+        if name == "seeds" and config.get("selection_seeds"):
+            counts[0] += f" and {config['selection_seeds']} for selection"
+    return ", ".join(counts)
 
 
 def _command(name: str, config: Mapping[str, Any]) -> str:

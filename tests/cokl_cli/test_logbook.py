@@ -1,35 +1,38 @@
 """The logbook says what the results say, keeps what it is not given, and invents nothing."""
 
-import dataclasses
 import json
+import shutil
 from typing import Any
 
 import pytest
 
-from bandit import preset, run_sweep
+from bandit.sweep.config import preset
 from cokl.support.errors import InputError
-from cokl.support.results import Execution
 from cokl_cli.app import main
 from cokl_cli.report import logbook
+from tests.bandit.sweep.tables import GOOD, sweep_table
 from tests.cokl_cli.test_bad_input import refusal
 
-TINY: dict[str, Any] = {
-    "methods": ("none", "entropy", "cokl"),
-    "betas": (0.1,),
-    "steps": 4,
-    "eval_interval": 2,
-    "pretrain_steps": 4,
-}
+TINY: dict[str, Any] = {"methods": ("none", "entropy", "cokl"), "betas": (0.1,), "steps": 200}
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("results")
-    environment = dataclasses.replace(preset("quick").environment, train_inputs=64, test_inputs=32, clusters=4)
-    config = preset("quick", seeds=4, batch_size=16, environment=environment, **TINY)
-    run_sweep(config, Execution(out=folder / "four", jobs=1), progress=False)
-    run_sweep(dataclasses.replace(config, seeds=2), Execution(out=folder / "two", jobs=1), progress=False)
-    return folder
+    """Two sweeps of four and two seeds that differ in nothing else."""
+    root = tmp_path_factory.mktemp("results")
+    points = {
+        method: {beta: GOOD[method][beta] for beta in ((0.0,) if method == "none" else (0.1,))} for method in GOOD
+    }
+    for name, seeds in (("four", 4), ("two", 2)):
+        (root / name).mkdir()
+        config = preset("quick", seeds=seeds, batch_size=16, **TINY)
+        sweep_table({method: points[method] for method in config.methods}, seeds).to_parquet(
+            root / name / "sweep.parquet"
+        )
+        (root / name / "config.json").write_text(json.dumps(config.as_dict()))
+        machine = {"cpu": "new", "cpu_count": 2, "versions": {"torch": "9"}, "git_commit": "abc", "seconds": 1.5}
+        (root / name / "environment.json").write_text(json.dumps([{**machine, "cpu": "old", "seconds": 2.0}, machine]))
+    return root
 
 
 def made(folder, *results) -> tuple[str, dict]:
@@ -44,10 +47,10 @@ def test_a_sweep_enters_with_its_verdicts_scope_time_and_command(results, tmp_pa
     sweep = book["sweep"]
     assert len(sweep["claims"]) == 8
     assert {claim["verdict"] for claim in sweep["claims"]} <= {"held", "not held", "undecided"}
-    assert sweep["scope"] == "4 seeds, 3 methods, 1 coefficient, 4 steps"
-    assert sweep["seconds"] == sum(json.loads((results / "four" / "seconds.json").read_text()))
+    assert sweep["scope"] == "4 seeds, 3 methods, 1 coefficient, 200 steps"
+    assert (sweep["hardware"], sweep["seconds"], sweep["commit"]) == ("new, 2 cores, torch 9", 3.5, "abc")
     assert "--methods none,entropy,cokl" in sweep["command"]
-    assert "--train-inputs 64" in sweep["command"]
+    assert "--batch-size 16" in sweep["command"]
     for claim in sweep["claims"]:
         assert f"| {claim['verdict']} | {claim['measured'][0]} |" in page
 
@@ -55,8 +58,8 @@ def test_a_sweep_enters_with_its_verdicts_scope_time_and_command(results, tmp_pa
 def test_what_is_not_given_is_not_run_and_not_invented(results, tmp_path):
     page, book = made(tmp_path, results / "four")
     assert set(book) == {"sweep"}
-    for name in ("theory", "finite_group", "shift", "sequences", "plasticity", "llm"):
-        section = page.split(f"## {logbook.listed()[name].title}\n")[1].split("\n## ")[0]
+    for name in ("theory", "finite-group", "shift", "sequences", "plasticity"):
+        section = page.split(f"## {logbook.listed()[name]}\n")[1].split("\n## ")[0]
         assert section.strip().startswith("Not run here.")
         assert "±" not in section
         assert "held" not in section.replace("held against", "")
@@ -74,11 +77,11 @@ def test_an_experiment_stays_until_it_is_given_again(results, tmp_path, capsys):
     assert "in place of" not in capsys.readouterr().out
     line = refusal(capsys, "logbook", str(results / "two"), "--out", str(tmp_path))
     assert "has sweep with 4 seeds, " in line
-    assert "these results have 2 seeds, 3 methods, 1 coefficient, 4 steps; --replace takes them" in line
+    assert "these results have 2 seeds, 3 methods, 1 coefficient, 200 steps; --replace takes them" in line
     assert json.loads((tmp_path / logbook.RECORD).read_text()) == first
     _, replaced = made(tmp_path, results / "two", "--replace")
     assert replaced["sweep"]["scope"].startswith("2 seeds")
-    said = "from these results (2 seeds, 3 methods, 1 coefficient, 4 steps), in place of others (4 seeds, 3 methods, "
+    said = "from these results (2 seeds, 3 methods, 1 coefficient, 200 steps), in place of others (4 seeds, 3 methods, "
     assert said in capsys.readouterr().out
 
 
@@ -87,12 +90,11 @@ def test_a_claim_judged_in_two_runs_is_one_row_with_both():
         measured = [f"primary: {mean} points", "secondary: 7 points"]
         return {"statement": "S", "where": "beyond W", "verdict": verdict, "measured": measured, "results": results}
 
-    judged = [claim("plasticity, a", "held", "2 ± 1"), claim("plasticity, b", "undecided", "1 ± 3")]
+    judged = [claim("a", "held", "2 ± 1"), claim("b", "undecided", "1 ± 3")]
     record = {"command": "c", "scope": "s", "hardware": "h", "seconds": 3.0, "commit": None, "table": None}
     page = logbook.render({"plasticity": record | {"claims": judged}})
     assert "| S | beyond W | held, undecided | a, held: 2 ± 1 points<br>b, undecided: 1 ± 3 points |" in page
     assert "| Plasticity | s | h | 3 s | beyond the paper: 1 held, 1 undecided |" in page
-    assert '`. Its claims are those of "Task shift, in miniature".' in page
 
 
 def test_chance_is_said_of_the_verdicts_that_rest_on_an_interval_and_of_no_others():
@@ -118,6 +120,10 @@ def test_a_folder_without_results_is_refused(tmp_path):
         logbook.records([tmp_path])
 
 
-def test_of_several_results_the_first_folder_counts(results, tmp_path):
-    _, book = made(tmp_path, results)
-    assert book["sweep"]["scope"].startswith("4 seeds")  # "four" is before "two"
+def test_of_several_results_the_first_folder_counts_with_all_of_its_configuration(results, tmp_path):
+    assert logbook.records([results])["sweep"]["scope"].startswith("4 seeds")  # "four" is before "two"
+    again = tmp_path / "again"
+    shutil.copytree(results / "four", again)
+    pooled = logbook.records([results, again])["sweep"]
+    assert pooled["seconds"] == 7.0
+    assert {claim["results"] for claim in pooled["claims"]} == {"four", "again"}

@@ -217,10 +217,6 @@ def test_the_shift_labs_dynamics_and_their_bands():
             assert [mark["x"], mark["y"], mark["low"], mark["high"]] == pytest.approx(
                 [step, mean, mean - half, mean + half]
             )
-        together = picked(shift.tasks(rows).marks, panel=column, method="cokl")
-        assert together[["x", "y", "low", "high"]].to_numpy() == pytest.approx(
-            shown[["x", "y", "low", "high"]].to_numpy()
-        )
 
 
 def test_the_drifts_are_stacked_and_the_mass_alone_is_hatched():

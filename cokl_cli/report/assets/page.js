@@ -76,11 +76,10 @@ function range(values, margin) {
 
 function fillTable(table, head, rows) {
   const cell = (tag, text, attributes = {}) => Object.assign(document.createElement(tag), {textContent: text, ...attributes});
-  const labelled = (text, i) => { const one = cell("td", text); one.dataset.label = head[i]; return one; };
   const line = cells => { const row = document.createElement("tr"); row.append(...cells); return row; };
   const top = document.createElement("thead"), body = document.createElement("tbody");
   top.append(line(head.map(text => cell("th", text, {scope: "col"}))));
-  body.append(...rows.map(texts => line(texts.map(labelled))));
+  body.append(...rows.map(texts => line(texts.map(text => cell("td", text)))));
   table.replaceChildren(top, body);
 }
 
@@ -315,8 +314,6 @@ function exports() {
     const name = table.id || `${table.closest("section").id}-${number + 1}`;
     const rows = () => [...table.rows].map(row => [...row.cells].map(cell => quoted(cell.textContent)).join(",")).join("\n");
     table.parentElement.after(button("CSV", `Save the table ${name} as CSV`, () => save(`${name}.csv`, "text/csv", `${rows()}\n`)));
-    const heads = [...table.querySelectorAll("thead th")].map(cell => cell.textContent);
-    for (const row of table.tBodies[0]?.rows || []) [...row.cells].forEach((cell, i) => { cell.dataset.label = heads[i]; });
   });
   for (const plot of document.querySelectorAll(".plot")) plot.after(button("SVG", `Save the plot ${plot.id} as SVG`, async () => {
     if (!drawn.has(plot.id)) draw(plot.id);

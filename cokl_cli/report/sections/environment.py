@@ -35,4 +35,4 @@ def _flat(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name} ")
         else:
-            yield f"{prefix}{name}", str(value)
+            yield f"{prefix}{name}".replace("_", " "), str(value)

@@ -27,8 +27,11 @@ GLOSSARY = {
 }
 """What readers may not know, by the word as texts of the page have it."""
 _WORDS = re.compile(rf"\b({'|'.join(GLOSSARY)})\b", re.IGNORECASE)
-_LOSS = r"\mathcal{L}_{\mathrm{CoKL}} = D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+} \Vert \pi^{+}), \quad "
-_LOSS += r"\pi^{+}(y) = \frac{r(y)\,\pi(y)}{Z_\pi}, \quad Z_\pi = \sum_y r(y)\,\pi(y)"
+_LOSS = (
+    r"\mathcal{L}_{\mathrm{CoKL}} = D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+} \Vert \pi^{+}),",
+    r"\pi^{+}(y) = \frac{r(y)\,\pi(y)}{Z_\pi},",
+    r"Z_\pi = \sum_y r(y)\,\pi(y)",
+)
 
 
 def section(finished: Mapping[str, Sequence[Path]], judged: Sequence[Judged], missing: int) -> Section:
@@ -47,9 +50,9 @@ def section(finished: Mapping[str, Sequence[Path]], judged: Sequence[Judged], mi
 </div>
 {table(_runs(finished, judged))}
 <p>RL with verified answers makes a model right more often, and lets it forget all but a few of its ways of being right.
-CoKL is a penalty that holds on to the reference's mix of correct answers and leaves free how often it is right, so that
-nothing has to be paid in correctness for what is kept.</p>
-<div class="formula" tabindex="0">{convert(_LOSS, display="block")}</div>
+CoKL is a penalty that holds on to the reference's mix of correct answers and leaves free how often it is right. The
+best of all policies pays nothing in correctness for what it keeps. What a trained network pays is measured below.</p>
+<div class="formula">{"".join(convert(part, display="block") for part in _LOSS)}</div>
 <details><summary>Words of this page</summary><dl>{_words()}</dl></details>
 {picture(schematic())}
 """

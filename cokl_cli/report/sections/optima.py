@@ -19,7 +19,10 @@ from figures.style import method_style
 
 REFERENCE_CORRECTNESS = np.round(np.concatenate([[0.001, 0.002, 0.005], np.arange(0.01, 1.0, 0.01)]), 3)
 COEFFICIENTS = np.logspace(-3, 2, 126)
-_OPTIMUM = r"Z^{\star}(q, \beta) = Z_{\pi^{\star}}, \quad \pi^{\star} = \mathrm{argmax}_{\pi} \; Z_\pi - \beta\, D(\pi)"
+_OPTIMUM = (
+    r"Z^{\star}(q, \beta) = Z_{\pi^{\star}},",
+    r"\pi^{\star} = \mathrm{argmax}_{\pi} \; Z_\pi - \beta\, D(\pi)",
+)
 
 
 def section(sweeps: list[Path]) -> Section:
@@ -40,7 +43,7 @@ def section(sweeps: list[Path]) -> Section:
         else ""
     )
     body = f"""
-<div class="formula" tabindex="0">{convert(_OPTIMUM, display="block")}</div>
+<div class="formula">{"".join(convert(part, display="block") for part in _OPTIMUM)}</div>
 <p>The correctness of the best of all policies, where D is the regularizer, from its closed form. A full-policy KL
 pulls it back to q as β grows. Entropy's optimum does not depend on q but on the share of correct actions, here
 {fraction:g}. {note}</p>

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from bandit.labs import LABS
 from cokl_cli.report.page import write
 from tests.bandit.shift.tables import shift_table
 from tests.bandit.sweep.tables import GOOD, sweep_table
@@ -25,31 +26,14 @@ FLAGS = [
     "--disable-sync",
 ]
 PATIENCE_MS = 120_000
-REFERENCE = (0.1, 0.8, 0.0)
 
 
 def controlled_experiment() -> pd.DataFrame:
     """Five seeds, CoKL at three coefficients, with the frozen reference."""
     cokl = {0.001: GOOD["cokl"][0.001], 0.01: (0.965, 0.40, 1.0), 0.1: GOOD["cokl"][0.1]}
-    points = {**GOOD, "cokl": cokl}
-    table = sweep_table(points, seeds=5)
+    table = sweep_table({**GOOD, "cokl": cokl}, seeds=5)
     reference = table[(table["method"] == "none") & (table["step"] == 0)].assign(method="reference", beta=0.0)
     return pd.concat([reference, table], ignore_index=True)
-
-
-def watched() -> pd.DataFrame:
-    """One context with three correct answers: without a regularizer one is left, CoKL keeps all."""
-    ends = {"none": [0.0, 1.0, 0.0, 0.0], "cokl": [0.0, 0.5, 0.3, 0.2]}
-    moments = [(1, 0, 0.0), (1, 200, 1.0), (2, 0, 1.0)]
-    return pd.DataFrame(
-        [
-            {"method": method, "beta": 0.1 * (method == "cokl"), "phase": phase, "step": step, "context": 0,
-             "action": action, "probability": (1 - share) * start + share * end, "pays": action == 2}
-            for method, there in ends.items()
-            for phase, step, share in moments
-            for action, (start, end) in enumerate(zip([0.9, 0.05, 0.03, 0.02], there, strict=True))
-        ]
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -60,22 +44,14 @@ def results(tmp_path_factory) -> Path:
     for folder in (sweep, lab, theory, llm):
         folder.mkdir(parents=True)
     controlled_experiment().to_parquet(sweep / "sweep.parquet")
-    environment = {"actions": 200, "correct_actions": 12}
-    watched().to_parquet(sweep / "collapse.parquet")
-    (sweep / "config.json").write_text(json.dumps({"environment": environment}))
+    (sweep / "config.json").write_text(json.dumps(LABS["sweep"].presets["paper"].as_dict()))
     (sweep / "environment.json").write_text(json.dumps([{"versions": {"torch": "2.13.0"}, "git_commit": "abc"}]))
     shift_table().to_parquet(lab / "shift.parquet")
-    evidence = {
-        "method": "symbolic",
-        "domain": "all q",
-        "error": 0.0,
-        "accepted": 0.0,
-        "detail": "",
-        "certified": True,
-        "outcome": "held",
-    }
+    (lab / "config.json").write_text(json.dumps(LABS["shift"].presets["quick"].as_dict()))
+    evidence = {"method": "symbolic", "domain": "all q", "error": 0.0, "accepted": 0.0, "detail": "", "certified": True}
     claim = {"claim": "full-kl-gap", "statement": "the gap is <small>", "source": "Theorem 2", "holds": True}
-    (theory / "claims.json").write_text(json.dumps([{**claim, "evidence": [evidence]}]))
+    (theory / "claims.json").write_text(json.dumps([{**claim, "evidence": [{**evidence, "outcome": "held"}]}]))
+    (theory / "config.json").write_text("{}")
     scores = pd.DataFrame(
         [
             {"model": "tiny", "method": method, "beta": beta, "kl_prompts": 8, "main": 1, "math_val": math_val,
@@ -86,6 +62,7 @@ def results(tmp_path_factory) -> Path:
     scores.to_csv(llm / "scores.csv", index=False)
     dynamics = scores[["model", "method", "beta", "kl_prompts", "math_val", "chat_val"]]
     pd.concat([dynamics.assign(step=step) for step in (0, 25, 50)]).to_csv(llm / "dynamics.csv", index=False)
+    (llm / "config.json").write_text("{}")
     return root
 
 

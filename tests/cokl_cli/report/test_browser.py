@@ -72,24 +72,12 @@ def check_isolate(page: Page) -> None:
     plots = ("paper-coverage", "paper-kl")
     assert all(trace(page, plot, "entropy")["opacity"] == 1 for plot in plots)
     page.click(".chip[data-method=cokl] >> visible=true >> nth=0")
-    page.locator("#paper-collapse").scroll_into_view_if_needed()
-    page.locator("#paper-collapse .main-svg").first.wait_for()
-    shades = page.evaluate("[...document.getElementById('paper-collapse')._fullData].map(trace => trace.opacity)")
-    assert set(shades) == {1}
     for plot in plots:
         assert trace(page, plot, "entropy")["opacity"] < 0.2
         assert trace(page, plot, "entropy")["hoverinfo"] == "skip"
         assert trace(page, plot, "cokl")["opacity"] == 1
     page.click(".chip[data-method=cokl] >> visible=true >> nth=0")
     assert trace(page, "paper-kl", "entropy")["opacity"] == 1
-
-
-def check_click_on_a_point(page: Page) -> None:
-    page.select_option("#paper-zoom", "all")
-    points = trace(page, "paper-coverage", "forward_kl")
-    page.mouse.click(*place_of(page, "paper-coverage", points["x"][1], points["y"][1]))
-    assert page.locator(".chip[data-method=forward_kl]").first.get_attribute("aria-pressed") == "true"
-    assert trace(page, "paper-kl", "cokl")["opacity"] < 0.2
 
 
 def check_steps(page: Page) -> None:
@@ -129,14 +117,6 @@ def check_matched_line(page: Page) -> None:
     assert {row[0]: row[1] for row in rows(page, "paper-matched")}["Forward KL"] == "0.001"
 
 
-def check_tooltip_under_the_line(page: Page) -> None:
-    """The line at a point's own correctness leaves it its tooltip."""
-    points = trace(page, "paper-coverage", "cokl")
-    set_range(page, "paper-target", 0.965)
-    page.mouse.move(*place_of(page, "paper-coverage", points["x"][1], points["y"][1]))
-    page.locator("#paper-coverage .hoverlayer .hovertext").first.wait_for()
-
-
 def check_zoom(page: Page) -> None:
     """At first what is close to the match is shown, with its coefficients, then everything."""
 
@@ -153,29 +133,6 @@ def check_zoom(page: Page) -> None:
     assert "better" in (page.locator("#paper-coverage .annotation-text").first.text_content() or "")
     page.select_option("#paper-zoom", "all")
     assert axis()[0] < 0.1
-
-
-def check_collapse(page: Page) -> None:
-    """The slider goes through training; play goes on from there by itself."""
-
-    def bars(method: str) -> list[float]:
-        found: list[float] = page.evaluate(
-            "method => [...document.getElementById('paper-collapse')._fullData"
-            ".find(one => one.type === 'bar' && one.meta?.method === method).y]",
-            method,
-        )
-        return found
-
-    trace(page, "paper-collapse", "cokl")
-    assert bars("none") == bars("cokl") == [0.05, 0.03, 0.02, 0.9]
-    page.locator("#paper-collapse-frame").fill("1")
-    assert bars("none") == [1.0, 0.0, 0.0, 0.0]
-    assert bars("cokl") == [0.5, 0.3, 0.2, 0.0]
-    assert page.locator("#paper-collapse-said").text_content() == "training, step 200"
-    page.click("#paper-collapse-play")
-    page.wait_for_function("document.getElementById('paper-collapse-frame').value === '2'")
-    assert page.locator("#paper-collapse .bartext").filter(has_text="★").count() == 2
-    assert page.locator("#paper-collapse-play").text_content() == "Play"
 
 
 def check_address(page: Page) -> None:
@@ -273,14 +230,11 @@ def check_theme(page: Page) -> None:
 CHECKS: dict[Callable[[Page], None], tuple[str, str]] = {
     check_hover: ("<br>correctness %{customdata[1]}<br>${panels[metric]}", "<br>${panels.none}"),
     check_isolate: ("trace.meta.method !== only", "false"),
-    check_click_on_a_point: ('element.on("plotly_click"', 'element.on("nothing"'),
     check_steps: ("state.step = Number(stepInput.value)", "state.step = state.step"),
     check_matched_line: ("retarget(unstretch(", "void (unstretch("),
     check_optima: ("grid[here][at]", "grid[0][at]"),
     check_logbook: ("words.every(", "words.some("),
-    check_tooltip_under_the_line: ("y0: 0, y1: 0.09", "y0: 0, y1: 1"),
     check_zoom: ('zoomInput.value === "near"', "false"),
-    check_collapse: ("Object.assign(data[i], ", "void (data[i], "),
     check_address: ("control.value = value;", ""),
     check_export: ("cell => quoted(cell.textContent)", "() => ''"),
     check_cards: ("control.dispatchEvent(", "void ("),

@@ -1,20 +1,32 @@
-"""The page without a browser: its size, its library, and what it says of results that are not there."""
+"""The page without a browser: what it counts, what it calls things, and what it says of results that are not there."""
 
+import html
+import json
+import os
+import re
+from datetime import datetime
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from plotly.offline import get_plotlyjs_version
 
+from bandit.labs import LABS
 from cokl.support.errors import InputError
+from cokl.support.verdicts import Claim, Verdict
 from cokl_cli.report import page
+from cokl_cli.report.sections import claims, environment, headline, optima
+from cokl_cli.report.sections.claims import Judged
+from cokl_cli.results import finished
+from figures.page import heading
 from tests.bandit.shift.tables import shift_table
-from theory.report import check_and_save
+from tests.bandit.sweep.tables import GOOD, sweep_table
 
-
-def test_the_bundled_library_is_of_the_version_that_python_writes_for():
-    bundled = (Path(page.__file__).parent / "assets" / page.LIBRARY).read_text(encoding="utf-8")
-    assert f"v{get_plotlyjs_version()}" in bundled[:200]
+COLOURS: list[tuple[Verdict | None, str]] = [
+    ("held", "good"),
+    ("not held", "bad"),
+    ("undecided", "open"),
+    ("depends", "open"),
+    (None, "open"),
+]
 
 
 def test_the_page_is_small_and_asks_for_nothing(report: Path):
@@ -25,42 +37,141 @@ def test_the_page_is_small_and_asks_for_nothing(report: Path):
 
 
 def test_what_is_missing_is_named_with_its_command(results: Path, tmp_path: Path):
-    missing = {one.command for one in page.write(results, tmp_path / "page.html")}
-    assert missing == {
-        f"cokl bandit {name}"
-        for name in (
-            "sequences",
-            "finite-group",
-            "plasticity",
-            "robustness",
-        )
-    }
+    missing = set(page.write(results, tmp_path / "page.html"))
+    assert missing == {f"cokl bandit {name}" for name in ("sequences", "finite-group", "plasticity", "robustness")}
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert all(f"<code>{command}</code>" in text for command in missing)
 
 
-def test_a_folder_without_results_is_named(tmp_path: Path):
-    with pytest.raises(InputError, match="nothing is finished under"):
-        page.write(tmp_path, tmp_path / "page.html")
+def test_no_cell_label_or_heading_is_a_code_name_nothing_or_cut(report: Path):
+    """Results' own names apart, which are folders'."""
+    text = re.sub(r"<(script|style)\b.*?</\1>", "", report.read_text(encoding="utf-8"), flags=re.DOTALL)
+    shown = re.findall(r"<(?:td|th|label|h\d|button|dt|option)\b[^>]*>(.*?)</", text, flags=re.DOTALL)
+    shown += re.findall(r"<summary>(.*?)</summary>", text.replace('<span class="source">', ""), flags=re.DOTALL)
+    shown = [html.unescape(re.sub(r"<[^>]*>", "", one)).strip() for one in shown]
+    names = [one for one in shown if not one.startswith(str(report.parent))]
+    assert "coverage@64" in names
+    assert [one for one in names if re.search(r"\b\w+_\w+\b", one)] == []
+    assert [one for one in names if one.lower() in ("nan", "null", "none", "<na>", "nan ± nan")] == []
+    assert [one for one in names if re.search(r"(\bEq|\bcf|\bclosest to 0|\.\.\.|…|[,:(])$", one)] == []
 
 
 @pytest.mark.parametrize(
-    ("name", "of_an_older_version", "lacks"),
+    ("column", "words"),
     [
-        ("shift.parquet", shift_table().drop(columns="prior_pass_at_k"), "prior_pass_at_k"),
-        ("sequences.parquet", shift_table(), "new_pass_at_k, conditional_entropy, entropy, new_kl"),
+        ("p_correct", "correctness"),
+        ("coverage_at_64", "coverage@64"),
+        ("prior_pass_at_k", "prior pass@k"),
+        ("slope_at_rollout", "slope at rollout"),
+        ("conditional_kl", "conditional KL"),
     ],
 )
-def test_a_table_of_an_older_version_is_one_line(
-    name: str, of_an_older_version: pd.DataFrame, lacks: str, tmp_path: Path
-):
-    of_an_older_version.to_parquet(tmp_path / name)
-    with pytest.raises(InputError, match=rf"/{name} lacks {lacks}: another version of cokl wrote it"):
+def test_a_column_is_called_in_words(column, words):
+    assert heading(column) == words
+
+
+def test_results_that_the_page_cannot_show_are_one_line(tmp_path: Path):
+    with pytest.raises(InputError, match="nothing is finished under"):
+        page.write(tmp_path, tmp_path / "page.html")
+    shift_table().drop(columns="prior_pass_at_k").to_parquet(tmp_path / "shift.parquet")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match=r"/shift\.parquet lacks prior_pass_at_k: another version of cokl wrote it"):
         page.write(tmp_path, tmp_path / "page.html")
 
 
-def test_a_finished_theory_check_says_what_made_it(tmp_path: Path):
-    check_and_save(("cokl-definition",), "quick", tmp_path / "theory")
+def test_which_folders_count_and_in_which_order(tmp_path: Path):
+    """The paper's settings come first, quick ones last; parts of a robustness run are no sweeps."""
+    configs: dict[str, dict] = {
+        "paper": {},
+        "paper/theory": {},
+        "quick": {},
+        "robustness-paper": {"sweep": {}},
+        "robustness-paper/base": {},
+        "robustness-paper/learning_rate": {"coefficients": {}},
+    }
+    for name, config in configs.items():
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "sweep.parquet").touch()
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+    (tmp_path / "robustness-paper" / "sweep.parquet").unlink()
+    assert finished(tmp_path)["sweep"] == [tmp_path / name for name in ("paper", "paper/theory", "quick")]
+
+
+@pytest.mark.parametrize(("verdict", "colour"), COLOURS)
+def test_only_decided_claims_are_good_or_bad(verdict, colour, tmp_path: Path):
+    claim = Claim("a statement", "where", "2 ± 1", verdict, ("evidence",))
+    body = claims.section([("area", claim, tmp_path / "lab")], tmp_path / "report.html").body
+    shown = verdict or "no verdict"
+    assert f'data-verdict="{shown}"><summary><span class="verdict {colour}">{shown}</span> a statement' in body
+    assert "<ul><li>2 ± 1</li><li>evidence</li></ul>" in body
+    assert re.findall('<a href="(.*?)">', body) == ["lab"]
+
+
+def test_areas_and_verdicts_are_counted():
+    verdicts: list[tuple[str, Verdict | None]] = [
+        ("one", "held"), ("one", "held"), ("other", "not held"), ("one", None)
+    ]  # fmt: skip
+    rows: list[Judged] = [(area, Claim("", "", "", verdict), Path()) for area, verdict in verdicts]
+    options = re.findall(r"<option [^>]*>(.*?)</option>", claims.section(rows, Path("report.html")).body)
+    assert options == [
+        "everything (4)", "one (3)", "other (1)", "any (4)", "held (2)", "not held (1)", "no verdict (1)"
+    ]  # fmt: skip
+
+
+def test_each_result_has_its_own_claims_and_the_time_when_it_was_begun(tmp_path: Path):
+    """Two sweeps and a lab with the same verdicts in other numbers; the cards count every claim once."""
+    by_name: dict[str, list[Path]] = {}
+    judged: list[Judged] = []
+    results: list[tuple[str, str, int, list[Verdict | None]]] = [
+        ("sweep", "paper", 3, ["held", "held"]),
+        ("sweep", "quick", 4, ["held", "not held", "undecided", "depends", None]),
+        ("shift", "lab", 5, ["not held"]),
+    ]
+    for name, folder, day, verdicts in results:
+        config = tmp_path / folder / "config.json"
+        config.parent.mkdir()
+        config.touch()
+        os.utime(config, (datetime(2026, 1, day, 6, 7).timestamp(),) * 2)
+        by_name.setdefault(name, []).append(config.parent)
+        judged += [(name, Claim("", "", "", verdict), config.parent) for verdict in verdicts]
+    body = headline.section(by_name, judged, 0).body
+    for folder, day, counted in (("paper", 3, "2 of 2"), ("quick", 4, "1 of 5"), ("lab", 5, "0 of 1")):
+        assert f"<td>{folder}</td><td>0{day} January 2026, 06:07</td><td>{counted}</td>" in body
+    assert "<b>3</b>claims held<" in body
+    assert "<b>2</b>not held; undecided, depending on the setting, or on too few seeds: 3<" in body
+
+
+def test_of_several_environments_the_last_is_shown_and_the_others_are_counted(tmp_path: Path):
+    """A folder that is named twice is shown once, and one without records not at all."""
+    records = [{"versions": {"torch": torch}, "git_commit": f"{torch}-commit"} for torch in ("one", "two", "three")]
+    for name, kept in (("resumed", records), ("once", records[:1])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "environment.json").write_text(json.dumps(kept))
+        (tmp_path / name / "config.json").write_text(json.dumps({"seeds": len(name)}))
+    body = environment.section([tmp_path / name for name in ("resumed", "none", "once", "resumed")]).body
+    resumed, once = body.split("<details>")[1:]
+    assert f"<summary>{tmp_path / 'resumed'}</summary><p>2 earlier environment(s) are in the file.</p>" in resumed
+    assert "<td>versions torch</td><td>three</td>" in resumed
+    assert "<td>git commit</td><td>three-commit</td>" in resumed
+    assert "&quot;seeds&quot;: 7" in resumed
+    assert "earlier" not in once
+
+
+def test_networks_are_shown_at_their_references_correctness(results: Path):
+    """Final correctness as the sweep was made; its reference is right one time in ten, with 12 of 200 actions."""
+    made = optima.section([results / "paper"])
+    data = made.data["optima"]
+    assert data["q"][data["networks_q"]] == 0.1
+    assert "q is their reference's, 0.100." in made.body
+    assert "here\n0.06." in made.body
+    shown = {name: dict(zip(one["beta"], one["correctness"], strict=True)) for name, one in data["networks"].items()}
+    assert shown["cokl"] == pytest.approx({0.001: 0.975, 0.01: 0.965, 0.1: 0.955}, abs=1e-3)
+    assert shown["none"] == pytest.approx({0.0: 0.98}, abs=1e-3)
+
+
+def test_few_seeds_are_shown_without_verdicts(tmp_path: Path):
+    sweep_table(GOOD, seeds=2).to_parquet(tmp_path / "sweep.parquet")
+    (tmp_path / "config.json").write_text(json.dumps(LABS["sweep"].presets["quick"].as_dict()))
     page.write(tmp_path, tmp_path / "page.html")
-    said = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "&quot;effort&quot;: &quot;quick&quot;" in said
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert set(re.findall(r'data-verdict="(.*?)"', text)) == {"no verdict"}

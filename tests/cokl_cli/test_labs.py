@@ -1,0 +1,121 @@
+"""A lab of another package, and what every lab of this one has."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from bandit import labs
+from bandit.lab import Analysis, Lab
+from cokl.support.errors import InputError
+from cokl.support.files import write_parquet
+from cokl.support.results import Execution
+from cokl.support.verdicts import Claim
+from cokl_cli.app import main
+from cokl_cli.results import finished
+
+
+@dataclasses.dataclass(frozen=True)
+class Squares:
+    """Numbers.
+
+    n: how many squares. start: the first number.
+    """
+
+    n: int = 3
+    start: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def train(config: Squares, execution: Execution) -> dict[str, pd.DataFrame]:
+    with execution.results_folder(config.as_dict()) as folder:
+        if not (folder / "squares.parquet").exists():
+            numbers = range(config.start, config.start + config.n)
+            write_parquet(pd.DataFrame({"the_square": [number**2 for number in numbers]}), folder / "squares.parquet")
+        return {"squares": pd.read_parquet(folder / "squares.parquet")}
+
+
+def analyse(tables, config: Squares) -> Analysis:
+    claim = Claim("Squares grow", "nowhere", f"{len(tables['squares'])} squares", "held")
+    captions = {"squares": "Every square, as in Eq. 1. Nothing else."}
+    return Analysis(claim, 4, [claim], tables, captions, lambda rows: rows, tables["squares"])
+
+
+LAB = Lab("Squares", "Square a few numbers. Resumes.", {"paper": Squares(), "quick": Squares(2)},
+          {"squares": ["the_square"]}, train, analyse, lambda tables, config: {})  # fmt: skip
+
+
+def enter(monkeypatch, name: str, lab: object) -> None:
+    """As an installed package's entry point does."""
+    entry = SimpleNamespace(name=name, load=lambda: lab)
+    monkeypatch.setattr(labs, "entry_points", lambda group: [entry] if group == "cokl.labs" else [])
+    labs.labs.cache_clear()
+
+
+@pytest.fixture
+def squares(monkeypatch):
+    enter(monkeypatch, "squares", LAB)
+    yield
+    monkeypatch.undo()
+    labs.labs.cache_clear()
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return int(str(ended.value.code))
+
+
+def test_another_packages_lab_has_all_that_a_lab_has(squares, tmp_path: Path, capsys):
+    assert run("bandit", "--help") == 0
+    assert "squares" in capsys.readouterr().out
+    assert run("bandit", "squares", "--help") == 0
+    assert "--start" in capsys.readouterr().out
+    folder = tmp_path / "runs" / "mine"
+    command = ("bandit", "squares", "--preset", "quick", "--n", 5, "--out", folder)
+    assert run(*command) == 0
+    assert "Held: Squares grow: 5 squares." in capsys.readouterr().out
+    before = (folder / "squares.parquet").stat().st_mtime_ns
+    assert run(*command, "--csv") == 0
+    assert (folder / "squares.parquet").stat().st_mtime_ns == before
+    assert (folder / "squares-rows.csv").read_text().split() == ["the_square", "0", "1", "4", "9", "16"]
+    assert finished(tmp_path / "runs") == {"squares": [folder]}
+
+    assert run("report", "--results", tmp_path / "runs") == 0
+    page = (tmp_path / "runs" / "report.html").read_text(encoding="utf-8")
+    assert '<section id="squares"><h2>Squares</h2>' in page
+    assert "<summary>Every square, as in Eq. 1</summary>" in page
+    assert '<th scope="col">the square</th>' in page
+    assert run("logbook", tmp_path / "runs", "--out", tmp_path) == 0
+    record = json.loads((tmp_path / "REPRODUCTION.json").read_text())["squares"]
+    assert record["claims"] == [
+        {"statement": "Squares grow", "where": "nowhere", "verdict": "held", "measured": ["5 squares"]}
+    ]
+    assert record["command"] == "cokl bandit squares --n 5"
+
+
+@pytest.mark.parametrize(
+    ("name", "lab", "says"), [("sweep", LAB, "taken"), ("mine", object(), "expected a bandit.lab")]
+)
+def test_an_entry_point_that_is_no_lab_or_takes_a_name_is_refused(name, lab, says, squares, monkeypatch):
+    enter(monkeypatch, name, lab)
+    with pytest.raises(InputError, match=f"entry point {name} of cokl.labs: .*{says}"):
+        labs.labs()
+
+
+@pytest.mark.parametrize("name", labs.LABS)
+def test_every_lab_has_frozen_presets_and_names_its_tables(name):
+    lab = labs.LABS[name]
+    assert {"paper", "quick"} <= set(lab.presets)
+    for config in lab.presets.values():
+        assert dataclasses.is_dataclass(config)
+        assert config.__dataclass_params__.frozen
+    assert all(lab.results.values())
