@@ -47,12 +47,10 @@ def test_formulas_are_drawn_by_the_browser(site):
     assert "<mfrac>" in (site / "mathematics.html").read_text()
 
 
-@pytest.mark.parametrize(("name", "sliders"), [("02_theorems", 2), ("06_plasticity", 1)])
-def test_notebooks_keep_their_sliders_and_need_no_font_from_elsewhere(site, name, sliders):
-    page = (site / f"notebooks/{name}.html").read_text()
-    assert page.count('type="range"') == sliders
+def test_a_notebook_keeps_its_sliders_and_needs_no_font_from_elsewhere(site):
+    page = (site / "notebooks/02_theorems.html").read_text()
+    assert page.count('type="range"') == 2
     assert not re.search(r'<link[^>]*font-awesome|<i class="fa ', page)
-    assert len(re.findall(r">\s*play</button>", page)) == sliders
 
 
 def test_the_search_finds_no_prompts(site):

@@ -16,13 +16,11 @@ pip check
 mkdir "$folder/empty"
 cd "$folder/empty"
 cokl bandit sweep --preset quick
-cokl figures
-cokl bandit verdicts
 cokl theory check
 cokl llm tables
 cokl report
 
-for made in runs/quick/sweep.parquet runs/quick/figures/figure2_tradeoff.png runs/quick/claims.md runs/theory/claims.md; do
+for made in runs/quick/sweep.parquet runs/quick/figures/figure2_tradeoff.png runs/quick/results.md runs/theory/claims.md; do
     test -s "$made" || { echo "wheel: $made was not made"; exit 1; }
 done
 python - "$checkout" <<'PYTHON'
