@@ -109,13 +109,3 @@ def test_an_entry_point_that_is_no_lab_or_takes_a_name_is_refused(name, lab, say
     enter(monkeypatch, name, lab)
     with pytest.raises(InputError, match=f"entry point {name} of cokl.labs: .*{says}"):
         labs.labs()
-
-
-@pytest.mark.parametrize("name", labs.LABS)
-def test_every_lab_has_frozen_presets_and_names_its_tables(name):
-    lab = labs.LABS[name]
-    assert {"paper", "quick"} <= set(lab.presets)
-    for config in lab.presets.values():
-        assert dataclasses.is_dataclass(config)
-        assert config.__dataclass_params__.frozen
-    assert all(lab.results.values())

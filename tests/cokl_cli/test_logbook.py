@@ -97,24 +97,6 @@ def test_a_claim_judged_in_two_runs_is_one_row_with_both():
     assert "| Plasticity | s | h | 3 s | beyond the paper: 1 held, 1 undecided |" in page
 
 
-def test_chance_is_said_of_the_verdicts_that_rest_on_an_interval_and_of_no_others():
-    """Three of six: not those on counts, whatever stands beside them, and not one without a verdict."""
-
-    def page_of(*judged: tuple[str, list[str]]) -> str:
-        claims = [
-            {"statement": f"S{place}", "where": "W", "verdict": verdict, "measured": measured}
-            for place, (verdict, measured) in enumerate(judged)
-        ]
-        record = {"command": "c", "scope": "s", "hardware": "h", "seconds": 3.0, "commit": None, "table": None}
-        return logbook.render({"plasticity": record | {"claims": claims}})
-
-    tested = [("held", ["2 ± 1 points"]), ("not held", ["-2 ± 1 points"]), ("undecided", ["1 ± 3 points"])]
-    others = [("held", ["in 1 of 2 settings"]), ("held", ["in 2 of 2", "2 ± 1 points"]), ("no verdict", ["2 ± 1"])]
-    assert "\n3 verdicts with an interval rest on a test at 5%. " in page_of(*tested, *others)
-    assert "chance would be expected to decide 0.15 of them." in page_of(*tested, *others)
-    assert "rest on a test" not in page_of(tested[0], *others[:2])
-
-
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(InputError, match="results: there are none in"):
         logbook.records([tmp_path])

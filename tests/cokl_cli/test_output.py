@@ -57,13 +57,6 @@ def test_quiet_prints_nothing_but_errors(tiny_flags, tmp_path):
     assert refused.stderr.startswith("cokl: error: ")
 
 
-@pytest.mark.parametrize("command", [["theory", "optimum", "cokl", "--q", "0.1", "--beta", "1"], ["llm", "tables"]])
-def test_other_commands_speak_json_too(command):
-    result = cokl(*command, "--json")
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)
-
-
 def test_every_command_that_prints_results_has_both_options():
     from cokl_cli.commands import bandit, llm, llm_report, logbook, report, reproduce, theory
 

@@ -41,12 +41,6 @@ def test_unknown_claim_is_named(tmp_path):
         Check(only=("no-such",), out=tmp_path).run()
 
 
-def test_unwritable_folder_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="a part of its path is not a folder; choose another"):
-        Check(only=("cokl-definition",), out=tmp_path / "file").run()
-
-
 def test_optimum_prints_the_same_numbers_as_json(capsys):
     optimum = Optimum("forward_kl", "0.1", "0.3", digits=12)
     assert optimum.run() == 0

@@ -59,27 +59,6 @@ def set_range(page: Page, slider: str, value: float) -> None:
     page.locator(f"#{slider}").fill(str(value))
 
 
-def check_hover(page: Page) -> None:
-    points = trace(page, "paper-coverage", "cokl")
-    page.mouse.move(*place_of(page, "paper-coverage", points["x"][1], points["y"][1]))
-    text = page.locator("#paper-coverage .hoverlayer .hovertext").first.text_content() or ""
-    assert "CoKL" in text
-    assert "β = 0.01" in text
-    assert "Coverage@64 0.4002 ± 0.0002" in text
-
-
-def check_isolate(page: Page) -> None:
-    plots = ("paper-coverage", "paper-kl")
-    assert all(trace(page, plot, "entropy")["opacity"] == 1 for plot in plots)
-    page.click(".chip[data-method=cokl] >> visible=true >> nth=0")
-    for plot in plots:
-        assert trace(page, plot, "entropy")["opacity"] < 0.2
-        assert trace(page, plot, "entropy")["hoverinfo"] == "skip"
-        assert trace(page, plot, "cokl")["opacity"] == 1
-    page.click(".chip[data-method=cokl] >> visible=true >> nth=0")
-    assert trace(page, "paper-kl", "entropy")["opacity"] == 1
-
-
 def check_steps(page: Page) -> None:
     final = trace(page, "paper-coverage", "cokl")["y"]
     page.focus("#paper-step")
@@ -115,54 +94,6 @@ def check_matched_line(page: Page) -> None:
     page.focus("#paper-target")
     page.keyboard.press("End")
     assert {row[0]: row[1] for row in rows(page, "paper-matched")}["Forward KL"] == "0.001"
-
-
-def check_zoom(page: Page) -> None:
-    """At first what is close to the match is shown, with its coefficients, then everything."""
-
-    def axis() -> list[float]:
-        page.locator("#paper-coverage .main-svg").first.wait_for()
-        ends: list[float] = page.evaluate("document.getElementById('paper-coverage')._fullLayout.xaxis.range")
-        return [1 - 10**-end for end in ends]
-
-    trace(page, "paper-coverage", "cokl")
-    near = axis()
-    assert near[0] == pytest.approx(0.90, abs=0.001)
-    words = page.evaluate("document.getElementById('paper-coverage')._fullData.flatMap(one => one.text || [])")
-    assert "β 0.01" in words
-    assert "better" in (page.locator("#paper-coverage .annotation-text").first.text_content() or "")
-    page.select_option("#paper-zoom", "all")
-    assert axis()[0] < 0.1
-
-
-def check_address(page: Page) -> None:
-    """A view is in the address, and opens from it."""
-    set_range(page, "paper-target", 0.82)
-    page.select_option("#claims-verdict", "not held")
-    page.click("#tradeoff .chip[data-method=cokl] >> visible=true")
-    page.wait_for_function("location.hash.includes('only=')")
-    assert page.evaluate("location.hash").startswith("#tradeoff?")
-    page.reload()
-    page.wait_for_selector("#paper-coverage .main-svg")
-    assert page.locator("#paper-target").input_value() == "0.82"
-    assert page.locator("#paper-target-value").text_content() == "0.820"
-    assert page.locator("#claims-verdict").input_value() == "not held"
-    assert page.locator("#tradeoff .chip[data-method=cokl]").get_attribute("aria-pressed") == "true"
-
-
-def check_export(page: Page) -> None:
-    """A table as CSV, a plot as SVG."""
-    with page.expect_download() as saved:
-        page.click("[aria-label='Save the table paper-matched as CSV']")
-    lines = Path(saved.value.path()).read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "Method,β,Correctness,Coverage@64,Coverage@64 under pi+,Conditional KL"
-    assert [line.split(",") for line in lines[1:]] == rows(page, "paper-matched")
-    with page.expect_download() as saved:
-        page.click("[aria-label='Save the plot paper-kl as SVG']")
-    drawn = Path(saved.value.path()).read_text(encoding="utf-8")
-    assert saved.value.suggested_filename == "paper-kl.svg"
-    assert drawn.startswith("<svg")
-    assert "Conditional KL [nats]" in drawn
 
 
 def check_cards(page: Page) -> None:
@@ -228,15 +159,10 @@ def check_theme(page: Page) -> None:
 
 
 CHECKS: dict[Callable[[Page], None], tuple[str, str]] = {
-    check_hover: ("<br>correctness %{customdata[1]}<br>${panels[metric]}", "<br>${panels.none}"),
-    check_isolate: ("trace.meta.method !== only", "false"),
     check_steps: ("state.step = Number(stepInput.value)", "state.step = state.step"),
     check_matched_line: ("retarget(unstretch(", "void (unstretch("),
     check_optima: ("grid[here][at]", "grid[0][at]"),
     check_logbook: ("words.every(", "words.some("),
-    check_zoom: ('zoomInput.value === "near"', "false"),
-    check_address: ("control.value = value;", ""),
-    check_export: ("cell => quoted(cell.textContent)", "() => ''"),
     check_cards: ("control.dispatchEvent(", "void ("),
     check_theme: ('system.addEventListener("change", apply)', ""),
 }

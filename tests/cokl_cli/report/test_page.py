@@ -9,16 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from bandit.labs import LABS
 from cokl.support.errors import InputError
 from cokl.support.verdicts import Claim, Verdict
 from cokl_cli.report import page
 from cokl_cli.report.sections import claims, environment, headline, optima
 from cokl_cli.report.sections.claims import Judged
 from cokl_cli.results import finished
-from figures.page import heading
 from tests.bandit.shift.tables import shift_table
-from tests.bandit.sweep.tables import GOOD, sweep_table
 
 COLOURS: list[tuple[Verdict | None, str]] = [
     ("held", "good"),
@@ -54,20 +51,6 @@ def test_no_cell_label_or_heading_is_a_code_name_nothing_or_cut(report: Path):
     assert [one for one in names if re.search(r"\b\w+_\w+\b", one)] == []
     assert [one for one in names if one.lower() in ("nan", "null", "none", "<na>", "nan ± nan")] == []
     assert [one for one in names if re.search(r"(\bEq|\bcf|\bclosest to 0|\.\.\.|…|[,:(])$", one)] == []
-
-
-@pytest.mark.parametrize(
-    ("column", "words"),
-    [
-        ("p_correct", "correctness"),
-        ("coverage_at_64", "coverage@64"),
-        ("prior_pass_at_k", "prior pass@k"),
-        ("slope_at_rollout", "slope at rollout"),
-        ("conditional_kl", "conditional KL"),
-    ],
-)
-def test_a_column_is_called_in_words(column, words):
-    assert heading(column) == words
 
 
 def test_results_that_the_page_cannot_show_are_one_line(tmp_path: Path):
@@ -167,11 +150,3 @@ def test_networks_are_shown_at_their_references_correctness(results: Path):
     shown = {name: dict(zip(one["beta"], one["correctness"], strict=True)) for name, one in data["networks"].items()}
     assert shown["cokl"] == pytest.approx({0.001: 0.975, 0.01: 0.965, 0.1: 0.955}, abs=1e-3)
     assert shown["none"] == pytest.approx({0.0: 0.98}, abs=1e-3)
-
-
-def test_few_seeds_are_shown_without_verdicts(tmp_path: Path):
-    sweep_table(GOOD, seeds=2).to_parquet(tmp_path / "sweep.parquet")
-    (tmp_path / "config.json").write_text(json.dumps(LABS["sweep"].presets["quick"].as_dict()))
-    page.write(tmp_path, tmp_path / "page.html")
-    text = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert set(re.findall(r'data-verdict="(.*?)"', text)) == {"no verdict"}
