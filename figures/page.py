@@ -43,6 +43,7 @@ _SYMBOLS = {
 }
 """matplotlib's marker -> plotly's and a character for the legend."""
 _LINE_WIDTH = 2.0
+_LONG = ' class="long"'
 _SENTENCE = re.compile(r":\s|\.\s+(?=[A-Z])|\.$")
 _WORDS = {"correct": "correctness", "r2": "R²", "new kl": "KL on the new task"}
 
@@ -71,7 +72,7 @@ def table(frame: pd.DataFrame, caption: str = "") -> str:
     """A table that scrolls sideways where it does not fit; numbers must be text already."""
     head = "".join(f'<th scope="col">{text(name)}</th>' for name in frame.columns)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>"
+        "<tr>" + "".join(f"<td{_LONG if len(str(cell)) > 60 else ''}>{text(cell)}</td>" for cell in row) + "</tr>"
         for row in frame.itertuples(index=False, name=None)
     )
     heading = f"<caption>{text(caption)}</caption>" if caption else ""

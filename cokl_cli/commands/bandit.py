@@ -17,6 +17,7 @@ from bandit.lab import Lab, on_screen, write
 from bandit.labs import labs
 from cokl.support.files import json_rows, write_atomically
 from cokl.support.results import Execution
+from cokl.support.verdicts import withheld
 from cokl_cli.commands.card import Card
 from cokl_cli.output import Output
 from cokl_cli.presets import FromFile, preset_among, settings_among
@@ -72,7 +73,10 @@ class LabCommand(LabOptions):
         return {
             "folder": self.folder,
             "tables": {name: self.folder / f"{name}.parquet" for name in self.lab.results},
-            "claims": [{"statement": claim.statement, "verdict": claim.verdict} for claim in analysis.claims],
+            "claims": [
+                {"statement": claim.statement, "verdict": claim.verdict}
+                for claim in withheld(analysis.claims, analysis.seeds)
+            ],
             "rows": json_rows(analysis.screen),
         }
 

@@ -5,6 +5,7 @@ Annotations are evaluated here, for the parser.
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path  # noqa: F401  the parser reads the annotations of a partial's base classes here
 from typing import Annotated, Any, Literal
 
 import tyro

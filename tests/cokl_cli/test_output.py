@@ -13,16 +13,6 @@ from tests.cokl_cli.test_app import cokl
 __all__ = ["tiny_flags"]
 
 
-def test_cokl_alone_says_in_ten_lines_what_there_is():
-    result = cokl()
-    assert result.returncode == 0
-    lines = result.stdout.splitlines()
-    assert len(lines) == 10
-    assert max(map(len, lines)) <= 80
-    for command in ("reproduce", "bandit sweep", "figures", "theory check", "llm run", "doctor"):
-        assert f"cokl {command}" in result.stdout
-
-
 def test_json_is_all_of_standard_output(tiny_flags, tmp_path):
     flags = [
         *tiny_flags,

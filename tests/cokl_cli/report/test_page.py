@@ -58,7 +58,7 @@ def test_results_that_the_page_cannot_show_are_one_line(tmp_path: Path):
         page.write(tmp_path, tmp_path / "page.html")
     shift_table().drop(columns="prior_pass_at_k").to_parquet(tmp_path / "shift.parquet")
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(InputError, match=r"/shift\.parquet lacks prior_pass_at_k: another version of cokl wrote it"):
+    with pytest.raises(InputError, match=r"/shift\.parquet lacks the column 'prior_pass_at_k'; it has"):
         page.write(tmp_path, tmp_path / "page.html")
 
 
