@@ -87,7 +87,7 @@ def _held(folder: Path, config: dict[str, Any]) -> Iterator[None]:
                     "choose another --out or remove that folder"
                 )
             records = read_json(history, list) if history.exists() else []
-            here = describe_environment(config["device"])
+            here = describe_environment(config.get("device", "cpu"))
             if not records or {**records[-1], "seconds": None} != {**here, "seconds": None}:
                 records.append({**here, "seconds": 0.0})
             write_text(json.dumps(records, indent=2) + "\n", history)

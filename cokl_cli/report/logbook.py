@@ -65,14 +65,14 @@ def _record(name: str, folders: list[Path]) -> Record:
         for folder in alike
         for claim in claims(name, folder)
     ]
-    environments = [read_json(folder / "environment.json", list)[-1] for folder in alike]
-    last = environments[0]
+    environments = [read_json(folder / "environment.json", list) for folder in alike]
+    last = environments[0][-1]
     screen = None if name == THEORY else read(name, alike[0])[2].screen
     return {
         "command": "; ".join(dict.fromkeys(_command(name, _settings(folder)) for folder in alike)),
         "scope": f"{len(judged)} statements, of the paper and beyond it" if name == THEORY else _scope(first),
         "hardware": f"{last['cpu']}, {last['cpu_count']} cores, torch {last['versions']['torch']}",
-        "seconds": round(sum(one["seconds"] for one in environments), 1),
+        "seconds": round(sum(one["seconds"] for records in environments for one in records), 1),
         "commit": last["git_commit"],
         "table": None if screen is None else {str(title): list(map(str, screen[title])) for title in screen},
         "claims": judged,
