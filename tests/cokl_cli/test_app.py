@@ -30,7 +30,7 @@ def cokl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
         (["bandit", "sweep", "--methods", "cokl,nonsense"], "unknown method 'nonsense'; known: none, cokl,"),
         (["bandit", "sweep", "--betas", "-0.1"], "betas: expected finite coefficients > 0, got -0.1"),
         (["bandit", "sweep", "--seeds", "0"], "seeds: expected at least 1, got 0"),
-        (["bandit", "sweep", "--jobs", "0"], "jobs: expected at least 1, got 0"),
+        (["bandit", "sweep", "--jobs", "0"], "jobs: expected 1 to 10000, got 0"),
         (["bandit", "sweep", "--correct-actions", "200"], "environment.correct_actions: expected 1 to 199, got 200"),
         (["bandit", "sweep", "--out", "/dev/null/results"], "cannot write to /dev/null/results"),
         (["report", "--results", "/nowhere"], "results: /nowhere is not a folder"),

@@ -36,7 +36,7 @@ def refusal(capsys, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("bandit sweep --jobs " + HUGE, "jobs: expected at most 10000"),
+        ("bandit sweep --jobs " + HUGE, "jobs: expected 1 to 10000, got"),
         ("bandit sweep --seeds " + HUGE, "seeds: expected at most"),
         ("bandit shift --seeds " + HUGE, "seeds: expected at most"),
         ("bandit shift --steps " + HUGE, "steps: expected at most"),
