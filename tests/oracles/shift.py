@@ -1,11 +1,10 @@
-"""The task-shift lab's joint loss (Eq. 18) from its definitions: one prompt at a time, as loops, for autograd.
+"""The terms of the joint loss (Eq. 18) from their definitions: one prompt at a time, as loops, for autograd.
 
 Log-probabilities are scalar tensors that carry a gradient; weights and advantages are Python floats.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -40,16 +39,6 @@ def grpo(log_probs: Tensor, behavior: Tensor, actions: Sequence[int], correct: S
         for action, advantage in zip(actions, advantages, strict=True)
     ]
     return -torch.stack(terms).mean()
-
-
-def expected_grpo(log_probs: Tensor, behavior: Tensor, size: int, correct: Sequence[bool], clip: float) -> Tensor:
-    """-J_GRPO of one prompt, averaged over every group of `size` responses that the behavior policy can draw."""
-    probs = behavior.exp().tolist()
-    total = torch.zeros((), dtype=log_probs.dtype)
-    for actions in itertools.product(range(len(probs)), repeat=size):
-        chance = math.prod(probs[action] for action in actions)
-        total = total + chance * grpo(log_probs, behavior, actions, correct, clip)
-    return total
 
 
 def value(method: str, log_probs: Tensor, reference: Tensor, correct: Sequence[bool]) -> Any:
@@ -120,42 +109,3 @@ def floor(
         gap += (shares[0] - shares[1]) / len(log_probs)
         attractions += [weights[action] * current[action] for action in range(len(correct)) if correct[action]]
     return -max(gap, 0.0) * torch.stack(attractions).sum() / len(log_probs)
-
-
-def joint_loss(
-    mode: str,
-    method: str,
-    beta: float,
-    new: Sequence[dict[str, Any]],
-    kl: Sequence[dict[str, Any]],
-    size: int,
-    epsilon_is: float,
-) -> Tensor:
-    """Eq. 18 (Eq. 20 with the floor), with a clipping range of 0.2 in GRPO.
-
-    new, kl: a dict per prompt of log_probs, behavior, reference (A,) tensors, correct flags, and of the fresh and
-    cached actions. size: G.
-    """
-    losses = []
-    for prompt in new:
-        if mode == "exact":
-            loss = expected_grpo(prompt["log_probs"], prompt["behavior"], size, prompt["correct"], 0.2)
-        else:
-            loss = grpo(prompt["log_probs"], prompt["behavior"], prompt["fresh"], prompt["correct"], 0.2)
-        losses.append(loss / len(new))
-    if method == "none":
-        return torch.stack(losses).sum()
-    base = method.removesuffix("_floor")
-    for prompt in kl:
-        policies = prompt["log_probs"], prompt["behavior"], prompt["reference"]
-        if mode == "exact":
-            penalty = value(base, policies[0], policies[2], prompt["correct"])
-        else:
-            penalty = surrogate(base, *policies, prompt["cached"], prompt["fresh"], prompt["correct"], epsilon_is)
-        losses.append(beta * penalty / len(kl))
-    if base != method:
-        groups = None if mode == "exact" else ([p["cached"] for p in kl], [p["fresh"] for p in kl])
-        losses.append(
-            floor([p["log_probs"] for p in kl], [p["reference"] for p in kl], [p["correct"] for p in kl], groups)
-        )
-    return torch.stack(losses).sum()

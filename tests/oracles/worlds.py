@@ -70,34 +70,3 @@ def two_worlds(config: Any, seed: int, cluster_overlap: float, shared: int) -> d
         oracle[cluster, chosen] = new.oracle[cluster, own]
     new.correct, new.oracle = correct, oracle
     return {"prior": prior, "new": new}
-
-
-class Whereabouts:
-    """Tells from an input alone which task and split it belongs to, and what is right there."""
-
-    def __init__(self, worlds: dict[str, World]) -> None:
-        self.worlds = worlds
-        self.places = {
-            row.round(6).tobytes(): (task, split, place)
-            for task, one in worlds.items()
-            for split, inputs in one.inputs.items()
-            for place, row in enumerate(inputs + 0.0)
-        }
-
-    def of(self, inputs: Any) -> list[tuple[str, str, int]]:
-        """(task, split, place) of each input (N, D). Raises KeyError for one that no task has."""
-        return [self.places[np.asarray(row, np.float64).round(6).tobytes()] for row in inputs]
-
-    def kinds(self, inputs: Any) -> set[tuple[str, str]]:
-        """Which tasks and splits the inputs (N, D) are of."""
-        return {(task, split) for task, split, _ in self.of(inputs)}
-
-    def correct(self, inputs: Any) -> np.ndarray:
-        """(N, A): what is right for each input, in its own task."""
-        rows = [self.worlds[task].correct[self.worlds[task].clusters[split][n]] for task, split, n in self.of(inputs)]
-        return np.array(rows)
-
-    def oracle(self, inputs: Any) -> np.ndarray:
-        """(N, A): the soft label of each input, in its own task."""
-        rows = [self.worlds[task].oracle[self.worlds[task].clusters[split][n]] for task, split, n in self.of(inputs)]
-        return np.array(rows)

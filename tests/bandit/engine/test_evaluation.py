@@ -1,11 +1,13 @@
 """Evaluation: the metrics of the sweep table against loops over the definitions."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from bandit import Environment, run_sweep
 from bandit.engine import exact as training
@@ -15,10 +17,25 @@ from bandit.sweep import train as runner
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.train import planned_runs
 from cokl.support.results import Execution
-from tests.bandit.sweep.test_training import module_with
 from tests.oracles import exact
 
 RUNS = 3
+
+
+def module_with(parameters: torch.Tensor, sizes: tuple[int, ...]) -> nn.Sequential:
+    """An ordinary module holding one run's parameters (P,)."""
+    layers: list[nn.Module] = []
+    offset = 0
+    for fan_in, fan_out in itertools.pairwise(sizes):
+        linear = nn.Linear(fan_in, fan_out, dtype=parameters.dtype)
+        weight = parameters[offset : offset + fan_in * fan_out].view(fan_in, fan_out)
+        offset += fan_in * fan_out
+        with torch.no_grad():
+            linear.weight.copy_(weight.T)
+            linear.bias.copy_(parameters[offset : offset + fan_out])
+        offset += fan_out
+        layers += [linear, nn.Tanh()]
+    return nn.Sequential(*layers[:-1])
 
 
 def metrics_by_definition(config: SweepConfig, seed: int, policy, reference) -> dict[str, float]:

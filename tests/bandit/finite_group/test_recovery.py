@@ -155,35 +155,6 @@ def test_sampled_updates_converge_to_the_exact_one_as_groups_grow():
     assert effects[512][1] < effects[64][1] < effects[1][1]
 
 
-def test_groups_serve_until_the_next_minibatch_and_remember_who_drew_them():
-    objective, run, task = objective_of(TINY, 4)
-    batch = torch.arange(16)
-    objective.take(batch)
-    start = Policy(task.train.reference(batch).logits, task.train.correct[batch][None])
-    objective.gradient(start.logits, batch)
-    drawn = objective.rollout
-    assert drawn is not None
-    later = Policy(start.logits + 0.3 * torch.arange(20), start.correct)
-    gradient = objective.gradient(later.logits, batch)
-    assert objective.rollout is drawn
-    torch.testing.assert_close(drawn.behavior_log_probs, start.log_probs.gather(-1, drawn.actions))
-    by_hand = method_logit_gradient(run.method, later, objective.references, drawn, torch.ones(1).double(), CLIPPING)
-    torch.testing.assert_close(gradient, by_hand - later.mass_logit_gradient())
-    objective.take(batch)
-    objective.gradient(later.logits, batch)
-    assert objective.rollout is not drawn
-
-
-def test_cached_groups_stay_with_their_inputs_and_fresh_ones_do_not():
-    for groups, stays in (("cached", True), ("fresh", False)):
-        objective, _, _ = objective_of(TINY, 4, groups)
-        objective.take(torch.tensor([5, 3]))
-        first = objective.references.actions[:, 0]
-        objective.take(torch.tensor([7, 5]))
-        assert torch.equal(first, objective.references.actions[:, 1]) == stays
-        assert (objective.references.rewards.sum(-1) > 0).all()
-
-
 @pytest.mark.parametrize("optimizer_steps", [1, 3])
 def test_measured_means_over_clusters_lie_at_the_prediction(optimizer_steps):
     """Each cluster's z-score is a sum over many groups: their mean square is 1 up to its own 5-sigma interval."""

@@ -16,7 +16,7 @@ from bandit.plasticity.train import match, plasticity
 from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.oracles import plasticity_lab as oracle
-from tests.oracles import scores
+from tests.oracles.scores import written
 
 CONFIG = PlasticityConfig(
     methods=("none", "entropy", "reverse_kl", "cokl", "correct_forward_kl"),
@@ -88,9 +88,11 @@ def test_every_measurement_of_the_claims_is_the_plain_loops(lab, expected):
     assert len(claims) == 5
     for name, claim in zip(names, claims, strict=False):
         moved = [key for key in found if key[0] == name and key[1].startswith("moved")]
-        assert shown(claim) == {where(key): written(found[key]) for key in found if key[0] == name and key not in moved}
+        assert shown(claim) == {
+            where(key): written(found[key], 3) for key in found if key[0] == name and key not in moved
+        }
     assert shown(claims[-1], last=True) == {
-        where(key): written(found[key]) for key in found if key[0] == "replay" and key[1].startswith("moved")
+        where(key): written(found[key], 3) for key in found if key[0] == "replay" and key[1].startswith("moved")
     }
 
 
@@ -98,11 +100,6 @@ def where(key: tuple[str, ...]) -> str:
     """How the claims name it."""
     _, change, mode, *cached = key
     return f"{change}, phase 1 sampled with {cached[0]} cached" if cached else f"{change}, {mode}"
-
-
-def written(values: list[float]) -> str:
-    """Mean and half-width."""
-    return f"{scores.mean(values):z.3f} ± {scores.half_width(values):.3f}"
 
 
 def shown(claim, last: bool = False) -> dict[str, str]:

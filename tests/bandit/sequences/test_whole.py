@@ -140,3 +140,13 @@ def test_every_table_of_a_made_up_lab_is_the_plain_loops(draw):
     written, tables = report.tables_of(table), oracle.final_tables(lines)
     for name, rows in tables.items():
         assert_same(written[name], pd.DataFrame(rows))
+
+
+@pytest.mark.parametrize(
+    ("half_width", "seeds", "verdict"), [(0.03, 5, "held"), (0.05, 5, "undecided"), (0.03, 3, None)]
+)
+def test_the_primary_comparison_is_of_accuracy_in_samples_with_replay(half_width, seeds, verdict):
+    rows = [("sampled", "correct_forward_kl", 0.04), ("exact", "correct_forward_kl", -1.0), ("sampled", "cokl", -1.0)]
+    leads = pd.DataFrame(rows, columns=["mode", "method", "prior_correct"])
+    compared = report.primary(leads.assign(prior_correct_half_width=half_width, retention=-1.0), seeds)
+    assert (compared.verdict, compared.measured) == (verdict, f"by 4.0 ± {100 * half_width:.1f} points")

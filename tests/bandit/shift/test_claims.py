@@ -192,3 +192,10 @@ def test_a_gain_of_the_floor_is_none_below_one_point_of_overall(gain: float, exp
     prior, *others = POINTS["cokl"][1.0]
     table = shift_table(changed("cokl_floor", middle=(prior + gain / 100, *others)), jitter=1e-5)
     assert judged(table[table["beta"].isin((0.0, 1.0))], "floor").verdict == expected
+
+
+def test_what_is_forgotten_and_learned_is_of_the_reported_seeds():
+    table = shift_table(jitter=0.0)
+    table.loc[(table["role"] == "selection") & (table["method"] == "none"), ["prior_correct", "new_correct"]] = 0.17
+    (forgotten, around), (learned, _) = score.forgotten_and_learned(table)
+    assert (forgotten, learned, around) == pytest.approx((0.5, 0.7, 0.0))

@@ -11,6 +11,7 @@ from bandit.config import EnvironmentConfig
 from bandit.sweep.analysis import matched_coefficients, matched_table
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.train import run_sweep
+from cokl import regularizers
 from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.oracles import sweep_lab as oracle
@@ -65,18 +66,19 @@ def test_every_row_of_the_sweeps_table_is_the_plain_loops(lab, expected):
     assert_same(lab, expected)
 
 
-def test_so_is_a_sweep_in_single_precision_with_every_assumption_changed():
-    """The fused objective; shuffled epochs, balanced clusters, one environment for both seeds."""
+@pytest.mark.parametrize(("dtype", "to"), [("float32", 1e-4), ("float64", 1e-6)])
+def test_so_is_a_sweep_of_the_other_methods_with_every_assumption_changed(dtype, to):
+    """In single precision the fused objective; shuffled epochs, balanced clusters, one environment for both seeds."""
     other = replace(
         CONFIG,
-        methods=("none", "correct_reverse_kl", "cokl", "correct_forward_kl", "cokl_floor"),
+        methods=("none", "cokl_floor", *(name for name in regularizers.names() if name not in CONFIG.methods), "cokl"),
         betas=(0.2,),
         steps=6,
         minibatch="epochs",
-        dtype="float32",
+        dtype=dtype,
         environment=replace(CONFIG.environment, balanced_clusters=True, shared_environment=True, center_scale=0.7),
     )
-    assert_same(run_sweep(other, Execution(jobs=1), progress=False), oracle.table(other), to=1e-4)
+    assert_same(run_sweep(other, Execution(jobs=1), progress=False), oracle.table(other), to)
 
 
 def test_the_matched_table_is_the_plain_loops(lab, expected):
