@@ -254,7 +254,7 @@ def judge(scored: Scored, config: PlasticityConfig) -> list[Claim]:
         ],
         f"Replay's policy {narrowed} {than_others}": list(differences.over(rival, others, REPLAY)),
         f"CoKL's policy {narrowed} than the reference does": list(differences.over("reference", others)),
-        "Where wrong actions become correct, CoKL's policy also learns better {than_others}, at matched correctness": [
+        f"Where wrong actions become correct, CoKL's policy also learns better {than_others}, at matched correctness": [
             measurement
             for other in dict.fromkeys((rival, "forward_kl", REPLAY))
             for measurement in differences.over(other, moved)

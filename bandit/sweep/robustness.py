@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import pandas as pd
 
 from bandit.config import changed
+from bandit.engine.runs import resolve_device
 from bandit.lab import Analysis, Tables
 from bandit.sweep.analysis import coverage_leads, judge, matched_coefficients
 from bandit.sweep.config import PRESETS as SWEEPS
@@ -57,7 +58,9 @@ class RobustnessConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require("cokl" in self.sweep.methods, "methods", "cokl among them", ",".join(self.sweep.methods))
+        rivals = set(self.sweep.methods) - {"none", "cokl"}
+        told = ",".join(self.sweep.methods)
+        require("cokl" in self.sweep.methods and bool(rivals), "methods", "cokl and another regularizer", told)
 
 
 PRESETS = {
@@ -76,7 +79,7 @@ def train(config: RobustnessConfig, execution: Execution = HERE) -> dict[str, pd
     stands: whether the verdict is the base's. lead: CoKL's in coverage over the next best, a mean over seeds. Below
     four seeds verdicts are empty and nothing stands or falls. Raises InputError as `run_sweep` does.
     """
-    with execution.results_folder({**config.as_dict(), "device": config.sweep.device}) as folder:
+    with execution.results_folder({**config.as_dict(), "device": resolve_device(config.sweep.device)}) as folder:
         base = run_sweep(config.sweep, dataclasses.replace(execution, out=folder / BASE))
         near = _near_the_match(base, config)
         kept = [_is_near(method, beta, near) for method, beta in zip(base["method"], base["beta"], strict=True)]
@@ -136,21 +139,21 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
         others = of_claim[~of_claim["alternative"].map(_is_no_assumption)]
         fallen = of_claim[~of_claim["stands"].fillna(True)]
         away = others[~others["stands"].fillna(True)]["alternative"]
-        named = "; ".join(f"{row.verdict} with {row.alternative}" for row in fallen.itertuples())
-        at_base = of_claim.loc[of_claim["alternative"] == BASE, "verdict"].iloc[0]
-        count = f"{len(others) - len(away)} of {len(others)}" if at_base else ""
-        measured = f"the base's verdict, {at_base}, stands in {count} alternatives" if at_base else "too few seeds"
+        named = [f"{row.verdict} with {row.alternative}{_remark(str(row.alternative))}" for row in fallen.itertuples()]
+        at_base, there = of_claim.loc[of_claim["alternative"] == BASE, ["verdict", "measured"]].iloc[0]
+        stands = f"{len(others) - len(away)} of {len(others)}" if at_base else ""
+        measured = f"the base's verdict, {at_base}, stands in {stands} alternatives" if stands else there
         held: Verdict = "not held" if len(away) else "held"
         claims.append(
             Claim(
                 f"Under every alternative assumption the same verdict: {statement}",
                 f"beyond the paper: what it leaves open; {where}",
-                measured + (f"; {named}" if named else ""),
+                "; ".join([measured, *named]),
                 held,
             )
         )
         shown = textwrap.shorten(str(statement), 52, placeholder=" ...")
-        rows.append((shown, at_base, count, ", ".join(away)))
+        rows.append((shown, at_base, stands, ", ".join(away)))
     return Analysis(
         answer=Claim("The verdicts stand", "", f"{stand} of {judged} do; CoKL covers {ends} more", verdict),
         seeds=int(table["seeds"].min()),
@@ -169,6 +172,10 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
 def _is_no_assumption(alternative: str) -> bool:
     """Whether it is the base, or counts other draws than the paper's 64: a different measurement of the same runs."""
     return alternative == BASE or alternative.startswith("coverage_draws-")
+
+
+def _remark(alternative: str) -> str:
+    return ", which is another measurement" if _is_no_assumption(alternative) else ""
 
 
 def draw(tables: Tables, config: RobustnessConfig) -> dict[str, Any]:

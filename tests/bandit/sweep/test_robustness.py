@@ -1,7 +1,5 @@
 """A verdict that rests on an assumption is found, and no assumption of the sweep is forgotten."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -9,14 +7,13 @@ import pandas as pd
 import pytest
 
 from bandit.config import EnvironmentConfig, TrainingConfig
-from bandit.lab import Analysis
-from bandit.sweep.config import PRESETS
-from bandit.sweep.robustness import ALTERNATIVES, BASE, RobustnessConfig, analyse, compare, train
+from bandit.sweep.config import PRESETS as SWEEPS
+from bandit.sweep.robustness import ALTERNATIVES, BASE, PRESETS, RobustnessConfig, _near_the_match, analyse, compare
 from cokl.support.assumptions import assumptions_of
 from cokl.support.errors import InputError
-from cokl.support.results import Execution
-from tests.bandit.conftest import TINY
 from tests.bandit.same import page_and_screen
+
+QUICK = PRESETS["quick"]
 
 
 def table(cokl_coverage: float, seeds: int = 5, k: int = 64) -> pd.DataFrame:
@@ -25,83 +22,79 @@ def table(cokl_coverage: float, seeds: int = 5, k: int = 64) -> pd.DataFrame:
     for seed in range(seeds):
         jitter = 1e-4 * np.sin(seed + 1)
         for method, coverage, kl in (("none", 0.05, 5.0), ("entropy", 0.4, 2.0), ("cokl", cokl_coverage, 0.5)):
-            for step in (0, 100):
-                beta = 0.0 if method == "none" else 0.1
-                metrics = {f"coverage_at_{k}": coverage, f"coverage_at_{k}_correct": coverage, "conditional_kl": kl}
-                measured = {name: value * (1 + jitter * (method == "cokl")) for name, value in metrics.items()}
-                correctness = 0.97 if method == "none" else 0.96 + jitter
-                rows.append({"seed": seed, "method": method, "beta": beta, "step": step, "p_correct": correctness})
-                rows[-1] |= measured
+            metrics = {f"coverage_at_{k}": coverage, f"coverage_at_{k}_correct": coverage, "conditional_kl": kl}
+            measured = {name: value * (1 + jitter * (method == "cokl")) for name, value in metrics.items()}
+            measured["p_correct"] = 0.97 if method == "none" else 0.96 + jitter
+            measured |= {"seed": seed, "method": method, "beta": 0.1 * (method != "none")}
+            rows += [{**measured, "step": step} for step in (0, 100)]
     return pd.DataFrame(rows)
 
 
-def analysed(**alternatives: pd.DataFrame) -> Analysis:
-    compared = compare({BASE: table(0.6, alternatives["scale"]["seed"].nunique()), **alternatives})
-    return analyse({"robustness": compared}, RobustnessConfig(PRESETS["quick"]))
+def compared(scale: float, draws: float, seeds: int = 5) -> pd.DataFrame:
+    """By CoKL's coverage with another initialisation, and with eight draws; the base's is 0.6."""
+    others = {"init_scale-2.0": table(scale, seeds), "coverage_draws-8": table(draws, seeds, k=8)}
+    return compare({BASE: table(0.6, seeds), **others})
+
+
+def shown(rows: pd.DataFrame) -> tuple[str, str]:
+    """The lab's page and screen."""
+    return page_and_screen(analyse({"robustness": rows}, QUICK))
 
 
 def test_a_fragile_verdict_is_found_and_only_that():
-    found = analysed(scale=table(0.3), **{"coverage_draws-8": table(0.6, k=8)})
-    compared = found.tables["robustness"]
-    fallen = compared[~compared["stands"]]
-    assert set(fallen["alternative"]) == {"scale"}
-    assert len(fallen) == 4
+    rows = compared(scale=0.3, draws=0.6)
+    fallen = rows[~rows["stands"]]
+    assert fallen[["alternative", "verdict"]].to_numpy().tolist() == [["init_scale-2.0", "not held"]] * 4
     assert all("coverage" in claim for claim in fallen["claim"])
-    assert set(fallen["verdict"]) == {"not held"}
-    claims = {claim.statement.partition(": ")[2]: claim for claim in found.claims}
-    assert list(claims) == list(dict.fromkeys(compared["claim"]))
-    assert list(claims) != sorted(claims)  # so that their order is the sweep's
-    for statement, claim in claims.items():
-        falls = statement in set(fallen["claim"])
-        assert claim.verdict == ("not held" if falls else "held")
-        stands = "the base's verdict, held, stands in 1 of 1 alternatives"
-        assert claim.measured == (stands.replace("1 of", "0 of") + "; not held with scale" if falls else stands)
-    page, screen = page_and_screen(found)
-    assert "| not held | CoKL 0.300" in " ".join(page.split())
-    assert screen.startswith("Depends: The verdicts stand: 4 of 8 do; CoKL covers -0.100 ± 0.000")
-    assert "held 0 of 1 scale" in " ".join(screen.split())
+    page, screen = shown(rows)
+    assert page.count("the base's verdict, held, stands in 0 of 1 alternatives; not held with init_scale-2.0") == 4
+    assert page.count("the base's verdict, held, stands in 1 of 1 alternatives") == 4
+    assert screen.startswith("Depends: The verdicts stand: 4 of 8 do; CoKL covers -0.100 ± 0.000 to 0.200 ± 0.000 more")
+    assert "held 0 of 1 init_scale-2.0" in " ".join(screen.split())
+    judged = analyse({"robustness": rows}, QUICK).claims
+    in_the_sweeps_order = [f"Under every alternative assumption the same verdict: {claim}" for claim in rows["claim"]]
+    assert [claim.statement for claim in judged] == in_the_sweeps_order[:8]
+    assert sorted(str(claim.verdict) for claim in judged) == ["held"] * 4 + ["not held"] * 4
 
 
 def test_a_verdict_that_falls_with_other_draws_alone_stands_and_is_told_apart():
-    found = analysed(scale=table(0.6), **{"coverage_draws-8": table(0.3, k=8)})
-    assert {claim.verdict for claim in found.claims} == {"held"}
+    rows = compared(scale=0.6, draws=0.3)
+    claims = analyse({"robustness": rows}, QUICK).claims
+    assert {claim.verdict for claim in claims} == {"held"}
     apart = "the base's verdict, held, stands in 1 of 1 alternatives; not held with coverage_draws-8"
-    assert [claim.measured for claim in found.claims].count(apart) == 4
-    assert page_and_screen(found)[1].startswith("Held: The verdicts stand: 8 of 8 do")
+    assert [claim.measured for claim in claims].count(f"{apart}, which is another measurement") == 4
+    assert shown(rows)[1].startswith("Held: The verdicts stand: 8 of 8 do")
+    assert "0 of 0 do" in shown(rows[rows["alternative"] != "init_scale-2.0"])[1]
 
 
 def test_below_four_seeds_nothing_stands_or_falls():
-    found = analysed(scale=table(0.3, seeds=2))
-    assert found.tables["robustness"]["stands"].isna().all()
-    assert not found.tables["robustness"]["verdict"].any()
-    for said in page_and_screen(found):
-        assert "2 reported seeds are too few" in said
+    rows = compared(scale=0.3, draws=0.6, seeds=2)
+    assert (set(rows["verdict"]), rows["stands"].notna().any()) == ({""}, False)
+    for said in shown(rows):
+        assert "No verdicts: 2 reported seeds" in said
         assert "stands in" not in said
+    assert "higher by -0.100" in shown(rows)[0]
 
 
-def test_every_assumption_of_the_sweep_is_varied():
+def test_every_assumption_of_the_sweep_is_varied_and_quick_varies_these():
     declared = {field.name for config in (TrainingConfig, EnvironmentConfig) for field in assumptions_of(config)}
     assert declared == set(ALTERNATIVES)
+    quick = dict(zip(QUICK.fields, [(8, 256), (0.5, 2.0), (0.75, 1.5)], strict=True))
+    assert quick == {name: ALTERNATIVES[name] for name in ("coverage_draws", "init_scale", "center_scale")}
+    assert (QUICK.neighbours, QUICK.sweep.methods, QUICK.sweep.betas) == (0, ("none", "entropy", "cokl"), (0.1, 0.3))
 
 
-@pytest.mark.parametrize("fields", [("colour",), ()])
-def test_an_unknown_field_is_refused(fields):
+def test_the_coefficients_next_to_the_match_are_kept():
+    rows = [
+        {"seed": 0, "method": method, "beta": beta, "step": 1, "p_correct": 0.96 - abs(beta - best), "x": 0}
+        for method, best in (("cokl", 0.1), ("entropy", 0.3)) for beta in (0.01, 0.03, 0.1, 0.3)
+    ]  # fmt: skip
+    config = RobustnessConfig(dataclasses.replace(SWEEPS["quick"], betas=(0.3, 0.01, 0.1, 0.03)))
+    assert _near_the_match(pd.DataFrame(rows), config) == {"cokl": (0.03, 0.1, 0.3), "entropy": (0.1, 0.3)}
+
+
+def test_what_cannot_be_compared_is_refused():
     with pytest.raises(InputError, match="fields: expected"):
-        RobustnessConfig(PRESETS["quick"], fields=fields)
-
-
-def test_an_alternative_changes_one_assumption_and_trains_the_coefficients_next_to_the_match(tmp_path):
-    sweep = dataclasses.replace(TINY, methods=("none", "entropy", "cokl"), betas=(0.3, 0.01, 0.1), seeds=2)
-    train(RobustnessConfig(sweep, 0, ("coverage_draws", "balanced_clusters")), Execution(out=tmp_path, jobs=1))
-    sweeps = {path.parent.name: pd.read_parquet(path) for path in tmp_path.glob("*/sweep.parquet")}
-    assert set(sweeps) == {BASE, "coverage_draws-8", "coverage_draws-256", "balanced_clusters-True"}
-    base = sweeps[BASE][sweeps[BASE]["step"] == sweep.steps]
-    distance = (base.groupby(["method", "beta"])["p_correct"].mean() - 0.96).abs()
-    matched = {method: {distance[method].idxmin()} for method in ("entropy", "cokl")}
-    for name in set(sweeps) - {BASE}:
-        trained = sweeps[name].groupby("method")["beta"].agg(set).to_dict()
-        assert trained == {"reference": {0.0}, "none": {0.0}, **matched}
-    for name, same in (("coverage_draws-8", True), ("balanced_clusters-True", False)):
-        both = sweeps[name].merge(sweeps[BASE], on=["seed", "method", "beta", "step"])
-        assert np.allclose(both["p_correct_x"], both["p_correct_y"], rtol=0, atol=1e-5) == same
-    assert "coverage_at_8" in sweeps["coverage_draws-8"]
+        RobustnessConfig(SWEEPS["quick"], fields=("colour",))
+    with pytest.raises(InputError, match="methods: expected cokl and another regularizer"):
+        RobustnessConfig(dataclasses.replace(SWEEPS["quick"], methods=("none", "cokl")))
