@@ -9,7 +9,9 @@ import pytest
 from scipy import stats
 
 from bandit.plasticity import figures
+from bandit.plasticity.analysis import Scored
 from bandit.plasticity.config import PlasticityConfig
+from figures.marks import Drawing
 
 STEPS, SEEDS = (0, 100, 400), range(4)
 CONFIG = PlasticityConfig(
@@ -41,6 +43,11 @@ def lab() -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+def tradeoff(table: pd.DataFrame) -> Drawing:
+    """The first picture."""
+    return figures.tradeoff(table, Scored.of(table, CONFIG), CONFIG)
+
+
 def rewards(table: pd.DataFrame, **values: object) -> list[list[float]]:
     """The rewards at each step, a list per reported seed."""
     found = []
@@ -67,7 +74,7 @@ def check(point: dict, values: list[float]) -> None:
 @pytest.mark.parametrize("mode", ["sampled", "exact"])
 def test_the_trade_off_has_a_point_per_coefficient(mode):
     table = lab()
-    marks = figures.tradeoff(table, CONFIG).marks
+    marks = tradeoff(table).marks
     target = marks[(marks["panel"] == mode) & (marks["kind"] == "seed")]
     assert target[["x", "y"]].to_numpy().tolist() == [[0.95, 0], [0.95, 1]]
     shown = marks[(marks["panel"] == mode) & (marks["kind"] != "seed")]
@@ -82,7 +89,7 @@ def test_the_trade_off_has_a_point_per_coefficient(mode):
 
 def test_the_cache_panel_has_a_line_over_the_caches_and_one_across():
     table = lab()
-    drawing = figures.tradeoff(table, CONFIG)
+    drawing = tradeoff(table)
     shown = drawing.marks[drawing.marks["panel"] == "cache"].to_dict("records")
     assert [(mark["method"], mark["kind"]) for mark in shown] == [
         ("cokl", "line"),
@@ -119,7 +126,7 @@ def test_the_curves_are_of_the_match():
 
 def test_with_few_seeds_there_are_no_intervals():
     table = lab().query("seed != 3")
-    for drawing in (figures.tradeoff(table, CONFIG), figures.curves(table, CONFIG)):
+    for drawing in (tradeoff(table), figures.curves(table, CONFIG)):
         assert drawing.marks["high"].isna().all()
         assert "means over 3 seeds" in drawing.caption
         assert "interval" not in drawing.caption

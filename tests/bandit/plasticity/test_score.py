@@ -6,8 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bandit.plasticity.analysis import at_match, best_rival, judge, match, runs
+from bandit.plasticity import analysis
+from bandit.plasticity.analysis import Scored, at_match, best_rival, runs
 from bandit.plasticity.config import PlasticityConfig
+from bandit.plasticity.train import match
+from cokl.support.verdicts import Claim
 
 CONFIG = PlasticityConfig()
 LEVELS = {"reverse_kl": 0.5, "entropy": 0.4, "cokl": 0.8, "correct_forward_kl": 0.8, "none": 0.2}
@@ -33,6 +36,11 @@ def made(levels=LEVELS, change="narrowed-2", selection=LEVELS) -> pd.DataFrame:
                          "conditional_kl": -level}
                     )  # fmt: skip
     return pd.DataFrame(lines)
+
+
+def judge(table: pd.DataFrame, config: PlasticityConfig) -> list[Claim]:
+    """The claims of a table."""
+    return analysis.judge(Scored.of(table, config), config)
 
 
 def test_the_match_interpolates_between_the_coefficients_that_enclose_it():
@@ -101,6 +109,7 @@ def test_a_change_that_is_decided_the_other_way_makes_the_verdict_depend():
     assert judge(table, CONFIG)[0].verdict == "depends"
     moved = judge(pd.concat([made(), made({**LEVELS, "cokl": 0.3}, "moved-2")]), CONFIG)
     assert [moved[0].verdict, moved[-1].verdict] == ["held", "not held"]
+    assert "CoKL's policy also learns better than that of the best other regularizer" in moved[-1].statement
 
 
 def test_nothing_is_judged_without_its_primary_measurement():
