@@ -115,9 +115,9 @@ def test_sampled_runs_of_the_finite_group_lab_diverge_alone(tiny):
         for groups in ("exact", "fresh"):
             runs = [run for run in planned_groups(config) if run.method.name == name and run.groups == groups]
             with torch.no_grad():
-                calm = finite_group.train(config, task, clusters, runs)
+                calm = finite_group.train_stack(config, task, clusters, runs)
                 wild = [runs[0], dataclasses.replace(runs[1], beta=1e38), runs[2]]
-                table = finite_group.train(config, task, clusters, wild)
+                table = finite_group.train_stack(config, task, clusters, wild)
             metrics = table[table["cluster"].isna()] if "cluster" in table else table
             require_marked(metrics, 1e38, METRICS, at=EARLY)
             for beta in (0.01, 0.1):
@@ -172,7 +172,7 @@ def test_summaries_leave_the_coefficient_out_and_say_so(marked):
     assert "diverged" not in page_and_screen(analyse({"sweep": table}, SweepConfig()))[0]
     for drawing in (tradeoff(broken), dynamics(broken)):
         assert "1 of 10 runs diverged" in drawing.note
-    assert tradeoff.draw(table).get_suptitle() == ""
+    assert tradeoff(table).note == ""
 
 
 def test_nothing_left_is_said(marked):
@@ -185,9 +185,8 @@ def test_nothing_left_is_said(marked):
 def test_shift_scores_leave_diverged_coefficients_out_and_need_grpo():
     from bandit.shift.train import train as run_shift
 
-    table = run_shift(
-        dataclasses.replace(TINY_SHIFT, mode="exact", methods=("none", "cokl")), Execution(jobs=1), progress=False
-    )
+    config = dataclasses.replace(TINY_SHIFT, mode="exact", methods=("none", "cokl"))
+    table = run_shift(config, Execution(jobs=1))["shift"]
 
     def spoiled(rows: pd.Series) -> pd.DataFrame:
         last = rows & (table["seed"] == 0) & (table["step"] == table["step"].max())
