@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from scipy import stats
-
 
 def normalized(rows: list[dict], math_columns: list[str]) -> list[dict]:
     """rows: model, method and scores; the same with normalized scores and averages, in the order given."""
@@ -42,13 +40,3 @@ def agreement(rows: list[dict]) -> tuple[int, int]:
             compared += 1
             agreeing += (one["rating"] > other["rating"]) == (one["reward"] > other["reward"])
     return agreeing, compared
-
-
-def resampled(rows: list[dict], counts: dict) -> list[dict]:
-    """Every prompt's rows as often as the prompt was drawn."""
-    return [row for row in rows for _ in range(int(counts[row["prompt"]]))]
-
-
-def spearman(rows: list[dict], one: str, other: str) -> float:
-    """SciPy's rho over the rows."""
-    return float(stats.spearmanr([row[one] for row in rows], [row[other] for row in rows]).statistic)

@@ -143,14 +143,10 @@ def test_reference_rows_equal_the_definitions(config, task):
 
 def test_the_last_step_is_evaluated_whatever_the_interval(tiny):
     config = dataclasses.replace(tiny, methods=("none",), seeds=1, steps=25)
-    assert run_sweep(config, Execution(jobs=1), progress=False).query("method == 'none'")["step"].tolist() == [
-        0,
-        10,
-        20,
-        25,
-    ]
-    rare = dataclasses.replace(config, eval_interval=100)
-    assert run_sweep(rare, Execution(jobs=1), progress=False).query("method == 'none'")["step"].tolist() == [0, 25]
+    for interval, steps in ((10, [0, 10, 20, 25]), (100, [0, 25])):
+        config = dataclasses.replace(config, eval_interval=interval)
+        table = run_sweep(config, Execution(jobs=1), progress=False)
+        assert table.query("method == 'none'")["step"].tolist() == steps
 
 
 def test_coefficients_are_sorted_whatever_their_order(tiny):

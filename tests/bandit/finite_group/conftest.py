@@ -1,7 +1,5 @@
 """A miniature of the finite-group lab."""
 
-import pytest
-
 from bandit.finite_group.config import FiniteGroupConfig
 from tests.bandit.conftest import TINY_ENVIRONMENT
 
@@ -20,9 +18,3 @@ TINY = FiniteGroupConfig(
     recovery_draws=16,
     environment=TINY_ENVIRONMENT,
 )
-
-
-@pytest.fixture
-def tiny() -> FiniteGroupConfig:
-    """Two seeds, three methods, two group sizes, on-policy and three optimizer_steps."""
-    return TINY

@@ -1,10 +1,6 @@
 """A miniature of the plasticity lab: every kind of change, both phases 1, two methods and more."""
 
-import pytest
-
 from bandit.plasticity.config import PlasticityConfig
-from bandit.plasticity.train import plasticity
-from cokl.support.results import Execution
 from tests.bandit.conftest import TINY_ENVIRONMENT
 
 TINY = PlasticityConfig(
@@ -29,11 +25,3 @@ TINY = PlasticityConfig(
     dtype="float64",
     environment=TINY_ENVIRONMENT,
 )
-
-
-@pytest.fixture(scope="session")
-def tiny_folder(tmp_path_factory):
-    """The miniature's results folder."""
-    folder = tmp_path_factory.mktemp("plasticity") / "tiny"
-    plasticity(TINY, Execution(out=folder, jobs=1), progress=False)
-    return folder

@@ -12,11 +12,7 @@ import torch
 from bandit.engine.sequences.automata import Automata, decided_early
 from bandit.engine.two_tasks.plan import ShiftRun
 from bandit.sequences.config import SequenceConfig
-from bandit.sequences.train import (
-    SequenceTrainer,
-    planned_runs,
-    sequence_task,
-)
+from bandit.sequences.train import SequenceTrainer, planned_runs, sequence_task
 from cokl import methods
 from cokl.support.errors import InputError
 from tests.bandit.sequences.cases import case

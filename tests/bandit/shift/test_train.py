@@ -8,18 +8,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bandit.engine.exact import averages
 from bandit.engine.networks import StackedMLP
 from bandit.engine.two_tasks.plan import ShiftRun
 from bandit.engine.two_tasks.tasks import TwoTasks
 from bandit.shift.train import ShiftTrainer, layer_sizes, shift_task
 from cokl import methods
+from cokl.regularizers.forward_kl import ForwardKL
+from tests.bandit.shift.conftest import TINY_SHIFT
 
 
 @pytest.fixture(scope="module")
 def task() -> TwoTasks:
     """The miniature's only reported seed."""
-    from tests.bandit.shift.conftest import TINY_SHIFT
-
     return shift_task(TINY_SHIFT, 0, ShiftTrainer(TINY_SHIFT).base_parameters(0))
 
 
@@ -43,9 +44,6 @@ def test_the_base_model_has_not_drifted_and_knows_the_prior_task_better_than_bef
 
 
 def test_drifts_add_up_to_the_full_kl(task, tiny_shift):
-    from bandit.engine.exact import averages
-    from cokl.regularizers.forward_kl import ForwardKL
-
     mlp = StackedMLP(layer_sizes(tiny_shift), 1.5 * task.parameters[None])
     metrics = ShiftTrainer(tiny_shift).evaluate(task, task.buffer, mlp)
     (full,) = averages(mlp, task.prior_test, lambda policy, base: {"kl": ForwardKL().value(policy, base)})["kl"]

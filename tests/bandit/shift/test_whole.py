@@ -112,7 +112,6 @@ def test_verdicts_without_errors_take_nothing_from_the_other_numbers(lab, monkey
         return drawn(seed + 50 * (number in (ShiftStream.REFERENCE_VERDICTS, ShiftStream.KL_VERDICTS)), number)
 
     monkeypatch.setattr("bandit.shift.train.random_generator", elsewhere)
-    monkeypatch.setattr("bandit.shift.train.random_generator", elsewhere)
     again = train(CONFIG, Execution(jobs=1))["shift"]
     pd.testing.assert_frame_equal(again, lab, check_exact=True)
 

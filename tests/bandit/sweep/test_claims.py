@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -104,34 +103,11 @@ def test_a_crossed_frontier_is_named_with_the_best_there():
     assert "coverage@64 is higher than 0.100)" in claim.measured
 
 
-def test_matched_coefficient_is_the_one_closest_to_the_target():
-    assert score.matched_coefficients(sweep_table(GOOD)) == {"entropy": 0.001, "forward_kl": 0.001, "cokl": 0.1}
-
-
-def test_measured_figures_are_those_of_the_table():
-    table = sweep_table(GOOD)
-    claim = next(c for c in claims.judge(table) if "conditional KL is lower" in c.statement)
-    assert "next Entropy" in claim.measured
-    assert "lower by 2.600" in claim.measured
-    assert "in 5 of 5 seeds" in claim.measured
-    shown = score.matched_table(table).set_index("method")
-    assert str(shown.loc["CoKL", "conditional_kl"]).startswith("0.3002 ±")
-
-
-def test_half_width_is_the_t_interval():
-    values = pd.Series([1.0, 2.0, 4.0])
-    mean, half_width = claims.mean_and_half_width(values)
-    assert mean == pytest.approx(7 / 3)
-    # t(0.975, 2 degrees of freedom) = 4.302653, from a printed table.
-    assert half_width == pytest.approx(4.302653 * np.std(values, ddof=1) / np.sqrt(3), rel=1e-6)
-    assert claims.mean_and_half_width(values[:1])[1] == float("inf")
-
-
 def test_a_sweep_without_cokl_is_judged_as_far_as_it_goes():
     table = sweep_table({"none": GOOD["none"], "forward_kl": GOOD["forward_kl"]})
     (claim,) = claims.judge(table)
     assert claim.statement.startswith("Unregularized")
-    assert "sweep CoKL and another regularizer" in shown(table)[1]
+    assert "sweep CoKL and another regularizer" in " ".join(shown(table)[1].split())
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -176,15 +152,6 @@ def test_one_of_many_intervals_below_zero_decides_nothing():
     assert set(of_each([Measurement.of("", "", values) for values in differences])) == {"undecided"}
     assert claims._verdict_on_all([noise - 1.1 * half_width]) == "not held"
     assert claims._verdict_on_all([noise + 1.1 * half_width] * 40) == "held"
-
-
-def test_where_the_frontier_is_crossed_is_said():
-    points = changed("forward_kl", 0.1, (0.979, 0.30, 1.0))
-    claim = next(c for c in claims.judge(sweep_table(points)) if "with a higher coverage@64," in c.statement)
-    assert claim.verdict == "not held"
-    assert "but 0.001: at a correctness of 0.9752 or more, where no regularizer's coverage@64 is higher than 0.30" in (
-        claim.measured
-    )
 
 
 def test_a_difference_smaller_than_its_interval_is_undecided():
