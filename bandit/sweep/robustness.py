@@ -130,7 +130,8 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
     table = tables["robustness"]
     assumed = table[~table["alternative"].map(_is_no_assumption)]
     stand, judged = int(assumed["stands"].sum()), int(assumed["stands"].notna().sum())
-    leads = assumed.drop_duplicates("alternative").sort_values("lead")
+    same_measure = table[~table["alternative"].str.startswith("coverage_draws-")]
+    leads = same_measure.drop_duplicates("alternative").sort_values("lead")
     pairs = list(zip(leads["lead"], leads["lead_half_width"], strict=True))
     ends = " to ".join(with_spread(*pair, 3) for pair in (pairs[0], pairs[-1]))
     verdict: Verdict = "held" if stand == judged else "depends"
