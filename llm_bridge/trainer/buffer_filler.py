@@ -23,8 +23,8 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint, plain
 from cokl.support.errors import InputError
 from llm_bridge.trainer.checks import sampling
+from llm_bridge.trainer.rows import raw_scores
 from llm_bridge.trainer.settings import padded_prompts
-from llm_bridge.trainer.verdicts import raw_scores
 
 _TENSORS = ["prompts", "responses", "old_log_probs", "rm_scores", "response_mask"]
 _VALUES = ["uid", "raw_prompt", "data_source", "reward_model", "extra_info", "extra_fields"]

@@ -33,10 +33,9 @@ from cokl.support.errors import InputError
 from llm_bridge.trainer.advantages import SEQUENCE_MODES, Aggregation, regularized_advantages
 from llm_bridge.trainer.checks import fitting
 from llm_bridge.trainer.metrics import gradient_norms, row_metrics, without_added
-from llm_bridge.trainer.rows import StepRows, ask, join, uid_of
+from llm_bridge.trainer.rows import StepRows, ask, join, raw_scores, uid_of
 from llm_bridge.trainer.settings import padded_prompts, row_multiple
 from llm_bridge.trainer.several import current_log_probs, mini_batches
-from llm_bridge.trainer.verdicts import raw_scores
 
 logger = logging.getLogger(__name__)
 IMPORTANCE = "rollout_is_weights"

@@ -8,6 +8,7 @@ alone. Each added row is a prompt of its own to VeRL, so that a group of equal r
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from tensordict import NonTensorData, TensorDict
+from torch import Tensor
 from verl.utils import tensordict_utils as tu
 
 from cokl.groups import RowIndex
 from cokl.regularizers.base import Stream
 from cokl.responses.buffer import CachedGroup
+from cokl.support.errors import InputError
 
 CACHED_LOOP = "cached_response"
 """The agent loop that answers with the column of the same name."""
@@ -166,3 +169,20 @@ def join(batch: TensorDict, rows: Sequence[Mapping[str, Any]], defaults: Mapping
 def uid_of(key: str) -> str:
     """The uid of the prompt that a row answers."""
     return key.split("_", maxsplit=1)[0]
+
+
+def raw_scores(rewards: Sequence[Tensor], extra_fields: Sequence[Any] | None) -> Tensor:
+    """(R,): of each row, before a reward manager shaped it, as DAPO's does with a penalty on length.
+
+    rewards: (T,) each, VeRL's. extra_fields: what VeRL keeps of each row; its managers keep the score as "score", or as
+    "acc" where the function gives a number. Raises InputError for a reward that is not finite, with which VeRL would
+    skip every update and log the rest as usual.
+    """
+    scores = []
+    for row, extra in zip(rewards, extra_fields or [{}] * len(rewards), strict=True):
+        reward = float(row.sum())
+        if not math.isfinite(reward):
+            raise InputError(f"a response got the reward {reward}: expected finite numbers from the reward function")
+        said = getattr(extra, "data", extra).get("reward_extra_info") or {}
+        scores.append(float(said.get("score", said.get("acc", reward))))
+    return torch.tensor(scores, dtype=torch.float64)

@@ -11,6 +11,8 @@ are moved by a known displacement.
 from __future__ import annotations
 
 import asyncio
+import copy
+import functools
 import os
 
 from collections.abc import Sequence
@@ -27,8 +29,10 @@ import numpy as np
 import torch
 import transfer_queue as tq
 from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from transformers import AutoModelForCausalLM
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import collate_fn
@@ -191,8 +195,22 @@ def configuration(folder: Path, *overrides: str) -> Any:
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4",
         *overrides,
     ]  # fmt: skip
+    config = copy.deepcopy(_verls_own())
+    OmegaConf.set_struct(config, False)
+    for option in options:
+        name, _, value = option.lstrip("+~").partition("=")
+        if option.startswith("~"):
+            del config[name.partition(".")[0]][name.partition(".")[2]]
+        else:
+            OmegaConf.update(config, name, OmegaConf.create(f"value: {value or 'null'}").value)
+    return config
+
+
+@functools.cache
+def _verls_own() -> Any:
+    """VeRL's configuration, which takes a second to compose."""
     with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", options)
+        return compose("ppo_trainer")
 
 
 class Step:
@@ -200,6 +218,7 @@ class Step:
 
     def __init__(self, folder: Path) -> None:
         make_model(folder)
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self.folder, self.queue = folder, Queue()
         self.buffer = make_buffer(folder, "buffer", [(1, 0, 1, 0)] * KL_PROMPTS)
         self.training = make_buffer(folder, "training", TRAINING_VERDICTS)

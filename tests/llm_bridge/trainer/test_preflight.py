@@ -333,7 +333,8 @@ def test_what_a_process_was_started_with(arguments, options, main):
     ],
 )
 def test_a_real_start_ends_in_lines_and_starts_nothing(program, overrides, modules, message, tmp_path):
-    variables = {**os.environ, "VERL_USE_EXTERNAL_MODULES": modules, "PYTHONPATH": str(Path.cwd())}
+    own = {"VERL_USE_EXTERNAL_MODULES": modules, "VERL_USE_EXTERNAL_PLUGINS": "none", "PYTHONPATH": str(Path.cwd())}
+    variables = {**os.environ, **own}
     command = [sys.executable, "-m", program, "+cokl.method=cokl", *overrides]
     ended = subprocess.run(
         command, check=False, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300

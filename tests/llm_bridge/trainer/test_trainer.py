@@ -18,8 +18,6 @@ import torch
 
 pytest.importorskip("verl")
 
-from transformers import AutoModelForCausalLM
-
 from cokl.groups import LENGTHS
 from cokl.methods import Method
 from cokl.support.errors import InputError
@@ -45,7 +43,7 @@ def step(tmp_path_factory):
 
 def errors(step, gradients, rows, **oracle) -> list[float]:
     """Relative error of each optimizer step's gradient. rows: of every step, or a list of each step's."""
-    sampled = AutoModelForCausalLM.from_pretrained(step.folder, dtype=torch.float32)
+    sampled = step.model
     found = []
     for number, gradient in enumerate(gradients):
         model, reference = copy.deepcopy(sampled), copy.deepcopy(sampled)
