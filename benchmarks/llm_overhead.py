@@ -86,7 +86,6 @@ def measure(setting: LLMOverhead) -> dict[str, Any]:
     import torch
     from tqdm import tqdm
     from transformers import Qwen3Config, Qwen3ForCausalLM
-    from verl.workers.utils.losses import ppo_loss
 
     from benchmarks.actor import actor_config, free_port, training_worker
 
@@ -100,6 +99,8 @@ def measure(setting: LLMOverhead) -> dict[str, Any]:
         result: dict[str, Any] = {"parameters": model.num_parameters()}
         model.save_pretrained(folder)
         worker = training_worker(Path(folder), 0, 1, free_port())
+        from verl.workers.utils.losses import ppo_loss  # after the worker, whose platform VeRL then has
+
         worker.set_loss_fn(partial(ppo_loss, actor_config(loss_agg_mode="seq-mean-token-mean")))
         updates, tokens = (_of_training_prompts if setting.cached else _updates)(worker, setting)
         for update in updates.values():

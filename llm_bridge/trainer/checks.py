@@ -103,7 +103,7 @@ def look_at_settings(config: DictConfig) -> tuple[list[Refusal], RegularizationS
 
 def sampling(config: DictConfig) -> list[Refusal]:
     """All refusals of a run that makes a buffer."""
-    refused = list(accepted(config, {name: ACCEPTED[name] for name in _SAMPLING}))
+    refused = [*accepted(config, {name: ACCEPTED[name] for name in _SAMPLING}), *_of_verl(config)]
     for name in config.cokl:
         if name not in ("buffer", "correct_above", "check"):
             refused.append(
@@ -182,16 +182,14 @@ def _of_verl(config: DictConfig) -> Iterator[Refusal]:
             "reward.custom_reward_function.path: expected a file beside a reward model; without one the model's raw "
             "logit would decide which responses are correct"
         )
-    # A trainer that is being made has set its mode back to sync, and is the one that was asked for.
-    if (
-        model.enable
-        and not model.enable_resource_pool
-        and config.trainer.v1.trainer_mode not in ("cokl_rewarded", "sync")
-    ):
+    mode = config.trainer.v1.trainer_mode  # of a trainer that is being made, which was looked at before, it is sync
+    if model.enable and not model.enable_resource_pool and mode not in ("cokl_rewarded", "sync"):
+        pool, rewarded = "reward.reward_model.enable_resource_pool=True", "trainer.v1.trainer_mode=cokl_rewarded"
+        remedy = pool if mode == "cokl_buffer" else rewarded
         yield Refusal(
-            "trainer.v1.trainer_mode: expected cokl_rewarded beside a reward model on the same GPUs: VeRL would pass "
-            "only the prompt to the reward function, without ground truth and data source",
-            "trainer.v1.trainer_mode=cokl_rewarded",
+            f"trainer.v1.trainer_mode: expected {remedy} beside a reward model on the same GPUs: VeRL would pass only "
+            f"the prompt to the reward function, without ground truth and data source, got {mode}",
+            remedy,
         )
 
 

@@ -168,7 +168,7 @@ WRONG: list[tuple[list[str], str, str]] = [
     (["custom_reward_function.path=ROOT/rewards.py", f"{FUNCTION}=null"], "VeRL's V1 trainer ignores it", FUNCTION),
     (["reward_model.reward_manager=dapo"], "reward_manager: VeRL's V1 trainer ignores it", "reward.reward"),
     (["reward.reward_manager.name=gdpo"], "reward_manager.name: expected naive or dapo", "reward.reward_manager.name="),
-    (["reward.reward_model.enable=True"], "expected cokl_rewarded beside a reward model", f"{MODE}=cokl_rewarded"),
+    (["reward.reward_model.enable=True"], "=cokl_rewarded beside a reward model", f"{MODE}=cokl_rewarded"),
     (["reward.reward_model.enable=True", f"{FUNCTION}=null"], "raw logit would decide", ""),
     (["trainer.default_local_dir=ROOT/grpo"], "it is not a checkpoint of a regularized run", ""),
     (["trainer.default_local_dir=ROOT/started"], "belongs to another buffer or seed", ""),
@@ -208,6 +208,8 @@ def test_a_buffer_is_made_with_the_same_command(made):
     assert refusals(configuration(made, *options)) == []
     (refusal,) = refusals(configuration(made, *options, f"{ROLLOUT}.top_p=0.9"))
     assert "top_p: expected 1" in refusal.reason
+    (refusal,) = refusals(configuration(made, *options, "reward.reward_model.enable=True"))
+    assert refusal.remedy == "reward.reward_model.enable_resource_pool=True"
     found = refusals(configuration(made, f"{MODE}=cokl_buffer"))
     assert [refusal.remedy for refusal in found] == ["~cokl.method", "~cokl.kl_prompts"]
 
