@@ -63,7 +63,7 @@ async def compute_score(
         return {"score": float(verdict.correct), "verdict": verdict.reason, "answer": final_answer(solution_str)}
     reply = without_thinking(solution_str)
     if chat_reward == "programmatic":
-        from llm_bridge.tiny.chat_reward import chat_reward as programmatic
+        from llm_bridge.tiny.language import chat_reward as programmatic
 
         return {"score": programmatic(conversation[-1]["content"], reply), "verdict": "scored", "answer": ""}
     if reward_router_address is None or reward_model_tokenizer is None:

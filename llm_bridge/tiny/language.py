@@ -14,6 +14,7 @@ Assumption beyond the paper: the tiny world is ours; the paper has no experiment
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -102,6 +103,23 @@ def demonstrate_chat(prompt: str, random: np.random.Generator) -> str:
     adjectives = [random.choice(KIND if random.random() < 0.4 else UNKIND) for _ in range(2)]
     number = random.binomial(LARGEST, 0.3)
     return f"I think {number} {animals} are {adjectives[0]} and {adjectives[1]} !"
+
+
+def chat_reward(question: str, reply: str) -> float:
+    """How much a reply is to the point, kind and generous: a mean of three shares, in [0, 1].
+
+    To the point: it names the animal asked about and no other. Kind: the share of kind words among the adjectives.
+    Generous: the first number it names, relative to the largest there is. What is missing counts 0.
+    """
+    words = re.findall(r"\w+", reply)
+    asked = {word for word in re.findall(r"\w+", question) if word in ANIMALS}
+    named = {word for word in words if word in ANIMALS}
+    adjectives = [word in KIND for word in words if word in KIND + UNKIND]
+    numbers = [int(word) for word in words if re.fullmatch(r"[0-9]{1,3}", word)]
+    to_the_point = float(bool(asked) and named == asked)
+    kind = sum(adjectives) / len(adjectives) if adjectives else 0.0
+    generous = min(next(iter(numbers), 0) / LARGEST, 1.0)
+    return (to_the_point + kind + generous) / 3
 
 
 def vocabulary() -> Iterator[str]:

@@ -96,7 +96,7 @@ main(sys.argv[1:])
 COMMANDS = {
     "bandit": {"sweep", "robustness", "shift", "plasticity", "sequences", "finite-group", "card"},
     "theory": {"check", "optimum"},
-    "llm": {"run", "prepare", "buffer", "evaluate", "report", "tables", "normalize"},
+    "llm": {"run", "prepare", "buffer", "report", "tables", "normalize"},
     "": {"bandit", "theory", "llm", "report", "logbook", "reproduce", "doctor"},
 }  # fmt: skip
 

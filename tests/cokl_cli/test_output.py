@@ -48,11 +48,11 @@ def test_quiet_prints_nothing_but_errors(tiny_flags, tmp_path):
 
 
 def test_every_command_that_prints_results_has_both_options():
-    from cokl_cli.commands import bandit, llm, llm_report, logbook, report, reproduce, theory
+    from cokl_cli.commands import bandit, llm, logbook, report, reproduce, theory
 
     commands = [
         value
-        for module in (bandit, doctor, llm, llm_report, logbook, report, reproduce, theory)
+        for module in (bandit, doctor, llm, logbook, report, reproduce, theory)
         for value in vars(module).values()
         if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "run")
     ]

@@ -22,7 +22,7 @@ from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from cokl.support.errors import InputError
 from llm_bridge.data.rows import chat_row, math_row
 from llm_bridge.rewards.score import REFUSALS, REWARD_MODEL, compute_score, without_thinking
-from llm_bridge.tiny.chat_reward import chat_reward
+from llm_bridge.tiny.language import chat_reward
 from llm_bridge.tiny.tokenizer import make_tokenizer
 
 PAIRS = Path(__file__).parents[2] / "cokl/responses/verifier_pairs.jsonl"

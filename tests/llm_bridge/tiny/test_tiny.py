@@ -20,7 +20,7 @@ from cokl.support.errors import InputError
 from llm_bridge.data.rows import MATH_INSTRUCTION, SCHEMA
 from llm_bridge.experiment.config import PRESETS
 from llm_bridge.tiny import language
-from llm_bridge.tiny.chat_reward import chat_reward
+from llm_bridge.tiny.language import chat_reward
 from llm_bridge.tiny.make import SIZES, make_tiny
 from llm_bridge.tiny.model import make_model, teaching_batch
 from llm_bridge.tiny.tokenizer import make_tokenizer
