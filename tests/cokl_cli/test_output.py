@@ -56,7 +56,7 @@ def test_every_command_that_prints_results_has_both_options():
         for value in vars(module).values()
         if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "run")
     ]
-    assert len(commands) > 15
+    assert len(commands) > 12
     assert [command.__name__ for command in commands if not issubclass(command, Output)] == []
     assert [command.__name__ for command in commands if getattr(command, "outcome") is Output.outcome] == []  # noqa: B009
 
