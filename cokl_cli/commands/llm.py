@@ -17,6 +17,7 @@ from cokl.support.files import json_rows, write_atomically, write_text
 from cokl.support.options import Coefficients, Names, from_json, require, separated
 from cokl_cli.output import Output
 from cokl_cli.presets import FromFile, changed, preset_among, stored_settings, value_after
+from llm_bridge.data import DataConfig
 from llm_bridge.experiment.config import (
     MATH_SETS,
     PAPER_METHODS,
@@ -25,7 +26,6 @@ from llm_bridge.experiment.config import (
     SEARCHED_BETAS,
     SEARCHED_KL_PROMPTS,
     UNSEARCHED,
-    DataConfig,
     LLMConfig,
 )
 

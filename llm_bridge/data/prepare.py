@@ -12,9 +12,8 @@ import numpy as np
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, read_parquet, write_text
 from cokl.support.results import differences
-from llm_bridge.data import sources
+from llm_bridge.data import DataConfig, sources
 from llm_bridge.data.rows import chat_row, math_row, write_rows
-from llm_bridge.experiment.config import DataConfig
 
 TABLE_E2: dict[str, int] = {
     "math_train": 50_000,

@@ -152,22 +152,6 @@ class LLMConfig(Settings):
         return (*self.math_sets, "chat_val")
 
 
-BUDGETS = ("low", "medium", "high")
-"""Reasoning budgets, the splits of Nemotron-Math-v2."""
-
-
-@dataclass(frozen=True)
-class DataConfig(Settings):
-    """What decides which prompts are in the six sets. Raises InputError for no budget, or an unknown one."""
-
-    draw_seed: int = assumption(0, "which problems are drawn, and which of them are for validation")
-    """Seed of the draw of the mathematical training and validation problems."""
-    budgets: Annotated[
-        Names, SOME, Bound(lambda budget: budget in BUDGETS, f"some of {', '.join(BUDGETS)}", each=True)
-    ] = assumption(("low",), "medium and high add harder problems; all three are about 200 GB")
-    """Reasoning budgets (splits of Nemotron-Math-v2) that problems are drawn from: low, medium, high."""
-
-
 _paper = partial(LLMConfig, device="cuda", accelerators=8, math_steps=200, repeatable=False)
 PRESETS: dict[str, LLMConfig] = {
     "tiny": LLMConfig(

@@ -18,8 +18,9 @@ from cokl import methods
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, write_parquet, write_text
 from cokl.support.results import differences
+from llm_bridge.data import DataConfig
 from llm_bridge.experiment import jobs
-from llm_bridge.experiment.config import BASE, REVISIONS, DataConfig, LLMConfig
+from llm_bridge.experiment.config import BASE, REVISIONS, LLMConfig
 from llm_bridge.experiment.logged import final_scores
 from llm_bridge.experiment.process import alone, run
 
