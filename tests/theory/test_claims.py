@@ -5,12 +5,11 @@ import math
 from dataclasses import asdict
 
 import pytest
-from theory.experiment import Theory
 
 import theory.claims  # noqa: F401  registers them
 from theory.claim import BEYOND, QUICK, Evidence, Statement, claim, registered_claims
 from theory.formulas import Formulas
-from theory.report import check_claims, in_short, in_words, kinds_of_evidence, to_json, to_markdown, to_text
+from theory.report import check_claims, in_short, in_words, judged, kinds_of_evidence, to_json, to_markdown, to_text
 
 CLAIMS = registered_claims()
 SOURCES = [
@@ -174,9 +173,8 @@ def test_the_logbooks_verdicts_are_those_of_the_stored_check(tmp_path):
         for name, holds, evidence in (("no-such-claim", False, pieces), ("another", True, pieces[1:]))
     ]
     (tmp_path / "claims.json").write_text(json.dumps(rows))
-    wrong, right = Theory().claims(tmp_path)
+    wrong, right = judged(tmp_path)
     assert (wrong.statement, wrong.where, wrong.verdict) == ("no-such-claim: S", "W", "not held")
     assert wrong.measured.startswith("not held by enumeration: all groups")
     assert [line.partition(":")[0] for line in wrong.evidence] == ["float64"]
     assert (right.verdict, right.evidence) == ("held", ())
-    assert Theory().record([tmp_path])["seconds"] == 3.0

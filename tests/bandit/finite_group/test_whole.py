@@ -42,7 +42,8 @@ CONFIG = FiniteGroupConfig(
 @pytest.fixture(scope="module")
 def lab() -> tuple[pd.DataFrame, pd.DataFrame]:
     """What the lab trains and measures."""
-    return tuple(train(CONFIG, Execution(jobs=1)).values())
+    trained, accuracy = train(CONFIG, Execution(jobs=1)).values()
+    return trained, accuracy
 
 
 @pytest.fixture(scope="module")
