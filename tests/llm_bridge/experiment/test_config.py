@@ -145,7 +145,7 @@ def test_an_override_that_verl_does_not_know_is_one_line():
     ("override", "message"),
     [
         ("trainer.no_such_option=1", "math: .*no_such_option"),
-        ("actor_rollout_ref.actor.use_kl_loss=True", "chat/reverse_kl: actor_rollout_ref.actor.use_kl_loss"),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size=48", "chat/reverse_kl: .*mini_batch_size: expected a divisor"),
         ("trainer.n_gpus_per_node=3", "--accelerators"),
         ("++actor_rollout_ref.rollout.n=4", "--group-size"),
         ("actor_rollout_ref.model.path='/a b'", "--model"),
