@@ -9,7 +9,7 @@ METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl
 VERL ?= verl==0.9.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest soak fuzz llm-tiny llm-test llm-architecture how-to-test verl-test trl-test mutation llm-setup llm-gpu lock clean
+.PHONY: help setup reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest fuzz llm-tiny llm-test llm-architecture how-to-test verl-test trl-test mutation llm-setup llm-gpu lock clean
 
 help:  ## every target, and what it does
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1: /p' Makefile
@@ -22,11 +22,8 @@ reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, ta
 test: check  ## check, and the core's tests: all but VeRL's, TRL's, and those of the other targets
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-nightly-test: $(SETUP)  ## the tests that take half a minute or more: Ray's, and some that stop a command and resume it
+nightly-test: $(SETUP)  ## the tests that take half a minute or more: Ray's
 	$(BIN)/python -m pytest -m nightly -n 2
-
-soak: $(SETUP)  ## what holds over a night: 20 kills of a sweep, 2,000 sweeps in one process
-	$(BIN)/python -m pytest -m soak -n 0
 
 fuzz: $(SETUP)  ## at least 100,000 generated cases against 60 digits; FUZZ_EXAMPLES=4000 for ten times as many
 	$(BIN)/python -m pytest tests/cokl/test_fuzz.py -m fuzz -n 0 -s

@@ -40,10 +40,6 @@ class Regularizer:
     streams: tuple[Stream, ...] = ()
     compares_with_reference: bool = False
 
-    def made_of(self) -> tuple[type[Regularizer], ...]:
-        """The classes whose code computes its value, gradient, surrogate and optimum."""
-        return (type(self),)
-
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         """Exact value D(policy).
 

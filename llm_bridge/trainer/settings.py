@@ -72,9 +72,9 @@ class RegularizationSettings:
         require_types(settings, "cokl.")
         name = settings.method.name
         require(len(settings.method.streams()) > 0, "cokl.method", "a regularizer (plain RL is VeRL's own)", name)
-        made_of = [used.name for used in settings.method.regularizer.made_of()] if settings.method.regularizer else []
+        own = settings.method.regularizer.name if settings.method.regularizer else ""
         for option in options:
-            require(option.partition(".")[0] in made_of, "cokl.options", f"options of {name}", option)
+            require(option.partition(".")[0] == own, "cokl.options", f"options of {name}", option)
         cached, expected = settings.cached_per_prompt, f"nothing with {name}, which weights no cached response"
         require(not cached or "reference" in settings.method.streams(), "cokl.cached_per_prompt", expected, cached)
         require(bool(settings.buffer), "cokl.buffer", "a file", "nothing")
