@@ -4,7 +4,7 @@ import sys
 
 import verl
 
-from llm_bridge.trainer.command import PREFLIGHT, VERL, check_version, has_options, is_main, refuse
+from llm_bridge.command import PREFLIGHT, VERL, check_version, has_options, is_main, refuse
 
 if has_options(sys.orig_argv):
     check_version(verl.__version__)

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 from cokl.support.errors import InputError
-from llm_bridge.trainer.command import VERL
+from llm_bridge.command import VERL
 
 PINNED = {"verl": VERL, "ray": "2.60.0", "TransferQueue": "0.1.11"}
 """On every machine."""

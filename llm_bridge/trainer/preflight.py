@@ -24,9 +24,9 @@ from verl.utils.fs import is_non_local
 
 from cokl.responses.buffer import CachedGroup, DrawOrder
 from cokl.support.errors import InputError
+from llm_bridge.command import check_program, check_version, refuse
 from llm_bridge.rewards.judge import Judge, load_function
 from llm_bridge.trainer.checks import Refusal, look, sampling
-from llm_bridge.trainer.command import check_program, check_version, refuse
 from llm_bridge.trainer.settings import RegularizationSettings
 
 JUDGED_GROUPS = 8

@@ -32,7 +32,10 @@ def cokl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
         (["bandit", "sweep", "--seeds", "0"], "seeds: expected at least 1, got 0"),
         (["bandit", "sweep", "--jobs", "0"], "jobs: expected 1 to 10000, got 0"),
         (["bandit", "sweep", "--correct-actions", "200"], "environment.correct_actions: expected 1 to 199, got 200"),
-        (["bandit", "sweep", "--out", "/dev/null/results"], "cannot write to /dev/null/results"),
+        (
+            ["bandit", "sweep", "--out", "/dev/null/results"],
+            "cannot use /dev/null/results: a part of its path",
+        ),
         (["report", "--results", "/nowhere"], "results: /nowhere is not a folder"),
         (["nonsense"], "unknown command nonsense; expected one of bandit, theory, llm, "),
         (["sweeep"], "(did you mean cokl bandit sweep?); expected one of bandit, "),

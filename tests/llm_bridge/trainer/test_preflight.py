@@ -24,9 +24,9 @@ from ray.exceptions import RayTaskError
 import llm_bridge.plugin  # noqa: F401  registers the trainers
 from cokl.responses.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint
 from cokl.support.errors import InputError
+from llm_bridge.command import PREFLIGHT, VERL, check_program, check_version, has_options, is_main
 from llm_bridge.tiny.make import make_tiny
 from llm_bridge.trainer.checks import ACCEPTED, accepted
-from llm_bridge.trainer.command import PREFLIGHT, VERL, check_program, check_version, has_options, is_main
 from llm_bridge.trainer.preflight import refusals
 
 MAIN = "verl.trainer.main_ppo"
