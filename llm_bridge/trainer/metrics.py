@@ -67,7 +67,9 @@ def without_added(
     """Correct what VeRL's update has logged for the added rows.
 
     At a ratio of 1 a row of weight w adds w to VeRL's loss for each of its tokens. VeRL's averages over tokens count
-    the added ones, whose ratio is 1 and whose KL is 0. loss: the regularizer's, in place of what VeRL's has of it.
+    the added ones, whose ratio is 1 and whose KL is 0; they are means over micro-batches, so that scaling them up is
+    exact for equal ones alone, and where all are 0, as with one optimizer step per rollout. loss: the regularizer's, in
+    place of what VeRL's has of it.
     """
     counted = float((weights.double() * tokens).sum())
     for name, instead in (("actor/pg_loss", 0.0), ("actor/loss", loss)):
