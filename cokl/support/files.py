@@ -60,14 +60,14 @@ def write_parquet(frame: pd.DataFrame, path: Path) -> None:
 
 def read_parquet(path: Path, columns: Collection[str] = ()) -> pd.DataFrame:
     """A Parquet table. Raises InputError if it cannot be read, is damaged, or lacks one of `columns`."""
-    import pandas as pd  # takes half a second to load, and the command line reads JSON alone
-    import pyarrow as pa
+    import pyarrow as pa  # takes half a second to load with pandas, and the command line reads JSON alone
+    import pyarrow.parquet as pq
 
     try:
         # No thread of Arrow's: they let go of the bytes late, and a process that ends then aborts (apache/arrow#33975).
-        table = pd.read_parquet(
-            pa.BufferReader(path.read_bytes()), use_threads=False, pre_buffer=False, page_checksum_verification=True
-        )
+        content = pa.BufferReader(path.read_bytes())
+        file = pq.ParquetFile(content, pre_buffer=False, page_checksum_verification=True)
+        table: pd.DataFrame = file.read(use_threads=False).to_pandas(use_threads=False)
     except OSError as error:
         if error.filename:
             raise InputError(f"cannot read {path}: {error.strerror}") from error

@@ -167,17 +167,22 @@ def compute(works: list[Work], execution: Execution, unit: str, progress: bool) 
 
     left = [work for work in works if not work.path.exists()]
     done = sum(work.size for work in works) - sum(work.size for work in left)
+    backend = _backend(execution)
+    # joblib gives Ray's results as a list alone, so that they come back, and are saved, in waves.
+    streams = execution.backend == "loky"
+    wave = max(1, len(left)) if streams else 4 * backend["n_jobs"]
     try:
         with (
             progress_bar(sum(work.size for work in works), unit, done, bool(left) and progress) as bar,
-            joblib.parallel_config(**_backend(execution)),
+            joblib.parallel_config(**backend),
         ):
-            results = joblib.Parallel(batch_size=1, return_as="generator_unordered")(
-                joblib.delayed(_perform)(place, work) for place, work in enumerate(left)
-            )
-            for place, table in results:
-                write_parquet(table, left[place].path)
-                bar.update(left[place].size)
+            for start in range(0, len(left), wave):
+                results = joblib.Parallel(batch_size=1, return_as="generator_unordered" if streams else "list")(
+                    joblib.delayed(_perform)(place, left[place]) for place in range(len(left))[start : start + wave]
+                )
+                for place, table in results:
+                    write_parquet(table, left[place].path)
+                    bar.update(left[place].size)
     except TerminatedWorkerError as error:
         raise InputError(
             "a worker process died, probably because memory is short; finished work is saved; resume with fewer --jobs"
@@ -192,13 +197,19 @@ def _backend(execution: Execution) -> dict[str, Any]:
         # A terminal sends Ctrl-C to the workers too; the command alone answers it.
         quiet = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)} if jobs > 1 else {}
         return {"backend": "loky", "n_jobs": jobs, **quiet}
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local" and "ray" not in sys.modules:
+        # A cluster started here listens on every interface. Ray reads this as it is imported, and lets only those in
+        # who know the token, which it puts into ~/.ray/auth_token.
+        os.environ["RAY_AUTH_MODE"] = "token"
     try:
         import ray
         from ray.util.joblib import register_ray
     except ImportError as error:
         raise InputError("backend: ray is not installed; in the checkout, pip install '.[cluster]'") from error
     if not ray.is_initialized():
-        ray.init(os.environ.get("RAY_ADDRESS") or "local", log_to_driver=False)
+        options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+        ray.init(address, log_to_driver=False, **options)
     register_ray()  # type: ignore[no-untyped-call]
     return {"backend": "ray", "n_jobs": execution.jobs or int(ray.cluster_resources()["CPU"])}  # type: ignore[no-untyped-call]
 

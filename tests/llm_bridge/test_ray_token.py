@@ -19,21 +19,22 @@ pytestmark = [] if NEEDED else [pytest.mark.nightly]
 
 SWEEP = """
 import sys
-from cokl.support.results import Work, Workers
-from cokl.support.chunks import Origin
 from pathlib import Path
-folder = Path(sys.argv[1])
+from cokl.support.results import Execution, Work, compute
 
 def table(index):
     import pandas
     return pandas.DataFrame({"index": [index]})
 
-workers = Workers("ray", 2)
+def tables(count):
+    works = [Work(table, (index,), Path(sys.argv[1], f"{index}.parquet")) for index in range(count)]
+    return compute(works, Execution(jobs=2, backend="ray"), "works", progress=False)
+
+tables(1)
 import ray
 print(ray.get_runtime_context().gcs_address, flush=True)
 sys.stdin.readline()
-works = [Work(table, (index,), folder / f"{index}.parquet", str(index)) for index in range(3)]
-print([frame["index"].item() for frame in workers.do(works, Origin(folder, "config", "code"), "chunks", False)])
+print([frame["index"].item() for frame in tables(3)])
 """
 VERL = """
 import sys, ray

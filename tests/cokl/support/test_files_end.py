@@ -1,6 +1,7 @@
 """What was read is let go of: a thread that still holds it as Python ends takes the process down."""
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ def test_no_thread_holds_what_a_table_was_read_from(tmp_path, monkeypatch):
     path = tmp_path / "table.parquet"
     pd.DataFrame(np.arange(40000.0).reshape(2000, 20), columns=[*map(str, range(20))]).to_parquet(path)
     content = path.read_bytes()
-    monkeypatch.setattr(files, "_read", lambda _: content)
+    monkeypatch.setattr(Path, "read_bytes", lambda _: content)
     held = sys.getrefcount(content)
     late = [sys.getrefcount(content) - held for _ in range(400) if len(files.read_parquet(path))]
     assert set(late) == {0}
