@@ -50,7 +50,10 @@ def results(tmp_path_factory) -> Path:
     (lab / "config.json").write_text(json.dumps(LABS["shift"].presets["quick"].as_dict()))
     evidence = {"method": "symbolic", "domain": "all q", "error": 0.0, "accepted": 0.0, "detail": "", "certified": True}
     claim = {"claim": "full-kl-gap", "statement": "the gap is <small>", "source": "Theorem 2", "holds": True}
-    (theory / "claims.json").write_text(json.dumps([{**claim, "evidence": [{**evidence, "outcome": "held"}]}]))
+    wrong = {"claim": "made-up", "statement": "mass is free", "source": "Theorem 1", "holds": False}
+    checked = [(claim, "held"), (wrong, "not held")]
+    rows = [{**one, "evidence": [{**evidence, "outcome": outcome}]} for one, outcome in checked]
+    (theory / "claims.json").write_text(json.dumps(rows))
     (theory / "config.json").write_text("{}")
     scores = pd.DataFrame(
         [
