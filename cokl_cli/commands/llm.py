@@ -164,7 +164,7 @@ class BuildBuffer(ExperimentOptions):
     """
 
     responses: Annotated[Path | None, tyro.conf.arg(metavar="PARQUET")] = None
-    """A row per response, with the columns of docs/how-to/verl.md."""
+    """A row per response, with the columns of docs/how-to/responses.md."""
     reference: str = ""
     """The model that sampled them: a folder, or a name on the hub."""
     reward_key: str = "score"
