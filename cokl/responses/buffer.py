@@ -233,7 +233,7 @@ def groups_of(table: pa.Table, path: Path) -> tuple[CachedGroup, ...]:
     Example:
         >>> row = {"prompt": [{"role": "user", "content": "2 + 2?"}], "data_source": "sums", "ground_truth": "4"}
         >>> rows = [{**row, "response_ids": [4], "reward": 1.0}, {**row, "response_ids": [5, 6], "reward": 0.0}]
-        >>> [group] = groups_of(pa.Table.from_pylist(rows), Path("rows"))
+        >>> group = next(iter(groups_of(pa.Table.from_pylist(rows), Path("rows"))))
         >>> group.rewards.tolist()
         [1.0, 0.0]
     """
