@@ -130,7 +130,7 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
     table = tables["robustness"]
     assumed = table[~table["alternative"].map(_is_no_assumption)]
     stand, judged = int(assumed["stands"].sum()), int(assumed["stands"].notna().sum())
-    same_measure = table[~table["alternative"].str.startswith("coverage_draws-")]
+    same_measure = table[~table["alternative"].map(_is_another_measurement)]
     leads = same_measure.drop_duplicates("alternative").sort_values("lead")
     pairs = list(zip(leads["lead"], leads["lead_half_width"], strict=True))
     ends = " to ".join(with_spread(*pair, 3) for pair in (pairs[0], pairs[-1]))
@@ -172,11 +172,15 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
 
 def _is_no_assumption(alternative: str) -> bool:
     """Whether it is the base, or counts other draws than the paper's 64: a different measurement of the same runs."""
-    return alternative == BASE or alternative.startswith("coverage_draws-")
+    return alternative == BASE or _is_another_measurement(alternative)
+
+
+def _is_another_measurement(alternative: str) -> bool:
+    return alternative.startswith("coverage_draws-")
 
 
 def _remark(alternative: str) -> str:
-    return ", which is another measurement" if _is_no_assumption(alternative) else ""
+    return ", which is another measurement" if _is_another_measurement(alternative) else ""
 
 
 def draw(tables: Tables, config: RobustnessConfig) -> dict[str, Any]:
