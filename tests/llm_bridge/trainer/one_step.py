@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 os.environ["VERL_ENGINE_DEVICE"] = "cuda"  # as which VeRL registers FSDP
 
@@ -233,7 +234,10 @@ class Step:
         lose: cached responses whose rollouts fail, all to the prompt `lost`. `answered` then has the rows by key, and
         `workers.keys` what each step was given.
         """
-        tq.kv_batch_get, tq.kv_batch_put = self.queue.get, self.queue.put
+        with patch.multiple(tq, kv_batch_get=self.queue.get, kv_batch_put=self.queue.put):
+            return self._run(overrides, lose)
+
+    def _run(self, overrides: Sequence[str], lose: int) -> tuple[list[torch.Tensor], list[Row], dict[str, float]]:
         self.queue.clear()
         self.workers.reset()
         trainer = CoKLTrainer(configuration(self.folder, *overrides))
