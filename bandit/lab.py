@@ -6,6 +6,8 @@ and `figures`. `bandit.labs.LABS` lists those of this package; another package's
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ from cokl.support.files import read_json, read_parquet, write_text
 from cokl.support.options import from_json
 from cokl.support.results import Execution
 from cokl.support.statistics import csv_text, markdown_table
-from cokl.support.verdicts import Claim, answered, chance_findings, no_verdict, withheld
+from cokl.support.verdicts import Claim, chance_findings, no_verdict, withheld
 from figures.marks import Drawing
 
 Tables = Mapping[str, pd.DataFrame]
@@ -29,7 +31,7 @@ class Analysis:
     """What the tables of a lab's results say; scored once, and shown on the screen, in results.md and on the page.
 
     Args:
-        answer: the lab's question and what was measured of it.
+        answer: a sentence with the number that the lab is run for, and the rival that it is measured against.
         seeds: reported seeds; below four there are no verdicts.
         claims: every claim that the results allow to be judged.
         tables: numbers by file name, each with NAME_half_width beside a mean; written as CSV.
@@ -40,7 +42,7 @@ class Analysis:
         picture: file name of the figure to look at first; "" without one.
     """
 
-    answer: Claim
+    answer: str
     seeds: int
     claims: Sequence[Claim]
     tables: Tables
@@ -108,6 +110,11 @@ def write(analysis: Analysis, title: str, folder: Path) -> None:
 
 
 def on_screen(analysis: Analysis, folder: Path) -> str:
-    """For a terminal: the answer with its verdict, notes, a table, and where everything is."""
-    picture = folder / "figures" / f"{analysis.picture}.png" if analysis.picture else None
-    return answered(analysis.answer, analysis.seeds, analysis.notes, analysis.screen, picture, folder / "results.md")
+    """For a terminal: the answer, notes, a table, and where everything is."""
+    paragraphs = [f"{analysis.answer}.", no_verdict(analysis.seeds), *analysis.notes]
+    width = min(100, shutil.get_terminal_size((100, 0)).columns)
+    lines = [textwrap.fill(paragraph, width) for paragraph in paragraphs if paragraph]
+    lines += ["", analysis.screen.to_string(index=False), ""] if len(analysis.screen) else [""]
+    if analysis.picture:
+        lines.append(f"Figure: {folder / 'figures' / analysis.picture}.png")
+    return "\n".join([*lines, f"Everything: {folder / 'results.md'}", f"Next: cokl report --results {folder}"])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from bandit.engine.tables import reported_seeds
 from bandit.lab import Analysis, Tables
 from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.train import GROUP, NEW, START, match, without_diverged_runs
-from cokl.support.statistics import mean_and_half_width, spread_column, summarize, with_spread
+from cokl.support.statistics import mean_and_half_width, spread_column, summarize
 from cokl.support.verdicts import Claim, Measurement, judged
 
 OTHERS = ("entropy", "forward_kl", "reverse_kl", "jensen_shannon")
@@ -267,17 +267,16 @@ def judge(scored: Scored, config: PlasticityConfig) -> list[Claim]:
     ]
 
 
-def lead(scored: Scored, config: PlasticityConfig) -> Claim:
-    """The first claim in a few words; without a verdict where the table does not allow it."""
+def lead(scored: Scored, config: PlasticityConfig) -> str:
+    """CoKL's plasticity beside that of the best rival and of replay, in sampled groups where there are any."""
     rival = best_rival(scored.runs, scored.chosen, config.primary_change, config.phases[0].name)
     differences = _Differences(scored, config)
-    for primary in differences.over(rival, [config.primary_change]):
-        measured = f"plasticity by {with_spread(primary.mean, primary.half_width, 3)}"
-        return replace(
-            judged(f"CoKL learns a narrowed reward better than {label(rival)}", "", [primary]),
-            measured=measured,
-        )
-    return Claim("CoKL's policy learns a narrowed reward better than others'", "", "no two policies to compare", None)
+    told = [
+        measured[0].told(label(other), "plasticity")
+        for other in dict.fromkeys((rival, REPLAY))
+        if (measured := list(differences.over(other, [config.primary_change])))
+    ]
+    return ". ".join(told) or "There is no plasticity of CoKL and of another method to compare"
 
 
 class _Differences:

@@ -34,7 +34,7 @@ from bandit.shift.analysis import (
     without_diverged_runs,
 )
 from cokl.support.statistics import spread_column, summarize, with_spread
-from cokl.support.verdicts import SPREAD, Claim, verdict_on
+from cokl.support.verdicts import SPREAD, Claim, Measurement, verdict_on
 
 BESIDE_ACCURACY = ["prior_pass_at_k", "conditional_kl", "conditional_entropy"]
 MEASURES = ["prior_correct", "retention", *BESIDE_ACCURACY]
@@ -79,7 +79,7 @@ def analyse(tables: Tables, config: SequenceConfig) -> Analysis:
     best = made["normalized"][(made["normalized"]["mode"] == mode) & (made["normalized"]["setting"] == "best")]
     compared = primary(made["leads"], seeds)
     return Analysis(
-        answer=compared,
+        answer=_told(made["leads"], seeds),
         seeds=seeds,
         claims=[compared],
         tables=made,
@@ -139,6 +139,15 @@ def primary(leads: pd.DataFrame, seeds: int) -> Claim:
     mean, half_width = float(rows[measure].iloc[0]), float(rows[f"{measure}_half_width"].iloc[0])
     measured = f"by {with_spread(100 * mean, 100 * half_width, 1)} points"
     return Claim(statement, "beyond the paper", measured, verdict_on(mean, half_width, seeds))
+
+
+def _told(leads: pd.DataFrame, seeds: int) -> str:
+    """The primary comparison as a sentence."""
+    mode, measure, rival = PRIMARY
+    for row in leads[(leads["mode"] == mode) & (leads["method"] == rival)].to_dict("records"):
+        points = 100 * row[measure], 100 * row[f"{measure}_half_width"]
+        return Measurement("", "", *points, seeds).told(label(rival), "what is kept, adapting alike")
+    return f"CoKL and {label(rival)} cannot be compared: one was not trained or never adapts as much"
 
 
 def razor(table: pd.DataFrame) -> pd.DataFrame:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -636,11 +635,10 @@ def judge(scored: pd.DataFrame) -> list[Claim]:
     return claims
 
 
-def balance(scored: pd.DataFrame, mode: str) -> Claim:
-    """Whether CoKL has the best Overall, each method at its best coefficient, in a few words."""
-    views, statement = _Views(scored), "CoKL has the best Overall"
+def balance(scored: pd.DataFrame, mode: str) -> str:
+    """CoKL's Overall beside that of the best rival, each method at its best coefficient."""
+    views = _Views(scored)
     lead, rival = views.over_the_best_rival(mode), views.best_rival(mode)
     if lead is None or rival is None or not math.isfinite(lead.mean):
-        return Claim(statement, "", "there are no scores to compare", None)
-    measured = f"{with_spread(lead.mean, lead.half_width, 1)} points against {label(rival)}"
-    return replace(judged(statement, "", [lead]), measured=measured)
+        return "There is no Overall of CoKL and of another method to compare"
+    return lead.told(label(rival), "Overall")

@@ -19,7 +19,6 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
@@ -29,6 +28,9 @@ ALPHA = 0.05
 """Two-sided: a verdict's interval is the 95% one, 2.5% on either side."""
 
 MINIMUM_SEEDS = 4
+
+SPREAD = "After ± is the half-width of the 95% t-interval over seeds."
+"""A note for a screen."""
 
 Unit = Literal["points", "nats", "probability", "mean reward", "answers", "times the prediction"]
 Verdict = Literal["held", "not held", "undecided", "depends"]
@@ -99,6 +101,19 @@ class Measurement:
         expected = f" (equal means within {self.margin:g})" if self.equal else ""
         return f"{self.what}: {interval}{expected}"
 
+    def told(self, rival: str, in_what: str) -> str:
+        """CoKL's value minus the rival's as a sentence: ahead, behind, or not told apart."""
+        from cokl.support.statistics import with_spread
+
+        unit, digits = ("", 3) if self.unit != "points" else (" points", 1)
+        difference = with_spread(self.mean, self.half_width, digits) + unit
+        verdict = verdict_on(self.mean, self.half_width, self.seeds)
+        if verdict == "held":
+            return f"CoKL is {difference} ahead of {rival} in {in_what}"
+        if verdict == "not held":
+            return f"CoKL is {difference.removeprefix('-')} behind {rival} in {in_what}"
+        return f"CoKL and {rival} are not told apart in {in_what}: the difference is {difference}"
+
 
 def conjunction(parts: Sequence[Measurement]) -> tuple[Literal["held", "not held"], float]:
     """What several measurements say together of a claim that needs them all, and the p-value that decides for it.
@@ -168,34 +183,6 @@ def screen(claims: Iterable[Claim], width: int = 100) -> str:
         for measured in (claim.measured, *claim.evidence):
             lines.append(textwrap.fill(measured, width, initial_indent=" " * 13, subsequent_indent=" " * 13))
     return "\n".join(lines)
-
-
-SPREAD = "After ± is the half-width of the 95% t-interval over seeds."
-"""A note for a screen."""
-
-
-def answered(
-    answer: Claim,
-    seeds: int,
-    notes: Sequence[str],
-    table: pd.DataFrame,
-    figure: Path | None,
-    rest: Path,
-    then: str = "",
-) -> str:
-    """For a terminal: the answer in a line, notes of at most 100 columns, the table, and paths, which may be longer.
-
-    answer: the experiment's question as a short statement, and what was measured; its verdict is left out below four
-    seeds. notes: paragraphs; empty ones are left out. figure: the picture to look at, if there is one. rest: everything
-    that is not here. then: the next command; without one, the report of the folder that `rest` is in.
-    """
-    then = then or f"cokl report --results {rest.parent}"
-    refused = no_verdict(seeds)
-    verdict = "No verdict" if refused or answer.verdict is None else answer.verdict.capitalize()
-    paragraphs = [f"{verdict}: {answer.statement}: {answer.measured}.", refused, *notes]
-    lines = [textwrap.fill(paragraph, 100) for paragraph in paragraphs if paragraph]
-    lines += ["", table.to_string(index=False)] if len(table) else []
-    return "\n".join([*lines, "", *([f"Figure: {figure}"] if figure else []), f"Everything: {rest}", f"Next: {then}"])
 
 
 def withheld(claims: Iterable[Claim], seeds: int) -> list[Claim]:

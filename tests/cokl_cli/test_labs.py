@@ -45,8 +45,9 @@ def train(config: Squares, execution: Execution) -> dict[str, pd.DataFrame]:
 
 def analyse(tables, config: Squares) -> Analysis:
     claim = Claim("Squares grow", "nowhere", f"{len(tables['squares'])} squares", "held")
+    answer = "The squares grow"
     captions = {"squares": "Every square, as in Eq. 1. Nothing else."}
-    return Analysis(claim, 4, [claim], tables, captions, lambda rows: rows, tables["squares"])
+    return Analysis(answer, 4, [claim], tables, captions, lambda rows: rows, tables["squares"])
 
 
 LAB = Lab("Squares", "Square a few numbers. Resumes.", {"paper": Squares(), "quick": Squares(2)},
@@ -82,7 +83,7 @@ def test_another_packages_lab_has_all_that_a_lab_has(squares, tmp_path: Path, ca
     folder = tmp_path / "runs" / "mine"
     command = ("bandit", "squares", "--preset", "quick", "--n", 5, "--out", folder)
     assert run(*command) == 0
-    assert "Held: Squares grow: 5 squares." in capsys.readouterr().out
+    assert "The squares grow.\n" in capsys.readouterr().out
     before = (folder / "squares.parquet").stat().st_mtime_ns
     assert run(*command, "--csv") == 0
     assert (folder / "squares.parquet").stat().st_mtime_ns == before

@@ -40,7 +40,7 @@ def test_a_sweep_ends_with_the_metrics_of_each_method_at_its_match():
     assert lines[3].split() == ["Forward", "KL", "0.001", "0.965", "0.100", "3.000"]
     assert "Seeds: 1; steps: 200." in said
     _, four = shown(sweep_table(GOOD, seeds=4))
-    assert four.startswith("Held: CoKL covers more than Entropy, the next best: coverage@64 by 0.450 ± 0.000.")
+    assert four.startswith("CoKL is 0.450 ± 0.000 ahead of Entropy in coverage@64.")
 
 
 @pytest.mark.parametrize(

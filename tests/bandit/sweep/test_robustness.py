@@ -49,7 +49,7 @@ def test_a_fragile_verdict_is_found_and_only_that():
     page, screen = shown(rows)
     assert page.count("the base's verdict, held, stands in 0 of 1 alternatives; not held with init_scale-2.0") == 4
     assert page.count("the base's verdict, held, stands in 1 of 1 alternatives") == 4
-    assert screen.startswith("Depends: The verdicts stand: 4 of 8 do; CoKL covers -0.100 ± 0.000 to 0.200 ± 0.000 more")
+    assert screen.startswith("4 of 8 verdicts stand; CoKL's lead in coverage is -0.100 ± 0.000 to 0.200 ± 0.000.")
     assert "held 0 of 1 init_scale-2.0" in " ".join(screen.split())
     judged = analyse({"robustness": rows}, QUICK).claims
     in_the_sweeps_order = [f"Under every alternative assumption the same verdict: {claim}" for claim in rows["claim"]]
@@ -63,8 +63,8 @@ def test_a_verdict_that_falls_with_other_draws_alone_stands_and_is_told_apart():
     assert {claim.verdict for claim in claims} == {"held"}
     apart = "the base's verdict, held, stands in 1 of 1 alternatives; not held with coverage_draws-8"
     assert [claim.measured for claim in claims].count(f"{apart}, which is another measurement") == 4
-    assert shown(rows)[1].startswith("Held: The verdicts stand: 8 of 8 do")
-    assert "0 of 0 do" in shown(rows[rows["alternative"] != "init_scale-2.0"])[1]
+    assert shown(rows)[1].startswith("8 of 8 verdicts stand")
+    assert "0 of 0 verdicts stand" in shown(rows[rows["alternative"] != "init_scale-2.0"])[1]
 
 
 def test_below_four_seeds_nothing_stands_or_falls():

@@ -88,6 +88,19 @@ def verdict_of(*parts: Measurement, elsewhere=()) -> str | None:
     return judged("s", "", parts, elsewhere).verdict
 
 
+@pytest.mark.parametrize(
+    ("mean", "half_width", "seeds", "said"),
+    [
+        (7.94, 3.3, 4, "CoKL is 7.9 ± 3.3 points ahead of Replay in Overall"),
+        (-7.94, 3.3, 4, "CoKL is 7.9 ± 3.3 points behind Replay in Overall"),
+        (-3.0, 3.3, 4, "CoKL and Replay are not told apart in Overall: the difference is -3.0 ± 3.3 points"),
+        (7.94, 3.3, 3, "CoKL and Replay are not told apart in Overall: the difference is 7.9 ± 3.3 points"),
+    ],
+)
+def test_a_difference_is_a_sentence_with_its_side(mean, half_width, seeds, said):
+    assert measured(mean, half_width, seeds).told("Replay", "Overall") == said
+
+
 YES, NO, OPEN = measured(5, 1), measured(-5, 1), measured(5, 6)
 
 
