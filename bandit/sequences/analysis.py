@@ -41,7 +41,7 @@ MEASURES = ["prior_correct", "retention", *BESIDE_ACCURACY]
 """What is compared where methods adapt alike."""
 
 PRIMARY = ("sampled", "prior_correct", "correct_forward_kl")
-"""Mode, measure and rival of the lab's one primary comparison: CoKL against replay, that is CoKL without term 2's
+"""Mode, measure and rival of the lab's one primary comparison: CoKL against replay's
 normalisation, at equal adaptation. All other comparisons are secondary. The measure is accuracy itself: retention
 divides by what GRPO forgets, which in this lab differs more between seeds than methods do."""
 

@@ -1,4 +1,4 @@
-"""Correct-only forward KL, D_KL(pi_ref+ || pi): replay of the reference's correct actions.
+"""Replay, D_KL(pi_ref+ || pi): likelihood of the reference's correct actions. The paper's correct-only forward KL.
 
 It equals CoKL - log Z (below Eq. 9), so it also rewards correctness mass. Logit gradient: pi - pi_ref+.
 Sampled: -alpha on reference responses.
@@ -22,7 +22,7 @@ class CorrectForwardKL(Regularizer):
     """KL from the correctness-conditioned reference to the full policy. Range [0, inf]."""
 
     name = "correct_forward_kl"
-    label = "Correct-only forward KL"
+    label = "Replay"
     conditional = True
     streams = ("reference",)
 

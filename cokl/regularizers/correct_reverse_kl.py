@@ -1,4 +1,4 @@
-"""Correct-only reverse KL, the mirror image of correct-only forward KL: D_KL(pi+ || pi_ref).
+"""Correct-only reverse KL, the mirror image of replay: D_KL(pi+ || pi_ref).
 
 The paper names this baseline but gives no formula. Two readings are kept apart by `form`:
 

@@ -54,7 +54,7 @@ class Card(Output):
             f"{names} beside the built-in regularizers, each at that of its coefficients {tried}",
             f"whose correctness after phase 1 is closest to {config.matched_correctness:g}",
             f"*: more than {card.MATCHED:g} away, so that the row cannot be compared",
-            f"{card.REPLAY}: correct-only forward KL, CoKL without its second term",
+            f"{card.REPLAY}: training on the reference's correct answers, CoKL without its second term",
             f"± is half of a 95% interval over {config.seeds} seeds: for looking, not for verdicts",
             f"plasticity: mean reward of plain RL that starts there, when 2 of {correct} correct actions stay correct",
             "Z*: correctness of the population optimum, ~ where a search found it",

@@ -131,7 +131,7 @@ def unique_maximizer(formulas: Formulas, effort: Effort) -> list[Evidence]:
 def conditional_penalties(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """a penalty D(pi+) >= 0 that is 0 at ref+ alone has CoKL's maximizer over the simplex, Z = 1 and pi+ = ref+, also
     with beta' log Z, beta' >= 0, added to the objective; the maximum is 1 minus beta times what constant is added to D
-    (0 in correct-only forward KL, -log q in correct-only reverse KL, H(ref+) in w/o term 2)
+    (0 in replay, -log q in correct-only reverse KL, H(ref+) in replay's ablation row)
 
     J = Z - beta D(pi+) + beta' log Z <= 1 with equality iff Z = 1 and D(pi+) = 0; a constant added to D moves the
     maximum and not the maximizer. So Theorem 1's maximizer does not distinguish CoKL from correct-only replay; only its

@@ -264,7 +264,7 @@ def floor_not_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
 @claim("no-reward-on-the-regularized-prompts", BEYOND)
 def no_reward(formulas: Formulas, effort: Effort) -> list[Evidence]:
     """where the reward does not act (the paper's task shift), population CoKL leaves Z free; forward, reverse KL and JS
-    hold it at q, correct-only forward KL pulls it to 1, restricted reverse KL to q / e, w/o term 1 to 0
+    hold it at q, replay pulls it to 1, restricted reverse KL to q / e, w/o term 1 to 0
 
     Without Z the maximizer of -beta D is D's minimizer. Logit gradients at the reference's conditionals: CoKL's is
     zero for every Z; the others' component along the correct logits is s(Z), with the stated zero."""

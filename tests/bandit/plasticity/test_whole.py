@@ -106,7 +106,7 @@ def shown(claim, last: bool = False) -> dict[str, str]:
     """What a claim says, by where it was measured; last: of those compared with replay alone."""
     lines = {}
     for line in (claim.measured, *claim.evidence):
-        if last and "Correct-only" not in line:
+        if last and "minus Replay" not in line:
             continue
         found = re.fullmatch(r"(?:primary|secondary): (.*?): plasticity of .* (-?\d.* ± \S+) mean reward", line)
         assert found

@@ -155,7 +155,7 @@ def test_the_rival_is_chosen_on_the_selection_seeds():
     spoilt.loc[praised, "prior_correct"] += 0.3
     for judging in (table, spoilt):
         measured = judged(judging, "every method").measured
-        assert "CoKL minus Correct-only forward KL, the best on the selection seeds" in measured
+        assert "CoKL minus Replay, the best on the selection seeds" in measured
 
 
 def test_noise_leaves_a_claim_undecided_and_modes_can_disagree():

@@ -23,7 +23,7 @@ LABELS = {
     "reverse_kl": "Reverse KL",
     "jensen_shannon": "Jensen-Shannon",
     "cokl": "CoKL",
-    "correct_forward_kl": "Correct-only forward KL (CoKL w/o term 2)",
+    "correct_forward_kl": "Replay",
     "correct_reverse_kl": "Correct-only reverse KL",
     "cokl_floor": "CoKL + floor",
 }
