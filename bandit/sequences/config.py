@@ -63,8 +63,8 @@ class SequenceConfig(TwoTaskConfig):
     """d, the number of leading tokens of a response that decide correctness on the prior task; None for all. The other
     tokens are style there. The new task's verifier reads every token."""
     methods: Methods = tuple(name for name in METHODS if name not in ("entropy", "cokl_without_term2"))
-    """What to train: names that `cokl.methods.get` knows; "none" is GRPO w/o KL. The ablation without CoKL's second term
-    is left out of the defaults, for its gradient is replay's. A method whose expectations no
+    """What to train: names that `cokl.methods.get` knows; "none" is GRPO w/o KL. The ablation without CoKL's second
+    term is left out of the defaults, for its gradient is replay's. A method whose expectations no
     recursion gives (Jensen-Shannon) is trained in samples only, unless the responses are few enough to list."""
     betas: Annotated[Betas, SOME] = (0.01, 0.03, 0.1, 0.3, 1.0)
     """Coefficients of every regularizer; each method's best one is chosen on the selection seeds."""

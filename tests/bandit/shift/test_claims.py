@@ -53,7 +53,7 @@ PLACES = {
     "ends with the prior task better": "sampled, beta 1",
     "less than half": "sampled, beta 1",
     "no less than GRPO": "sampled, beta 1",
-    "term 2": "sampled, beta 1",
+    "second term": "sampled, beta 1",
     "floor": "sampled, beta 1",
     "Larger KL": "sampled",
     "above the paper's": "sampled",
@@ -111,7 +111,7 @@ def test_a_verdict_turns_with_the_data(points: dict, statement: str):
 
 def test_without_term_2_the_adaptations_can_turn_too():
     points = changed("cokl", low=(0.3, 0.7, 0.3, 0.4), middle=(0.45, 0.75, 0.1, 0.2), high=(0.5, 0.3, 0.05, 0.1))
-    assert verdict(points, "term 2") == "not held"
+    assert verdict(points, "second term") == "not held"
 
 
 def test_the_paper_s_batches_are_judged_and_larger_ones_beside_them():
@@ -161,7 +161,7 @@ def test_the_rival_is_chosen_on_the_selection_seeds():
 def test_noise_leaves_a_claim_undecided_and_modes_can_disagree():
     assert verdict(POINTS, "floor", jitter=0.2) == "undecided"
     turned = shift_table(swapped("cokl", "cokl_without_term2")).assign(mode="sampled")
-    claim = judged(pd.concat([shift_table(), turned], ignore_index=True), "term 2")
+    claim = judged(pd.concat([shift_table(), turned], ignore_index=True), "second term")
     assert claim.verdict == "depends"
     said = {line.split(": ")[1]: line.rpartition("(")[2] for line in claim.evidence}
     assert (said["exact, beta 1"], said["sampled, best"]) == ("held)", "not held)")

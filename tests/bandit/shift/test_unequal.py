@@ -45,7 +45,7 @@ WANTED: dict[str, list[tuple[str, str, float, str | None, float]]] = {
         )
         for other in others
     ],
-    "term 2": [("adaptation", "cokl", 1.0, "cokl_without_term2", 1.0)],
+    "second term": [("adaptation", "cokl", 1.0, "cokl_without_term2", 1.0)],
     "floor": [("overall", "cokl", 1.0, "cokl_floor", 1.0)],
     "trades off": [("retention", "cokl", 10.0, "cokl", 0.1), ("adaptation", "cokl", 0.1, "cokl", 10.0)],
     "ends with the prior task better": [
