@@ -27,7 +27,6 @@ from tyro import _errors as errors
 from tyro.extras import SubcommandApp
 
 from cokl.support.errors import InputError, did_you_mean
-from cokl_cli.output import output_of
 
 
 class Command(Protocol):
@@ -56,9 +55,7 @@ def main(argv: list[str] | None = None) -> None:
 
             print(f"cokl {version('cokl')}")
             sys.exit(0)
-        command = _parse(arguments)
-        with output_of(command):
-            code = command.run()
+        code = _parse(arguments).run()
         sys.stdout.flush()
         sys.exit(code)
     except (InputError, MemoryError, ModuleNotFoundError) as error:
@@ -104,7 +101,7 @@ def _said(error: Exception) -> str:
         package = (error.name or "").partition(".")[0]
         if not package or package in sys.stdlib_module_names or find_spec(package):
             raise error
-        return f"{package} is not installed; `cokl doctor` has the command that installs it"
+        return f"{package} is not installed; `make setup` or `make llm-setup` installs it"
     if isinstance(error, MemoryError):
         return "not enough memory for this configuration; choose smaller settings or fewer --jobs"
     return str(error)
@@ -154,12 +151,8 @@ def _refuse(arguments: list[str], event: errors.ParseErrorEvent) -> NoReturn:
     """Say in one line what the parser refuses, with the nearest name. Raises InputError."""
     match event:
         case errors.UnrecognizedArgs(tokens=[token, *_]) | errors.MissingArgs(unrecognized_tokens=[token, *_]):
-            words = list(takewhile(lambda word: word != token, arguments[:2]))
-            listed = _listed(words)
-            known = listed if words else {name: f"cokl bandit {name}" for name in _listed(["bandit"])} | listed
-            kind = "option" if token.startswith("-") else "argument" if "--help" in listed else "command"
-            expected = f"; expected one of {', '.join(listed)}" if kind == "command" else ""
-            said = f"unknown {kind} {token}{did_you_mean(token.partition('=')[0], known)}{expected}"
+            words = takewhile(lambda word: word != token, arguments[:2])
+            said = f"unknown {token}; `{shlex.join(['cokl', *words, '--help'])}` lists what there is"
         case errors.MissingArgs(missing_arguments=missing):
             said = f"missing: {', '.join(one.arg.lowered.name_or_flags[-1].rpartition('.')[2] for one in missing)}"
         case errors.MissingSubcommand(subcommand_spec=group):
@@ -177,16 +170,6 @@ def _refuse(arguments: list[str], event: errors.ParseErrorEvent) -> NoReturn:
     raise InputError(said)
 
 
-def _listed(words: list[str]) -> dict[str, str]:
-    """What the help of the command that these words name lists, its commands or else its options, each as typed."""
-    shown = io.StringIO()
-    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(shown):
-        application([*words, "--help"]).cli(prog="cokl", args=[*words, "--help"], config=_STYLE)
-    commands = re.findall(r"• ([a-z-]+) ", shown.getvalue())
-    options = re.findall(r"(?<!\S)--[\w-]+", shown.getvalue())
-    return {name: " ".join(["cokl", *words, name]) for name in commands} or {name: name for name in options}
-
-
 _COMMANDS = {
     "bandit": ("bandit:laboratory", "The controlled experiment and the labs."),
     "theory": ("theory:checks", "Every claim of the paper checked, and any regularizer's optimum."),
@@ -194,7 +177,6 @@ _COMMANDS = {
     "report": ("report:HtmlReport", "Everything that was measured, as one interactive HTML page."),
     "logbook": ("logbook:Logbook", "REPRODUCTION.md: each claim of the paper with its verdict."),
     "reproduce": ("reproduce:reproduce", "The controlled experiment and the theory, from nothing to verdicts."),
-    "doctor": ("doctor:Doctor", "What is installed, which parts work here, what the rest needs."),
 }
 _STYLE = (tyro.conf.OmitArgPrefixes,)
 _DESCRIPTION = (

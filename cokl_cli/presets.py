@@ -4,11 +4,11 @@ Annotations are evaluated here, for the parser.
 """
 
 import itertools
-import re
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import tyro
 
@@ -16,13 +16,6 @@ from cokl.support.errors import InputError, did_you_mean
 from cokl.support.files import read_text
 from cokl.support.options import from_json
 
-_CORE_SCHEMA = {
-    "null": r"~|null|Null|NULL|",
-    "bool": r"true|True|TRUE|false|False|FALSE",
-    "int": r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+",
-    "float": r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-}
-"""The plain scalars that YAML 1.2.2, section 10.3.2, does not take for text."""
 _BESIDE = ("code", "format", "device")
 """What config.json has beside an experiment's settings."""
 
@@ -32,7 +25,7 @@ class FromFile:
     """A command whose settings can be read from a file."""
 
     config_file: Annotated[Path | None, tyro.conf.arg(name="config", metavar="FILE")] = None
-    """Settings in JSON or YAML, such as a result's config.json. What it lacks is the preset's; options override it."""
+    """Settings in JSON, such as a result's config.json. What it lacks is the preset's; options override it."""
 
 
 def preset_among(arguments: list[str], known: Collection[str], default: str) -> Any:
@@ -56,30 +49,14 @@ def settings_among(
 
 
 def stored_settings(path: str) -> dict[str, Any]:
-    """The content of a JSON or YAML file. Raises InputError for one that cannot be read or holds no names."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        """YAML 1.2. To PyYAML's own 1.1, 010 is 8, 1:30 is 90, no is False and 1e5 is text."""
-
-        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
-
-    for tag, pattern in _CORE_SCHEMA.items():
-        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"({pattern})$"), None)
-    Loader.add_constructor("tag:yaml.org,2002:int", _integer)
-    text = read_text(Path(path))
+    """The content of a JSON file. Raises InputError for one that cannot be read or holds no names."""
     try:
-        values = yaml.load(text, Loader)
-    except Exception as error:  # an explicit tag on another text, such as !!bool maybe, ends in any of Python's own
-        raise InputError(f"{path}: neither JSON nor YAML ({' '.join(str(error).split())[:120]})") from error
+        values = json.loads(read_text(Path(path)))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: no JSON ({error})") from error
     if not isinstance(values, dict):
-        raise InputError(f"{path}: expected settings by name, such as `seeds: 4`; a result's config.json has them all")
+        raise InputError(f'{path}: expected settings by name, such as {{"seeds": 4}}; a result\'s config.json has them')
     return values
-
-
-def _integer(loader: Any, node: Any) -> int:
-    text = loader.construct_scalar(node)
-    return int(text, 0 if text[:2] in ("0o", "0x") else 10)
 
 
 def changed(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:

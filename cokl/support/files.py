@@ -102,12 +102,6 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: expected text in UTF-8 ({error.reason})") from error
 
 
-def json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table as JSON values; what is missing or not finite is null."""
-    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
-    return rows
-
-
 def _damaged(path: Path, reason: object) -> InputError:
     one_line = " ".join(str(reason).split())[:120]
     return InputError(f"{path} is damaged ({one_line}); remove it and run the same command again")

@@ -6,7 +6,6 @@ Annotations are evaluated here, since the parser reads those of subclasses in ot
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,16 +14,13 @@ from tyro.extras import SubcommandApp
 
 from bandit.lab import Lab, on_screen, write
 from bandit.labs import labs
-from cokl.support.files import json_rows, write_atomically
 from cokl.support.results import Execution
-from cokl.support.verdicts import withheld
 from cokl_cli.commands.card import Card
-from cokl_cli.output import Output
 from cokl_cli.presets import FromFile, preset_among, settings_among
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabOptions(FromFile, Execution, Output):
+class LabOptions(FromFile, Execution):
     """What every command that trains takes."""
 
     preset: Literal["paper", "quick"] = "paper"
@@ -44,9 +40,6 @@ class LabOptions(FromFile, Execution, Output):
 class LabCommand(LabOptions):
     """A command that trains, scores and draws one lab."""
 
-    csv: bool = False
-    """Write every trained table as CSV too."""
-
     lab: ClassVar[Lab]
     config: ClassVar[Any]
 
@@ -57,28 +50,11 @@ class LabCommand(LabOptions):
         tables = self.lab.train(self.config, dataclasses.replace(self, out=self.folder))
         analysis = self.lab.analyse(tables, self.config)
         write(analysis, self.lab.title, self.folder)
-        for name in tables if self.csv else ():
-            path = self.folder / f"{name}-rows.csv"
-            write_atomically(path, partial(tables[name].to_csv, index=False))
-            print(f"and as text: {path}")
         print(on_screen(analysis, self.folder))
         drawings = self.lab.draw(tables, self.config)
         pictures = {name: matplotlib_renderer.render(drawing) for name, drawing in drawings.items()}
         style.save_all(pictures, self.folder / "figures")
         return 0
-
-    def outcome(self) -> dict[str, Any]:
-        """Where everything is, every claim with its verdict, and the rows that the screen shows."""
-        analysis = self.lab.analyse(*self.lab.read(self.folder))
-        return {
-            "folder": self.folder,
-            "tables": {name: self.folder / f"{name}.parquet" for name in self.lab.results},
-            "claims": [
-                {"statement": claim.statement, "verdict": claim.verdict}
-                for claim in withheld(analysis.claims, analysis.seeds)
-            ],
-            "rows": json_rows(analysis.screen),
-        }
 
 
 def command_of(name: str, preset: str = "paper", default: Any = None) -> Callable[..., LabCommand]:

@@ -15,11 +15,10 @@ import tyro
 from cokl.support.errors import InputError
 from cokl.support.files import read_text, write_text
 from cokl.support.results import Execution
-from cokl_cli.output import Output
 
 
 @dataclass(frozen=True)
-class Card(Output):
+class Card:
     """One picture and one table of a regularizer of your own beside the built-in ones. Resumes."""
 
     file: tyro.conf.Positional[Path]
@@ -75,14 +74,6 @@ class Card(Output):
     def folder(self) -> Path:
         """Where the card goes."""
         return self.out or Path("runs") / f"card-{self.file.stem}"
-
-    def outcome(self) -> Any:
-        """The table's rows."""
-        import pandas as pd
-
-        from cokl_cli.results import CARD
-
-        return pd.read_csv(self.folder / CARD, dtype=str).to_dict("records")
 
 
 def registered_in(file: Path) -> tuple[str, ...]:

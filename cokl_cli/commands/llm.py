@@ -7,19 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from tyro.extras import SubcommandApp
 
 from cokl.support.errors import InputError
-from cokl.support.files import json_rows, write_atomically, write_text
 from cokl.support.options import Coefficients, Names, from_json, require, separated
-from cokl_cli.output import Output
 from cokl_cli.presets import FromFile, changed, preset_among, stored_settings, value_after
 from llm_bridge.data import DataConfig
 from llm_bridge.experiment.config import (
-    MATH_SETS,
     PAPER_METHODS,
     PRESETS,
     REVERSE_FAMILY,
@@ -30,17 +27,14 @@ from llm_bridge.experiment.config import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from llm_bridge.experiment.stages import ChatRun, Experiment
-    from llm_bridge.report.tables import Table
 
 Counts = Annotated[tuple[int, ...], separated(int, "GROUPS")]
 Preset = Literal["tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
 
 
 @dataclass(frozen=True)
-class ExperimentOptions(FromFile, Output):
+class ExperimentOptions(FromFile):
     """What every command on an experiment takes."""
 
     overrides: tyro.conf.Positional[tuple[str, ...]] = ()
@@ -59,11 +53,6 @@ class ExperimentOptions(FromFile, Output):
         from llm_bridge.experiment.stages import Experiment
 
         return Experiment(self.settings, self.folder, self.overrides, self.data_dir, self.data)
-
-    def outcome(self) -> dict[str, Any]:
-        """Where everything is, and the tables of what is finished by name."""
-        made = {path.stem: str(path) for path in sorted((self.folder / "report").glob("*.csv"))}
-        return {"folder": self.folder, "tables": made}
 
     @property
     def folder(self) -> Path:
@@ -219,77 +208,16 @@ class Report(ExperimentOptions):
 
 
 @dataclass(frozen=True)
-class Normalize(Output):
-    """Dual-anchor normalization of anyone's scores (E.5): math is 100 at `base` and 0 at `grpo`, chat the reverse."""
-
-    scores: tyro.conf.Positional[Path]
-    """CSV with the columns model, method, chat_val and the math columns; methods `base` and `grpo` are the anchors."""
-    math_columns: Names = MATH_SETS
-    """Columns of math scores; their mean is Math Avg."""
-    out: Path | None = None
-    """Write the normalized table to this file as well: .csv with every digit, .md with marks."""
-
-    def run(self) -> int:
-        """Print the normalized table, and write it if asked to."""
-        from llm_bridge.report.normalize import normalize, reversed_anchors
-        from llm_bridge.report.result_tables import result_table
-        from llm_bridge.report.tables import to_markdown, to_screen
-
-        columns, out = self.math_columns, self.out
-        require(len(columns) > 0, "math-columns", "at least one column", "none")
-        require(len({*columns, "chat_val"}) == len(columns) + 1, "math-columns",
-                "different columns other than chat_val", ",".join(columns))  # fmt: skip
-        require(out is None or out.suffix in (".csv", ".md"), "out", "a name that ends in .csv or .md", out)
-        scores = self._scores()
-        table = result_table("normalized", normalize(scores, columns), reversed_anchors(scores, columns))
-        print(to_screen(table), end="")
-        if out is not None:
-            if out.suffix == ".csv":
-                write_atomically(out, lambda path: table.frame.to_csv(path, index=False))
-            else:
-                write_text(to_markdown(table), out)
-            print(f"written to {out}")
-        return 0
-
-    def outcome(self) -> list[dict[str, Any]]:
-        """The normalized table, every digit."""
-        from llm_bridge.report.normalize import normalize
-
-        return json_rows(normalize(self._scores(), self.math_columns))
-
-    def _scores(self) -> pd.DataFrame:
-        from llm_bridge.report.csv_tables import read_csv
-
-        key = ("model", "method")
-        return read_csv(self.scores, key, (*self.math_columns, "chat_val"), key)
-
-
-@dataclass(frozen=True)
-class Tables(Output):
+class Tables:
     """The paper's own tables, the normalized one computed from the raw one."""
 
-    out: Path | None = None
-    """Folder to write them into as well, as text, Markdown and CSV."""
-
     def run(self) -> int:
-        """Print the tables, and write them if asked to."""
-        from llm_bridge.report.tables import to_screen, write_tables
-
-        tables = self._tables()
-        print("\n".join(map(to_screen, tables)))
-        if self.out is not None:
-            write_tables(tables, self.out)
-            print(f"tables: {self.out}/tables.txt, .md and a CSV file each")
-        return 0
-
-    def outcome(self) -> dict[str, list[dict[str, Any]]]:
-        """Every table's rows by its name."""
-        return {table.name: json_rows(table.frame) for table in self._tables()}
-
-    def _tables(self) -> list[Table]:
+        """Print the tables."""
         from llm_bridge.paper.numbers import paper_tables, read_paper
+        from llm_bridge.report.tables import to_screen
 
-        return paper_tables(read_paper())
+        print("\n".join(map(to_screen, paper_tables(read_paper()))))
+        return 0
 
 
 def _report(experiment: Experiment, quiet: bool) -> None:
@@ -345,5 +273,4 @@ def bridge(arguments: list[str]) -> SubcommandApp:
     }.items():
         commands.command(name=name)(partial(command, preset=preset, settings=settings, overrides=overrides))
     commands.command(name="tables")(Tables)
-    commands.command(name="normalize")(Normalize)
     return commands

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, write_text
-from cokl_cli.output import Output
 
 
 @dataclass(frozen=True)
-class Logbook(Output):
+class Logbook:
     """Write REPRODUCTION.md: each claim of the paper with its verdict, primary measurement, command and time."""
 
     results: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR")] = ()
@@ -51,10 +50,3 @@ class Logbook(Output):
             print(f"{title}: {state}")
         print(f"written to {self.out / PAGE}")
         return 0
-
-    def outcome(self) -> dict[str, Any]:
-        """The record."""
-        from cokl_cli.report.logbook import RECORD
-
-        book: dict[str, Any] = read_json(self.out / RECORD, dict)
-        return book

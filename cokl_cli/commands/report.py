@@ -5,13 +5,10 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from cokl_cli.output import Output
 
 
 @dataclass(frozen=True)
-class HtmlReport(Output):
+class HtmlReport:
     """Everything that was measured as one interactive HTML page, which opens from disk without a network."""
 
     results: Path = Path("runs")
@@ -30,7 +27,3 @@ class HtmlReport(Output):
             more = f"more would be in it after {missing}; with `--preset quick` a lab takes a minute"
             print(textwrap.fill(more, 80, break_on_hyphens=False))
         return 0
-
-    def outcome(self) -> dict[str, Any]:
-        """Where the page is."""
-        return {"report": self.out or self.results / "report.html"}

@@ -6,7 +6,7 @@ Annotations are evaluated here, for the parser.
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path  # noqa: F401  the parser reads the annotations of a partial's base classes here
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -15,7 +15,6 @@ from cokl.support.errors import InputError
 from cokl.support.verdicts import screen
 from cokl_cli.commands.bandit import LabOptions, command_of
 from cokl_cli.commands.report import HtmlReport
-from cokl_cli.commands.theory import Check
 from cokl_cli.presets import preset_among, settings_among
 from cokl_cli.results import claims
 
@@ -50,11 +49,6 @@ class Reproduce(LabOptions):
         except InputError as error:  # the numbers are there; what is missing is the plotting library
             print(f"no report.html: {error}")
         return 1 if failed else 0
-
-    def outcome(self) -> dict[str, Any]:
-        """The verdicts on the experiment's claims and the table of the theory's."""
-        judged = [{"statement": claim.statement, "verdict": claim.verdict} for claim in claims("sweep", self.folder)]
-        return {"claims": judged, "theory": Check(out=self.folder / "theory").outcome()}
 
 
 def reproduce(arguments: list[str]) -> partial[Reproduce]:

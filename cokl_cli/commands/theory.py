@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import tyro
 from tyro.extras import SubcommandApp
 
-from cokl.support.options import from_json, require_types
-from cokl_cli.output import Output
-from cokl_cli.presets import FromFile, changed, stored_settings, value_after
-
 
 @dataclass(frozen=True)
-class Check(FromFile, Output):
+class Check:
     """Check every claim of the paper; a line for each and its evidence comes last. Exit code 1 if one fails."""
 
     list: bool = False
@@ -44,18 +38,9 @@ class Check(FromFile, Output):
         print(to_text(results, every_evidence=bool(self.only)))
         return 0 if all(result.holds for result in results) else 1
 
-    def outcome(self) -> Any:
-        """The table of claims as in claims.json, or with --list their names, statements and sources."""
-        if self.list:
-            from theory.claim import registered_claims
-
-            claims = registered_claims().values()
-            return [{"claim": claim.name, "statement": claim.statement, "source": claim.source} for claim in claims]
-        return json.loads((self.out / "claims.json").read_text(encoding="utf-8"))
-
 
 @dataclass(frozen=True)
-class Optimum(Output):
+class Optimum:
     """The population optimum Z* of Z - beta D for a registered regularizer, and what certifies it."""
 
     method: tyro.conf.Positional[str]
@@ -68,12 +53,6 @@ class Optimum(Output):
     """Significant digits."""
     correct_fraction: str | None = None
     """Correct actions over all actions, in (0, 1); for entropy."""
-
-    def outcome(self) -> dict[str, Any]:
-        """The optimum and its certificate."""
-        from theory.optima import population_optimum
-
-        return asdict(population_optimum(self.method, self.q, self.beta, self.digits, self.correct_fraction))
 
     def run(self) -> int:
         from theory.optima import population_optimum
@@ -88,12 +67,8 @@ class Optimum(Output):
 
 
 def checks(arguments: list[str]) -> SubcommandApp:
-    """The commands; the check with the defaults of the file named in `arguments`."""
-    path = value_after("--config", arguments)
-    stored = changed({"only": (), "effort": "full"}, stored_settings(path), path) if path else {}
-    check = from_json(Check, stored)
-    require_types(check, "")
+    """The commands, whatever the arguments."""
     commands = SubcommandApp()
-    commands.command(name="check")(partial(Check, only=check.only, effort=check.effort) if stored else Check)
+    commands.command(name="check")(Check)
     commands.command(name="optimum")(Optimum)
     return commands

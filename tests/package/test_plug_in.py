@@ -1,6 +1,5 @@
 """An installed package's regularizer takes part in every command, by its entry point alone."""
 
-import json
 import math
 import subprocess
 import sys
@@ -37,6 +36,6 @@ def test_the_sweep_trains_it(run, tmp_path):
 
 def test_the_calculator_searches_its_optimum(run):
     """Theorem 2: Z* of forward KL."""
-    found = json.loads(run("theory", "optimum", NAME, "--q", "0.1", "--beta", "0.3", "--json"))
-    assert float(found["mass"]) == pytest.approx((0.7 + math.sqrt(0.49 + 0.12)) / 2, abs=1e-6)
-    assert not found["certified"]
+    _, mass, *_, certificate = run("theory", "optimum", NAME, "--q", "0.1", "--beta", "0.3").splitlines()
+    assert float(mass.removeprefix("Z*")) == pytest.approx((0.7 + math.sqrt(0.49 + 0.12)) / 2, abs=1e-6)
+    assert certificate.startswith("not certified")
