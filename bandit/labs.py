@@ -77,12 +77,9 @@ LABS: dict[str, Lab] = {
     ),
     "finite-group": Lab(
         title="Finite groups",
-        summary="Sampled surrogates for several G beside the exact objective, and the recovery measured. Resumes.",
+        summary="Sampled surrogates for several G beside the exact objective. Resumes.",
         presets=bandit.finite_group.config.PRESETS,
-        results={
-            "finite_group": bandit.finite_group.train.METRICS,
-            "recovery": bandit.finite_group.train.RECOVERY,
-        },
+        results={"finite_group": bandit.finite_group.train.COLUMNS},
         train=bandit.finite_group.train.train,
         analyse=bandit.finite_group.analysis.analyse,
         draw=bandit.finite_group.figures.draw,

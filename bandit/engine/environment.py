@@ -28,7 +28,6 @@ class RandomStream(IntEnum):
     RL_BATCHES = 4
     ROLLOUT_GROUPS = 20
     REFERENCE_GROUPS = 21
-    RECOVERY_GROUPS = 22
     NARROWED = 200
 
 

@@ -1,16 +1,14 @@
-"""What the finite-group lab's tables say: means over seeds with 95% t-intervals, slopes of the recovery, and claims.
+"""What the finite-group lab's table says: means over seeds with 95% t-intervals, and claims on trained policies.
 
-What is measured beside the recovery was declared after earlier runs of the lab had been seen.
+What is measured was declared after earlier runs of the lab had been seen.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from bandit.engine.divergence import diverged, divergence_note, without_diverged
@@ -18,49 +16,34 @@ from bandit.engine.tables import coverage_column, method_label
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.train import ESTIMATE, EXACT
 from bandit.lab import Analysis, Tables
-from cokl.support.statistics import mean_and_half_width, summarize, with_spread
-from cokl.support.verdicts import SPREAD, Claim, Measurement, Unit, Verdict, judged, withheld
+from cokl.support.statistics import summarize, with_spread
+from cokl.support.verdicts import SPREAD, Claim, Measurement, Unit, judged
 
-POOLED = ["method", "beta", "groups", "optimizer_steps"]
-"""What tells the runs of a seed apart, without the group size."""
 PAPER_PASSES = 600 * 8 / 512
 """How often the paper's CoKL draws each of its 512 cached prompts: 8 a step for 600 steps (E.3); 9.4."""
 
 _EXACT_OF = ["method", "beta", "optimizer_steps"]
 
-TOLERANCE = 0.05
-"""How far from 1 a slope may be and still be the prediction's."""
-
 CAPTIONS = {
     "final": "At the last step.",
-    "minus_exact": "Difference to the exact objective at the same mu, at the last step.",
     "caching": f"Conditional KL by passes over the cached groups (the paper makes {PAPER_PASSES:.1f}).",
-    "recovery": "Recovery: measured against R_G's prediction, over all G, steps and clusters.",
-    "recovery_by_group_size": "The same for each G.",
 }
 
 
 def analyse(tables: Tables, config: FiniteGroupConfig) -> Analysis:
-    """The recovery against its prediction, the claims, and the on-policy metrics with fresh groups."""
-    metrics, recovery = tables["finite_group"], tables["recovery"]
-    final = final_table(metrics)
-    made = {"final": final, "minus_exact": _minus_exact(final), "caching": caching_table(metrics)}
-    if len(recovery):
-        made |= {
-            "recovery": slope_table(recovery, POOLED),
-            "recovery_by_group_size": slope_table(recovery, ESTIMATE),
-            "recovery_by_step": slope_table(recovery, [*ESTIMATE, "step"]),
-        }
-    seeds = metrics["seed"].nunique()
+    """What finite groups cost in correctness, the claims, and the on-policy metrics with fresh groups."""
+    metrics = tables["finite_group"]
+    final, seeds = final_table(metrics), metrics["seed"].nunique()
     first = final["optimizer_steps"].min()
     shown = final[final["groups"].isin([EXACT, "fresh"]) & (final["optimizer_steps"] == first)]
     note = f"{diverged_note(metrics)}." if diverged_note(metrics) else ""
+    claims = of_policies(metrics)
     return Analysis(
-        answer=recovered(recovery),
+        answer=cost(final),
         seeds=seeds,
-        claims=[*withheld(of_recovery(recovery), seeds), *of_slopes(recovery), *of_policies(metrics)],
-        tables=made,
-        captions={name: caption for name, caption in CAPTIONS.items() if name in made},
+        claims=claims,
+        tables={"final": final, "caching": caching_table(metrics)},
+        captions=CAPTIONS,
         readable=readable,
         screen=readable(shown, 3).drop(columns=["mu", "zero_correct_rate"], errors="ignore"),
         notes=[f"At step {metrics['step'].max()}, mu = {first}. Seeds: {seeds}. {SPREAD} {note}".strip()],
@@ -87,13 +70,6 @@ def caching_table(metrics: pd.DataFrame) -> pd.DataFrame:
     return with_intervals(costs, ["method", "beta", "group_size", "step", "passes"], ["finite", "cached"])
 
 
-def _minus_exact(final: pd.DataFrame) -> pd.DataFrame:
-    """Of the final table's estimates in groups, the differences to the exact objective under the metrics' names."""
-    differences = final[final["groups"] != EXACT]
-    columns = {name: name.replace("_minus_exact", "") for name in map(str, final) if "_minus_exact" in name}
-    return differences[[*ESTIMATE, *columns]].rename(columns=columns)
-
-
 def readable(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
     """A table as people read it: names, and each mean with its interval."""
     shown: dict[str, Any] = {
@@ -108,9 +84,6 @@ def readable(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
     for name in [name for name in map(str, table) if f"{name}_interval" in table and "_minus_exact" not in name]:
         pairs = zip(table[name], table[f"{name}_interval"], strict=True)
         shown[_TITLES.get(name, name)] = [with_spread(mean, interval, digits) for mean, interval in pairs]
-    if "within_noise" in table:
-        shown |= {name: table[name].map("{:.4f}".format) for name in ("measured", "predicted")}
-        shown["within noise"] = table["within_noise"].map("{:.0%}".format)
     return pd.DataFrame({name: cells for name, cells in shown.items() if cells is not None}, index=table.index)
 
 
@@ -160,67 +133,14 @@ def with_intervals(rows: pd.DataFrame, by: list[str], columns: list[str]) -> pd.
     return summarize(rows, by, columns).rename(columns=lambda name: name.replace("_half_width", "_interval"))
 
 
-def slope_table(recovery: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """A row per group of `by`, of the recovery measured on clusters and steps against R_G's prediction.
-
-    slope, slope_at_rollout: regression through the origin on `predicted` and on `predicted_at_rollout`, one per seed,
-    as mean and half-interval over seeds. measured, predicted: means over all rows, nats. within_noise: share of rows
-    whose prediction lies within 1.96 standard errors of what was measured, 0.95 where all that differs is noise.
-    """
-    lines = []
-    for estimate, rows in recovery.groupby(by, sort=False):
-        line = dict(zip(by, estimate, strict=True))
-        for slope, prediction in (("slope", "predicted"), ("slope_at_rollout", "predicted_at_rollout")):
-            line[slope], line[f"{slope}_interval"] = mean_and_half_width(slopes_of_seeds(rows, prediction))
-        line["measured"], line["predicted"] = rows["measured"].mean(), rows["predicted"].mean()
-        deviations = (rows["measured"] - rows["predicted"]).abs()
-        line["within_noise"] = (deviations <= 1.96 * rows["standard_error"]).mean()
-        line["rows"] = len(rows)
-        lines.append(line)
-    return pd.DataFrame(lines)
-
-
-def slopes_of_seeds(recovery: pd.DataFrame, prediction: str) -> pd.Series:
-    """Regression of `measured` on the column `prediction` through the origin, one number per seed."""
-    return pd.Series([_slope(one[prediction], one["measured"]) for _, one in recovery.groupby("seed")])
-
-
-def _slope(predicted: pd.Series, measured: pd.Series) -> float:
-    return float((predicted * measured).sum() / (predicted**2).sum()) if (predicted != 0).any() else np.nan
-
-
-def of_recovery(recovery: pd.DataFrame) -> list[Claim]:
-    """On CoKL's fresh, filtered groups at the first mu, where the paper proves it; empty if none were measured.
-
-    Held if the slope's 95% interval lies within the tolerance of 1, not held if it lies outside, else undecided.
-    """
-    claims = []
-    for row in _slopes(recovery):
-        slope = with_spread(row["slope"], row["slope_interval"], 4)
-        distance, half_width = abs(row["slope"] - 1), row["slope_interval"]
-        verdict: Verdict = "undecided"
-        if distance + half_width <= TOLERANCE:
-            verdict = "held"
-        elif distance - half_width > TOLERANCE:
-            verdict = "not held"
-        claims.append(
-            Claim(
-                "Finite groups add the one-sided recovery -(1 - Z)^G grad log Z to CoKL's expected gradient",
-                "Appendix B, below Eq. 12",
-                f"slope of the measured on the predicted pressure at beta {row['beta']:g} {slope}, over all G, steps "
-                f"and clusters; {row['within_noise']:.1%} of {row['rows']} measurements within their noise",
-                verdict,
-            )
-        )
-    return claims
-
-
-def recovered(recovery: pd.DataFrame) -> str:
-    """The recovery that finite groups add, beside Appendix B's."""
-    for row in _slopes(recovery):
-        slope = with_spread(row["slope"], row["slope_interval"], 3)
-        return f"The recovery of finite groups is {slope} times the one that Appendix B predicts, R_G"
-    return "The recovery of finite groups was not measured"
+def cost(final: pd.DataFrame) -> str:
+    """What the largest groups change in CoKL's correctness, on-policy, from the final table."""
+    shown = final[(final["method"] == "cokl") & (final["groups"] == "fresh")]
+    shown = shown[shown["optimizer_steps"] == shown["optimizer_steps"].min()].sort_values(["beta", "group_size"])
+    for row in shown.tail(1).to_dict("records"):
+        difference = with_spread(row["p_correct_minus_exact"], row["p_correct_minus_exact_interval"], 3)
+        return f"CoKL's correctness in groups of {row['group_size']:g} is {difference} beside its exact objective's"
+    return "CoKL was not trained in groups"
 
 
 def of_policies(metrics: pd.DataFrame) -> list[Claim]:
@@ -302,44 +222,3 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
             )
         )
     return claims
-
-
-def of_slopes(recovery: pd.DataFrame) -> list[Claim]:
-    """Where the recovery is the prediction's and where not: without the filter, and off-policy."""
-    if recovery.empty:
-        return []
-    cokl, first = recovery[recovery["method"] == "cokl"], recovery["optimizer_steps"].min()
-    cokl = cokl[cokl["beta"] == cokl["beta"].max()]
-    claims = []
-    unfiltered = cokl[(cokl["groups"] == "unfiltered") & (cokl["optimizer_steps"] == first)]
-    if len(unfiltered):
-        missing = 1 - slopes_of_seeds(unfiltered, "predicted")
-        claims.append(
-            judged(
-                "Without the filter of the reference groups the recovery is smaller than predicted",
-                "Appendix B, which requires the filter",
-                [Measurement.of("unfiltered groups", "1 minus the slope", missing, "times the prediction")],
-            )
-        )
-    fresh = cokl[cokl["groups"] == "fresh"]
-    for mu, rows in fresh[fresh["optimizer_steps"] > first].groupby("optimizer_steps"):
-        beyond, gated = (slopes_of_seeds(rows, name) - 1 for name in ("predicted", "predicted_at_rollout"))
-        asked: dict[str, Any] = {"unit": "times the prediction", "margin": TOLERANCE, "equal": True}
-        claims.append(
-            judged(
-                f"The recovery is the predicted one off-policy, too, with mu = {mu}",
-                "beyond the paper: Appendix B says that it does not hold exactly off-policy",
-                [Measurement.of("the policy's own gate", "slope minus 1", beyond, **asked)],
-                [[Measurement.of("the gate of the policy that drew the rollouts", "slope minus 1", gated, **asked)]],
-            )
-        )
-    return claims
-
-
-def _slopes(recovery: pd.DataFrame) -> list[dict[Hashable, Any]]:
-    """Of CoKL's fresh groups at the first mu, a row per coefficient."""
-    if recovery.empty:
-        return []
-    slopes = slope_table(recovery, POOLED)
-    slopes = slopes[(slopes["method"] == "cokl") & (slopes["groups"] == "fresh")]
-    return slopes[slopes["optimizer_steps"] == slopes["optimizer_steps"].min()].to_dict("records")

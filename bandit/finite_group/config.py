@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bandit.config import TrainingConfig
-from cokl.support.options import DIFFERENT, SOME, Bound, Coefficients, Integers, Names, at_least, require
+from cokl.support.options import DIFFERENT, SOME, Bound, Coefficients, Integers, Names
 from cokl.surrogate_config import SurrogateConfig
 
-REFERENCE_GROUPS = ("fresh", "cached", "unfiltered")
+REFERENCE_GROUPS = ("fresh", "cached")
 _KNOWN = Bound(lambda kind: kind in REFERENCE_GROUPS, f"some of {', '.join(REFERENCE_GROUPS)}", each=True)
 _Counts = Annotated[Integers, SOME, DIFFERENT, Bound(lambda count: count >= 1, "numbers of at least 1", each=True)]
 
@@ -39,20 +39,13 @@ class FiniteGroupConfig(TrainingConfig):
     rollouts, and reference groups that are not fresh, take the first alone."""
     reference_groups: Annotated[Names, SOME, DIFFERENT, _KNOWN] = REFERENCE_GROUPS
     """Where reference groups come from: "fresh" are drawn for each minibatch, for a conditional regularizer given that
-    they hold a correct response, as the buffer's filter does; "cached" are such groups drawn once per training input;
-    "unfiltered" are fresh without that condition. The last two are for methods that weigh rollouts too."""
+    they hold a correct response, as the buffer's filter does; "cached" are such groups drawn once per training input,
+    for methods that weigh rollouts too."""
     epsilon_is: float = SurrogateConfig.epsilon_is
     """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15); without effect on-policy."""
-    recovery_steps: Integers = (0, 16, 48, 96, 192)
-    """Steps, multiples of all --optimizer-steps, whose rollout the recovery is measured for, in its last epoch."""
-    recovery_draws: Annotated[int, at_least(1)] = 128
-    """Responses per test input behind each measurement, from each policy: N // G groups of them, and at least two."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for step in self.recovery_steps:
-            possible = 0 <= step < self.steps and all(step % steps == 0 for steps in self.optimizer_steps)
-            require(possible, "recovery_steps", f"multiples of all optimizer_steps below {self.steps}", step)
         SurrogateConfig(self.epsilon_is)  # which refuses what is not in (0, 1)
 
 
@@ -69,7 +62,5 @@ PRESETS: dict[str, FiniteGroupConfig] = {
         group_sizes=(2, 8),
         optimizer_steps=(1,),
         reference_groups=("fresh",),
-        recovery_steps=(0, 32, 64),
-        recovery_draws=64,
     ),
 }

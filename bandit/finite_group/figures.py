@@ -1,30 +1,27 @@
-"""The finite-group lab: final metrics against G beside the exact objective, and recovery against R_G's prediction."""
+"""The finite-group lab's figure: final metrics against G beside the exact objective."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.colors import to_hex, to_rgb
 
 from bandit.engine.tables import coverage_column, coverage_label, method_label
-from bandit.finite_group.analysis import diverged_note, final_table, slope_table
+from bandit.finite_group.analysis import diverged_note, final_table
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.train import EXACT
 from bandit.lab import Tables
-from cokl.support.statistics import with_spread
 from figures.marks import Drawing, Panel, interval, join, marks
 from figures.style import Style, method_style
 
 _EXACT_LABEL = r"exact ($G \to \infty$)"
-_DASHES = {"unfiltered": (1.0, 1.65), EXACT: (4.0, 2.0)}
+_DASHES = (4.0, 2.0)
 
 
 def draw(tables: Tables, config: FiniteGroupConfig) -> dict[str, Drawing]:
-    """Metrics against group size and, where it was measured, the recovery."""
-    drawn = {"finite_group_metrics": metrics(tables["finite_group"])}
-    return drawn | ({"finite_group_recovery": recovery(tables["recovery"])} if len(tables["recovery"]) else {})
+    """Metrics against group size."""
+    return {"finite_group_metrics": metrics(tables["finite_group"])}
 
 
 def metrics(table: pd.DataFrame) -> Drawing:
@@ -79,66 +76,19 @@ def metrics(table: pd.DataFrame) -> Drawing:
 
 
 def _styles(final: pd.DataFrame) -> dict[str, Style]:
-    """Each method's style; thin with open markers for other groups, darker for cached ones and lighter for unfiltered
-    ones; dashed lines without markers for the exact objective.
+    """Each method's style; thin, darker and with open markers for cached groups; dashed lines without markers for the
+    exact objective.
     """
     styles = {
-        EXACT: Style("#555555", dashes=_DASHES[EXACT], width=0.9),
+        EXACT: Style("#555555", dashes=_DASHES, width=0.9),
         "none": Style("black", dashes=(1, 1.5), width=0.8),
     }
     for method, groups in final[["method", "groups"]].drop_duplicates().itertuples(index=False):
-        look = replace(method_style(method), dashes=_DASHES.get(groups, ()))
+        look = replace(method_style(method), dashes=())
         if groups == EXACT:
-            look = replace(look, marker="", width=0.9)
-        elif groups != "fresh":
+            look = replace(look, dashes=_DASHES, marker="", width=0.9)
+        elif groups == "cached":
             red, green, blue = to_rgb(look.color)
-            darker, lighter = (red / 2, green / 2, blue / 2), ((1 + red) / 2, (1 + green) / 2, (1 + blue) / 2)
-            shade = to_hex(darker if groups == "cached" else lighter)
-            look = replace(look, color=shade, fill="none", width=0.8)
+            look = replace(look, color=to_hex((red / 2, green / 2, blue / 2)), fill="none", width=0.8)
         styles[f"{method} {groups}"] = look
     return styles
-
-
-def recovery(table: pd.DataFrame, method: str = "cokl") -> Drawing:
-    """Measured against predicted pressure on log Z of one method: a point per cluster, step, seed and coefficient.
-
-    A panel per kind of reference group and mu, and another for off-policy rollouts with the rollout policy's gate. The
-    slopes are those of the tables, over all coefficients.
-    """
-    shown = table[table["method"] == (method if method in set(table["method"]) else table["method"].iloc[0])]
-    sizes = sorted(shown["group_size"].unique())
-    colors = mpl.colormaps["viridis"]([index / max(len(sizes) - 1, 1) for index in range(len(sizes))])
-    styles = {f"G = {size:g}": Style(to_hex(color), ".", size=2.5, edge="none", width=0, alpha=0.5)
-              for size, color in zip(sizes, colors, strict=True)}  # fmt: skip
-    styles["slope 1"] = Style("black", dashes=(4, 2), width=0.8)
-    gates = {
-        "predicted": ("slope", r"predicted, $(1 - Z_\theta)^G\,|\nabla \log Z|^2$ [nats]"),
-        "predicted_at_rollout": (
-            "slope_at_rollout",
-            r"predicted, $(1 - Z_{\mathrm{old}})^G\,|\nabla \log Z|^2$ [nats]",
-        ),
-    }
-    panels, parts, slopes_shown = {}, [], []
-    for (groups, steps), rows in shown.groupby(["groups", "optimizer_steps"], sort=False):
-        slopes = slope_table(rows, ["groups", "optimizer_steps"]).iloc[0]
-        slopes_shown.append(
-            f"{groups} groups, mu = {steps}: {with_spread(slopes['slope'], slopes['slope_interval'], 3)}"
-        )
-        for column, (slope, x) in gates.items():
-            if column == "predicted" or int(str(steps)) > 1:
-                panel = f"{groups}, mu = {steps}, {column}"
-                panels[panel] = Panel(f"{groups} reference groups, $\\mu = {steps}$", x, "measured [nats]")
-                ends = [0, rows[column].max()]
-                parts.append(marks(panel, "line", label="slope 1", style="slope 1", x=ends, y=ends))
-                for size, points in rows.groupby("group_size"):
-                    look = {"label": f"$G = {size:g}$", "method": shown["method"].iloc[0], "style": f"G = {size:g}"}
-                    parts.append(marks(panel, "point", x=points[column], y=points["measured"], **look))
-                text = f"slope {with_spread(slopes[slope], slopes[f'{slope}_interval'], 3)}"
-                parts.append(marks(panel, "text", x=0.03, y=0.95, text=text))
-    caption = (
-        f"Pressure on log Z that finite groups add, measured cluster by cluster against Appendix B's prediction "
-        f"({method_label(str(shown['method'].iloc[0]))}). Slope of measured on predicted, {'; '.join(slopes_shown)}."
-    )
-    columns = 2 if len(panels) > 1 else 1
-    height = 0.5 + 2.5 * -(-len(panels) // columns)
-    return Drawing(join(parts), panels, columns, height, caption, styles, legend_columns=len(styles), letters=True)

@@ -1,13 +1,7 @@
-"""The finite-group lab's runs: a regularizer sampled in groups of G or exact, and the correctness recovery measured.
+"""The finite-group lab's runs: a regularizer sampled in groups of G, or exact.
 
-The recovery is what groups of G change in the expected update, against R_G (Appendix B). The effect is a pressure on
-log Z: how much more log Z changes, to first order and per unit step of gradient descent on the logits, with the
-expected sampled update than with the exact one, -<E[g_G] - g, grad log Z>. For reference groups that hold a correct
-response and rollouts of the current policy, the paper predicts E[g_G] - g = R_G'(Z) grad Z, hence the pressure
--R_G'(Z) Z |grad log Z|^2 = (1 - Z)^G |grad log Z|^2 >= 0.
-
-Axes: R runs, B inputs, N training or test inputs, A actions, M groups per input, G responses, C clusters. The runs of a
-stack differ in their coefficient only.
+Axes: R runs, B inputs, A actions, M groups per input, G responses. The runs of a stack differ in their coefficient
+only.
 """
 
 from __future__ import annotations
@@ -17,25 +11,23 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from bandit.config import TrainingConfig
-from bandit.engine.divergence import cut_off, spare_samplers, uniform_where_lost, warn_of_diverged
-from bandit.engine.environment import Environment, RandomStream, random_generator
+from bandit.engine.divergence import cut_off, spare_samplers, warn_of_diverged
+from bandit.engine.environment import RandomStream, random_generator
 from bandit.engine.exact import Objective, averages, policy_metrics
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, Split, layer_sizes, minibatches, seed_task
 from bandit.engine.runs import Run, opened
-from bandit.engine.sampled import Responses, draw, draw_actions, gather_actions, method_logit_gradient, responses_to
+from bandit.engine.sampled import Responses, draw, draw_actions, method_logit_gradient, responses_to
 from bandit.finite_group.config import FiniteGroupConfig
 from cokl import methods
-from cokl.groups import ResponseGroups, SurrogateConfig
+from cokl.groups import SurrogateConfig
 from cokl.metrics import expected_zero_correct_rate
 from cokl.policy import Policy
-from cokl.regularizers import Regularizer
 from cokl.support.errors import InputError
 from cokl.support.files import write_parquet
 from cokl.support.results import HERE, Execution, Work, compute
@@ -45,22 +37,15 @@ ESTIMATE = ["method", "beta", "groups", "optimizer_steps", "group_size"]
 """The columns that tell the runs of a seed apart."""
 IDENTITY = ("seed", "method", "beta", "groups", "group_size", "optimizer_steps", "step")
 """The columns that say which run and step a row belongs to."""
-COLUMNS = ["cluster", "measured", "standard_error", "predicted", "predicted_at_rollout", "p_correct"]
-"""The columns of `measure`."""
-METRICS = (*IDENTITY, "p_correct", "conditional_kl", "passes")
-RECOVERY = (*IDENTITY, *COLUMNS)
-
-# Test inputs are measured in blocks of about this many drawn responses, to stay in cache.
-_DRAWS_PER_BLOCK = 200_000
+COLUMNS = (*IDENTITY, "p_correct", "conditional_kl", "passes")
 
 
 def train(config: FiniteGroupConfig, execution: Execution = HERE) -> dict[str, pd.DataFrame]:
-    """Train everything that `config` asks for; the metrics and the measured recovery, also saved.
+    """Train everything that `config` asks for; the table "finite_group" has a row per run and evaluated step.
 
-    Both have the columns IDENTITY; group_size is infinite where groups is "exact". "finite_group", a row per run and
-    evaluated step: p_correct, coverage_at_K, coverage_at_K_correct, conditional_kl, zero_correct_rate; and passes, how
-    often each training input has been drawn on average. "recovery", a row per run, recovery step and cluster: COLUMNS.
-    Raises InputError for unknown methods or devices and for a folder that cannot be used.
+    Columns: IDENTITY, where group_size is infinite if groups is "exact"; p_correct, coverage_at_K,
+    coverage_at_K_correct, conditional_kl, zero_correct_rate; and passes, how often each training input has been drawn
+    on average. Raises InputError for unknown methods or devices and for a folder that cannot be used.
     """
     runs = planned_runs(config)
     with opened(config, runs, execution, True) as here:
@@ -75,19 +60,11 @@ def train(config: FiniteGroupConfig, execution: Execution = HERE) -> dict[str, p
             for number, stack in enumerate(stacks)
         ]
         table = pd.concat(compute(works, execution, "runs", True), ignore_index=True)
-        of_clusters = table["cluster"].notna()
-        metrics = table[~of_clusters].drop(columns=[name for name in COLUMNS if name != "p_correct"])
-        drawn = metrics["step"] * config.batch_size / metrics["optimizer_steps"]
-        metrics["passes"] = drawn / config.environment.train_inputs
-        recovery = table.loc[of_clusters, [*IDENTITY, *COLUMNS]].astype({"cluster": "int64"})
-        tables = {
-            "finite_group": metrics.reset_index(drop=True),
-            "recovery": recovery.reset_index(drop=True),
-        }
-        for name, rows in tables.items():
-            write_parquet(rows, here.folder / f"{name}.parquet")
-    warn_of_diverged(tables["finite_group"], "p_correct", ESTIMATE)
-    return tables
+        drawn = table["step"] * config.batch_size / table["optimizer_steps"]
+        table["passes"] = drawn / config.environment.train_inputs
+        write_parquet(table, here.folder / "finite_group.parquet")
+    warn_of_diverged(table, "p_correct", ESTIMATE)
+    return {"finite_group": table}
 
 
 @dataclass(frozen=True)
@@ -106,7 +83,7 @@ def planned_runs(config: FiniteGroupConfig) -> list[GroupRun]:
     """All runs, by seed, method and how the regularizer is estimated, then coefficient. Raises InputError.
 
     Each method is trained on its exact objective and with fresh groups of every G, for every mu if it weighs rollouts.
-    With the first mu alone, methods that weigh both streams are trained with the other reference groups.
+    With the first mu alone, methods that weigh both streams are trained with cached groups.
     """
     runs = []
     for seed, name in itertools.product(range(config.seeds), config.methods):
@@ -117,7 +94,6 @@ def planned_runs(config: FiniteGroupConfig) -> list[GroupRun]:
         estimates = [(EXACT, math.inf, optimizer_steps) for optimizer_steps in possible]
         both = len(streams) == 2
         steps_of = {"fresh": possible if streams else (), "cached": config.optimizer_steps[: int(both)]}
-        steps_of["unfiltered"] = config.optimizer_steps[: int(both and method.filtered)]
         for groups in config.reference_groups:
             for optimizer_steps, size in itertools.product(steps_of[groups], config.group_sizes):
                 estimates.append((groups, float(size), optimizer_steps))
@@ -138,18 +114,13 @@ def _name(run: GroupRun) -> str:
 
 
 def _train_stack(config: FiniteGroupConfig, stack: list[GroupRun], parameters: Tensor, device: str) -> pd.DataFrame:
-    seed = stack[0].seed
-    clusters = Environment(config.environment, seed).test_clusters.to(device)
-    table = train_stack(config, seed_task(config, seed, parameters.to(device)), clusters, stack)
-    return table.reindex(columns=[*table.columns, *(name for name in COLUMNS if name not in table)])
+    return train_stack(config, seed_task(config, stack[0].seed, parameters.to(device)), stack)
 
 
-def train_stack(config: FiniteGroupConfig, task: SeedTask, test_clusters: Tensor, runs: list[GroupRun]) -> pd.DataFrame:
-    """Train `runs`, all of `task`'s seed and alike but for beta.
+def train_stack(config: FiniteGroupConfig, task: SeedTask, runs: list[GroupRun]) -> pd.DataFrame:
+    """Train `runs`, all of `task`'s seed and alike but for beta; a row per run and evaluated step.
 
-    A row per run and evaluated step; and, where `cluster` is not missing, one per run, recovery step and cluster. Both
-    hold the policy before that step's update. A run that diverges ends there; see `bandit.engine.divergence`.
-    test_clusters: the cluster of each test input, (N,) int64.
+    A run that diverges ends there; see `bandit.engine.divergence`.
     """
     shared = runs[0]
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
@@ -159,38 +130,29 @@ def train_stack(config: FiniteGroupConfig, task: SeedTask, test_clusters: Tensor
     objective = (
         Objective(shared.method, betas, task.train) if exact else SampledObjective(config, shared, betas, task.train)
     )
-    # A cached group belongs to a training input, so the test inputs have none to measure with.
-    measured = set() if exact or shared.groups == "cached" else set(config.recovery_steps)
     metrics = partial(_metrics, config, group_size=shared.group_size)
-    noise = random_generator(task.seed, RandomStream.RECOVERY_GROUPS)
     batches = minibatches(config, task.seed, RandomStream.RL_BATCHES)
-    inputs = task.train.inputs[:0]
-    behavior: Tensor | None = None
+    identity = {
+        "seed": shared.seed,
+        "method": shared.method.name,
+        "beta": [run.beta for run in runs],
+        "groups": shared.groups,
+        "group_size": shared.group_size,
+        "optimizer_steps": shared.optimizer_steps,
+    }
     frames: list[pd.DataFrame] = []
-
-    def keep(rows: pd.DataFrame, step: int) -> None:
-        """Rows of all runs, those of each one beside each other, with the columns that say whose they are."""
-        run_of_row = [run for run in range(len(runs)) for _ in range(len(rows) // len(runs))]
-        rows = rows.set_axis(run_of_row)
-        beta = [runs[run].beta for run in run_of_row]
-        values = (shared.seed, shared.method.name, beta, shared.groups, shared.group_size, shared.optimizer_steps, step)
-        identity = dict(zip(IDENTITY, values, strict=True))
-        frames.append(pd.DataFrame({**identity, **{str(name): rows[name] for name in rows}}, index=rows.index))
-
-    for done in range(config.steps):
-        if done % config.eval_interval == 0:
-            keep(pd.DataFrame(averages(mlp, task.test, metrics)), done)
+    for done in range(config.steps + 1):
+        if done % config.eval_interval == 0 or done == config.steps:
+            frames.append(pd.DataFrame({**identity, "step": done, **averages(mlp, task.test, metrics)}))
+            failed_at = trainer.failed_at
         if done % shared.optimizer_steps == 0:
             batch = next(batches).to(betas.device)
-            inputs = task.train.inputs[batch][None]
             if isinstance(objective, SampledObjective):
                 objective.take(batch)
-            behavior = mlp.parameters() if done in measured else None
-        if behavior is not None and (done + 1) % shared.optimizer_steps == 0:
-            keep(measure(config, shared, task.test, test_clusters, mlp, behavior, noise), done)
-        trainer.step(inputs, partial(spare_samplers, partial(objective.gradient, batch=batch)))
-    keep(pd.DataFrame(averages(mlp, task.test, metrics)), config.steps)
-    table = cut_off(frames, trainer.failed_at.tolist(), IDENTITY)
+        if done < config.steps:
+            gradient = partial(spare_samplers, partial(objective.gradient, batch=batch))
+            trainer.step(task.train.inputs[batch][None], gradient)
+    table = cut_off(frames, failed_at.tolist(), IDENTITY)
     return table.sort_values(["beta", "step"], kind="stable", ignore_index=True)
 
 
@@ -200,7 +162,6 @@ class SampledObjective(Objective):
     def __init__(self, config: FiniteGroupConfig, run: GroupRun, betas: Tensor, split: Split) -> None:
         super().__init__(run.method, betas, split)
         self.size = int(run.group_size)
-        self.filtered = run.method.filtered and run.groups != "unfiltered"
         self.surrogate = SurrogateConfig(config.epsilon_is)
         self.rollout_noise = random_generator(run.seed, RandomStream.ROLLOUT_GROUPS)
         self.reference_noise = random_generator(run.seed, RandomStream.REFERENCE_GROUPS)
@@ -212,7 +173,7 @@ class SampledObjective(Objective):
     def reference_groups(self, reference: Policy) -> Responses:
         """Fresh groups (1, B, G) of `reference` (1, B, A)."""
         batch = reference.logits.shape[1]
-        if self.filtered:
+        if self.method.filtered:
             return draw_filtered(reference, self._uniforms(self.reference_noise, batch, 1, self.size + 1))
         return draw(reference, reference, self._uniforms(self.reference_noise, batch, self.size))
 
@@ -264,104 +225,3 @@ def draw_filtered(policy: Policy, uniforms: Tensor) -> Responses:
     )
     actions = torch.where(position < first, incorrect, torch.where(position == first, right, either))
     return responses_to(policy, policy, actions.flatten(-2))
-
-
-def pressures(
-    regularizer: Regularizer,
-    policy: Policy,
-    reference: Policy,
-    groups: tuple[Responses, Responses],
-    size: int,
-    surrogate: SurrogateConfig,
-) -> Tensor:
-    """(R, B, M): the pressure on log Z of each pair of groups, beyond that of the exact gradient.
-
-    policy: (R, B, A). reference: (1, B, A). groups: M groups of `size` of the reference and M of the behaviour policy,
-    one after the other in the last axis of their (R or 1, B, M * G).
-    """
-    direction = policy.log_mass_logit_gradient()
-    mean_direction = (policy.probs * direction).sum(-1)[..., None, None]
-    runs = policy.logits.shape[0]
-    streams = [Responses(*(tensor.expand(runs, -1, -1) for tensor in vars(one).values())) for one in groups]
-    cached, rollout = (_groups(policy, one, size) for one in streams)
-    weights = regularizer.surrogate_weights(cached, rollout, surrogate)
-    effect = (regularizer.logit_gradient(policy, reference) * direction).sum(-1)[..., None]
-    for weight, one in zip(weights, streams, strict=True):
-        if weight is not None:
-            along = gather_actions(direction, one.actions).unflatten(-1, (-1, size)) - mean_direction
-            effect = effect - (weight.view_as(along) * along).sum(-1)
-    return effect
-
-
-def _groups(policy: Policy, responses: Responses, size: int) -> ResponseGroups:
-    log_probs = gather_actions(policy.log_probs, responses.actions)
-    tensors = (log_probs, responses.rewards, responses.behavior_log_probs, responses.reference_log_probs)
-    return ResponseGroups(*(tensor.reshape(-1, size) for tensor in tensors))
-
-
-def predicted_pressure(policy: Policy, gate: Policy, size: int) -> Tensor:
-    """(R, B): -R_G'(Z) Z |grad log Z|^2 for `policy`, with (1 - Z)^G taken from the policy `gate`."""
-    return expected_zero_correct_rate(gate, size) * policy.log_mass_logit_gradient().square().sum(-1)
-
-
-def measure(
-    config: FiniteGroupConfig,
-    run: GroupRun,
-    split: Split,
-    clusters: Tensor,
-    mlp: StackedMLP,
-    behavior_parameters: Tensor,
-    noise: np.random.Generator,
-) -> pd.DataFrame:
-    """A row per run of the stack and cluster that has test inputs; means over these inputs.
-
-    clusters: (N,) int64, each test input's. behavior_parameters: (R, P), of the networks that drew the rollouts.
-    measured is the pressure and standard_error that of its groups; predicted is from the policy's Z,
-    predicted_at_rollout takes the zero-correct probability of the policy that drew the rollouts instead.
-    """
-    regularizer = run.method.regularizer
-    assert regularizer is not None
-    size = int(run.group_size)
-    count = max(2, config.recovery_draws // size)
-    filtered = run.method.filtered and run.groups != "unfiltered"
-    surrogate = SurrogateConfig(config.epsilon_is)
-    behavior_mlp = mlp if run.optimizer_steps == 1 else StackedMLP(layer_sizes(config), behavior_parameters)
-    runs = behavior_parameters.shape[0]
-    block = max(1, _DRAWS_PER_BLOCK // (runs * count * size))
-    parts: dict[str, list[Tensor]] = {}
-    for rows in torch.arange(len(split.inputs), device=clusters.device).split(block):
-        reference = split.reference(rows)
-        inputs = split.inputs[rows][None]
-        policy = Policy(uniform_where_lost(mlp.forward(inputs)), reference.correct)
-        behavior = (
-            policy
-            if behavior_mlp is mlp
-            else Policy(uniform_where_lost(behavior_mlp.forward(inputs)), reference.correct)
-        )
-
-        def uniforms(*shape: int, batch: int = len(rows)) -> Tensor:
-            return torch.from_numpy(noise.random((batch, *shape))).to(clusters.device)
-
-        if filtered:
-            cached = draw_filtered(reference, uniforms(count, size + 1))
-        else:
-            cached = draw(reference, reference, uniforms(count * size))
-        rollout = draw(behavior, reference, uniforms(count * size))
-        effects = pressures(regularizer, policy, reference, (cached, rollout), size, surrogate).double()
-        for name, values in {
-            "measured": effects.mean(-1),
-            "variance": effects.var(-1) / count,
-            "predicted": predicted_pressure(policy, policy, size),
-            "predicted_at_rollout": predicted_pressure(policy, behavior, size),
-            "p_correct": policy.mass,
-        }.items():
-            parts.setdefault(name, []).append(values.double())
-    totals = {name: torch.cat(values, dim=1) for name, values in parts.items()}
-    present, cluster_of, inputs_of = clusters.unique(return_inverse=True, return_counts=True)
-    means = {
-        name: values.new_zeros(runs, len(present)).index_add_(1, cluster_of, values) / inputs_of
-        for name, values in totals.items()
-    }
-    errors = (means.pop("variance") / inputs_of).sqrt()
-    columns = {"cluster": present.expand(runs, -1), "standard_error": errors, **means}
-    return pd.DataFrame({name: columns[name].flatten().tolist() for name in COLUMNS})

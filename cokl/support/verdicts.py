@@ -32,7 +32,7 @@ MINIMUM_SEEDS = 4
 SPREAD = "After ± is the half-width of the 95% t-interval over seeds."
 """A note for a screen."""
 
-Unit = Literal["points", "nats", "probability", "mean reward", "answers", "times the prediction"]
+Unit = Literal["points", "nats", "probability", "mean reward", "answers"]
 Verdict = Literal["held", "not held", "undecided", "depends"]
 """On a claim: "depends" where decided measurements disagree; a single measurement is never that."""
 

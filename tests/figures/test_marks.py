@@ -18,7 +18,7 @@ from figures import style
 from figures.marks import DEFAULTS
 from figures.matplotlib_renderer import render
 from llm_bridge.report import figures as llm
-from tests.bandit.finite_group.tables import made_metrics, made_recovery
+from tests.bandit.finite_group.tables import made_metrics
 from tests.bandit.shift.tables import POINTS, SEEDS, shift_table
 from tests.bandit.sweep.tables import GOOD, sweep_table
 from tests.llm_bridge.report.test_report import results
@@ -262,21 +262,6 @@ def test_the_finite_group_labs_metrics():
                     continue
                 half = half_width(seeds[column].tolist())
                 assert [mark["x"], mark["low"], mark["high"]] == pytest.approx([size, mean - half, mean + half])
-
-
-def test_the_finite_group_labs_recovery():
-    recovery = made_recovery()
-    marks = finite_group.recovery(recovery).marks
-    for steps, column in ((1, "predicted"), (4, "predicted"), (4, "predicted_at_rollout")):
-        for size in (1.0, 8.0):
-            rows = recovery[
-                (recovery["method"] == "cokl")
-                & (recovery["optimizer_steps"] == steps)
-                & (recovery["group_size"] == size)
-            ]
-            (groups,) = rows["groups"].unique()
-            shown = picked(marks, panel=f"{groups}, mu = {steps}, {column}", label=f"$G = {size:g}$")
-            np.testing.assert_array_equal(shown[["x", "y"]], rows[[column, "measured"]])
 
 
 def test_the_llm_experiments_dynamics_and_anchors():

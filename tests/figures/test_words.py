@@ -14,15 +14,12 @@ from bandit.shift.analysis import score, tables_of
 from bandit.sweep.figures import dynamics, tradeoff
 from cokl_cli import card
 from figures.marks import Drawing
-from tests.bandit.finite_group.tables import made_metrics, made_recovery
+from tests.bandit.finite_group.tables import made_metrics
 from tests.bandit.plasticity import tables as plastic
 from tests.bandit.shift.tables import shift_table
 from tests.bandit.sweep.tables import GOOD, sweep_table
 
 KL = r"$D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+}\,\Vert\,\pi_\theta^{+})$ [nats]"
-NOW, ROLLOUT = (
-    rf"predicted, $(1 - Z_{policy})^G\,|\nabla \log Z|^2$ [nats]" for policy in (r"\theta", r"{\mathrm{old}}")
-)
 Words = tuple[str, str, str]
 
 WORDS: dict[str, tuple[Callable[[], Drawing], dict[str, Words]]] = {
@@ -59,13 +56,6 @@ WORDS: dict[str, tuple[Callable[[], Drawing], dict[str, Words]]] = {
             "coverage_at_8, mu = 1": (r"$\mu = 1$ (on-policy)", "Group size $G$", "Coverage@8"),
             "coverage_at_8, mu = 4": (r"$\mu = 4$ (off-policy)", "Group size $G$", "Coverage@8"),
             "conditional_kl, mu = 4": ("", "Group size $G$", "Conditional KL [nats]"),
-        },
-    ),
-    "finite groups, recovery": (
-        lambda: finite_group.recovery(made_recovery()),
-        {
-            "fresh, mu = 4, predicted": (r"fresh reference groups, $\mu = 4$", NOW, "measured [nats]"),
-            "fresh, mu = 4, predicted_at_rollout": (r"fresh reference groups, $\mu = 4$", ROLLOUT, "measured [nats]"),
         },
     ),
     "plasticity, trade-off": (

@@ -9,7 +9,6 @@ import torch
 
 from bandit import run_sweep
 from bandit.engine.divergence import cut_off, divergence_note, without_diverged
-from bandit.engine.environment import Environment
 from bandit.engine.reference import pretrain, seed_task
 from bandit.finite_group import train as finite_group
 from bandit.finite_group.analysis import final_table
@@ -106,20 +105,17 @@ def test_sampled_runs_of_the_finite_group_lab_diverge_alone(tiny):
         group_sizes=(4,),
         reference_groups=("fresh",),
         optimizer_steps=(1,),
-        recovery_steps=(0, 8),
     )
     config = dataclasses.replace(config, betas=(0.01, 0.05, 0.1), seeds=1)
     task = seed_task(config, 0, pretrain(config, 0, "cpu", torch.float32))
-    clusters = Environment(config.environment, 0).test_clusters
     for name in config.methods:
         for groups in ("exact", "fresh"):
             runs = [run for run in planned_groups(config) if run.method.name == name and run.groups == groups]
             with torch.no_grad():
-                calm = finite_group.train_stack(config, task, clusters, runs)
+                calm = finite_group.train_stack(config, task, runs)
                 wild = [runs[0], dataclasses.replace(runs[1], beta=1e38), runs[2]]
-                table = finite_group.train_stack(config, task, clusters, wild)
-            metrics = table[table["cluster"].isna()] if "cluster" in table else table
-            require_marked(metrics, 1e38, METRICS, at=EARLY)
+                table = finite_group.train_stack(config, task, wild)
+            require_marked(table, 1e38, METRICS, at=EARLY)
             for beta in (0.01, 0.1):
                 pd.testing.assert_frame_equal(alone(table, beta), alone(calm, beta), check_exact=True)
 

@@ -14,7 +14,5 @@ TINY = FiniteGroupConfig(
     hidden=(8, 8),
     group_sizes=(1, 4),
     optimizer_steps=(1, 3),
-    recovery_steps=(0, 9),
-    recovery_draws=16,
     environment=TINY_ENVIRONMENT,
 )

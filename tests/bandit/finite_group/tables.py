@@ -40,29 +40,3 @@ def made_metrics(seeds: int = 3) -> pd.DataFrame:
         )
     ]
     return pd.DataFrame(rows)
-
-
-def made_recovery(seeds: int = 3) -> pd.DataFrame:
-    """Two steps, four clusters; measured is near, but not at, the prediction."""
-    rng = np.random.default_rng(1)
-    rows = [
-        {
-            "seed": seed,
-            "method": method,
-            "beta": 0.3,
-            "groups": "fresh",
-            "group_size": size,
-            "optimizer_steps": optimizer_steps,
-            "step": step,
-            "cluster": cluster,
-            "measured": (predicted := rng.uniform()) + rng.normal(scale=0.1),
-            "standard_error": 0.05,
-            "predicted": predicted,
-            "predicted_at_rollout": predicted + 0.1 * (optimizer_steps > 1),
-            "p_correct": 0.5,
-        }
-        for seed, method, size, optimizer_steps, step, cluster in itertools.product(
-            range(seeds), ["cokl", "reverse_kl"], [1.0, 8.0], [1, 4], [0, 9], range(4)
-        )
-    ]
-    return pd.DataFrame(rows)

@@ -1,4 +1,4 @@
-"""The whole finite-group lab in miniature against `tests.oracles.finite_group_lab`: every row of both tables."""
+"""The whole finite-group lab in miniature against `tests.oracles.finite_group_lab`: every row."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ CONFIG = FiniteGroupConfig(
     batch_size=3,
     group_sizes=(1, 3),
     optimizer_steps=(1, 2),
-    recovery_steps=(0, 4),
-    recovery_draws=6,
     epsilon_is=0.05,
     learning_rate=0.1,
     max_gradient_norm=0.4,
@@ -40,21 +38,13 @@ CONFIG = FiniteGroupConfig(
 
 
 @pytest.fixture(scope="module")
-def lab() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What the lab trains and measures."""
-    trained, accuracy = train(CONFIG, Execution(jobs=1)).values()
-    return trained, accuracy
-
-
-@pytest.fixture(scope="module")
-def expected() -> tuple[pd.DataFrame, pd.DataFrame]:
+def expected() -> pd.DataFrame:
     """What the plain loop does."""
-    return oracle.tables(CONFIG)
+    return oracle.table(CONFIG)
 
 
-@pytest.mark.parametrize("which", [0, 1], ids=["metrics", "recovery"])
-def test_every_row_of_either_table_is_the_plain_loops(which, lab, expected):
-    assert_same(lab[which], expected[which])
+def test_every_row_is_the_plain_loops(expected):
+    assert_same(train(CONFIG, Execution(jobs=1))["finite_group"], expected)
 
 
 def test_so_is_a_lab_with_other_methods():
@@ -67,19 +57,14 @@ def test_so_is_a_lab_with_other_methods():
         group_sizes=(3,),
         optimizer_steps=(2,),
         reference_groups=("cached", "fresh"),
-        recovery_steps=(2,),
     )
-    for measured, expected in zip(tuple(train(other, Execution(jobs=1)).values()), oracle.tables(other), strict=True):
-        assert_same(measured, expected)
+    assert_same(train(other, Execution(jobs=1))["finite_group"], oracle.table(other))
 
 
 def test_the_miniature_has_what_a_wrong_lab_would_get_wrong(expected):
-    """Every cluster on both sides, other policies after the last epoch, and estimates that all differ."""
-    metrics, recovery = expected
+    """Every cluster on both sides, and estimates that all differ."""
     for seed in range(2):
         task = oracle.SingleTask(CONFIG, seed)
         assert {*task.world.clusters["train"]} == {*task.world.clusters["test"]} == {0, 1, 2}
-    off_policy = recovery[recovery["optimizer_steps"] == 2]
-    assert ((off_policy["predicted"] - off_policy["predicted_at_rollout"]).abs() > 1e-4).mean() > 0.9
-    last = metrics[metrics["step"] == 6]
+    last = expected[expected["step"] == 6]
     assert last["conditional_kl"].round(7).is_unique
