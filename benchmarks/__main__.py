@@ -1,18 +1,14 @@
-"""`python -m benchmarks COMMAND`: everything that measures speed and memory."""
+"""`python -m benchmarks sweep`: everything that measures speed and memory."""
 
 import sys
-from typing import Any
 
 import tyro
 
-from benchmarks.llm_overhead import LLMOverhead
 from benchmarks.sweep import Sweep
 from cokl.support.errors import InputError
 
 if __name__ == "__main__":
-    command: Any = tyro.extras.subcommand_cli_from_dict(
-        {"sweep": Sweep, "llm-overhead": LLMOverhead}, prog="python -m benchmarks", description=__doc__
-    )
+    command = tyro.extras.subcommand_cli_from_dict({"sweep": Sweep}, prog="python -m benchmarks", description=__doc__)
     try:
         raise SystemExit(command.run())
     except InputError as error:

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from bandit.config import EnvironmentConfig
 from bandit.engine.environment import Environment
-from benchmarks.actor import actor_config, free_port, training_worker, update_settings
 from cokl import methods, regularizers
 from cokl.groups import RegularizationRows, ResponseGroups, RowIndex, SurrogateConfig, surrogate_loss
 from cokl.methods import Method
+from tests.llm_bridge.trainer.actor import actor_config, free_port, training_worker, update_settings
 
 METHODS = (*regularizers.names(), "cokl_floor")
 MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean")

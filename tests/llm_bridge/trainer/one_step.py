@@ -39,11 +39,11 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.workers.utils.losses import ppo_loss
 
-from benchmarks.actor import free_port, training_worker
 from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer.agent_loop import CachedResponseLoop
 from llm_bridge.trainer.core import CoKLTrainer
 from llm_bridge.trainer.settings import RegularizationSettings
+from tests.llm_bridge.trainer.actor import free_port, training_worker
 from tests.llm_bridge.trainer.gradients import make_model
 from tests.oracles.joint_step import Row
 

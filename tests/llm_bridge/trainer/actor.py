@@ -1,4 +1,4 @@
-"""VeRL's training worker in this process, on a CPU, without Ray: what an actor update is, for a benchmark or a test."""
+"""VeRL's training worker in this process, on a CPU, without Ray: what an actor update is."""
 
 from __future__ import annotations
 
