@@ -30,7 +30,7 @@ from bandit.engine.two_tasks.plan import ShiftRun, kl_prompts
 from bandit.engine.two_tasks.run import train_two_tasks
 from bandit.engine.two_tasks.tasks import Cache, Minibatch, ShiftStream, TwoTasks
 from bandit.engine.two_tasks.train import Objective, TwoTaskTrainer
-from bandit.sequences.config import SequenceConfig
+from bandit.sequences.config import KNOWN, SequenceConfig
 from cokl import methods
 from cokl.methods import Method
 from cokl.metrics import pass_at_k
@@ -40,6 +40,8 @@ from cokl.support.results import HERE, Execution
 
 METRICS = (
     "prior_correct",
+    "known_share",
+    "known_correct",
     "prior_pass_at_k",
     "new_correct",
     "new_pass_at_k",
@@ -58,8 +60,9 @@ COLUMNS = ("seed", "mode", "method", "beta", "step", *METRICS, "role", "kl_promp
 def train(config: SequenceConfig, execution: Execution = HERE) -> dict[str, pd.DataFrame]:
     """Train everything that `config` asks for; the table "sequences" has a row per evaluated step, with COLUMNS.
 
-    As in the task shift's table; k of pass@k is `config.pass_draws`. Raises InputError for unknown methods and for a
-    folder that cannot be used.
+    As in the task shift's table; k of pass@k is `config.pass_draws`. known_share: of the prior task's test prompts that
+    are known; known_correct: mean over all of them of the correctness on those that are known, 0 on the others.
+    Raises InputError for unknown methods and for a folder that cannot be used.
     """
     trainer = SequenceTrainer(config)
     return {"sequences": train_two_tasks(trainer, planned_runs(config), "sequences", COLUMNS, execution)}
@@ -83,7 +86,10 @@ def planned_runs(config: SequenceConfig) -> list[ShiftRun]:
                 )
             continue
         betas = [0.0] if method.regularizer is None else sorted(config.betas)
-        runs += [ShiftRun(seed, mode, method, beta, kl_prompts(config.kl_groups, method)) for beta in betas]
+        prompts = kl_prompts(config.kl_groups, method)
+        if config.kl_prompts is not None and method.regularizer is not None:
+            prompts = config.kl_prompts
+        runs += [ShiftRun(seed, mode, method, beta, prompts) for beta in betas]
     return runs
 
 
@@ -291,10 +297,13 @@ class SequenceTrainer(TwoTaskTrainer):
         return {name: (total / len(prompts.inputs)).tolist() for name, total in totals.items()}
 
     def prior_metrics(self, policy: SequencePolicy, reference: SequencePolicy) -> dict[str, Tensor]:
-        """Correctness, pass@k, drifts and entropies."""
+        """Correctness, on all prompts and on those that are known, pass@k, drifts and entropies."""
         drift = exact.drifts(reference, policy)
+        known = (reference.mass >= KNOWN).to(policy.mass).expand_as(policy.mass)
         return {
             "prior_correct": policy.mass,
+            "known_share": known,
+            "known_correct": known * policy.mass,
             "prior_pass_at_k": pass_at_k(policy, self.config.pass_draws),
             "conditional_kl": exact.regularizer_value(get("cokl"), policy, reference),
             "conditional_entropy": policy.conditional_entropy(),

@@ -48,6 +48,8 @@ UNFILTERED = ("none", "reverse_kl", "forward_kl", "entropy", "jensen_shannon")
 
 METRICS = (
     "prior_correct",
+    "known_share",
+    "known_correct",
     "prior_pass_at_k",
     "new_correct",
     "new_pass_at_k",
@@ -60,10 +62,8 @@ METRICS = (
     "new_kl",
     "zero_correct_rate",
 )
-BESIDE_ACCURACY = ("prior_pass_at_k", "conditional_kl", "conditional_entropy")
-MEASURES = ("prior_correct", "retention", *BESIDE_ACCURACY)
+DIFFERENCES = ("prior_correct", "known", "others", "new_correct", "overall")
 NORMALIZED = ("retention", "adaptation", "overall")
-PREDICTORS = ("new_kl", "prior_kl", "conditional_kl", "mass_drift")
 
 
 def stream(seed: int, number: int) -> np.random.Generator:
@@ -383,6 +383,8 @@ class Seed:
             if name == "new":
                 means["new_kl"] = (q * (old - now)).sum(-1).mean()
                 continue
+            known = old_mass >= 7 / 8
+            means["known_share"], means["known_correct"] = known.mean(), (mass * known).mean()
             log_ratio = np.log(old_mass / mass)
             wrong_log_ratio = np.log((1 - old_mass) / (1 - mass))
             within = (q * right * (old - now)).sum(-1) - old_mass * log_ratio
@@ -418,7 +420,7 @@ def table(config: Any) -> pd.DataFrame:
             lines.append(own | base | seed.metrics(seed.base, whole))
             for method in config.methods:
                 looks_at = LOOKS_AT[method].split()
-                prompts = max(1, config.kl_groups // len(looks_at)) if looks_at else 0
+                prompts = (config.kl_prompts or max(1, config.kl_groups // len(looks_at))) if looks_at else 0
                 for beta in sorted(config.betas) if looks_at else [0.0]:
                     run = {"method": method, "beta": beta, "kl_prompts": prompts}
                     lines += [own | run | row for row in seed.run(mode, method, beta, prompts)]
@@ -427,49 +429,42 @@ def table(config: Any) -> pd.DataFrame:
 
 def final_tables(rows: Sequence[Any]) -> dict[str, list[scores.Row]]:
     """What the lab reports of its table's rows, by the name of the file."""
-    scored = scores.scored(rows)
-    compared = scores.compared(scored)
-    last, run = scores.final(compared), list(scores.RUN)
-    by = ["mode", "setting", "method", "beta", "edge", "missed"]
-    equal = scores.at_equal_adaptation(scored, MEASURES)
-    ours = {(row["mode"], row["seed"]): row for row in equal if row["method"] == "cokl"}
-    leads = []
-    for row in equal:
-        if row["method"] != "cokl" and row["mode"] in [mode for mode, _ in ours]:
-            own = ours[row["mode"], row["seed"]]
-            leads.append({**row, **{name: own[name] - row[name] for name in MEASURES}})
     return {
-        "normalized": scores.summary(last, by, NORMALIZED),
-        "raw": scores.summary(last, by, ("prior_correct", "new_correct", *BESIDE_ACCURACY)),
-        "equal_adaptation": scores.summary(equal, ("mode", "method", "beta_below", "beta_above"), MEASURES),
-        "leads": scores.summary(leads, ("mode", "method"), MEASURES),
-        "razor": scores.summary(razor(rows), ("mode", "over", "predictor"), ("r2",)),
+        "differences": differences(rows),
         "beta_search": scores.summary(
-            scores.told(scores.final(scored), "selection"), ["role", *run], (*NORMALIZED, *METRICS)
+            scores.told(scores.final(scores.scored(rows)), "selection"), ["role", *scores.RUN], (*NORMALIZED, *METRICS)
         ),
-        "dynamics": scores.summary(scores.select(compared, setting="best"), [*run, "step"], METRICS),
     }
 
 
-def razor(rows: Sequence[scores.Row]) -> list[scores.Row]:
-    """R^2 of each seed: over all trained policies at their end, and over GRPO's steps."""
-    reported = scores.select(rows, role="report")
-    trained = [row for row in reported if row["method"] != "base"]
+def differences(rows: Sequence[scores.Row]) -> list[scores.Row]:
+    """CoKL minus each other regularizer in points, at every coefficient and at what each chose."""
+    runs: dict[tuple[str, str, float], dict[int, scores.Row]] = {}
+    merits: dict[tuple[str, str], dict[float, list[float]]] = {}
+    for row in scores.final(rows):
+        if row["method"] in ("base", "none"):
+            continue
+        share, known, prior, new = (
+            row[name] for name in ("known_share", "known_correct", "prior_correct", "new_correct")
+        )
+        parts = [prior, known / share if share else None, (prior - known) / (1 - share) if share < 1 else None, new]
+        if row["role"] == "selection":
+            merit = (prior if parts[1] is None else parts[1]) + new
+            merits.setdefault((row["mode"], row["method"]), {}).setdefault(row["beta"], []).append(merit)
+        else:
+            values = dict(zip(DIFFERENCES, [*parts, (prior + new) / 2], strict=True))
+            runs.setdefault((row["mode"], row["method"], row["beta"]), {})[row["seed"]] = values
+    best = {one: max(means, key=lambda beta: scores.mean(means[beta])) for one, means in merits.items()}
+    pairs = [(mode, method, "chosen", beta, best[mode, "cokl"]) for (mode, method), beta in best.items()]
+    pairs += [(mode, method, f"{beta:g}", beta, beta) for mode, method, beta in runs]
     lines = []
-    for over, policies in (
-        ("all methods", scores.final(trained)),
-        ("GRPO over time", scores.select(trained, method="none")),
-    ):
-        for (mode, seed), group in scores.grouped(policies, ("mode", "seed")).items():
-            [base] = scores.select(reported, method="base", mode=mode, seed=seed)
-            lost = [base["prior_correct"] - row["prior_correct"] for row in group]
-            for predictor in PREDICTORS:
-                values = [
-                    row["mass_drift"] + row["correct_drift"] + row["incorrect_drift"]
-                    if predictor == "prior_kl"
-                    else row[predictor]
-                    for row in group
-                ]
-                r2 = scores.explained(values, lost)
-                lines.append({"mode": mode, "over": over, "predictor": predictor, "r2": r2})
-    return [line for line in lines if not math.isnan(line["r2"])]
+    for mode, method, at, beta, own in pairs:
+        if method != "cokl":
+            theirs, ours = runs[mode, method, beta], runs[mode, "cokl", own]
+            line: scores.Row = {"mode": mode, "method": method, "at": at}
+            for name in DIFFERENCES:
+                apart = [100 * (ours[s][name] - theirs[s][name]) for s in theirs if theirs[s][name] is not None]
+                line[name] = scores.mean(apart) if apart else math.nan
+                line[f"{name}_half_width"] = scores.half_width(apart) if apart else math.nan
+            lines.append(line)
+    return lines
