@@ -17,7 +17,7 @@ from tests.llm_bridge.test_how_to import blocks, follow, logged, roomy_model, wr
 pytestmark = [pytest.mark.docs, pytest.mark.usefixtures("only_cluster")]
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "diversity.md"
-PROMPTS, VALIDATION, CACHED, FRESH, PER_PROMPT = 64, 8, 32, 8, 2
+PROMPTS, VALIDATION, CACHED, FRESH, PER_PROMPT = 64, 8, 32, 5, 2
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def folder(tmp_path_factory) -> Path:
     roomy_model(root)
     random = np.random.default_rng(0)
     chosen = [problems("plain")[place] for place in random.permutation(len(problems("plain")))[: PROMPTS + VALIDATION]]
-    for name, part in (("train", chosen[:PROMPTS]), ("val", chosen[PROMPTS:])):
+    for name, part in (("new_task", chosen[:PROMPTS]), ("old_task", chosen[PROMPTS:])):
         rows = [math_row("sums", row, str(row), problem.text, str(problem.total)) for row, problem in enumerate(part)]
         write_rows(rows, root / f"{name}.parquet")
     answers = [
@@ -35,18 +35,17 @@ def folder(tmp_path_factory) -> Path:
         for row, problem in enumerate(chosen[:PROMPTS])
         for _ in range(CACHED)
     ]
-    write_responses(root, "train", answers)
-    grpo, _, _, diverse, _ = blocks("bash", PAGE)
-    for name, block in (("my_reward.py", blocks("python", PAGE)[0]), ("grpo.sh", grpo), ("diverse.sh", diverse)):
-        (root / name).write_text(block)
+    write_responses(root, "new_task", answers)
+    (root / "my_reward.py").write_text(blocks("python", PAGE)[0])
+    (root / "grpo.sh").write_text(blocks("bash")[0])
     return root
 
 
 @pytest.fixture(scope="module")
 def followed(folder) -> Path:
     """The folder in which the page has been followed to its end."""
-    _, run_grpo, buffer, _, run_diverse = blocks("bash", PAGE)
-    done = follow(folder, "page", run_grpo.splitlines()[0], buffer, run_diverse)
+    _, on_cpu, with_plugin, *_ = blocks("bash")
+    done = follow(folder, "page", on_cpu, with_plugin.splitlines()[0], *blocks("bash", PAGE))
     assert done.returncode == 0, done.stdout[-3000:]
     return folder
 
