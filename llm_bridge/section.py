@@ -6,11 +6,10 @@ from pathlib import Path
 
 from figures.page import Section, picture, text
 from figures.page import table as html_table
-from llm_bridge.paper.numbers import paper_tables, read_paper
+from llm_bridge.paper.numbers import paper_tables
 from llm_bridge.report.figures import draw
-from llm_bridge.report.result_tables import result_tables
 from llm_bridge.report.results import read_results
-from llm_bridge.report.tables import HEADERS, Table
+from llm_bridge.report.tables import HEADERS, TITLES, Table, result_tables
 
 
 def section(folder: Path) -> Section:
@@ -24,7 +23,7 @@ def section(folder: Path) -> Section:
 
 def paper() -> str:
     """The paper's own tables, folded."""
-    tables = "".join(_shown(table) for table in paper_tables(read_paper()))
+    tables = "".join(_shown(table) for table in paper_tables())
     return f"<details><summary>The paper's own tables</summary>{tables}</details>"
 
 
@@ -34,6 +33,6 @@ def _shown(table: Table) -> str:
         return ""
     cells, marks = table.cells(), table.marks()
     shown = cells.rename(columns=lambda name: HEADERS.get(str(name), str(name)))
-    made = html_table(shown.mask(marks.to_numpy() == "best", shown.map("**{}".format)), table.title)
+    made = html_table(shown.mask(marks.to_numpy() == "best", shown.map("**{}".format)), TITLES[table.name])
     notes = "".join(f'<p class="note">{text(note)}</p>' for note in table.notes)
     return made.replace("<td>**", '<td class="best">') + notes

@@ -13,23 +13,14 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from cokl.support.errors import InputError
-from cokl.support.options import Coefficients, Names, from_json, require, separated
+from cokl.support.options import Coefficients, Names, from_json, require
 from cokl_cli.presets import FromFile, changed, preset_among, stored_settings, value_after
 from llm_bridge.data import DataConfig
-from llm_bridge.experiment.config import (
-    PAPER_METHODS,
-    PRESETS,
-    REVERSE_FAMILY,
-    SEARCHED_BETAS,
-    SEARCHED_KL_PROMPTS,
-    UNSEARCHED,
-    LLMConfig,
-)
+from llm_bridge.experiment.config import PAPER_METHODS, PRESETS, LLMConfig
 
 if TYPE_CHECKING:
     from llm_bridge.experiment.stages import ChatRun, Experiment
 
-Counts = Annotated[tuple[int, ...], separated(int, "GROUPS")]
 Preset = Literal["tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
 
 
@@ -82,10 +73,6 @@ class Run(ExperimentOptions):
     """Methods of the chat stage: grpo (no regularizer), cokl_floor, and any regularizer with a sampled surrogate."""
     search_betas: Coefficients = ()
     """Train every regularized method also with these coefficients, for the coefficient search."""
-    search_kl_groups: Counts = ()
-    """Train CoKL also with these numbers of response groups per update, half of them cached."""
-    paper_search: bool = False
-    """The searches of the paper: three coefficients for each family of methods, and CoKL with 16, 32 and 64 groups."""
     until: Literal["math", "buffer", "chat"] = "chat"
     """The last stage to run."""
     dry_run: bool = False
@@ -110,23 +97,16 @@ class Run(ExperimentOptions):
         return 0
 
     def chat_runs(self) -> list[ChatRun]:
-        """Every method as configured, then the searches. Raises InputError for a value that cannot be trained with."""
+        """Every method as configured, then the search. Raises InputError for a value that cannot be trained with."""
         from cokl import methods
 
         for beta in self.search_betas:
             require(beta > 0, "search_betas", "finite coefficients > 0", beta)
-        for groups in self.search_kl_groups:
-            require(groups > 0 and groups % 2 == 0, "search_kl_groups", "even numbers > 0", groups)
-        runs: list[ChatRun] = [(method, None, None) for method in self.methods]
+        runs: list[ChatRun] = [(method, None) for method in self.methods]
         for method in self.methods:
             if methods.get(method).streams():
-                family = SEARCHED_BETAS["reverse" if method in REVERSE_FAMILY else "forward"]
-                searched = family if self.paper_search and method not in UNSEARCHED else ()
-                betas = dict.fromkeys([*self.search_betas, *searched])
-                runs += [(method, beta, None) for beta in betas if beta != self.settings.beta(method)]
-        prompts = SEARCHED_KL_PROMPTS if self.paper_search else ()
-        batches = dict.fromkeys([*self.search_kl_groups, *(2 * number for number in prompts)])
-        return runs + [("cokl", None, number) for number in batches if number != self.settings.kl_groups]
+                runs += [(method, beta) for beta in self.search_betas if beta != self.settings.beta(method)]
+        return runs
 
 
 @dataclass(frozen=True)
@@ -198,7 +178,7 @@ class BuildBuffer(ExperimentOptions):
 
 @dataclass(frozen=True)
 class Report(ExperimentOptions):
-    """Tables and figures of whatever the experiment has finished: screen, Markdown, CSV, PDF and PNG."""
+    """Tables and a figure of whatever the experiment has finished: screen, Markdown, CSV, PDF and PNG."""
 
     def run(self) -> int:
         """Collect VeRL's logs into ROOT/results, write ROOT/report, and draw."""
@@ -213,19 +193,18 @@ class Tables:
 
     def run(self) -> int:
         """Print the tables."""
-        from llm_bridge.paper.numbers import paper_tables, read_paper
-        from llm_bridge.report.tables import to_screen
+        from llm_bridge.paper.numbers import paper_tables
+        from llm_bridge.report.tables import to_markdown
 
-        print("\n".join(map(to_screen, paper_tables(read_paper()))))
+        print("\n".join(map(to_markdown, paper_tables())))
         return 0
 
 
 def _report(experiment: Experiment, quiet: bool) -> None:
     """Save results and tables; print the tables unless `quiet`."""
     from llm_bridge.report.collect import collect
-    from llm_bridge.report.result_tables import result_tables
     from llm_bridge.report.results import save_results
-    from llm_bridge.report.tables import to_screen, write_tables
+    from llm_bridge.report.tables import result_tables, to_markdown, write_tables
 
     results = collect(experiment.config, experiment.root)
     folder = experiment.root / "report"
@@ -233,7 +212,7 @@ def _report(experiment: Experiment, quiet: bool) -> None:
     tables = result_tables(results)
     write_tables(tables, folder)
     if not quiet:
-        print("\n".join(map(to_screen, tables)))
+        print("\n".join(map(to_markdown, tables)))
         print(f"written to {folder}")
 
 

@@ -29,12 +29,6 @@ PAPER_METHODS = (
 """The methods of the paper's tables; any regularizer with a sampled surrogate can join them."""
 
 REVERSE_FAMILY = ("reverse_kl", "correct_reverse_kl")
-SEARCHED_BETAS = {"reverse": (1e-3, 1e-2, 1.0), "forward": (0.1, 1.0, 10.0)}
-"""The coefficients that E.3 searches for the two families; "forward" also holds CoKL's of Figure 4."""
-UNSEARCHED = ("cokl_without_term1", "cokl_without_term2", "cokl_floor")
-"""Methods that take CoKL's coefficient, so that the paper's search leaves them out."""
-SEARCHED_KL_PROMPTS = (8, 16, 32)
-"""The KL batch sizes of the paper's KL batch analysis."""
 
 MATH_SETS = ("math_val", "math500", "olympiad")
 """The sets of mathematics that the paper's models are evaluated on, which are also the columns of score tables."""

@@ -119,17 +119,10 @@ def buffer_job(config: LLMConfig, root: Path, reference: Path) -> Job:
     return _job(replace(config, reward_model=""), root, "buffer", reference, ("buffer",), rows, 0, values)
 
 
-def chat_job(
-    config: LLMConfig,
-    root: Path,
-    reference: Path,
-    method_name: str,
-    beta: float | None = None,
-    kl_groups: int | None = None,
-) -> Job:
-    """The chat stage with one method (E.3). beta, kl_groups: other than the configuration's, for the searches."""
+def chat_job(config: LLMConfig, root: Path, reference: Path, method_name: str, beta: float | None = None) -> Job:
+    """The chat stage with one method (E.3). beta: another than the configuration's, for a search."""
     streams = methods.get(method_name).streams()
-    prompts = kl_prompts(config, method_name, kl_groups)
+    prompts = kl_prompts(config, method_name)
     rows = {"RL": config.chat_batch * config.group_size}
     for stream in streams:
         rows[f"KL, {stream}"] = prompts * (config.reference_group_size if stream == "reference" else config.group_size)
@@ -148,7 +141,7 @@ def chat_job(
             "trainer_mode": "cokl_rewarded",
         }
     kinds = ("training", "cokl") if streams else ("training",)
-    name = f"chat/{variant(method_name, beta, kl_groups)}"
+    name = f"chat/{variant(method_name, beta)}"
     return _job(config, root, name, reference, kinds, rows, config.chat_steps, values)
 
 
@@ -215,17 +208,15 @@ def prompts_file(config: LLMConfig, root: Path, name: str) -> str:
     return str(folder / f"{name}.parquet")
 
 
-def kl_prompts(config: LLMConfig, method_name: str, kl_groups: int | None = None) -> int:
+def kl_prompts(config: LLMConfig, method_name: str) -> int:
     """Buffer prompts per update: each gives a group to every stream that the method weights; 0 for GRPO w/o KL."""
     streams = methods.get(method_name).streams()
-    groups = config.kl_groups if kl_groups is None else kl_groups
-    return groups // len(streams) if streams else 0
+    return config.kl_groups // len(streams) if streams else 0
 
 
-def variant(method_name: str, beta: float | None = None, kl_groups: int | None = None) -> str:
-    """The name of a method's run: the method, and what differs from the configuration."""
-    differs = {"beta": beta, "kl": kl_groups}
-    return "-".join([method_name, *(f"{name}-{value:g}" for name, value in differs.items() if value is not None)])
+def variant(method_name: str, beta: float | None = None) -> str:
+    """The name of a method's run: the method, and its coefficient where it is not the configuration's."""
+    return method_name if beta is None else f"{method_name}-beta-{beta:g}"
 
 
 def check_overrides(overrides: Iterable[str]) -> None:

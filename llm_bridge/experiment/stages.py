@@ -27,8 +27,8 @@ from llm_bridge.experiment.process import alone, run
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-ChatRun = tuple[str, float | None, int | None]
-"""A method's name, and the coefficient and the response groups per update where they are not the configuration's."""
+ChatRun = tuple[str, float | None]
+"""A method's name, and the coefficient where it is not the configuration's."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Experiment:
         if not path.is_file():
             raise InputError(f"the buffer job ended without a buffer; see {self.root / 'buffer' / 'log.txt'}")
 
-    def train_chat(self, method_name: str, beta: float | None = None, kl_groups: int | None = None) -> None:
+    def train_chat(self, method_name: str, beta: float | None = None) -> None:
         """The chat stage with one method. Raises InputError where it started from another math-stage model."""
         from cokl.responses.buffer import model_fingerprint
 
@@ -125,12 +125,12 @@ class Experiment:
         regularized = bool(methods.get(method_name).streams())
         if regularized:
             self.fill_buffer()
-        job = jobs.chat_job(self.fetched(), self.root, self.reference, method_name, beta, kl_groups)
+        job = jobs.chat_job(self.fetched(), self.root, self.reference, method_name, beta)
         description = {
             "method": method_name,
             "beta": (self.config.beta(method_name) if beta is None else beta) if regularized else 0.0,
-            "kl_prompts": jobs.kl_prompts(self.config, method_name, kl_groups),
-            "main": beta is None and kl_groups is None,
+            "kl_prompts": jobs.kl_prompts(self.config, method_name),
+            "main": beta is None,
             "reference": model_fingerprint(self.reference),
         }
         self._require_same(job.folder / "run.json", description, f"{job.folder} holds another run")
@@ -155,7 +155,7 @@ class Experiment:
         from llm_bridge.trainer.checks import look_at_settings
 
         planned = [jobs.math_job(self.config, self.root, self.start)]
-        if any(methods.get(method_name).streams() for method_name, _, _ in runs):
+        if any(methods.get(method_name).streams() for method_name, _ in runs):
             planned.append(jobs.buffer_job(self.config, self.root, self.reference))
         planned += [jobs.chat_job(self.config, self.root, self.reference, *run) for run in runs]
         jobs.check_overrides(self.overrides)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +25,33 @@ def collect(config: LLMConfig, root: Path) -> Results:
     base_scores = final_scores(config, root, BASE)
     if not base_scores:
         raise InputError(f"nothing to report in {root}: the math stage is not done; run cokl llm run first")
-    tables: dict[str, Any] = defaultdict(list)
-    tables["scores"] = [{"model": model, "method": BASE, "beta": 0.0, "kl_prompts": 0, "main": 1, **base_scores}]
+    tables: dict[str, list[dict[str, Any]]] = {field.name: [] for field in fields(Results)}
+    tables["scores"].append({"model": model, "method": BASE, "beta": 0.0, "main": 1, **base_scores})
     for described in sorted((root / "chat").glob("*/run.json"), key=_as_in_the_paper):
         run = read_json(described, dict)
         name = described.parent.name
         steps = read_metrics(described.parent / "metrics")
         final = final_scores(config, root, name)
         method = {"model": model, "method": run["method"]}
-        setting = {**method, "beta": run["beta"], "kl_prompts": run["kl_prompts"]}
         if final:
-            tables["scores"].append({**setting, "main": int(run["main"]), **final})
+            tables["scores"].append({**method, "beta": run["beta"], "main": int(run["main"]), **final})
+        if not run["main"]:
+            continue
         evaluated = {0: base_scores, **{step: evaluation(config, row) for step, row in steps.items()}}
         tables["dynamics"] += [
-            {**setting, "step": step, "math_val": row[config.math_sets[0]], "chat_val": row["chat_val"]}
+            {**method, "step": step, "math_val": row[config.math_sets[0]], "chat_val": row["chat_val"]}
             for step, row in sorted(evaluated.items())
             if row
         ]
-        if run["main"] and steps:
-            if 1 in steps:  # VeRL logs a step after its checkpoint: one that was killed between the two is never logged
-                rows = config.chat_batch * config.group_size
-                tables["costs"].append({**method, **_first_step(steps[1], rows)})
-            rates = [row["cokl/zero_correct"] for row in steps.values() if "cokl/zero_correct" in row]
-            if rates:
-                prompts = run["kl_prompts"]
-                counted = {"groups": len(rates) * prompts, "zero_correct_groups": sum(rates) * prompts}
-                tables["zero_correct"].append({**method, **counted})
-    frames: dict[str, Any] = {name: pd.DataFrame(rows) for name, rows in tables.items() if rows}
-    return Results(**frames, math_columns=config.math_sets)
+        if 1 in steps:  # VeRL logs a step after its checkpoint: one that was killed between the two is never logged
+            rows = config.chat_batch * config.group_size
+            tables["costs"].append({**method, **_first_step(steps[1], rows)})
+        rates = [row["cokl/zero_correct"] for row in steps.values() if "cokl/zero_correct" in row]
+        if rates:
+            prompts = run["kl_prompts"]
+            counted = {"groups": len(rates) * prompts, "zero_correct_groups": sum(rates) * prompts}
+            tables["zero_correct"].append({**method, **counted})
+    return Results(**{name: pd.DataFrame(rows) for name, rows in tables.items()})
 
 
 def _as_in_the_paper(described: Path) -> tuple[int, str]:

@@ -1,11 +1,11 @@
-"""A table that knows which cells to mark, for the screen, Markdown and CSV.
+"""The paper's tables from an experiment's results; what is missing is said in a note, and the rest is shown.
 
 Assumption beyond the paper: ranks are those of the numbers as printed, so that equal printed numbers share a mark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,15 +13,18 @@ from pathlib import Path
 import pandas as pd
 
 from cokl import methods
+from cokl.support.errors import InputError
 from cokl.support.files import write_atomically, write_text
 from cokl.support.statistics import plain_markdown_table
 from llm_bridge.experiment.config import BASE
+from llm_bridge.report.normalize import normalize, reversed_anchors, with_averages
+from llm_bridge.report.results import GRPO, Results
 
+AGGREGATES = ("math_avg", "chat_val", "overall")
 HEADERS = {
     "model": "Model",
     "method": "Method",
     "beta": "beta",
-    "kl_prompts": "KL prompts",
     "math_val": "MATH-Val",
     "math500": "MATH500",
     "olympiad": "Olympiad",
@@ -34,7 +37,18 @@ HEADERS = {
     "first_step_seconds": "First step (s)",
     "mean_length": "Mean length (tokens)",
 }
-_FORMATS = {"beta": "g", "kl_prompts": "g", "groups": ",.0f", "first_step_seconds": ".1f", "mean_length": ",.0f"}
+_FORMATS = {"beta": "g", "groups": ",.0f", "first_step_seconds": ".1f", "mean_length": ",.0f"}
+_ANCHORS = {"raw": (BASE, GRPO), "normalized": (BASE,)}
+"""What is not marked: the paper's captions exclude all but the regularized, and all but the post-training methods."""
+TITLES = {
+    "raw": "Original evaluation results",
+    "normalized": "Dual-anchor normalized results",
+    "ablation": "Ablation of CoKL's terms, normalized",
+    "floor": "Batch-level correctness floor, normalized",
+    "zero_correct": "Current-policy rollout groups without a correct response",
+    "cost": "Wall-clock time of the first training step",
+    "beta_search": "Search over beta, original scores",
+}
 
 
 method_label = partial(methods.label, own={BASE: "Base"})
@@ -43,18 +57,14 @@ method_label = partial(methods.label, own={BASE: "Base"})
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with text columns `model` and `method`, and numbers.
+    """Rows with text columns `model` and `method`, and numbers. name: one of `TITLES`.
 
-    ranked: columns whose best and second-best numbers, the higher the better, are marked among the rows of the same
-    `within` whose method is not in `anchors`. notes: what a reader must know, such as what is missing.
+    Where there is an average, the best and second-best numbers of a column, the higher the better, are marked among
+    a model's rows. notes: what a reader must know, such as what is missing.
     """
 
     name: str
-    title: str
     frame: pd.DataFrame
-    ranked: tuple[str, ...] = ()
-    within: tuple[str, ...] = ("model",)
-    anchors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def cells(self) -> pd.DataFrame:
@@ -68,62 +78,63 @@ class Table:
         return text.astype(object)
 
     def marks(self) -> pd.DataFrame:
-        """ "best", "second" or "" for every cell."""
+        """ "best", "second" or "" for every cell; in a search, a method's coefficients compete with each other."""
         marks = pd.DataFrame("", index=self.frame.index, columns=self.frame.columns)
-        competing = self.cells()[~self.frame["method"].isin(self.anchors)]
-        for name in self.ranked:
-            printed = competing[name].astype(float).groupby([competing[key] for key in self.within])
+        competing = self.cells()[~self.frame["method"].isin(_ANCHORS.get(self.name, ()))]
+        searched = "beta" in self.frame
+        within = ["model", "method"] if searched else ["model"]
+        for name in self.frame.columns[3 if searched else 2 :] if "overall" in self.frame else ():
+            printed = competing[name].astype(float).groupby([competing[key] for key in within])
             ranks = printed.rank(method="min", ascending=False)
             for mark, rank in (("best", 1), ("second", 2)):
                 marks.loc[ranks.index[ranks == rank], name] = mark
         return marks
 
 
-def _marked(table: Table, forms: Mapping[str, str]) -> list[list[str]]:
-    """The header and the rows as text, each cell in the form of its mark."""
-    header = [HEADERS.get(str(name), str(name)) for name in table.frame]
-    rows = [
-        [forms.get(mark, "{}").format(text) for text, mark in zip(texts, marks, strict=True)]
-        for texts, marks in zip(table.cells().to_numpy(), table.marks().to_numpy(), strict=True)
+def result_tables(results: Results) -> list[Table]:
+    """All tables of the paper's LLM experiment, empty ones included: their notes say what is missing."""
+    math, order = results.math_columns, {BASE: 0, GRPO: 1}
+    main = results.scores[results.scores["main"] == 1]
+    main = main.sort_values("method", key=lambda names: names.map(order).fillna(2), kind="stable", ignore_index=True)
+    raw = with_averages(main, math)
+    try:
+        normalized, notes = normalize(main, math), reversed_anchors(main, math)
+    except InputError as error:
+        normalized, notes = raw.iloc[:0], [str(error)]
+    groups = results.zero_correct.get("groups", pd.Series(dtype=float))
+    counted = results.zero_correct[groups > 0]
+    if len(counted):
+        share = 100 * counted["zero_correct_groups"] / counted["groups"]
+        counted = counted[["model", "method", "groups"]].assign(zero_correct=share, at_least_one=100 - share)
+    searched = results.scores[results.scores.groupby("method")["beta"].transform("nunique") > 1]
+    searched = searched.sort_values(["method", "beta"], ignore_index=True)
+    beta = with_averages(searched, math)
+    beta.insert(2, "beta", searched["beta"])
+    return [
+        Table("raw", raw, () if len(raw) else ("no scores of a main setting",)),
+        Table("normalized", normalized, tuple(notes)),
+        Table("zero_correct", counted, () if len(counted) else ("no groups were counted",)),
+        Table("cost", results.costs, () if len(results.costs) else ("no step was timed",)),
+        Table("beta_search", beta, () if len(beta) else ("no method has scores for two values of beta",)),
     ]
-    return [header, *rows]
-
-
-def _padded(rows: list[list[str]]) -> list[tuple[str, ...]]:
-    """Cells of equal width in each column; the numbers, which come after model and method, to the right."""
-    columns = [
-        [f"{cell:{'<' if place < 2 else '>'}{max(map(len, column))}}" for cell in column]
-        for place, column in enumerate(zip(*rows, strict=True))
-    ]
-    return list(zip(*columns, strict=True))
-
-
-def to_screen(table: Table) -> str:
-    """Aligned text; the best number has a star, the second-best a plus."""
-    lines = [table.title]
-    if len(table.frame):
-        header, *rows = _marked(table, {"": "{} ", "best": "{}*", "second": "{}+"})
-        lines += ["  ".join(row).rstrip() for row in _padded([[f"{cell} " for cell in header], *rows])]
-        if table.ranked:
-            without = " and ".join(map(method_label, table.anchors))
-            lines.append("* best, + second best" + (f" (without {without})" if without else ""))
-    return "\n".join([*lines, *(f"note: {note}" for note in table.notes)]) + "\n"
 
 
 def to_markdown(table: Table) -> str:
     """A section with the table; best bold, second-best underlined."""
-    lines = [f"## {table.title}", ""]
+    shown = []
     if len(table.frame):
-        header, *rows = _padded(_marked(table, {"best": "**{}**", "second": "<u>{}</u>"}))
-        dashes = ["-" * len(cell) for cell in header]
-        rule = [f" {dash} " if place < 2 else f" {dash[1:]}: " for place, dash in enumerate(dashes)]
-        lines += [plain_markdown_table(header, rows, rule), ""]
-    return "\n".join([*lines, *(f"Note: {note}\n" for note in table.notes)])
+        forms = {"": "{}", "best": "**{}**", "second": "<u>{}</u>"}
+        rows = [
+            [forms[mark].format(text) for text, mark in zip(texts, marks, strict=True)]
+            for texts, marks in zip(table.cells().to_numpy(), table.marks().to_numpy(), strict=True)
+        ]
+        shown = [plain_markdown_table([HEADERS.get(str(name), str(name)) for name in table.frame], rows), ""]
+    return "\n".join([f"## {TITLES[table.name]}", "", *shown, *(f"Note: {note}\n" for note in table.notes)])
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> None:
-    """tables.txt and tables.md with all tables, and NAME.csv with every digit of each."""
-    for suffix, render in (("txt", to_screen), ("md", to_markdown)):
-        write_text("\n".join(map(render, tables)), folder / f"tables.{suffix}")
+    """tables.md with all tables, and NAME.csv with every digit of each that has rows."""
+    write_text("\n".join(map(to_markdown, tables)), folder / "tables.md")
     for table in tables:
-        write_atomically(folder / f"{table.name}.csv", partial(table.frame.to_csv, index=False))
+        if len(table.frame):
+            write_atomically(folder / f"{table.name}.csv", partial(table.frame.to_csv, index=False))

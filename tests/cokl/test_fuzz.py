@@ -30,8 +30,6 @@ from cokl.responses.verifier import _boxes
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, read_parquet
 from cokl.support.options import from_json
-from llm_bridge.paper.numbers import PAPER
-from llm_bridge.report.csv_tables import read_csv
 from llm_bridge.rewards.score import without_thinking
 from tests.cokl.cases import VARIANTS, Case
 from tests.oracles import exact
@@ -213,7 +211,6 @@ mutations = st.lists(
     min_size=1,
     max_size=5,
 )
-RAW = (PAPER / "raw.csv").read_bytes()
 CONFIG = json.dumps(SweepConfig().as_dict()).encode()
 TABLE = io.BytesIO()
 pd.DataFrame({"method": ["none", "cokl"], "p_correct": [0.5, math.nan]}).to_parquet(TABLE, index=False)
@@ -225,7 +222,6 @@ def test_files_from_outside(tmp_path_factory, cuts):
     """Each is read, or refused in one line."""
     path: Path = tmp_path_factory.getbasetemp() / "mutated"
     for content, read in (
-        (RAW, lambda: read_csv(path, ("model", "method"), ("chat_val",), ("model", "method"))),
         (CONFIG, lambda: from_json(SweepConfig, read_json(path, dict))),
         (TABLE.getvalue(), lambda: read_parquet(path)),
     ):

@@ -57,13 +57,13 @@ def results(tmp_path_factory) -> Path:
     (theory / "config.json").write_text("{}")
     scores = pd.DataFrame(
         [
-            {"model": "tiny", "method": method, "beta": beta, "kl_prompts": 8, "main": 1, "math_val": math_val,
+            {"model": "tiny", "method": method, "beta": beta, "main": 1, "math_val": math_val,
              "math500": 70, "olympiad": 60 - beta, "chat_val": chat}
             for method, beta, math_val, chat in (("base", 0, 74, 48), ("grpo", 0, 33, 78), ("cokl", 1, 64, 72))
         ]
     )  # fmt: skip
     scores.to_csv(llm / "scores.csv", index=False)
-    dynamics = scores[["model", "method", "beta", "kl_prompts", "math_val", "chat_val"]]
+    dynamics = scores[["model", "method", "math_val", "chat_val"]]
     pd.concat([dynamics.assign(step=step) for step in (0, 25, 50)]).to_csv(llm / "dynamics.csv", index=False)
     (llm / "config.json").write_text("{}")
     return root

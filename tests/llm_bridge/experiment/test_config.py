@@ -20,7 +20,7 @@ from llm_bridge.experiment.config import PAPER_METHODS
 from llm_bridge.experiment.jobs import Job, buffer_job, chat_job, compose, environment, evaluation_job, math_job
 from llm_bridge.experiment.stages import Experiment
 
-RUNS = [(method, None, None) for method in PAPER_METHODS]
+RUNS = [(method, None) for method in PAPER_METHODS]
 ROOT, MODEL = Path("/experiment"), Path("/experiment/model")
 STEPS = {"qwen3-0.6b": 800, "qwen3-1.7b": 600, "qwen3-4b": 600}
 MODELS = {"qwen3-0.6b": "Qwen/Qwen3-0.6B", "qwen3-1.7b": "Qwen/Qwen3-1.7B", "qwen3-4b": "Qwen/Qwen3-4B"}
@@ -173,7 +173,7 @@ def test_any_path_survives_hydra(path):
 
 def test_only_chat_and_evaluation_start_the_reward_model():
     config = configurations.PRESETS["qwen3-1.7b"]
-    checked = Experiment(config, ROOT).check([("cokl", None, None)])
+    checked = Experiment(config, ROOT).check([("cokl", None)])
     enabled = {job.name: resolve(composed)["reward.reward_model.enable"] for job, composed in checked}
     assert enabled == {"math": "True", "buffer": "False", "chat/cokl": "True"}
     chat = resolve(checked[-1][1])

@@ -172,4 +172,4 @@ def test_the_report_has_all_methods(experiment):
         assert scores[name].between(0, 100).all()
     assert "CoKL" in (experiment / "printed.txt").read_text()
     made = {path.suffix for path in (experiment / "report").iterdir()}
-    assert {".txt", ".md", ".csv", ".png", ".pdf"} <= made
+    assert {".md", ".csv", ".png", ".pdf"} <= made

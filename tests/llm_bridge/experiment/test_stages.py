@@ -21,8 +21,8 @@ from llm_bridge.experiment.jobs import Job, chat_job, math_job
 from llm_bridge.experiment.process import alone, run
 from llm_bridge.experiment.stages import Experiment
 from llm_bridge.report.collect import collect, read_metrics
-from llm_bridge.report.result_tables import result_tables
 from llm_bridge.report.results import read_results, save_results
+from llm_bridge.report.tables import result_tables
 
 TINY = configurations.PRESETS["tiny"]
 

@@ -1,22 +1,15 @@
-"""Dual-anchor normalization of anyone's scores, as a table and as a command."""
+"""Dual-anchor normalization of anyone's scores."""
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cokl_cli.app import main
-from llm_bridge.paper.numbers import PAPER
+from cokl.support.errors import InputError
 from llm_bridge.report.normalize import normalize, reversed_anchors
 from tests.oracles import llm_tables
 
 MATH = ["math_val", "math500", "olympiad"]
-GOOD = """model,method,math_val,math500,olympiad,chat_val
-tiny,base,30,70,34,-12
-tiny,cokl,20,65,24,70
-tiny,grpo,2,6,4,72
-"""
 
 
 @st.composite
@@ -66,86 +59,21 @@ def test_anchors_the_wrong_way_round_are_said():
     assert reversed_anchors(frame.assign(a=[12.0, 10.0], chat_val=[0.0, 1.0]), ["a", "b"]) == []
 
 
-def run(capsys, *arguments: object) -> tuple[int, str, str]:
-    """Exit code, output and errors of `cokl llm ...`."""
-    with pytest.raises(SystemExit) as ended:
-        main(["llm", *map(str, arguments)])
-    return ended.value.code, *capsys.readouterr()
-
-
-def test_command_prints_and_writes_the_papers_table(capsys, tmp_path):
-    out = tmp_path / "normalized.csv"
-    code, screen, errors = run(capsys, "normalize", PAPER / "raw.csv", "--out", out)
-    assert (code, errors) == (0, "")
-    written, printed = pd.read_csv(out), pd.read_csv(PAPER / "normalized.csv")
-    assert list(written.columns) == list(printed.columns)
-    assert (written[["model", "method"]] == printed[["model", "method"]]).all(axis=None)
-    np.testing.assert_allclose(written.iloc[:, 2:], printed.iloc[:, 2:], rtol=0, atol=0.005 + 1e-9)
-    assert "86.47*" in screen
-    assert "84.10+" in screen
-
-
-def test_other_math_columns_the_other_anchor_name_and_other_formats(capsys, tmp_path):
-    scores = tmp_path / "scores.csv"
-    scores.write_text("extra,model, method ,aime,chat_val\nx,m,base,50,0\nx,m,none,10,20\nx,m,Some_method,40,15\n")
-    assert run(capsys, "normalize", scores, "--math-columns", "aime", "--out", tmp_path / "t.md")[0] == 0
-    assert "**75.00**" in (tmp_path / "t.md").read_text()
-
-
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("methods", "says"),
     [
-        ("olympiad", "olymp", "no column 'olympiad'; expected model, method, math_val, math500, olympiad, chat_val"),
-        ("tiny,base,30,70,34,-12\n", "", "tiny: no row for the anchor method base; expected one"),
-        ("tiny,grpo", "tiny,dapo", "tiny: no row for the anchor method grpo or none; expected one"),
-        ("tiny,cokl", "tiny,none", "tiny: more than one row for the anchor method grpo or none; expected one"),
-        ("tiny,cokl", "tiny,base", "row 2 is a second row for model tiny, method base; expected one"),
-        ("tiny,cokl", "other,cokl", "other: no row for the anchor method base; expected one"),
-        ("65,", "a lot,", "row 2, math500: expected a finite number of at most 1e+100, got 'a lot'"),
-        ("65,", ",", "row 2, math500: expected a finite number of at most 1e+100, got ''"),
-        ("65,", "inf,", "row 2, math500: expected a finite number of at most 1e+100, got 'inf'"),
-        ("tiny,cokl", ",cokl", "row 2 has no model"),
-        ("cokl,20,65,24,70", "cokl,20", "row 2, math500: expected a finite number of at most 1e+100, got ''"),
-        ("cokl,20,65,24,70", "cokl,20,65,24,70,8,9", "is not a readable CSV file"),
-        ("math_val,", "math500,", "no column 'math_val'"),
-        ("olympiad,chat_val", "olympiad,olympiad", "no column 'chat_val'"),
-        ("tiny,grpo,2,", "tiny,grpo,30,", "tiny, math_val: the anchors base and grpo score the same"),
-        (GOOD, "", "is not a readable CSV file"),
-        (GOOD[GOOD.index("\n") :], "\n", "no rows; expected one for each model and method"),
+        (["cokl", "grpo"], "m: no row for the anchor method base; expected one"),
+        (["base", "dapo"], "m: no row for the anchor method grpo or none; expected one"),
+        (["base", "none", "grpo"], "m: more than one row for the anchor method grpo or none; expected one"),
     ],
 )
-def test_defects_of_the_file_are_one_clear_line(capsys, tmp_path, old, new, says):
-    assert old in GOOD
-    scores = tmp_path / "scores.csv"
-    scores.write_text(GOOD.replace(old, new, 1))
-    code, screen, errors = run(capsys, "normalize", scores, "--out", tmp_path / "out.csv")
-    (line,) = errors.splitlines()
-    assert (code, screen) == (2, "")
-    assert line.startswith("cokl: error: ")
-    assert says in line
-    assert not (tmp_path / "out.csv").exists()
+def test_a_model_without_its_two_anchors_is_refused(methods, says):
+    frame = pd.DataFrame([["m", name, place, 1.0 - place] for place, name in enumerate(methods)])
+    with pytest.raises(InputError, match=says):
+        normalize(frame.set_axis(["model", "method", "a", "chat_val"], axis=1), ["a"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["missing.csv"], "no file"),
-        (["scores.csv", "--math-columns"], "math-columns: expected at least one column"),
-        (["scores.csv", "--math-columns", "math500,math500"], "math-columns: expected different columns"),
-        (["scores.csv", "--math-columns", "chat_val"], "math-columns: expected different columns other than chat_val"),
-        (["scores.csv", "--out", "out.xlsx"], "out: expected a name that ends in .csv or .md, got out.xlsx"),
-    ],
-)
-def test_wrong_options_are_one_clear_line(capsys, tmp_path, monkeypatch, arguments, says):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "scores.csv").write_text(GOOD)
-    code, screen, errors = run(capsys, "normalize", *arguments)
-    assert (code, screen) == (2, "")
-    (line,) = errors.splitlines()
-    assert says in line
-
-
-def test_a_column_given_twice_is_refused(capsys, tmp_path):
-    scores = tmp_path / "scores.csv"
-    scores.write_text(GOOD.replace("\n", ",1\n").replace("chat_val,1", "chat_val,math500"))
-    assert "column 'math500' is there twice" in run(capsys, "normalize", scores)[2]
+def test_anchors_that_score_the_same_are_refused():
+    frame = pd.DataFrame([["m", "base", 2.0, 1.0], ["m", "grpo", 2.0, 3.0]])
+    with pytest.raises(InputError, match="m, a: the anchors base and grpo score the same"):
+        normalize(frame.set_axis(["model", "method", "a", "chat_val"], axis=1), ["a"])
