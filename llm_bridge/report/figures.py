@@ -28,7 +28,7 @@ def dynamics(results: Results) -> Drawing:
         for name, label in labels.items()
     }
     parts = [
-        marks(name, "band", x=curve["step"], y=curve[name], label=method_label(method), method=method)
+        marks(name, "band", x=curve["step"], y=curve[name], label=method_label(str(method)), method=method)
         for name in labels
         for method, curve in rows.sort_values("step").groupby("method", sort=False)
     ]

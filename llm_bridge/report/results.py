@@ -41,7 +41,7 @@ class Results:
     @property
     def math_columns(self) -> tuple[str, ...]:
         """Which columns of `scores` are math benchmarks: those that are nothing else."""
-        return tuple(name for name in self.scores if name not in (*_SETTING, "chat_val"))
+        return tuple(str(name) for name in self.scores if name not in (*_SETTING, "chat_val"))
 
 
 def read_results(folder: Path) -> Results:

@@ -149,6 +149,6 @@ def test_the_figure_draws_the_results():
     source = results()
     math, _, mean = llm.draw(source)["llm_training_dynamics"].axes
     rows = source.dynamics[source.dynamics["method"] == "cokl"].sort_values("step")
-    drawn = [{line.get_label(): line.get_xydata() for line in axes.lines} for axes in (math, mean)]
+    drawn = [{line.get_label(): np.asarray(line.get_xydata()) for line in axes.lines} for axes in (math, mean)]
     np.testing.assert_allclose(drawn[0]["CoKL"], rows[["step", "math_val"]])
     np.testing.assert_allclose(drawn[1]["CoKL"][:, 1], rows[["math_val", "chat_val"]].mean(axis=1))
