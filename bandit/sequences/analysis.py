@@ -56,10 +56,8 @@ def analyse(tables: Tables, config: SequenceConfig) -> Analysis:
     """CoKL minus replay on either task at their chosen coefficients, and all differences."""
     table = tables["sequences"]
     made = {"differences": differences(table), "beta_search": levels(table)}
-    mode = "sampled" if "sampled" in set(table["mode"]) else "exact"
-    rows = made["differences"][made["differences"]["mode"] == mode]
     seeds = reported_seeds(table)
-    measured = primary(rows, seeds)
+    measured = primary(made["differences"], seeds)
     told = [one.told(label(REPLAY), one.what) for one in measured]
     return Analysis(
         answer=". ".join(told) or f"CoKL and {label(REPLAY)} cannot be compared: one was not trained or chose nothing",
@@ -70,9 +68,9 @@ def analyse(tables: Tables, config: SequenceConfig) -> Analysis:
         tables=made,
         captions=CAPTIONS,
         readable=named,
-        screen=named(rows).drop(columns="mode"),
+        screen=named(made["differences"]),
         notes=[anchors(table), SPREAD],
-        picture=f"sequences_tradeoff_{mode}",
+        picture="sequences_tradeoff",
     )
 
 
@@ -83,7 +81,7 @@ def levels(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def differences(table: pd.DataFrame) -> pd.DataFrame:
-    """CoKL minus every other regularizer, paired by seed: mode, method, at, DIFFERENCES in points, and half-widths.
+    """CoKL minus every other regularizer, paired by seed: method, at, DIFFERENCES in points, and half-widths.
 
     at: the coefficient, or "chosen". Seeds without a known prompt, or without another one, have no such difference.
     Raises InputError if GRPO w/o KL diverged.
@@ -97,19 +95,17 @@ def differences(table: pd.DataFrame) -> pd.DataFrame:
         overall=(last["prior_correct"] + last["new_correct"]) / 2,
     )
     merit = last["known"].fillna(last["prior_correct"]) + last["new_correct"]
-    run = ["mode", "method", "beta"]
-    merits = (
-        last.assign(merit=merit)[last["role"] == "selection"].groupby(run, sort=False)["merit"].mean().reset_index()
-    )
-    chosen = merits.loc[merits.groupby(run[:2], sort=False)["merit"].idxmax(), run]
+    selection = last.assign(merit=merit)[last["role"] == "selection"]
+    merits = selection.groupby(["method", "beta"], sort=False)["merit"].mean().reset_index()
+    chosen = merits.loc[merits.groupby("method", sort=False)["merit"].idxmax(), ["method", "beta"]]
     reported = last[last["role"] == "report"]
     every = [chosen.merge(reported).assign(at="chosen"), reported.assign(at=[f"{beta:g}" for beta in reported["beta"]])]
     pairs = pd.concat(every, ignore_index=True)
-    ours = pairs[pairs["method"] == "cokl"].set_index(["mode", "at", "seed"])[[*DIFFERENCES]]
+    ours = pairs[pairs["method"] == "cokl"].set_index(["at", "seed"])[[*DIFFERENCES]]
     rivals = pairs[pairs["method"] != "cokl"]
-    pair = pd.MultiIndex.from_frame(rivals[["mode", "at", "seed"]])
+    pair = pd.MultiIndex.from_frame(rivals[["at", "seed"]])
     points = 100 * (ours.reindex(pair).to_numpy() - rivals[[*DIFFERENCES]].to_numpy())
-    rows, by = rivals.assign(**dict(zip(DIFFERENCES, points.T, strict=True))), ["mode", "method", "at"]
+    rows, by = rivals.assign(**dict(zip(DIFFERENCES, points.T, strict=True))), ["method", "at"]
     parts = [summarize(rows.dropna(subset=name), by, [name]).set_index(by) for name in DIFFERENCES]
     return pd.concat(parts, axis=1).reset_index()
 
@@ -117,7 +113,7 @@ def differences(table: pd.DataFrame) -> pd.DataFrame:
 def primary(rows: pd.DataFrame, seeds: int) -> list[Measurement]:
     """CoKL minus replay on the prior and on the new task where both have chosen; empty where one was not trained.
 
-    rows: of `differences`, in one mode.
+    rows: of `differences`.
     """
     return [
         Measurement("each at its own coefficient", what, row[name], row[f"{name}_half_width"], seeds)
@@ -130,6 +126,5 @@ def named(frame: pd.DataFrame) -> pd.DataFrame:
     """With labels, and intervals in one column."""
     if "at" not in frame:
         return readable(frame)
-    shown = frame[["mode", "at"]].rename(columns={"at": "coefficient"})
-    shown.insert(1, "CoKL minus", [label(name) for name in frame["method"]])
+    shown = pd.DataFrame({"CoKL minus": [label(name) for name in frame["method"]], "coefficient": frame["at"]})
     return shown.assign(**{called: spread_column(frame, name) for name, called in DIFFERENCES.items()})

@@ -34,11 +34,6 @@ class SequenceConfig(TwoTaskConfig):
     concentration: Positive = assumption(8.0, "a smaller value makes the first policy prefer fewer responses")
     """Concentration of the Dirichlet distribution that each cluster's next-token probabilities are drawn from. The base
     model is pretrained on them given that the response is correct."""
-    token_reduction: Literal["sum", "mean"] = assumption(
-        "sum",
-        "'mean' makes every coefficient smaller by the length; GRPO's loss is a token mean (Eq. 4) in either case",
-    )
-    """Whether the regularizer sums log-likelihoods over a response's tokens, as Eq. 13 does, or averages them."""
     clusters: Count = assumption(12, "more clusters leave less of the network to each")
     """Latent problem clusters of either task; each has an automaton of its own."""
     input_dim: Count = assumption(16, "fewer dimensions bring clusters closer together")
@@ -67,8 +62,9 @@ class SequenceConfig(TwoTaskConfig):
     tokens are style there. The new task's verifier reads every token."""
     methods: Methods = tuple(name for name in METHODS if name not in ("entropy", "cokl_without_term2"))
     """What to train: names that `cokl.methods.get` knows; "none" is GRPO w/o KL. The ablation without CoKL's second
-    term is left out of the defaults, for its gradient is replay's. A method whose expectations no
-    recursion gives (Jensen-Shannon) is trained in samples only, unless the responses are few enough to list."""
+    term is left out of the defaults, for its gradient is replay's."""
+    mode: Literal["sampled"] = "sampled"
+    """Groups of drawn responses; expectations make the base model alone."""
     betas: Annotated[Betas, SOME] = (0.01, 0.03, 0.1, 0.3, 1.0)
     """Coefficients of every regularizer; each method's best one is chosen on the selection seeds."""
     selection_seeds: Annotated[int, at_least(0)] = assumption(
@@ -102,7 +98,6 @@ PRESETS: dict[str, SequenceConfig] = {
     # A base model that is good at the prior task has something to forget; eight seeds see how much.
     "quick": SequenceConfig(
         methods=("none", "reverse_kl", "correct_forward_kl", "cokl"),
-        mode="sampled",
         betas=(0.01, 0.03, 0.1, 0.3),
         seeds=8,
         selection_seeds=1,
@@ -127,7 +122,6 @@ PRESETS: dict[str, SequenceConfig] = {
     #   Overall, the mean of prior and new correctness.
     "few-tokens-decide": SequenceConfig(
         methods=("none", "correct_forward_kl", "cokl"),
-        mode="sampled",
         betas=(1e-4, 3e-4, 1e-3),
         seeds=60,
         first_seed=700,

@@ -13,10 +13,6 @@ from figures.marks import Drawing
 
 
 def draw(tables: Tables, config: SequenceConfig) -> dict[str, Drawing]:
-    """The trade-off of each mode."""
+    """The trade-off."""
     table = tables["sequences"]
-    search = levels(table).assign(best=False)
-    return {
-        f"sequences_tradeoff_{mode}": replace(tradeoff(rows), note=diverged_note(table))
-        for mode, rows in search.groupby("mode", sort=False)
-    }
+    return {"sequences_tradeoff": replace(tradeoff(levels(table).assign(best=False)), note=diverged_note(table))}

@@ -1,8 +1,8 @@
 """The sequence lab's runs: two families of prompts, answered token by token, whose expectations recursions give.
 
 Each cluster of prompts has an automaton that decides which answers are correct, and next-token probabilities, by last
-token, that the base model is pretrained on. Every step is on-policy. In exact mode both terms of the loss are their
-expectations over all responses; what a method adds is there the population regularizer.
+token, that the base model is pretrained on. Every step is on-policy. RL that makes the base model takes expectations
+over all responses; afterwards groups are drawn. What is measured is exact.
 
 Axes: R runs of one seed, mode and method, N or B prompts, S contexts, V symbols, T tokens, D input dimensions, P
 parameters. Nothing couples the runs.
@@ -34,8 +34,6 @@ from bandit.sequences.config import KNOWN, SequenceConfig
 from cokl import methods
 from cokl.methods import Method
 from cokl.metrics import pass_at_k
-from cokl.regularizers import get
-from cokl.support.errors import InputError
 from cokl.support.results import HERE, Execution
 
 METRICS = (
@@ -44,15 +42,11 @@ METRICS = (
     "known_correct",
     "prior_pass_at_k",
     "new_correct",
-    "new_pass_at_k",
     "conditional_kl",
     "conditional_entropy",
-    "entropy",
     "mass_drift",
     "correct_drift",
     "incorrect_drift",
-    "new_kl",
-    "zero_correct_rate",
 )
 COLUMNS = ("seed", "mode", "method", "beta", "step", *METRICS, "role", "kl_prompts")
 
@@ -69,27 +63,16 @@ def train(config: SequenceConfig, execution: Execution = HERE) -> dict[str, pd.D
 
 
 def planned_runs(config: SequenceConfig) -> list[ShiftRun]:
-    """All runs of the lab, by seed, mode, method and coefficient. Raises InputError.
-
-    A method whose expectations cannot be had is left out of exact mode, and an error if there is no other.
-    """
+    """All runs of the lab, by seed, method and coefficient. Raises InputError."""
     chosen = [methods.get(name, config.regularizer_options) for name in config.methods]
     runs = []
-    for seed, mode, method in itertools.product(config.roles, config.modes, chosen):
-        if mode == "sampled":
-            method.streams()  # raises for a regularizer that cannot be sampled, before anything is trained
-        elif not exact.is_exact(method, config.length, config.symbols):
-            if config.modes == ("exact",):
-                raise InputError(
-                    f"{method.name}: its expectations take a list of all responses, at most {exact.MOST_LISTED}; there "
-                    f"are {config.symbols}^{config.length}; use --mode sampled for it"
-                )
-            continue
+    for seed, method in itertools.product(config.roles, chosen):
+        method.streams()  # raises for a regularizer that cannot be sampled, before anything is trained
         betas = [0.0] if method.regularizer is None else sorted(config.betas)
         prompts = kl_prompts(config.kl_groups, method)
         if config.kl_prompts is not None and method.regularizer is not None:
             prompts = config.kl_prompts
-        runs += [ShiftRun(seed, mode, method, beta, prompts) for beta in betas]
+        runs += [ShiftRun(seed, "sampled", method, beta, prompts) for beta in betas]
     return runs
 
 
@@ -205,22 +188,6 @@ def sequence_task(config: SequenceConfig, seed: int, parameters: Tensor) -> TwoT
 _TEST_PROMPTS_PER_BLOCK = 32
 
 
-class Exact(Objective):
-    """Expectations over all responses; a rollout is the policy itself."""
-
-    def roll_out(self, policy: SequencePolicy, minibatch: Minibatch) -> SequencePolicy:
-        """The policy, for every step is on-policy."""
-        return policy
-
-    def rl(self, policy: SequencePolicy, rollout: SequencePolicy) -> Tensor:
-        """(S, V, R, B): gradient of each prompt's expected -J_GRPO."""
-        return exact.grpo_gradient(policy, self.config.group_size)
-
-    def regularization(self, policy: SequencePolicy, rollout: SequencePolicy, minibatch: Minibatch) -> Tensor:
-        """(S, V, R, B): gradient of what the method adds on each prompt of the buffer."""
-        return exact.method_gradient(self.method, policy, minibatch.prompts.reference(), self.betas)
-
-
 class Sampled(Objective):
     """Groups of G fresh rollouts, and G_ref cached responses of the base model."""
 
@@ -237,6 +204,18 @@ class Sampled(Objective):
         """(S, V, R, B): gradient of what the method adds on each prompt of the buffer."""
         assert minibatch.cached is not None
         return sampled.method_gradient(self.method, policy, minibatch.cached, rollout, self.betas)
+
+
+class Expected(Sampled):
+    """The expectation of GRPO over its groups, with which the base model is made; a rollout is the policy itself."""
+
+    def roll_out(self, policy: SequencePolicy, minibatch: Minibatch) -> Any:
+        """The policy, for every step is on-policy."""
+        return policy
+
+    def rl(self, policy: SequencePolicy, rollout: Any) -> Tensor:
+        """(S, V, R, B): gradient of each prompt's expected -J_GRPO."""
+        return exact.grpo_gradient(policy, self.config.group_size)
 
 
 class SequenceTrainer(TwoTaskTrainer):
@@ -263,9 +242,8 @@ class SequenceTrainer(TwoTaskTrainer):
         return network_inputs(self.config, inputs)
 
     def objective(self, mode: Mode, method: Method, betas: Tensor) -> Objective:
-        """Either mode's; token means divide every coefficient by the length."""
-        kind = Exact if mode == "exact" else Sampled
-        return kind(self.config, method, betas / self.config.length if self.config.token_reduction == "mean" else betas)
+        """Of drawn groups; in expectation for the base model alone."""
+        return (Expected if mode == "exact" else Sampled)(self.config, method, betas)
 
     def policies(self, logits: Tensor, minibatches: list[Minibatch]) -> list[SequencePolicy]:
         """One for each minibatch, of logits (R, B, S, V)."""
@@ -305,22 +283,13 @@ class SequenceTrainer(TwoTaskTrainer):
             "known_share": known,
             "known_correct": known * policy.mass,
             "prior_pass_at_k": pass_at_k(policy, self.config.pass_draws),
-            "conditional_kl": exact.regularizer_value(get("cokl"), policy, reference),
+            "conditional_kl": exact.conditional_kl(reference, policy),
             "conditional_entropy": policy.conditional_entropy(),
-            "entropy": policy.entropy(),
             "mass_drift": drift.mass,
             "correct_drift": drift.correct,
             "incorrect_drift": drift.incorrect,
         }
 
     def new_metrics(self, policy: SequencePolicy, reference: SequencePolicy) -> dict[str, Tensor]:
-        """Correctness, pass@k, and new_kl, D_KL(base || policy)."""
-        return {
-            "new_correct": policy.mass,
-            "new_pass_at_k": pass_at_k(policy, self.config.pass_draws),
-            "new_kl": exact.regularizer_value(get("forward_kl"), policy, reference),
-        }
-
-    def buffer_metrics(self, policy: SequencePolicy, reference: SequencePolicy) -> dict[str, Tensor]:
-        """The chance of a group without a correct response."""
-        return {"zero_correct_rate": 1 - pass_at_k(policy, self.config.group_size)}
+        """Correctness."""
+        return {"new_correct": policy.mass}

@@ -322,9 +322,13 @@ class ShiftTrainer(TwoTaskTrainer):
         """Correctness at the evaluation's temperature."""
         return {"new_correct": correctness(self._scored(policy))}
 
-    def buffer_metrics(self, policy: Policy, reference: Policy) -> dict[str, Tensor]:
-        """The chance of a group without a correct response."""
-        return {"zero_correct_rate": expected_zero_correct_rate(self.outcomes(policy), self.config.group_size)}
+    def evaluate(self, task: TwoTasks, buffer: Cache, mlp: StackedMLP) -> dict[str, list[float]]:
+        """With zero_correct_rate, the probability that G rollouts to a prompt of the buffer all fail."""
+
+        def zero_correct(policy: Policy, reference: Policy) -> dict[str, Tensor]:
+            return {"zero_correct_rate": expected_zero_correct_rate(self.outcomes(policy), self.config.group_size)}
+
+        return super().evaluate(task, buffer, mlp) | self.averages(mlp, task, buffer.prompts, zero_correct)
 
     def _scored(self, policy: Policy) -> Policy:
         """What responses are drawn from at the evaluation's temperature."""

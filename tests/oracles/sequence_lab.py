@@ -52,15 +52,11 @@ METRICS = (
     "known_correct",
     "prior_pass_at_k",
     "new_correct",
-    "new_pass_at_k",
     "conditional_kl",
     "conditional_entropy",
-    "entropy",
     "mass_drift",
     "correct_drift",
     "incorrect_drift",
-    "new_kl",
-    "zero_correct_rate",
 )
 DIFFERENCES = ("prior_correct", "known", "others", "new_correct", "overall")
 NORMALIZED = ("retention", "adaptation", "overall")
@@ -207,29 +203,6 @@ def expected_grpo(config: Any, log_probs: Tensor, verdicts: np.ndarray) -> Tenso
     return loss
 
 
-def penalty(method: str, log_probs: Tensor, reference: Tensor, verdicts: np.ndarray) -> Tensor:
-    """The regularizer of one prompt over all responses, up to what does not depend on the policy."""
-    right = torch.tensor(verdicts)
-    probs, base = log_probs.exp(), reference.exp()
-    log_mass = log_probs[right].logsumexp(0)
-    base_given_right = base[right] / base[right].sum()
-    given_right = (log_probs[right] - log_mass).exp()
-    replay = -(base_given_right * log_probs[right]).sum()
-    mixture = ((probs + base) / 2).log()
-    return {
-        "none": 0 * log_mass,
-        "entropy": (probs * log_probs).sum(),
-        "forward_kl": -(base * log_probs).sum(),
-        "reverse_kl": (probs * (log_probs - reference)).sum(),
-        "jensen_shannon": ((probs * (log_probs - mixture)).sum() + (base * (reference - mixture)).sum()) / 2,
-        "cokl": replay + log_mass,
-        "correct_forward_kl": replay,
-        "cokl_without_term2": replay,
-        "cokl_without_term1": log_mass,
-        "correct_reverse_kl": (given_right * (log_probs[right] - log_mass - reference[right])).sum(),
-    }[method]
-
-
 def surrogate(
     method: str,
     log_probs: Tensor,
@@ -310,66 +283,53 @@ class Seed:
         solved = [self.buffer_verdicts[number][group].any() for number, group in enumerate(self.cached)]
         return [number for number, one in enumerate(solved) if one or method in UNFILTERED]
 
-    def run(self, mode: str, method: str, beta: float, prompts: int) -> Iterator[dict[str, Any]]:
+    def run(self, method: str, beta: float, prompts: int) -> Iterator[dict[str, Any]]:
         """Metrics by step of one run on the new task, with so many prompts of the buffer in a step (Eqs. 18 and 20)."""
         config = self.config
         network = Network(config, self.base.parameters)
         buffer = self.buffer(method)
         new_rng, kl_rng = stream(self.seed, NEW_PROMPTS), stream(self.seed, KL_PROMPTS)
         new_uniforms, kl_uniforms = stream(self.seed, NEW_ROLLOUTS), stream(self.seed, KL_ROLLOUTS)
-        coefficient = beta / config.length if config.token_reduction == "mean" else beta
         rate = config.new_learning_rate or config.learning_rate
         kind = method.removesuffix("_floor")
         group = (config.group_size, config.length)
         for done in range(config.steps + 1):
             if done % config.eval_interval == 0 or done == config.steps:
-                yield {"step": done, **self.metrics(network, buffer)}
+                yield {"step": done, **self.metrics(network)}
             if done == config.steps:
                 return
             batch = new_rng.integers(config.train_inputs, size=config.batch_size)
             inputs = self.new.inputs["train"][batch]
             verdicts = self.new.verdicts[self.new.clusters["train"][batch]]
             policies = network.responses(inputs)
-            if mode == "exact":
-                terms = [expected_grpo(config, *prompt) for prompt in zip(policies, verdicts, strict=True)]
-            else:
-                groups = draw(config, network, inputs, new_uniforms.random((config.batch_size, *group)))
-                terms = [grpo(config, *prompt) for prompt in zip(policies, verdicts, groups, strict=True)]
+            groups = draw(config, network, inputs, new_uniforms.random((config.batch_size, *group)))
+            terms = [grpo(config, *prompt) for prompt in zip(policies, verdicts, groups, strict=True)]
             loss = torch.stack(terms).mean()
             if prompts:
                 chosen = [buffer[number] for number in kl_rng.integers(len(buffer), size=prompts)]
                 inputs = self.buffer_inputs[chosen]
                 policies, references = network.responses(inputs), self.buffer_reference[chosen]
                 known = list(zip(policies, references, self.buffer_verdicts[chosen], strict=True))
-                if mode == "exact":
-                    groups = [[] for _ in chosen]
-                    terms = [penalty(kind, *prompt) for prompt in known]
-                else:
-                    groups = draw(config, network, inputs, kl_uniforms.random((prompts, *group)))
-                    cached = [self.cached[number] for number in chosen]
-                    drawn = zip(known, cached, groups, strict=True)
-                    terms = [surrogate(kind, *prompt, old, fresh) for prompt, old, fresh in drawn]
-                loss = loss + coefficient * torch.stack(terms).mean()
+                groups = draw(config, network, inputs, kl_uniforms.random((prompts, *group)))
+                cached = [self.cached[number] for number in chosen]
+                drawn = zip(known, cached, groups, strict=True)
+                terms = [surrogate(kind, *prompt, old, fresh) for prompt, old, fresh in drawn]
+                loss = loss + beta * torch.stack(terms).mean()
                 if method != kind:
-                    loss = loss + self.floor(mode, chosen, policies, groups)
+                    loss = loss + self.floor(chosen, policies, groups)
             network.descend(loss, rate)
 
-    def floor(self, mode: str, chosen: list[int], policies: Tensor, groups: list[list[int]]) -> Tensor:
+    def floor(self, chosen: list[int], policies: Tensor, groups: list[list[int]]) -> Tensor:
         """Eq. 20 with the gate of Eq. 19, both over the minibatch."""
         gap, pull = 0.0, torch.zeros((), dtype=torch.float64)
         for number, log_probs, fresh in zip(chosen, policies, groups, strict=True):
-            right, base = self.buffer_verdicts[number], self.buffer_reference[number].exp()
-            cached = self.cached[number]
-            if mode == "exact":
-                gap += float(base[right].sum() - log_probs.detach().exp()[right].sum())
-                pull = pull + (base * log_probs)[right].sum()
-            else:
-                gap += right[cached].mean() - right[fresh].mean()
-                pull = pull + log_probs[[response for response in cached if right[response]]].sum() / len(cached)
+            right, cached = self.buffer_verdicts[number], self.cached[number]
+            gap += right[cached].mean() - right[fresh].mean()
+            pull = pull + log_probs[[response for response in cached if right[response]]].sum() / len(cached)
         return -max(gap / len(chosen), 0.0) * pull / len(chosen)
 
-    def metrics(self, network: Network, buffer: Sequence[int]) -> dict[str, float]:
-        """Means over the test prompts of either task, and over these prompts of the buffer."""
+    def metrics(self, network: Network) -> dict[str, float]:
+        """Means over the test prompts of either task."""
         config = self.config
         means = {}
         for name, one in (("prior", self.prior), ("new", self.new)):
@@ -379,10 +339,9 @@ class Seed:
             q, p = np.exp(old), np.exp(now)
             mass, old_mass = (p * right).sum(-1), (q * right).sum(-1)
             means[f"{name}_correct"] = mass.mean()
-            means[f"{name}_pass_at_k"] = (1 - (1 - mass) ** config.pass_draws).mean()
             if name == "new":
-                means["new_kl"] = (q * (old - now)).sum(-1).mean()
                 continue
+            means["prior_pass_at_k"] = (1 - (1 - mass) ** config.pass_draws).mean()
             known = old_mass >= 7 / 8
             means["known_share"], means["known_correct"] = known.mean(), (mass * known).mean()
             log_ratio = np.log(old_mass / mass)
@@ -392,38 +351,29 @@ class Seed:
             given_right = p * right / mass[:, None]
             means["conditional_kl"] = (within / old_mass).mean()
             means["conditional_entropy"] = -(given_right * (now - np.log(mass)[:, None])).sum(-1).mean()
-            means["entropy"] = -(p * now).sum(-1).mean()
             means["mass_drift"] = (old_mass * log_ratio + (1 - old_mass) * wrong_log_ratio).mean()
             means["correct_drift"], means["incorrect_drift"] = within.mean(), wrong_within.mean()
-        with torch.no_grad():
-            p = network.responses(self.buffer_inputs[buffer]).exp().numpy()
-        mass = (p * self.buffer_verdicts[buffer]).sum(-1)
-        means["zero_correct_rate"] = ((1 - mass) ** config.group_size).mean()
         return means
 
 
 def table(config: Any) -> pd.DataFrame:
-    """A row per evaluated step of every run of the lab, and one of each seed's base model per mode, as the lab sorts
-    them: by seed, mode, method as configured after the base model, coefficient and step.
+    """A row per evaluated step of every run of the lab, and one of each seed's base model, as the lab sorts them:
+    by seed, method as configured after the base model, coefficient and step.
     """
     reported = range(config.first_seed, config.first_seed + config.seeds)
     selection = range(FIRST_SELECTION_SEED, FIRST_SELECTION_SEED + config.selection_seeds)
-    modes = ("exact", "sampled") if config.mode == "both" else (config.mode,)
     lines = []
     for number in (*reported, *selection):
         seed = Seed(config, number)
-        role = "selection" if number in selection else "report"
-        for mode in modes:
-            own = {"seed": number, "mode": mode, "role": role}
-            whole = range(config.buffer_size)
-            base = {"method": "base", "beta": 0.0, "kl_prompts": 0, "step": 0}
-            lines.append(own | base | seed.metrics(seed.base, whole))
-            for method in config.methods:
-                looks_at = LOOKS_AT[method].split()
-                prompts = (config.kl_prompts or max(1, config.kl_groups // len(looks_at))) if looks_at else 0
-                for beta in sorted(config.betas) if looks_at else [0.0]:
-                    run = {"method": method, "beta": beta, "kl_prompts": prompts}
-                    lines += [own | run | row for row in seed.run(mode, method, beta, prompts)]
+        own = {"seed": number, "mode": "sampled", "role": "selection" if number in selection else "report"}
+        base = {"method": "base", "beta": 0.0, "kl_prompts": 0, "step": 0}
+        lines.append(own | base | seed.metrics(seed.base))
+        for method in config.methods:
+            looks_at = LOOKS_AT[method].split()
+            prompts = (config.kl_prompts or max(1, config.kl_groups // len(looks_at))) if looks_at else 0
+            for beta in sorted(config.betas) if looks_at else [0.0]:
+                run = {"method": method, "beta": beta, "kl_prompts": prompts}
+                lines += [own | run | row for row in seed.run(method, beta, prompts)]
     return pd.DataFrame(lines)
 
 
@@ -439,8 +389,8 @@ def final_tables(rows: Sequence[Any]) -> dict[str, list[scores.Row]]:
 
 def differences(rows: Sequence[scores.Row]) -> list[scores.Row]:
     """CoKL minus each other regularizer in points, at every coefficient and at what each chose."""
-    runs: dict[tuple[str, str, float], dict[int, scores.Row]] = {}
-    merits: dict[tuple[str, str], dict[float, list[float]]] = {}
+    runs: dict[tuple[str, float], dict[int, scores.Row]] = {}
+    merits: dict[str, dict[float, list[float]]] = {}
     for row in scores.final(rows):
         if row["method"] in ("base", "none"):
             continue
@@ -450,18 +400,18 @@ def differences(rows: Sequence[scores.Row]) -> list[scores.Row]:
         parts = [prior, known / share if share else None, (prior - known) / (1 - share) if share < 1 else None, new]
         if row["role"] == "selection":
             merit = (prior if parts[1] is None else parts[1]) + new
-            merits.setdefault((row["mode"], row["method"]), {}).setdefault(row["beta"], []).append(merit)
+            merits.setdefault(row["method"], {}).setdefault(row["beta"], []).append(merit)
         else:
             values = dict(zip(DIFFERENCES, [*parts, (prior + new) / 2], strict=True))
-            runs.setdefault((row["mode"], row["method"], row["beta"]), {})[row["seed"]] = values
+            runs.setdefault((row["method"], row["beta"]), {})[row["seed"]] = values
     best = {one: max(means, key=lambda beta: scores.mean(means[beta])) for one, means in merits.items()}
-    pairs = [(mode, method, "chosen", beta, best[mode, "cokl"]) for (mode, method), beta in best.items()]
-    pairs += [(mode, method, f"{beta:g}", beta, beta) for mode, method, beta in runs]
+    pairs = [(method, "chosen", beta, best["cokl"]) for method, beta in best.items()]
+    pairs += [(method, f"{beta:g}", beta, beta) for method, beta in runs]
     lines = []
-    for mode, method, at, beta, own in pairs:
+    for method, at, beta, own in pairs:
         if method != "cokl":
-            theirs, ours = runs[mode, method, beta], runs[mode, "cokl", own]
-            line: scores.Row = {"mode": mode, "method": method, "at": at}
+            theirs, ours = runs[method, beta], runs["cokl", own]
+            line: scores.Row = {"method": method, "at": at}
             for name in DIFFERENCES:
                 apart = [100 * (ours[s][name] - theirs[s][name]) for s in theirs if theirs[s][name] is not None]
                 line[name] = scores.mean(apart) if apart else math.nan

@@ -3,7 +3,7 @@
 A policy chooses each token from the prompt, the position and the last token; an automaton that reads along decides
 correctness. Last token and state together are a Markov chain. One backward pass in log space gives the probability of
 a correct ending from each of its states, hence Z and pi+, which is a Markov chain again; one forward pass gives how
-often a measure passes each state, hence every expectation of a sum over tokens, and its gradient.
+often pi+ passes each state, hence every expectation of a sum over tokens.
 
 Given the state, pi+ takes a token with probability pi(v | m) e(v | q) / n(m, q), where e says how likely a correct
 ending is after it: sums over last tokens and states factor, and nothing as large as M * Q * V lanes is kept.
@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from bandit.engine.sequences.automata import Automata
-from cokl.regularizers.log_linear import LogLinear
 
 # log 0, finite, so that impossible states need no cases.
 _IMPOSSIBLE = -1e30
@@ -52,7 +51,7 @@ def positions(table: Tensor) -> Sequence[Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """A measure over responses as a Markov chain: pi itself, or pi conditioned on what an automaton accepts.
+    """pi conditioned on what an automaton accepts, as a Markov chain.
 
     probs: for each position (M, V, R, B), pi of the next token. endings: for each position (Q, V, R, B), e, which is
     proportional to how likely the condition is after a token. norms: for each position (M, Q, R, B), n, the sum of
@@ -85,15 +84,6 @@ class Chain:
         log_mass = ahead[0, 0].masked_fill(ahead[0, 0] < _IMPOSSIBLE / 2, -torch.inf)
         return cls(probs, endings[::-1], norms[::-1], successors, log_mass)
 
-    @classmethod
-    def unconditioned(cls, probs: Sequence[Tensor]) -> Chain:
-        """pi itself, with log_mass 0. probs: for each position (M, V, R, B), float64."""
-        _, symbols, runs, prompts = probs[0].shape
-        successors = torch.arange(symbols)[None, :, None].expand(1, symbols, prompts)
-        endings = [probs[0].new_ones(1, symbols, 1, 1)] * len(probs)
-        norms = [probs[0].new_ones(len(current), 1, 1, 1) for current in probs]
-        return cls(probs, endings, norms, successors, probs[0].new_zeros(runs, prompts))
-
     @cached_property
     def arrivals(self) -> list[Tensor]:
         """For each position, how often each last token and state is there, (M, Q, R, B)."""
@@ -113,42 +103,6 @@ class Chain:
     def expectation(self, costs: Tensor) -> Tensor:
         """(R, B): the mean over responses of the sum over tokens of `costs` (S, V, R, B)."""
         return (self.visits * costs).sum((0, 1))
-
-    def score_weights(self, costs: Tensor, offset: Tensor | None = None) -> Tensor:
-        """(S, V, R, B): weights w with sum of w * grad log pi(v | context) = mean of (cost + offset) * grad log pi(y).
-
-        A response's cost is the sum over its tokens of `costs` (S, V, R, B). offset: (R, B); None for minus the mean
-        cost, which makes it the gradient of the mean cost as far as the measure depends on pi.
-        """
-        parts = positions(costs)
-        # mean costs to come, from each last token and state
-        ahead = costs.new_zeros(costs.shape[1], *self.arrivals[0].shape[1:])
-        to_come = []
-        for cost, current, ending, norm in zip(*(reversed(list(part)) for part in self._steps(parts)), strict=True):
-            after = ending * _follow(ahead, self.successors)
-            ahead = (_over_tokens(current * cost, ending) + _over_tokens(current, after)) / norm
-            to_come.append(after)
-        if offset is None:
-            offset = -ahead[0, 0]
-        behind = torch.zeros_like(self.arrivals[0])  # arrivals times the mean cost so far
-        weights = []
-        for step, (cost, current, ending, norm) in enumerate(zip(*self._steps(parts), strict=True)):
-            share = self.arrivals[step] / norm
-            spent = (behind + offset * self.arrivals[step]) / norm
-            both = _over_states(spent, ending) + _over_states(share, to_come[-1 - step])
-            weights.append(current * (both + cost * _over_states(share, ending)))
-            if step + 1 < len(self.probs):
-                paid = _over_last_tokens(behind / norm, current) + _over_last_tokens(share, current * cost)
-                behind = _arrive(ending * paid, self.successors)
-        return torch.cat(weights)
-
-    def _steps(self, costs: Sequence[Tensor]) -> tuple[Sequence[Tensor], ...]:
-        return costs, self.probs, self.endings, self.norms
-
-
-def _over_tokens(tokens: Tensor, ending: Tensor) -> Tensor:
-    """(M, Q, R, B): sum over v of (M, V, R, B) * (Q, V, R, B)."""
-    return (tokens[:, None] * ending).sum(2)
 
 
 def _over_states(visits: Tensor, ending: Tensor) -> Tensor:
@@ -197,11 +151,6 @@ class SequencePolicy:
         return self._logits - self._totals.log()
 
     @cached_property
-    def all(self) -> Chain:
-        """pi."""
-        return Chain.unconditioned(positions(self.probs))
-
-    @cached_property
     def correct(self) -> Chain:
         """pi+ (Eq. 6)."""
         return Chain.conditioned(positions(self.probs), self.automata)
@@ -235,56 +184,11 @@ class SequencePolicy:
         """(S, V, R, B): logit gradient of log Z; zero where no response is correct."""
         return self.through_softmax(self.correct.visits)
 
-    def entropy(self) -> Tensor:
-        """(R, B): of the responses, in nats."""
-        return -self.all.expectation(self.log_probs)
-
     def conditional_entropy(self) -> Tensor:
         """(R, B): of the correct responses, H(pi+), in nats; its exponential is their effective number."""
-        return torch.where(self.mass > 0, _finite(self.log_mass) - self.correct.expectation(self.log_probs), 0)
+        return torch.where(self.mass > 0, finite(self.log_mass) - self.correct.expectation(self.log_probs), 0)
 
 
-def value(form: LogLinear, policy: SequencePolicy, reference: SequencePolicy) -> Tensor:
-    """(R, B): a regularizer of this form, in nats."""
-    mean = torch.zeros_like(policy.log_mass)
-    if form.policy or form.reference:
-        measure, scale = _measure(form, policy, reference)
-        mean = scale * measure.expectation(form.policy * policy.log_probs + form.reference * reference.log_probs)
-    masses = form.log_mass * _finite(policy.log_mass) + form.log_reference_mass * _finite(reference.log_mass)
-    possible = (policy.log_mass > -torch.inf) & (reference.log_mass > -torch.inf)
-    return torch.where(possible, mean + masses, 0) if form.conditional else mean
-
-
-def gradient(form: LogLinear, policy: SequencePolicy, reference: SequencePolicy) -> Tensor:
-    """(S, V, R, B): gradient of `value` with respect to the policy's logits."""
-    weights = torch.zeros_like(policy.probs)
-    measure, scale = _measure(form, policy, reference)
-    # pi in the costs; over pi itself the mean of grad log pi is zero.
-    if form.policy and form.measure != "policy":
-        weights += form.policy * scale * measure.visits
-    if form.measure.startswith("policy") and (form.policy or form.reference):
-        costs = form.policy * policy.log_probs + form.reference * reference.log_probs
-        offset = torch.zeros_like(policy.log_mass) if form.measure == "policy_and_correct" else None
-        weights += scale * measure.score_weights(costs, offset)
-    if form.log_mass:
-        weights += form.log_mass * policy.correct.visits
-    return policy.through_softmax(weights)
-
-
-def _measure(form: LogLinear, policy: SequencePolicy, reference: SequencePolicy) -> tuple[Chain, float | Tensor]:
-    """The form's measure, normalised, and its total mass, (R, B)."""
-    match form.measure:
-        case "policy":
-            return policy.all, 1.0
-        case "policy_given_correct":
-            return policy.correct, 1.0
-        case "policy_and_correct":
-            return policy.correct, policy.mass
-        case "reference":
-            return reference.all, 1.0
-        case "reference_given_correct":
-            return reference.correct, 1.0
-
-
-def _finite(log_mass: Tensor) -> Tensor:
+def finite(log_mass: Tensor) -> Tensor:
+    """log_mass with a finite stand-in for -inf."""
     return log_mass.clamp_min(_IMPOSSIBLE)

@@ -103,10 +103,6 @@ class TwoTaskTrainer(ABC):
     def new_metrics(self, policy: Any, reference: Any) -> dict[str, Tensor]:
         """(R, B) each: what is measured on the new task; new_correct, in [0, 1], is among it."""
 
-    @abstractmethod
-    def buffer_metrics(self, policy: Any, reference: Any) -> dict[str, Tensor]:
-        """(R, B) each. zero_correct_rate: the probability that G rollouts to a prompt of the buffer all fail."""
-
     def base_parameters(self, seed: int) -> Tensor:
         """(P,): the base model, pretrained on both tasks and then trained by RL on the prior one."""
         config = self.config
@@ -191,16 +187,10 @@ class TwoTaskTrainer(ABC):
                 trainer.step(loss.inputs(), partial(spare_samplers, loss.logit_gradient))
 
     def evaluate(self, task: TwoTasks, buffer: Cache, mlp: StackedMLP) -> dict[str, list[float]]:
-        """Each run's metrics: on the prior task's test prompts, the new one's, and the prompts of the buffer."""
-        prior, new, zero = (
-            self.averages(mlp, task, prompts, metrics)
-            for prompts, metrics in (
-                (task.prior_test, self.prior_metrics),
-                (task.new_test, self.new_metrics),
-                (buffer.prompts, self.buffer_metrics),
-            )
-        )
-        return {"prior_correct": prior.pop("prior_correct"), **new, **prior, **zero}
+        """Each run's metrics on the prior task's test prompts and on the new one's; a lab may add the buffer's."""
+        prior = self.averages(mlp, task, task.prior_test, self.prior_metrics)
+        new = self.averages(mlp, task, task.new_test, self.new_metrics)
+        return {"prior_correct": prior.pop("prior_correct"), **new, **prior}
 
     def base_rows(self, task: TwoTasks) -> pd.DataFrame:
         """The base model's metrics, a row per mode; its buffer is the whole one."""

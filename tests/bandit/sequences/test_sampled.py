@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from bandit.engine.sequences import sampled
-from bandit.engine.sequences.recursions import SequencePolicy
 from cokl import methods
 from tests.bandit.sequences.cases import Case, case
 from tests.oracles import sampled as definitions
@@ -119,22 +118,3 @@ def test_grpos_gradient_is_that_of_its_token_mean():
 
         expected = oracle.autograd(loss, example.table(example.rows[run, prompt]))
         torch.testing.assert_close(example.table(found[:, :, run, prompt]), expected)
-
-
-def test_many_groups_average_to_the_expectation():
-    """Of the full reverse KL and of replay, which are unbiased for groups of any size with a correct response."""
-    from bandit.engine.sequences import exact
-
-    example = case(2, symbols=2, runs=1, prompts=2)
-    rows, reference_rows = (table[:, 1:].expand(-1, 40_000, -1, -1) for table in (example.rows, example.reference_rows))
-    automata = example.automata[torch.ones(40_000, dtype=torch.int64)]
-    policy, reference = SequencePolicy(rows, automata), SequencePolicy(reference_rows, automata)
-    numbers = torch.from_numpy(np.random.default_rng(3).random((2, 40_000, GROUP, 2)))
-    cached, rollout = sampled.draw(reference, reference, numbers[0]), sampled.draw(policy, reference, numbers[1])
-    kept = cached.rewards[0].any(-1)
-    for name, chosen in (("reverse_kl", slice(None)), ("correct_forward_kl", kept)):
-        method, beta = methods.get(name), torch.ones(1, dtype=torch.float64)
-        draws = sampled.method_gradient(method, policy, cached, rollout, beta)[:, :, 0, chosen]
-        expected = exact.method_gradient(method, policy, reference, beta)[:, :, 0, 0]
-        error = (draws.mean(-1) - expected).abs()
-        assert bool((error <= 4 * draws.std(-1) / draws.shape[-1] ** 0.5 + 1e-12).all()), name

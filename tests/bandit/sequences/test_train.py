@@ -12,7 +12,7 @@ import torch
 from bandit.engine.sequences.automata import Automata, decided_early
 from bandit.engine.two_tasks.plan import ShiftRun
 from bandit.sequences.config import SequenceConfig
-from bandit.sequences.train import SequenceTrainer, planned_runs, sequence_task
+from bandit.sequences.train import SequenceTrainer, sequence_task
 from cokl import methods
 from cokl.support.errors import InputError
 from tests.bandit.sequences.cases import case
@@ -66,30 +66,16 @@ def test_no_more_tokens_decide_than_there_are():
         dataclasses.replace(TINY, deciding=4)
 
 
-@pytest.mark.parametrize("mode", ["exact", "sampled"])
 @pytest.mark.parametrize("name", ["none", "cokl", "cokl_floor", "jensen_shannon"])
-def test_a_run_does_not_depend_on_its_neighbours_in_the_stack(task, mode, name):
+def test_a_run_does_not_depend_on_its_neighbours_in_the_stack(task, name):
     kl = 0 if name == "none" else 2
-    runs = [ShiftRun(0, mode, methods.get(name), beta, kl) for beta in (0.1, 1.0)]
+    runs = [ShiftRun(0, "sampled", methods.get(name), beta, kl) for beta in (0.1, 1.0)]
     with torch.no_grad():
         together = SequenceTrainer(TINY).train(task, runs).sort_values(["beta", "step"])
         alone = [SequenceTrainer(TINY).train(task, [run]) for run in runs]
     for column in together.columns.drop(["mode", "method"]):
         separate = np.concatenate([table[column] for table in alone])
         np.testing.assert_allclose(together[column], separate, rtol=2e-4, atol=1e-5)
-
-
-def test_what_has_no_expectation_is_trained_in_samples_only_and_refused_alone():
-    long = dataclasses.replace(TINY, methods=("none", "jensen_shannon"), length=24, symbols=12)
-    assert {(run.mode, run.method.name) for run in planned_runs(long)} == {
-        ("exact", "none"),
-        ("sampled", "none"),
-        ("sampled", "jensen_shannon"),
-    }
-    with pytest.raises(InputError, match=r"jensen_shannon: .* 12\^24; use --mode sampled"):
-        planned_runs(dataclasses.replace(long, mode="exact"))
-    short = dataclasses.replace(long, length=3, mode="exact")
-    assert {run.method.name for run in planned_runs(short)} == {"none", "jensen_shannon"}
 
 
 def test_seeds_start_where_they_are_asked_to_and_never_meet_the_selection_seeds():

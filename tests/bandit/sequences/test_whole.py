@@ -74,7 +74,7 @@ def test_every_row_of_the_labs_table_is_the_plain_loops(lab, expected):
 
 
 def test_so_is_a_lab_with_other_options():
-    """Every method; a last step that no interval meets, one learning rate, token means; known prompts and others."""
+    """Every method; a last step that no interval meets, one learning rate; known prompts and others."""
     other = replace(
         CONFIG,
         methods=METHODS,
@@ -83,7 +83,6 @@ def test_so_is_a_lab_with_other_options():
         steps=2,
         eval_interval=3,
         new_learning_rate=None,
-        token_reduction="mean",
         deciding=2,
         kl_prompts=3,
         prior_steps=15,
@@ -124,14 +123,14 @@ def test_every_table_of_a_made_up_lab_is_the_plain_loops(draw):
     """Seeds without a known prompt, and without another one; the coefficients that methods choose differ."""
     rng = np.random.default_rng(draw)
     lines = []
-    for seed, mode in itertools.product((0, 1, 2, 1000, 1001), ("exact", "sampled")):
+    for seed in (0, 1, 2, 1000, 1001):
         for method, betas in (
             ("base", [0.0]),
             ("none", [0.0]),
             *((m, BETAS) for m in ("cokl", "reverse_kl", "entropy")),
         ):
             for beta, step in itertools.product(betas, (0,) if method == "base" else (0, 1, 2, 3, 4)):
-                run = {"seed": seed, "mode": mode, "method": method, "beta": beta, "step": step}
+                run = {"seed": seed, "mode": "sampled", "method": method, "beta": beta, "step": step}
                 row: dict[str, Any] = run | dict(zip(oracle.METRICS, rng.random(len(oracle.METRICS)), strict=True))
                 row["prior_correct"] = {"base": 0.9, "none": 0.4}.get(method, 0.65) + 0.1 * rng.random()
                 row["new_correct"] = {"base": 0.1, "none": 0.8}.get(method, 0.73) + 0.2 * rng.random()
