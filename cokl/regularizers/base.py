@@ -11,7 +11,6 @@ from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
 from cokl.policy import Policy
-from cokl.regularizers.log_linear import LogLinear
 from cokl.support.errors import InputError
 
 Stream = Literal["reference", "rollout"]
@@ -51,14 +50,6 @@ class Regularizer:
             (...), in nats: summed over the action axis, not over contexts.
         """
         raise NotImplementedError
-
-    def log_linear(self) -> LogLinear | None:
-        """`value` as an expectation of log-probabilities, for contexts whose actions are too many to list.
-
-        Returns:
-            The coefficients of that expectation; None if `value` is not known to be one.
-        """
-        return None
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         """Gradient of each context's value with respect to that context's logits.

@@ -23,7 +23,6 @@ from cokl.groups import (
 from cokl.policy import Policy, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer
-from cokl.regularizers.log_linear import LogLinear
 
 
 @register
@@ -37,9 +36,6 @@ class CoKL(Regularizer):
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(reference.conditional_probs, reference.conditional_log_probs - policy.conditional_log_probs)
-
-    def log_linear(self) -> LogLinear:
-        return LogLinear("reference_given_correct", policy=-1, reference=1, log_mass=1, log_reference_mass=-1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         dense = torch.zeros_like(policy.logits)

@@ -14,7 +14,6 @@ from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, requi
 from cokl.policy import Policy
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer
-from cokl.regularizers.log_linear import LogLinear
 
 
 @register
@@ -28,9 +27,6 @@ class CoKLWithoutTerm1(Regularizer):
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return policy.log_mass.masked_fill(policy.correct.sizes == 0, 0)
-
-    def log_linear(self) -> LogLinear:
-        return LogLinear(log_mass=1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         return policy.log_mass_logit_gradient()

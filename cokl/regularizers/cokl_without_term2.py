@@ -11,7 +11,6 @@ from torch import Tensor
 from cokl.policy import Policy, expectation
 from cokl.regularizers import register
 from cokl.regularizers.correct_forward_kl import CorrectForwardKL
-from cokl.regularizers.log_linear import LogLinear
 
 
 @register
@@ -23,6 +22,3 @@ class CoKLWithoutTerm2(CorrectForwardKL):
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return -expectation(reference.conditional_probs, policy.correct_log_probs)
-
-    def log_linear(self) -> LogLinear:
-        return LogLinear("reference_given_correct", policy=-1)

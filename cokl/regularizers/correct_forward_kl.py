@@ -14,7 +14,6 @@ from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, refer
 from cokl.policy import Policy, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer
-from cokl.regularizers.log_linear import LogLinear
 
 
 @register
@@ -28,9 +27,6 @@ class CorrectForwardKL(Regularizer):
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(reference.conditional_probs, reference.conditional_log_probs - policy.correct_log_probs)
-
-    def log_linear(self) -> LogLinear:
-        return LogLinear("reference_given_correct", policy=-1, reference=1, log_reference_mass=-1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         return policy.correct.add_to(policy.probs * reference.solvable, -reference.conditional_probs)

@@ -32,7 +32,6 @@ from cokl.groups import (
 from cokl.policy import Policy, centred, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer
-from cokl.regularizers.log_linear import LogLinear
 from cokl.support.assumptions import assumption
 from cokl.support.errors import InputError
 
@@ -69,11 +68,6 @@ class CorrectReverseKL(Regularizer):
         if self.form == "restricted":
             return expectation(policy.correct_probs, policy.correct_log_probs - reference.correct_log_probs)
         return expectation(policy.conditional_probs, policy.conditional_log_probs - reference.correct_log_probs)
-
-    def log_linear(self) -> LogLinear:
-        if self.form == "restricted":
-            return LogLinear("policy_and_correct", policy=1, reference=-1)
-        return LogLinear("policy_given_correct", policy=1, reference=-1, log_mass=-1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         log_ratios = policy.correct_log_probs - reference.correct_log_probs

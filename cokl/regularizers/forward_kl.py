@@ -13,7 +13,6 @@ from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, requi
 from cokl.policy import Policy, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer, positive_root
-from cokl.regularizers.log_linear import LogLinear
 
 
 @register
@@ -26,9 +25,6 @@ class ForwardKL(Regularizer):
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(reference.probs, reference.log_probs - policy.log_probs)
-
-    def log_linear(self) -> LogLinear:
-        return LogLinear("reference", policy=-1, reference=1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         return policy.probs - reference.probs

@@ -25,7 +25,6 @@ from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, requi
 from cokl.policy import Policy, centred, expectation
 from cokl.regularizers import register
 from cokl.regularizers.base import FloatArray, Regularizer
-from cokl.regularizers.log_linear import LogLinear
 from cokl.support.assumptions import assumption
 from cokl.support.errors import InputError
 
@@ -57,9 +56,6 @@ class ReverseKL(Regularizer):
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         return expectation(policy.probs, policy.log_probs - reference.log_probs)
-
-    def log_linear(self) -> LogLinear:
-        return LogLinear("policy", policy=1, reference=-1)
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         return centred(policy.probs, policy.log_probs - reference.log_probs)
