@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import colorsys
 import html
 import io
 import re
@@ -12,37 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 import pandas as pd
-from matplotlib.colors import to_hex, to_rgb
 
-from figures.style import RC, Picture, Style, method_style
+from figures.style import RC, Picture, method_style
 
-DARK_PAGE = "#14171c"
-"""Background of the dark page, against which dark colours are lightened."""
-_SYMBOLS = {
-    "o": ("circle", "●"),
-    "s": ("square", "■"),
-    "D": ("diamond", "◆"),
-    "^": ("triangle-up", "▲"),
-    "v": ("triangle-down", "▼"),
-    "X": ("x", "✖"),
-    "*": ("star", "★"),
-    "P": ("cross", "✚"),
-    "d": ("diamond-tall", "♦"),
-    "<": ("triangle-left", "◀"),
-    ">": ("triangle-right", "▶"),
-    "p": ("pentagon", "⬟"),
-    "h": ("hexagon", "⬢"),
-    "H": ("hexagon2", "⬣"),
-    "8": ("octagon", "⯃"),
-    "4": ("y-right-open", "≻"),
-    ".": ("circle", "●"),
-    "+": ("cross-thin-open", "+"),
-    "x": ("x-thin-open", "✕"),
-}
-"""matplotlib's marker -> plotly's and a character for the legend."""
-_LINE_WIDTH = 2.0
+_SYMBOLS = dict(zip("osD^vX*Pd<>phH84", "●■◆▲▼✖★✚♦◀▶⬟⬢⬣⯃≻", strict=True))
+"""A character for each of Matplotlib's markers."""
+_LINE_WIDTH = 2
 _LONG = ' class="long"'
 _SENTENCE = re.compile(r":\s|\.\s+(?=[A-Z])|\.$")
 _WORDS = {"correct": "correctness", "r2": "R²", "new kl": "KL on the new task"}
@@ -50,16 +25,11 @@ _WORDS = {"correct": "correctness", "r2": "R²", "new kl": "KL on the new task"}
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page.
-
-    kind: its place in the table of contents. source: the folder that it shows, where there may be several. data: what
-    the page's script needs.
-    """
+    """A part of the page. kind: its place in the table of contents. data: what the page's script needs."""
 
     kind: str
     title: str
     body: str
-    source: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -83,10 +53,9 @@ def table(frame: pd.DataFrame, caption: str = "") -> str:
 def folded(
     made: Mapping[str, pd.DataFrame], shown: Callable[[pd.DataFrame], pd.DataFrame], captions: Mapping[str, str]
 ) -> str:
-    """A block for each table that has rows, the first of all open. shown: a table as people read it."""
-    first = next(iter(made))
+    """A folded block for each table that has rows. shown: a table as people read it."""
     return "".join(
-        f"<details{' open' if key == first else ''}><summary>{text(_SENTENCE.split(captions[key])[0])}</summary>"
+        f"<details><summary>{text(_SENTENCE.split(captions[key])[0])}</summary>"
         f"{table(shown(rows).rename(columns=heading), captions[key])}</details>"
         for key, rows in made.items()
         if len(rows)
@@ -117,50 +86,22 @@ def plot(name: str, caption: str) -> str:
     )
 
 
-def legend(methods: Iterable[str], label: Any) -> str:
-    """Buttons that name the methods; pressing one isolates it in every plot of its section."""
-    buttons = "".join(
-        f'<button type="button" class="chip" data-method="{text(method)}" aria-pressed="false">'
-        f'<span class="mark" style="--light:{color(method)};--dark:{darkened(color(method))}">'
-        f"{_SYMBOLS[method_style(method).marker][1]}</span>{text(label(method))}</button>"
+def legend(methods: Iterable[str], label: Callable[[str], str]) -> str:
+    """The methods with their marks."""
+    entries = "".join(
+        f'<li><span class="mark" style="color:{method_style(method).color}">{_symbol(method)}</span> '
+        f"{text(label(method))}</li>"
         for method in methods
     )
-    return f'<div class="chips" role="group" aria-label="Methods: press one to isolate it">{buttons}</div>'
+    return f'<ul class="legend">{entries}</ul>'
 
 
-def look(style: Style) -> dict[str, Any]:
-    """Line and marker for plotly."""
-    dash = ",".join(f"{length * _LINE_WIDTH:g}px" for length in style.dashes) or "solid"
-    symbol = _SYMBOLS[style.marker][0] if style.marker else "circle"
-    if style.fill and not symbol.endswith("-open"):
-        symbol += "-open"
-    return {
-        "line": {"color": str(to_hex(style.color)), "width": _LINE_WIDTH, "dash": dash},
-        "marker": {"symbol": symbol, "color": str(to_hex(style.color)), "size": round(2.2 * style.size)},
-    }
+def look(method: str) -> dict[str, Any]:
+    """Colour, line and mark for the page's script."""
+    style = method_style(method)
+    dash = " ".join(f"{length * _LINE_WIDTH:g}" for length in style.dashes)
+    return {"color": style.color, "width": _LINE_WIDTH, "dash": dash, "symbol": _symbol(method)}
 
 
-def color(method: str) -> str:
-    """A method's colour on the light page."""
-    return str(to_hex(method_style(method).color))
-
-
-def darkened(light: str) -> str:
-    """The colour for the dark page, lightened to stand out there as it does on white: black turns nearly white."""
-    hue, lightness, saturation = colorsys.rgb_to_hls(*to_rgb(light))
-    shade, wanted = light, min(max(_contrast(light, "#ffffff"), 4.5), 13.0)
-    while _contrast(shade, DARK_PAGE) < wanted:
-        lightness += 0.02
-        shade = str(to_hex(colorsys.hls_to_rgb(hue, lightness, saturation)))
-    return shade
-
-
-def _contrast(one: str, other: str) -> float:
-    """The contrast ratio of the Web Content Accessibility Guidelines, in [1, 21]."""
-    high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-def _luminance(shade: str) -> float:
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(shade)]
-    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+def _symbol(method: str) -> str:
+    return _SYMBOLS[method_style(method).marker]

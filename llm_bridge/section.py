@@ -15,10 +15,9 @@ from llm_bridge.report.tables import HEADERS, TITLES, Table, result_tables
 def section(folder: Path) -> Section:
     """One experiment's results: its pictures and tables."""
     results = read_results(folder)
-    home = folder.parent if folder.name == "results" else folder
     pictures = "".join(picture(drawn) for drawn in draw(results).values())
     tables = "".join(_shown(table) for table in result_tables(results))
-    return Section("llm", "The LLM experiment", f"{pictures}{tables}{paper()}", home.name)
+    return Section("llm", "The LLM experiment", f"{pictures}{tables}{paper()}")
 
 
 def paper() -> str:

@@ -1,4 +1,4 @@
-"""The logbook of claims: theory, controlled experiment and labs, in one list."""
+"""Every claim with its verdict: theory, controlled experiment and labs, in one list."""
 
 from __future__ import annotations
 
@@ -16,38 +16,26 @@ Judged = tuple[str, Claim, Path]
 """What a claim is about, the claim, and the folder of its results."""
 
 
-def judged(finished: Mapping[str, Sequence[Path]]) -> list[Judged]:
+def judged(shown: Mapping[str, Path]) -> list[Judged]:
     """Every claim that the results allow to be judged."""
-    known = titles()
-    rows: list[Judged] = []
-    for name, folders in finished.items():
-        for folder in folders:
-            area = known[name] if len(folders) == 1 else f"{known[name]}, {folder.name}"
-            rows += [(area, claim, folder) for claim in claims(name, folder)]
-    return rows
+    return [(titles()[name], claim, folder) for name, folder in shown.items() for claim in claims(name, folder)]
 
 
 def section(rows: Sequence[Judged], page: Path) -> Section:
     """Claims to search through."""
-    areas = Counter(area for area, _, _ in rows)
     verdicts = Counter(claim.verdict or UNJUDGED for _, claim, _ in rows)
+    options = "".join(f'<option value="{name}">{name} ({number})</option>' for name, number in verdicts.items())
     body = f"""
 <p>What was claimed, by the paper or by us, and what came out. A verdict speaks of these results alone; open a claim for
 its evidence, its derivation and its data.</p>
 <div class="controls">
 <label>Search <input type="search" id="claims-search" placeholder="words of a claim or its source"></label>
-<label>About <select id="claims-area">{_options("everything", areas)}</select></label>
-<label>Verdict <select id="claims-verdict">{_options("any", verdicts)}</select></label>
+<label>Verdict <select id="claims-verdict"><option value="">any ({len(rows)})</option>{options}</select></label>
 <output id="claims-count" aria-live="polite"></output>
 </div>
 <div id="claims-list" tabindex="0">{"".join(_article(*row, page) for row in rows)}</div>
 """
-    return Section("claims", "Logbook of claims", body)
-
-
-def _options(all_of_them: str, counts: Counter[str]) -> str:
-    rows = "".join(f'<option value="{text(name)}">{text(name)} ({number})</option>' for name, number in counts.items())
-    return f'<option value="">{all_of_them} ({sum(counts.values())})</option>{rows}'
+    return Section("claims", "Claims and their verdicts", body)
 
 
 def _article(area: str, claim: Claim, folder: Path, page: Path) -> str:
@@ -57,7 +45,7 @@ def _article(area: str, claim: Claim, folder: Path, page: Path) -> str:
     derivation = f"<h4>Derivation</h4><p>{text(claim.derivation)}</p>" if claim.derivation else ""
     link = f'<a href="{text(_link(folder, page))}">{text(folder)}</a>'
     return (
-        f'<details class="claim" data-area="{text(area)}" data-verdict="{text(verdict)}">'
+        f'<details class="claim" data-verdict="{text(verdict)}">'
         f'<summary><span class="verdict {kind}">{text(verdict)}</span> {text(claim.statement)}'
         f' <span class="source">{text(area)}{": " if claim.where else ""}{text(claim.where)}</span></summary>'
         f"<ul>{evidence}</ul>{derivation}<p>Data: {link}</p></details>"

@@ -1,4 +1,4 @@
-"""The controlled experiment: trade-offs at any training step, and dynamics at any matched correctness."""
+"""The controlled experiment: trade-offs at any training step and any matched correctness."""
 
 from __future__ import annotations
 
@@ -13,65 +13,52 @@ from bandit.sweep.analysis import MATCHED_CORRECTNESS, diverged_note, without_di
 from bandit.sweep.figures import means
 from cokl_cli.results import read
 from figures.page import Section, legend, look, plot, text
-from figures.style import SEED_LINES, method_style
 
 
 def section(folder: Path) -> Section:
     """The interactive trade-off of a finished sweep."""
     whole = read("sweep", folder)[0]["sweep"]
     table, note = without_diverged_runs(whole), diverged_note(whole)
-    name, coverage = folder.name, coverage_column(table)
+    coverage = coverage_column(table)
     steps = [int(step) for step in sorted(table["step"].unique())]
-    methods = [str(method) for method in table["method"].unique()]
+    trained = [str(method) for method in table["method"].unique() if method != "reference"]
     shown = coverage_label(coverage)
     seeds = table["seed"].nunique()
-    trained = [method for method in methods if method != "reference"]
-    runs = len(table[table["method"].isin(trained)].groupby(["seed", "method", "beta"]))
     body = f"""
-<p>{runs} runs, {seeds} seeds. A point is a coefficient β, its place the mean
-over seeds, its bars one standard deviation. Hover for numbers; press a method, or click a point, to isolate it.
+<p>A point is a coefficient β, its place the mean over {seeds} seeds, its bars one standard deviation. The large points
+are those of the table: for each method the coefficient whose mean correctness at this step is closest to the match.
 {text(note)}</p>
-{legend(methods, method_label)}
+{legend(trained, method_label)}
 <div class="controls">
-<label>Training step <output id="{name}-step-value"></output>
-<input type="range" id="{name}-step" min="0" max="{len(steps) - 1}" step="1" value="{len(steps) - 1}"></label>
-<label>Matched correctness <output id="{name}-target-value"></output>
-<input type="range" id="{name}-target" min="0.05" max="0.995" step="0.001" value="{MATCHED_CORRECTNESS}"></label>
-<label>Show <select id="{name}-zoom"><option value="near">around the matched correctness</option>
-<option value="all">every coefficient and the reference</option></select></label>
-<button type="button" id="{name}-reset">Paper's: last step, {MATCHED_CORRECTNESS}</button>
+<label>Training step <output id="tradeoff-step-value"></output>
+<input type="range" id="tradeoff-step" min="0" max="{len(steps) - 1}" step="1" value="{len(steps) - 1}"></label>
+<label>Matched correctness <output id="tradeoff-target-value"></output>
+<input type="range" id="tradeoff-target" min="0.05" max="0.995" step="0.001" value="{MATCHED_CORRECTNESS}"></label>
 </div>
 <div class="pair">
-{plot(f"{name}-coverage", f"Correctness against {shown.lower()}; drag the foot of the line of the match.")}
-{plot(f"{name}-kl", "Correctness against conditional KL, KL(ref+ || pi+); lower is better.")}
+{plot("tradeoff-coverage", f"Correctness against {shown.lower()}; higher is better.")}
+{plot("tradeoff-kl", "Correctness against conditional KL, KL(ref+ || pi+); lower is better.")}
 </div>
 <h3>At the matched correctness</h3>
-<p id="{name}-matched-said" aria-live="polite"></p>
-<div class="scroll" tabindex="0"><table id="{name}-matched"></table></div>
-<div class="pair">
-{plot(f"{name}-coverage-dynamics", f"{shown} during training at the coefficients of the table.")}
-{plot(f"{name}-kl-dynamics", "Conditional KL during training at the coefficients of the table.")}
-</div>
+<div class="scroll" tabindex="0"><table id="tradeoff-matched"></table></div>
 <details><summary>Every point as a table</summary>
-<div class="scroll" tabindex="0"><table id="{name}-points"></table></div></details>
+<div class="scroll" tabindex="0"><table id="tradeoff-points"></table></div></details>
 """
     data = {
         "steps": steps,
-        "seeds": seeds,
         "coverage": shown,
-        "target": MATCHED_CORRECTNESS,
         "settings": [
-            _setting(str(method), float(str(beta)), rows, coverage, seeds < SEED_LINES)
-            for (method, beta), rows in table.groupby(["method", "beta"], sort=False)
+            _setting(str(method), float(str(beta)), rows, coverage)
+            for (method, beta), rows in table[table["method"] != "reference"].groupby(["method", "beta"])
         ],
-        "looks": {method: {"label": method_label(method), **look(method_style(method))} for method in methods},
+        "looks": {method: {"label": method_label(method), **look(method)} for method in trained},
         "order": trained,
     }
-    return Section("tradeoff", "Correctness against diversity", body, name, data={"sweeps": {name: data}})
+    return Section("tradeoff", "Correctness against diversity", body, {"tradeoff": data})
 
 
-def _setting(method: str, beta: float, rows: pd.DataFrame, coverage: str, each_seed: bool) -> dict[str, Any]:
-    """Means and standard deviations over seeds of one coefficient, by step; each seed's values too if asked for."""
+def _setting(method: str, beta: float, rows: pd.DataFrame, coverage: str) -> dict[str, Any]:
+    """Means and standard deviations over seeds of one coefficient, by step."""
     columns = {
         "correctness": "p_correct",
         "coverage": coverage,
@@ -83,11 +70,6 @@ def _setting(method: str, beta: float, rows: pd.DataFrame, coverage: str, each_s
     for name, column in columns.items():
         setting[name] = _short(by_step[column])
         setting[f"{name}_std"] = _short(by_step[f"{column}_std"].fillna(0.0))
-    if each_seed:
-        setting["each"] = [
-            {name: _short(run.sort_values("step")[columns[name]]) for name in ("coverage", "kl")}
-            for _, run in rows.groupby("seed")
-        ]
     return setting
 
 

@@ -92,7 +92,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens a page in a window of its own and waits for its first plot; `said` collects what its console says."""
+    """Opens a page in a window of its own and waits for a plot; `said` collects what its console says."""
     contexts = []
 
     def open_page(path: Path, said: list[str] | None = None, **window) -> Page:
@@ -105,7 +105,7 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
         page.on("pageerror", lambda error: collected.append(str(error)))
         page.on("request", lambda request: collected.append(request.url) if request.url.startswith("http") else None)
         page.goto(path.as_uri())
-        page.wait_for_selector("#paper-coverage .main-svg")
+        page.wait_for_selector("#tradeoff-coverage svg")
         return page
 
     yield open_page
