@@ -18,7 +18,7 @@ from bandit.engine.sampled import draw, method_logit_gradient
 from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.plasticity.analysis import at_match, runs
 from bandit.plasticity.config import PlasticityConfig
-from bandit.plasticity.train import GROUP, match
+from bandit.plasticity.train import match
 from cokl import methods, regularizers
 from cokl.groups import SurrogateConfig
 from cokl.policy import CorrectSet, Policy
@@ -41,7 +41,6 @@ def config(own: tuple[str, ...]) -> PlasticityConfig:
     return PlasticityConfig(
         methods=(*BUILT_IN, *own),
         betas=(0.01, 0.03, 0.1, 0.3),
-        sampled_methods=(),
         seeds=3,
         selection_seeds=1,
         steps=400,
@@ -99,7 +98,7 @@ def facts(table: pd.DataFrame) -> pd.DataFrame:
     """A row per method and coefficient of the reported seeds: means and half-widths of everything that is measured."""
     scored = runs(table)
     rows = scored[(scored["role"] == "report") & (scored["mode"] == "sampled")]
-    return summarize(rows, ["phase", "method", "beta"], [*_MEASURED, coverage_column(scored)])
+    return summarize(rows, ["method", "beta"], [*_MEASURED, coverage_column(scored)])
 
 
 def rows(
@@ -114,7 +113,7 @@ def rows(
     coverage = coverage_column(scored)
     nearest = chosen.loc[chosen.groupby("method", sort=False)["weight"].idxmax()].assign(weight=1.0)
     matched = at_match(scored, nearest, [*_MEASURED, coverage])
-    means = summarize(matched[matched["mode"] == "sampled"], GROUP, [*_MEASURED, coverage])
+    means = summarize(matched[matched["mode"] == "sampled"], ["method"], [*_MEASURED, coverage])
     betas = nearest.set_index("method")["beta"]
     digits = {"p_correct": 3, coverage: 3, "conditional_kl": 2, "plasticity": 3}
     titles = {"p_correct": "correct", coverage: coverage_label(coverage).lower(), "conditional_kl": "cond. KL"}
@@ -161,14 +160,14 @@ def drawing(table: pd.DataFrame, optima: Mapping[tuple[str, float], str]) -> Dra
         "Best possible: better ↑", x="Coefficient β", y="Optimum Z*", scale="log10", x_ticks=betas
     )
     parts = []
-    for (phase, method), points in measured.sort_values("beta").groupby(["phase", "method"], sort=False):
+    for method, points in measured.sort_values("beta").groupby("method", sort=False):
         kind = "line" if len(points) > 1 else "point"
         own = {"label": label(str(method)), "method": method}
         for column in ends:
             spans = interval(points, column)
             parts.append(marks(column, kind, **own, x=points["p_correct"], y=points[column], **spans))
         known = [(beta, float(text)) for beta in points["beta"] if (text := optima.get((str(method), beta)))]
-        if known and phase != "reference":
+        if known and method != "reference":
             parts.append(marks("optimum", "line", **own, x=[beta for beta, _ in known], y=[z for _, z in known]))
     seeds = table.loc[table["role"] == "report", "seed"].nunique()
     caption = (

@@ -139,7 +139,7 @@ def cost(final: pd.DataFrame) -> str:
     shown = shown[shown["optimizer_steps"] == shown["optimizer_steps"].min()].sort_values(["beta", "group_size"])
     for row in shown.tail(1).to_dict("records"):
         difference = with_spread(row["p_correct_minus_exact"], row["p_correct_minus_exact_interval"], 3)
-        return f"CoKL's correctness in groups of {row['group_size']:g} is {difference} beside its exact objective's"
+        return f"CoKL's correctness with groups of {row['group_size']:g} minus its exact objective's is {difference}"
     return "CoKL was not trained in groups"
 
 

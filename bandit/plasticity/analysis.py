@@ -3,11 +3,10 @@
 Assumption beyond the paper: plasticity is the mean over phase 2's steps of the expected new reward on the test inputs,
 by the trapezoidal rule.
 
-The two primary measurements are sampled, after the primary change, paired by seed, at matched correctness of the first
-phase 1: CoKL's plasticity minus that of the best of the paper's other regularizers, which the selection seeds choose,
-and minus replay's. After another phase 1 the rival is the best of that phase. Where wrong answers become correct CoKL
-is expected to have no advantage; that is a claim of its own. They were declared before the runs. The rules from
-measurements to verdicts are in `cokl.support.verdicts`.
+The two primary measurements are sampled, after the primary change, paired by seed, at matched correctness of phase 1:
+CoKL's plasticity minus that of the best of the paper's other regularizers, which the selection seeds choose, and minus
+replay's. Where wrong answers become correct CoKL is expected to have no advantage; that is a claim of its own. They
+were declared before the runs. The rules from measurements to verdicts are in `cokl.support.verdicts`.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ import numpy as np
 import pandas as pd
 
 from bandit.engine.divergence import divergence_note
+from bandit.engine.tables import coverage_column, reported_seeds
 from bandit.engine.tables import method_label as label
-from bandit.engine.tables import reported_seeds
 from bandit.lab import Analysis, Tables
 from bandit.plasticity.config import PlasticityConfig
-from bandit.plasticity.train import GROUP, NEW, START, match, without_diverged_runs
-from cokl.support.statistics import mean_and_half_width, spread_column, summarize
+from bandit.plasticity.train import NEW, START, match, without_diverged_runs
+from cokl.support.statistics import spread_column, summarize
 from cokl.support.verdicts import Claim, Measurement, judged
 
 OTHERS = ("entropy", "forward_kl", "reverse_kl", "jensen_shannon")
@@ -40,13 +39,12 @@ _TITLES = {
     "start": "new reward at its start",
     "to_half": "steps to one half",
     "never": "inputs below one half at the end",
-    "rank_correlation": "rank correlation",
 }
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A plasticity table, scored: a row per run of phase 2, the coefficients of the match, and every group there."""
+    """A plasticity table, scored: a row per run of phase 2, the coefficients of the match, and every method there."""
 
     runs: pd.DataFrame
     chosen: pd.DataFrame
@@ -67,13 +65,11 @@ def analyse(tables: Tables, config: PlasticityConfig) -> Analysis:
     shown = made["at_match"]
     columns = [f"{name}{end}" for name in ("p_correct", "plasticity", "to_half") for end in ("", "_half_width")]
     shown = shown.loc[(shown["change"] == config.primary_change) & (shown["mode"] == "sampled"), ["method", *columns]]
-    change, phase = config.primary_change, config.phases[0].name
+    change = config.primary_change
     captions = {
-        "at_match": f"At matched correctness of the {phase} phase 1, by change of the reward",
-        "cached": f"At matched correctness of the sampled phase 1, after {change}, by cached responses",
+        "at_match": "At matched correctness of phase 1, by change of the reward",
         "coefficients": f"Every coefficient, after {change} in sampled groups",
         "match": "The coefficients that the match takes, chosen on the selection seeds",
-        "ranking": f"Spearman's rank correlation of plasticity after {change} with what phase 1 reached",
     }
     return Analysis(
         answer=lead(scored, config),
@@ -84,23 +80,18 @@ def analyse(tables: Tables, config: PlasticityConfig) -> Analysis:
         readable=readable,
         screen=readable(shown),
         notes=[f"After {change}, learned in sampled groups. {legend(table, scored, config)}"],
-        picture="plasticity_curves",
+        picture="plasticity_tradeoff",
     )
 
 
 def tables_of(scored: Scored, config: PlasticityConfig) -> dict[str, pd.DataFrame]:
     """Every table by its name, means over the reported seeds with 95% half-widths; empty ones are left out."""
-    rows, matched = scored.runs, scored.matched
-    first = of_primary(matched, config)
+    rows = scored.runs[scored.runs["role"] == "report"]
     primary = rows[(rows["change"] == config.primary_change) & (rows["mode"] == "sampled")]
-    # Coverage under pi+ is that under pi and the correctness.
-    facts = ["p_correct", "plasticity", *(name for name in config.reached[1:] if not name.endswith("_correct"))]
     made = {
-        "at_match": summarize(first, ["change", "mode", "method"], _MEASURED),
-        "cached": summarize(matched.drop(index=first.index), ["method", "cached"], _MEASURED),
-        "coefficients": summarize(primary[primary["role"] == "report"], START, facts),
+        "at_match": summarize(scored.matched, ["change", "mode", "method"], _MEASURED),
+        "coefficients": summarize(primary, START, ["p_correct", "plasticity", coverage_column(rows), "conditional_kl"]),
         "match": scored.chosen.round(3),
-        "ranking": ranking(rows, config),
     }
     return {name: frame for name, frame in made.items() if len(frame)}
 
@@ -120,22 +111,16 @@ def readable(frame: pd.DataFrame) -> pd.DataFrame:
 
 def legend(table: pd.DataFrame, scored: Scored, config: PlasticityConfig) -> str:
     """What stands under the tables."""
-    first, *later = config.phases
-    targets = {phase.name: phase.matched_correctness for phase in config.phases}
-    regularized = scored.chosen[scored.chosen["beta"] > 0].drop_duplicates(GROUP)
+    regularized = scored.chosen[scored.chosen["beta"] > 0].drop_duplicates("method")
     missed = [
-        f"{label(row['method'])}"
-        + (f" with {row['cached']} cached" if row["cached"] else "")
-        + f" at {row['reached']:.3f}"
+        f"{label(row['method'])} at {row['reached']:.3f}"
         for row in regularized.to_dict("records")
-        if abs(row["reached"] - targets[row["phase"]]) > 0.002
+        if abs(row["reached"] - config.matched_correctness) > 0.002
     ]
     seeds = reported_seeds(table)
     return (
         f"Seeds: {seeds} and {config.selection_seeds} for selection. After ± is half the width of a 95% t-interval. "
-        f"The match is at a correctness of {first.matched_correctness:g}"
-        + "".join(f", after the {phase.name} phase 1 {phase.matched_correctness:g}" for phase in later)
-        + "; "
+        f"The match is at a correctness of {config.matched_correctness:g}; "
         f"steps to one half are {config.new_steps} where it is never reached."
         + (f" No coefficients enclose the match, so the nearest one stands for {', '.join(missed)}." if missed else "")
         + (f" {note}." if (note := diverged_note(table)) else "")
@@ -149,10 +134,7 @@ def diverged_note(table: pd.DataFrame) -> str:
 
 
 def runs(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per run of phase 2: its plasticity, the reward at its start and end, and the share below one half then.
-
-    A chain's is its changes', each a row.
-    """
+    """A row per run of phase 2: its plasticity, the reward at its start and end, and the share below one half then."""
     table = without_diverged_runs(table)
     by = ["seed", *START, *NEW]
     curves = table.pivot(index=by, columns="step", values="reward")
@@ -182,54 +164,29 @@ def _steps_to_half(steps: np.ndarray, reward: np.ndarray) -> float:
 
 
 def at_match(scored: pd.DataFrame, chosen: pd.DataFrame, columns: list[str], role: str = "report") -> pd.DataFrame:
-    """`columns` of every group at the match, a row per seed and whatever else tells rows apart (change, mode, step)."""
+    """`columns` of every method at the match, a row per seed, change and mode, and step if `scored` has steps."""
     rows = chosen.merge(scored[scored["role"] == role], on=START)
-    by = ["seed", *GROUP, *(name for name in (*NEW, "step") if name in scored)]
     rows[columns] = rows[columns].mul(rows["weight"], axis=0)
+    by = ["seed", "method", *NEW, *(["step"] if "step" in scored else [])]
     return rows.groupby(by, sort=False)[columns].sum().reset_index()
 
 
-def of_primary(rows: pd.DataFrame, config: PlasticityConfig) -> pd.DataFrame:
-    """Those of the phase 1 after which the primary measurements are taken, and the reference's."""
-    phase = config.phases[0]
-    return rows[(rows["phase"] == "reference") | (rows["phase"] == phase.name) & rows["cached"].isin((0, phase.size))]
-
-
-def per_seed(matched: pd.DataFrame, method: str, change: str, mode: str, phase: str, cached: int) -> pd.Series:
-    """Plasticity by seed of one method at the match; empty where the table has none.
-
-    cached: G_ref, of a method that weights cached responses.
-    """
-    wanted = {"phase": phase, "method": method, "change": change, "mode": mode}
+def per_seed(matched: pd.DataFrame, method: str, change: str, mode: str) -> pd.Series:
+    """Plasticity by seed of one method at the match; empty where the table has none."""
+    wanted = {"method": method, "change": change, "mode": mode}
     kept = np.logical_and.reduce([matched[name] == value for name, value in wanted.items()])
-    return matched[kept & matched["cached"].isin((0, cached))].set_index("seed")["plasticity"]
+    return matched[kept].set_index("seed")["plasticity"]
 
 
-def best_rival(scored: pd.DataFrame, chosen: pd.DataFrame, change: str, phase: str) -> str:
+def best_rival(scored: pd.DataFrame, chosen: pd.DataFrame, change: str) -> str:
     """Of the paper's other regularizers the one with the highest sampled plasticity at the match, by selection.
 
-    phase: how phase 1 trained it; a method with several caches counts with their mean. "" where the table has none.
+    "" where the table has none.
     """
-    selection = at_match(scored, chosen, ["plasticity"], "selection")
-    rows = selection[(selection["phase"] == phase) & (selection["change"] == change) & (selection["mode"] == "sampled")]
-    means = rows[rows["method"].isin(OTHERS)].groupby("method")["plasticity"].mean()
+    rows = at_match(scored, chosen, ["plasticity"], "selection")
+    rows = rows[(rows["change"] == change) & (rows["mode"] == "sampled") & rows["method"].isin(OTHERS)]
+    means = rows.groupby("method")["plasticity"].mean()
     return str(means.idxmax()) if len(means) else ""
-
-
-def ranking(scored: pd.DataFrame, config: PlasticityConfig) -> pd.DataFrame:
-    """Spearman's rank correlation of the sampled plasticity with what phase 1 reached, over all policies of a reported
-    seed and the primary phase 1, as mean and half-interval over seeds.
-    """
-    rows = of_primary(scored, config).query("role == 'report' and phase != 'reference' and mode == 'sampled'")
-    rows = rows[rows["change"] == config.primary_change]
-    lines = []
-    for name in config.reached:
-        by_seed = pd.Series(
-            [run[name].rank().corr(run["plasticity"].rank()) for _, run in rows.groupby("seed")], dtype=float
-        )
-        mean, half_width = mean_and_half_width(by_seed)
-        lines.append({"predictor": name, "rank_correlation": mean, "rank_correlation_half_width": half_width})
-    return pd.DataFrame(lines)
 
 
 def judge(scored: Scored, config: PlasticityConfig) -> list[Claim]:
@@ -237,27 +194,24 @@ def judge(scored: Scored, config: PlasticityConfig) -> list[Claim]:
     primary = config.primary_change
     if primary not in set(scored.runs["change"]):
         return []
-    differences = _Differences(scored, config)
-    rival, *later_rivals = (best_rival(scored.runs, scored.chosen, primary, phase.name) for phase in config.phases)
+    rival = best_rival(scored.runs, scored.chosen, primary)
+    # The primary change first, whatever the configuration's order.
+    changes = sorted(scored.runs["change"].unique(), key=lambda change: change != primary)
     narrowed = f"learns a narrowed reward ({primary}) better"
     than_others = "than that of the best other regularizer in the paper's controlled experiment"
-    moved = [change for change in differences.changes if change.startswith("moved")]
-    others = [change for change in differences.changes if change not in moved]
+    moved = [change for change in changes if change.startswith("moved")]
+    others = [change for change in changes if change not in moved]
     measured = {
-        f"At matched correctness, CoKL's policy {narrowed} {than_others}": [
-            *differences.over(rival, others),
-            *differences.by_cache(*later_rivals),
-        ],
+        f"At matched correctness, CoKL's policy {narrowed} {than_others}": [*differences(scored, rival, others)],
         f"At matched correctness, CoKL's policy {narrowed} than replay's, which lacks term 2": [
-            *differences.over(REPLAY, others),
-            *differences.by_cache(*[REPLAY] * len(later_rivals)),
+            *differences(scored, REPLAY, others)
         ],
-        f"Replay's policy {narrowed} {than_others}": list(differences.over(rival, others, REPLAY)),
-        f"CoKL's policy {narrowed} than the reference does": list(differences.over("reference", others)),
+        f"Replay's policy {narrowed} {than_others}": [*differences(scored, rival, others, REPLAY)],
+        f"CoKL's policy {narrowed} than the reference does": [*differences(scored, "reference", others)],
         f"Where wrong actions become correct, CoKL's policy also learns better {than_others}, at matched correctness": [
             measurement
             for other in dict.fromkeys((rival, "forward_kl", REPLAY))
-            for measurement in differences.over(other, moved)
+            for measurement in differences(scored, other, moved)
         ],
     }
     return [
@@ -269,45 +223,21 @@ def judge(scored: Scored, config: PlasticityConfig) -> list[Claim]:
 
 def lead(scored: Scored, config: PlasticityConfig) -> str:
     """CoKL's plasticity beside that of the best rival and of replay, in sampled groups where there are any."""
-    rival = best_rival(scored.runs, scored.chosen, config.primary_change, config.phases[0].name)
-    differences = _Differences(scored, config)
+    rival = best_rival(scored.runs, scored.chosen, config.primary_change)
     told = [
         measured[0].told(label(other), "plasticity")
         for other in dict.fromkeys((rival, REPLAY))
-        if (measured := list(differences.over(other, [config.primary_change])))
+        if (measured := list(differences(scored, other, [config.primary_change])))
     ]
     return ". ".join(told) or "There is no plasticity of CoKL and of another method to compare"
 
 
-class _Differences:
-    """Plasticity of one method minus another's at the match, by seed."""
-
-    def __init__(self, scored: Scored, config: PlasticityConfig) -> None:
-        self.matched, self.config = scored.matched, config
-        self.primary = config.phases[0]
-        # The primary change first, whatever the configuration's order.
-        self.changes = sorted(scored.runs["change"].unique(), key=lambda change: change != config.primary_change)
-
-    def over(self, other: str, changes: list[str], one: str = "cokl") -> Iterator[Measurement]:
-        """After the primary phase 1: the first change sampled, then every other one, then all in expectation."""
-        phase, size = self.primary.name, self.primary.size
-        for mode, change in itertools.product(("sampled", "exact"), changes):
-            theirs_after = "reference" if other == "reference" else phase
-            ours = per_seed(self.matched, one, change, mode, phase, size)
-            theirs = per_seed(self.matched, other, change, mode, theirs_after, size)
-            if len(ours) and len(theirs):
-                what = f"plasticity of {label(one)} minus {label(other)}"
-                yield Measurement.of(f"{change}, {mode}", what, ours - theirs, "mean reward")
-
-    def by_cache(self, *others: str) -> Iterator[Measurement]:
-        """After each later phase 1, by CoKL's G_ref, which is the other's too if it weights cached responses."""
-        change = self.config.primary_change
-        for phase, other in zip(self.config.phases[1:], others, strict=True):
-            for size in sorted(phase.cached):
-                ours, theirs = (
-                    per_seed(self.matched, method, change, "sampled", phase.name, size) for method in ("cokl", other)
-                )
-                if len(ours) and len(theirs):
-                    where = f"{change}, phase 1 {phase.name} with {size} cached"
-                    what = f"plasticity of {label('cokl')} minus {label(other)}"
-                    yield Measurement.of(where, what, ours - theirs, "mean reward")
+def differences(scored: Scored, other: str, changes: list[str], one: str = "cokl") -> Iterator[Measurement]:
+    """Plasticity of one method minus another's at the match: the first change sampled, then every other one, then all
+    in expectation.
+    """
+    for mode, change in itertools.product(("sampled", "exact"), changes):
+        ours, theirs = (per_seed(scored.matched, method, change, mode) for method in (one, other))
+        if len(ours) and len(theirs):
+            what = f"plasticity of {label(one)} minus {label(other)}"
+            yield Measurement.of(f"{change}, {mode}", what, ours - theirs, "mean reward")

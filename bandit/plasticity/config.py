@@ -8,32 +8,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from bandit.config import QUICK, Count, Methods, TrainingConfig
 from bandit.engine.two_tasks.config import SeedRoles
 from cokl.support.assumptions import assumption
-from cokl.support.options import Bound, Coefficients, Integers, Names, at_least, require
+from cokl.support.options import Bound, Integers, at_least, require
 
-_CHANGE = re.compile(r"repaired|repaired-reference|preferred|(narrowed|moved)-\d+|chain(-\d+)+")
+_CHANGE = re.compile(r"repaired|preferred|(narrowed|moved)-\d+")
 Share = Annotated[float, Bound(lambda value: 0 < value < 1, "a number in (0, 1)")]
-Sizes = Annotated[Integers, Bound(lambda count: count >= 1, "numbers of at least 1", each=True)]
-
-
-@dataclass(frozen=True)
-class Phase1:
-    """One way in which phase 1 trains: what, how many responses are cached, and where methods are compared."""
-
-    name: Literal["exact", "sampled"]
-    methods: tuple[str, ...]
-    betas: tuple[float, ...]
-    cached: tuple[int, ...]
-    matched_correctness: float
-
-    @property
-    def size(self) -> int:
-        """G_ref of the methods that weight cached responses, the first where there are several; 0 in expectations."""
-        return self.cached[0]
 
 
 @dataclass(frozen=True)
@@ -53,26 +36,16 @@ class PlasticityConfig(SeedRoles, TrainingConfig):
         "correct_forward_kl",
         "correct_reverse_kl",
     )
-    """Methods of the exact phase 1."""
-    sampled_methods: Names = ("none", "entropy", "forward_kl", "reverse_kl", "cokl", "correct_forward_kl")
-    """Methods of the sampled phase 1: GRPO groups, with the regularizer on the same prompts; empty for none."""
-    sampled_betas: Coefficients = (0.01, 0.03, 0.1, 0.3, 1.0)
-    """Coefficients of the sampled phase 1."""
-    cached: Sizes = (4, 8, 16, 64)
-    """G_ref, cached reference responses per prompt, of sampled methods that weight them; nested in one another."""
+    """Methods of phase 1."""
     matched_correctness: Share = 0.96
-    """Correctness after the exact phase 1 at which methods are compared, between neighbouring coefficients."""
-    sampled_matched_correctness: Share = 0.94
-    """The same after the sampled phase 1, which without a regularizer ends lower."""
+    """Correctness after phase 1 at which methods are compared, between neighbouring coefficients."""
     changes: Methods = (
         "narrowed-2",
         "narrowed-1",
         "narrowed-4",
         "repaired",
-        "repaired-reference",
         "preferred",
         "moved-2",
-        "chain-6-3-1",
     )
     """Changes of the reward. The first is learned from every policy, the others from those nearest the match."""
     seeds: Count = 5
@@ -84,11 +57,11 @@ class PlasticityConfig(SeedRoles, TrainingConfig):
     )
     """Seeds 1000 to 1000 + N - 1, used only to choose the matched coefficients and the best rival."""
     new_steps: Count = 400
-    """Steps of phase 2, of each change and of each change in a chain."""
+    """Steps of phase 2."""
     evaluated_steps: Integers = (0, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 250, 300, 350, 400)
     """Steps of phase 2 at which the policy is evaluated; 0 and new_steps among them."""
     prompts: Count = assumption(64, "more prompts per step speed up phase 2 and make every policy recover sooner")
-    """Inputs per step of phase 2 and of the sampled phase 1."""
+    """Inputs per step of phase 2."""
     group_size: Annotated[int, at_least(2)] = 8
     """G, responses in a GRPO group."""
 
@@ -100,36 +73,16 @@ class PlasticityConfig(SeedRoles, TrainingConfig):
         steps = self.evaluated_steps
         ordered = list(steps) == sorted(set(steps)) and steps[:1] == (0,) and steps[-1:] == (self.new_steps,)
         require(ordered, "evaluated_steps", f"increasing steps from 0 to new_steps, {self.new_steps}", steps)
-        sampled = not self.sampled_methods or (len(self.sampled_betas) > 0 and min(self.sampled_betas) > 0)
-        require(sampled, "sampled_betas", "coefficients > 0", self.sampled_betas)
         environment = self.environment
         for change in self.changes:
             correct = environment.correct_actions
             most = environment.actions - correct if change.startswith("moved") else correct
             known = _CHANGE.fullmatch(change) and all(1 <= int(size) <= most for size in re.findall(r"\d+", change))
-            named = "narrowed-M, repaired, repaired-reference, preferred, moved-M or chain-M-M, with few enough actions"
-            require(bool(known), "changes", named, change)
-        ambiguous = environment.correct_actions < 2 and {"repaired", "repaired-reference", "preferred"} & {
-            *self.changes
-        }
+            require(
+                bool(known), "changes", "narrowed-M, repaired, preferred or moved-M, with few enough actions", change
+            )
+        ambiguous = environment.correct_actions < 2 and {"repaired", "preferred"} & {*self.changes}
         require(not ambiguous, "environment.correct_actions", "at least 2 for these changes", 1)
-
-    @property
-    def phases(self) -> tuple[Phase1, ...]:
-        """How phase 1 trains: in expectations, as the controlled experiment; and sampled, unless no method is.
-
-        The primary measurements are taken after the first.
-        """
-        exact = Phase1("exact", self.methods, self.betas, (0,), self.matched_correctness)
-        match = self.sampled_matched_correctness
-        sampled = Phase1("sampled", self.sampled_methods, self.sampled_betas, self.cached, match)
-        return (exact, sampled) if self.sampled_methods else (exact,)
-
-    @property
-    def reached(self) -> tuple[str, ...]:
-        """The columns of what phase 1 reached: correctness, coverage under pi and under pi+, and the conditional KL."""
-        coverage = f"coverage_at_{self.coverage_draws}"
-        return "p_correct", coverage, f"{coverage}_correct", "conditional_kl"
 
 
 PRESETS: dict[str, PlasticityConfig] = {
@@ -137,7 +90,6 @@ PRESETS: dict[str, PlasticityConfig] = {
     "quick": PlasticityConfig(
         methods=("none", "entropy", "reverse_kl", "cokl", "correct_forward_kl"),
         betas=(0.03, 0.1, 0.3),
-        sampled_methods=(),
         selection_seeds=1,
         matched_correctness=0.965,
         changes=("narrowed-2",),

@@ -1,8 +1,7 @@
 """The plasticity lab's runs: phase 1 of the controlled experiment, then another reward without a regularizer.
 
-Phase 1 is exact, a run of the controlled experiment, or sampled as a trainer does it: GRPO's rollouts are the
-regularizer's fresh responses, too. Phase 2 starts from its final policies on another reward, in sampled GRPO groups or
-in expectation, without a regularizer.
+Phase 2 starts from the final policies of phase 1 on another reward, in sampled GRPO groups or in expectation, without a
+regularizer.
 
 Assumption beyond the paper: methods are compared where phase 1 reached the matched correctness: between the two
 neighbouring coefficients whose means over the selection seeds enclose it, interpolated with the same weights in every
@@ -13,12 +12,10 @@ Axes: R runs, N training inputs, B inputs, C clusters, A actions, P parameters, 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -31,25 +28,16 @@ from bandit.engine.exact import evaluate
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import layer_sizes, seed_task
 from bandit.engine.runs import Run, opened, stacks
-from bandit.engine.sampled import (
-    Responses,
-    draw,
-    draw_actions,
-    gather_actions,
-    grpo_logit_gradient,
-    method_logit_gradient,
-)
+from bandit.engine.sampled import Responses, draw_actions, gather_actions, grpo_logit_gradient
 from bandit.plasticity.config import PRESETS, PlasticityConfig
 from bandit.sweep.train import steps
 from cokl import methods
-from cokl.groups import SurrogateConfig
 from cokl.policy import CorrectSet, Policy
 from cokl.support.files import write_parquet
 from cokl.support.results import HERE, Execution, Work, compute
 
-GROUP = ["phase", "method", "cached"]
-"""What is matched: the coefficients of one of these are interpolated."""
-START = [*GROUP, "beta"]
+START = ["method", "beta"]
+"""What names a policy that phase 2 starts from, up to its seed; the reference is one."""
 NEW = ["change", "mode"]
 COLUMNS = ("seed", "role", *START, *NEW, "step", "reward", "below_half", "p_correct", "conditional_kl")
 
@@ -75,19 +63,19 @@ def plasticity(
     """Train everything that `config` asks for and return the tidy table, a row per policy, change, mode and step.
 
     The selection seeds come first, since they find the match, of which only the reported policies nearest to it meet
-    every change. Columns: COLUMNS, and what phase 1 reached, as `PlasticityConfig.reached` names it. A policy whose
+    every change. Columns: COLUMNS, and what phase 1 reached, coverage under pi and under pi+ among it. A policy whose
     network diverged has rows without metrics. execution: where results are kept, by default nowhere, and who computes
     them. Raises InputError for unknown methods or devices and for a folder that cannot be used.
     """
     starts = [start for seed in config.roles for start in planned(config, seed)]
     with opened(config, starts, execution, progress) as here:
 
-        def made(role: str, matched: set[tuple[str, str, int, float]]) -> pd.DataFrame:
+        def made(role: str, matched: set[tuple[str, float]]) -> pd.DataFrame:
             works = []
             for stack in stacked([start for start in starts if config.roles[start.seed] == role]):
-                everything = [role == "report" and meets_all(start, config.phases[0].name, matched) for start in stack]
+                everything = [role == "report" and meets_all(start, matched) for start in stack]
                 first = stack[0]
-                name = f"seed-{first.seed}-{first.phase}-{first.name}-{first.cached}-{first.beta:g}.parquet"
+                name = f"seed-{first.seed}-{first.name}-{first.beta:g}.parquet"
                 arguments = (config, stack, here.parameters[first.seed], everything, here.device)
                 works.append(Work(_train_stack, arguments, here.folder / "runs" / name, len(stack)))
             return pd.concat(compute(works, execution, f"{role} runs", progress)).assign(role=role)
@@ -102,59 +90,44 @@ def plasticity(
 
 @dataclass(frozen=True)
 class Start(Run):
-    """A policy that phase 2 starts from.
+    """A policy that phase 2 starts from. reference: whether it is the reference, which phase 1 does not train."""
 
-    phase: how phase 1 was trained; the reference is not. cached: G_ref, 0 where nothing cached is weighted.
-    """
-
-    phase: Literal["reference", "exact", "sampled"]
-    cached: int = 0
+    reference: bool = False
 
     @property
     def name(self) -> str:
         """What tables call its method."""
-        return "reference" if self.phase == "reference" else self.method.name
-
-    @property
-    def identity(self) -> tuple[str, str, int, float]:
-        """phase, method, cached, beta: what names it up to its seed."""
-        return self.phase, self.name, self.cached, self.beta
+        return "reference" if self.reference else self.method.name
 
 
 def planned(config: PlasticityConfig, seed: int) -> list[Start]:
-    """Every policy of one seed. Raises InputError for unknown methods and for one that cannot be sampled."""
-    starts = [Start(seed, methods.get("none"), 0.0, "reference")]
-    for phase, name in [(one, name) for one in config.phases for name in one.methods]:
-        method = methods.get(name, config.regularizer_options)
-        cached = phase.name == "sampled" and "reference" in method.streams()
-        betas = sorted(phase.betas) if method.regularizer is not None else [0.0]
-        both = itertools.product(phase.cached if cached else (0,), betas)
-        starts += [Start(seed, method, beta, phase.name, size) for size, beta in both]
+    """Every policy of one seed. Raises InputError for unknown methods."""
+    starts = [Start(seed, methods.get("none"), 0.0, reference=True)]
+    for method in [methods.get(name, config.regularizer_options) for name in config.methods]:
+        betas = sorted(config.betas) if method.regularizer is not None else [0.0]
+        starts += [Start(seed, method, beta) for beta in betas]
     return starts
 
 
 def stacked(starts: list[Start]) -> list[list[Start]]:
     """Policies that are trained as one stack: those of a seed that differ in their coefficient only."""
-    return stacks(starts, lambda start: (start.seed, *start.identity[:3]), _RUNS_PER_STACK)
+    return stacks(starts, lambda start: (start.seed, start.name), _RUNS_PER_STACK)
 
 
-def meets_all(start: Start, primary: str, matched: set[tuple[str, str, int, float]]) -> bool:
-    """Whether a policy of a reported seed meets every change: those nearest the match, of the `primary` phase 1."""
-    return start.phase == "reference" or (
-        start.phase == primary and (start.method.regularizer is None or start.identity in matched)
-    )
+def meets_all(start: Start, matched: set[tuple[str, float]]) -> bool:
+    """Whether a policy of a reported seed meets every change: those nearest the match."""
+    return start.method.regularizer is None or (start.name, start.beta) in matched
 
 
 def match(table: pd.DataFrame, config: PlasticityConfig) -> pd.DataFrame:
-    """A row per coefficient that the match takes, with its weight: START, weight, and reached, where its group is.
+    """A row per coefficient that the match takes, with its weight: START, weight, and reached, where its method is.
 
     Chosen on the selection seeds. The reference and unregularized RL have no coefficient to choose.
     """
     selection = without_diverged_runs(table).query("role == 'selection'").drop_duplicates(["seed", *START])
-    targets: dict[object, float] = {phase.name: phase.matched_correctness for phase in config.phases}
+    target = config.matched_correctness
     lines = []
-    for group, rows in selection.groupby(GROUP, sort=False):
-        target = targets.get(group[0], config.phases[0].matched_correctness)
+    for method, rows in selection.groupby("method", sort=False):
         means = rows.groupby("beta")["p_correct"].mean()
         betas, reached = means.index.to_numpy(), means.to_numpy()
         crossing = np.flatnonzero((reached[:-1] - target) * (reached[1:] - target) <= 0)
@@ -164,36 +137,25 @@ def match(table: pd.DataFrame, config: PlasticityConfig) -> pd.DataFrame:
             share = (target - reached[left]) / (reached[left + 1] - reached[left])
             weights = {betas[left]: 1 - share, betas[left + 1]: share}
         at = sum(weight * means[beta] for beta, weight in weights.items())
-        lines += [(*group, beta, weight, at) for beta, weight in weights.items()]
+        lines += [(method, beta, weight, at) for beta, weight in weights.items()]
     return pd.DataFrame(lines, columns=[*START, "weight", "reached"])
 
 
 class PlasticityStream(IntEnum):
     """Independent random streams of a seed, `np.random.default_rng([seed, stream])`, apart from the engine's.
 
-    The environment, the reference, and the minibatches of the exact phase 1 have the engine's own streams, so that an
-    exact phase 1 is a run of the controlled experiment. Every policy, mode and change of a seed reads each stream here
-    from its beginning, so that all share their draws; only a chain's later changes resume where the last one ended.
+    The environment, the reference, and phase 1's minibatches have the engine's own streams, so that phase 1 is a run of
+    the controlled experiment. Every policy, mode and change of a seed reads each stream here from its beginning, so
+    that all share their draws.
 
-    MOVED: uniform numbers (C, A), for `some_of`, as the engine's NARROWED. CACHE: uniform numbers (N, largest G_ref),
-    one a cached response of a training input; a smaller cache is the first columns. SAMPLED_BATCHES, NEW_BATCHES: for
-    each step `prompts` integers below N. SAMPLED_ROLLOUTS, NEW_ROLLOUTS: for each step uniform numbers (prompts, G),
-    one a response, by inversion of
-    the cumulated probabilities.
+    MOVED: uniform numbers (C, A), for `some_of`, as the engine's NARROWED. NEW_BATCHES: for each step `prompts`
+    integers below N. NEW_ROLLOUTS: for each step uniform numbers (prompts, G), one a response, by inversion of the
+    cumulated probabilities.
     """
 
     MOVED = 201
-    CACHE = 202
-    SAMPLED_BATCHES = 203
-    SAMPLED_ROLLOUTS = 204
     NEW_BATCHES = 205
     NEW_ROLLOUTS = 206
-
-
-def stages(change: str) -> list[str]:
-    """The rewards that are learned one after the other: several for a chain, one for any other change."""
-    kind, *sizes = change.split("-")
-    return [f"chain-{size}" for size in sizes] if kind == "chain" else [change]
 
 
 class BothPhases:
@@ -208,52 +170,11 @@ class BothPhases:
         """Networks with parameters (R, P)."""
         return StackedMLP(layer_sizes(self.config), parameters)
 
-    def exact_phase_1(self, starts: list[Start]) -> StackedMLP:
-        """A run of the controlled experiment."""
-        *_, (_, mlp, _) = steps(self.config, self.task, list(starts))
-        return mlp
-
-    def sampled_step(self, starts: list[Start]) -> Callable[[Tensor, Tensor], Step]:
-        """Of a sampled phase 1, the step on inputs (B,) with uniform numbers (B, G) for rollouts.
-
-        GRPO and the regularizer on the same prompts and rollouts; a filtered method skips prompts whose cached group
-        holds no correct response.
-        """
-        task, method, size, device = self.task, starts[0].method, starts[0].cached, self.parameters.device
-        betas = torch.tensor([start.beta for start in starts]).to(self.parameters)
-        base = task.train.reference(slice(None))
-        rng = random_generator(task.seed, PlasticityStream.CACHE)
-        numbers = rng.random((len(task.train.inputs), max(self.config.cached)))
-        cache = draw(base, base, torch.from_numpy(numbers[:, : max(size, 1)]).to(device))
-
-        def gradient(logits: Tensor, reference: Policy, cached: Responses, uniforms: Tensor) -> Tensor:
-            policy = Policy(logits, reference.correct)
-            rollout = draw(policy, reference, uniforms)
-            loss = grpo_logit_gradient(policy, rollout)
-            if method.regularizer is None:
-                return loss
-            added = method_logit_gradient(method, policy, cached, rollout, betas, SurrogateConfig())
-            if method.filtered and size:
-                added *= cached.rewards.any(-1)[..., None]
-            return loss + added
-
-        def step(batch: Tensor, uniforms: Tensor) -> Step:
-            reference = task.train.reference(batch)
-            return task.train.inputs[batch][None], partial(
-                gradient, reference=reference, cached=cache[batch], uniforms=uniforms
-            )
-
-        return step
-
-    def reached(self, mlp: StackedMLP) -> dict[str, list[float]]:
-        """The controlled experiment's metrics."""
-        return evaluate(self.config, self.task, mlp)
-
-    def changed(self, stage: str, final: StackedMLP) -> Tensor:
+    def changed(self, change: str, final: StackedMLP) -> Tensor:
         """(R or 1, C, A): the reward of each action."""
         own = self._cluster_means(final.forward(self.task.train.inputs[None]))
         return reward_table(
-            self.environment, self.seed, stage, own, self._cluster_means(self.task.train.reference_log_probs[None])
+            self.environment, self.seed, change, own, self._cluster_means(self.task.train.reference_log_probs[None])
         )
 
     def _cluster_means(self, logits: Tensor) -> Tensor:
@@ -276,9 +197,10 @@ class BothPhases:
         clusters = self.environment.test_clusters[: len(inputs)].to(inputs.device)
         return (mlp.forward(inputs[None]).softmax(-1) * reward[:, clusters]).sum(-1).double()
 
-    def draws(self, batches: PlasticityStream, rollouts: PlasticityStream) -> Iterator[tuple[Tensor, Tensor]]:
+    def draws(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless batches of `prompts` inputs (B,), and uniform numbers (B, G) float64 in [0, 1) for rollouts."""
-        rng, uniforms = random_generator(self.seed, batches), random_generator(self.seed, rollouts)
+        rng = random_generator(self.seed, PlasticityStream.NEW_BATCHES)
+        uniforms = random_generator(self.seed, PlasticityStream.NEW_ROLLOUTS)
         shape = (self.config.prompts, self.config.group_size)
         while True:
             batch = torch.from_numpy(rng.integers(len(self.task.train.inputs), size=self.config.prompts))
@@ -288,21 +210,19 @@ class BothPhases:
         """From policies (R, P) a row per run in each frame: change, mode, step, the mean reward, and the share of
         inputs below one half.
         """
-        config, mlp = self.config, self.stack(start)
-        draws = self.draws(PlasticityStream.NEW_BATCHES, PlasticityStream.NEW_ROLLOUTS)
+        config, mlp, draws = self.config, self.stack(start), self.draws()
+        reward = self.changed(change, self.stack(start))
+        trainer = Trainer(mlp, config, config.learning_rate)
         frames = []
-        for stage in stages(change):
-            reward = self.changed(stage, self.stack(start))
-            trainer = Trainer(mlp, config, config.learning_rate)
-            for done in range(config.new_steps + 1):
-                if done in config.evaluated_steps:
-                    expected = self.expected(mlp, reward)
-                    metrics = {"reward": expected.mean(-1), "below_half": (expected < 0.5).double().mean(-1)}
-                    frame = pd.DataFrame({name: values.tolist() for name, values in metrics.items()})
-                    frames.append(frame.assign(change=stage, mode=mode, step=done))
-                if done < config.new_steps:
-                    inputs, gradient = self.new_step(reward, mode, *next(draws))
-                    trainer.step(inputs, partial(spare_samplers, gradient))
+        for done in range(config.new_steps + 1):
+            if done in config.evaluated_steps:
+                expected = self.expected(mlp, reward)
+                metrics = {"reward": expected.mean(-1), "below_half": (expected < 0.5).double().mean(-1)}
+                frame = pd.DataFrame({name: values.tolist() for name, values in metrics.items()})
+                frames.append(frame.assign(change=change, mode=mode, step=done))
+            if done < config.new_steps:
+                inputs, gradient = self.new_step(reward, mode, *next(draws))
+                trainer.step(inputs, partial(spare_samplers, gradient))
         return frames
 
 
@@ -324,48 +244,42 @@ def _expected_gradient(logits: Tensor, rewards: Tensor) -> Tensor:
     return probs * ((probs * rewards).sum(-1, keepdim=True) - rewards)
 
 
-def reward_table(environment: Environment, seed: int, stage: str, own: Tensor, reference: Tensor) -> Tensor:
+def reward_table(environment: Environment, seed: int, change: str, own: Tensor, reference: Tensor) -> Tensor:
     """(R or 1, C, A): the reward of each action in each cluster, in the arithmetic of `own`.
 
     own, reference: (R, C, A) and (1, C, A), mean probabilities on a cluster's training inputs after phase 1.
     """
     correct = environment.correct.mask.to(own.device)
-    kind, *sizes = stage.split("-")
-    if kind in ("narrowed", "chain", "moved"):
+    kind, *sizes = change.split("-")
+    if kind in ("narrowed", "moved"):
         eligible = ~correct if kind == "moved" else correct
         stream = PlasticityStream.MOVED if kind == "moved" else RandomStream.NARROWED
         chosen = some_of(eligible, int(sizes[0]), seed, stream)
         return torch.zeros_like(reference).scatter_(-1, chosen[None], 1)
     if kind == "repaired":
-        among = (reference if sizes else own).masked_fill(~correct, -1)
+        among = own.masked_fill(~correct, -1)
         return correct.to(own).expand_as(among).clone().scatter_(-1, among.argmax(-1, keepdim=True), 0)
     least = reference.masked_fill(~correct, torch.inf).argsort(-1)[..., : environment.config.correct_actions // 2]
     return (LESS * correct.to(own))[None].scatter(-1, least, 1)
 
 
 def train_stack(space: BothPhases, starts: list[Start], everything: list[bool]) -> pd.DataFrame:
-    """Both phases of a stack, all of one phase, method and cache: a row per run, change, mode and evaluated step.
+    """Both phases of a stack, all of one method: a row per run, change, mode and evaluated step.
 
     everything: for each run, whether it meets all changes or the first one alone.
     """
-    config, phase = space.config, starts[0].phase
+    config = space.config
     mlp = space.stack(space.parameters.expand(len(starts), -1))
-    if phase == "exact":
-        mlp = space.exact_phase_1(starts)
-    elif phase == "sampled":
-        trainer, step = Trainer(mlp, config, config.learning_rate), space.sampled_step(starts)
-        draws = space.draws(PlasticityStream.SAMPLED_BATCHES, PlasticityStream.SAMPLED_ROLLOUTS)
-        for _ in range(config.steps):
-            inputs, gradient = step(*next(draws))
-            trainer.step(inputs, partial(spare_samplers, gradient))
-    facts = pd.DataFrame([start.identity for start in starts], columns=["phase", "method", "cached", "beta"])
-    facts = pd.concat([facts, pd.DataFrame(space.reached(mlp))], axis=1).assign(seed=space.seed)
+    if not starts[0].reference:
+        *_, (_, mlp, _) = steps(config, space.task, list(starts))
+    facts = pd.DataFrame([(start.name, start.beta) for start in starts], columns=START)
+    facts = pd.concat([facts, pd.DataFrame(evaluate(config, space.task, mlp))], axis=1).assign(seed=space.seed)
     final, frames = mlp.parameters(), []
     for change in config.changes:
         rows = [row for row, all_changes in enumerate(everything) if all_changes or change == config.changes[0]]
         if not rows:
             continue
-        for mode in ("sampled",) if phase == "sampled" else ("sampled", "exact"):
+        for mode in ("sampled", "exact"):
             for measured in space.learn(final[rows], change, mode):
                 frames.append(pd.concat([facts.iloc[rows].reset_index(drop=True), measured], axis=1))
     return pd.concat(frames, ignore_index=True)

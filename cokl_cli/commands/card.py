@@ -114,7 +114,7 @@ def _optima(table: Any, config: Any) -> dict[tuple[str, float], str]:
     """Z* at the reference's mean correctness by method and coefficient, "~" before what is found by a search alone."""
     from theory.optima import population_optimum
 
-    q = f"{table.loc[table['phase'] == 'reference', 'p_correct'].mean():.4f}"
+    q = f"{table.loc[table['method'] == 'reference', 'p_correct'].mean():.4f}"
     fraction = f"{config.environment.correct_actions / config.environment.actions:.4f}"
     optima = {}
     for method in config.methods:

@@ -58,8 +58,6 @@ def written(name: str, value: str = VALUE, title: str = "Mine", more: str = "") 
 def test_the_card_of_ones_own(registry, monkeypatch, capsys):
     settings = dataclasses.replace(
         TINY,
-        sampled_methods=(),
-        cached=(),
         changes=TINY.changes[:1],
         methods=("none", "cokl", "reverse_kl", "card_own"),
     )
@@ -98,7 +96,6 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
 def test_each_panel_and_column_is_of_its_own_numbers():
     """Of CoKL, whose coefficient 0.2 is closest to the match: a run that is in the picture, and no mixture."""
     table = lab().assign(coverage_at_64=0.25, conditional_kl=1.5, reward=0.75)
-    table = table[table["phase"] != "sampled"]
     marks = card.drawing(table, {("cokl", 0.1): "0.99"}).marks
     ours = marks[(marks["method"] == "cokl") & (marks["x"].isin([0.98, 0.1]))]
     expected = {"coverage_at_64": 0.25, "conditional_kl": 1.5, "plasticity": 0.75, "optimum": 0.99}
@@ -120,7 +117,6 @@ def test_each_panel_and_column_is_of_its_own_numbers():
 
 def test_a_method_that_ends_far_from_the_match_is_not_compared():
     table = lab()
-    table = table[table["phase"] != "sampled"]
     rows = card.rows(table, dataclasses.replace(CONFIG, matched_correctness=0.97), {}, {}).set_index("method")
     assert rows.loc["CoKL", "beta"] == "0.1"
     for ends in (table, table.assign(p_correct=table["p_correct"] / 2)):  # 0.94 and 0.98, 0.47 and 0.49

@@ -8,7 +8,6 @@ import pytest
 
 from bandit.finite_group import figures as finite_group
 from bandit.plasticity import figures as plasticity
-from bandit.plasticity.analysis import Scored
 from bandit.shift import figures as shift
 from bandit.shift.analysis import score, tables_of
 from bandit.sweep.figures import dynamics, tradeoff
@@ -59,16 +58,8 @@ WORDS: dict[str, tuple[Callable[[], Drawing], dict[str, Words]]] = {
         },
     ),
     "plasticity, trade-off": (
-        lambda: plasticity.tradeoff(plastic.lab(), Scored.of(plastic.lab(), plastic.CONFIG), plastic.CONFIG),
-        {
-            "sampled": ("phase 2 sampled", "Correctness after phase 1", "Plasticity after narrowed-2"),
-            "exact": ("phase 2 exact", "Correctness after phase 1", "Plasticity after narrowed-2"),
-            "cache": ("phase 1 sampled", r"Cached responses $G_{\mathrm{ref}}$", "Plasticity after narrowed-2"),
-        },
-    ),
-    "plasticity, curves": (
-        lambda: plasticity.curves(plastic.lab(), plastic.CONFIG),
-        {name: (name, "Step of phase 2", "New reward") for name in ("moved-2", "narrowed-2, exact")},
+        lambda: plasticity.draw({"plasticity": plastic.lab()}, plastic.CONFIG)["plasticity_tradeoff"],
+        {"": ("", "Correctness after phase 1", "Plasticity after narrowed-2")},
     ),
     "card": (
         lambda: card.drawing(plastic.lab(), {}),

@@ -1,4 +1,4 @@
-"""A miniature of the plasticity lab: every kind of change, both phases 1, two methods and more."""
+"""A miniature of the plasticity lab: every kind of change, two methods and more."""
 
 from bandit.plasticity.config import PlasticityConfig
 from tests.bandit.conftest import TINY_ENVIRONMENT
@@ -6,9 +6,6 @@ from tests.bandit.conftest import TINY_ENVIRONMENT
 TINY = PlasticityConfig(
     methods=("none", "reverse_kl", "cokl", "correct_forward_kl"),
     betas=(0.03, 0.3),
-    sampled_methods=("none", "reverse_kl", "cokl", "correct_forward_kl"),
-    sampled_betas=(0.3,),
-    cached=(2, 4),
     seeds=2,
     selection_seeds=1,
     steps=20,
@@ -16,7 +13,7 @@ TINY = PlasticityConfig(
     pretrain_steps=20,
     hidden=(8, 8),
     matched_correctness=0.3,
-    changes=("narrowed-2", "repaired", "repaired-reference", "preferred", "moved-2", "chain-2-1"),
+    changes=("narrowed-2", "repaired", "preferred", "moved-2"),
     new_steps=12,
     evaluated_steps=(0, 4, 12),
     evaluated_inputs=50,

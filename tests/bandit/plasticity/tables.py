@@ -10,7 +10,7 @@ from bandit.plasticity.config import PlasticityConfig
 STEPS, SEEDS = (0, 100, 400), range(4)
 CONFIG = PlasticityConfig(
     methods=("cokl", "entropy"), seeds=4, selection_seeds=1, changes=("narrowed-2", "moved-2"),
-    matched_correctness=0.95, sampled_matched_correctness=0.9, evaluated_steps=STEPS,
+    matched_correctness=0.95, evaluated_steps=STEPS,
 )  # fmt: skip
 
 
@@ -20,18 +20,16 @@ def lab() -> pd.DataFrame:
     """
     draw, lines = np.random.default_rng(7), []
     for seed in (*SEEDS, 1000):
-        starts = [("exact", method, 0, beta) for method in CONFIG.methods for beta in (0.1, 0.2)]
-        starts += [("reference", "reference", 0, 0.0), ("exact", "none", 0, 0.0)]
-        starts += [("sampled", "cokl", cached, 0.1) for cached in (4, 16)] + [("sampled", "entropy", 0, 0.1)]
-        for phase, method, cached, beta in starts:
+        starts = [(method, beta) for method in CONFIG.methods for beta in (0.1, 0.2)]
+        for method, beta in [*starts, ("reference", 0.0), ("none", 0.0)]:
             correct = {0.1: 0.98, 0.2: 0.94, 0.0: 0.3}[beta]
-            for change in CONFIG.changes if phase != "sampled" else CONFIG.changes[:1]:
-                for mode in ("sampled", "exact") if phase != "sampled" else ("sampled",):
+            for change in CONFIG.changes:
+                for mode in ("sampled", "exact"):
                     for step in STEPS:
                         lines.append(
-                            {"seed": seed, "role": "report" if seed in SEEDS else "selection", "phase": phase,
-                             "method": method, "cached": cached, "beta": beta, "change": change, "mode": mode,
-                             "step": step, "reward": draw.uniform(), "below_half": 0.0, "p_correct": correct,
-                             "coverage_at_64": 0.1, "coverage_at_64_correct": 0.1, "conditional_kl": 0.1}
+                            {"seed": seed, "role": "report" if seed in SEEDS else "selection", "method": method,
+                             "beta": beta, "change": change, "mode": mode, "step": step, "reward": draw.uniform(),
+                             "below_half": 0.0, "p_correct": correct, "coverage_at_64": 0.1,
+                             "coverage_at_64_correct": 0.1, "conditional_kl": 0.1}
                         )  # fmt: skip
     return pd.DataFrame(lines)
