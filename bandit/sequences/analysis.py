@@ -2,8 +2,8 @@
 
 Differences are taken at each coefficient, and at the one that each method has chosen on the selection seeds: with the
 highest mean of known and new correctness (of all prior prompts where a seed knows none), so that what is learned of the
-prior task does not choose. Scores that are normalized as the task shift's stand beside the raw levels, where GRPO's
-forgetting is told from zero. Every interval is a 95% t-interval over the reported seeds.
+prior task does not choose. Nothing is divided by what GRPO forgets. Every interval is a 95% t-interval over the
+reported seeds.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from bandit.sequences.config import KNOWN, SequenceConfig
 from bandit.sequences.train import METRICS
 from bandit.shift.analysis import (
     ANCHORS,
-    NORMALIZED,
-    anchors,
+    diverged_note,
     final_rows,
+    forgotten_and_learned,
     label,
     readable,
-    score,
-    undetermined_as_nan,
     without_diverged_runs,
 )
-from cokl.support.statistics import spread_column, summarize
+from cokl.support.statistics import spread_column, summarize, with_spread
 from cokl.support.verdicts import SPREAD, Measurement, judged
 
 DIFFERENCES = {
@@ -45,19 +43,20 @@ CAPTIONS = {
     "differences": "Correctness of CoKL minus another method's, in points, at one coefficient and at each one's own, "
     "chosen on the selection seeds. Primary are both tasks at the chosen ones. Known are prompts that the base model "
     f"answers correctly with probability {KNOWN:g} or more.",
-    "beta_search": "Every coefficient, on the selection seeds, which choose, and on the reported ones: dual-anchor "
-    "scores of accuracy (Base 100 in retention and 0 in adaptation, GRPO w/o KL the reverse), probabilities, and "
-    "divergences and entropies in nats, those without a task on the prior one. known_correct is a part of "
-    "prior_correct, of the known_share of its prompts.",
+    "levels": "Every coefficient, on the selection seeds, which choose, and on the reported ones. Probabilities; in "
+    "nats D_KL(base+ || policy+), the entropy of the correct answers and the parts of D_KL(base || policy), Eq. 7, all "
+    "on the prior task. known_correct is a part of prior_correct, of the known_share of its prompts.",
 }
 
 
 def analyse(tables: Tables, config: SequenceConfig) -> Analysis:
     """CoKL minus replay on either task at their chosen coefficients, and all differences."""
     table = tables["sequences"]
-    made = {"differences": differences(table), "beta_search": levels(table)}
+    made = {"differences": differences(table), "levels": levels(table)}
     seeds = reported_seeds(table)
     measured = primary(made["differences"], seeds)
+    lost, gained = (with_spread(100 * mean, 100 * half, 1) for mean, half in forgotten_and_learned(table))
+    noted = diverged_note(table)
     told = [one.told(label(REPLAY), one.what) for one in measured]
     return Analysis(
         answer=". ".join(told) or f"CoKL and {label(REPLAY)} cannot be compared: one was not trained or chose nothing",
@@ -69,15 +68,14 @@ def analyse(tables: Tables, config: SequenceConfig) -> Analysis:
         captions=CAPTIONS,
         readable=named,
         screen=named(made["differences"]),
-        notes=[anchors(table), SPREAD],
-        picture="sequences_tradeoff",
+        notes=[f"GRPO w/o KL loses {lost} points of the prior task and gains {gained} of the new one.", noted, SPREAD],
+        picture="sequences_correctness",
     )
 
 
 def levels(table: pd.DataFrame) -> pd.DataFrame:
-    """NORMALIZED and METRICS of every run by role, with their half-widths. Raises InputError as `score` does."""
-    scored = undetermined_as_nan(final_rows(score(table)), "selection")
-    return summarize(scored, ["role", *RUN], [*NORMALIZED, *METRICS])
+    """METRICS of every run by role, with their half-widths. Raises InputError if GRPO w/o KL diverged."""
+    return summarize(final_rows(without_diverged_runs(table)), ["role", *RUN], list(METRICS))
 
 
 def differences(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,18 +1,28 @@
-"""The sequence lab's figure: retention against adaptation, as the task shift's."""
+"""The sequence lab's figure: correctness on the prior task against that on the new one."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from bandit.engine.tables import reported_seeds
 from bandit.lab import Tables
 from bandit.sequences.analysis import levels
 from bandit.sequences.config import SequenceConfig
-from bandit.shift.analysis import diverged_note
-from bandit.shift.figures import tradeoff
-from figures.marks import Drawing
+from bandit.shift.analysis import diverged_note, label
+from figures.marks import Drawing, Panel, interval, join, marks
 
 
 def draw(tables: Tables, config: SequenceConfig) -> dict[str, Drawing]:
-    """The trade-off."""
+    """A curve per method, a point per coefficient, with 95% t-intervals."""
     table = tables["sequences"]
-    return {"sequences_tradeoff": replace(tradeoff(levels(table).assign(best=False)), note=diverged_note(table))}
+    means = levels(table)
+    parts = []
+    for method, points in means[means["role"] == "report"].groupby("method", sort=False):
+        ends = interval(points, "new_correct", prefix="x_") | interval(points, "prior_correct")
+        text = [f"β = {beta:g}" if beta else "" for beta in points["beta"]]
+        at = {"x": points["new_correct"], "y": points["prior_correct"], "text": text}
+        parts.append(marks("", "line", method=method, label=label(str(method)), **at, **ends))
+    panel = Panel(x="Correctness on the new task", y="Correctness on the prior task")
+    caption = (
+        "Correctness on both tasks after the shift, a point per coefficient, means over "
+        f"{reported_seeds(table)} seeds with 95% t-intervals."
+    )
+    return {"sequences_correctness": Drawing(join(parts), {"": panel}, 1, 4, caption, note=diverged_note(table))}

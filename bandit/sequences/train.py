@@ -33,14 +33,12 @@ from bandit.engine.two_tasks.train import Objective, TwoTaskTrainer
 from bandit.sequences.config import KNOWN, SequenceConfig
 from cokl import methods
 from cokl.methods import Method
-from cokl.metrics import pass_at_k
 from cokl.support.results import HERE, Execution
 
 METRICS = (
     "prior_correct",
     "known_share",
     "known_correct",
-    "prior_pass_at_k",
     "new_correct",
     "conditional_kl",
     "conditional_entropy",
@@ -54,8 +52,8 @@ COLUMNS = ("seed", "mode", "method", "beta", "step", *METRICS, "role", "kl_promp
 def train(config: SequenceConfig, execution: Execution = HERE) -> dict[str, pd.DataFrame]:
     """Train everything that `config` asks for; the table "sequences" has a row per evaluated step, with COLUMNS.
 
-    As in the task shift's table; k of pass@k is `config.pass_draws`. known_share: of the prior task's test prompts that
-    are known; known_correct: mean over all of them of the correctness on those that are known, 0 on the others.
+    As in the task shift's table. known_share: of the prior task's test prompts that are known; known_correct: mean over
+    all of them of the correctness on those that are known, 0 on the others.
     Raises InputError for unknown methods and for a folder that cannot be used.
     """
     trainer = SequenceTrainer(config)
@@ -275,14 +273,13 @@ class SequenceTrainer(TwoTaskTrainer):
         return {name: (total / len(prompts.inputs)).tolist() for name, total in totals.items()}
 
     def prior_metrics(self, policy: SequencePolicy, reference: SequencePolicy) -> dict[str, Tensor]:
-        """Correctness, on all prompts and on those that are known, pass@k, drifts and entropies."""
+        """Correctness, on all prompts and on those that are known, drifts and entropies."""
         drift = exact.drifts(reference, policy)
         known = (reference.mass >= KNOWN).to(policy.mass).expand_as(policy.mass)
         return {
             "prior_correct": policy.mass,
             "known_share": known,
             "known_correct": known * policy.mass,
-            "prior_pass_at_k": pass_at_k(policy, self.config.pass_draws),
             "conditional_kl": exact.conditional_kl(reference, policy),
             "conditional_entropy": policy.conditional_entropy(),
             "mass_drift": drift.mass,

@@ -184,26 +184,3 @@ def at_equal_adaptation(rows: Sequence[Row], measures: Sequence[str]) -> list[Ro
                 line[name] = mixed[name] + slope * lacks
             lines.append(line)
     return lines
-
-
-def explained(values: Sequence[float], target: Sequence[float]) -> float:
-    """R^2 of the least-squares parabola, by orthogonal polynomials; NaN for under five points or a constant target."""
-    centre = mean(target)
-    spread = sum((number - centre) ** 2 for number in target)
-    if len(values) < 5 or spread == 0:
-        return math.nan
-    basis: list[list[float]] = []
-    for power in range(3):
-        vector = [value**power for value in values] if any(values) or not power else [0.0] * len(values)
-        for _ in range(2):  # twice, for the rounding of the first time
-            for other in basis:
-                overlap = sum(a * b for a, b in zip(vector, other, strict=True))
-                vector = [a - overlap * b for a, b in zip(vector, other, strict=True)]
-        norm = math.sqrt(sum(number**2 for number in vector))
-        if norm > 0:
-            basis.append([number / norm for number in vector])
-    rest = list(target)
-    for other in basis:
-        overlap = sum(a * b for a, b in zip(rest, other, strict=True))
-        rest = [a - overlap * b for a, b in zip(rest, other, strict=True)]
-    return 1 - sum(number**2 for number in rest) / spread

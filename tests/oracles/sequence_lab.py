@@ -1,6 +1,6 @@
 """The whole sequence lab as one plain loop: every response is listed, autograd differentiates, one network at a time.
 
-Written from the paper (Eqs. 1-20, Appendix E) and from what the lab's docstring says of its random numbers. It reads
+Written from the paper (Eqs. 1-18, Appendix E) and from what the lab's docstring says of its random numbers. It reads
 the fields of a configuration and computes in float64. A response is its number among all V^T of them, in the order of
 `itertools.product`; a prompt's policy is then a vector of log-probabilities, as a policy over single actions is.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,18 +31,12 @@ FIRST_SELECTION_SEED = 1000
 LOOKS_AT = {
     "none": "",
     "reverse_kl": "fresh",
-    "forward_kl": "cached",
-    "correct_reverse_kl": "fresh",
     "correct_forward_kl": "cached",
     "cokl": "cached fresh",
     "cokl_without_term1": "fresh",
-    "cokl_without_term2": "cached",
-    "cokl_floor": "cached fresh",
-    "entropy": "fresh",
-    "jensen_shannon": "fresh",
 }
 """Which groups of responses a method weights: those of the base model, or those that the policy has just drawn."""
-UNFILTERED = ("none", "reverse_kl", "forward_kl", "entropy", "jensen_shannon")
+UNFILTERED = ("none", "reverse_kl")
 """Methods that keep prompts without a correct cached response; all others condition on correctness."""
 
 
@@ -50,7 +44,6 @@ METRICS = (
     "prior_correct",
     "known_share",
     "known_correct",
-    "prior_pass_at_k",
     "new_correct",
     "conditional_kl",
     "conditional_entropy",
@@ -59,7 +52,6 @@ METRICS = (
     "incorrect_drift",
 )
 DIFFERENCES = ("prior_correct", "known", "others", "new_correct", "overall")
-NORMALIZED = ("retention", "adaptation", "overall")
 
 
 def stream(seed: int, number: int) -> np.random.Generator:
@@ -213,27 +205,15 @@ def surrogate(
 ) -> Tensor:
     """The same on one prompt's cached responses and on those that the policy has just drawn (Eqs. 11-17)."""
     loss = 0 * log_probs.sum()
-    right = [response for response in fresh if verdicts[response]]
+    chosen, right = ([response for response in group if verdicts[response]] for group in (cached, fresh))
     if "cached" in LOOKS_AT[method]:
-        chosen = cached if method == "forward_kl" else [response for response in cached if verdicts[response]]
         for response in chosen:
             loss = loss - log_probs[response] / len(chosen)
     if method in ("cokl", "cokl_without_term1"):
         for response in right:
             loss = loss + log_probs[response] / len(right)
-    now, then = log_probs.detach().tolist(), reference.tolist()
-    if method == "correct_reverse_kl" and len(right) > 1:
-        costs = [now[response] - then[response] for response in right]
-        for number, response in enumerate(right):
-            others = costs[:number] + costs[number + 1 :]
-            loss = loss + (costs[number] - sum(others) / len(others)) * log_probs[response] / len(right)
-    cost: dict[str, Callable[[int], float]] = {
-        "entropy": lambda response: now[response],
-        "reverse_kl": lambda response: now[response] - then[response],
-        "jensen_shannon": lambda response: 0.5 * math.log(2 / (1 + math.exp(then[response] - now[response]))),
-    }
-    if method in cost:
-        costs = [cost[method](response) for response in fresh]
+    if method == "reverse_kl":
+        costs = (log_probs.detach() - reference)[list(fresh)].tolist()
         for number, response in enumerate(fresh):
             others = costs[:number] + costs[number + 1 :]
             loss = loss + (costs[number] - sum(others) / len(others)) * log_probs[response] / len(fresh)
@@ -284,14 +264,13 @@ class Seed:
         return [number for number, one in enumerate(solved) if one or method in UNFILTERED]
 
     def run(self, method: str, beta: float, prompts: int) -> Iterator[dict[str, Any]]:
-        """Metrics by step of one run on the new task, with so many prompts of the buffer in a step (Eqs. 18 and 20)."""
+        """Metrics by step of one run on the new task, with so many prompts of the buffer in a step (Eq. 18)."""
         config = self.config
         network = Network(config, self.base.parameters)
         buffer = self.buffer(method)
         new_rng, kl_rng = stream(self.seed, NEW_PROMPTS), stream(self.seed, KL_PROMPTS)
         new_uniforms, kl_uniforms = stream(self.seed, NEW_ROLLOUTS), stream(self.seed, KL_ROLLOUTS)
         rate = config.new_learning_rate or config.learning_rate
-        kind = method.removesuffix("_floor")
         group = (config.group_size, config.length)
         for done in range(config.steps + 1):
             if done % config.eval_interval == 0 or done == config.steps:
@@ -313,24 +292,12 @@ class Seed:
                 groups = draw(config, network, inputs, kl_uniforms.random((prompts, *group)))
                 cached = [self.cached[number] for number in chosen]
                 drawn = zip(known, cached, groups, strict=True)
-                terms = [surrogate(kind, *prompt, old, fresh) for prompt, old, fresh in drawn]
+                terms = [surrogate(method, *prompt, old, fresh) for prompt, old, fresh in drawn]
                 loss = loss + beta * torch.stack(terms).mean()
-                if method != kind:
-                    loss = loss + self.floor(chosen, policies, groups)
             network.descend(loss, rate)
-
-    def floor(self, chosen: list[int], policies: Tensor, groups: list[list[int]]) -> Tensor:
-        """Eq. 20 with the gate of Eq. 19, both over the minibatch."""
-        gap, pull = 0.0, torch.zeros((), dtype=torch.float64)
-        for number, log_probs, fresh in zip(chosen, policies, groups, strict=True):
-            right, cached = self.buffer_verdicts[number], self.cached[number]
-            gap += right[cached].mean() - right[fresh].mean()
-            pull = pull + log_probs[[response for response in cached if right[response]]].sum() / len(cached)
-        return -max(gap / len(chosen), 0.0) * pull / len(chosen)
 
     def metrics(self, network: Network) -> dict[str, float]:
         """Means over the test prompts of either task."""
-        config = self.config
         means = {}
         for name, one in (("prior", self.prior), ("new", self.new)):
             right = one.verdicts[one.clusters["test"]]
@@ -341,7 +308,6 @@ class Seed:
             means[f"{name}_correct"] = mass.mean()
             if name == "new":
                 continue
-            means["prior_pass_at_k"] = (1 - (1 - mass) ** config.pass_draws).mean()
             known = old_mass >= 7 / 8
             means["known_share"], means["known_correct"] = known.mean(), (mass * known).mean()
             log_ratio = np.log(old_mass / mass)
@@ -381,9 +347,7 @@ def final_tables(rows: Sequence[Any]) -> dict[str, list[scores.Row]]:
     """What the lab reports of its table's rows, by the name of the file."""
     return {
         "differences": differences(rows),
-        "beta_search": scores.summary(
-            scores.told(scores.final(scores.scored(rows)), "selection"), ["role", *scores.RUN], (*NORMALIZED, *METRICS)
-        ),
+        "levels": scores.summary(scores.final(rows), ("role", *scores.RUN), METRICS),
     }
 
 

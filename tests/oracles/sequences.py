@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.oracles import exact, sampled
+from tests.oracles import sampled
 
 Machine = tuple[Sequence[Sequence[int]], Sequence[bool]]
 
@@ -50,13 +50,6 @@ def probabilities(logits: Any, symbols: int, library: Any) -> list[Any]:
 def verdicts(machine: Machine, steps: int, symbols: int) -> list[bool]:
     """Of every response."""
     return [accepts(machine, response) for response in responses(steps, symbols)]
-
-
-def value(definition: exact.Definition, logits: Any, reference: Any, machine: Machine, library: Any) -> Any:
-    """One of `exact.VALUES`, with responses as actions."""
-    steps, symbols = len(logits), len(logits[0][0])
-    pairs = [probabilities(table, symbols, library) for table in (logits, reference)]
-    return definition(pairs[0], pairs[1], verdicts(machine, steps, symbols), library)
 
 
 def autograd(function: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bandit.engine.two_tasks.config import METHODS
 from bandit.sequences import analysis as report
 from bandit.sequences.config import SequenceConfig
 from bandit.sequences.train import train
@@ -27,7 +26,7 @@ class PreciseConfig(SequenceConfig):
 
 
 CONFIG = PreciseConfig(
-    methods=("none", "reverse_kl", "correct_forward_kl", "cokl", "cokl_floor"),
+    methods=("none", "reverse_kl", "correct_forward_kl", "cokl"),
     betas=(0.6, 0.01, 0.1),
     seeds=2,
     first_seed=6,
@@ -46,7 +45,6 @@ CONFIG = PreciseConfig(
     reference_group_size=2,
     buffer_size=8,
     kl_groups=4,
-    pass_draws=4,
     hidden=(5, 4),
     pretrain_steps=10,
     pretrain_batch_size=6,
@@ -74,10 +72,10 @@ def test_every_row_of_the_labs_table_is_the_plain_loops(lab, expected):
 
 
 def test_so_is_a_lab_with_other_options():
-    """Every method; a last step that no interval meets, one learning rate; known prompts and others."""
+    """Without the first term, too; a last step that no interval meets, one learning rate; known prompts and others."""
     other = replace(
         CONFIG,
-        methods=METHODS,
+        methods=SequenceConfig().methods,
         betas=(0.3,),
         seeds=1,
         steps=2,
@@ -94,7 +92,7 @@ def test_so_is_a_lab_with_other_options():
 
 def made(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The lab's tables."""
-    return {"differences": report.differences(table), "beta_search": report.levels(table)}
+    return {"differences": report.differences(table), "levels": report.levels(table)}
 
 
 def test_every_table_of_the_report_is_the_plain_loops(lab, expected):
@@ -111,7 +109,7 @@ def test_the_miniature_has_what_a_wrong_lab_would_get_wrong():
     """Prompts for the filter to leave out, both clusters, coefficients that are neither at an edge nor missed."""
     for number in (6, 7, 1000):
         seed = oracle.Seed(CONFIG, number)
-        assert 0 < len(seed.buffer("cokl")) < len(seed.buffer("forward_kl")) == CONFIG.buffer_size
+        assert 0 < len(seed.buffer("cokl")) < len(seed.buffer("reverse_kl")) == CONFIG.buffer_size
         for task in (seed.prior, seed.new):
             assert {*task.clusters["train"]} == {*task.clusters["test"]} == {0, 1}
             assert (task.verdicts[0] != task.verdicts[1]).any()
