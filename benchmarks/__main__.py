@@ -1,14 +1,18 @@
-"""`python -m benchmarks sweep`: everything that measures speed and memory."""
+"""`python -m benchmarks COMMAND`: everything that measures speed, and what a GPU computes."""
 
 import sys
 
 import tyro
 
+from benchmarks.actor import Actor
+from benchmarks.steps import Steps
 from benchmarks.sweep import Sweep
 from cokl.support.errors import InputError
 
 if __name__ == "__main__":
-    command = tyro.extras.subcommand_cli_from_dict({"sweep": Sweep}, prog="python -m benchmarks", description=__doc__)
+    command = tyro.extras.subcommand_cli_from_dict(
+        {"steps": Steps, "sweep": Sweep, "actor": Actor}, prog="python -m benchmarks", description=__doc__
+    )
     try:
         raise SystemExit(command.run())
     except InputError as error:

@@ -26,35 +26,11 @@ def _cokl(log_probs: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
     return (target.exp() * (target - ours).masked_fill(~mask, 0)).sum(-1)
 
 
-def _jensen_shannon(log_probs: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
-    mixture = ((log_probs.exp() + reference.exp()) / 2).log()
-    halves = [(p.exp() * (p - mixture)).sum(-1) for p in (log_probs, reference)]
-    return (halves[0] + halves[1]) / 2
-
-
-def _correct_forward_kl(log_probs: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
-    target = _conditional(reference, mask)
-    return (target.exp() * (target - log_probs).masked_fill(~mask, 0)).sum(-1)
-
-
-def _correct_reverse_kl(log_probs: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
-    ours = _conditional(log_probs, mask)
-    return (ours.exp() * (ours - reference).masked_fill(~mask, 0)).sum(-1)
-
-
 PENALTIES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor] | None] = {
     "none": None,
-    "entropy": lambda log_probs, reference, mask: (log_probs.exp() * log_probs).sum(-1),
     "forward_kl": lambda log_probs, reference, mask: (reference.exp() * (reference - log_probs)).sum(-1),
     "reverse_kl": lambda log_probs, reference, mask: (log_probs.exp() * (log_probs - reference)).sum(-1),
-    "jensen_shannon": _jensen_shannon,
     "cokl": _cokl,
-    "correct_forward_kl": _correct_forward_kl,
-    "correct_reverse_kl": _correct_reverse_kl,
-    "cokl_without_term1": lambda log_probs, reference, mask: log_probs.masked_fill(~mask, -torch.inf).logsumexp(-1),
-    "cokl_without_term2": lambda log_probs, reference, mask: (
-        -(_conditional(reference, mask).exp() * log_probs).masked_fill(~mask, 0).sum(-1)
-    ),
 }
 
 

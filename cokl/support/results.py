@@ -121,7 +121,7 @@ def describe_environment(device: str) -> dict[str, Any]:
     return {
         "versions": versions,
         "platform": platform.platform(),
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "cpu_count": os.cpu_count(),
         "threads_per_process": 1,
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
@@ -129,7 +129,7 @@ def describe_environment(device: str) -> dict[str, Any]:
     }
 
 
-def _cpu_model() -> str:
+def cpu_model() -> str:
     """The processor's name, as far as the system tells."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []

@@ -1,22 +1,16 @@
 """The benchmarks run and report what they promise; how fast anything is, is no test's business."""
 
-import json
-import subprocess
-import sys
+import re
 
 import joblib
+import pandas as pd
 import pytest
 import torch
 
-from benchmarks import naive, sweep
+from benchmarks import naive, steps, sweep
 from cokl import regularizers
 from cokl.policy import CorrectSet, Policy
-
-
-def benchmark(*arguments: str) -> str:
-    """What a benchmark prints."""
-    command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+from cokl.support.results import usable_cores
 
 
 @pytest.mark.parametrize("method", [method for method, penalty in naive.PENALTIES.items() if penalty is not None])
@@ -33,27 +27,30 @@ def test_the_naive_loop_computes_the_same_loss(method):
     )
 
 
-def test_sweep_reports_seconds_and_their_ratios(tmp_path):
-    path = tmp_path / "sweep.json"
-    printed = benchmark("sweep", "--rounds", "1", "--steps", "2", "--json", str(path))
-    result = json.loads(path.read_text())
-    assert all(set(seconds) == set(naive.PENALTIES) for seconds in result["by_method"].values())
-    assert all(value > 0 for seconds in result["by_method"].values() for value in seconds.values())
-    for name in ("naive_over_engine", "engine_over_floor"):
-        found = result[name]
-        low, high = found["interval_95"]
-        assert 0 < low <= found["median"] <= high
-        assert found["blocks"] == result["cores"] * len(naive.PENALTIES)
-        assert f"{name.replace('_', ' ')}: {found['median']:.2f}, 95% interval {low:.2f} to {high:.2f}" in printed
+def test_steps_prints_two_ratios(capsys, monkeypatch):
+    monkeypatch.setattr(steps, "ROUNDS", 1)
+    assert steps.Steps(steps=2).run() == 0
+    printed = capsys.readouterr().out
+    for name in ("naive over engine", "engine over floor"):
+        found = re.search(rf"{name}: (\S+), 95% interval (\S+) to (\S+) \((\d+) blocks", printed)
+        assert found
+        ratio, low, high, blocks = map(float, found.groups())
+        assert 0 < low <= ratio <= high
+        assert blocks == usable_cores() * len(naive.PENALTIES)
 
 
 def test_a_ratio_is_taken_within_a_turn(monkeypatch):
     """So that a slow moment, which falls on floor, engine and naive loop alike, is not in it."""
     turns = [(1.0 * slow, 2.0 * slow, 6.0 * slow) for slow in (1, 10, 3)]
-    monkeypatch.setattr(sweep, "_turns", lambda method, steps: turns)
+    monkeypatch.setattr(steps, "_turns", lambda method, count: turns)
     with joblib.parallel_config(backend="sequential"):
-        result = sweep.measure(rounds=1, steps=3, full=False)
-    for name, ratio in (("engine_over_floor", 2), ("naive_over_engine", 3)):
-        assert (result[name]["median"], result[name]["interval_95"]) == (ratio, [ratio, ratio])
-    for name, seconds in (("floor_s", 3), ("engine_s", 6), ("naive_s", 18)):
-        assert result["by_method"][name] == dict.fromkeys(naive.PENALTIES, 1000 / result["cores"] * seconds)
+        ratios = steps.measure(steps=3)
+    for name, ratio in (("engine over floor", 2), ("naive over engine", 3)):
+        assert (ratios[name].low, ratios[name].median, ratios[name].high) == (ratio, ratio, ratio)
+
+
+def test_two_sweeps_are_as_far_apart_as_their_metrics():
+    table = pd.DataFrame({"seed": 0, "method": "cokl", "beta": [0.1, 0.2], "step": 5, "p_correct": [0.5, 0.25]})
+    table["conditional_kl"] = [1.0, 2.0]
+    other = table.assign(p_correct=[0.75, 0.25], conditional_kl=[1.5, 2.0])
+    assert sweep.apart(table, other.iloc[::-1]) == (0.5, 0.125)
