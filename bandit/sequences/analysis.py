@@ -86,10 +86,9 @@ def differences(table: pd.DataFrame) -> pd.DataFrame:
     """
     last = final_rows(without_diverged_runs(table))
     last = last[~last["method"].isin(ANCHORS)]
-    others = 1 - last["known_share"]
     last = last.assign(
         known=last["known_correct"] / last["known_share"],
-        others=(last["prior_correct"] - last["known_correct"]) / others.where(others > 0),
+        others=(last["prior_correct"] - last["known_correct"]) / (1 - last["known_share"]),
         overall=(last["prior_correct"] + last["new_correct"]) / 2,
     )
     merit = last["known"].fillna(last["prior_correct"]) + last["new_correct"]
