@@ -25,6 +25,7 @@ from cokl.policy import CorrectSet, Policy
 from cokl.support.errors import InputError
 from cokl.support.statistics import summarize, with_spread
 from figures.marks import Drawing, Panel, interval, join, marks
+from figures.style import method_style
 
 BUILT_IN = ("none", "entropy", "forward_kl", "reverse_kl", "jensen_shannon", "cokl", "correct_forward_kl")
 REPLAY = "Replay"
@@ -101,33 +102,26 @@ def facts(table: pd.DataFrame) -> pd.DataFrame:
     return summarize(rows, ["method", "beta"], [*_MEASURED, coverage_column(scored)])
 
 
-def rows(
-    table: pd.DataFrame, settings: PlasticityConfig, optima: Mapping[tuple[str, float], str], checks: Mapping[str, str]
-) -> pd.DataFrame:
-    """A row per method at the coefficient that ends closest to `settings.matched_correctness`, in text.
+def rows(table: pd.DataFrame, settings: PlasticityConfig, checks: Mapping[str, str]) -> pd.DataFrame:
+    """A row per method at `settings.matched_correctness`, interpolated between neighbouring coefficients, in text.
 
-    The selection seeds choose it. beta: with a star where it is further away than `MATCHED`. optima: Z* by method and
-    coefficient. checks: of each method's surrogate.
+    The selection seeds choose them. beta: both, with a star where the reported seeds' correctness is further away than
+    `MATCHED`. checks: of each method's surrogate.
     """
     scored, chosen = runs(table), match(table, settings)
     coverage = coverage_column(scored)
-    nearest = chosen.loc[chosen.groupby("method", sort=False)["weight"].idxmax()].assign(weight=1.0)
-    matched = at_match(scored, nearest, [*_MEASURED, coverage])
+    matched = at_match(scored, chosen, [*_MEASURED, coverage])
     means = summarize(matched[matched["mode"] == "sampled"], ["method"], [*_MEASURED, coverage])
-    betas = nearest.set_index("method")["beta"]
+    betas = chosen.groupby("method")["beta"].agg(lambda values: " to ".join(f"{beta:g}" for beta in values))
     digits = {"p_correct": 3, coverage: 3, "conditional_kl": 2, "plasticity": 3}
     titles = {"p_correct": "correct", coverage: coverage_label(coverage).lower(), "conditional_kl": "cond. KL"}
     shown = []
     for row in means.to_dict("records"):
         method = str(row["method"])
-        beta = float(betas[method])
         far = abs(row["p_correct"] - settings.matched_correctness) > MATCHED
-        known = {
-            "Z*": optima.get((method, beta), ""),
-            "surrogate": checks.get(method, ""),
-        }
         cells = {titles.get(c, c): with_spread(row[c], row[f"{c}_half_width"], n) for c, n in digits.items()}
-        shown.append({"method": label(method), "beta": f"{beta:g}{'*' if far else ''}", **cells, **known})
+        beta = f"{betas[method]}{'*' if far else ''}"
+        shown.append({"method": label(method), "beta": beta, **cells, "surrogate": checks.get(method, "")})
     return pd.DataFrame(shown)
 
 
@@ -138,12 +132,12 @@ def answer(shown: pd.DataFrame, own: str) -> str:
     """
     cells = shown.set_index("method").to_dict("index")
     if cells[own]["beta"].endswith("*"):
-        return f"{own} is not comparable: no coefficient that was tried ends near this correctness; scale its value"
+        return f"{own} is not comparable: its coefficients do not end around this correctness; scale its value"
     columns = [name for name in map(str, shown) if name.startswith("coverage") or name == "plasticity"]
     return f"{own}: " + "; ".join(f"{name} {cells[own][name]}, CoKL's {cells['CoKL'][name]}" for name in columns)
 
 
-def drawing(table: pd.DataFrame, optima: Mapping[tuple[str, float], str]) -> Drawing:
+def drawing(table: pd.DataFrame, optima: Mapping[tuple[str, float], float]) -> Drawing:
     """What each coefficient keeps and costs: coverage, conditional KL and plasticity by correctness, and Z* by beta."""
     measured = facts(table)
     coverage = coverage_column(measured)
@@ -157,7 +151,11 @@ def drawing(table: pd.DataFrame, optima: Mapping[tuple[str, float], str]) -> Dra
     }
     betas = sorted({beta for _, beta in optima})
     panels["optimum"] = Panel(
-        "Best possible: better ↑", x="Coefficient β", y="Optimum Z*", scale="log10", x_ticks=betas
+        "Best at the reference's conditionals: better ↑",
+        x="Coefficient β",
+        y="Correctness Z*",
+        scale="log10",
+        x_ticks=betas,
     )
     parts = []
     for method, points in measured.sort_values("beta").groupby("method", sort=False):
@@ -166,12 +164,15 @@ def drawing(table: pd.DataFrame, optima: Mapping[tuple[str, float], str]) -> Dra
         for column in ends:
             spans = interval(points, column)
             parts.append(marks(column, kind, **own, x=points["p_correct"], y=points[column], **spans))
-        known = [(beta, float(text)) for beta in points["beta"] if (text := optima.get((str(method), beta)))]
+        known = [(beta, optima[str(method), beta]) for beta in points["beta"] if (str(method), beta) in optima]
         if known and method != "reference":
             parts.append(marks("optimum", "line", **own, x=[beta for beta, _ in known], y=[z for _, z in known]))
     seeds = table.loc[table["role"] == "report", "seed"].nunique()
     caption = (
         "Correctness against coverage (a), conditional KL (b) and plasticity (c), a point per coefficient, means over "
-        f"{seeds} seeds with 95% intervals; the population optimum by coefficient (d)."
+        f"{seeds} seeds with 95% intervals; the best correctness by coefficient, without a closed form among policies "
+        "with the reference's conditionals alone (d)."
     )
-    return Drawing(join(parts), panels, 2, 5.2, caption, letters=True)
+    others = set(measured["method"]) - {"reference", *BUILT_IN}
+    boldest = {str(method): replace(method_style(str(method)), width=2.6, size=5) for method in others}
+    return Drawing(join(parts), panels, 2, 5.2, caption, boldest, letters=True)

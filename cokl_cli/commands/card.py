@@ -43,25 +43,22 @@ class Card:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / CARD).touch()  # by which the folder is known as a card's, finished or not
         table = plasticity(config, Execution(out=self.folder, jobs=self.jobs))
-        optima = _optima(table, config)
-        rows = card.rows(table, config, optima, checks)
+        rows = card.rows(table, config, checks)
         names = ", ".join(map(card.label, own))
         correct = config.environment.correct_actions
         tried = ", ".join(f"{beta:g}" for beta in config.betas)
         lines = [
             *(card.answer(rows, card.label(name)) for name in own),
-            f"{names} beside the built-in regularizers, each at that of its coefficients {tried}",
-            f"whose correctness after phase 1 is closest to {config.matched_correctness:g}",
-            f"*: more than {card.MATCHED:g} away, so that the row cannot be compared",
+            f"{names} beside the built-in regularizers at a correctness of {config.matched_correctness:g}",
+            f"interpolated between two of the coefficients {tried}",
+            f"*: more than {card.MATCHED:g} away from it, so that the row cannot be compared",
             f"{card.REPLAY}: training on the reference's correct answers, CoKL without its second term",
             f"± is half of a 95% interval over {config.seeds} seeds: for looking, not for verdicts",
             f"plasticity: mean reward of plain RL that starts there, when 2 of {correct} correct actions stay correct",
-            "Z*: correctness of the population optimum, ~ where a search found it",
             "surrogate: distance of its gradient in large groups from the exact one",
         ]
         text = "\n".join(fill(line, 100) for line in lines)
-        numbers = {key: value.removeprefix("~") for key, value in optima.items()}
-        drawing = card.drawing(table, numbers)
+        drawing = card.drawing(table, _optima(table, config))
         picture = f"![card](card.png)\n\n{drawing.caption}\n"
         write_text(f"# {names}\n\n{text}\n\n{markdown_table(rows)}\n{picture}", self.folder / "card.md")
         write_text(rows.to_csv(index=False), self.folder / CARD)
@@ -110,8 +107,8 @@ def registered_in(file: Path) -> tuple[str, ...]:
     return own
 
 
-def _optima(table: Any, config: Any) -> dict[tuple[str, float], str]:
-    """Z* at the reference's mean correctness by method and coefficient, "~" before what is found by a search alone."""
+def _optima(table: Any, config: Any) -> dict[tuple[str, float], float]:
+    """Z* at the reference's mean correctness, by method and coefficient."""
     from theory.optima import population_optimum
 
     q = f"{table.loc[table['method'] == 'reference', 'p_correct'].mean():.4f}"
@@ -119,6 +116,5 @@ def _optima(table: Any, config: Any) -> dict[tuple[str, float], str]:
     optima = {}
     for method in config.methods:
         for beta in config.betas if method != "none" else ():
-            optimum = population_optimum(method, q, f"{beta:g}", 4, fraction)
-            optima[method, beta] = f"{'' if optimum.certified else '~'}{float(optimum.mass):.4f}"
+            optima[method, beta] = float(population_optimum(method, q, f"{beta:g}", 4, fraction).mass)
     return optima
