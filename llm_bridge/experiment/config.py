@@ -129,8 +129,10 @@ class LLMConfig(Settings):
     """Evaluation sets of the task to be kept, in percent correct; the first is drawn over the steps."""
     loggers: Annotated[Names, _WITH_FILE] = ("console", "file", "tensorboard")
     """VeRL's loggers: console, file, tensorboard, wandb; "file" is what the report is made from."""
+    made_by: Literal["", "tiny", "smollm2"] = ""
+    """The package of this one that makes prompts and starting model; empty where `model` names one."""
     pretraining_steps: int = 0
-    """Supervised steps that make the tiny experiment's starting model; 0 where `model` names one."""
+    """Supervised steps that make the tiny experiment's starting model."""
     seed: int = 0
     """Seed of data order, rollouts and buffer."""
     repeatable: bool = True
@@ -139,6 +141,11 @@ class LLMConfig(Settings):
     def beta(self, method_name: str) -> float:
         """The coefficient that E.3 settles on for a method."""
         return 1e-3 if method_name in REVERSE_FAMILY else 1.0
+
+    @property
+    def strata(self) -> bool:
+        """Whether `math_sets` and the buffer's prompts are drawn from one set, `candidates`, by the base's answers."""
+        return self.made_by == "smollm2"
 
     @property
     def evaluation_sets(self) -> tuple[str, ...]:
@@ -167,7 +174,31 @@ PRESETS: dict[str, LLMConfig] = {
         save_interval=10,
         length="token-sum",
         reward_model="",
+        made_by="tiny",
         pretraining_steps=1500,
+    ),
+    "smollm2": LLMConfig(
+        name="smollm2",
+        model="",
+        device="cpu",
+        accelerators=1,
+        math_steps=16,
+        chat_steps=30,
+        chat_batch=4,
+        math_batch=8,
+        learning_rate=6e-5,
+        math_learning_rate=3e-5,
+        buffer_prompts=32,
+        kl_groups=4,
+        max_prompt_length=40,
+        max_response_length=24,
+        eval_interval=100,
+        save_interval=8,
+        length="token-sum",
+        reward_model="",
+        reward_function="pkg://llm_bridge.experiment.smollm2.tasks:score",
+        math_sets=("known", "unknown"),
+        made_by="smollm2",
     ),
     "qwen3-0.6b": _paper("qwen3-0.6b", "Qwen/Qwen3-0.6B", chat_steps=800),
     "qwen3-1.7b": _paper("qwen3-1.7b", "Qwen/Qwen3-1.7B", chat_steps=600),

@@ -99,7 +99,9 @@ class Job:
 def math_job(config: LLMConfig, root: Path, model: Path | str) -> Job:
     """The math stage: GRPO from the starting model on verified mathematics (E.3)."""
     rows = {"RL": config.math_batch * config.group_size}
-    values = {"batch": config.math_batch, "lr": config.math_learning_rate}
+    values: dict[str, Any] = {"batch": config.math_batch, "lr": config.math_learning_rate}
+    if config.strata:
+        values["val_files"] = [prompts_file(config, root, name) for name in ("candidates", "chat_val")]
     return _job(config, root, "math", model, ("training",), rows, config.math_steps, values)
 
 
@@ -190,10 +192,12 @@ def _job(
         "trainer_mode": "rewarded",
         "experiment_name": f"{root.name}-{folder.name}",
         "checkpoints": str(folder / "checkpoints"),
+        "answers": str(folder / "answers"),
         **own,
     }
     values.setdefault("micro_batch", values["batch"] * values["group"])
     files = ["job", *kinds, config.device, *(["reward_model"] if config.reward_model else [])]
+    files += ["smollm2"] if config.made_by == "smollm2" else []
     overrides = [
         "hydra.searchpath=[pkg://llm_bridge]",
         f"+experiment/settings=[{','.join(files)}]",

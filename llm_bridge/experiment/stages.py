@@ -88,7 +88,17 @@ class Experiment:
             if not (data / "config.json").is_file():
                 _say("data")
             prepare(data, self.data_dir, self.data)  # which leaves what is there and of this configuration
-        elif not (data / "model" / "tokenizer_config.json").is_file():
+        elif (data / "model" / "tokenizer_config.json").is_file():
+            return
+        elif self.config.made_by == "smollm2":
+            from llm_bridge.experiment.smollm2 import tasks, weights
+
+            weights.require_room(self.root)
+            gguf = weights.find_weights()
+            _say("data and starting model")
+            tasks.write_sets(data, self.config.seed)
+            weights.convert(gguf, data / "model")
+        else:
             from llm_bridge.tiny.make import make_tiny
 
             _say("data, tokenizer and starting model")
@@ -98,7 +108,14 @@ class Experiment:
         """The math stage, from the starting model."""
         self.prepare()
         config = self.fetched()
-        self._train(jobs.math_job(config, self.root, config.model or self.start), BASE)
+        job = jobs.math_job(config, self.root, config.model or self.start)
+        if config.strata and not (self.root / "data" / "unknown.parquet").is_file():
+            from llm_bridge.experiment.smollm2.tasks import write_strata
+
+            self.run(job)
+            answers = job.folder / "answers" / f"{job.steps}.jsonl"
+            write_strata(answers, self.root / "data", config.buffer_prompts)
+        self._train(job, BASE)
 
     def fill_buffer(self) -> None:
         """The reference-correct buffer, from the math-stage model.
@@ -199,10 +216,11 @@ class Experiment:
                 path.unlink()
 
     def _draw_buffer_prompts(self) -> None:
-        """Buffer prompts: a seeded draw from the math training set (E.3)."""
+        """Buffer prompts: a seeded draw from the math training set (E.3), or all those of the strata."""
         import pandas as pd
 
-        rows = pd.read_parquet(jobs.prompts_file(self.config, self.root, "math_train"))
+        drawn_from = "buffer_prompts" if self.config.strata else "math_train"
+        rows = pd.read_parquet(jobs.prompts_file(self.config, self.root, drawn_from))
         count = min(self.config.buffer_prompts, len(rows))
         drawn = rows.sample(n=count, random_state=self.config.seed).reset_index(drop=True)
         write_parquet(drawn, self.root / "buffer" / "prompts.parquet")

@@ -22,6 +22,7 @@ from llm_bridge.experiment.stages import Experiment
 
 RUNS = [(method, None) for method in PAPER_METHODS]
 ROOT, MODEL = Path("/experiment"), Path("/experiment/model")
+LIKE = {"qwen3-1.7b": "qwen3-0.6b", "qwen3-4b": "qwen3-0.6b", "smollm2": "tiny"}
 STEPS = {"qwen3-0.6b": 800, "qwen3-1.7b": 600, "qwen3-4b": 600}
 MODELS = {"qwen3-0.6b": "Qwen/Qwen3-0.6B", "qwen3-1.7b": "Qwen/Qwen3-1.7B", "qwen3-4b": "Qwen/Qwen3-4B"}
 
@@ -48,17 +49,14 @@ def verls_own() -> dict[str, Any]:
 
 
 def written(preset: str, name: str) -> dict[str, Any]:
-    """What composed.json says that a job changes. A job there has what differs from the one above it, and the two
-    larger models what differs from the smallest one's job.
+    """What composed.json says that a job changes. A job there has what differs from the one above it, the two larger
+    models what differs from the smallest one's job, and smollm2 both: what differs from tiny's job and those above it.
     """
     presets = json.loads(Path(__file__).with_name("composed.json").read_text())
-    if preset in ("qwen3-1.7b", "qwen3-4b"):
-        kept = written("qwen3-0.6b", name) | presets[preset][name]
-    else:
-        jobs = list(presets[preset])
-        kept = {}
-        for job in jobs[: jobs.index(name) + 1]:
-            kept |= presets[preset][job]
+    jobs = list(presets[preset])
+    kept = written(LIKE[preset], name) if preset in LIKE else {}
+    for job in [name] if preset in ("qwen3-1.7b", "qwen3-4b") else jobs[: jobs.index(name) + 1]:
+        kept |= presets[preset][job]
     return {leaf: value for leaf, value in kept.items() if value != "<VeRL's>"}
 
 

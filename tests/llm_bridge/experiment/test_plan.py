@@ -15,9 +15,9 @@ from llm_bridge.experiment.config import PAPER_METHODS
 from llm_bridge.experiment.jobs import command_line, environment, math_job
 
 
-def test_the_tiny_preset_keeps_the_equations_sum():
+def test_the_presets_of_short_answers_keep_the_equations_sum():
     assert {name: preset.length for name, preset in configurations.PRESETS.items()} == {
-        "tiny": "token-sum",
+        **dict.fromkeys(("tiny", "smollm2"), "token-sum"),
         **dict.fromkeys(("qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"), "token-mean"),
     }
 

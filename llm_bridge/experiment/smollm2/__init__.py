@@ -1,0 +1,30 @@
+"""SmolLM2-135M-Instruct through the paper's stages, and what it is asked, written down before the first reported run.
+
+**Prompts.** Arithmetic is reasoning-gym's `chain_sum` of two terms. The math stage trains on those of one digit whose
+answer is not negative, 16 steps of 8 prompts with 8 answers each. Held out are 48 more of these, and 48 of two digits,
+which the model mostly fails after it. A response is right if it ends with the number. In the pilot, in plain
+transformers, 14 such steps at 3e-5 gave 0.85 right on held-out prompts of one digit.
+
+**Strata.** After the math stage the base draws 8 responses to each held-out prompt, at the evaluation's temperature.
+A prompt is known if at least 7 are right, and unknown if at most 1 is. Half of either stratum's prompts give the
+buffer, as many from both, and the others are evaluated, with draws of their own. Known prompts measure retention,
+unknown ones learning. In the pilot 41 of 48 were known, and 38 of 48 with two digits unknown, 37 of these without one
+right draw. The buffer drops a prompt without a right response, so that most of what it keeps is known.
+
+**Second task.** Lines of small talk, rewarded for friendly words, 30 steps of 4 lines with 8 answers each, at 6e-5. It
+pushes on what sums rest on as well: how a reply is written. It is usable if GRPO alone loses at least 20 points on
+known prompts. In the pilot 32 of them, judged right if also ended, fell from 0.91 to 0.44 in 10 steps and to 0.22 in
+15. At 5e-5, from another base, they fell from 1.00 to 0.75 in 20 steps, and at 3e-5 from 0.91 to 0.56 in 30. At 1e-5
+nothing was lost in 20. Replies had become "6 + 2 = 8. I'm glad you're happy!". Seeds of 900 and more are the pilot's.
+
+**Methods.** GRPO alone, reverse KL, forward KL, replay (`correct_forward_kl`) and CoKL. All take the same steps, of 32
+rows of the second task and, but for GRPO alone, 32 rows of regularization; of these 16 are cached for CoKL.
+Each takes its best of the coefficients 0.001, 0.01, 0.1 and 1 on seeds 100 to 102: the highest sum of correctness on
+known prompts and of the second task's reward, each in percent. The regularizer's share of the gradient is reported.
+
+**What is compared.** Primary: correctness on known prompts after the second stage, CoKL minus replay, paired by seed,
+raw, on seeds 0 to 2 at least. Secondary: unknown prompts, the second task's reward, and distinct correct responses.
+A second run, with everything random anew, comes before any claim.
+
+Assumption beyond the paper: the tasks are ours to choose; the paper's models and rewards are larger by far.
+"""

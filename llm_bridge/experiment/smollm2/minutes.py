@@ -1,0 +1,35 @@
+"""What a run of the preset will do and how long it takes, told before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llm_bridge.experiment.config import LLMConfig
+from llm_bridge.experiment.jobs import Job
+from llm_bridge.experiment.smollm2.tasks import SIZES
+
+START, ROW, RESPONSE = 80.0, 0.5, 0.12
+"""Seconds of a job's start, of a row that is sampled and trained on, and of an evaluated response."""
+MACHINE = "one core of an AMD EPYC, one thread, float32"
+"""Where these were measured."""
+
+
+def told(jobs: Sequence[Job], config: LLMConfig) -> str:
+    """A line for every job that is not done, with its minutes, and one with their sum."""
+    candidates, chat = SIZES["easy"] + SIZES["hard"], SIZES["chat_val"]
+    later = config.eval_samples * (candidates // 2 + chat) * RESPONSE
+    lines, total = [], 0.0
+    for job in jobs:
+        rows = sum(job.rows.values())
+        seconds = START + max(job.steps, 1) * rows * ROW
+        if job.name == "math":
+            seconds += (
+                config.eval_samples * (candidates + chat) * RESPONSE + START + later
+            )  # the base's two evaluations
+        elif job.steps:
+            seconds += later
+        if not job.done:
+            what = f"{job.steps} steps of {rows} rows" if job.steps else f"{rows} responses"
+            lines.append(f"  {job.name}: {what}, about {seconds / 60:.0f} minutes")
+            total += seconds
+    return "\n".join(["SmolLM2-135M-Instruct:", *lines, f"  in all about {total / 60:.0f} minutes on {MACHINE}"])
