@@ -9,7 +9,7 @@ METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl
 VERL ?= verl==0.9.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest fuzz llm llm-test llm-architecture how-to-test verl-test trl-test mutation llm-setup llm-gpu lock clean
+.PHONY: help setup reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest fuzz llm llm-test how-to-test verl-test trl-test mutation llm-setup llm-gpu lock clean
 
 help:  ## every target, and what it does
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1: /p' Makefile
@@ -79,9 +79,6 @@ llm: $(LLM_SETUP)  ## SmolLM2-135M through the LLM experiment on a CPU; METHODS=
 llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM; without either they fail, where others leave them out
 	$(LLM_BIN)/python -c "import verl, vllm"
 	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge -n 2 --dist loadfile --no-loadscope-reorder
-
-llm-architecture: $(LLM_SETUP)  ## Qwen3-0.6B's architecture, random weights, through the GPU's configuration on a CPU: needs 24 GB
-	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge/test_architecture.py -m architecture -s
 
 how-to-test: $(LLM_SETUP)  ## docs/how-to/{verl,diversity}.md followed as printed, with real VeRL
 	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge/test_how_to.py tests/llm_bridge/test_diversity.py -m docs

@@ -1,13 +1,8 @@
-"""A buffer from responses that were sampled elsewhere, by vLLM, SGLang or another engine.
-
-Assumption beyond the paper: log-probabilities that are brought are the reference's if their mean over all tokens is
-that of recomputed ones, up to three standard errors over sequences and 0.005 nats for the engines' 16-bit arithmetic.
-"""
+"""A buffer from responses that were sampled elsewhere, by vLLM, SGLang or another engine."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +15,10 @@ from cokl.responses.buffer import Buffer, CachedGroup, groups_of, model_fingerpr
 from cokl.responses.rows import read_rows
 from cokl.support.errors import InputError
 from cokl.support.options import require
-from llm_bridge.rewards.judge import Judge
+from llm_bridge.rewards.judge import judged
 
 REQUIRED = {"prompt", "data_source", "ground_truth", "response_ids"}
 """Columns of what is brought, and `reward` if no function judges."""
-ERRORS, SIXTEEN_BITS, MOST = 3.0, 0.005, 0.1
-"""Standard errors, and nats per token, by which brought log-probabilities may differ; and nats per token at most, which
-decides where a few sequences make the error large."""
 BATCH_TOKENS = 8192
 """Of a pass of the reference, padding included, unless a response alone is longer."""
 
@@ -34,7 +26,7 @@ BATCH_TOKENS = 8192
 def bring_buffer(
     responses: Path,
     reference: str,
-    judge: Judge | None = None,
+    function: Callable[..., Any] | None = None,
     thinking: bool | None = None,
     temperature: float = 1.0,
     log_probs: bool = True,
@@ -42,18 +34,19 @@ def bring_buffer(
 ) -> Buffer:
     """The buffer of the prompts in a file of responses, in its order.
 
-    responses: Parquet of `cokl.responses.rows.SCHEMA`, of which REQUIRED must be there. `reward` is given by `judge` or
-    by the file. Missing prompt tokens are the chat template's, and missing log-probabilities the reference's.
-    reference: the folder or the hub's name of the model that sampled them. thinking: given to the chat template if it
-    is not None. temperature: of log-probabilities. log_probs: without them the responses may be another model's, for
-    methods that do not compare with the reference. correct_above: a larger `reward` is the verdict correct.
-    Raises InputError for rows that are refused, tokens of another vocabulary or of padding, a reference whose weights
-    have other names, log-probabilities that are not the reference's, and groups that no method could use.
+    responses: Parquet of `cokl.responses.rows.SCHEMA`, of which REQUIRED must be there. `reward` is given by
+    `function`, a reward function of VeRL's form, or by the file. Missing prompt tokens are the chat template's.
+    Log-probabilities are the reference's, computed here. reference: the folder or the hub's name of the model that
+    sampled them. thinking: given to the chat template if it is not None. temperature: of log-probabilities. log_probs:
+    without them the responses may be another model's, for methods that do not compare with the reference.
+    correct_above: a larger `reward` is the verdict correct. Raises InputError for rows that are refused, tokens of
+    another vocabulary or of padding, a reference whose weights have other names, and groups that no method could use.
     """
-    table = read_rows(responses, REQUIRED if judge else {*REQUIRED, "reward"})
-    for name, unused, why in (("reward", judge, "a reward function"), ("log_probs", not log_probs, "--no-log-probs")):
-        beside = bool(unused) and name in table.column_names
-        require(not beside, f"{responses}, column {name!r}", f"none beside {why}", "one")
+    table = read_rows(responses, REQUIRED if function else {*REQUIRED, "reward"})
+    if "log_probs" in table.column_names:
+        table = table.drop_columns("log_probs")
+    beside = function is not None and "reward" in table.column_names
+    require(not beside, f"{responses}, column 'reward'", "none beside a reward function", "one")
     groups = groups_of(table, responses)
     folder = model_folder(reference)
     tokenizer = _loaded("AutoTokenizer", folder)
@@ -61,19 +54,13 @@ def bring_buffer(
         groups = tuple(replace(group, prompt_ids=_prompt_ids(group, tokenizer, thinking)) for group in groups)
     rows = [(group.prompt_ids, ids) for group in groups for ids in group.response_ids]
     _require_tokens(rows, tokenizer, responses)
-    if judge:
-        groups = tuple(asyncio.run(_judged(groups, tokenizer, judge)))
-    else:
-        groups = tuple(replace(group, rewards=np.where(group.rewards > correct_above, 1.0, 0.0)) for group in groups)
-    buffer = Buffer(groups, model_fingerprint(folder), temperature)
-    if not log_probs:
-        return buffer
-    scores = score(rows, folder, temperature)
-    if buffer.has_log_probs:
-        _require_the_references(groups, scores, temperature, responses)
-        return buffer
-    left = iter(scores)
-    return replace(buffer, groups=tuple(replace(g, log_probs=[next(left) for _ in g.response_ids]) for g in groups))
+    rewards = [_rewards(group, tokenizer, function) if function else group.rewards for group in groups]
+    verdicts = [np.where(values > correct_above, 1.0, 0.0) for values in rewards]
+    groups = tuple(replace(group, rewards=values) for group, values in zip(groups, verdicts, strict=True))
+    if log_probs:
+        left = iter(score(rows, folder, temperature))
+        groups = tuple(replace(group, log_probs=[next(left) for _ in group.response_ids]) for group in groups)
+    return Buffer(groups, model_fingerprint(folder), temperature)
 
 
 def _loaded(kind: str, folder: Path, **options: Any) -> Any:
@@ -146,32 +133,8 @@ def score(rows: Sequence[tuple[np.ndarray, np.ndarray]], folder: Path, temperatu
     return scores
 
 
-def _require_the_references(
-    groups: Sequence[CachedGroup], scores: Sequence[np.ndarray], temperature: float, path: Path
-) -> None:
-    """Raises InputError for log-probabilities of another model or at another temperature.
-
-    The mean difference per token of the policy is a ratio of sums over sequences, and so is its standard error.
-    """
-    given = [values for group in groups for values in group.log_probs]
-    masks = [mask for group in groups for mask in group.masks]
-    gaps = np.array([mask @ (a - b) for a, b, mask in zip(given, scores, masks, strict=True)])
-    tokens = np.array([mask.sum() for mask in masks])
-    mean, count = gaps.sum() / tokens.sum(), len(gaps)
-    error = np.linalg.norm(gaps - mean * tokens) / tokens.sum() * np.sqrt(count / (count - 1)) if count > 1 else np.inf
-    if abs(mean) > min(MOST, SIXTEEN_BITS + ERRORS * error):
-        raise InputError(
-            f"{path}, column 'log_probs': expected those of the reference at temperature {temperature:g}, got others, "
-            f"by {mean:+.4f} nats a token (standard error {error:.4f}); leave the column out to have them computed"
-        )
-
-
-async def _judged(groups: Sequence[CachedGroup], tokenizer: Any, judge: Judge) -> list[CachedGroup]:
-    """With the judge's verdicts, one response after the other."""
-    judged = []
-    for group in groups:
-        texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in group.response_ids]
-        told = group.data_source, group.ground_truth, group.extra_info
-        verdicts = [await judge.score(text, *told) > judge.threshold for text in texts]
-        judged.append(replace(group, rewards=np.array(verdicts, dtype=float)))
-    return judged
+def _rewards(group: CachedGroup, tokenizer: Any, function: Callable[..., Any]) -> np.ndarray:
+    """(G,): the function's scores, one response after the other."""
+    texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in group.response_ids]
+    told = group.data_source, group.ground_truth, group.extra_info
+    return np.array([judged(function, text, *told) for text in texts])

@@ -4,19 +4,11 @@ import sys
 
 import verl
 
-from llm_bridge.command import PREFLIGHT, VERL, check_version, has_options, is_main, refuse
+from llm_bridge.command import PREFLIGHT, check_version, has_options, is_main
 
-if has_options(sys.orig_argv):
-    check_version(verl.__version__)
-try:
-    from llm_bridge.experiment import trainer  # noqa: F401
-    from llm_bridge.trainer import agent_loop, buffer_filler, verl_parts  # noqa: F401
-except ImportError as error:
-    if not (error.name or "").startswith(("verl", "transfer_queue")):
-        raise
-    refuse(f"verl {verl.__version__} does not have what the trainers extend ({error}); expected {VERL}")
+check_version(verl.__version__)
+from llm_bridge.experiment import trainer  # noqa: E402, F401  after the version, whose parts they extend
+from llm_bridge.trainer import agent_loop, buffer_filler  # noqa: E402, F401
 
-if gone := list(verl_parts.missing()):
-    refuse(f"verl {verl.__version__} lacks {gone[0]}; expected {VERL}")
 if has_options(sys.orig_argv) or is_main(sys.orig_argv):
     sys.argv.append(PREFLIGHT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -52,14 +51,11 @@ class ExperimentOptions(FromFile):
         return (self.out or Path("runs") / f"llm-{name}").resolve()
 
     def experiment(self, runs: Sequence[ChatRun] = ()) -> Experiment:
-        """The experiment, opened. Raises InputError for a folder of another experiment, wrong versions, no GPU, and
+        """The experiment, opened. Raises InputError for a folder of another experiment, no GPU, and
         options that VeRL or the regularizer would refuse in the math stage or in these chat runs.
         """
-        from llm_bridge.experiment.versions import require_accelerator, require_versions
-
-        require_versions(self.settings.device)
-        require_accelerator(self.settings.device)
         experiment = self.plan()
+        experiment.require_device()
         planned = experiment.check(runs)
         experiment.open()
         if self.settings.made_by == "smollm2":
@@ -140,10 +136,6 @@ class BuildBuffer(ExperimentOptions):
     """A row per response, with the columns of docs/how-to/responses.md."""
     reference: str = ""
     """The model that sampled them: a folder, or a name on the hub."""
-    reward_key: str = "score"
-    """The key of the score, if --reward-function returns a dictionary."""
-    reward_kwargs: str = "{}"
-    """The function's further arguments, as VeRL's reward_kwargs, in JSON."""
     correct_above: float = 0.5
     """A response whose reward or score is above this number is correct."""
     log_probs: bool = True
@@ -153,26 +145,14 @@ class BuildBuffer(ExperimentOptions):
     def run(self) -> int:
         """Make it, and say how many prompts are solved."""
         from llm_bridge.bring_buffer import bring_buffer
-        from llm_bridge.rewards.judge import Judge, load_function
+        from llm_bridge.rewards.judge import load_function
 
         if self.responses is None or not self.reference:
             raise InputError("--responses and --reference: expected both of them")
-        settings, judge = self.settings, None
-        if settings.reward_function:
-            try:
-                options = dict(json.loads(self.reward_kwargs))
-            except (ValueError, TypeError):
-                raise InputError(f"reward_kwargs: expected a JSON object, got {self.reward_kwargs!r}") from None
-            judge = Judge(load_function(settings.reward_function), self.reward_key, options, self.correct_above)
-        buffer = bring_buffer(
-            self.responses,
-            self.reference,
-            judge,
-            settings.thinking,
-            settings.temperature,
-            self.log_probs,
-            self.correct_above,
-        )
+        settings = self.settings
+        function = load_function(settings.reward_function) if settings.reward_function else None
+        how = settings.thinking, settings.temperature, self.log_probs, self.correct_above
+        buffer = bring_buffer(self.responses, self.reference, function, *how)
         path = self.folder / "buffer.parquet"
         buffer.save(path)
         solved = sum(group.rewards.any() for group in buffer.groups)

@@ -30,8 +30,8 @@ def prepare(out: Path, data_dir: Path | None = None, config: DataConfig | None =
     """Write OUT/NAME.parquet for each set of TABLE_E2, and at the end OUT/config.json; where that is, nothing is made.
 
     data_dir: folder of local copies DIR/REPOSITORY/FILE; without it files are downloaded. Raises InputError, before
-    writing, for a missing file or column, a count other than Table E.2's, or a download that fails; and if `out` holds
-    data of another configuration.
+    writing, for a missing file, one of another schema, a count other than Table E.2's, or a download that fails; and if
+    `out` holds data of another configuration.
     """
     config = config or DataConfig()
     recipe, stored = json.loads(json.dumps(config.as_dict())), out / "config.json"
@@ -39,7 +39,13 @@ def prepare(out: Path, data_dir: Path | None = None, config: DataConfig | None =
         if changed := differences(read_json(stored, dict), recipe):
             raise InputError(f"{out} holds other data ({'; '.join(changed)}); choose another folder")
         return
-    sets = _sets(config, data_dir)
+    try:
+        sets = _sets(config, data_dir)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:  # a column, a type, no JSON, no Parquet
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+        raise InputError(f"a source's file is not as expected ({reason}); is it of the pinned revision?") from error
     for name, rows in sets.items():
         if len(rows) != TABLE_E2[name]:
             raise InputError(
@@ -71,8 +77,7 @@ def _sets(config: DataConfig, data_dir: Path | None) -> dict[str, list[dict[str,
     }
     olympiad = sources.read_olympiad(sources.OLYMPIAD.file(sources.OLYMPIAD_FILE, data_dir))
     math500 = sources.read_math500(sources.MATH500.file(sources.MATH500_FILE, data_dir))
-    names = [name for budget in config.budgets for name in sources.NEMOTRON_FILES[budget]]
-    pool = sources.read_nemotron([sources.NEMOTRON.file(name, data_dir) for name in names])
+    pool = sources.read_nemotron(sources.NEMOTRON.file(sources.NEMOTRON_FILE, data_dir))
     order = np.random.default_rng(config.draw_seed).permutation(len(pool))
     split = TABLE_E2["math_train"], TABLE_E2["math_train"] + TABLE_E2["math_val"]
     return {

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
@@ -18,7 +17,6 @@ from cokl.support.errors import InputError
 from cokl.support.files import write_atomically
 
 DOWNLOAD_SECONDS = 60.0
-_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True)
@@ -70,11 +68,7 @@ MATH500 = Source("HuggingFaceH4/MATH-500", "6e4ed1a2a79af7d8630a6b768ec859cb5af4
 OLYMPIAD = Source("Hothan/OlympiadBench", "91184b52131e7fc9455fef848035173aea8cc01a")
 WILDCHAT = Source("princeton-pli/RLMT", "2cde311b9dad4b71a9d49eacf8f921c0026a5a95", "raw.githubusercontent.com")
 
-NEMOTRON_FILES = {
-    "low": ("data/low.jsonl",),
-    "medium": ("data/medium.jsonl",),
-    "high": ("data/high.part_00.jsonl", "data/high.part_01.jsonl", "data/high.part_02.jsonl"),
-}
+NEMOTRON_FILE = "data/low.jsonl"
 MATH500_FILE = "test.jsonl"
 OLYMPIAD_FILE = "OlympiadBench/OE_TO_maths_en_COMP/OE_TO_maths_en_COMP.parquet"
 WILDCHAT_FILES = {split: f"training/ppo_grpo/data/wildchat-if_{split}.parquet" for split in ("train", "val")}
@@ -91,99 +85,49 @@ class Question:
     tolerances: tuple[float, ...] = ()
 
 
-def read_nemotron(paths: Sequence[Path]) -> list[Question]:
+def read_nemotron(path: Path) -> list[Question]:
     """Problems by uuid. Trajectories of one problem, and problems worded alike under another uuid, count once."""
-
-    def question(row: dict[str, Any]) -> Question:
-        return Question(_text(row["uuid"]), _text(row["problem"]), str(row["expected_answer"] or ""))
-
     by_id: dict[str, Question] = {}
-    for path in paths:
-        for read in _read_rows(path, _json_lines(path, ("uuid", "problem", "expected_answer")), question):
-            if read.answer:
-                by_id.setdefault(read.source_id, read)
+    for row in _json_lines(path):
+        if answer := str(row["expected_answer"] or ""):
+            by_id.setdefault(row["uuid"], Question(row["uuid"], row["problem"], answer))
     by_wording = {question.problem: question for _, question in sorted(by_id.items(), reverse=True)}
     return sorted(by_wording.values(), key=lambda question: question.source_id)
 
 
 def read_math500(path: Path) -> list[Question]:
     """All problems in their order."""
-
-    def question(row: dict[str, Any]) -> Question:
-        return Question(_text(row["unique_id"]), _text(row["problem"]), _text(row["answer"]))
-
-    return list(_read_rows(path, _json_lines(path, ("problem", "answer", "unique_id")), question))
+    return [Question(row["unique_id"], row["problem"], row["answer"]) for row in _json_lines(path)]
 
 
 def read_olympiad(path: Path) -> list[Question]:
     """All problems in their order; `error` holds one tolerance or one per answer, or nothing."""
-    columns = ("id", "question", "context", "final_answer", "is_multiple_answer", "error")
-
-    def question(row: dict[str, Any]) -> Question:
-        return Question(
+    return [
+        Question(
             str(row["id"]),
-            "\n\n".join(text for text in (row["context"], _text(row["question"])) if text),
+            "\n\n".join(text for text in (row["context"], row["question"]) if text),
             ", ".join(row["final_answer"]),
             bool(row["is_multiple_answer"]) or len(row["final_answer"]) > 1,
             tuple(float(text) for text in (row["error"] or "").split(",") if text.strip()),
         )
-
-    return list(_read_rows(path, _parquet_rows(path, columns), question))
+        for row in pq.read_table(path).to_pylist()
+    ]
 
 
 def read_wildchat(path: Path) -> list[tuple[str, list[dict[str, str]]]]:
     """Identifiers and conversations, in their order."""
-
-    def conversation(row: dict[str, Any]) -> tuple[str, list[dict[str, str]]]:
-        messages = [{name: _text(message[name]) for name in ("role", "content")} for message in row["prompt"]]
-        return f"{row['extra_info']['split']}/{row['extra_info']['index']}", messages
-
-    return list(_read_rows(path, _parquet_rows(path, ("prompt", "extra_info")), conversation))
-
-
-def _read_rows(path: Path, rows: Iterable[dict[str, Any]], read: Callable[[dict[str, Any]], _Read]) -> Iterator[_Read]:
-    """What `read` makes of every row. Raises InputError naming the first row that has another schema."""
-    for number, row in enumerate(rows, 1):
-        try:
-            yield read(row)
-        except (KeyError, TypeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:120]
-            raise InputError(f"{path}: row {number} is not as expected ({type(error).__name__}: {reason})") from error
+    return [
+        (
+            f"{row['extra_info']['split']}/{row['extra_info']['index']}",
+            [{"role": message["role"], "content": message["content"]} for message in row["prompt"]],
+        )
+        for row in pq.read_table(path, columns=["prompt", "extra_info"]).to_pylist()
+    ]
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, got {value!r:.80}")
-    return value
-
-
-def _json_lines(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    with (
-        path.open("rb") as file,
-        tqdm(total=path.stat().st_size, desc=path.name, unit="B", unit_scale=True, mininterval=1.0) as progress,
-    ):
-        for number, line in enumerate(file, 1):
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    size = path.stat().st_size
+    with path.open("rb") as file, tqdm(total=size, desc=path.name, unit="B", unit_scale=True) as progress:
+        for line in file:
             progress.update(len(line))
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise InputError(f"{path}: line {number} is not JSON; download the file again") from error
-            if not isinstance(row, dict):
-                raise InputError(f"{path}: line {number}: expected a JSON object, got {line[:80].decode().strip()}")
-            _require_columns(path, row, columns)
-            yield row
-
-
-def _parquet_rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"{path} is not a Parquet file ({' '.join(str(error).split())[:120]})") from error
-    _require_columns(path, table.column_names, columns)
-    return table.select(list(columns)).to_pylist()
-
-
-def _require_columns(path: Path, present: Any, columns: Sequence[str]) -> None:
-    missing = [column for column in columns if column not in present]
-    if missing:
-        raise InputError(f"{path}: columns missing: {', '.join(missing)}; expected {', '.join(columns)}")
+            yield json.loads(line)

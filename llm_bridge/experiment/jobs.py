@@ -171,7 +171,7 @@ def _job(
     if not config.reward_function:
         arguments["chat_reward"] = "reward_model" if config.reward_model else "programmatic"
         if config.reward_model:
-            arguments |= {"reward_model": config.reward_model, "reward_model_tokens": tokens + REWARD_MARGIN}
+            arguments["reward_model"] = config.reward_model
     values: dict[str, Any] = {
         **config.as_dict(),
         "model": str(model),

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,9 +18,6 @@ from filelock import FileLock, Timeout
 
 from cokl.support.errors import InputError
 
-OUT_OF_MEMORY = "killed due to memory pressure (OOM)"
-"""What Ray's log says when it has ended workers; VeRL starts no others and waits for their answer for ever."""
-_ENGINE_DIED = re.compile(r"\(EngineCore[^)]*\) ERROR .*?\] (\w+(?:\.\w+)*(?:Error|Exception): .*)")
 _ERRORS = (r"(?:error|cokl): (.*)", r".*InputError: (.*)", r"(\w+(?:\.\w+)*(?:Error|Exception): .*)")
 """How a line begins that says why a job failed, the surest first."""
 
@@ -29,36 +25,24 @@ _ERRORS = (r"(?:error|cokl): (.*)", r".*InputError: (.*)", r"(\w+(?:\.\w+)*(?:Er
 def run(command: Sequence[str], environment: dict[str, str], log: Path) -> None:
     """Run a command in a session of its own, in the folder of `log`, to which its output is added.
 
-    Raises InputError if it fails, and ends it, with all that it started, on an interrupt and where Ray has ended
-    workers for want of memory.
+    Raises InputError if it fails, and ends it, with all that it started, on an interrupt.
     """
-    last: deque[str] = deque(maxlen=4000)
-    engine = rest = ""
-    with log.open("ab") as output, log.open(encoding="utf-8", errors="replace") as written:
-        written.seek(0, os.SEEK_END)
+    before = log.stat().st_size if log.exists() else 0
+    with log.open("ab") as output:
         process = subprocess.Popen(
             command, env=environment, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             start_new_session=True, cwd=log.parent,
             preexec_fn=_end_with_parent,  # noqa: PLW1509  this process has one thread
         )  # fmt: skip
         try:
-            while process.poll() is None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(1.0)
-                *lines, rest = (rest + written.read()).split("\n")
-                last += lines
-                for line in lines:
-                    if not engine and (died := _ENGINE_DIED.search(line)):
-                        engine = f"vLLM's engine ended: {died[1]}"[:400]
-                    if OUT_OF_MEMORY in line:
-                        raise InputError(
-                            f"Ray ended workers for want of memory; see {log}; with more of it, or smaller batches, "
-                            "the same command resumes from the last checkpoint"
-                        )
+            process.wait()
         finally:
             _end(process)
     if process.returncode:
-        raise InputError(f"{engine or _reason([*last, rest])}; the whole log is {log}")
+        with log.open("rb") as written:
+            written.seek(max(before, log.stat().st_size - 1_000_000))
+            lines = written.read().decode(errors="replace").splitlines()
+        raise InputError(f"{_reason(lines)}; the whole log is {log}")
 
 
 def _end_with_parent() -> None:

@@ -7,6 +7,7 @@ the training stages, the last saved chunk in the buffer. Every job is a process 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -48,6 +49,16 @@ class Experiment:
         """Record the configuration in the folder. Raises InputError if it holds another experiment."""
         config = json.loads(json.dumps({**self.config.as_dict(), "overrides": list(self.overrides)}))
         self._require_same(self.root / "config.json", config, f"{self.root} holds another experiment")
+
+    def require_device(self) -> None:
+        """Raises InputError for a GPU configuration on a machine without a GPU that is no part of a cluster."""
+        import torch
+
+        if self.config.device == "cuda" and "RAY_ADDRESS" not in os.environ and not torch.cuda.is_available():
+            raise InputError(
+                "this configuration trains on GPUs, and there is none here: run it on a GPU node, set RAY_ADDRESS to a "
+                "cluster, look at it with --dry-run, or take --preset tiny"
+            )
 
     def fetched(self) -> LLMConfig:
         """The configuration with folders in place of the hub's models, which are fetched at their pinned commits unless

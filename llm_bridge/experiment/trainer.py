@@ -73,7 +73,7 @@ class RewardedTrainer(PPOTrainerSync):
         """As VeRL's, but the reward function is told the data source and the ground truth of each row.
 
         VeRL hands a colocated reward model the prompts only, while our function sends chat rows to the reward model
-        and mathematics to the verifier. `reward/truncated` counts replies of which the reward model read a beginning.
+        and mathematics to the verifier.
         """
         data = tq.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["prompts", "responses", *_REWARD_FIELDS]
@@ -98,9 +98,6 @@ class RewardedTrainer(PPOTrainerSync):
                 non_tensor_batch=columns,
             )
         )
-        verdicts = scored.non_tensor_batch.get("verdict")
-        if metrics is not None and verdicts is not None:
-            metrics["reward/truncated"] = int((verdicts == "truncated").sum())
         scores = torch.nested.as_nested_tensor(
             [row[:length] for row, length in zip(scored.batch["rm_scores"], lengths.tolist(), strict=True)],
             layout=torch.jagged,

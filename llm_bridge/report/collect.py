@@ -43,9 +43,6 @@ def collect(config: LLMConfig, root: Path) -> Results:
             for step, row in sorted(evaluated.items())
             if row
         ]
-        if 1 in steps:  # VeRL logs a step after its checkpoint: one that was killed between the two is never logged
-            rows = config.chat_batch * config.group_size
-            tables["costs"].append({**method, **_first_step(steps[1], rows)})
         rates = [row["cokl/zero_correct"] for row in steps.values() if "cokl/zero_correct" in row]
         if rates:
             prompts = run["kl_prompts"]
@@ -58,10 +55,3 @@ def _as_in_the_paper(described: Path) -> tuple[int, str]:
     """A run's place in tables: methods as the paper lists them, then others."""
     name = described.parent.name
     return (PAPER_METHODS.index(name) if name in PAPER_METHODS else len(PAPER_METHODS), name)
-
-
-def _first_step(metrics: dict[str, Any], rl_rows: int) -> dict[str, float]:
-    """Seconds of the first step, and the mean length of its responses in both streams."""
-    added = metrics.get("cokl/kl_rows", 0)
-    tokens = rl_rows * metrics["response_length/mean"] + added * metrics.get("cokl/response_length", 0)
-    return {"first_step_seconds": metrics["timing_s/step"], "mean_length": tokens / (rl_rows + added)}

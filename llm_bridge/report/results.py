@@ -34,9 +34,6 @@ class Results:
     zero_correct: pd.DataFrame
     """Current-policy rollout groups on regularization prompts over the whole chat stage, a row per (model, method):
     their number `groups` and the number `zero_correct_groups` of those without a correct response (E.4)."""
-    costs: pd.DataFrame
-    """A row per (model, method): `first_step_seconds`, wall-clock, of the chat stage, and `mean_length` in tokens of
-    that step's responses, of both streams (F.1)."""
 
     @property
     def math_columns(self) -> tuple[str, ...]:

@@ -114,7 +114,6 @@ def result_tables(results: Results) -> list[Table]:
         Table("raw", raw, () if len(raw) else ("no scores of a main setting",)),
         Table("normalized", normalized, tuple(notes)),
         Table("zero_correct", counted, () if len(counted) else ("no groups were counted",)),
-        Table("cost", results.costs, () if len(results.costs) else ("no step was timed",)),
         Table("beta_search", beta, () if len(beta) else ("no method has scores for two values of beta",)),
     ]
 

@@ -8,50 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from cokl.support.errors import InputError
 
 
-@dataclass(frozen=True)
-class Judge:
-    """function: gives a number or a dictionary that has one at `key`, directly or awaited. It is called by the keywords
-    data_source, solution_str, ground_truth and extra_info; one that has no data_source, as those of
-    `verl.utils.reward_score`, is given solution and truth, as VeRL's dispatch gives them. options: its further keyword
-    arguments. threshold: a score above it is correct.
+def judged(
+    function: Callable[..., Any],
+    text: str,
+    data_source: str,
+    ground_truth: Any,
+    extra_info: Mapping[str, Any],
+    **more: Any,
+) -> float:
+    """The score of one response: a number, or that of a dictionary at "score", directly or awaited.
+
+    more: further keyword arguments of the function. Raises InputError for an answer without a finite score.
     """
-
-    function: Callable[..., Any]
-    key: str = "score"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    threshold: float = 0.5
-
-    async def score(self, text: str, data_source: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> float:
-        """The score of one response. Raises InputError for an answer without a finite one."""
-        truth, extra = copy.deepcopy(ground_truth), copy.deepcopy(dict(extra_info))
-        row = {"data_source": data_source, "solution_str": text, "ground_truth": truth, "extra_info": extra}
-        parameters = inspect.signature(self.function).parameters.values()
-        if any(parameter.name == "data_source" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            call = functools.partial(self.function, **row, **self.options)
-        else:
-            call = functools.partial(self.function, text, truth, **self.options)
-        given = await call() if inspect.iscoroutinefunction(self.function) else await asyncio.to_thread(call)
-        try:
-            score = float(given[self.key] if isinstance(given, Mapping) else given)
-            if not math.isfinite(score):
-                raise ValueError("no finite number")
-            return score
-        except (KeyError, TypeError, ValueError) as error:
-            reason = f"expected a finite number, or a dictionary with one at {self.key!r}, got {str(given)[:60]!r}"
-            raise InputError(f"the judge's answer: {reason}") from error
+    truth, extra = copy.deepcopy(ground_truth), copy.deepcopy(dict(extra_info))
+    given = function(data_source=data_source, solution_str=text, ground_truth=truth, extra_info=extra, **more)
+    given = asyncio.run(given) if inspect.iscoroutine(given) else given
+    try:
+        score = float(given["score"] if isinstance(given, Mapping) else given)
+    except (KeyError, TypeError, ValueError):
+        score = math.nan
+    if not math.isfinite(score):
+        expected = "a finite number, or a dictionary with one at 'score'"
+        raise InputError(f"the reward function's answer: expected {expected}, got {str(given)[:60]!r}")
+    return score
 
 
-@functools.cache
 def load_function(name: str) -> Callable[..., Any]:
     """FILE.py:NAME or pkg://MODULE:NAME, as VeRL loads a reward function. Raises InputError if it is not there."""
     from verl.utils.import_utils import load_extern_object

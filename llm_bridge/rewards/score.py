@@ -4,14 +4,13 @@ Named in `reward.custom_reward_function` with path `pkg://llm_bridge.rewards.sco
 keyword-only arguments are `reward_kwargs`. All rows give the same keys, since VeRL collects them by those of the first.
 
 Assumption beyond the paper: the reward model reads what follows the last </think>; a response that is cut off while
-thinking is scored as an empty reply.
+thinking is scored as an empty reply. Of what is longer than its context it reads the end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import json
 import math
 import re
@@ -23,8 +22,8 @@ from cokl.support.errors import InputError
 from llm_bridge.data.rows import Message
 
 REWARD_MODEL = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
-REFUSALS = 3
-"""Answers of HTTP 500 to one request after which it counts as one that the reward model cannot take."""
+ATTEMPTS = 3
+"""Requests for one score."""
 _UNFINISHED_THINKING = re.compile(r"<think>.*", re.DOTALL)
 
 
@@ -37,7 +36,6 @@ async def compute_score(
     chat_reward: Literal["reward_model", "programmatic"] = "reward_model",
     reward_model: str = REWARD_MODEL,
     reward_model_seconds: float = 600.0,
-    reward_model_tokens: int | None = None,
     reward_router_address: str | None = None,
     reward_model_tokenizer: Any = None,
 ) -> dict[str, Any]:
@@ -45,11 +43,10 @@ async def compute_score(
 
     A row with a `conversation` in its `extra_info` is chat, any other is mathematics, whatever its data source is.
     Mathematics scores 1 or 0 and the verdict is the verifier's reason; chat scores the reward model's logit, or the
-    tiny preset's programmatic reward in [0, 1], and the verdict is "scored", or "truncated" where the reward model read
-    a beginning of the reply alone. answer: what stands in the last box, "" for none and for chat. reward_model_seconds:
-    wall time in which the reward model must have answered. reward_model_tokens: how many it reads at most,
-    conversation and template included. VeRL supplies `reward_router_address` and `reward_model_tokenizer` when it runs
-    a reward model. Raises InputError if the reward model is absent or does not answer.
+    tiny preset's programmatic reward in [0, 1], and the verdict is "scored". answer: what stands in the last box, ""
+    for none and for chat. reward_model_seconds: wall time in which the reward model must have answered. VeRL supplies
+    `reward_router_address` and `reward_model_tokenizer` when it runs a reward model. Raises InputError if the reward
+    model is absent or does not answer.
     """
     conversation = [dict(message) for message in extra_info.get("conversation", ())]
     if not conversation:
@@ -71,10 +68,9 @@ async def compute_score(
             "chat is scored by a reward model but VeRL runs none: set reward.reward_model.enable=True and "
             f"reward.reward_model.model_path={reward_model}"
         )
-    read = _shortened(conversation, reply, reward_model_tokenizer, reward_model_tokens)
-    text = _as_reward_model_reads(conversation, read, reward_model_tokenizer)
+    text = _as_reward_model_reads(conversation, reply, reward_model_tokenizer)
     score = await _score(reward_router_address, reward_model, text, reward_model_seconds)
-    return {"score": score, "verdict": "scored" if read == reply else "truncated", "answer": ""}
+    return {"score": score, "verdict": "scored", "answer": ""}
 
 
 def without_thinking(response: str) -> str:
@@ -85,18 +81,6 @@ def without_thinking(response: str) -> str:
 _verifier = functools.cache(Verifier)
 
 
-def _shortened(conversation: list[Message], reply: str, tokenizer: Any, most: int | None) -> str:
-    """The reply, or the longest beginning of it, in tokens, with which the whole has no more than `most`."""
-    read, tokens = reply, tokenizer(reply, add_special_tokens=False)["input_ids"]
-    while most is not None and tokens:
-        over = len(tokenizer(_as_reward_model_reads(conversation, read, tokenizer))["input_ids"]) - most
-        if over <= 0:
-            break
-        tokens = tokens[: max(0, len(tokens) - over)]
-        read = tokenizer.decode(tokens)
-    return read
-
-
 def _as_reward_model_reads(conversation: list[Message], reply: str, tokenizer: Any) -> str:
     messages = [*conversation, {"role": "assistant", "content": reply}]
     text = tokenizer.apply_chat_template(messages, add_generation_prompt=False, tokenize=False)
@@ -104,36 +88,23 @@ def _as_reward_model_reads(conversation: list[Message], reply: str, tokenizer: A
 
 
 async def _score(address: str, model: str, text: str, seconds: float) -> float:
-    """Ask VeRL's router in front of vLLM; tries again after server errors until the time is up."""
+    """Ask VeRL's router in front of vLLM. Raises InputError if no attempt gave a score within its time."""
     import aiohttp
 
-    url = f"http://{address}/classify"
-    payload = {"model": model, "input": text, "use_activation": False}
-    reason, refused = "", 0
-    no_limit = aiohttp.ClientTimeout(total=None)  # the limit is over all attempts
-    try:
-        async with asyncio.timeout(seconds), aiohttp.ClientSession(timeout=no_limit) as session:
-            for attempt in itertools.count():
-                try:
-                    async with session.post(url, json=payload) as response:
-                        refused += response.status == 500  # what VeRL's router makes of its server's 4xx
-                        if response.status < 500 or refused == REFUSALS:
-                            return _read_score(response.status, await response.text(), url)
-                        reason = f": HTTP {response.status}"
-                except aiohttp.ClientError as error:
-                    reason = f": {' '.join(str(error).split())}"
-                await asyncio.sleep(min(2.0**attempt, 30.0))
-    except TimeoutError:
-        pass
-    raise InputError(f"the reward model at {url} gave no score within {seconds:g} s{reason}; see the log of its server")
-
-
-def _read_score(status: int, body: str, url: str) -> float:
-    try:
-        score = float(json.loads(body)["data"][-1]["probs"][-1])
-        if status != 200 or not math.isfinite(score):
-            raise ValueError
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        answer = " ".join(body.split())[:120]
-        raise InputError(f"the reward model at {url} answered HTTP {status} without a score: {answer}") from error
-    return score
+    url, said = f"http://{address}/classify", ""
+    payload = {"model": model, "input": text, "use_activation": False, "truncate_prompt_tokens": -1}
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=seconds)) as session:
+        for attempt in range(ATTEMPTS):
+            try:
+                async with session.post(url, json=payload) as response:
+                    body = await response.text()
+                said = f"HTTP {response.status}: {' '.join(body.split())[:120]}"
+                score = float(json.loads(body)["data"][-1]["probs"][-1])
+                if response.status == 200 and math.isfinite(score):
+                    return score
+            except (aiohttp.ClientError, TimeoutError) as error:
+                said = " ".join(f"{type(error).__name__} {error}".split())
+            except (ValueError, KeyError, IndexError, TypeError):
+                pass  # an answer without a score, which is said below
+            await asyncio.sleep(2.0**attempt)
+    raise InputError(f"the reward model at {url} gave no score ({said}); see the log of its server")

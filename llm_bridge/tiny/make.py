@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cokl.support.errors import InputError
 from llm_bridge.data.rows import chat_row, math_row, write_rows
 from llm_bridge.tiny import language
 from llm_bridge.tiny.model import make_model, pretrain
@@ -24,14 +23,11 @@ SIZES: dict[str, int] = {
 """Rows of each set."""
 
 
-def make_tiny(out: Path, pretraining_steps: int = 1000, seed: int = 0) -> float:
+def make_tiny(out: Path, pretraining_steps: int = 1000, seed: int = 0) -> None:
     """Write OUT/model (weights, tokenizer, generation settings) and OUT/{math_train, ...}.parquet.
 
-    The same arguments give the same files on the same machine. Returns the last pretraining loss in nats per response
-    token. Raises InputError if `pretraining_steps` is below 1.
+    The same arguments give the same files on the same machine.
     """
-    if pretraining_steps < 1:
-        raise InputError(f"pretraining_steps: expected at least 1, got {pretraining_steps}")
     write_tiny_data(out, seed)
     tokenizer = make_tokenizer()
     threads = torch.get_num_threads()
@@ -40,12 +36,11 @@ def make_tiny(out: Path, pretraining_steps: int = 1000, seed: int = 0) -> float:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = make_model(tokenizer)
-            loss = pretrain(model, tokenizer, pretraining_steps, seed)
+            pretrain(model, tokenizer, pretraining_steps, seed)
     finally:
         torch.set_num_threads(threads)
     model.save_pretrained(out / "model")
     tokenizer.save_pretrained(out / "model")
-    return loss
 
 
 def write_tiny_data(out: Path, seed: int) -> None:

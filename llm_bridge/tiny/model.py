@@ -41,8 +41,8 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     return model
 
 
-def pretrain(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: int, seed: int) -> float:
-    """Fit the model to fresh demonstrations at each step; returns the last step's loss in nats per response token.
+def pretrain(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: int, seed: int) -> None:
+    """Fit the model to fresh demonstrations at each step.
 
     In the last quarter of the steps a demonstration is right with probability `language.RIGHT`; before, all are.
     """
@@ -51,7 +51,6 @@ def pretrain(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, steps:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_LEARNING_RATE, total_steps=steps + 1, pct_start=0.1)
     stock = _Stock(random)
     model.train()
-    loss = torch.tensor(float("nan"))
     for step in trange(steps, desc="pretraining", unit="step", mininterval=1.0):
         careful = step < CAREFUL_SHARE * steps
         batch = teaching_batch([stock.draw(1.0 if careful else language.RIGHT) for _ in range(BATCH_ROWS)], tokenizer)
@@ -62,7 +61,6 @@ def pretrain(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, steps:
         optimizer.step()
         schedule.step()
     model.eval()
-    return float(loss.detach())
 
 
 class _Stock:

@@ -33,8 +33,7 @@ class CachedResponseLoop(AgentLoopBase):
             extra_fields={
                 "turn_scores": [],
                 "tool_rewards": [],
-                # Where VeRL drops groups of equal reward it wants its measure of every row.
-                "reward_extra_info": dict.fromkeys(filter(None, [kwargs.get("filtered_by")]), cached["reward"]),
+                "reward_extra_info": {},
                 "min_global_steps": kwargs["global_steps"],
                 "max_global_steps": kwargs["global_steps"],
             },

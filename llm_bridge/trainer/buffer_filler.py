@@ -1,18 +1,16 @@
 """VeRL's side of building the reference-correct buffer: sample, verify, and take log-probabilities of the responses.
 
 On a user's own command, `trainer.v1.trainer_mode=cokl_buffer +cokl.buffer=FILE`, with the prompts of
-`data.train_files`: engine, template, reward function and temperature are those of the run to come. Chunks of prompts
-are saved as they are done, so that a killed job resumes at the next chunk.
+`data.train_files`: engine, template, reward function and temperature are those of the run to come.
 """
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
 import transfer_queue as tq
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from tqdm import tqdm
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
@@ -49,38 +47,23 @@ class BufferTrainer(PPOTrainerSync):
     def fit(self, agent_loop_manager) -> None:
         """Sample G_ref responses to each prompt and save the buffer. Raises InputError if none can be used."""
         self.agent_loop_manager = agent_loop_manager
-        path = Path(self.config.cokl.buffer)
-        fingerprint = model_fingerprint(self.config.actor_rollout_ref.model.path)
         prompts, size = len(self.train_dataset), self.config.data.train_batch_size
-        chunks = path.with_name(f"{path.name}.parts-{self._digest(fingerprint)}")
         groups: list[CachedGroup] = []
         progress = tqdm(total=prompts, desc="buffer", unit="prompt")
         for chunk, start in enumerate(range(0, prompts, size), start=1):
             stop = min(start + size, prompts)
-            file = chunks / f"{start}-{stop}.parquet"
-            if not file.is_file():
-                sampled = {group.key: group for group in self._sample(range(start, stop), chunk)}
-                Buffer(tuple(sampled.values()), fingerprint).save(file)
-            groups += Buffer.load(file, fingerprint).groups
+            groups += self._sample(range(start, stop), chunk)
             progress.update(stop - start)
         progress.close()
         solved = np.mean([group.rewards.any() for group in groups])
         correct = np.mean([group.rewards.mean() for group in groups])
         temperature = self.config.actor_rollout_ref.rollout.temperature
         once = {group.key: group for group in groups}  # a training file may hold a prompt twice
-        Buffer(tuple(once.values()), fingerprint, temperature).save(path)
+        fingerprint = model_fingerprint(self.config.actor_rollout_ref.model.path)
+        Buffer(tuple(once.values()), fingerprint, temperature).save(Path(self.config.cokl.buffer))
         print(
             f"buffer: {len(groups)} prompts, {solved:.1%} with a correct response, {correct:.1%} of responses correct"
         )
-        for file in chunks.iterdir():
-            file.unlink()
-        chunks.rmdir()
-
-    def _digest(self, fingerprint: str) -> str:
-        """Of everything that the responses depend on."""
-        parts = (self.config.data, self.config.actor_rollout_ref.rollout, self.config.reward, self.config.cokl)
-        text = "".join(OmegaConf.to_yaml(part, resolve=True) for part in parts)
-        return hashlib.sha256((fingerprint + text).encode()).hexdigest()[:12]
 
     def _sample(self, indices: range, chunk: int) -> list[CachedGroup]:
         """The cached groups of these prompts, in their order."""

@@ -28,6 +28,7 @@ _ON_POLICY = ("vanilla", "gspo", "gpg", "cispo")
 ACCEPTED: dict[str, tuple[tuple, str]] = {
     "trainer.use_v1": ((True,), "V1 looks trainers up by name"),
     "algorithm.adv_estimator": (ESTIMATORS, "a critic's or a baseline's rows are not tested"),
+    "algorithm.filter_groups.enable": ((False, None), "a step would lose added rows with the groups that it drops"),
     "algorithm.rollout_correction.bypass_mode": ((False, None), "cached responses have no rollout log-probabilities"),
     "algorithm.rollout_correction.rollout_rs": ((None,), "it rejects rows, and so breaks groups"),
     "trainer.v1.sampler.sync_refill_failed_groups": ((False, None), "it would ask again for added rows"),
@@ -154,8 +155,6 @@ def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterat
                 )
         if settings.prompts == "training":
             yield _refusal("cokl.prompts", "buffer with several optimizer steps per rollout", "training")
-    if settings.prompts == "training" and OmegaConf.select(config, "algorithm.filter_groups.enable"):
-        yield _refusal("algorithm.filter_groups.enable", "False with cokl.prompts=training", True, False)
     if actor.loss_agg_mode == "seq-mean-token-sum-norm" and actor.loss_scale_factor is None:
         expected = "a number with seq-mean-token-sum-norm, such as the response length"
         yield _refusal(f"{ACTOR}.loss_scale_factor", expected, None, config.data.max_response_length)
@@ -197,36 +196,25 @@ def _of_buffer(
     config: DictConfig, settings: RegularizationSettings, buffer: Buffer, groups: Sequence[CachedGroup]
 ) -> Iterator[Refusal]:
     """A buffer that the run does not fit: fresh responses would be cut off shorter than cached ones, which makes all of
-    them wrong; a row exceeds a GPU's token budget; log-probabilities are missing, or at another temperature.
+    them wrong; log-probabilities are missing, or at another temperature.
     """
-    rollout, actor, ref = (config.actor_rollout_ref[name] for name in ("rollout", "actor", "ref"))
-    streams = settings.method.streams()
+    rollout, streams = config.actor_rollout_ref.rollout, settings.method.streams()
     if settings.kl_prompts > len(groups):
         expected = f"at most the {len(groups)} prompts that the buffer has for {settings.method.name}"
         yield _refusal("cokl.kl_prompts", expected, settings.kl_prompts, len(groups))
     if settings.cached_per_prompt > buffer.group_size:
         expected = f"at most the {buffer.group_size} cached responses of a prompt"
         yield _refusal("cokl.cached_per_prompt", expected, settings.cached_per_prompt, buffer.group_size)
-    members = [(group, *row) for group in buffer.groups for row in zip(group.response_ids, group.rewards, strict=True)]
+    members = [row for group in buffer.groups for row in zip(group.response_ids, group.rewards, strict=True)]
     lengths: list[tuple[str, int, int, str]] = []
     if "rollout" in streams:
-        correct = max((len(ids) for _, ids, reward in members if reward), default=0)
+        correct = max((len(ids) for ids, reward in members if reward), default=0)
         why = "tokens of the longest correct cached response: fresh ones that are cut off count as wrong"
         lengths.append(("data.max_response_length", correct, rollout.response_length, why))
         if settings.prompts == "buffer":
             prompt = max(len(group.prompt_ids) for group in buffer.groups)
             why = "tokens of the buffer's longest prompt: VeRL cuts off the beginning of a longer one"
             lengths.append(("data.max_prompt_length", prompt, rollout.prompt_length, why))
-    row = max(len(group.prompt_ids) + len(ids) for group, ids, _ in members) * ("reference" in streams)
-    why = "tokens of the buffer's longest row, which no micro-batch could hold"
-    ranks = actor.get("ulysses_sequence_parallel_size") or 1
-    budget, log_probs = "ppo_max_token_len_per_gpu", "log_prob_max_token_len_per_gpu"
-    if actor.use_dynamic_bsz:
-        lengths.append((f"{ACTOR}.{budget}", -(-row // ranks), actor[budget], why))
-    if rollout.log_prob_use_dynamic_bsz:
-        lengths.append((f"{ROLLOUT}.{log_probs}", -(-row // ranks), rollout[log_probs], why))
-    if ref.log_prob_use_dynamic_bsz and actor.use_kl_loss:
-        lengths.append((f"actor_rollout_ref.ref.{log_probs}", -(-row // ranks), ref[log_probs], why))
     for name, least, given, why in lengths:
         if given < least:
             yield _refusal(name, f"at least {least}, {why}", given, least)

@@ -32,7 +32,7 @@ from cokl.responses.buffer import CachedGroup, DrawOrder, prompt_key
 from cokl.support.errors import InputError
 from llm_bridge.trainer.advantages import SEQUENCE_MODES, Aggregation, regularized_advantages
 from llm_bridge.trainer.checks import fitting
-from llm_bridge.trainer.metrics import gradient_norms, row_metrics, without_added
+from llm_bridge.trainer.metrics import gradient_share, row_metrics, without_added
 from llm_bridge.trainer.rows import StepRows, ask, join, raw_scores, uid_of
 from llm_bridge.trainer.settings import padded_prompts, row_multiple
 from llm_bridge.trainer.several import current_log_probs, mini_batches
@@ -71,28 +71,12 @@ class CoKLTrainer(PPOTrainerSync):
                 actor.use_kl_loss, actor.kl_loss_coef = True, 0.0  # has VeRL bring the reference policy
         super().__init__(config)
 
-    def _build_replay_buffer(self) -> Any:
-        """VeRL's. Where it drops groups of equal reward and picks among the rest, ours are not left behind."""
-        buffer = super()._build_replay_buffer()
-        pick = buffer._select_prompt_uids
-
-        def ours_first(partition_id: str, uids: set[str], count: int) -> tuple:
-            ours = [uid for uid in self.step_rows.asked if uid in uids]
-            others, *rest = pick(partition_id, uids - set(ours), count - len(ours))
-            return ([*others, *ours], *rest)
-
-        if self.config.algorithm.get("filter_groups") and self.config.algorithm.filter_groups.enable:
-            buffer._select_prompt_uids = ours_first
-        return buffer
-
     # ------------------------------ one batch of prompts ------------------------------
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """VeRL's prompts, and what the regularizer asks for beside a step's. num_prompts: of what VeRL asks again."""
+        """VeRL's prompts, and what the regularizer asks for beside them."""
         batch = super()._next_train_batch(num_prompts)
-        if num_prompts is not None:
-            return batch
-        rollout, filtered = self.config.actor_rollout_ref.rollout, self.config.algorithm.get("filter_groups") or {}
+        rollout = self.config.actor_rollout_ref.rollout
         training = {} if self.settings.prompts == "buffer" else self._cached_by_uid(batch)
         drawn = [self.drawn[place] for place in self.order.draw(self.settings.kl_prompts)] if self.drawn else []
         everything = [*drawn, *[group for group in training.values() if group is not None]]
@@ -106,8 +90,6 @@ class CoKLTrainer(PPOTrainerSync):
             self.global_steps,
         )
         defaults = {"agent_name": rollout.agent.default_agent_loop, "__rollout_n__": rollout.n}
-        if filtered.get("enable"):
-            defaults["filtered_by"] = filtered["metric"]
         return join(batch, rows, defaults)
 
     def _cached_by_uid(self, batch: TensorDict) -> dict[str, CachedGroup | None]:
@@ -284,7 +266,7 @@ class CoKLTrainer(PPOTrainerSync):
         tokens = torch.stack([mask.sum() for mask in masks]).double()
         without_added(steps[-1], weights, tokens, added, loss, aggregation)
         steps[-1]["cokl/loss"] = loss
-        steps[-1] |= gradient_norms(advantages, masks, weights, added, aggregation)
+        steps[-1]["cokl/gradient_share"] = gradient_share(advantages, masks, weights, added, aggregation)
 
     def _get(self, batch: KVBatchMeta, *names: str) -> dict[str, list]:
         """Columns of the batch that are there, a value per row."""

@@ -21,21 +21,13 @@ def row_metrics(
     """Of a step's R rows, by key.
 
     `cokl/zero_correct` is the fraction of fresh groups without a correct response (E.4), `cokl/not_regularized` of
-    training prompts that are not regularized. `cokl/kl_rows` counts the rows of complete groups, and
-    `cokl/added_tokens` the added responses' tokens.
+    training prompts that are not regularized. `cokl/kl_rows` counts the rows of complete groups.
     """
-    lengths = rows.tokens.tolist() if rows.tokens is not None else []
     verdicts: dict[int, list[float]] = {}
-    regularized, added = [], 0.0
-    for key, verdict, length in zip(keys, rows.rewards.tolist(), lengths, strict=True):
-        if member := step.member(key):
-            regularized.append(length)
-            if member.stream == "rollout":
-                verdicts.setdefault(member.prompt, []).append(verdict)
-        added += length * step.added(key)
-    logged = {"cokl/added_tokens": added, "cokl/kl_rows": float(sum(table.numel() for table in rows.index))}
-    if regularized:
-        logged["cokl/response_length"] = float(np.mean(regularized))
+    for key, verdict in zip(keys, rows.rewards.tolist(), strict=True):
+        if (member := step.member(key)) and member.stream == "rollout":
+            verdicts.setdefault(member.prompt, []).append(verdict)
+    logged = {"cokl/kl_rows": float(sum(table.numel() for table in rows.index))}
     if step.training:
         logged["cokl/not_regularized"] = float(np.mean([prompt is None for prompt in step.training.values()]))
     if verdicts:
@@ -46,19 +38,18 @@ def row_metrics(
     return logged
 
 
-def gradient_norms(
+def gradient_share(
     own: Sequence[Tensor], masks: Sequence[Tensor], weights: Tensor, added: Tensor, aggregation: Aggregation
-) -> dict[str, float]:
-    """Norms of the gradients of both parts of the loss with respect to the tokens' log-probabilities, at a ratio of 1,
-    and the regularizer's share, 0 to 1, of the sum of their squares. Arguments: as `regularized_advantages` has them.
+) -> float:
+    """The regularizer's share, 0 to 1, of the squared gradient of both parts of the loss with respect to the tokens'
+    log-probabilities, at a ratio of 1; NaN where both are 0. Arguments: as `regularized_advantages` has them.
     """
     tokens = torch.stack([mask.sum() for mask in masks]).double()
     squared = torch.stack([(row.double() * mask).square().sum() for row, mask in zip(own, masks, strict=True)])
     shares = aggregation.shares(tokens, added)
     rl = float((squared * (shares * aggregation.rl_factor).square()).sum())
     kl = float((weights.double().square() * tokens).sum())
-    share = kl / (rl + kl) if rl + kl else math.nan
-    return {"cokl/gradient_rl": rl**0.5, "cokl/gradient_kl": kl**0.5, "cokl/gradient_share": share}
+    return kl / (rl + kl) if rl + kl else math.nan
 
 
 def without_added(

@@ -3,7 +3,7 @@
 VeRL answers a prompt of uid U with rows whose keys are "U_SESSION_INDEX". A regularized prompt is drawn from the
 buffer, and then all its rows are added to the RL batch; or it is a training prompt, whose fresh rows are the RL batch's
 own and whose cached ones are added. A row that answers no regularized prompt, padding included, is the RL batch's
-alone. Each added row is a prompt of its own to VeRL, so that a group of equal rewards is not dropped as an RL group.
+alone. Each added row is a prompt of its own to VeRL.
 """
 
 from __future__ import annotations

@@ -169,22 +169,11 @@ def test_any_path_survives_hydra(path):
     assert resolve(compose(job))["actor_rollout_ref.model.path"] == f"/models/{path}"
 
 
-def test_only_chat_and_evaluation_start_the_reward_model():
-    config = configurations.PRESETS["qwen3-1.7b"]
-    checked = Experiment(config, ROOT).check([("cokl", None)])
-    enabled = {job.name: resolve(composed)["reward.reward_model.enable"] for job, composed in checked}
-    assert enabled == {"math": "True", "buffer": "False", "chat/cokl": "True"}
-    chat = resolve(checked[-1][1])
-    assert chat["reward.reward_model.rollout.max_model_len"] == str(2048 + 8192 + 2048)
-
-
 def test_one_option_moves_the_reward_model():
     config = dataclasses.replace(configurations.PRESETS["qwen3-0.6b"], reward_model="my/reward")
     resolved = resolve(compose(chat_job(config, ROOT, MODEL, "cokl")))
     assert resolved["reward.reward_model.model_path"] == "my/reward"
     assert resolved["reward.custom_reward_function.reward_kwargs.reward_model"] == "my/reward"
-    limit = "reward.custom_reward_function.reward_kwargs.reward_model_tokens"
-    assert resolved[limit] == resolved["reward.reward_model.rollout.max_model_len"]
 
 
 def test_ones_own_reward_function_gets_no_arguments_of_ours():

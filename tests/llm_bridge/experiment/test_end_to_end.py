@@ -159,7 +159,6 @@ def test_rollout_log_probabilities_agree_with_the_actors(experiment, job):
 def test_the_log_shows_both_streams(experiment, method):
     for metrics in read_metrics(experiment / "chat" / method / "metrics").values():
         assert metrics["cokl/kl_rows"] == 2 * 8 * KL_PROMPTS
-        assert metrics["cokl/response_length"] > 0
         assert metrics["actor/pg_loss"] is not None
     for metrics in read_metrics(experiment / "chat" / "grpo" / "metrics").values():
         assert "cokl/loss" not in metrics

@@ -16,7 +16,7 @@ import pytest
 from cokl.support.errors import InputError
 from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.experiment import config as configurations
-from llm_bridge.experiment import stages, versions
+from llm_bridge.experiment import stages
 from llm_bridge.experiment.jobs import Job, chat_job, math_job
 from llm_bridge.experiment.process import alone, run
 from llm_bridge.experiment.stages import Experiment
@@ -57,15 +57,6 @@ def test_only_the_last_attempts_log_is_told(tmp_path):
         ran(tmp_path, "raise RuntimeError('second')")
 
 
-def test_what_ended_vllms_engine_is_told_and_not_what_followed(tmp_path):
-    """Lines of vLLM 0.31; all requests of an evaluation fail after them, in tens of thousands of lines."""
-    died = "(vLLMHttpServer pid=5140) (EngineCore pid=5280) ERROR 11-23 05:33:12 [core.py:1435] "
-    lines = f"{died}EngineCore encountered a fatal error.\n{died}RuntimeError: no room\n" + "line\n" * 9000
-    code = f"print({lines!r}); raise ValueError('Received an empty list as keys.')"
-    with pytest.raises(InputError, match=r"^vLLM's engine ended: RuntimeError: no room; the whole log is"):
-        ran(tmp_path, code)
-
-
 def test_an_interrupt_ends_a_job_with_its_children(tmp_path):
     """Ctrl-C reaches the parent alone: a job has a session of its own."""
     child = f"import time, os; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
@@ -82,17 +73,6 @@ def test_an_interrupt_ends_a_job_with_its_children(tmp_path):
     process.wait()
     state = Path(f"/proc/{pid.read_text()}/stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"  # ended, perhaps not yet reaped
-
-
-def test_a_job_whose_workers_ray_has_ended_for_want_of_memory_is_ended_at_once(tmp_path):
-    """The line is one that Ray 2 wrote when 24 GB were not enough; VeRL waited for the lost workers."""
-    line = (
-        "(raylet) [2026-11-22 21:28:59,307 E 15431 15431] (raylet) node_manager.cc:3517: 4 Workers (tasks / actors) "
-        "killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node (ID: 7ed7) over the last"
-    )
-    code = f"import time; print('x' * 30000); time.sleep(2); print({line!r}); time.sleep(600)"
-    with pytest.raises(InputError, match=r"Ray ended workers for want of memory; see .*log.txt; with more of it"):
-        ran(tmp_path, code)
 
 
 def test_two_experiments_on_one_machine_are_refused():
@@ -246,24 +226,11 @@ def test_evaluating_what_is_not_trained_is_refused(tmp_path):
         Experiment(TINY, tmp_path).evaluate("cokl")
 
 
-def test_versions_are_told_in_one_line(monkeypatch):
-    monkeypatch.setitem(versions.PINNED, "pytest", "0.0.1")
-    monkeypatch.setitem(versions.PINNED, "no-such-package", "1.0")
-    with pytest.raises(
-        InputError, match=r"pytest is [\d.]+, expected 0\.0\.1; no-such-package is not installed"
-    ) as told:
-        versions.require_versions("cpu")
-    assert "\n" not in str(told.value)
-
-
-def test_a_gpu_configuration_without_a_gpu_is_refused(monkeypatch):
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+def test_a_gpu_configuration_without_a_gpu_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(InputError, match="trains on GPUs, and there is none here"):
-        versions.require_accelerator("cuda")
-    versions.require_accelerator("cpu")
+        Experiment(configurations.PRESETS["qwen3-0.6b"], tmp_path).require_device()
+    Experiment(TINY, tmp_path).require_device()
 
 
 def write_metrics(folder: Path, attempts: list[dict[int, dict]]) -> None:
@@ -290,13 +257,7 @@ def test_results_are_collected_from_all_attempts(tmp_path):
         cokl / "metrics",
         [
             {
-                1: {
-                    "timing_s/step": 4.0,
-                    "cokl/zero_correct": 0.25,
-                    "response_length/mean": 10,
-                    "cokl/kl_rows": 128,
-                    "cokl/response_length": 20,
-                },
+                1: {"cokl/zero_correct": 0.25},
                 2: {"cokl/zero_correct": 0.99},
             },
             {2: {"cokl/zero_correct": 0.5}, 3: {**evaluation(0.25, 0.7), "cokl/zero_correct": 0.0}},
@@ -309,24 +270,7 @@ def test_results_are_collected_from_all_attempts(tmp_path):
     assert scores.loc["base", "math500"] == 50
     assert [scores.loc["cokl", name] for name in ("math_val", "chat_val")] == [25, 70]
     assert results.zero_correct[["groups", "zero_correct_groups"]].to_numpy().tolist() == [[24, 6]]
-    assert results.costs["mean_length"].tolist() == [15]  # 128 rows of either stream
     assert results.dynamics["step"].tolist() == [0, 3]
-    assert results.costs["first_step_seconds"].tolist() == [4.0]
-
-
-def test_a_first_step_that_was_killed_before_it_was_logged_costs_nothing_known(tmp_path):
-    config = dataclasses.replace(TINY, math_steps=2, chat_steps=3)
-    write_metrics(tmp_path / "math" / "metrics", [{2: evaluation(0.5, 0.1)}])
-    for method, first in {"cokl": {}, "grpo": {1: {"timing_s/step": 4.0, "response_length/mean": 10}}}.items():
-        folder = tmp_path / "chat" / method
-        write_metrics(folder / "metrics", [first, {2: {}, 3: evaluation(0.25, 0.7)}])
-        run = {"method": method, "beta": 1.0, "kl_prompts": 8, "main": True}
-        (folder / "run.json").write_text(json.dumps(run))
-    results = collect(config, tmp_path)
-    assert set(results.scores["method"]) == {"base", "cokl", "grpo"}
-    assert results.costs[["method", "first_step_seconds"]].to_numpy().tolist() == [["grpo", 4.0]]
-    save_results(results, tmp_path / "results")
-    assert read_results(tmp_path / "results").costs["method"].tolist() == ["grpo"]
 
 
 def test_nothing_to_report_is_one_line(tmp_path):

@@ -53,10 +53,9 @@ def scored(monkeypatch, infos, verdicts, path=SCORE):
         def __len__(self):
             return len(infos)
 
-    metrics: dict = {}
-    trainer._compute_reward_colocate(Batch(keys=["k"] * len(infos), partition_id="train"), metrics)
+    trainer._compute_reward_colocate(Batch(keys=["k"] * len(infos), partition_id="train"))
     assert loop.reward_model_manager is not None  # for the next batch
-    return loop.woken, metrics
+    return loop.woken
 
 
 @pytest.mark.parametrize(
@@ -69,12 +68,7 @@ def scored(monkeypatch, infos, verdicts, path=SCORE):
     ],
 )
 def test_mathematics_alone_wakes_no_reward_model(monkeypatch, infos, path, woken):
-    assert scored(monkeypatch, infos, ["correct"] * len(infos), path)[0] == [woken]
-
-
-def test_truncated_replies_are_counted_in_the_log(monkeypatch):
-    _, metrics = scored(monkeypatch, [CHAT] * 3, ["truncated", "scored", "truncated"])
-    assert metrics == {"reward/truncated": 2}
+    assert scored(monkeypatch, infos, ["correct"] * len(infos), path) == [woken]
 
 
 def test_the_experiments_jobs_name_the_function_that_is_meant(tmp_path):

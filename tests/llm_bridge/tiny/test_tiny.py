@@ -16,7 +16,6 @@ import pytest
 transformers = pytest.importorskip("transformers")
 math_verify = pytest.importorskip("math_verify")
 
-from cokl.support.errors import InputError
 from llm_bridge.data.rows import MATH_INSTRUCTION, SCHEMA
 from llm_bridge.experiment.config import PRESETS
 from llm_bridge.tiny import language
@@ -43,16 +42,6 @@ def folders(tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_many_problems_with_many_correct_answers(kind):
-    problems = language.problems(kind)
-    assert len({problem.text for problem in problems}) == len(problems) > 400
-    problem = max(problems, key=lambda problem: problem.total)
-    answers = {f"\\boxed{{ {first} + {problem.total - first} }}" for first in range(1, problem.total)}
-    assert len(answers) == language.LARGEST - 1
-    assert all(is_correct(answer, problem.total) for answer in answers)
-
-
 @pytest.mark.parametrize("right", [0.0, 1.0])
 def test_demonstrations_are_judged_as_they_were_meant(right):
     random = np.random.default_rng(0)
@@ -60,18 +49,6 @@ def test_demonstrations_are_judged_as_they_were_meant(right):
         for problem in random.permutation(np.array(language.problems(kind), dtype=object))[:30]:
             answer = language.demonstrate_problem(problem, right, random)
             assert is_correct(answer, problem.total) == bool(right)
-
-
-def test_preferences_differ_between_persons_and_favour_their_place():
-    laws = {}
-    for person, share in language.PREFERRED_SHARE.items():
-        law = language.preference(language.Problem(person, 20, ""))
-        assert law.shape == (19,)
-        assert law.sum() == pytest.approx(1)
-        assert law.min() > 0
-        assert 1 + law.argmax() == pytest.approx(20 * share, abs=0.6)
-        laws[person] = tuple(law)
-    assert len(set(laws.values())) == len(laws)
 
 
 def test_tokenizer_keeps_every_text_of_the_world():
@@ -93,12 +70,6 @@ def test_chat_template_has_one_token_for_the_instruction_and_opens_a_reply():
     words = tokenizer.convert_ids_to_tokens(tokens)
     assert words[:5] == ["<|user|>", MATH_INSTRUCTION, "\n", "\n", "Ann"]
     assert words[-2:] == [tokenizer.eos_token, "<|assistant|>"]
-
-
-def test_tokenizer_has_what_verl_asks_of_a_qwen_tokenizer():
-    continuous_token = pytest.importorskip("verl.utils.tokenizer.continuous_token")
-    builder = continuous_token.QwenContinuousTokenBuilder(make_tokenizer())
-    assert builder._im_end_id == make_tokenizer().eos_token_id
 
 
 def test_what_is_taught_is_what_the_chat_template_asks_for():
@@ -194,11 +165,6 @@ def test_the_last_quarter_of_pretraining_is_right_as_often_as_asked(tmp_path, mo
     shares = {right: asked.count(right) / len(asked) for right, _ in groupby(asked)}
     assert list(shares) == [1.0, 0.25]
     assert shares[0.25] == pytest.approx(0.25, abs=0.05)
-
-
-def test_no_steps_is_refused(tmp_path):
-    with pytest.raises(InputError, match="pretraining_steps: expected at least 1, got 0"):
-        make_tiny(tmp_path, pretraining_steps=0)
 
 
 def test_every_set_that_the_preset_asks_for_is_made():

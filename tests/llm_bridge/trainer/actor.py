@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
 
-def free_port() -> int:
-    """A port of this machine on which ranks can meet."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+def meeting_place(folder: Path) -> str:
+    """Where ranks find each other: a file, for a free port of now may be taken when the second rank comes."""
+    return f"file://{folder.absolute()}/ranks"
 
 
-def training_worker(folder: Path, rank: int, ranks: int, port: int, **changes: Any) -> Any:
-    """The worker that holds the actor, FSDP2 on gloo in float32, of the model in `folder`; once per process.
+def training_worker(folder: Path, rank: int, ranks: int, **changes: Any) -> Any:
+    """The worker that holds the actor, FSDP2 on gloo in float32, of the model in `folder`; once per process and folder.
 
     changes: of VeRL's configuration of the model.
     """
@@ -25,8 +22,8 @@ def training_worker(folder: Path, rank: int, ranks: int, port: int, **changes: A
         "LOCAL_RANK": "0",
         "WORLD_SIZE": str(ranks),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "DIST_INIT_METHOD": f"tcp://127.0.0.1:{port}",
+        "MASTER_PORT": "0",  # VeRL wants one and does not use it
+        "DIST_INIT_METHOD": meeting_place(folder),
         "VERL_ENGINE_DEVICE": "cuda",
         "VERL_USE_EXTERNAL_MODULES": "llm_bridge.cpu",
     }

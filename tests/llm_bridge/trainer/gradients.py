@@ -27,7 +27,7 @@ from bandit.engine.environment import Environment
 from cokl import methods, regularizers
 from cokl.groups import RegularizationRows, ResponseGroups, RowIndex, SurrogateConfig, surrogate_loss
 from cokl.methods import Method
-from tests.llm_bridge.trainer.actor import actor_config, free_port, training_worker, update_settings
+from tests.llm_bridge.trainer.actor import actor_config, training_worker, update_settings
 
 METHODS = (*regularizers.names(), "cokl_floor")
 MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean")
@@ -177,11 +177,9 @@ def run(ranks: int, folder: Path, lora: bool = False) -> pd.DataFrame:
     (what VeRL logs of it).
     """
     make_model(folder)
-    port, results = free_port(), folder / "results.parquet"
+    results = folder / "results.parquet"
     context = torch.multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(target=_rank, args=(rank, ranks, port, folder, results, lora)) for rank in range(ranks)
-    ]
+    processes = [context.Process(target=_rank, args=(rank, ranks, folder, results, lora)) for rank in range(ranks)]
     for process in processes:
         process.start()
     for process in processes:
@@ -194,11 +192,11 @@ def run(ranks: int, folder: Path, lora: bool = False) -> pd.DataFrame:
     return pd.read_parquet(results)
 
 
-def _rank(rank: int, ranks: int, port: int, folder: Path, results: Path, lora: bool) -> None:
+def _rank(rank: int, ranks: int, folder: Path, results: Path, lora: bool) -> None:
     torch.set_num_threads(1)
     from transformers import AutoModelForCausalLM
 
-    actor = Actor(folder, rank, ranks, port, **({"lora_rank": 4, "lora_alpha": 8} if lora else {}))
+    actor = Actor(folder, rank, ranks, **({"lora_rank": 4, "lora_alpha": 8} if lora else {}))
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     samples = draw_samples(model)  # an adapter begins as nothing, so that these are its log-probabilities too
 
@@ -329,8 +327,8 @@ def _share(
 class Actor:
     """VeRL's training worker, of which every optimizer step is replaced by a look at the gradient."""
 
-    def __init__(self, folder: Path, rank: int, ranks: int, port: int, **changes: Any) -> None:
-        self.worker = training_worker(folder, rank, ranks, port, **changes)
+    def __init__(self, folder: Path, rank: int, ranks: int, **changes: Any) -> None:
+        self.worker = training_worker(folder, rank, ranks, **changes)
         self.worker.engine.optimizer_step = self._look
 
     def _look(self) -> float:

@@ -43,7 +43,7 @@ from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer.agent_loop import CachedResponseLoop
 from llm_bridge.trainer.core import CoKLTrainer
 from llm_bridge.trainer.settings import RegularizationSettings
-from tests.llm_bridge.trainer.actor import free_port, training_worker
+from tests.llm_bridge.trainer.actor import meeting_place, training_worker
 from tests.llm_bridge.trainer.gradients import make_model
 from tests.oracles.joint_step import Row
 
@@ -100,9 +100,8 @@ class Workers:
     _dispatch_info = {"actor": [0]}  # noqa: RUF012  as VeRL has it
 
     def __init__(self, folder: Path, queue: Queue) -> None:
-        port = free_port()
-        torch.distributed.init_process_group("cpu:gloo", f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
-        self.worker, self.queue = training_worker(folder, 0, 1, port), queue
+        torch.distributed.init_process_group("cpu:gloo", meeting_place(folder), rank=0, world_size=1)
+        self.worker, self.queue = training_worker(folder, 0, 1), queue
         self.worker.engine.optimizer_step = self._look
         self.gradients: list[torch.Tensor] = []
         self.keys: list[list[str]] = []

@@ -1,7 +1,5 @@
 """The bookkeeping of a step's rows, against what their keys say: every question here names its own prompt."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,13 +7,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("verl")
 
-from hydra import compose, initialize_config_module
 from verl.utils import tensordict_utils as tu
 
 from cokl.regularizers.base import Stream
 from cokl.responses.buffer import CachedGroup
-from llm_bridge.trainer.core import CoKLTrainer
-from llm_bridge.trainer.rows import StepRows, ask, join, uid_of
+from llm_bridge.trainer.rows import ask, join, uid_of
 from llm_bridge.trainer.several import mini_batches
 
 CACHED, FRESH = 3, 2
@@ -104,27 +100,3 @@ def test_the_joined_batch_has_every_row_and_its_own_values():
     assert list(joined["raw_prompt"]) == [["a"], ["b"], None]
     assert joined["global_steps"] == 4
     assert list(batch["uid"]) == ["x", "y"]
-
-
-def test_where_verl_drops_groups_of_equal_reward_ours_are_picked(monkeypatch):
-    """VeRL's own buffer, which picks so many of the groups that are left; the surplus would be thrown away."""
-    filtering = "algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=acc"
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", [*filtering, "data.train_batch_size=4"])
-    trainer = object.__new__(CoKLTrainer)
-    trainer.config, trainer.trainer_mode = config, "sync"
-    _, trainer.step_rows = ask([cached_group(1)], {}, BOTH, FRESH, step=1)
-    buffer = trainer._build_replay_buffer()
-    assert isinstance(trainer.step_rows, StepRows)
-    ours = trainer.step_rows.asked
-    everything = {*ours, *(f"rl{number}" for number in range(9))}
-    picked, *_ = buffer._select_prompt_uids("train", everything, 4 + len(ours))
-    assert set(ours) <= set(picked)
-    assert len(set(picked)) == 4 + len(ours)
-
-
-def test_what_verl_asks_again_brings_no_rows(monkeypatch):
-    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-
-    monkeypatch.setattr(PPOTrainerSync, "_next_train_batch", lambda self, count: SimpleNamespace(count=count))
-    assert object.__new__(CoKLTrainer)._next_train_batch(2).count == 2

@@ -199,10 +199,9 @@ def test_stale_weights_are_seen(step, monkeypatch):
 
 
 def test_a_training_prompt_adds_its_cached_responses_and_no_fresh_ones(step):
-    _, rows, metrics = step.run(*PROMPTS["training"](step.folder), "+cokl.cached_per_prompt=2")
+    _, rows, _ = step.run(*PROMPTS["training"](step.folder), "+cokl.cached_per_prompt=2")
     added = [row for row in step.answered.values() if row.stream != "rl"]
     assert {row.stream for row in added} == {"reference"}
-    assert metrics["cokl/added_tokens"] == sum(len(row.response) for row in added)
     stored = {row for group in step.training.groups for row in one_step.cached_rows(group)}
     assert set(added) <= stored
     assert all(row.reward for row in added)  # each of the two solved prompts has two correct ones or more
@@ -234,7 +233,7 @@ def test_no_row_is_computed_a_second_time(step):
     assert set(asked) >= set(step.answered)
 
 
-def test_the_log_has_either_streams_gradient_and_the_regularizers_share(step):
+def test_the_log_has_the_regularizers_share_of_the_gradient(step):
     """On-policy the gradient of the GRPO loss with respect to a token is minus the advantage over rows and tokens."""
     _, rows, metrics = step.run("cokl.method=correct_forward_kl")
     groups: dict[str, list[float]] = {}
@@ -251,8 +250,6 @@ def test_the_log_has_either_streams_gradient_and_the_regularizers_share(step):
         for row in rows
         if row.stream == "reference"
     )
-    assert metrics["cokl/gradient_rl"] == pytest.approx(squared_rl**0.5, rel=1e-5)
-    assert metrics["cokl/gradient_kl"] == pytest.approx(squared**0.5, rel=1e-5)
     assert metrics["cokl/gradient_share"] == pytest.approx(squared / (squared + squared_rl), rel=1e-5)
 
 
@@ -276,7 +273,6 @@ def test_methods_of_fresh_responses_alone_add_no_row(step):
     assert {row.stream for row in step.answered.values()} == {"rl"}
     assert max(errors(step, gradients, [row for row in rows if row.stream != "reference"])) < AGREES
     assert metrics["cokl/not_regularized"] == 1 - SOLVED / one_step.RL_PROMPTS
-    assert metrics["cokl/added_tokens"] == 0
     assert metrics["cokl/gradient_share"] > 0
 
 
