@@ -6,9 +6,9 @@ from figures.marks import Drawing, Panel, join, marks
 from figures.matplotlib_renderer import render
 from figures.style import Picture
 from llm_bridge.report.results import Results
-from llm_bridge.report.tables import method_label
+from llm_bridge.report.tables import HEADERS, method_label
 
-MODELS = {"tiny": "tiny: arithmetic, chat"}
+MODELS = {"tiny": "tiny: arithmetic, chat", "smollm2": "SmolLM2-135M: sums, chat"}
 """A model's title where its name does not say what it learns: short, since it stands between two panels' letters."""
 
 
@@ -20,7 +20,8 @@ def draw(results: Results) -> dict[str, Picture]:
 def dynamics(results: Results) -> Drawing:
     """Math accuracy, chat reward and their mean over the steps of the chat stage, a line per method (E.6)."""
     rows = results.dynamics.assign(mean=(results.dynamics["math_val"] + results.dynamics["chat_val"]) / 2)
-    labels = {"math_val": "MATH-Val accuracy [%]", "chat_val": "Chat-Val reward", "mean": "Mean of both"}
+    first = HEADERS.get(results.math_columns[0], results.math_columns[0])
+    labels = {"math_val": f"{first} accuracy [%]", "chat_val": "Chat-Val reward", "mean": "Mean of both"}
     model = str(rows["model"].iloc[0])
     titles = {"chat_val": MODELS.get(model, model)}
     panels = {
@@ -38,5 +39,5 @@ def dynamics(results: Results) -> Drawing:
         for name in ("math_val", "chat_val")
         for ranked in [last.sort_values(name, ascending=False)]
     )
-    caption = f"Validation during the chat stage ({model}). MATH-Val at the end: {math}. Chat-Val: {chat}."
+    caption = f"Validation during the chat stage ({model}). {first} at the end: {math}. Chat-Val: {chat}."
     return Drawing(join(parts), panels, len(panels), 2.7, caption, letters=True)

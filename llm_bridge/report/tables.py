@@ -28,6 +28,8 @@ HEADERS = {
     "math_val": "MATH-Val",
     "math500": "MATH500",
     "olympiad": "Olympiad",
+    "known": "Known",
+    "unknown": "Unknown",
     "math_avg": "Math Avg.",
     "chat_val": "Chat-Val",
     "overall": "Overall",
