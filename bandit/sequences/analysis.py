@@ -54,21 +54,25 @@ def analyse(tables: Tables, config: SequenceConfig) -> Analysis:
     table = tables["sequences"]
     made = {"differences": differences(table), "levels": levels(table)}
     seeds = reported_seeds(table)
-    measured = primary(made["differences"], seeds)
+    compared = primary(made["differences"], seeds)
+    own = ", ".join(f"{label(row['method'])} {row['beta']:g}" for row in chosen(measured(table)).to_dict("records"))
     lost, gained = (with_spread(100 * mean, 100 * half, 1) for mean, half in forgotten_and_learned(table))
-    noted = diverged_note(table)
-    told = [one.told(label(REPLAY), one.what) for one in measured]
+    told = [one.told(label(REPLAY), one.what) for one in compared]
     return Analysis(
         answer=". ".join(told) or f"CoKL and {label(REPLAY)} cannot be compared: one was not trained or chose nothing",
         seeds=seeds,
         claims=[
-            judged(f"CoKL is ahead of {label(REPLAY)} in {one.what}", "beyond the paper", [one]) for one in measured
+            judged(f"CoKL is ahead of {label(REPLAY)} in {one.what}", "beyond the paper", [one]) for one in compared
         ],
         tables=made,
         captions=CAPTIONS,
         readable=named,
         screen=named(made["differences"]),
-        notes=[f"GRPO w/o KL loses {lost} points of the prior task and gains {gained} of the new one.", noted, SPREAD],
+        notes=[
+            f"GRPO w/o KL loses {lost} points of the prior task and gains {gained} of the new one.",
+            f"Chosen coefficients: {own}. {SPREAD}",
+            diverged_note(table),
+        ],
         picture="sequences_correctness",
     )
 
@@ -78,25 +82,40 @@ def levels(table: pd.DataFrame) -> pd.DataFrame:
     return summarize(final_rows(without_diverged_runs(table)), ["role", *RUN], list(METRICS))
 
 
+def measured(table: pd.DataFrame) -> pd.DataFrame:
+    """The regularized runs' last rows, with known and others, the correctness on these prior prompts, and overall.
+
+    NaN where a seed has no such prompts. Raises InputError if GRPO w/o KL diverged.
+    """
+    last = final_rows(without_diverged_runs(table))
+    last = last[~last["method"].isin(ANCHORS)]
+    return last.assign(
+        known=last["known_correct"] / last["known_share"],
+        others=(last["prior_correct"] - last["known_correct"]) / (1 - last["known_share"]),
+        overall=(last["prior_correct"] + last["new_correct"]) / 2,
+    )
+
+
+def chosen(last: pd.DataFrame) -> pd.DataFrame:
+    """Each method's coefficient, from the selection seeds' rows of `measured`: method and beta."""
+    merit = last["known"].fillna(last["prior_correct"]) + last["new_correct"]
+    selection = last.assign(merit=merit)[last["role"] == "selection"]
+    merits = selection.groupby(["method", "beta"], sort=False)["merit"].mean().reset_index()
+    return merits.loc[merits.groupby("method", sort=False)["merit"].idxmax(), ["method", "beta"]]
+
+
 def differences(table: pd.DataFrame) -> pd.DataFrame:
     """CoKL minus every other regularizer, paired by seed: method, at, DIFFERENCES in points, and half-widths.
 
     at: the coefficient, or "chosen". Seeds without a known prompt, or without another one, have no such difference.
     Raises InputError if GRPO w/o KL diverged.
     """
-    last = final_rows(without_diverged_runs(table))
-    last = last[~last["method"].isin(ANCHORS)]
-    last = last.assign(
-        known=last["known_correct"] / last["known_share"],
-        others=(last["prior_correct"] - last["known_correct"]) / (1 - last["known_share"]),
-        overall=(last["prior_correct"] + last["new_correct"]) / 2,
-    )
-    merit = last["known"].fillna(last["prior_correct"]) + last["new_correct"]
-    selection = last.assign(merit=merit)[last["role"] == "selection"]
-    merits = selection.groupby(["method", "beta"], sort=False)["merit"].mean().reset_index()
-    chosen = merits.loc[merits.groupby("method", sort=False)["merit"].idxmax(), ["method", "beta"]]
+    last = measured(table)
     reported = last[last["role"] == "report"]
-    every = [chosen.merge(reported).assign(at="chosen"), reported.assign(at=[f"{beta:g}" for beta in reported["beta"]])]
+    every = [
+        chosen(last).merge(reported).assign(at="chosen"),
+        reported.assign(at=[f"{beta:g}" for beta in reported["beta"]]),
+    ]
     pairs = pd.concat(every, ignore_index=True)
     ours = pairs[pairs["method"] == "cokl"].set_index(["at", "seed"])[[*DIFFERENCES]]
     rivals = pairs[pairs["method"] != "cokl"]
