@@ -2,8 +2,8 @@
 
 An answer is hostile input. It is compared in another process, `verifier_process`, where the kernel limits its CPU time
 and memory. An answer that is too slow, too large or crashes the process is incorrect; the verdict gives the reason, and
-no other answer is affected. It works in any thread: math-verify's own time limits, which need signals on the main
-thread, are off.
+the next answer starts the process again, which takes about a second. It works in any thread: math-verify's own time
+limits, which need signals on the main thread, are off.
 
 Assumption beyond the paper: only what stands in the last \\boxed{} is the answer, since Appendix H's prompt asks for
 it; a response without one, or cut off inside one, is incorrect. An answer of a list question may be spread over as many
@@ -14,24 +14,19 @@ decimals. The limits are 2 s of CPU time and 256 MiB per answer.
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import hashlib
+import functools
 import json
 import os
 import re
-import select
 import signal
-import struct
 import subprocess
 import sys
 import threading
-import weakref
-from collections import Counter, OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, get_args
 
 from cokl.support.errors import InputError
 
@@ -52,14 +47,14 @@ LONGEST_ANSWER = 10_000
 """Characters from the last \\boxed{ to its end; a longer answer is not tried."""
 MOST_BOXES = 32
 """Boxes looked at from the end, for answers that are lists."""
-REMEMBERED = 100_000
+REMEMBERED = 10_000
 """Verdicts kept for repeated answers."""
-START_SECONDS = 120.0
-"""Wall time in which the process must have started."""
 STALL_SECONDS = 120.0
 """Wall time per answer; reached only if the process gets no CPU, since the kernel limits its CPU time."""
 _INHERITED = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|PYTHON\w+|VIRTUAL_ENV|LD_LIBRARY_PATH|OMP_NUM_THREADS")
 """What the process gets of the environment: what Python needs to run, and no tokens."""
+_FROM_OUTSIDE = (0, -signal.SIGKILL, -signal.SIGTERM)
+"""How a process ends that no answer ended: it has judged its number of answers, or was killed."""
 _BOX = re.compile(r"\\boxed\s*\{")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -80,9 +75,7 @@ class Judgement:
 class Verifier:
     """Compares answers one at a time in a process of its own; safe to share between threads.
 
-    `counts` holds how often each reason was given, repeated answers included. `killed` counts how often the process was
-    killed from outside; the answer is then judged again. The process starts at the first answer that needs it, in a
-    child after a fork too.
+    The process starts at the first answer that needs it, in a child after a fork too. It ends with this one.
 
     Args:
         seconds: CPU time per answer.
@@ -94,18 +87,11 @@ class Verifier:
     """
 
     def __init__(self, seconds: float = 2.0, memory_bytes: int = 256 << 20) -> None:
-        self.seconds = seconds
-        self.memory_bytes = memory_bytes
-        self.counts: Counter[Reason] = Counter()
-        self._verdicts: OrderedDict[bytes, Judgement] = OrderedDict()
+        self._limits = [str(seconds), str(memory_bytes)]
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._pending = b""
-        self._number = 0
-        self.killed = 0
-        atexit.register(self.close)
-        forgotten = weakref.WeakMethod(self._forget)
-        os.register_at_fork(after_in_child=lambda: (forget := forgotten()) and forget())
+        self._remembered = functools.lru_cache(REMEMBERED)(self._judged)
+        os.register_at_fork(after_in_child=self._forget)
 
     def verify(self, gold: str, response: str, multiple: bool = False, tolerances: Sequence[float] = ()) -> Judgement:
         """Judge a whole response against a gold answer, both as LaTeX with or without dollar signs.
@@ -124,82 +110,42 @@ class Verifier:
         """
         answers = _boxes(response)
         if isinstance(answers, str):
-            verdict = Judgement(answers)
-        else:
-            request = {
-                "gold": _plain(gold),
-                "answers": answers,
-                "multiple": multiple,
-                "tolerances": list(tolerances),
-            }
-            verdict = self._remembered(request)
-        with self._lock:
-            self.counts[verdict.reason] += 1
-        return verdict
+            return Judgement(answers)
+        request = {"gold": _plain(gold), "answers": answers, "multiple": multiple, "tolerances": list(tolerances)}
+        try:
+            return Judgement(self._remembered(json.dumps(request)))
+        except TimeoutError:
+            return Judgement("stalled")
 
     def close(self) -> None:
         """End the process, if there is one; a later answer starts another."""
         with self._lock:
-            self._end()
+            if self._process is not None:
+                self._process.kill()
+                self._ended(self._process)
 
     def _forget(self) -> None:
         """In a child after a fork: leave the parent its process, whose pipes two cannot share."""
-        process, self._process, self._lock = self._process, None, threading.Lock()
-        if process is not None:
-            process.returncode = 0  # not ours to wait for
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
+        if self._process is not None:
+            self._process.returncode = 0  # not ours to wait for
+        self._process, self._lock = None, threading.Lock()
 
-    def _remembered(self, request: dict[str, Any]) -> Judgement:
-        key = hashlib.blake2b(json.dumps(request).encode(), digest_size=16).digest()
+    def _judged(self, request: str) -> Reason:
+        """Ask; again if the process was lost for a reason outside the answer. Raises TimeoutError if that goes on."""
         with self._lock:
-            verdict = self._verdicts.get(key)
-            if verdict is None:
-                verdict = self._try(request)
-                if verdict.reason != "stalled":
-                    self._verdicts[key] = verdict
-            else:
-                self._verdicts.move_to_end(key)
-            while len(self._verdicts) > REMEMBERED:
-                self._verdicts.popitem(last=False)
-        return verdict
+            for _ in range(3):
+                process = self._process or self._started()
+                reply = _reply(process, request)
+                if reply in get_args(Reason):
+                    return reply  # type: ignore[return-value]  # one of them
+                code = self._ended(process)
+                if code not in _FROM_OUTSIDE:
+                    return "timeout" if code == -signal.SIGPROF else "crash"
+        raise TimeoutError
 
-    def _try(self, request: dict[str, Any]) -> Judgement:
-        """Ask; again if the process was lost, or its worker killed, for a reason outside the answer."""
-        for _ in range(3):
-            self._number += 1
-            try:
-                reply = self._ask(self._process or self._start(), {"number": self._number, **request})
-            except TimeoutError:
-                self._end()
-                return Judgement("stalled")
-            except (BrokenPipeError, EOFError):
-                self._end()
-                self.killed += 1
-                continue
-            if reply["reason"] == "killed":
-                self.killed += 1
-                continue
-            return Judgement(reply["reason"])
-        return Judgement("stalled")
-
-    def _ask(self, process: subprocess.Popen[bytes], request: dict[str, Any]) -> dict[str, Any]:
-        body = json.dumps(request).encode()
-        assert process.stdin is not None
-        message = memoryview(struct.pack("<I", len(body)) + body)
-        while message:
-            message = message[os.write(process.stdin.fileno(), message) :]
-        reply = self._reply(process, STALL_SECONDS)
-        if reply["number"] != request["number"]:
-            raise EOFError("a worker died between requests, perhaps with this one half read")
-        return reply
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        script = Path(__file__).with_name("verifier_process.py")
-        self._pending = b""
-        process = subprocess.Popen(
-            [sys.executable, "-P", str(script), str(self.seconds), str(self.memory_bytes), str(os.getpid())],
+    def _started(self) -> subprocess.Popen[bytes]:
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-P", str(Path(__file__).with_name("verifier_process.py")), *self._limits],
             env={name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)},
             bufsize=0,  # a fork shares no half-written request
             stdin=subprocess.PIPE,
@@ -207,44 +153,37 @@ class Verifier:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        self._process = process
-        try:
-            self._reply(process, START_SECONDS)
-        except (EOFError, TimeoutError) as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            errors = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
-            self._end()
-            reason = errors.splitlines()[-1] if errors else f"no sign of life within {START_SECONDS:.0f} s"
-            raise InputError(f"the verifier does not start ({reason}); is math-verify installed?") from error
+        if not _reply(process):
+            assert process.stderr is not None
+            errors = process.stderr.read().decode(errors="replace").strip().splitlines()
+            self._ended(process)
+            reason = errors[-1] if errors else f"no sign of life within {STALL_SECONDS:.0f} s"
+            raise InputError(f"the verifier does not start ({reason}); is math-verify installed?")
         return process
 
-    def _reply(self, process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
-        """The next line. Raises TimeoutError, or EOFError if the process is gone."""
-        assert process.stdout is not None
-        output = select.poll()  # unlike select.select, it takes descriptors above 1023
-        output.register(process.stdout, select.POLLIN)
-        while b"\n" not in self._pending:
-            if not output.poll(1000 * seconds):
-                raise TimeoutError
-            part = os.read(process.stdout.fileno(), 65536)
-            if not part:
-                raise EOFError
-            self._pending += part
-        line, self._pending = self._pending.split(b"\n", 1)
-        reply: dict[str, Any] = json.loads(line)
-        return reply
+    def _ended(self, process: subprocess.Popen[bytes]) -> int:
+        """Close the pipes of a process that ends, and wait for it; what it ended with."""
+        self._process = None
+        with process:
+            return process.wait()
 
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
+
+def _reply(process: subprocess.Popen[bytes], request: str = "") -> str:
+    """The line that a request is answered with, or the first one without a request; "" if the process is lost."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stalled = threading.Timer(STALL_SECONDS, process.kill)
+    stalled.daemon = True
+    stalled.start()
+    try:
+        message = memoryview(f"{request}\n".encode() if request else b"")
+        while message:
+            message = message[os.write(process.stdin.fileno(), message) :]
+        return process.stdout.readline().decode().strip()
+    except BrokenPipeError:
+        return ""
+    finally:
+        stalled.cancel()
 
 
 def final_answer(response: str) -> str:
