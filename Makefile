@@ -25,8 +25,8 @@ test: check  ## check, and the core's tests: all but VeRL's, TRL's, and those of
 nightly-test: $(SETUP)  ## the tests that take half a minute or more: Ray's
 	$(BIN)/python -m pytest -m nightly -n 2
 
-fuzz: $(SETUP)  ## at least 100,000 generated cases against 60 digits; FUZZ_EXAMPLES=4000 for ten times as many
-	$(BIN)/python -m pytest tests/cokl/test_fuzz.py -m fuzz -n 0 -s
+fuzz: $(SETUP)  ## a thousand generated cases of each property of the losses and of the parsers
+	$(BIN)/python -m pytest tests/cokl -m "fuzz or not nightly" --deselect tests/cokl/responses -n 2 --hypothesis-profile=fuzz
 
 check: $(SETUP)
 	$(BIN)/ruff check .

@@ -21,7 +21,7 @@ from cokl.floor import floor_logit_gradient, sampled_floor_weights
 from cokl.groups import RegularizationRows, ResponseGroups, SurrogateConfig, SurrogateWeights, required
 from cokl.policy import Policy
 from cokl.regularizers.base import Regularizer, Stream
-from cokl.support.errors import InputError, did_you_mean
+from cokl.support.errors import InputError
 
 UNREGULARIZED = ("none", "grpo")
 """The two names of RL without a regularizer: the simulator's and the tables'."""
@@ -217,7 +217,7 @@ def get(name: str, options: Iterable[str] = ()) -> Method:
         return Method(name, f"{regularizer.label} + floor", regularizer, floor=1.0)
     known = ("none", *regularizers.names(), "cokl_floor")
     raise InputError(
-        f"unknown method {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}; a class in a file of your own "
+        f"unknown method {name!r}; known: {', '.join(known)}; a class in a file of your own "
         "is known once its package is installed (docs/how-to/regularizer.md)"
     )
 

@@ -26,7 +26,7 @@ import tyro
 from tyro import _errors as errors
 from tyro.extras import SubcommandApp
 
-from cokl.support.errors import InputError, did_you_mean
+from cokl.support.errors import InputError
 
 
 class Command(Protocol):
@@ -158,8 +158,7 @@ def _refuse(arguments: list[str], event: errors.ParseErrorEvent) -> NoReturn:
         case errors.MissingSubcommand(subcommand_spec=group):
             said = f"{' '.join(['cokl', *arguments])}: expected one of {', '.join(group.parser_from_name)}"
         case errors.InvalidChoice(argument=argument, value=value, choices=choices):
-            meant = did_you_mean(value, choices)
-            said = f"{argument.display_name()}: expected one of {', '.join(choices)}, got {value!r}{meant}"
+            said = f"{argument.display_name()}: expected one of {', '.join(choices)}, got {value!r}"
         case errors.InstantiationFailure(argument=argument, message=message):
             where = f"{argument.display_name()} {argument.lowered.metavar}: " if argument else ""
             said = where + message.splitlines()[0]

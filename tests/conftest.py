@@ -3,12 +3,13 @@
 import signal
 
 import torch
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 settings.register_profile("suite", derandomize=True, deadline=None, max_examples=40)
 settings.register_profile(
     "mutation", settings.get_profile("suite"), max_examples=8, phases=(Phase.explicit, Phase.generate)
 )
+settings.register_profile("fuzz", deadline=None, max_examples=1000, suppress_health_check=list(HealthCheck))
 settings.load_profile("suite")
 torch.set_num_threads(1)
 

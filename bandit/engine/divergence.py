@@ -10,6 +10,7 @@ survived would be of a selection.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 
@@ -100,7 +101,9 @@ def divergence_note(table: pd.DataFrame, metric: str, run: Sequence[str]) -> str
 
 
 def warn_of_diverged(table: pd.DataFrame, metric: str, run: Sequence[str]) -> None:
-    """Say on stderr which runs diverged, if any did."""
+    """Say on stderr which runs diverged, if any did and some are left; else the summary's refusal says it."""
     note = divergence_note(table, metric, run)
-    if note:
-        print(f"warning: {note}", file=sys.stderr)
+    with contextlib.suppress(InputError):
+        without_diverged(table, metric, run)
+        if note:
+            print(f"warning: {note}", file=sys.stderr)

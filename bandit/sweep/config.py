@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bandit.config import QUICK, TrainingConfig
-from cokl.support.errors import InputError, did_you_mean
+from cokl.support.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,5 @@ def preset(name: str, **changes: Any) -> SweepConfig:
         raise InputError(f"preset: expected one of {', '.join(PRESETS)}, got {name!r}")
     fields = [field.name for field in dataclasses.fields(SweepConfig)]
     if unknown := sorted(set(changes) - set(fields)):
-        meant = did_you_mean(unknown[0], fields)
-        raise InputError(f"preset: there is no field {unknown[0]!r}{meant}; fields: {', '.join(fields)}")
+        raise InputError(f"preset: there is no field {unknown[0]!r}; fields: {', '.join(fields)}")
     return dataclasses.replace(PRESETS[name], **changes)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from importlib.metadata import entry_points
 
 from cokl.regularizers.base import Regularizer
-from cokl.support.errors import InputError, did_you_mean
+from cokl.support.errors import InputError
 
 _registry: dict[str, Regularizer] = {}
 _STREAMS = ((), ("reference",), ("rollout",), ("reference", "rollout"))
@@ -32,12 +32,15 @@ def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
         The class itself.
 
     Raises:
-        ValueError: a class without a usable `name`, `label` or `streams`, or with `surrogate_weights` but no `streams`.
+        ValueError: no subclass, one without a usable `name`, `label` or `streams`, or with `surrogate_weights` but no
+            `streams`.
 
     Examples:
         >>> register(type(get("cokl"))).label
         'CoKL'
     """
+    if not issubclass(regularizer_class, Regularizer):
+        raise ValueError(f"{regularizer_class.__name__}: expected a class that inherits from cokl.Regularizer")
     for attribute in ("name", "label"):
         if not isinstance(getattr(regularizer_class, attribute, None), str):
             raise ValueError(
@@ -86,7 +89,7 @@ def get(name: str) -> Regularizer:
         np.float64(0.9552)
     """
     if name not in _registry:
-        raise InputError(f"unknown regularizer {name!r}{did_you_mean(name, names())}; known: {', '.join(names())}")
+        raise InputError(f"unknown regularizer {name!r}; known: {', '.join(names())}")
     return _registry[name]
 
 

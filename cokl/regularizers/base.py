@@ -49,7 +49,7 @@ class Regularizer:
         Returns:
             (...), in nats: summed over the action axis, not over contexts.
         """
-        raise NotImplementedError
+        raise NotImplementedError("define value(self, policy, reference), one number per context")
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         """Gradient of each context's value with respect to that context's logits.

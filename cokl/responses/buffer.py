@@ -358,7 +358,7 @@ class DrawOrder:
         state = read_json(path, dict)
         position = state.pop("position", None)
         expected = {"size": self.size, "seed": self.seed, "content": self.content}
-        if {"content": self.content, **state} != expected or not isinstance(position, int):
+        if state != expected or not isinstance(position, int):
             raise InputError(f"{path} belongs to another buffer or seed; start a new run")
         self.position = position
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from typing import Any
 
 
@@ -16,9 +15,3 @@ def assumption(default: Any, effect: str) -> Any:
     effect: what changes when the choice changes. The docstring under the field says what is being chosen.
     """
     return dataclasses.field(default=default, metadata={"effect": effect})
-
-
-def assumptions_of(config_class: type) -> list[dataclasses.Field[Any]]:
-    """The fields that a dataclass itself, and no base of it, declares with `assumption`, in order."""
-    own = inspect.get_annotations(config_class)
-    return [field for field in dataclasses.fields(config_class) if field.name in own and "effect" in field.metadata]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Callable, Collection
@@ -13,23 +12,6 @@ from cokl.support.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-# What the system says, and what helps.
-_REMEDIES = {
-    errno.ENOSPC: "the disk is full; free some space and run the same command again",
-    errno.EDQUOT: "the disk quota is used up; free some space and run the same command again",
-    errno.EROFS: "it lies on a read-only file system; choose another folder",
-    errno.EACCES: "permission is denied; choose another folder or change its permissions",
-    errno.EPERM: "permission is denied; choose another folder or change its permissions",
-    errno.ENAMETOOLONG: "its name is too long; choose another folder",
-    errno.ENOTDIR: "a part of its path is not a folder; choose another folder",
-    errno.EEXIST: "a part of its path is not a folder; choose another folder",
-}
-
-
-def remedy(error: OSError) -> str:
-    """What an error of the system means for the user, and what to do."""
-    return _REMEDIES.get(error.errno or 0, f"{error.strerror or error}; choose another folder")
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -45,7 +27,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"cannot write to {path}: {remedy(error)}") from error
+        raise InputError(
+            f"cannot write to {path}: {error.strerror or error}; free its disk or choose another folder"
+        ) from error
 
 
 def write_text(text: str, path: Path) -> None:

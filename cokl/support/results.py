@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from cokl.support.errors import InputError
-from cokl.support.files import read_json, read_parquet, remedy, write_parquet, write_text
+from cokl.support.files import read_json, read_parquet, write_parquet, write_text
 from cokl.support.options import require
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 MOST_JOBS = 10_000
-SECONDS_BETWEEN_LINES = 20.0
-"""Of the progress in a log file, which has no terminal's bar."""
+SECONDS_IN_A_FILE = 20.0
+"""Between two counts of the progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ def _held(folder: Path, config: dict[str, Any]) -> Iterator[None]:
     except Timeout as error:
         raise InputError(f"{folder} is in use by another run; wait for it or end it") from error
     except OSError as error:
-        raise InputError(f"cannot use {folder}: {remedy(error)}") from error
+        raise InputError(f"cannot use {folder}: {error.strerror or error}; choose another folder") from error
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:
@@ -239,19 +239,9 @@ def usable_cores() -> int:
 
 
 def progress_bar(total: int, unit: str, done: int = 0, shown: bool = True) -> "tqdm[Any]":
-    """Counts to `total` on standard error, starting at `done`: a bar on a terminal, in a file a line now and then."""
+    """Counts to `total` on standard error, starting at `done`; less often in a file than on a terminal."""
     from tqdm import tqdm
 
-    class Lines(tqdm):  # type: ignore[type-arg]  # a generic in its stubs only
-        """A whole line each time, without the carriage returns that rewrite it on a terminal."""
-
-        def display(self, msg: str | None = None, pos: int | None = None) -> bool:  # type: ignore[override]
-            self.fp.write(f"{self}\n")
-            self.fp.flush()
-            return False  # nothing on the screen that `close` would have to clear
-
-    common: Any = {"desc": unit, "total": total, "initial": done, "unit": unit.removesuffix("s"), "disable": not shown}
-    if sys.stderr.isatty():
-        return tqdm(**common)
-    in_words = "{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {elapsed} gone, {remaining} left"
-    return Lines(**common, mininterval=SECONDS_BETWEEN_LINES, miniters=1, leave=False, bar_format=in_words)
+    seconds = 0.1 if sys.stderr.isatty() else SECONDS_IN_A_FILE
+    singular = unit.removesuffix("s")
+    return tqdm(desc=unit, total=total, initial=done, unit=singular, disable=not shown, mininterval=seconds)

@@ -34,17 +34,17 @@ def cokl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
         (["bandit", "sweep", "--correct-actions", "200"], "environment.correct_actions: expected 1 to 199, got 200"),
         (
             ["bandit", "sweep", "--out", "/dev/null/results"],
-            "cannot use /dev/null/results: a part of its path",
+            "cannot use /dev/null/results: Not a directory; choose another folder",
         ),
         (["report", "--results", "/nowhere"], "results: /nowhere is not a folder"),
         (["nonsense"], "unknown nonsense; `cokl --help` lists what there is"),
         (["bandit", "swep"], "unknown swep; `cokl bandit --help` lists what there is"),
-        (["bandit", "sweep", "--preset", "quik"], "--preset: expected one of paper, quick, got 'quik' (did you mean"),
+        (["bandit", "sweep", "--preset", "quik"], "--preset: expected one of paper, quick, got 'quik'"),
         (["bandit", "sweep", "--jobs"], "--jobs: expected N after it"),
         (["theory", "optimum", "cokl", "--q", "0.1"], "missing: --beta"),
         (["theory", "optimum", "cokl", "--q", "0.1", "--bata=1"], "unknown --bata=1; `cokl theory optimum --help`"),
-        (["bandit", "sweep", "--methods", "cokl,forwardKL"], "unknown method 'forwardKL' (did you mean forward_kl?)"),
-        (["theory", "optimum", "CoKL", "--q", "0.1", "--beta", "1"], "'CoKL' (did you mean cokl?); known: "),
+        (["bandit", "sweep", "--methods", "cokl,forwardKL"], "unknown method 'forwardKL'; known: "),
+        (["theory", "optimum", "CoKL", "--q", "0.1", "--beta", "1"], "'CoKL'; known: "),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_code_2(arguments, says, capsys):

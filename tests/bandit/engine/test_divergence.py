@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bandit import run_sweep
-from bandit.engine.divergence import cut_off, divergence_note, without_diverged
+from bandit.engine.divergence import cut_off, divergence_note, warn_of_diverged, without_diverged
 from bandit.engine.reference import pretrain, seed_task
 from bandit.finite_group import train as finite_group
 from bandit.finite_group.analysis import final_table
@@ -171,11 +171,15 @@ def test_summaries_leave_the_coefficient_out_and_say_so(marked):
     assert tradeoff(table).note == ""
 
 
-def test_nothing_left_is_said(marked):
+def test_nothing_left_is_said_once(marked, capsys):
     _, broken = marked
+    left = broken[(broken["beta"] == 0.1) & (broken["seed"] == 1)].query("method == 'cokl'")
+    warn_of_diverged(left, "p_correct", ("method", "beta"))
+    assert capsys.readouterr().err == ""
     with pytest.raises(InputError, match="nothing is left to compare: 1 of 1 runs diverged"):
-        without_diverged(broken[(broken["beta"] == 0.1) & (broken["seed"] == 1)].query("method == 'cokl'"), "p_correct",
-                         ("method", "beta"))  # fmt: skip
+        without_diverged(left, "p_correct", ("method", "beta"))
+    warn_of_diverged(broken, "p_correct", ("method", "beta"))
+    assert capsys.readouterr().err.startswith("warning: 1 of ")
 
 
 def test_shift_scores_leave_diverged_coefficients_out_and_need_grpo():

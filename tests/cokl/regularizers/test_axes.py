@@ -1,82 +1,14 @@
-"""Any number of leading axes: each context of a stack has what it has alone; and everything stays on its device."""
+"""Everything stays on the device of its inputs; sets of no context, of one action and of many."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from cokl import metrics
-from cokl.decomposition import decompose_kl
-from cokl.floor import floor_logit_gradient, floor_value
 from cokl.policy import CorrectSet, Policy
-from tests.cokl.cases import VARIANTS, every_regularizer
-
-SHAPE = (2, 3, 5)
-RNG = np.random.default_rng(3)
-MASK = np.array(
-    [[[1, 0, 0, 1, 0], [0, 1, 0, 0, 0], [1, 1, 1, 0, 0]], [[0, 0, 0, 0, 1], [1, 0, 1, 0, 1], [0, 1, 0, 1, 0]]]
-)
-LOGITS, REFERENCE = (RNG.normal(0, 2, SHAPE) for _ in range(2))
-
-
-def pair(place: tuple[int, ...]) -> tuple[Policy, Policy]:
-    """Policy and reference of the stack, of one of its batches (one index) or of one context (two)."""
-    correct = CorrectSet.from_mask(torch.from_numpy(MASK[place].astype(bool)))
-    policy, reference = (Policy(torch.from_numpy(logits[place].copy()), correct) for logits in (LOGITS, REFERENCE))
-    return policy, reference
-
-
-def stays_in_its_context(function: Callable[[Policy, Policy], Tensor], axes: int = 2) -> None:
-    """What `function` gives for a stack is, at each place of its first `axes` axes, what it gives there alone."""
-    whole = function(*pair(()))
-    for place in np.ndindex(*SHAPE[:axes]):
-        torch.testing.assert_close(whole[place], function(*pair(place)), rtol=1e-12, atol=1e-14)
-
-
-VIEWS = ["log_probs", "probs", "mass", "log_mass", "log_incorrect_mass"]
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_views_of_a_policy(view: str):
-    stays_in_its_context(lambda policy, _: getattr(policy, view))
-
-
-def test_gradients_of_the_mass_and_the_conditionals():
-    stays_in_its_context(lambda policy, _: policy.mass_logit_gradient())
-    stays_in_its_context(lambda policy, _: policy.log_mass_logit_gradient())
-    stays_in_its_context(
-        lambda policy, _: policy.correct.add_to(torch.zeros_like(policy.logits), policy.conditional_probs)
-    )
-    stays_in_its_context(lambda policy, _: policy.correct.mask)
-    stays_in_its_context(lambda policy, _: policy.correct.sizes)
-
-
-@every_regularizer
-def test_values_and_gradients_of_regularizers(variant: str):
-    stays_in_its_context(VARIANTS[variant].value)
-    stays_in_its_context(VARIANTS[variant].logit_gradient)
-
-
-@pytest.mark.parametrize("term", ["mass", "correct", "incorrect", "total"])
-def test_terms_of_the_decomposition(term: str):
-    stays_in_its_context(lambda policy, reference: getattr(decompose_kl(reference, policy), term))
-
-
-def test_metrics():
-    stays_in_its_context(lambda policy, _: metrics.correctness(policy))
-    stays_in_its_context(lambda policy, _: metrics.coverage(policy, 3))
-    stays_in_its_context(lambda policy, _: metrics.coverage(policy, 3, conditional=True))
-    stays_in_its_context(lambda policy, _: metrics.pass_at_k(policy, 3))
-    stays_in_its_context(lambda policy, _: metrics.expected_zero_correct_rate(policy, 3))
-
-
-def test_the_floors_gate_averages_over_the_last_axis_of_contexts_alone():
-    stays_in_its_context(floor_value, axes=1)
-    stays_in_its_context(floor_logit_gradient, axes=1)
+from tests.cokl.cases import VARIANTS
 
 
 @pytest.mark.parametrize("valid", [None, torch.ones(2, 3, dtype=torch.bool)])

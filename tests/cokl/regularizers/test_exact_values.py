@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,14 +17,15 @@ from cokl.regularizers import Regularizer
 from cokl.support.errors import InputError
 from tests.cokl.cases import LARGEST_LOGIT, VARIANTS, Case, assert_close, cases, every_regularizer, moderate_cases
 from tests.oracles import exact
+from tests.oracles.exact import PRECISE
 
 
-def defined_values(variant: str, case: Case, library: Any) -> list[float]:
+def defined_values(variant: str, case: Case) -> list[float]:
     """The value of each context by definition."""
     return [
         float(
             exact.VALUES[variant](
-                exact.softmax(logits, library), exact.softmax(reference_logits, library), correct, library
+                exact.softmax(logits, PRECISE), exact.softmax(reference_logits, PRECISE), correct, PRECISE
             )
         )
         for logits, reference_logits, correct in case.contexts()
@@ -45,23 +45,9 @@ def test_every_regularizer_has_a_definition_to_be_compared_with():
 
 
 @every_regularizer
-@given(case=moderate_cases())
-def test_value_equals_definition_in_float64(variant: str, case: Case):
-    assert_close(VARIANTS[variant].value(*case.policies()), defined_values(variant, case, math), 1e-10)
-
-
-@every_regularizer
 @given(case=cases())
 def test_value_equals_definition_for_extreme_logits(variant: str, case: Case):
-    assert_close(VARIANTS[variant].value(*case.policies()), defined_values(variant, case, exact.PRECISE), 1e-10)
-
-
-@every_regularizer
-@given(case=cases())
-def test_logit_gradient_equals_autograd(variant: str, case: Case):
-    policy, reference = case.policies()
-    autograd = Regularizer.logit_gradient(VARIANTS[variant], policy, reference)
-    assert_close(VARIANTS[variant].logit_gradient(policy, reference), autograd, 1e-10)
+    assert_close(VARIANTS[variant].value(*case.policies()), defined_values(variant, case), 1e-10)
 
 
 @every_regularizer
@@ -69,22 +55,6 @@ def test_logit_gradient_equals_autograd(variant: str, case: Case):
 @given(case=cases())
 def test_logit_gradient_equals_finite_differences_of_the_definition(variant: str, case: Case):
     assert_close(VARIANTS[variant].logit_gradient(*case.policies()), defined_gradients(variant, case), 1e-10)
-
-
-@every_regularizer
-@settings(max_examples=20)
-@given(case=cases(largest=1.0))
-def test_logit_gradient_equals_finite_differences_of_the_value(variant: str, case: Case):
-    policy, reference = case.policies()
-    step = 1e-5
-    slopes = torch.empty_like(policy.logits)
-    for action in range(slopes.shape[-1]):
-        offset = torch.zeros(slopes.shape[-1], dtype=slopes.dtype)
-        offset[action] = step
-        ends = [Policy(policy.logits + sign * offset, policy.correct) for sign in (1, -1)]
-        values = [VARIANTS[variant].value(end, reference) for end in ends]
-        slopes[:, action] = (values[0] - values[1]) / (2 * step)
-    assert_close(VARIANTS[variant].logit_gradient(policy, reference), slopes, 1e-6)
 
 
 @every_regularizer
@@ -110,7 +80,7 @@ def test_extreme_correctness_of_the_policy_and_of_the_reference(variant: str, lo
     extreme = ordinary + advantage * mask
     for logits, reference_logits in ((extreme, ordinary), (ordinary, extreme), (extreme, extreme)):
         case = Case(logits, reference_logits, mask)
-        assert_close(VARIANTS[variant].value(*case.policies()), defined_values(variant, case, exact.PRECISE), 1e-10)
+        assert_close(VARIANTS[variant].value(*case.policies()), defined_values(variant, case), 1e-10)
         assert_close(VARIANTS[variant].logit_gradient(*case.policies()), defined_gradients(variant, case), 1e-10)
 
 
@@ -143,7 +113,7 @@ def cases_with_impossible_actions(draw: st.DrawFn) -> Case:
 def test_actions_of_probability_zero_give_the_extended_value_and_no_nan(variant: str, case: Case):
     policy, reference = case.policies()
     value = VARIANTS[variant].value(policy, reference)
-    assert_close(value, defined_values(variant, case, exact.PRECISE), 1e-10)
+    assert_close(value, defined_values(variant, case), 1e-10)
     gradient = VARIANTS[variant].logit_gradient(policy, reference)
     defined = torch.tensor(defined_gradients(variant, case), dtype=torch.float64)
     finite = value.isfinite()

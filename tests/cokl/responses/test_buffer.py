@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -193,28 +192,6 @@ def test_every_prompt_is_drawn_once_before_any_is_drawn_again(size, seed, counts
 def test_a_draw_goes_on_from_its_position(size, seed, before, after):
     whole = DrawOrder(size, seed).draw(before + after)
     assert DrawOrder(size, seed, before).draw(after) == whole[before:]
-
-
-def test_a_checkpoint_of_another_buffer_of_the_same_size_is_refused(tmp_path):
-    DrawOrder(5, 0, 3, content="one").save(tmp_path)
-    resumed = DrawOrder(5, 0, content="one")
-    resumed.resume(tmp_path)
-    assert resumed.position == 3
-    with pytest.raises(InputError, match="another buffer"):
-        DrawOrder(5, 0, content="another").resume(tmp_path)
-    (tmp_path / DrawOrder.FILE).write_text('{"size": 5, "seed": 0, "position": 2}')  # as it was once saved
-    resumed.resume(tmp_path)
-    assert resumed.position == 2
-
-
-@pytest.mark.parametrize(
-    ("order", "position"), [(DrawOrder(6, 0), 3), (DrawOrder(5, 1), 3), (DrawOrder(5, 0), "3"), (DrawOrder(5, 0), None)]
-)
-def test_a_checkpoint_of_another_size_or_seed_or_without_a_position_is_refused(tmp_path, order, position):
-    (tmp_path / DrawOrder.FILE).write_text(json.dumps({"size": 5, "seed": 0, "content": "", "position": position}))
-    with pytest.raises(InputError, match="belongs to another buffer or seed"):
-        order.resume(tmp_path)
-    assert order.position == 0
 
 
 def test_orders_differ_between_seeds_and_epochs():

@@ -21,13 +21,12 @@ def test_a_run_resumes_where_its_checkpoint_was_written(tmp_path):
 @pytest.mark.parametrize(
     "stored",
     [
-        {"size": 6, "seed": 3, "position": 7},
-        {"size": 5, "seed": 4, "position": 7},
-        {"size": 5, "position": 7},
-        {"size": 5, "seed": 3},
-        {"size": 5, "seed": 3, "position": "7"},
-        {"size": 5, "seed": 3, "position": 7.5},
-        {"size": 5, "seed": 3, "position": 7, "model": "another"},
+        {"size": 6, "seed": 3, "content": "", "position": 7},
+        {"size": 5, "seed": 4, "content": "", "position": 7},
+        {"size": 5, "seed": 3, "content": ""},
+        {"size": 5, "seed": 3, "content": "", "position": "7"},
+        {"size": 5, "seed": 3, "position": 7},
+        {"size": 5, "seed": 3, "position": 7, "content": "another"},
     ],
 )
 def test_another_buffers_or_seeds_position_is_refused(stored, tmp_path):

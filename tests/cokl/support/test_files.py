@@ -1,8 +1,6 @@
 """Files that are whole or not there: what is read back, and what is refused with which advice."""
 
-import errno
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,33 +12,12 @@ from cokl.support.errors import InputError
 from cokl.support.files import (
     read_json,
     read_parquet,
-    remedy,
     write_atomically,
     write_parquet,
     write_text,
 )
 
 TABLE = pd.DataFrame({"method": ["none", "cokl"], "p_correct": [0.25, 0.5]}, index=[7, 9])
-
-
-@pytest.mark.parametrize(
-    ("number", "advice"),
-    [
-        (errno.ENOSPC, "the disk is full; free some space"),
-        (errno.EDQUOT, "the disk quota is used up; free some space"),
-        (errno.EROFS, "read-only file system; choose another folder"),
-        (errno.EACCES, "permission is denied; choose another folder"),
-        (errno.ENAMETOOLONG, "its name is too long; choose another folder"),
-        (errno.ENOTDIR, "a part of its path is not a folder; choose another folder"),
-    ],
-)
-def test_an_error_of_the_system_comes_with_advice(number, advice):
-    assert advice in remedy(OSError(number, "as the system calls it"))
-
-
-def test_an_error_without_advice_of_its_own_says_what_the_system_said():
-    assert remedy(OSError(errno.EIO, "Input/output error")) == "Input/output error; choose another folder"
-    assert remedy(OSError("no number at all")) == "no number at all; choose another folder"
 
 
 def test_what_is_written_is_read_back_and_folders_are_made_on_the_way(tmp_path):
@@ -78,7 +55,7 @@ def test_the_temporary_file_lies_beside_its_place_and_is_gone_at_the_end(tmp_pat
 
 def test_a_place_that_cannot_be_written_is_named_with_advice(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"^cannot write to .*file/table: a part of its path is not a folder; choose"):
+    with pytest.raises(InputError, match=r"^cannot write to .*file/table: (Not a dir|File exists).*; free its disk or"):
         write_text("new", tmp_path / "file" / "table")
 
 
@@ -116,14 +93,3 @@ def test_json_is_read_and_a_missing_file_is_named(tmp_path):
     assert read_json(path, list) == [1, 2]
     with pytest.raises(InputError, match=r"^cannot read .*other.json: No such file or directory$"):
         read_json(tmp_path / "other.json", dict)
-
-
-def test_a_reason_is_one_line_of_bounded_length(tmp_path):
-    path = tmp_path / "table"
-    path.write_bytes(b"{" + b'"long key of a dictionary that never ends": 1,\n\n' * 40)
-    with pytest.raises(InputError) as refused:
-        read_json(path, dict)
-    assert "\n" not in str(refused.value)
-    reason = re.search(r"damaged \((.*)\);", str(refused.value))
-    assert reason is not None
-    assert 0 < len(reason[1]) <= 120

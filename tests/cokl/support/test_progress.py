@@ -1,4 +1,4 @@
-"""Progress in a log file: whole lines, few of them, with rate and time left; on a terminal a bar."""
+"""Progress: on a terminal a bar, in a log file few counts."""
 
 from __future__ import annotations
 
@@ -15,37 +15,14 @@ class _Terminal(io.StringIO):
         return True
 
 
-def _counted(stream: io.StringIO, monkeypatch, total: int = 50) -> str:
-    monkeypatch.setattr(sys, "stderr", stream)
-    with results.progress_bar(total, "runs", done=10) as bar:
-        for _ in range(total - 10):
-            bar.update()
-    return stream.getvalue()
-
-
-def test_a_log_file_gets_its_first_and_last_line_alone_when_work_is_quick(monkeypatch):
-    first, last = _counted(io.StringIO(), monkeypatch).splitlines()
-    assert first.startswith("runs: 10 of 50, ")
-    assert last.startswith("runs: 50 of 50, ")
-    assert "run/s" in last
-    assert "left" in last
-
-
-def test_a_log_file_has_no_carriage_return_however_often_it_is_written(monkeypatch):
-    monkeypatch.setattr(results, "SECONDS_BETWEEN_LINES", 0.0)
-    written = _counted(io.StringIO(), monkeypatch)
-    assert "\r" not in written
-    assert len(written.splitlines()) > 30
-
-
-def test_a_terminal_gets_a_bar(monkeypatch):
-    assert "\r" in _counted(_Terminal(), monkeypatch)
-
-
 @pytest.mark.parametrize("stream", [io.StringIO, _Terminal])
-def test_nothing_is_said_when_it_is_not_wanted(stream, monkeypatch):
-    written = stream()
-    monkeypatch.setattr(sys, "stderr", written)
-    with results.progress_bar(3, "runs", shown=False) as bar:
-        bar.update(3)
+def test_it_starts_at_what_is_done_ends_at_the_total_and_can_be_silent(stream, monkeypatch):
+    for shown in (True, False):
+        written = stream()
+        monkeypatch.setattr(sys, "stderr", written)
+        with results.progress_bar(50, "runs", done=10, shown=shown) as bar:
+            for _ in range(40):
+                bar.update()
+        counts = [count in written.getvalue() for count in ("10/50", "50/50")]
+        assert counts == [shown, shown]
     assert written.getvalue() == ""

@@ -13,7 +13,7 @@ import torch
 from cokl.support import results
 from cokl.support.errors import InputError
 from cokl.support.files import read_parquet, write_parquet
-from cokl.support.results import Execution, Work, compute, differences, one_thread, usable_cores
+from cokl.support.results import Execution, Work, compute, one_thread
 
 CONFIG = {"seeds": 2, "device": "cpu"}
 
@@ -117,26 +117,6 @@ def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path):
     folder = Execution(out=tmp_path / "file" / "below").results_folder(CONFIG)
     with pytest.raises(InputError, match=r"cannot use .*file.*choose another folder"), folder:
         pass
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "lines"),
-    [
-        ({"a": 1}, {"a": 1}, []),
-        ({"a": {"c": [1]}}, {"a": {"c": [1, 2]}}, ["a.c: [1] there, [1, 2] asked for"]),
-        ({"a": 1}, {"d": 1}, ["a: 1 there, None asked for", "d: None there, 1 asked for"]),
-    ],
-)  # fmt: skip
-def test_differences_name_where_two_values_differ(old, new, lines):
-    assert differences(old, new) == lines
-
-
-def test_the_number_of_cores_is_of_those_that_may_be_used(monkeypatch):
-    assert usable_cores() == len(os.sched_getaffinity(0))
-    monkeypatch.delattr(os, "sched_getaffinity")  # as where there is none
-    for counted, usable in ((7, 7), (None, 1)):
-        monkeypatch.setattr(os, "cpu_count", lambda counted=counted: counted)
-        assert usable_cores() == usable
 
 
 def test_threads_and_autograd_are_given_back_whatever_happens_inside():
