@@ -16,8 +16,7 @@ from bandit.labs import labs
 from cokl.support.errors import InputError
 from cokl.support.files import read_json
 from cokl.support.statistics import plain_markdown_table
-from cokl.support.verdicts import chance_findings
-from cokl_cli.results import LLM, THEORY, claims, command, finished, read, titles
+from cokl_cli.results import LLM, THEORY, claims, command, finished, titles
 
 RECORD, PAGE = "REPRODUCTION.json", "REPRODUCTION.md"
 NOT_RUN = "not run here"
@@ -26,7 +25,7 @@ UNJUDGED = "no verdict"
 
 Record = dict[str, Any]
 """Of one kind of results: command, scope, hardware, seconds, commit (None if not recorded), claims (statement, where,
-verdict, measured, results: which, where there are several) and table (rows of text, by column) or None."""
+verdict, measured, results: which, where there are several)."""
 
 
 def listed() -> dict[str, str]:
@@ -67,14 +66,12 @@ def _record(name: str, folders: list[Path]) -> Record:
     ]
     environments = [read_json(folder / "environment.json", list) for folder in alike]
     last = environments[0][-1]
-    screen = None if name == THEORY else read(name, alike[0])[2].screen
     return {
         "command": "; ".join(dict.fromkeys(_command(name, _settings(folder)) for folder in alike)),
         "scope": f"{len(judged)} statements, of the paper and beyond it" if name == THEORY else _scope(first),
         "hardware": f"{last['cpu']}, {last['cpu_count']} cores, torch {last['versions']['torch']}",
         "seconds": round(sum(one["seconds"] for records in environments for one in records), 1),
         "commit": last["git_commit"],
-        "table": None if screen is None else {str(title): list(map(str, screen[title])) for title in screen},
         "claims": judged,
     }
 
@@ -126,20 +123,14 @@ def render(book: Mapping[str, Record]) -> str:
     """The page of a record. What is not in the record is listed as not run here."""
     parts = [_HEAD, "## At a glance", _table(["experiment", "scope", "hardware", "time", "verdicts"], _glance(book))]
     for name, title in listed().items():
-        parts.append(f"## {title}")
         if name not in book:
-            parts.append(f"{NOT_RUN.capitalize()}. The command is `{command(name)}`.")
             continue
         record = book[name]
+        parts.append(f'<details markdown="1"><summary>{title}</summary>')
         parts.append(f"Made by `{record['command']}`{_time(record, ' in ')}{_commit(record)}.")
         heading = "evidence" if name == THEORY else "primary measurement"
         parts.append(_table(["claim", "where", "verdict", heading], _rows(name, record["claims"])))
-        tested = [claim["verdict"] for claim in record["claims"] if " ± " in claim["measured"][0]]
-        if len(tested) > 1 and (by_chance := chance_findings(tested)):
-            parts.append(by_chance)
-        if record["table"]:
-            table = record["table"]
-            parts.append(_table(list(table), zip(*table.values(), strict=True)))
+        parts.append("</details>")
     return "\n\n".join(parts) + "\n"
 
 
@@ -162,15 +153,15 @@ def _rows(name: str, judged: Iterable[Record]) -> Iterator[list[str]]:
 _HEAD = f"""# Reproduction
 
 What the paper claims, and what was found here. `cokl logbook` makes this page from the results of the commands below;
-[{RECORD}]({RECORD}) is the same for programs. This page has the verdicts. The arguments are in the findings on [the
-labs](bandit/FINDINGS.md) and [the theory](theory/FINDINGS.md).
+[{RECORD}]({RECORD}) is the same for programs. The claims and their verdicts are folded below the first table. The
+arguments are in the findings on [the labs](bandit/FINDINGS.md) and [the theory](theory/FINDINGS.md).
 
 The primary measurement gives the verdict: *held*, *not held* or *undecided*. If decided measurements
 contradict each other, primary or secondary, the verdict is *depends*. With fewer than four seeds there is *no verdict*.
 A verdict holds only for the environment of its section. A claim that was judged in several results has the verdict and
 the measurement of each. A number in a run's name, as in plasticity-5, is its first seed. The number after ± is half the
-width of a 95% t-interval over seeds, in the controlled experiment's table the standard deviation over seeds. The
-[glossary](docs/glossary.md) explains terms such as retention, match, mass drift and narrowed-2.
+width of a 95% t-interval over seeds. The [glossary](docs/glossary.md) explains terms such as retention, match, mass
+drift and narrowed-2.
 
 In the section on theory, *held* means that every check of the statement succeeded on the check's domain. Only "proved
 in Coq" covers the statement itself on its whole domain, which is every finite set of responses. The domains and all
@@ -181,7 +172,7 @@ secondary measurements are in
 def _glance(book: Mapping[str, Record]) -> Iterator[list[str]]:
     for name, title in listed().items():
         if name not in book:
-            yield [title, "", "", "", NOT_RUN]
+            yield [title, f"`{command(name)}`", "", "", NOT_RUN]
             continue
         record = book[name]
         beyond = [claim["verdict"] for claim in record["claims"] if "beyond" in claim["where"]]

@@ -11,7 +11,6 @@ from cokl.support.errors import InputError
 from cokl_cli.app import main
 from cokl_cli.report import logbook
 from tests.bandit.sweep.tables import GOOD, sweep_table
-from tests.cokl_cli.test_bad_input import refusal
 
 TINY: dict[str, Any] = {"methods": ("none", "entropy", "cokl"), "betas": (0.1,), "steps": 200}
 
@@ -59,10 +58,10 @@ def test_what_is_not_given_is_not_run_and_not_invented(results, tmp_path):
     page, book = made(tmp_path, results / "four")
     assert set(book) == {"sweep"}
     for name in ("theory", "finite-group", "shift", "sequences", "plasticity"):
-        section = page.split(f"## {logbook.listed()[name]}\n")[1].split("\n## ")[0]
-        assert section.strip().startswith("Not run here.")
-        assert "±" not in section
-        assert "held" not in section.replace("held against", "")
+        title = logbook.listed()[name]
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| {title} |")]
+        assert row.endswith("|  |  | not run here |")
+        assert f"<summary>{title}</summary>" not in page
 
 
 def test_below_four_seeds_there_is_no_verdict(results, tmp_path):
@@ -75,11 +74,7 @@ def test_an_experiment_stays_until_it_is_given_again(results, tmp_path, capsys):
     _, kept = made(tmp_path)
     assert kept == first
     assert "in place of" not in capsys.readouterr().out
-    line = refusal(capsys, "logbook", str(results / "two"), "--out", str(tmp_path))
-    assert "has sweep with 4 seeds, " in line
-    assert "these results have 2 seeds, 3 methods, 1 coefficient, 200 steps; --replace takes them" in line
-    assert json.loads((tmp_path / logbook.RECORD).read_text()) == first
-    _, replaced = made(tmp_path, results / "two", "--replace")
+    _, replaced = made(tmp_path, results / "two")
     assert replaced["sweep"]["scope"].startswith("2 seeds")
     said = "from these results (2 seeds, 3 methods, 1 coefficient, 200 steps), in place of others (4 seeds, 3 methods, "
     assert said in capsys.readouterr().out
@@ -91,7 +86,7 @@ def test_a_claim_judged_in_two_runs_is_one_row_with_both():
         return {"statement": "S", "where": "beyond W", "verdict": verdict, "measured": measured, "results": results}
 
     judged = [claim("a", "held", "2 ± 1"), claim("b", "undecided", "1 ± 3")]
-    record = {"command": "c", "scope": "s", "hardware": "h", "seconds": 3.0, "commit": None, "table": None}
+    record = {"command": "c", "scope": "s", "hardware": "h", "seconds": 3.0, "commit": None}
     page = logbook.render({"plasticity": record | {"claims": judged}})
     assert "| S | beyond W | held, undecided | a, held: 2 ± 1 points<br>b, undecided: 1 ± 3 points |" in page
     assert "| Plasticity | s | h | 3 s | beyond the paper: 1 held, 1 undecided |" in page
