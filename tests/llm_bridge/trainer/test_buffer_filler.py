@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("verl")
 
+from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer import buffer_filler
 from llm_bridge.trainer.buffer_filler import BufferTrainer
 
@@ -74,3 +75,34 @@ def test_a_cached_prompt_keeps_what_the_reward_function_is_told(monkeypatch):
     assert [mask.tolist() for mask in group.masks] == [[0]]  # a tool wrote it
     assert group.rewards.tolist() == [1]
     assert group.extra_info == {"index": 3, "multiple": True, "tolerances": [0.5]}
+
+
+def test_every_prompt_is_sampled_once_and_saved_for_the_model(monkeypatch, tmp_path, capsys):
+    """Three prompts, two at a time, of which the last repeats the first."""
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    asked = []
+
+    def sample(indices, chunk):
+        asked.append((list(indices), chunk))
+        ids = [np.array([index % 2]) for index in indices]
+        prompts = [[{"role": "user", "content": str(index % 2)}] for index in indices]
+        nats = np.array([-1.0])
+        return [
+            CachedGroup(prompt, "sums", "0", tokens, [tokens], [nats], np.array([index == 0]).astype(int))
+            for index, prompt, tokens in zip(indices, prompts, ids, strict=True)
+        ]
+
+    rollout = SimpleNamespace(temperature=0.7)
+    trainer = object.__new__(BufferTrainer)
+    trainer.config = SimpleNamespace(
+        actor_rollout_ref=SimpleNamespace(rollout=rollout, model=SimpleNamespace(path=str(tmp_path))),
+        data=SimpleNamespace(train_batch_size=2),
+        cokl=SimpleNamespace(buffer=str(tmp_path / "buffer.parquet")),
+    )
+    trainer.train_dataset = range(3)
+    monkeypatch.setattr(trainer, "_sample", sample)
+    trainer.fit(agent_loop_manager=None)
+    assert asked == [([0, 1], 1), ([2], 2)]
+    assert "3 prompts, 33.3% with a correct response" in capsys.readouterr().out
+    buffer = Buffer.load(tmp_path / "buffer.parquet", model_fingerprint(tmp_path))
+    assert (len(buffer), buffer.temperature) == (2, 0.7)
