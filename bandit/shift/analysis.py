@@ -41,9 +41,6 @@ from cokl.support.verdicts import SPREAD, Claim, Measurement, judged
 MATCHED_ADAPTATION = 90.0
 """The common target: new-task correctness that is 10% of GRPO's gain short of GRPO's."""
 
-MATCH_TOLERANCE = 5.0
-"""A method whose adaptation on the selection seeds is further from the target has missed the match."""
-
 ANCHORS = ("base", "none")
 
 label = partial(methods.label, own={"base": "Base"})
@@ -60,21 +57,14 @@ EDGE = "Edge: the coefficient is the smallest or largest of its grid, so that a 
 
 CAPTIONS = {
     "table1_normalized": "Dual-anchor normalized scores (Table 1 in miniature): Base is 100 in retention and 0 in "
-    "adaptation, GRPO w/o KL the reverse; Overall is their mean. Setting best: each method at the coefficient with the "
-    "highest Overall on the selection seeds; matched: at the one whose adaptation there is closest to "
-    f"{MATCHED_ADAPTATION:g}. Note: edge, the coefficient is the smallest or largest of its grid, so a better "
-    f"one may lie outside; missed, adaptation is more than {MATCH_TOLERANCE:g} points from the target.",
-    "table1_raw": "The same unnormalized: probability of a correct answer on the prior and on the new task; on the "
-    "prior one pass@k, exact, which depends on each prompt's accuracy only, and D_KL(base+ || policy+), in nats.",
-    "equal_adaptation": f"Retention, pass@k and conditional KL where adaptation is {MATCHED_ADAPTATION:g}, "
-    "interpolated between two neighbouring coefficients on the reported seeds; methods that never pass it are left "
-    "out. The claims compare these retentions, which table1's nearest coefficients only approach.",
-    "beta_search": "Beta search: every coefficient, on the selection seeds, which choose, and on the reported ones.",
+    "adaptation, GRPO w/o KL the reverse; Overall is their mean. Each method is at the coefficient with the highest "
+    "Overall on the selection seeds. Note: edge, the coefficient is the smallest or largest of its grid, so a better "
+    "one may lie outside.",
+    "beta_search": "Beta search: every coefficient, on the selection seeds, which choose, and on the reported ones: "
+    "probability of a correct answer on either task, on the prior one pass@k, exact, which depends on each prompt's "
+    "accuracy only, and D_KL(base+ || policy+), in nats.",
     "kl_batch": "KL batch: prompts per update against scores on the reported seeds, at the coefficients that were "
     "trained with more than one batch size.",
-    "zero_correct": "Expected share of rollout groups without a correct answer, mean over the evaluated steps after "
-    "the first, on the prompts that the method trains on: all of the buffer, or, filtered, those with a correct "
-    "reference response, which are easier; compare within one kind only.",
     "decomposition": "Drift on the prior task at the end of training, Eq. 7 in nats: D_KL(base || policy) = mass + "
     "correct + incorrect; correct_share is correct / (correct + mass). Prior correctness is itself the mean "
     "correctness mass, so loss of mass is what lowers it; drift within the correct answers changes which are given.",
@@ -117,7 +107,7 @@ def analyse(tables: Tables, config: ShiftConfig) -> Analysis:
     made = tables_of(scored)
     normalized = made["table1_normalized"]
     mode = "sampled" if "sampled" in set(normalized["mode"]) else "exact"
-    best = normalized[(normalized["mode"] == mode) & (normalized["setting"] == "best")]
+    best = normalized[normalized["mode"] == mode]
     return Analysis(
         answer=balance(scored, mode),
         seeds=reported_seeds(table),
@@ -213,21 +203,16 @@ def main_rows(table: pd.DataFrame) -> pd.DataFrame:
 def best_coefficients(scored: pd.DataFrame) -> pd.DataFrame:
     """For each mode and method the coefficient with the highest Overall on the selection seeds.
 
-    Columns: those of RUN; edge, whether it is the grid's smallest or largest; missed, always False.
+    Columns: those of RUN; edge, whether it is the grid's smallest or largest. Raises InputError without such seeds.
     """
-    means = _selection_means(scored)
-    return _chosen(means, means["overall"]).assign(missed=False)
-
-
-def matched_coefficients(scored: pd.DataFrame) -> pd.DataFrame:
-    """For each mode and regularized method the coefficient whose adaptation on the selection seeds is closest to 90.
-
-    Columns: those of RUN; edge; missed, whether it is further from the target than the tolerance.
-    """
-    means = _selection_means(scored)
-    means = means[~means["method"].isin(ANCHORS)]
-    distance = (means["adaptation"] - MATCHED_ADAPTATION).abs()
-    return _chosen(means.assign(missed=distance > MATCH_TOLERANCE), -distance)
+    rows = main_rows(final_rows(scored[scored["role"] == "selection"]))
+    if rows.empty:
+        raise InputError("the shift table has no selection seeds, on which coefficients are chosen")
+    means = rows.groupby(RUN, sort=False)["overall"].mean().reset_index()
+    groups = means.groupby(["mode", "method"], sort=False)
+    low, high = groups["beta"].transform("min"), groups["beta"].transform("max")
+    edge = (low < high) & ((means["beta"] == low) | (means["beta"] == high))
+    return means.assign(edge=edge).loc[groups["overall"].idxmax(), [*RUN, "edge"]].reset_index(drop=True)
 
 
 def reported_rows(scored: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
@@ -235,28 +220,18 @@ def reported_rows(scored: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     return chosen.merge(scored[scored["role"] == "report"], on=RUN)
 
 
-def settings(scored: pd.DataFrame) -> pd.DataFrame:
-    """The reported seeds' rows at each method's best and matched coefficient; column setting says which."""
-    chosen = {"best": best_coefficients(scored), "matched": matched_coefficients(scored)}
-    return pd.concat(
-        [reported_rows(scored, rows).assign(setting=name) for name, rows in chosen.items()], ignore_index=True
-    )
-
-
-def at_equal_adaptation(scored: pd.DataFrame, measures: Sequence[str] = ("retention",)) -> pd.DataFrame:
-    """The reported seeds' `measures` where their mean adaptation is 90, between two neighbouring coefficients.
+def at_equal_adaptation(scored: pd.DataFrame) -> pd.DataFrame:
+    """The reported seeds' retention where their mean adaptation is 90, between two neighbouring coefficients.
 
     If the mean passes 90 between several pairs, the pair counts that retains most on the selection seeds. A seed's
-    measure is its own value, moved to an adaptation of 90 along the line through the means, so that intervals include
-    the noise of its adaptation. A method that never passes 90 has no rows. Columns: mode, method, beta_below,
-    beta_above, seed, and the measures.
+    retention is its own, moved to an adaptation of 90 along the line through the means, so that intervals include
+    the noise of its adaptation. A method that never passes 90 has no rows. Columns: mode, method, seed, retention.
     """
     last = main_rows(final_rows(scored))
-    measured = list(measures)
-    columns = ["mode", "method", "beta_below", "beta_above", "seed", *measured]
+    columns = ["mode", "method", "seed", "retention"]
     frames = []
     for (mode, method), runs in last.groupby(["mode", "method"], sort=False):
-        means = runs.groupby(["role", "beta"])[list({*measured, "retention", "adaptation"})].mean()
+        means = runs.groupby(["role", "beta"])[["retention", "adaptation"]].mean()
         reported, selection = means.loc["report"], means.loc["selection"]
         pairs = []
         for below, above in itertools.pairwise(sorted(reported.index)):
@@ -267,31 +242,13 @@ def at_equal_adaptation(scored: pd.DataFrame, measures: Sequence[str] = ("retent
                 pairs.append(((1 - weight) * ends[below] + weight * ends[above], below, above, weight))
         if pairs:
             _, below, above, weight = max(pairs)
-            seeds = runs[runs["role"] == "report"].set_index(["beta", "seed"])[[*measured, "adaptation"]]
+            seeds = runs[runs["role"] == "report"].set_index(["beta", "seed"])[["retention", "adaptation"]]
             mixed = (1 - weight) * seeds.loc[below] + weight * seeds.loc[above]
             rise = reported.loc[above] - reported.loc[below]
             missing = MATCHED_ADAPTATION - mixed["adaptation"]
-            at_target = {name: mixed[name] + rise[name] / rise["adaptation"] * missing for name in measured}
-            pair = {"mode": mode, "method": method, "beta_below": below, "beta_above": above}
-            frames.append(pd.DataFrame(at_target).reset_index().assign(**pair))
+            retention = mixed["retention"] + rise["retention"] / rise["adaptation"] * missing
+            frames.append(retention.rename("retention").reset_index().assign(mode=mode, method=method))
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
-
-
-def _selection_means(scored: pd.DataFrame) -> pd.DataFrame:
-    rows = main_rows(final_rows(scored[scored["role"] == "selection"]))
-    if rows.empty:
-        raise InputError("the shift table has no selection seeds, on which coefficients are chosen")
-    return rows.groupby(RUN, sort=False)[["retention", "adaptation", "overall"]].mean().reset_index()
-
-
-def _chosen(means: pd.DataFrame, merit: pd.Series) -> pd.DataFrame:
-    """Per mode and method the row of `means` with the highest merit, and whether it lies at an edge of its grid."""
-    groups = means.groupby(["mode", "method"], sort=False)["beta"]
-    low, high = groups.transform("min"), groups.transform("max")
-    edge = (low < high) & ((means["beta"] == low) | (means["beta"] == high))
-    best = merit.groupby([means["mode"], means["method"]], sort=False).idxmax()
-    kept = [*RUN, "edge", *(["missed"] if "missed" in means else [])]
-    return means.assign(edge=edge).loc[best, kept].reset_index(drop=True)
 
 
 def tables_of(scored: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -302,25 +259,14 @@ def tables_of(scored: pd.DataFrame) -> dict[str, pd.DataFrame]:
     scored = scored.copy()
     scored["drift"] = scored[DRIFTS].sum(axis=1)
     scored["correct_share"] = scored["correct_drift"] / (scored["correct_drift"] + scored["mass_drift"])
-    compared = settings(scored)
-    last = final_rows(compared)
-    by = ["mode", "setting", "method", "beta", "kl_prompts", "edge", "missed"]
-    measures = ["retention", *BESIDE_ACCURACY]
+    last = final_rows(reported_rows(scored, best_coefficients(scored)))
+    by = ["mode", "method", "beta", "kl_prompts"]
+    drifts = ["conditional_kl", *DRIFTS, "drift", "correct_share"]
     return {
-        "table1_normalized": summarize(last, by, NORMALIZED),
-        "table1_raw": summarize(last, by, RAW + BESIDE_ACCURACY),
-        "equal_adaptation": summarize(
-            at_equal_adaptation(scored, measures), ["mode", "method", "beta_below", "beta_above"], measures
-        ),
+        "table1_normalized": summarize(last, [*by, "edge"], NORMALIZED),
         "beta_search": _beta_search(scored),
         "kl_batch": _kl_batch(scored),
-        "zero_correct": _zero_correct(compared),
-        "decomposition": summarize(
-            last[last["method"] != "base"], by[:5], ["conditional_kl", *DRIFTS, "drift", "correct_share"]
-        ),
-        "dynamics": summarize(
-            compared[compared["setting"] == "best"], [*RUN, "step"], [*RAW, "conditional_kl", *DRIFTS]
-        ),
+        "decomposition": summarize(last[last["method"] != "base"], by, drifts),
     }
 
 
@@ -342,11 +288,8 @@ def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
     rows = undetermined_as_nan(main_rows(final_rows(scored)), "selection")
     by = ["mode", "role", "method", "beta", "kl_prompts"]
     search = summarize(rows, by, RAW + BESIDE_ACCURACY + NORMALIZED)
-    chosen = {"best": best_coefficients(scored), "matched": matched_coefficients(scored)}
-    for name, coefficients in chosen.items():
-        settings = pd.MultiIndex.from_frame(coefficients[["mode", "method", "beta"]])
-        search[name] = pd.MultiIndex.from_frame(search[["mode", "method", "beta"]]).isin(settings)
-    return search
+    chosen = pd.MultiIndex.from_frame(best_coefficients(scored)[["mode", "method", "beta"]])
+    return search.assign(best=pd.MultiIndex.from_frame(search[["mode", "method", "beta"]]).isin(chosen))
 
 
 def _kl_batch(scored: pd.DataFrame) -> pd.DataFrame:
@@ -355,28 +298,18 @@ def _kl_batch(scored: pd.DataFrame) -> pd.DataFrame:
     return summarize(last[sizes > 1].sort_values("kl_prompts", kind="stable"), RUN, RAW + NORMALIZED)
 
 
-def _zero_correct(compared: pd.DataFrame) -> pd.DataFrame:
-    trained = compared[(compared["step"] > 0) & compared["zero_correct_rate"].notna()]
-    by = ["mode", "setting", "method", "beta", "kl_prompts"]
-    rates = trained.groupby([*by, "seed"], sort=False)["zero_correct_rate"].mean().reset_index()
-    prompts = ["filtered" if methods.get(name).filtered else "all" for name in rates["method"]]
-    return summarize(rates.assign(buffer=prompts), [*by, "buffer"], ["zero_correct_rate"])
-
-
 def readable(frame: pd.DataFrame) -> pd.DataFrame:
     """Labels instead of names, and "value ± half-width" in one column."""
     shown = frame.assign(method=[label(name) for name in frame["method"]])
-    for name in {"beta", "beta_below", "beta_above", "kl_prompts"}.intersection(frame):
+    for name in {"beta", "kl_prompts"}.intersection(frame):
         shown[name] = [f"{value:g}" for value in frame[name]]
     for half_width in [name for name in frame if str(name).endswith("_half_width")]:
         name = str(half_width).removesuffix("_half_width")
         digits = 1 if name in NORMALIZED else 3
         shown[name] = [with_spread(*pair, digits) for pair in zip(frame[name], frame[half_width], strict=True)]
         shown = shown.drop(columns=half_width)
-    if "missed" in shown:
-        flags = frame[["edge", "missed"]].to_dict("records")
-        shown["note"] = [", ".join(str(word) for word, holds in row.items() if holds) for row in flags]
-        shown = shown.drop(columns=["edge", "missed"])
+    if "edge" in shown:
+        shown = shown.assign(note=["edge" if edge else "" for edge in frame["edge"]]).drop(columns="edge")
     return shown
 
 

@@ -2,17 +2,13 @@
 
 import itertools
 
-import numpy as np
 import pytest
 
 from bandit.engine.two_tasks.config import METHODS
-from bandit.shift import figures as shift
-from bandit.shift.analysis import score, tables_of
 from bandit.sweep.figures import dynamics, schematic, tradeoff
 from cokl import regularizers
 from figures import style
 from figures.matplotlib_renderer import render
-from tests.bandit.shift.tables import shift_table
 from tests.bandit.sweep.tables import GOOD, sweep_table
 
 
@@ -63,24 +59,3 @@ def test_captions_are_written_with_the_numbers_and_kept_for_pictures_drawn_befor
     assert "means over 3 seeds" in captions["one"]
     assert "CoKL 0.600 and 0.30 nats" in captions["two"]
     assert str(tmp_path) in said
-
-
-@pytest.mark.parametrize(
-    ("figure", "table", "columns"),
-    [
-        ("dynamics", "dynamics", {"prior task": "prior_correct", "new task": "new_correct"}),
-        ("beta", "beta_search", {"retention": "retention", "adaptation": "adaptation"}),
-    ],
-)
-def test_a_legend_names_the_curve_that_looks_like_it(figure, table, columns):
-    made = tables_of(score(shift_table()))
-    rows = made[table].query("method == 'cokl'")
-    rows = rows[rows["role"] == "report"] if "role" in rows else rows
-    drawn = render(getattr(shift, figure)(made[table]))
-    (legend,) = drawn.legends
-    handles = {text.get_text(): line for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)}
-    assert len({handles[name].is_dashed() for name in columns}) == 2
-    (panel,) = [axes for axes in drawn.axes if axes.get_title() == "CoKL"]
-    for name, column in columns.items():
-        (curve,) = [line for line in panel.lines if np.array_equal(line.get_ydata(), rows[column])]
-        assert curve.is_dashed() == handles[name].is_dashed()

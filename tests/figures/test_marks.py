@@ -129,64 +129,12 @@ def check_frontier(points: pd.DataFrame, table: pd.DataFrame, method: str) -> No
 def test_the_shift_labs_frontier(method):
     table = shift_table(jitter=0.02)
     search = shift_tables_of(table)["beta_search"]
-    check_frontier(picked(shift.frontier(search).marks, method=method, kind="line"), table, method)
     panel = picked(shift.tradeoff(search).marks, panel=method)
     check_frontier(picked(panel, kind="line", method=method), table, method)
-    overall = {beta: np.mean([*seeds_scores(table, method, beta).values()]) for beta in POINTS[method]}
     chosen = search[(search["method"] == method) & (search["role"] == "report") & search["best"]]["beta"].item()
     ends = {name: statistics.mean(values) for name, values in seeds_scores(table, method, chosen).items()}
     star = picked(panel, style="best")
     assert star[["x", "y"]].to_numpy().ravel() == pytest.approx([ends["adaptation"], ends["retention"]])
-    star = picked(shift.beta(search).marks, panel=method, style="best")
-    assert star[["x", "y"]].to_numpy().ravel() == pytest.approx([chosen, overall[chosen]])
-
-
-SIDES = (("retention", "first"), ("adaptation", "second"))
-
-
-def check(mark: dict, x: float, values: list[float]) -> None:
-    """At the mean of the reported seeds, with the ends of their interval."""
-    mean, half = statistics.mean(values), half_width(values)
-    assert [mark["x"], mark["y"], mark["low"], mark["high"]] == pytest.approx([x, mean, mean - half, mean + half])
-
-
-@pytest.mark.parametrize("method", ["cokl", "reverse_kl"])
-def test_scores_by_coefficient_have_the_bands_of_the_reported_seeds(method):
-    table = shift_table(jitter=0.02)
-    marks = shift.beta(shift_tables_of(table)["beta_search"]).marks
-    for name, side in SIDES:
-        shown = picked(marks, panel=method, style=f"{method} {side}", kind="band")
-        assert shown["x"].is_monotonic_increasing
-        for mark in shown.to_dict("records"):
-            check(mark, mark["x"], seeds_scores(table, method, mark["x"])[name])
-
-
-def test_batches_have_a_point_for_each_size_in_each_mode():
-    """The sampled half of the table is another one, so that modes cannot be taken for each other."""
-    sampled = shift_table(jitter=0.03).assign(mode="sampled")
-    table = pd.concat([shift_table(jitter=0.02), sampled], ignore_index=True)
-    marks = shift.kl_batch(shift_tables_of(table)["kl_batch"]).marks
-    assert set(marks["panel"]) == {"exact retention", "exact adaptation", "sampled retention", "sampled adaptation"}
-    for mode in ("exact", "sampled"):
-        of_mode = table[table["mode"] == mode]
-        for name, _ in SIDES:
-            points = picked(marks, panel=f"{mode} {name}", method="cokl", kind="line").to_dict("records")
-            for size, point in zip((8, 16, 32), points, strict=True):
-                others = (of_mode["method"] != "cokl") | (of_mode["kl_prompts"] == size)
-                as_main = of_mode[others].assign(kl_prompts=of_mode["kl_prompts"].clip(upper=16).where(
-                    of_mode["method"] != "cokl", 16))  # fmt: skip
-                check(point, size, seeds_scores(as_main, "cokl", 1.0)[name])
-
-
-def test_grpo_lies_in_grey_behind_every_method():
-    table = shift_table(jitter=0.02)
-    marks = shift.dynamics(shift_tables_of(table)["dynamics"]).marks
-    rows = table[(table["method"] == "none") & table["seed"].isin(SEEDS["report"]) & (table["role"] == "report")]
-    for panel in ("cokl", "forward_kl"):
-        for column, look in (("prior_correct", "grpo"), ("new_correct", "grpo_dashed")):
-            line = picked(marks, panel=panel, style=look)
-            means = [rows.loc[rows["step"] == step, column].mean() for step in (0, 10, 20)]
-            np.testing.assert_allclose(line[["x", "y"]], list(zip((0, 10, 20), means, strict=True)))
 
 
 def test_a_sweep_of_few_seeds_is_drawn_seed_by_seed():
@@ -200,51 +148,6 @@ def test_a_sweep_of_few_seeds_is_drawn_seed_by_seed():
                 line = picked(marks, panel=column, method=method, kind="seed", run=seed)
                 np.testing.assert_allclose(line[["x", "y"]], rows[["step", column]])
             assert picked(marks, panel=column, method=method, kind="band")["low"].isna().all()
-
-
-def test_the_shift_labs_dynamics_and_their_bands():
-    table = shift_table(jitter=0.02)
-    rows = shift_tables_of(table)["dynamics"]
-    best = rows.loc[rows["method"] == "cokl", "beta"].iloc[0]
-    runs = table[(table["role"] == "report") & (table["method"] == "cokl") & (table["beta"] == best)]
-    runs = runs[runs["kl_prompts"] == 16]
-    marks = shift.dynamics(rows).marks
-    for column, side in (("prior_correct", "first"), ("new_correct", "second")):
-        shown = picked(marks, panel="cokl", style=f"cokl {side}", kind="band")
-        for step, mark in zip((0, 10, 20), shown.to_dict("records"), strict=True):
-            values = runs.loc[runs["step"] == step, column].tolist()
-            mean, half = statistics.mean(values), half_width(values)
-            assert [mark["x"], mark["y"], mark["low"], mark["high"]] == pytest.approx(
-                [step, mean, mean - half, mean + half]
-            )
-
-
-def test_the_drifts_are_stacked_and_the_mass_alone_is_hatched():
-    table = shift_table(jitter=0.02)
-    made = shift_tables_of(table)
-    marks = shift.decomposition(made["decomposition"], made["dynamics"]).marks
-    drifts = {
-        "mass_drift": "correctness mass",
-        "correct_drift": "within the correct",
-        "incorrect_drift": "within the incorrect",
-    }
-    best = made["decomposition"].query("setting == 'best'").set_index("method")["beta"]
-    reported = table[(table["role"] == "report") & (table["step"] == 20) & table["kl_prompts"].isin([0, 16])]
-    for method, beta in best.items():
-        rows = reported[(reported["method"] == method) & (reported["beta"] == beta)]
-        left = 0.0
-        for drift, words in drifts.items():
-            (bar,) = picked(marks, kind="bar", method=method, style=drift).to_dict("records")
-            width = statistics.mean(rows[drift].tolist())
-            assert [bar["x_low"], bar["x_high"]] == pytest.approx([left, left + width])
-            assert (bar["label"], bar["hatched"]) == (words, drift == "mass_drift")
-            left += width
-        total = picked(marks, style="total", y=bar["y"])
-        half = half_width(rows[list(drifts)].sum(axis=1).tolist())
-        assert total[["x", "x_low", "x_high"]].to_numpy().ravel() == pytest.approx([left, left - half, left + half])
-    areas = picked(marks, panel="cokl", kind="area", x=20)
-    assert areas["high"].to_numpy()[:-1] == pytest.approx(areas["low"].to_numpy()[1:])
-    assert areas["hatched"].tolist() == [True, False, False]
 
 
 def test_the_finite_group_labs_metrics():

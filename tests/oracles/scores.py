@@ -14,7 +14,7 @@ from typing import Any
 Row = dict[str, Any]
 
 RUN = ("mode", "method", "beta", "kl_prompts")
-TARGET, TOLERANCE = 90.0, 5.0
+TARGET = 90.0
 T_975 = {
     1: 12.706204736174698,
     2: 4.302652729749464,
@@ -120,41 +120,26 @@ def told(rows: Sequence[Row], role: str) -> list[Row]:
     return made
 
 
-def chosen(rows: Sequence[Row], setting: str) -> list[Row]:
-    """Each mode's and method's coefficient, "best" or "matched", on the selection seeds alone; with edge and missed."""
-    means = summary(searched(final(select(rows, role="selection"))), RUN, ("adaptation", "overall"))
+def chosen(rows: Sequence[Row]) -> list[Row]:
+    """Each mode's and method's coefficient with the best overall on the selection seeds alone; with edge."""
+    means = summary(searched(final(select(rows, role="selection"))), RUN, ("overall",))
     choices = []
-    for (_, method), runs in grouped(means, ("mode", "method")).items():
-        if setting == "matched" and method in ("base", "none"):
-            continue
-        away = [abs(run["adaptation"] - TARGET) for run in runs]
-        merits = [run["overall"] for run in runs] if setting == "best" else [-distance for distance in away]
-        number = merits.index(max(merits))
+    for runs in grouped(means, ("mode", "method")).values():
+        best = max(runs, key=lambda run: run["overall"])
         betas = [run["beta"] for run in runs]
-        edge = min(betas) < max(betas) and betas[number] in (min(betas), max(betas))
-        missed = setting == "matched" and away[number] > TOLERANCE
-        choices.append({**{name: runs[number][name] for name in RUN}, "edge": edge, "missed": missed})
+        edge = min(betas) < max(betas) and best["beta"] in (min(betas), max(betas))
+        choices.append({**{name: best[name] for name in RUN}, "edge": edge})
     return choices
 
 
-def compared(rows: Sequence[Row]) -> list[Row]:
-    """The reported seeds' rows at each method's best coefficient, then at its matched one."""
-    lines = []
-    for setting in ("best", "matched"):
-        for choice in chosen(rows, setting):
-            run = {name: choice[name] for name in RUN}
-            lines += [{**row, **choice, "setting": setting} for row in select(rows, role="report", **run)]
-    return lines
-
-
-def at_equal_adaptation(rows: Sequence[Row], measures: Sequence[str]) -> list[Row]:
-    """The reported seeds' measures where their mean adaptation is 90, between two neighbouring coefficients.
+def at_equal_adaptation(rows: Sequence[Row]) -> list[Row]:
+    """The reported seeds' retention where their mean adaptation is 90, between two neighbouring coefficients.
 
     A seed is moved along the line through the means by what it lacks itself. Of several pairs of coefficients the one
     between which the selection seeds retain most.
     """
     lines = []
-    names = [*measures, "adaptation", "retention"]
+    names = ["adaptation", "retention"]
     for (mode, method), runs in grouped(searched(final(rows)), ("mode", "method")).items():
         betas = sorted({run["beta"] for run in runs})
         means = {
@@ -178,9 +163,7 @@ def at_equal_adaptation(rows: Sequence[Row], measures: Sequence[str]) -> list[Ro
         ):
             mixed = {name: one[name] + share * (other[name] - one[name]) for name in names}
             lacks = TARGET - mixed["adaptation"]
-            line = {"mode": mode, "method": method, "beta_below": below, "beta_above": above, "seed": one["seed"]}
-            for name in measures:
-                slope = (right[name] - left[name]) / (right["adaptation"] - left["adaptation"])
-                line[name] = mixed[name] + slope * lacks
-            lines.append(line)
+            slope = (right["retention"] - left["retention"]) / (right["adaptation"] - left["adaptation"])
+            retention = mixed["retention"] + slope * lacks
+            lines.append({"mode": mode, "method": method, "seed": one["seed"], "retention": retention})
     return lines

@@ -41,7 +41,6 @@ CACHED_VERDICTS, KL_VERDICTS = 110, 111
 """Streams of this lab alone."""
 CLIP = 0.2
 """GRPO's clipping range."""
-MEASURES = ("retention", "prior_pass_at_k", "conditional_kl")
 NORMALIZED = ("retention", "adaptation", "overall")
 RAW = ("prior_correct", "new_correct", "prior_pass_at_k", "conditional_kl")
 DRIFTS = ("mass_drift", "correct_drift", "incorrect_drift")
@@ -324,18 +323,22 @@ def final_tables(rows: Sequence[Any]) -> dict[str, list[scores.Row]]:
         row["drift"] = sum(row[name] for name in DRIFTS)
         within = row["correct_drift"] + row["mass_drift"]
         row["correct_share"] = row["correct_drift"] / within if within else math.nan
-    compared = scores.compared(scored)
-    last, run = scores.final(compared), list(scores.RUN)
-    by = ["mode", "setting", "method", "beta", "kl_prompts", "edge", "missed"]
+    run, best = list(scores.RUN), scores.chosen(scored)
+    last = [
+        {**row, **choice}
+        for choice in best
+        for row in scores.select(
+            scores.final(scores.select(scored, role="report")), **{name: choice[name] for name in run}
+        )
+    ]
     search = scores.summary(
         scores.told(scores.searched(scores.final(scored)), "selection"),
         ["mode", "role", "method", "beta", "kl_prompts"],
         (*RAW, *NORMALIZED),
     )
-    for setting in ("best", "matched"):
-        choices = [(one["mode"], one["method"], one["beta"]) for one in scores.chosen(scored, setting)]
-        for line in search:
-            line[setting] = (line["mode"], line["method"], line["beta"]) in choices
+    choices = [(one["mode"], one["method"], one["beta"]) for one in best]
+    for line in search:
+        line["best"] = (line["mode"], line["method"], line["beta"]) in choices
     batches = []
     for group in scores.grouped(
         scores.final(scores.select(scored, role="report")), ("mode", "method", "beta")
@@ -344,26 +347,11 @@ def final_tables(rows: Sequence[Any]) -> dict[str, list[scores.Row]]:
             batches += group
     order = {id(row): number for number, row in enumerate(scored)}
     batches.sort(key=lambda row: (row["kl_prompts"], order[id(row)]))
-    rates = []
-    for group in scores.grouped([row for row in compared if row["step"] > 0], [*by[:5], "seed"]).values():
-        rate = scores.mean([row["zero_correct_rate"] for row in group])
-        kept = "all" if group[0]["method"] in UNFILTERED else "filtered"
-        rates.append({**group[0], "zero_correct_rate": rate, "buffer": kept})
     return {
-        "table1_normalized": scores.summary(last, by, NORMALIZED),
-        "table1_raw": scores.summary(last, by, RAW),
-        "equal_adaptation": scores.summary(
-            scores.at_equal_adaptation(scored, MEASURES), ("mode", "method", "beta_below", "beta_above"), MEASURES
-        ),
+        "table1_normalized": scores.summary(last, [*run, "edge"], NORMALIZED),
         "beta_search": search,
         "kl_batch": scores.summary(batches, run, (*RAW[:2], *NORMALIZED)),
-        "zero_correct": scores.summary(rates, [*by[:5], "buffer"], ("zero_correct_rate",)),
         "decomposition": scores.summary(
-            [row for row in last if row["method"] != "base"],
-            by[:5],
-            ("conditional_kl", *DRIFTS, "drift", "correct_share"),
-        ),
-        "dynamics": scores.summary(
-            scores.select(compared, setting="best"), [*run, "step"], (*RAW[:2], "conditional_kl", *DRIFTS)
+            [row for row in last if row["method"] != "base"], run, ("conditional_kl", *DRIFTS, "drift", "correct_share")
         ),
     }

@@ -17,6 +17,7 @@ from bandit.shift.train import train
 from cokl.support.results import Execution
 from tests.bandit.same import assert_same
 from tests.bandit.shift.tables import POINTS, shift_table
+from tests.oracles import scores
 from tests.oracles import shift_lab as oracle
 
 CONFIG = ShiftConfig(
@@ -151,3 +152,5 @@ def test_every_table_of_a_made_up_lab_is_the_plain_loops(jitter):
     for name, table in tables.items():
         assert len(table), name
         assert_same(written[name], pd.DataFrame(table))
+    equal = scores.at_equal_adaptation(scores.scored(lab.to_dict("records")))
+    assert_same(report.at_equal_adaptation(report.score(lab)), pd.DataFrame(equal))
