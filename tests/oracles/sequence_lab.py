@@ -31,12 +31,20 @@ FIRST_SELECTION_SEED = 1000
 LOOKS_AT = {
     "none": "",
     "reverse_kl": "fresh",
+    "forward_kl": "cached",
+    "correct_reverse_kl": "fresh",
     "correct_forward_kl": "cached",
     "cokl": "cached fresh",
     "cokl_without_term1": "fresh",
+    "cokl_without_term2": "cached",
+    "cokl_floor": "cached fresh",
+    "entropy": "fresh",
+    "jensen_shannon": "fresh",
 }
-"""Which groups of responses a method weights: those of the base model, or those that the policy has just drawn."""
-UNFILTERED = ("none", "reverse_kl")
+"""Which groups of responses a method weights: those of the base model, or those that the policy has just drawn. The
+other labs' oracles ask it too.
+"""
+UNFILTERED = ("none", "reverse_kl", "forward_kl", "entropy", "jensen_shannon")
 """Methods that keep prompts without a correct cached response; all others condition on correctness."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -152,5 +153,6 @@ def test_every_table_of_a_made_up_lab_is_the_plain_loops(jitter):
     for name, table in tables.items():
         assert len(table), name
         assert_same(written[name], pd.DataFrame(table))
-    equal = scores.at_equal_adaptation(scores.scored(lab.to_dict("records")))
+    rows: Any = lab.to_dict("records")
+    equal = scores.at_equal_adaptation(scores.scored(rows))
     assert_same(report.at_equal_adaptation(report.score(lab)), pd.DataFrame(equal))
