@@ -1,6 +1,7 @@
 """A verdict that rests on an assumption is found, and no assumption of the sweep is forgotten."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pandas as pd
@@ -48,8 +49,8 @@ def test_a_fragile_verdict_is_found_and_only_that():
     page, screen = shown(rows)
     assert page.count("the base's verdict, held, stands in 0 of 1 alternatives; not held with init_scale-2.0") == 4
     assert page.count("the base's verdict, held, stands in 1 of 1 alternatives") == 4
+    assert re.search(r"init_scale-2.0 +4 of 8 +-0.100 ± 0.000", screen)
     assert screen.startswith("4 of 8 verdicts stand; CoKL's lead in coverage is -0.100 ± 0.000 to 0.200 ± 0.000.")
-    assert "held 0 of 1 init_scale-2.0" in " ".join(screen.split())
     judged = analyse({"robustness": rows}, QUICK).claims
     in_the_sweeps_order = [f"Under every alternative assumption the same verdict: {claim}" for claim in rows["claim"]]
     assert [claim.statement for claim in judged] == in_the_sweeps_order[:8]
