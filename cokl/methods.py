@@ -26,8 +26,6 @@ from cokl.support.errors import InputError
 UNREGULARIZED = ("none", "grpo")
 """The two names of RL without a regularizer: the simulator's and the tables'."""
 
-FLOOR_SUFFIX = "_floor"
-
 
 @dataclass(frozen=True)
 class Method:
@@ -211,7 +209,7 @@ def get(name: str, options: Iterable[str] = ()) -> Method:
     if name in regularizers.names():
         regularizer = regularizers.with_options(name, options)
         return Method(name, regularizer.label, regularizer)
-    base = name.removesuffix(FLOOR_SUFFIX)
+    base = name.removesuffix("_floor")
     if base != name and base in regularizers.names():
         regularizer = regularizers.with_options(base, options)
         return Method(name, f"{regularizer.label} + floor", regularizer, floor=1.0)

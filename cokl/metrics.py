@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -69,20 +68,11 @@ def coverage(policy: Policy, k: int, conditional: bool = False) -> Tensor:
     return hit.sum(-1) / policy.correct.sizes
 
 
-class HasMass(Protocol):
-    """A policy that knows log(1 - Z) of each context, over actions or over sequences."""
-
-    @property
-    def log_incorrect_mass(self) -> Tensor:
-        """log(1 - Z) of each context, (...), in nats."""
-        ...
-
-
-def pass_at_k(policy: HasMass, k: int) -> Tensor:
+def pass_at_k(policy: Policy, k: int) -> Tensor:
     """Probability 1 - (1 - Z)^k that one of `k` independent draws is correct, exactly.
 
     Args:
-        policy: contexts (...), over actions or over sequences.
+        policy: contexts (...).
         k: draws, at least 1.
 
     Returns:
