@@ -10,7 +10,7 @@ from functools import partial
 from typing import Annotated, Literal
 
 from cokl.support.assumptions import assumption
-from cokl.support.options import SOME, Bound, Names, Settings, above
+from cokl.support.options import SOME, Bound, Names, Settings, above, at_least
 from cokl.surrogate_config import SurrogateConfig
 
 BASE = "base"
@@ -117,6 +117,8 @@ class LLMConfig(Settings):
     )
     """How the regularizer reduces a response's log-probabilities: their sum, their mean over tokens, or their sum
     divided by the group's mean length."""
+    coefficient: Annotated[float, at_least(0)] = 0.0
+    """Of every regularizer; 0 for those that E.3 settles on: 0.001 for reverse KL's family, 1 for the others."""
     reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
     """The chat reward, on the hub or in a folder; empty for the tiny experiment's programmatic one."""
     reward_model_revision: str = ""
@@ -139,8 +141,8 @@ class LLMConfig(Settings):
     """Whether each request has a seed of its own, so that a run repeats; vLLM draws such requests one by one."""
 
     def beta(self, method_name: str) -> float:
-        """The coefficient that E.3 settles on for a method."""
-        return 1e-3 if method_name in REVERSE_FAMILY else 1.0
+        """The coefficient of a method's regularizer."""
+        return self.coefficient or (1e-3 if method_name in REVERSE_FAMILY else 1.0)
 
     @property
     def strata(self) -> bool:
@@ -195,6 +197,7 @@ PRESETS: dict[str, LLMConfig] = {
         eval_interval=100,
         save_interval=8,
         length="token-sum",
+        coefficient=0.01,
         reward_model="",
         reward_function="pkg://llm_bridge.experiment.smollm2.tasks:score",
         math_sets=("known", "unknown"),

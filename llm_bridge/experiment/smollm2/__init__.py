@@ -22,6 +22,8 @@ nothing was lost in 20. Replies had become "6 + 2 = 8. I'm glad you're happy!". 
 rows of the second task and, but for GRPO alone, 32 rows of regularization; of these 16 are cached for CoKL.
 Each takes its best of the coefficients 0.001, 0.01, 0.1 and 1 on seeds 100 to 102: the highest sum of correctness on
 known prompts and of the second task's reward, each in percent. The regularizer's share of the gradient is reported.
+The preset's 0.01 is a guess: in a trial at 1 the regularizer had 0.999 of CoKL's squared gradient norm, and known
+prompts fell from 0.98 to 0.61 in two steps.
 
 **What is compared.** Primary: correctness on known prompts after the second stage, CoKL minus replay, paired by seed,
 raw, on seeds 0 to 2 at least. Secondary: unknown prompts, the second task's reward, and distinct correct responses.
