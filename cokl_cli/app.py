@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import difflib
 import io
 import os
 import pkgutil
@@ -151,8 +152,10 @@ def _refuse(arguments: list[str], event: errors.ParseErrorEvent) -> NoReturn:
     """Say in one line what the parser refuses, with the nearest name. Raises InputError."""
     match event:
         case errors.UnrecognizedArgs(tokens=[token, *_]) | errors.MissingArgs(unrecognized_tokens=[token, *_]):
-            words = takewhile(lambda word: word != token, arguments[:2])
-            said = f"unknown {token}; `{shlex.join(['cokl', *words, '--help'])}` lists what there is"
+            asked = [*takewhile(lambda word: word != token, arguments[:2]), "--help"]
+            near = difflib.get_close_matches(token.partition("=")[0], _listed(asked), 1)
+            meant = f" (did you mean {near[0]}?)" if near else ""
+            said = f"unknown {token}{meant}; `{shlex.join(['cokl', *asked])}` lists what there is"
         case errors.MissingArgs(missing_arguments=missing):
             said = f"missing: {', '.join(one.arg.lowered.name_or_flags[-1].rpartition('.')[2] for one in missing)}"
         case errors.MissingSubcommand(subcommand_spec=group):
@@ -167,6 +170,14 @@ def _refuse(arguments: list[str], event: errors.ParseErrorEvent) -> NoReturn:
         case _:
             said = f"these options do not go together; `{event.prog} --help` lists them"
     raise InputError(said)
+
+
+def _listed(asked: list[str]) -> list[str]:
+    """The commands and options that a help lists."""
+    shown = io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(shown):
+        application(asked).cli(prog="cokl", args=asked, config=_STYLE)
+    return re.findall(r"(?<=• )[a-z-]+|(?<!\S)--[\w-]+", shown.getvalue())
 
 
 _COMMANDS = {
