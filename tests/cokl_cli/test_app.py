@@ -42,7 +42,10 @@ def cokl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
         (["bandit", "sweep", "--preset", "quik"], "--preset: expected one of paper, quick, got 'quik'"),
         (["bandit", "sweep", "--jobs"], "--jobs: expected N after it"),
         (["theory", "optimum", "cokl", "--q", "0.1"], "missing: --beta"),
-        (["theory", "optimum", "cokl", "--q", "0.1", "--bata=1"], "unknown --bata=1 (did you mean --beta?); `cokl theory optimum --help`"),
+        (
+            ["theory", "optimum", "cokl", "--q", "0.1", "--bata=1"],
+            "unknown --bata=1 (did you mean --beta?);",
+        ),
         (["bandit", "sweep", "--methods", "cokl,forwardKL"], "unknown method 'forwardKL'; known: "),
         (["theory", "optimum", "CoKL", "--q", "0.1", "--beta", "1"], "'CoKL'; known: "),
     ],
