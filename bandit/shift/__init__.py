@@ -9,8 +9,8 @@ What is random beside what `bandit.engine.two_tasks` says. A task is drawn as on
 
 Of a seed:
 
-- 100: what overlaps, cluster by cluster: which of the prior task's correct actions stay, which others come in, both
-  without replacement, and a permutation of all of these, which the new task's shares go to in order.
+- 100: the new task's correct actions, cluster by cluster, of those that are wrong for the prior task's cluster of that
+  number, without replacement; and a permutation of them, which the new task's shares go to in order.
 - 110: uniform numbers (prompts, G_ref) for the verdicts on the cached responses to all of them, in that order.
 - 111: uniform numbers (prompts, G) for the verdicts on the rollouts to each minibatch of the buffer.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from bandit.config import Count, EnvironmentConfig, Positive
+from bandit.config import Count, EnvironmentConfig
 from bandit.engine.two_tasks.config import TwoTaskConfig
 from cokl.support.assumptions import assumption
 from cokl.support.options import Bound, Integers, Names, require
@@ -27,26 +27,13 @@ class ShiftConfig(TwoTaskConfig):
     kl_sweep: Annotated[Integers, Bound(lambda size: size >= 1, "sizes of at least 1", each=True)] = (8, 16, 32, 64)
     """Prompts per update in the KL-batch sweep."""
     kl_sweep_methods: Names = ("cokl", "correct_forward_kl")
-    """Methods in the KL-batch sweep, which runs on the reported seeds."""
-    kl_sweep_beta: Positive = 1.0
-    """The coefficient in the KL-batch sweep."""
+    """Methods in the KL-batch sweep, which runs on the reported seeds and at coefficient 1."""
     optimizer_steps: Count = assumption(
         1, "1 keeps every ratio at 1; more steps per rollout let the clipping ranges bind and gamma differ from delta"
     )
     """mu, the number of optimizer steps on one batch of rollouts; 1 in E.3. Exact mode keeps a minibatch as long."""
     epsilon_is: float = assumption(SurrogateConfig.epsilon_is, "without effect at one optimizer step per rollout")
     """Clipping range of the sequence-level importance ratio, epsilon_IS (Eq. 15)."""
-    cluster_overlap: Share = assumption(0.0, "how much the two tasks interfere: 1 gives them the same inputs")
-    """Correlation of each new cluster's centre with its prior counterpart's, in [0, 1]."""
-    correct_overlap: Share = assumption(
-        0.0, "with a large share, learning the new task also trains the prior one where clusters overlap"
-    )
-    """Share of each new cluster's correct actions that are correct for its prior counterpart too, in [0, 1]."""
-    evaluation_temperature: Positive = assumption(
-        1.0,
-        "a lower one scores the policy's modes, as the paper's 0.7 does; drift that keeps the modes is then invisible",
-    )
-    """Temperature at which prior and new correctness are scored; drifts are always measured at 1."""
     success_of_wrong: Share = assumption(
         0.0, "the share of pi+ that are wrong responses, which the new task moves freely"
     )
@@ -78,14 +65,8 @@ class ShiftConfig(TwoTaskConfig):
         require(not shared, "environment.shared_environment", "False: each seed draws its own two tasks", shared)
         errs, rate = self.success_of_wrong, self.success_of_right
         require(errs < rate, "success_of_wrong", f"less than success_of_right, {rate}", errs)
-        sharable = self.environment.actions - self.environment.correct_actions
-        own = self.environment.correct_actions - self.shared_correct_actions
-        require(own <= sharable, "correct_overlap", f"at most {sharable} correct actions of the new task's own", own)
-
-    @property
-    def shared_correct_actions(self) -> int:
-        """How many of a cluster's correct actions are correct for its counterpart too."""
-        return round(self.correct_overlap * self.environment.correct_actions)
+        correct, most = self.environment.correct_actions, self.environment.actions // 2
+        require(correct <= most, "environment.correct_actions", f"at most {most}, half of the actions", correct)
 
 
 PRESETS: dict[str, ShiftConfig] = {

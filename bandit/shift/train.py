@@ -4,9 +4,8 @@ In sampled mode the gradients are `bandit.engine.sampled`'s; in exact mode they 
 and the exact regularizer. On-policy, the sampled update's expectation is thus the exact one plus what finite groups add
 to the regularizer: for CoKL the recovery term of Appendix B.
 
-Assumption beyond the paper: the new family's cluster i is paired with the prior family's cluster i, and both overlaps
-are between partners. Its centre is rho times its partner's plus sqrt(1 - rho^2) times an independent one, so that
-centres are equally far apart at every overlap.
+Assumption beyond the paper: the two tasks' clusters are unrelated, but for one thing: the new family's cluster i has no
+correct action in common with the prior family's cluster i.
 
 Assumption beyond the paper: exact mode leaves the same prompts out of the buffer as sampled mode does, those whose
 G_ref sampled reference responses are all incorrect, although it then takes the reference's exact probabilities.
@@ -46,7 +45,7 @@ from bandit.engine.two_tasks.plan import ShiftRun, kl_prompts
 from bandit.engine.two_tasks.run import train_two_tasks
 from bandit.engine.two_tasks.tasks import Cache, Minibatch, ShiftStream, TwoTasks
 from bandit.engine.two_tasks.train import Objective, TwoTaskTrainer
-from bandit.shift.config import ShiftConfig
+from bandit.shift.config import PAPER_BETA, ShiftConfig
 from cokl import methods
 from cokl.decomposition import decompose_kl
 from cokl.groups import SurrogateConfig
@@ -111,7 +110,7 @@ def planned_runs(config: ShiftConfig) -> list[ShiftRun]:
         else:
             settings = [(beta, kl_prompts(config.kl_groups, method)) for beta in sorted(config.betas)]
             if role == "report" and method.name in config.kl_sweep_methods:
-                settings += [(config.kl_sweep_beta, size) for size in config.kl_sweep]
+                settings += [(PAPER_BETA, size) for size in config.kl_sweep]
         runs += [ShiftRun(seed, mode, method, *setting) for setting in dict.fromkeys(settings)]
     return runs
 
@@ -120,22 +119,15 @@ _ADVICE = "--prior-steps or --correct-mass, or enlarge --buffer-size or --refere
 
 
 def families(config: ShiftConfig, seed: int) -> tuple[Environment, Environment]:
-    """The prior and the new task of a seed, with the configured overlaps."""
+    """The prior and the new task of a seed; partners have no correct action in common."""
     prior, new = (Environment(config.environment, 2 * seed + task) for task in (0, 1))
-    rho = config.cluster_overlap
-    moved = rho * prior.centers + (1 - rho**2) ** 0.5 * new.centers
-    new.train_inputs += (moved - new.centers)[new.train_clusters]
-    new.test_inputs += (moved - new.centers)[new.test_clusters]
-    new.centers = moved
-
     rng = random_generator(seed, ShiftStream.OVERLAP)
-    shared, actions = config.shared_correct_actions, np.arange(config.environment.actions)
+    actions = np.arange(config.environment.actions)
     mask = torch.zeros_like(new.oracle, dtype=torch.bool)
     oracle = torch.empty_like(new.oracle)
     for cluster, (partners, own) in enumerate(zip(prior.correct.actions, new.correct.actions, strict=True)):
-        kept = rng.choice(partners.numpy(), shared, replace=False)
-        others = rng.choice(np.setdiff1d(actions, partners.numpy()), len(own) - shared, replace=False)
-        chosen = torch.from_numpy(rng.permutation(np.concatenate([kept, others])))
+        others = rng.choice(np.setdiff1d(actions, partners.numpy()), len(own), replace=False)
+        chosen = torch.from_numpy(rng.permutation(others))
         mask[cluster, chosen] = True
         oracle[cluster] = (1 - config.environment.correct_mass) / (len(actions) - len(own))
         oracle[cluster, chosen] = new.oracle[cluster, own]
@@ -302,16 +294,15 @@ class ShiftTrainer(TwoTaskTrainer):
         return averages(mlp, prompts, metrics)
 
     def prior_metrics(self, policy: Policy, reference: Policy) -> dict[str, Tensor]:
-        """Correctness and pass@k at the evaluation's temperature, and drifts of the policy itself.
+        """Correctness, pass@k and drifts.
 
         Where the verifier errs, of responses with their verdicts: prior_correct is the expected success.
         """
-        scored = self.outcomes(self._scored(policy))
         policy, reference = self.outcomes(policy), self.outcomes(reference)
         drift = decompose_kl(reference, policy)
         return {
-            "prior_correct": correctness(scored),
-            "prior_pass_at_k": pass_at_k(scored, self.config.pass_draws),
+            "prior_correct": correctness(policy),
+            "prior_pass_at_k": pass_at_k(policy, self.config.pass_draws),
             "conditional_kl": CoKL().value(policy, reference),
             "mass_drift": drift.mass,
             "correct_drift": drift.correct,
@@ -319,8 +310,8 @@ class ShiftTrainer(TwoTaskTrainer):
         }
 
     def new_metrics(self, policy: Policy, reference: Policy) -> dict[str, Tensor]:
-        """Correctness at the evaluation's temperature."""
-        return {"new_correct": correctness(self._scored(policy))}
+        """Correctness."""
+        return {"new_correct": correctness(policy)}
 
     def evaluate(self, task: TwoTasks, buffer: Cache, mlp: StackedMLP) -> dict[str, list[float]]:
         """With zero_correct_rate, the probability that G rollouts to a prompt of the buffer all fail."""
@@ -329,7 +320,3 @@ class ShiftTrainer(TwoTaskTrainer):
             return {"zero_correct_rate": expected_zero_correct_rate(self.outcomes(policy), self.config.group_size)}
 
         return super().evaluate(task, buffer, mlp) | self.averages(mlp, task, buffer.prompts, zero_correct)
-
-    def _scored(self, policy: Policy) -> Policy:
-        """What responses are drawn from at the evaluation's temperature."""
-        return Policy(policy.logits / self.config.evaluation_temperature, policy.correct)

@@ -130,8 +130,7 @@ class Seed:
 
     def __init__(self, config: Any, seed: int) -> None:
         self.config, self.seed, environment = config, seed, config.environment
-        shared = round(config.correct_overlap * environment.correct_actions)
-        worlds = two_worlds(environment, seed, config.cluster_overlap, shared)
+        worlds = two_worlds(environment, seed)
         self.prior, self.new = worlds["prior"], worlds["new"]
         self.base = self._base_model()
         chosen = stream(seed, BUFFER).choice(environment.train_inputs, config.buffer_size, replace=False)
@@ -268,7 +267,7 @@ class Seed:
             right = self.success(right) if name == "prior" else right
             with torch.no_grad():
                 old, now = (policies(model, one.inputs["test"]) for model in (self.base, network))
-            scored = (now / config.evaluation_temperature).softmax(-1).numpy()
+            scored = now.softmax(-1).numpy()
             mass = (scored * right).sum(-1)
             means[f"{name}_correct"] = mass.mean()
             if name == "new":
@@ -309,7 +308,7 @@ def table(config: Any) -> pd.DataFrame:
                 prompts = max(1, config.kl_groups // len(looks_at)) if looks_at else 0
                 settings = {(prompts, beta) for beta in (config.betas if looks_at else [0.0])}
                 if role == "report" and method in config.kl_sweep_methods:
-                    settings |= {(size, config.kl_sweep_beta) for size in config.kl_sweep}
+                    settings |= {(size, 1.0) for size in config.kl_sweep}
                 for size, beta in sorted(settings):
                     run = {"method": method, "beta": beta, "kl_prompts": size}
                     lines += [own | run | row for row in seed.run(mode, method, beta, size)]

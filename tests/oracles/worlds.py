@@ -51,20 +51,15 @@ def world(config: Any, seed: int) -> World:
     return World(centers, correct, oracle, inputs, clusters)
 
 
-def two_worlds(config: Any, seed: int, cluster_overlap: float, shared: int) -> dict[str, World]:
-    """The prior and the new task of a seed: partners' centres overlap, and share `shared` correct actions."""
+def two_worlds(config: Any, seed: int) -> dict[str, World]:
+    """The prior and the new task of a seed, whose partners share no correct action."""
     prior, new = world(config, 2 * seed), world(config, 2 * seed + 1)
-    moved = cluster_overlap * prior.centers + (1 - cluster_overlap**2) ** 0.5 * new.centers
-    for split, inputs in new.inputs.items():
-        new.inputs[split] = inputs + (moved - new.centers)[new.clusters[split]]
-    new.centers = moved
     rng = np.random.default_rng([seed, OVERLAP])
     correct, oracle = np.zeros_like(new.correct), np.zeros_like(new.oracle)
     for cluster in range(config.clusters):
         partners, own = np.flatnonzero(prior.correct[cluster]), np.flatnonzero(new.correct[cluster])
-        kept = rng.choice(partners, shared, replace=False)
         others = [action for action in range(config.actions) if action not in partners]
-        chosen = rng.permutation([*kept, *rng.choice(others, len(own) - shared, replace=False)]).astype(int)
+        chosen = rng.permutation(rng.choice(others, len(own), replace=False)).astype(int)
         correct[cluster, chosen] = True
         oracle[cluster] = (1 - config.correct_mass) / (config.actions - len(own))
         oracle[cluster, chosen] = new.oracle[cluster, own]

@@ -36,13 +36,9 @@ CONFIG = ShiftConfig(
     kl_groups=4,
     kl_sweep=(2, 5),
     kl_sweep_methods=("cokl",),
-    kl_sweep_beta=0.2,
     optimizer_steps=2,
     epsilon_is=0.02,
     pass_draws=4,
-    cluster_overlap=0.4,
-    correct_overlap=0.5,
-    evaluation_temperature=0.8,
     hidden=(5, 4),
     pretrain_steps=10,
     pretrain_batch_size=6,
@@ -73,7 +69,7 @@ def test_every_row_of_the_labs_table_is_the_plain_loops(lab, expected):
 
 
 def test_so_is_a_lab_with_other_options():
-    """Every method; one step on each minibatch, one learning rate, no overlap, a temperature of one."""
+    """Every method; one step on each minibatch, one learning rate."""
     other = replace(
         CONFIG,
         methods=METHODS,
@@ -83,9 +79,6 @@ def test_so_is_a_lab_with_other_options():
         eval_interval=2,
         optimizer_steps=1,
         kl_sweep=(),
-        cluster_overlap=0.0,
-        correct_overlap=0.0,
-        evaluation_temperature=1.0,
         new_learning_rate=None,
     )
     assert_same(train(other, Execution(jobs=1))["shift"], oracle.table(other))
