@@ -5,7 +5,7 @@ SETUP := .venv/.complete
 LLM_BIN := .venv-llm/bin
 LLM_SETUP := .venv-llm/.complete
 PART ?= cokl
-METHODS ?= grpo,reverse_kl,forward_kl,correct_reverse_kl,correct_forward_kl,cokl,cokl_without_term1,cokl_without_term2,cokl_floor
+METHODS ?= grpo,reverse_kl,forward_kl,correct_forward_kl,cokl
 VERL ?= verl==0.9.0
 
 .DEFAULT_GOAL := help
