@@ -4,12 +4,11 @@ The columns of a table of marks:
 
 - panel: the panel's name, a key of `Drawing.panels`;
 - kind: "line" (its intervals are bars), "band" (a line whose intervals are an area), "seed" (a thin line of one run),
-  "point" (a marker alone), "bar" (from x_low to x_high), "area" (from low to high), "hline" (a horizontal line through
-  the panel), "text" (x and y are shares of the panel);
+  "point" (a marker alone), "hline" (a horizontal line through the panel);
 - label: what the legend calls it; method: the method that it belongs to, if any; style: how it looks, a key of
   `Drawing.styles` or a method, the mark's own method if empty; run: tells lines of one label apart;
 - x, y; low, high: the interval of y; x_low, x_high: that of x;
-- text: written at a "text" or above an "hline", otherwise said of the mark; hatched: whether the area is.
+- text: written above an "hline", otherwise said of the mark.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ DEFAULTS: dict[str, Any] = {
     "run": 0,
     **dict.fromkeys(("x", "y", "low", "high", "x_low", "x_high"), math.nan),
     "text": "",
-    "hatched": False,
 }
 
 
@@ -37,8 +35,7 @@ DEFAULTS: dict[str, Any] = {
 class Panel:
     """The axes of one panel.
 
-    scale: of x, "linear", "log2", "log10" or "stretched" towards 1. x_ticks: where x is labelled. y_names: labels of y
-    by their positions.
+    scale: of x, "linear", "log2", "log10" or "stretched" towards 1. x_ticks: where x is labelled.
     """
 
     title: str = ""
@@ -46,7 +43,6 @@ class Panel:
     y: str = ""
     scale: str = "linear"
     x_ticks: Sequence[float] = ()
-    y_names: Mapping[float, str] = field(default_factory=dict)
     x_limits: tuple[float | None, float | None] = (None, None)
     y_limits: tuple[float | None, float | None] = (None, None)
 
@@ -69,7 +65,6 @@ class Drawing:
     legend_columns: int = 4
     legend_title: str = ""
     shared: Mapping[str, Any] = field(default_factory=dict)
-    widths: Sequence[float] | None = None
     letters: bool = False
     note: str = ""
 

@@ -16,18 +16,14 @@ from figures.style import RC, TEXT_WIDTH, Picture, Style, new_figure
 
 RASTERIZED = 500
 """More points than this are pixels in a PDF."""
-_HATCH = "//"
 
 
 def render(drawing: Drawing) -> Picture:
     """The figure, with its caption and its marks."""
     count = len(drawing.panels)
     rows = -(-count // drawing.columns)
-    with mpl.rc_context({**RC, "hatch.linewidth": 0.6, "axes.axisbelow": True}):
-        widths = {"gridspec_kw": {"width_ratios": drawing.widths}} if drawing.widths else {}
-        figure, axes = new_figure(
-            TEXT_WIDTH, drawing.height, nrows=rows, ncols=drawing.columns, **drawing.shared, **widths
-        )
+    with mpl.rc_context({**RC, "axes.axisbelow": True}):
+        figure, axes = new_figure(TEXT_WIDTH, drawing.height, nrows=rows, ncols=drawing.columns, **drawing.shared)
         for unused in axes[count:]:
             unused.remove()
         for number, (panel, (name, its_axes)) in enumerate(zip(axes, drawing.panels.items(), strict=False)):
@@ -66,14 +62,6 @@ def _draw(axes: Axes, kind: str, label: str, style: Style, rows: pd.DataFrame) -
             (_band if kind == "band" else _bars)(axes, rows, style)
         case "seed":
             axes.plot(rows["x"], rows["y"], **(style.line() | {"linewidth": 0.6, "alpha": 0.7, "marker": ""}))
-        case "area":
-            _band(axes, rows, style, label=shown)
-        case "bar":
-            axes.barh(
-                rows["y"], rows["x_high"] - rows["x_low"], left=rows["x_low"], height=0.7, facecolor=style.color,
-                edgecolor="black", linewidth=0.5, hatch=_HATCH if rows["hatched"].any() else None, label=shown,
-            )  # fmt: skip
-            axes.grid(axis="y", visible=False)
         case "hline":
             height = rows["y"].iloc[0]
             axes.axhline(
@@ -84,12 +72,6 @@ def _draw(axes: Axes, kind: str, label: str, style: Style, rows: pd.DataFrame) -
                 rows["text"].iloc[0], (1, height), xycoords=("axes fraction", "data"), xytext=(0, 2),
                 textcoords="offset points", ha="right", fontsize=6,
             )  # fmt: skip
-        case "text":
-            for mark in rows.to_dict("records"):
-                axes.text(
-                    mark["x"], mark["y"], mark["text"], transform=axes.transAxes, fontsize=7,
-                    ha="right" if mark["x"] > 0.5 else "left", va="top" if mark["y"] > 0.5 else "bottom",
-                )  # fmt: skip
 
 
 def _bars(axes: Axes, rows: pd.DataFrame, style: Style) -> None:
@@ -111,15 +93,10 @@ def _bars(axes: Axes, rows: pd.DataFrame, style: Style) -> None:
         )
 
 
-def _band(axes: Axes, rows: pd.DataFrame, style: Style, label: str = "_") -> None:
-    """A band around a line, or an area with an outline where it has a label of its own."""
-    if rows["low"].isna().all():
-        return
-    look: dict = {"facecolor": style.color, "alpha": 0.15, "linewidth": 0}
-    if label != "_":
-        hatch = _HATCH if rows["hatched"].any() else None
-        look |= {"alpha": 1, "linewidth": 0.5, "edgecolor": "black", "hatch": hatch, "label": label}
-    axes.fill_between(rows["x"], rows["low"], rows["high"], **look)
+def _band(axes: Axes, rows: pd.DataFrame, style: Style) -> None:
+    """The intervals of y around a line, where there are any."""
+    if rows["low"].notna().any():
+        axes.fill_between(rows["x"], rows["low"], rows["high"], facecolor=style.color, alpha=0.15, linewidth=0)
 
 
 def _set_axes(axes: Axes, panel: Panel) -> None:
@@ -133,8 +110,6 @@ def _set_axes(axes: Axes, panel: Panel) -> None:
         powers = panel.scale == "log10" and all(np.log10(panel.x_ticks) % 1 == 0)
         axes.set_xticks(panel.x_ticks, None if powers else [f"{tick:g}" for tick in panel.x_ticks])
     axes.minorticks_off()
-    if panel.y_names:
-        axes.set_yticks(list(panel.y_names), list(panel.y_names.values()))
     for limits, change in ((panel.x_limits, axes.set_xlim), (panel.y_limits, axes.set_ylim)):
         if limits != (None, None):
             change(*limits)

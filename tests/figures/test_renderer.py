@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
-from matplotlib.patches import Rectangle
 
 from figures.marks import Drawing, Panel, join, marks
 from figures.matplotlib_renderer import render
@@ -14,7 +13,6 @@ from figures.style import Style
 STYLES = {
     "red": Style("#ff0000", "o"),
     "blue": Style("#0000ff", "s", dashes=(2, 1), fill="white"),
-    "white": Style("#ffffff"),
     "grey": Style("#888888", dashes=(4, 2)),
 }
 X, Y = [1.0, 2.0, 4.0], [3.0, 5.0, 4.0]
@@ -22,23 +20,17 @@ LOW, HIGH = [2.5, 4.0, 3.9], [3.1, 7.0, 4.5]
 
 
 def drawing() -> Drawing:
-    """A panel of lines, one of areas and one of bars."""
+    """A panel of every kind of mark, and an empty one."""
     parts = [
         marks("lines", "line", label="bars", style="red", x=X, y=Y, low=LOW, high=HIGH, method="cokl", text="β = 1"),
         marks("lines", "band", label="band", style="blue", x=X, y=HIGH, low=Y, high=[8.0, 9.0, 9.0]),
         marks("lines", "seed", style="blue", x=[1, 2, 1, 2], y=[1, 2, 3, 4], run=[0, 0, 1, 1]),
         marks("lines", "point", style="red", x=X, y=LOW, x_low=[0.5, 1.0, 3.0], x_high=[1.5, 3.5, 4.5]),
         marks("lines", "hline", style="grey", y=2.0, x_low=1.0, x_high=4.0, text="level"),
-        marks("lines", "text", x=0.9, y=0.1, text="words"),
-        marks("areas", "area", label="hatched", style="white", x=X, low=[0, 0, 0], high=LOW, hatched=True),
-        marks("areas", "area", label="plain", style="grey", x=X, low=LOW, high=HIGH),
-        marks("bars", "bar", label="first", style="white", y=[1, 0], x_low=[0, 0], x_high=[2, 3], hatched=True),
-        marks("bars", "bar", label="second", style="grey", y=[1, 0], x_low=[2, 3], x_high=[2.5, 7]),
     ]
     panels = {
         "lines": Panel("Title", r"$\beta$", "y of lines", "log2", X, y_limits=(0, None)),
-        "areas": Panel(),
-        "bars": Panel(y_names={1: "one", 0: "two"}),
+        "empty": Panel(),
     }
     return Drawing(join(parts), panels, 2, 6, "Words.", STYLES, letters=True, note="Some diverged.")
 
@@ -71,34 +63,19 @@ def test_lines_bars_and_points(panels):
     vertices = np.asarray(area.get_paths()[0].vertices)
     for x, low, high in zip(X, Y, [8, 9, 9], strict=True):
         assert {y for of_x, y in vertices.tolist() if of_x == x} == {low, high}
-    assert [text.get_text() for text in axes.texts] == ["level", "words"]
+    assert [text.get_text() for text in axes.texts] == ["level"]
     assert axes.get_xscale() == "log"
     assert axes.get_xticks().tolist() == X
     assert (axes.get_xlabel(), axes.get_ylabel()) == (r"$\beta$", "y of lines")
     assert axes.get_ylim()[0] == 0
 
 
-def test_areas_and_bars_are_hatched_where_their_marks_are(panels):
-    hatched, plain = panels["areas"].collections
-    assert (hatched.get_hatch(), plain.get_hatch()) == ("//", None)
-    for area, low, high in ((hatched, [0, 0, 0], LOW), (plain, LOW, HIGH)):
-        heights = np.asarray(area.get_paths()[0].vertices)
-        for x, bottom, top in zip(X, low, high, strict=True):
-            assert {y for of_x, y in heights.tolist() if of_x == x} == {bottom, top}
-    bars = [bar for bar in panels["bars"].patches if isinstance(bar, Rectangle)]
-    assert [(bar.get_x(), bar.get_width(), bar.get_y() + 0.35) for bar in bars] == [
-        (0, 2, 1), (0, 3, 0), (2, 0.5, 1), (3, 4, 0),
-    ]  # fmt: skip
-    assert [bar.get_hatch() for bar in bars] == ["//", "//", None, None]
-    assert [label.get_text() for label in panels["bars"].get_yticklabels()] == ["one", "two"]
-
-
 def test_the_legend_names_each_label_once_and_the_figure_keeps_its_words():
     picture = render(drawing())
     (legend,) = picture.legends
     names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["bars", "band", "hatched", "plain", "first", "second"]
+    assert names == ["bars", "band"]
     assert picture.caption == "Words."
     assert picture.get_suptitle() == "Some diverged."
-    assert [axes.get_title(loc="left") for axes in picture.axes] == ["(a)", "(b)", "(c)"]
+    assert [axes.get_title(loc="left") for axes in picture.axes] == ["(a)", "(b)"]
     pd.testing.assert_frame_equal(picture.marks, drawing().marks)
