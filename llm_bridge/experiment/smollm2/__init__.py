@@ -1,10 +1,11 @@
 """SmolLM2-135M-Instruct through the paper's stages, and what it is asked, written down before the first reported run.
 
 **Prompts.** Arithmetic is reasoning-gym's `chain_sum` of two terms. The math stage trains on those of one digit whose
-answer is not negative, 16 steps of 8 prompts with 8 answers each, at a learning rate of 2e-5. Held out are 48 more of
+answer is not negative, 12 steps of 8 prompts with 8 answers each, at a learning rate of 2e-5. Held out are 48 more of
 these, and 48 of two digits, which the model mostly fails after it. A response is right if it ends with the number. In
 the pilot, in plain transformers, the reward rose from 0.06 to 0.92 in 11 such steps, and 14 steps at 3e-5 gave 0.85
-right on held-out prompts of one digit.
+right on held-out prompts of one digit. More steps leave fewer forms of an answer: of 64 right answers to a prompt 2 or
+3 were different after 14 to 22 steps, 6 to 15 after a slower start.
 
 **Strata.** After the math stage the base draws 8 responses to each held-out prompt, at the evaluation's temperature.
 A prompt is known if at least 7 are right, and unknown if at most 1 is. Half of either stratum's prompts give the
