@@ -24,15 +24,14 @@ from cokl.support.errors import InputError
 from llm_bridge.data.rows import chat_row, write_rows
 
 EASY = ("chain_sum", {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1})
-"""What the math stage trains on: reasoning-gym's data set and its settings. Entries with a negative answer are left
-out, for the model never gets them right."""
+"""What the math stage trains on: reasoning-gym's data set and its settings, of which sums are taken, no differences."""
 HARD = ("chain_sum", {"min_terms": 2, "max_terms": 2, "min_digits": 2, "max_digits": 2})
 """What the model mostly fails after it."""
 NO_CHAT = ("coding", "tech_support", "trivia")
 """Topics of the corpus whose lines are no small talk."""
 CHARACTERS = range(8, 61)
 """How long a chat line is."""
-SIZES = {"easy": 48, "hard": 48, "chat_val": 32}
+SIZES = {"easy": 36, "hard": 48, "chat_val": 32}
 """Prompts of the sets; the easy kind's others are math_train, the other chat lines chat_train."""
 KNOWN, UNKNOWN = 7 / 8, 1 / 8
 """The least share of right draws of a known prompt, and the most of an unknown one."""
@@ -44,7 +43,7 @@ def write_sets(folder: Path, seed: int) -> None:
 
     The same seed gives the same files.
     """
-    easy = (prompt for prompt in _prompts(*EASY, seed) if not prompt[2].startswith("-"))
+    easy = (prompt for prompt in _prompts(*EASY, seed) if " + " in prompt[1])
     hard = _prompts(*HARD, seed)
     candidates = [*itertools.islice(easy, SIZES["easy"]), *itertools.islice(hard, SIZES["hard"])]
     chat = _chat_lines()
@@ -64,11 +63,11 @@ def write_sets(folder: Path, seed: int) -> None:
 
 
 def _prompts(task: str, settings: Mapping[str, Any], seed: int) -> Iterator[tuple[str, str, str]]:
-    """Task, question and answer of a thousand entries, which no other seed has, each question once."""
+    """Task, question and answer of 3000 entries, which no other seed has, each question once."""
     import reasoning_gym
 
     seen = set()
-    for entry in reasoning_gym.create_dataset(task, seed=1000 * seed, size=1000, **settings):
+    for entry in reasoning_gym.create_dataset(task, seed=3000 * seed, size=3000, **settings):
         if entry["question"] not in seen:
             seen.add(entry["question"])
             yield task, entry["question"], entry["answer"]
