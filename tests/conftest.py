@@ -1,5 +1,6 @@
 """Settings of the whole suite: the same examples on every run, and one thread per process."""
 
+import os
 import signal
 
 import torch
@@ -12,6 +13,7 @@ settings.register_profile(
 settings.register_profile("fuzz", deadline=None, max_examples=1000, suppress_health_check=list(HealthCheck))
 settings.load_profile("suite")
 torch.set_num_threads(1)
+os.environ["COLUMNS"] = "100"  # lines of a screen are wrapped to the terminal, and workers of xdist have 80
 
 # A shell's background job ignores Ctrl-C and so would every command that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
