@@ -1,8 +1,8 @@
 """SmolLM2-135M-Instruct through the paper's stages, and what it is asked, written down before the first reported run.
 
 **Prompts.** Arithmetic is reasoning-gym's `chain_sum` of two terms. The math stage trains on 64 sums of one digit, 12
-steps of 8 prompts with 8 answers each, at a learning rate of 2e-5. Held out are the 36 other sums, and 48 sums and
-differences of two digits, which the model mostly fails after it. A response is right if it ends with the number. In the
+steps of 8 prompts with 8 answers each, at a learning rate of 2e-5. Held out are the 36 other sums, and 96 sums of three
+one-digit numbers, of which the model mostly fails after it. A response is right if it ends with the number. In the
 pilot, in plain transformers, 0.97 of the answers to training prompts were right after 11 such steps, and 0.97 of those
 to the 36 after 16. With differences among the problems held-out answers stayed at 0.81 to 0.92. More steps leave fewer
 forms of an answer: of 64 right ones to a prompt 2 or 3 were different after 14 to 22 steps, 6 to 15 after a slower
@@ -11,8 +11,8 @@ start.
 **Strata.** After the math stage the base draws 8 responses to each held-out prompt, at the evaluation's temperature.
 A prompt is known if at least 7 are right, and unknown if at most 1 is. Half of either stratum's prompts give the
 buffer, as many from both, and the others are evaluated, with draws of their own. Known prompts measure retention,
-unknown ones learning. In a pilot with differences 41 of 48 were known, and 38 of 48 with two digits unknown, 37 of
-these without one right draw. The buffer drops a prompt without a right response: most of what it keeps is known.
+unknown ones learning. In the pilot 35 of 36 were known; of 24 sums of three numbers 14 were unknown, 11 of these
+without one right draw. The buffer drops a prompt without a right response, so unknown ones that had one are cached first.
 
 **Second task.** Lines of small talk, rewarded for friendly words, 30 steps of 4 lines with 8 answers each, at 6e-5. It
 pushes on what sums rest on as well: how a reply is written. It is usable if GRPO alone loses at least 20 points on

@@ -25,13 +25,13 @@ from llm_bridge.data.rows import chat_row, write_rows
 
 EASY = ("chain_sum", {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1})
 """What the math stage trains on: reasoning-gym's data set and its settings, of which sums are taken, no differences."""
-HARD = ("chain_sum", {"min_terms": 2, "max_terms": 2, "min_digits": 2, "max_digits": 2})
-"""What the model mostly fails after it."""
+HARD = ("chain_sum", {"min_terms": 3, "max_terms": 3, "min_digits": 1, "max_digits": 1})
+"""What the model mostly fails after it, and now and then gets right."""
 NO_CHAT = ("coding", "tech_support", "trivia")
 """Topics of the corpus whose lines are no small talk."""
 CHARACTERS = range(8, 61)
 """How long a chat line is."""
-SIZES = {"easy": 36, "hard": 48, "chat_val": 32}
+SIZES = {"easy": 36, "hard": 96, "chat_val": 32}
 """Prompts of the sets; the easy kind's others are math_train, the other chat lines chat_train."""
 KNOWN, UNKNOWN = 7 / 8, 1 / 8
 """The least share of right draws of a known prompt, and the most of an unknown one."""
@@ -43,8 +43,7 @@ def write_sets(folder: Path, seed: int) -> None:
 
     The same seed gives the same files.
     """
-    easy = (prompt for prompt in _prompts(*EASY, seed) if " + " in prompt[1])
-    hard = _prompts(*HARD, seed)
+    easy, hard = ((one for one in _prompts(*kind, seed) if " - " not in one[1]) for kind in (EASY, HARD))
     candidates = [*itertools.islice(easy, SIZES["easy"]), *itertools.islice(hard, SIZES["hard"])]
     chat = _chat_lines()
     random.Random(seed).shuffle(chat)
@@ -126,8 +125,8 @@ def write_strata(answers: Path, folder: Path, buffer_prompts: int) -> None:
     """Write known, unknown and buffer_prompts from `candidates`, by how many of the base's draws are right.
 
     answers: VeRL's file of evaluated responses. Every second prompt of a stratum is for the buffer, up to half of
-    `buffer_prompts` and the same number from both, and the others are evaluated. Raises InputError where a stratum has
-    fewer than two prompts.
+    `buffer_prompts` and the same number from both, and the others are evaluated. Unknown prompts with a right draw come
+    first, for the buffer drops those without one. Raises InputError where a stratum has fewer than two prompts.
     """
     right: dict[int, list[float]] = defaultdict(list)
     for line in answers.read_text(encoding="utf-8").splitlines():
@@ -138,7 +137,7 @@ def write_strata(answers: Path, folder: Path, buffer_prompts: int) -> None:
     shares = {index: sum(scores) / len(scores) for index, scores in sorted(right.items())}
     strata = {
         "known": [index for index, share in shares.items() if share >= KNOWN],
-        "unknown": [index for index, share in shares.items() if share <= UNKNOWN],
+        "unknown": sorted((index for index, share in shares.items() if share <= UNKNOWN), key=lambda i: -shares[i]),
     }
     if min(map(len, strata.values())) < 2:
         counted = ", ".join(f"{len(found)} {name}" for name, found in strata.items())

@@ -61,10 +61,10 @@ def test_sets_are_reproducible_and_have_no_prompt_in_common(folders):
 def test_an_answer_is_right_where_pythons_arithmetic_says_so(folders, name):
     rows = pd.read_parquet(folders[0] / f"{name}.parquet")
     for row, prompt in zip(rows.to_dict("records"), asked(rows), strict=True):
-        [(first, sign, second)] = re.findall(r"(\d+) ([-+]) (\d+)", prompt)
-        total = int(first) + int(sign + second)
+        (sums,) = re.findall(r"\d+(?: \+ \d+)+", prompt)
+        total = sum(map(int, sums.split(" + ")))
         for text, right in [
-            (f"{first} {sign} {second} = {total}.", 1.0),
+            (f"{sums} = {total}.", 1.0),
             (f"The answer is {total}", 1.0),
             (f"{total}.\n\nThis is", 0.5 if name == "math_train" else 0.0),
             (f"{total + 1}", 0.0),
@@ -89,8 +89,8 @@ def test_strata_are_formed_from_the_bases_draws_and_share_no_prompt(folders, tmp
     found = {name: pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("known", "unknown", "buffer_prompts")}
     texts = asked(candidates)
     assert asked(found["known"]) == [texts[1], texts[3]]
-    assert asked(found["unknown"]) == [texts[7], texts[9]]
-    assert asked(found["buffer_prompts"]) == [texts[0], texts[2], texts[6], texts[8]]
+    assert asked(found["unknown"]) == [texts[9], texts[8]]
+    assert asked(found["buffer_prompts"]) == [texts[0], texts[2], texts[6], texts[7]]
     assert set(found["known"]["data_source"]) == {"known"}
     write_strata(tmp_path / "24.jsonl", tmp_path, buffer_prompts=2)
     assert asked(pd.read_parquet(tmp_path / "buffer_prompts.parquet")) == [texts[0], texts[6]]
