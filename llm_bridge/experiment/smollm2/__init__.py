@@ -12,7 +12,7 @@ start.
 A prompt is known if at least 7 are right, and unknown if at most 1 is. Half of either stratum's prompts give the
 buffer, as many from both, and the others are evaluated, with draws of their own. Known prompts measure retention,
 unknown ones learning. In the pilot 35 of 36 were known; of 24 sums of three numbers 14 were unknown, 11 of these
-without one right draw. The buffer drops a prompt without a right response, so unknown ones that had one are cached first.
+without one right draw. The buffer drops a prompt without a right response, so unknown ones with one are cached first.
 
 **Second task.** Lines of small talk, rewarded for friendly words, 30 steps of 4 lines with 8 answers each, at 6e-5. It
 pushes on what sums rest on as well: how a reply is written. It is usable if GRPO alone loses at least 20 points on
