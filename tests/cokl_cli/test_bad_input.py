@@ -31,7 +31,7 @@ def refusal(capsys, *arguments: str) -> str:
         ("bandit shift --steps " + HUGE, "steps: expected at most"),
         ("bandit sequences --steps " + HUGE, "steps: expected at most"),
         ("bandit finite-group --methods none", "methods: expected one that the reference groups can estimate"),
-        ("bandit sweep --out " + "a" * 300, "its name is too long"),
+        ("bandit sweep --out " + "a" * 300, "File name too long; choose another folder"),
     ],
 )
 def test_one_line(arguments, says, tmp_path, monkeypatch, capsys):
