@@ -14,7 +14,7 @@ from cokl_cli.results import titles
 from figures.page import Section, picture, table, text
 
 GLOSSARY = {
-    "replay": "Training on stored correct answers of the reference: correct-only forward KL, CoKL's first term alone.",
+    "replay": "Training on stored correct answers of the reference: CoKL's first term alone.",
     "term 1": "Of CoKL's gradient: raise the log-likelihood of correct reference answers, as replay does.",
     "term 2": "Of CoKL's gradient: lower it for the policy's own correct answers, so that the mass is left alone.",
     "mass": "Z, the total probability of all correct answers: how often a policy is right.",
