@@ -14,11 +14,13 @@ buffer, as many from both, and the others are evaluated, with draws of their own
 unknown ones learning. In the pilot 35 of 36 were known; of 24 sums of three numbers 14 were unknown, 11 of these
 without one right draw. The buffer drops a prompt without a right response, so unknown ones with one are cached first.
 
-**Second task.** Lines of small talk, rewarded for friendly words, 30 steps of 4 lines with 8 answers each, at 6e-5. It
+**Second task.** Lines of small talk, rewarded for friendly words, 24 steps of 4 lines with 8 answers each, at 5e-5. It
 pushes on what sums rest on as well: how a reply is written. It is usable if GRPO alone loses at least 20 points on
-known prompts. In the pilot 32 of them, judged right if also ended, fell from 0.91 to 0.44 in 10 steps and to 0.22 in
-15. At 5e-5, from another base, they fell from 1.00 to 0.75 in 20 steps, and at 3e-5 from 0.91 to 0.56 in 30. At 1e-5
-nothing was lost in 20. Replies had become "6 + 2 = 8. I'm glad you're happy!". Seeds of 900 and more are the pilot's.
+known prompts. In the pilot, at 5e-5 from a base of sums, 32 of them fell from 1.00 to 0.81 in 15 steps and to 0.25 in
+20, judged right if also ended, and to 0.84 otherwise. From two bases of sums and differences they fell from 0.91 to
+0.22 in 15 steps at 6e-5, from 1.00 to 0.75 in 20 at 5e-5, and from 0.91 to 0.56 in 30 at 3e-5; at 1e-5 nothing was lost
+in 20.
+Replies had become "6 + 2 = 8. I'm glad you're happy!". Seeds of 900 and more are the pilot's.
 
 **Methods.** GRPO alone, reverse KL, forward KL, replay (`correct_forward_kl`) and CoKL. All take the same steps, of 32
 rows of the second task and, but for GRPO alone, 32 rows of regularization; of these 16 are cached for CoKL.
