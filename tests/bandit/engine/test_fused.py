@@ -78,5 +78,6 @@ def test_what_has_no_fused_form_takes_the_plain_path(task):
         "restricted": CorrectReverseKL(form="restricted"),
     }
     runs = [Run(0, Method(name, name, regularizer), 0.1) for name, regularizer in kinds.items()]
-    assert [type(objective) for _, objective in objectives(runs, task.train)] == [FusedObjective, Objective, Objective]
-    assert [type(objective) for _, objective in objectives(runs, double(task.train))] == [Objective] * 3
+    runs.append(Run(0, methods.get("cokl_floor"), 0.1))
+    assert [type(objective) for _, objective in objectives(runs, task.train)] == [FusedObjective, *[Objective] * 3]
+    assert [type(objective) for _, objective in objectives(runs, double(task.train))] == [Objective] * 4

@@ -27,6 +27,7 @@ def cached_group(number: int) -> CachedGroup:
         prompt_ids=np.array([number, 7]),
         response_ids=responses,
         log_probs=[np.full(len(ids), -0.5, dtype=np.float32) for ids in responses],
+        masks=[np.array([1, *[0] * (len(ids) > 1), *[1] * (len(ids) - 2)]) for ids in responses],
         rewards=np.array([1, 0, 1]),
     )
 
@@ -86,7 +87,8 @@ def test_cached_rows_bring_their_response_and_fresh_ones_are_told_apart(drawn):
         if row["uid"] in step.cached:
             cached = row["cached_response"]
             assert cached["response_ids"][0] == 10 * number + 1
-            assert step.cached[row["uid"]] == -0.5 * len(cached["response_ids"])
+            tool_tokens = len(cached["response_ids"]) > 1
+            assert step.cached[row["uid"]] == -0.5 * (len(cached["response_ids"]) - tool_tokens)
     fresh = [(row["index"], row["cokl_member"]) for row in rows if "cokl_member" in row]
     assert len(set(fresh)) == len(fresh)
 
