@@ -24,10 +24,11 @@ Replies had become "6 + 2 = 8. I'm glad you're happy!". Seeds of 900 and more ar
 
 **Methods.** GRPO alone, reverse KL, forward KL, replay (`correct_forward_kl`) and CoKL. All take the same steps, of 32
 rows of the second task and, but for GRPO alone, 32 rows of regularization; of these 16 are cached for CoKL.
-Each takes its best of the coefficients 0.001, 0.01, 0.1 and 1 on seeds 100 to 102: the highest sum of correctness on
-known prompts and of the second task's reward, each in percent. The regularizer's share of the gradient is reported.
-The preset's 0.01 is a guess: in a trial at 1 the regularizer had 0.999 of CoKL's squared gradient norm, and known
-prompts fell from 0.98 to 0.61 in two steps.
+Each takes its best of four coefficients on seeds 100 to 102: the highest sum of correctness on known prompts and of the
+second task's reward, each in percent. They are 0.01, 0.03, 0.1 and 0.3, for reverse KL 0.003, 0.01, 0.03 and 0.1. In
+two batches of the pilot the norms of the gradients at 1, with sums over tokens, were 7 and 0.2 times GRPO's for CoKL, 6
+and 16 for replay, 7 and 16 for forward KL, 22 and 22 for reverse KL; most of it is sampling noise. The regularizer's
+share of the gradient is reported. At 1, in a trial, CoKL lost 37 points of known prompts in two steps.
 
 **What is compared.** Primary: correctness on known prompts after the second stage, CoKL minus replay, paired by seed,
 raw, on seeds 0 to 2 at least. Secondary: unknown prompts, the second task's reward, and distinct correct responses.
