@@ -26,9 +26,9 @@ Replies had become "6 + 2 = 8. I'm glad you're happy!". Seeds of 900 and more ar
 rows of the second task and, but for GRPO alone, 32 rows of regularization; of these 16 are cached for CoKL.
 Each takes its best of four coefficients on seeds 100 to 102: the highest sum of correctness on known prompts and of the
 second task's reward, each in percent. They are 0.01, 0.03, 0.1 and 0.3, for reverse KL 0.003, 0.01, 0.03 and 0.1. In
-two batches of the pilot the norms of the gradients at 1, with sums over tokens, were 7 and 0.2 times GRPO's for CoKL, 6
-and 16 for replay, 7 and 16 for forward KL, 22 and 22 for reverse KL; most of it is sampling noise. The regularizer's
-share of the gradient is reported. At 1, in a trial, CoKL lost 37 points of known prompts in two steps.
+four batches of the pilot the norms of the gradients at 1, with sums over tokens, were 20 times GRPO's for CoKL, 13 for
+replay, 14 for forward and 37 for reverse KL (root mean squares; CoKL's varied a hundredfold, largely sampling noise).
+The regularizer's share is reported. At 1, in a trial, CoKL lost 37 points of known prompts in two steps.
 
 **What is compared.** Primary: correctness on known prompts after the second stage, CoKL minus replay, paired by seed,
 raw, on seeds 0 to 2 at least. Secondary: unknown prompts, the second task's reward, and distinct correct responses.
