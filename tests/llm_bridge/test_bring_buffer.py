@@ -11,6 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("transformers")
 
@@ -283,3 +285,104 @@ def test_what_verl_and_trl_write_is_converted(model, tmp_path):
     assert [ids.tolist() for group in buffer.groups for ids in group.response_ids] == [*IDS[2:], *IDS[:2]]
     assert [group.rewards.tolist() for group in buffer.groups] == [[0, 1], [1, 0]]
     assert buffer.groups[0].extra_info["index"] == 0
+
+
+SCALARS = [
+    st.none(), st.booleans(), st.integers(-1, SIZE), st.integers(-(2**63), 2**63 - 1), st.sampled_from([0.0, 1.0]),
+    st.floats(), st.text(max_size=3), st.sampled_from(["{}", '{"a": 1}', "[4]", '"4"', "4"]), st.binary(max_size=2),
+    st.dates(), st.datetimes(), st.timedeltas(), st.times(), st.decimals(0, 9, places=2),
+]  # fmt: skip
+KINDS_OF_VALUES = st.recursive(
+    st.sampled_from(SCALARS).map(lambda values: values | st.none()) | st.sampled_from(SCALARS),
+    lambda kinds: st.one_of(
+        kinds.map(lambda values: st.lists(values, max_size=3)),
+        kinds.map(lambda values: st.fixed_dictionaries({"role": values, "content": values})),
+    ),
+    max_leaves=3,
+)
+"""Strategies of a column's values, of which pyarrow infers the type."""
+OTHER_TYPES = [
+    pa.int32(), pa.uint64(), pa.float32(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()),
+    pa.list_(pa.int32()), pa.large_list(pa.int64()), pa.list_(pa.float32()), pa.list_(pa.int64(), 1),
+]  # fmt: skip
+
+
+@st.composite
+def tables(draw) -> pa.Table:
+    """A good table in which up to six things are changed: a column's values, type, name or presence, or one value."""
+    prompts, size = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    ids = [draw(st.lists(st.integers(END + 1, SIZE - 1), min_size=1, max_size=3)) for _ in range(prompts * size)]
+    number = [row // size for row in range(len(ids))]
+    columns: dict = {
+        "prompt": [[{"role": "user", "content": str(prompt)}] for prompt in number],
+        "data_source": ["sums"] * len(ids),
+        "ground_truth": ["[4]"] * len(ids),
+        "ground_truth_is_json": [draw(st.booleans())] * len(ids),
+        "extra_info": [draw(st.sampled_from(["{}", '{"a": [1, null, "\\u00e9"]}']))] * len(ids),
+        "prompt_ids": [[7, prompt] for prompt in number],
+        "response_ids": ids,
+        "response_mask": [[True] * (len(row) - 1) + [draw(st.booleans()) or len(row) == 1] for row in ids],
+        "reward": [draw(st.sampled_from([0.0, 1.0])) for _ in ids],
+    }
+    for name in draw(st.sets(st.sampled_from(["ground_truth_is_json", "extra_info", "response_mask", "prompt_ids"]))):
+        del columns[name]
+    arrays = {name: pa.array(column, SCHEMA.field(name).type) for name, column in columns.items()}
+    for _ in range(draw(st.integers(0, 6))):
+        name, change = draw(st.sampled_from(list(arrays))), draw(st.sampled_from(["values", "type", "one"]))
+        try:
+            if change == "values":
+                values = draw(KINDS_OF_VALUES)
+                arrays[draw(st.sampled_from(SCHEMA.names))] = pa.array([draw(values) for _ in ids])
+            elif change == "type":
+                arrays[name] = arrays[name].cast(draw(st.sampled_from(OTHER_TYPES)))
+            else:
+                column = arrays[name].to_pylist()
+                column[draw(st.integers(0, len(ids) - 1))] = draw(draw(KINDS_OF_VALUES))
+                arrays[name] = pa.array(column, arrays[name].type)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):  # no array can be so
+            continue
+    table = pa.table(arrays)
+    if not draw(st.integers(0, 7)):
+        table = table.rename_columns([draw(st.text(max_size=3)), *table.column_names[1:]])
+    if not draw(st.integers(0, 7)):
+        table = table.drop_columns(draw(st.sampled_from(table.column_names)))
+    return table.take(draw(st.permutations(range(len(ids))))) if not draw(st.integers(0, 7)) else table
+
+
+def test_any_arrow_table_round_trips_to_the_byte_or_is_one_line(model, tmp_path):
+    path, counts = tmp_path / "rows.parquet", {"accepted": 0, "refused": 0}
+
+    def written(table):
+        sink = pa.BufferOutputStream()
+        pq.write_table(table.replace_schema_metadata(None), sink)
+        return sink.getvalue().to_pybytes()
+
+    @settings(max_examples=2000, suppress_health_check=list(HealthCheck))
+    @given(table=tables())
+    def holds(table):
+        try:
+            pq.write_table(table, path)
+        except (pa.ArrowException, OSError):  # no Parquet file has such a type
+            return
+        said = ""
+        try:
+            buffer = bring_buffer(path, str(model), log_probs=False)
+        except InputError as error:
+            said = str(error)
+        assert "\n" not in said
+        counts["refused" if said else "accepted"] += 1
+        if said:
+            return
+        buffer.save(tmp_path / "buffer.parquet")
+        loaded = Buffer.load(tmp_path / "buffer.parquet", buffer.fingerprint)
+        loaded.save(tmp_path / "again.parquet")
+        assert (tmp_path / "again.parquet").read_bytes() == (tmp_path / "buffer.parquet").read_bytes()
+        names = [name for name in SCHEMA.names if name in table.column_names and name not in ("reward", "log_probs")]
+        kept = pq.read_table(tmp_path / "buffer.parquet")
+        schema = pa.schema([SCHEMA.field(name) for name in names])
+        assert written(kept.select(names).cast(schema)) == written(table.select(names).cast(schema))
+        verdicts = [float(reward > 0.5) for reward in table["reward"].to_pylist()]
+        assert loaded.table()["reward"].to_pylist() == verdicts
+
+    holds()
+    assert min(counts.values()) > 200, counts
