@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from cokl.support.errors import InputError
 from cokl.support.files import read_json, write_text
 
 
@@ -20,23 +21,29 @@ class Logbook:
     """Folders with results, which replace the logbook's entries of the same experiments."""
     out: Path = Path()
     """Folder of REPRODUCTION.md and of REPRODUCTION.json, whose other entries are kept."""
+    replace: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Let results of other seeds or settings take the place of an entry."""
 
     def run(self) -> int:
         """Read the results, write both files, and say which experiments are new in them.
 
-        An entry of other seeds or settings is named with both scopes.
+        Raises InputError for an entry of another scope that would be replaced without `replace`.
         """
         from cokl_cli.report.logbook import NOT_RUN, PAGE, RECORD, listed, records, render
 
         path = self.out / RECORD
         kept = read_json(path, dict) if path.is_file() else {}
         made = records(self.results)
+        others = [name for name in made if name in kept and made[name]["scope"] != kept[name]["scope"]]
+        if others and not self.replace:
+            there, here = kept[others[0]]["scope"], made[others[0]]["scope"]
+            raise InputError(f"{path} has {others[0]} with {there}, these results have {here}; --replace takes them")
         book = {name: {**kept, **made}[name] for name in listed() if name in kept or name in made}
         write_text(json.dumps(book, indent=1, ensure_ascii=False) + "\n", path)
         write_text(render(book), self.out / PAGE)
         for name, title in listed().items():
             state = "from these results" if name in made else "as it was" if name in kept else NOT_RUN
-            if name in made and name in kept and made[name]["scope"] != kept[name]["scope"]:
+            if name in others:
                 state += f" ({made[name]['scope']}), in place of others ({kept[name]['scope']})"
             print(f"{title}: {state}")
         print(f"written to {self.out / PAGE}")

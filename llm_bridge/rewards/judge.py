@@ -26,10 +26,16 @@ def judged(
 ) -> float:
     """The score of one response: a number, or that of a dictionary at "score", directly or awaited.
 
-    more: further keyword arguments of the function. Raises InputError for an answer without a finite score.
+    A function without data_source, as those of `verl.utils.reward_score`, is given solution and truth, as VeRL's
+    dispatch gives them. more: further keyword arguments of the function. Raises InputError for an answer without a
+    finite score.
     """
     truth, extra = copy.deepcopy(ground_truth), copy.deepcopy(dict(extra_info))
-    given = function(data_source=data_source, solution_str=text, ground_truth=truth, extra_info=extra, **more)
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.name == "data_source" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        given = function(data_source=data_source, solution_str=text, ground_truth=truth, extra_info=extra, **more)
+    else:
+        given = function(text, truth, **more)
     given = asyncio.run(given) if inspect.iscoroutine(given) else given
     try:
         score = float(given["score"] if isinstance(given, Mapping) else given)

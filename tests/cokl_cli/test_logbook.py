@@ -11,6 +11,7 @@ from cokl.support.errors import InputError
 from cokl_cli.app import main
 from cokl_cli.report import logbook
 from tests.bandit.sweep.tables import GOOD, sweep_table
+from tests.cokl_cli.test_bad_input import refusal
 
 TINY: dict[str, Any] = {"methods": ("none", "entropy", "cokl"), "betas": (0.1,), "steps": 200}
 
@@ -74,7 +75,11 @@ def test_an_experiment_stays_until_it_is_given_again(results, tmp_path, capsys):
     _, kept = made(tmp_path)
     assert kept == first
     assert "in place of" not in capsys.readouterr().out
-    _, replaced = made(tmp_path, results / "two")
+    line = refusal(capsys, "logbook", str(results / "two"), "--out", str(tmp_path))
+    assert "has sweep with 4 seeds, " in line
+    assert "these results have 2 seeds, 3 methods, 1 coefficient, 200 steps; --replace takes them" in line
+    assert json.loads((tmp_path / logbook.RECORD).read_text()) == first
+    _, replaced = made(tmp_path, results / "two", "--replace")
     assert replaced["sweep"]["scope"].startswith("2 seeds")
     said = "from these results (2 seeds, 3 methods, 1 coefficient, 200 steps), in place of others (4 seeds, 3 methods, "
     assert said in capsys.readouterr().out
