@@ -1,6 +1,8 @@
 """The command line as a user meets it: help, bad input in one line with exit code 2, and the whole of `reproduce`."""
 
+import contextlib
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -52,6 +54,23 @@ def cokl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 )
 def test_bad_input_gets_one_line_and_exit_code_2(arguments, says, capsys):
     assert says in refusal(capsys, *arguments)
+
+
+@pytest.mark.parametrize("arguments", ["bandit swep", "bandit sweep --preset quik", "bandit sweep --betas abc"])
+def test_a_terminal_shows_the_same_line_as_a_pipe(arguments):
+    command = [Path(sys.executable).with_name("cokl"), *arguments.split()]
+    piped = cokl(*arguments.split()).stderr
+    assert piped.startswith("cokl: error: ")
+    assert len(piped.splitlines()) == 1
+    controller, terminal = pty.openpty()
+    with subprocess.Popen(command, stdout=terminal, stderr=terminal, env={**os.environ, "TERM": "xterm"}):
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # as Linux says that the other end is closed
+            while piece := os.read(controller, 4096):
+                shown += piece
+    os.close(controller)
+    assert shown.decode().replace("\r\n", "\n") == piped
 
 
 def test_the_version_is_the_packages():
