@@ -144,7 +144,7 @@ def test_a_command_that_is_stopped_resumes_to_the_same_bytes(stop, finished, tmp
         assert process.poll() is None
         time.sleep(0.05)
     os.killpg(process.pid, stop)
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=600)[1]
     assert process.returncode == (-stop if stop == signal.SIGKILL else 128 + stop)
     if stop != signal.SIGKILL:
         assert "Traceback" not in said
