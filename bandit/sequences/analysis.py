@@ -52,10 +52,11 @@ CAPTIONS = {
 def analyse(tables: Tables, config: SequenceConfig) -> Analysis:
     """CoKL minus replay on either task at their chosen coefficients, and all differences."""
     table = tables["sequences"]
-    made = {"differences": differences(table), "levels": levels(table)}
+    last = measured(table)
+    made = {"differences": differences(last), "levels": levels(table)}
     seeds = reported_seeds(table)
     compared = primary(made["differences"], seeds)
-    own = ", ".join(f"{label(row['method'])} {row['beta']:g}" for row in chosen(measured(table)).to_dict("records"))
+    own = ", ".join(f"{label(row['method'])} {row['beta']:g}" for row in chosen(last).to_dict("records"))
     lost, gained = (with_spread(100 * mean, 100 * half, 1) for mean, half in forgotten_and_learned(table))
     told = [one.told(label(REPLAY), one.what) for one in compared]
     return Analysis(
@@ -104,13 +105,12 @@ def chosen(last: pd.DataFrame) -> pd.DataFrame:
     return merits.loc[merits.groupby("method", sort=False)["merit"].idxmax(), ["method", "beta"]]
 
 
-def differences(table: pd.DataFrame) -> pd.DataFrame:
+def differences(last: pd.DataFrame) -> pd.DataFrame:
     """CoKL minus every other regularizer, paired by seed: method, at, DIFFERENCES in points, and half-widths.
 
-    at: the coefficient, or "chosen". Seeds without a known prompt, or without another one, have no such difference.
-    Raises InputError if GRPO w/o KL diverged.
+    last: of `measured`. at: the coefficient, or "chosen". Seeds without a known prompt, or without another one, have no
+    such difference.
     """
-    last = measured(table)
     reported = last[last["role"] == "report"]
     every = [
         chosen(last).merge(reported).assign(at="chosen"),

@@ -20,7 +20,6 @@ from llm_bridge.experiment.config import BASE
 from llm_bridge.report.normalize import normalize, reversed_anchors, with_averages
 from llm_bridge.report.results import GRPO, Results
 
-AGGREGATES = ("math_avg", "chat_val", "overall")
 HEADERS = {
     "model": "Model",
     "method": "Method",

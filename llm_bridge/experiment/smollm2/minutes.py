@@ -22,12 +22,10 @@ def told(jobs: Sequence[Job], config: LLMConfig) -> str:
     for job in jobs:
         rows = sum(job.rows.values())
         seconds = START + max(job.steps, 1) * rows * ROW
-        if job.name == "math":
-            seconds += (
-                config.eval_samples * (candidates + chat) * RESPONSE + START + later
-            )  # the base's two evaluations
-        elif job.steps:
+        if job.steps:
             seconds += later
+        if job.name == "math":  # the base is evaluated a second time, on the candidates
+            seconds += START + config.eval_samples * (candidates + chat) * RESPONSE
         if not job.done:
             what = f"{job.steps} steps of {rows} rows" if job.steps else f"{rows} responses"
             lines.append(f"  {job.name}: {what}, about {seconds / 60:.0f} minutes")

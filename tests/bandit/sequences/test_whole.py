@@ -92,7 +92,7 @@ def test_so_is_a_lab_with_other_options():
 
 def made(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The lab's tables."""
-    return {"differences": report.differences(table), "levels": report.levels(table)}
+    return {"differences": report.differences(report.measured(table)), "levels": report.levels(table)}
 
 
 def test_every_table_of_the_report_is_the_plain_loops(lab, expected):
