@@ -183,7 +183,7 @@ def _listed(asked: list[str]) -> list[str]:
 _COMMANDS = {
     "bandit": ("bandit:laboratory", "The controlled experiment and the labs."),
     "theory": ("theory:checks", "Every claim of the paper checked, and any regularizer's optimum."),
-    "llm": ("llm:bridge", "The LLM experiment on VeRL: tiny on a CPU, Qwen3 on GPUs."),
+    "llm": ("llm:bridge", "The LLM experiment on VeRL: SmolLM2 on a CPU, Qwen3 on GPUs."),
     "report": ("report:HtmlReport", "Everything that was measured, as one interactive HTML page."),
     "logbook": ("logbook:Logbook", "REPRODUCTION.md: each claim of the paper with its verdict."),
     "reproduce": ("reproduce:reproduce", "The controlled experiment and the theory, from nothing to verdicts."),

@@ -15,7 +15,7 @@ from cokl.support.verdicts import Claim, withheld
 
 THEORY, LLM = "theory", "llm"
 TITLES = {THEORY: "Theory", LLM: "The LLM experiment"}
-COMMANDS = {THEORY: "cokl theory check", LLM: "cokl llm run --preset tiny"}
+COMMANDS = {THEORY: "cokl theory check", LLM: "make llm"}
 _MARKS = {THEORY: ("claims.json",), LLM: ("scores.csv",)}
 CARD = "card.csv"
 """In the folder of a regularizer's card, whose runs of the plasticity lab have too few seeds for verdicts."""

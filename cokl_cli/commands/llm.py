@@ -20,7 +20,7 @@ from llm_bridge.experiment.config import PAPER_METHODS, PRESETS, LLMConfig
 if TYPE_CHECKING:
     from llm_bridge.experiment.stages import ChatRun, Experiment
 
-Preset = Literal["smollm2", "tiny", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
+Preset = Literal["smollm2", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class ExperimentOptions(FromFile):
 
     overrides: tyro.conf.Positional[tuple[str, ...]] = ()
     """Options of VeRL in Hydra's syntax, such as actor_rollout_ref.actor.optim.lr=2e-6, for every job."""
-    preset: Preset = "tiny"
-    """The experiment: smollm2 trains a small language model and tiny a toy, on a CPU; the others are the paper's."""
+    preset: Preset = "smollm2"
+    """The experiment: smollm2 trains a small language model on a CPU; the others are the paper's."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder to save in and to resume from; runs/llm-PRESET if not given."""
     data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Local copies of the data sets, for machines without internet."""
-    settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = PRESETS["tiny"]
+    settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = PRESETS["smollm2"]
     data: DataConfig = DataConfig()
 
     def plan(self) -> Experiment:
@@ -58,7 +58,7 @@ class ExperimentOptions(FromFile):
         experiment.require_device()
         planned = experiment.check(runs)
         experiment.open()
-        if self.settings.made_by == "smollm2":
+        if self.settings.strata:
             from llm_bridge.experiment.smollm2.minutes import told
 
             print(told([job for job, _ in planned], self.settings), flush=True)
@@ -221,7 +221,7 @@ def _require_methods(names: tuple[str, ...]) -> None:
 
 def bridge(arguments: list[str]) -> SubcommandApp:
     """The commands, with the defaults of the preset and of the file named in `arguments`."""
-    preset = preset_among(arguments, PRESETS, "tiny")
+    preset = preset_among(arguments, PRESETS, "smollm2")
     path = value_after("--config", arguments)
     stored = stored_settings(path) if path else {}
     overrides = tuple(stored.pop("overrides", ()))

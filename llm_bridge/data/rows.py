@@ -1,4 +1,4 @@
-"""One row format for every set, real or tiny: the columns that VeRL's RLHFDataset and reward workers read.
+"""One row format for every set: the columns that VeRL's RLHFDataset and reward workers read.
 
 All files have one schema, so that VeRL can concatenate any of them.
 """

@@ -56,7 +56,7 @@ class LLMConfig(Settings):
     name: str
     """How the command line calls it."""
     model: str
-    """The starting model: a name on the hub or a folder; empty when the experiment makes its own."""
+    """The starting model: a name on the hub or a folder; empty for SmolLM2-135M-Instruct from its package."""
     device: Literal["cuda", "cpu"]
     """What VeRL trains on."""
     accelerators: PositiveInt
@@ -113,14 +113,14 @@ class LLMConfig(Settings):
         "token-mean",
         "Eq. 13 is a sum. Over 7,000 tokens, beside a GRPO loss that is a token mean and under a gradient clip of 1, "
         "the chat signal may be drowned. A mean makes the regularizer weaker by about the length of a response. The "
-        "tiny preset keeps the sum",
+        "preset of short answers, smollm2, keeps the sum",
     )
     """How the regularizer reduces a response's log-probabilities: their sum, their mean over tokens, or their sum
     divided by the group's mean length."""
     coefficient: Annotated[float, at_least(0)] = 0.0
     """Of every regularizer; 0 for those that E.3 settles on: 0.001 for reverse KL's family, 1 for the others."""
     reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
-    """The chat reward, on the hub or in a folder; empty for the tiny experiment's programmatic one."""
+    """The chat reward, on the hub or in a folder; empty where `reward_function` gives every reward."""
     reward_model_revision: str = ""
     """Commit of `reward_model`, as `model_revision` is of `model`."""
     reward_function: str = ""
@@ -131,10 +131,6 @@ class LLMConfig(Settings):
     """Evaluation sets of the task to be kept, in percent correct; the first is drawn over the steps."""
     loggers: Annotated[Names, _WITH_FILE] = ("console", "file", "tensorboard")
     """VeRL's loggers: console, file, tensorboard, wandb; "file" is what the report is made from."""
-    made_by: Literal["", "tiny", "smollm2"] = ""
-    """The package of this one that makes prompts and starting model; empty where `model` names one."""
-    pretraining_steps: int = 0
-    """Supervised steps that make the tiny experiment's starting model."""
     seed: int = 0
     """Seed of data order, rollouts and buffer."""
     repeatable: bool = True
@@ -146,8 +142,8 @@ class LLMConfig(Settings):
 
     @property
     def strata(self) -> bool:
-        """Whether `math_sets` and the buffer's prompts are drawn from one set, `candidates`, by the base's answers."""
-        return self.made_by == "smollm2"
+        """Whether the prompts are SmolLM2's: `math_sets` and the buffer's come from one set, by the base's answers."""
+        return not (self.model or self.own_data)
 
     @property
     def evaluation_sets(self) -> tuple[str, ...]:
@@ -157,28 +153,6 @@ class LLMConfig(Settings):
 
 _paper = partial(LLMConfig, device="cuda", accelerators=8, math_steps=200, repeatable=False)
 PRESETS: dict[str, LLMConfig] = {
-    "tiny": LLMConfig(
-        name="tiny",
-        model="",
-        device="cpu",
-        accelerators=1,
-        math_steps=120,
-        chat_steps=30,
-        chat_batch=8,
-        math_batch=16,
-        learning_rate=1.2e-3,
-        math_learning_rate=4e-4,
-        buffer_prompts=128,
-        kl_groups=8,
-        max_prompt_length=40,
-        max_response_length=24,
-        eval_interval=30,
-        save_interval=10,
-        length="token-sum",
-        reward_model="",
-        made_by="tiny",
-        pretraining_steps=1500,
-    ),
     "smollm2": LLMConfig(
         name="smollm2",
         model="",
@@ -201,7 +175,6 @@ PRESETS: dict[str, LLMConfig] = {
         reward_model="",
         reward_function="pkg://llm_bridge.experiment.smollm2.tasks:score",
         math_sets=("known", "unknown"),
-        made_by="smollm2",
     ),
     "qwen3-0.6b": _paper("qwen3-0.6b", "Qwen/Qwen3-0.6B", chat_steps=800),
     "qwen3-1.7b": _paper("qwen3-1.7b", "Qwen/Qwen3-1.7B", chat_steps=600),

@@ -168,10 +168,8 @@ def _job(
     tokens = config.max_prompt_length + config.max_response_length
     path, _, function = (config.reward_function or SCORE).rpartition(":")
     arguments: dict[str, Any] = {}
-    if not config.reward_function:
-        arguments["chat_reward"] = "reward_model" if config.reward_model else "programmatic"
-        if config.reward_model:
-            arguments["reward_model"] = config.reward_model
+    if config.reward_model and not config.reward_function:
+        arguments["reward_model"] = config.reward_model
     values: dict[str, Any] = {
         **config.as_dict(),
         "model": str(model),
@@ -197,7 +195,7 @@ def _job(
     }
     values.setdefault("micro_batch", values["batch"] * values["group"])
     files = ["job", *kinds, config.device, *(["reward_model"] if config.reward_model else [])]
-    files += ["smollm2"] if config.made_by == "smollm2" else []
+    files += [] if config.model else ["smollm2"]
     overrides = [
         "hydra.searchpath=[pkg://llm_bridge]",
         f"+experiment/settings=[{','.join(files)}]",

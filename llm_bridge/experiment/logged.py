@@ -35,7 +35,7 @@ def final_scores(config: LLMConfig, root: Path, name: str) -> dict[str, float]:
 def evaluation(config: LLMConfig, metrics: dict[str, Any]) -> dict[str, float]:
     """The evaluation among a step's metrics, empty if there is none or not of all sets.
 
-    Mathematics in percent correct; chat as its mean reward, times 100 where it is the tiny experiment's, in [0, 1].
+    Mathematics in percent correct; chat as its mean reward, times 100 where no reward model gives it.
     """
     scores = {key.split("/")[1]: value for key, value in metrics.items() if re.match("val/[^/]+/mean@", key)}
     if not scores.keys() >= set(config.evaluation_sets):

@@ -57,7 +57,7 @@ class Experiment:
         if self.config.device == "cuda" and "RAY_ADDRESS" not in os.environ and not torch.cuda.is_available():
             raise InputError(
                 "this configuration trains on GPUs, and there is none here: run it on a GPU node, set RAY_ADDRESS to a "
-                "cluster, look at it with --dry-run, or take --preset tiny"
+                "cluster, look at it with --dry-run, or take --preset smollm2"
             )
 
     def fetched(self) -> LLMConfig:
@@ -86,34 +86,26 @@ class Experiment:
         return jobs.math_job(self.config, self.root, "").model
 
     def prepare(self) -> None:
-        """The data sets, unless they are the user's own, and for the tiny experiment the starting model."""
+        """The data sets, unless they are the user's own, and SmolLM2 where no other model is named."""
         from llm_bridge.data.prepare import check_own, prepare
 
         data = self.root / "data"
         if self.config.own_data:
             names = ("math_train", "chat_train", *self.config.evaluation_sets)
             check_own(Path(jobs.prompts_file(self.config, self.root, "")).parent, names)
-            if self.config.model:
-                return
-        if self.config.model:
+        elif self.config.model:
             if not (data / "config.json").is_file():
                 _say("data")
             prepare(data, self.data_dir, self.data)  # which leaves what is there and of this configuration
-        elif (data / "model" / "tokenizer_config.json").is_file():
-            return
-        elif self.config.made_by == "smollm2":
+        if not self.config.model and not (data / "model" / "tokenizer_config.json").is_file():
             from llm_bridge.experiment.smollm2 import tasks, weights
 
             weights.require_room(self.root)
             gguf = weights.find_weights()
             _say("data and starting model")
-            tasks.write_sets(data, self.config.seed)
+            if self.config.strata:
+                tasks.write_sets(data, self.config.seed)
             weights.convert(gguf, data / "model")
-        else:
-            from llm_bridge.tiny.make import make_tiny
-
-            _say("data, tokenizer and starting model")
-            make_tiny(data, self.config.pretraining_steps, self.config.seed)
 
     def train_math(self) -> None:
         """The math stage, from the starting model."""

@@ -32,7 +32,7 @@ from llm_bridge.trainer.core import CoKLTrainer
 from llm_bridge.trainer.rows import MEMBER, uid_of
 
 CPU_POLL_SECONDS = 0.2
-"""How often the trainer looks whether a tiny model's rollouts are done, whose step would mostly be VeRL's 2 s."""
+"""How often the trainer looks whether a small model's rollouts are done, whose step would mostly be VeRL's 2 s."""
 SCORE = "pkg://llm_bridge.rewards.score"
 """The reward function that knows which rows a reward model has to see."""
 _REWARD_FIELDS = ["raw_prompt", "data_source", "reward_model", "extra_info"]

@@ -8,7 +8,7 @@ from figures.style import Picture
 from llm_bridge.report.results import Results
 from llm_bridge.report.tables import HEADERS, method_label
 
-MODELS = {"tiny": "tiny: arithmetic, chat", "smollm2": "SmolLM2-135M: sums, chat"}
+MODELS = {"smollm2": "SmolLM2-135M: sums, chat"}
 """A model's title where its name does not say what it learns: short, since it stands between two panels' letters."""
 
 

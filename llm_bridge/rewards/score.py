@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from cokl.responses.verifier import Verifier, final_answer
 from cokl.support.errors import InputError
@@ -33,7 +33,6 @@ async def compute_score(
     ground_truth: str,
     extra_info: Mapping[str, Any],
     *,
-    chat_reward: Literal["reward_model", "programmatic"] = "reward_model",
     reward_model: str = REWARD_MODEL,
     reward_model_seconds: float = 600.0,
     reward_router_address: str | None = None,
@@ -42,11 +41,10 @@ async def compute_score(
     """The reward of one response: {"score": float, "verdict": str, "answer": str}.
 
     A row with a `conversation` in its `extra_info` is chat, any other is mathematics, whatever its data source is.
-    Mathematics scores 1 or 0 and the verdict is the verifier's reason; chat scores the reward model's logit, or the
-    tiny preset's programmatic reward in [0, 1], and the verdict is "scored". answer: what stands in the last box, ""
-    for none and for chat. reward_model_seconds: wall time in which the reward model must have answered. VeRL supplies
-    `reward_router_address` and `reward_model_tokenizer` when it runs a reward model. Raises InputError if the reward
-    model is absent or does not answer.
+    Mathematics scores 1 or 0 and the verdict is the verifier's reason; chat scores the reward model's logit and the
+    verdict is "scored". answer: what stands in the last box, "" for none and for chat. reward_model_seconds: wall time
+    in which the reward model must have answered. VeRL supplies `reward_router_address` and `reward_model_tokenizer`
+    when it runs a reward model. Raises InputError if the reward model is absent or does not answer.
     """
     conversation = [dict(message) for message in extra_info.get("conversation", ())]
     if not conversation:
@@ -58,17 +56,12 @@ async def compute_score(
             tolerances=[float(tolerance) for tolerance in extra_info.get("tolerances", ())],
         )
         return {"score": float(verdict.correct), "verdict": verdict.reason, "answer": final_answer(solution_str)}
-    reply = without_thinking(solution_str)
-    if chat_reward == "programmatic":
-        from llm_bridge.tiny.language import chat_reward as programmatic
-
-        return {"score": programmatic(conversation[-1]["content"], reply), "verdict": "scored", "answer": ""}
     if reward_router_address is None or reward_model_tokenizer is None:
         raise InputError(
             "chat is scored by a reward model but VeRL runs none: set reward.reward_model.enable=True and "
             f"reward.reward_model.model_path={reward_model}"
         )
-    text = _as_reward_model_reads(conversation, reply, reward_model_tokenizer)
+    text = _as_reward_model_reads(conversation, without_thinking(solution_str), reward_model_tokenizer)
     score = await _score(reward_router_address, reward_model, text, reward_model_seconds)
     return {"score": score, "verdict": "scored", "answer": ""}
 

@@ -49,7 +49,6 @@ def test_a_value_that_python_cannot_read_is_a_text(value, capsys):
 @pytest.mark.parametrize(
     ("package", "loaded", "command"),
     [
-        ("transformers", "llm_bridge.tiny.make", "llm prepare"),
         ("flint", "theory", "theory check"),
         ("flint", "theory", "theory optimum forward_kl --q 0.1 --beta 0.05"),
     ],

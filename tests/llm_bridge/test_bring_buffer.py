@@ -26,8 +26,7 @@ from cokl.support.errors import InputError
 from llm_bridge import bring_buffer as bring_module
 from llm_bridge.bring_buffer import bring_buffer
 from llm_bridge.data.rows import math_row, write_rows
-from llm_bridge.tiny.model import make_model
-from llm_bridge.tiny.tokenizer import make_tokenizer
+from tests.llm_bridge.toy import make_model, make_tokenizer
 
 TOKENIZER = make_tokenizer()
 PAD, END, SIZE = TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, len(TOKENIZER)

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("verl")
 
-from llm_bridge.data.rows import math_row, write_rows
-from llm_bridge.tiny.language import demonstrate_problem, problems
-from tests.llm_bridge.test_how_to import blocks, follow, logged, roomy_model, write_responses
+from tests.llm_bridge.test_how_to import TAUGHT, blocks, follow, logged, write_responses
+from tests.llm_bridge.toy import answer, make_toy
 
 pytestmark = [pytest.mark.docs, pytest.mark.usefixtures("only_cluster")]
 
@@ -24,17 +24,17 @@ PROMPTS, VALIDATION, CACHED, FRESH, PER_PROMPT = 64, 8, 32, 5, 2
 def folder(tmp_path_factory) -> Path:
     """What the reader has: a model that knows several answers to each prompt, prompts, samples, the page's scripts."""
     root = tmp_path_factory.mktemp("diversity")
-    roomy_model(root)
+    make_toy(root, TAUGHT)
     random = np.random.default_rng(0)
-    chosen = [problems("plain")[place] for place in random.permutation(len(problems("plain")))[: PROMPTS + VALIDATION]]
-    for name, part in (("new_task", chosen[:PROMPTS]), ("old_task", chosen[PROMPTS:])):
-        rows = [math_row("sums", row, str(row), problem.text, str(problem.total)) for row, problem in enumerate(part)]
-        write_rows(rows, root / f"{name}.parquet")
-    answers = [
-        (row, demonstrate_problem(problem, 0.7 * (row % 4 > 0), random))
-        for row, problem in enumerate(chosen[:PROMPTS])
-        for _ in range(CACHED)
-    ]
+    known = pd.read_parquet(root / "math_train.parquet").assign(data_source="sums")
+    known[:PROMPTS].to_parquet(root / "new_task.parquet")
+    known[PROMPTS : PROMPTS + VALIDATION].to_parquet(root / "old_task.parquet")
+    answers = []
+    for row, asked in enumerate(known["reward_model"][:PROMPTS]):  # every fourth prompt has no right response
+        total = int(asked["ground_truth"])
+        for first in random.integers(1, total, CACHED):
+            wrong = row % 4 == 0 or random.random() < 0.3
+            answers.append((row, answer(first, total - first + wrong)))
     write_responses(root, "new_task", answers)
     (root / "my_reward.py").write_text(blocks("python", PAGE)[0])
     (root / "grpo.sh").write_text(blocks("bash")[0])

@@ -18,15 +18,16 @@ import pytest
 
 pytest.importorskip("verl")
 
-from llm_bridge.tiny.make import make_tiny
-from llm_bridge.tiny.tokenizer import make_tokenizer
+from tests.llm_bridge.toy import answer, make_tokenizer, make_toy
 
 pytestmark = [pytest.mark.docs, pytest.mark.usefixtures("only_cluster")]
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "verl.md"
 IMPORT = PAGE.with_name("responses.md")
 LIMIT = 1500.0
-NEW, OLD, FRESH, TOKENS = 64, 32, 5, 1024
+TAUGHT = 300
+"""Steps that the reader's model was taught for: some of its answers are right, and all end."""
+NEW, OLD, FRESH = 64, 32, 5
 
 
 def blocks(language: str, page: Path = PAGE) -> list[str]:
@@ -57,13 +58,6 @@ def logged(root: Path, name: str) -> dict[str, float]:
     return metrics
 
 
-def roomy_model(root: Path) -> None:
-    """The tiny model with room for VeRL's default lengths, and a little pretraining, so that answers end."""
-    make_tiny(root, pretraining_steps=300)
-    config = root / "model" / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "max_position_embeddings": TOKENS}))
-
-
 def write_responses(root: Path, task: str, answers: list[tuple[int, str]]) -> None:
     """ROOT/responses.parquet of texts, each with the number of its prompt in the task's file."""
     tokenizer, asked = make_tokenizer(), pd.read_parquet(root / f"{task}.parquet").to_dict("records")
@@ -83,12 +77,12 @@ def write_responses(root: Path, task: str, answers: list[tuple[int, str]]) -> No
 def followed(tmp_path_factory) -> Path:
     """A folder in which the page has been followed to its end."""
     root = tmp_path_factory.mktemp("how-to")
-    roomy_model(root)
+    make_toy(root, TAUGHT)
     known = pd.read_parquet(root / "math_train.parquet")
     known[:NEW].to_parquet(root / "new_task.parquet")
     known[NEW : NEW + OLD].to_parquet(root / "old_task.parquet")
     truths = [int(row["ground_truth"]) for row in known["reward_model"][NEW : NEW + OLD]]
-    answers = [(row, f"\\boxed{{ 1 + {truths[row] - 1 + wrong} }}") for row in range(OLD) for wrong in (0, 1)]
+    answers = [(row, answer(1, truths[row] - 1 + wrong)) for row in range(OLD) for wrong in (0, 1)]
     write_responses(root, "old_task", answers)
     (reward,) = blocks("python")
     grpo, on_cpu, buffer, cokl, check, train = blocks("bash")

@@ -15,8 +15,7 @@ import datasets
 from trl import GRPOConfig
 
 from cokl.responses.buffer import Buffer, CachedGroup
-from llm_bridge.tiny.model import make_model
-from llm_bridge.tiny.tokenizer import make_tokenizer
+from tests.llm_bridge.toy import make_model, make_tokenizer
 
 pytestmark = pytest.mark.trl
 
@@ -48,7 +47,7 @@ def cached(tokenizer) -> Buffer:
             masks=[np.array([1, 0] + [1] * (len(ids) - 2)) for ids in responses],
         )
 
-    return Buffer((group(3), group(4)), "tiny")
+    return Buffer((group(3), group(4)), "toy")
 
 
 @pytest.fixture

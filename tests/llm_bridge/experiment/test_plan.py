@@ -17,7 +17,7 @@ from llm_bridge.experiment.jobs import command_line, environment, math_job
 
 def test_the_presets_of_short_answers_keep_the_equations_sum():
     assert {name: preset.length for name, preset in configurations.PRESETS.items()} == {
-        **dict.fromkeys(("tiny", "smollm2"), "token-sum"),
+        "smollm2": "token-sum",
         **dict.fromkeys(("qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"), "token-mean"),
     }
 
@@ -57,7 +57,7 @@ def test_workers_of_a_running_cluster_get_what_a_job_sets(monkeypatch, tmp_path)
 
 def test_an_odd_number_of_groups_is_refused():
     with pytest.raises(InputError, match="kl_groups: expected an even number"):
-        dataclasses.replace(configurations.PRESETS["tiny"], kl_groups=7)
+        dataclasses.replace(configurations.PRESETS["smollm2"], kl_groups=7)
 
 
 def test_coefficients_of_the_families():

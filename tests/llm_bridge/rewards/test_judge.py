@@ -19,8 +19,7 @@ from cokl.responses.buffer import Buffer, model_fingerprint
 from cokl.support.errors import InputError
 from llm_bridge.bring_buffer import bring_buffer
 from llm_bridge.rewards.judge import judged, load_function
-from llm_bridge.tiny.model import make_model
-from llm_bridge.tiny.tokenizer import make_tokenizer
+from tests.llm_bridge.toy import make_model, make_tokenizer
 
 TEXTS = ["4", "5"]
 FUNCTION = """

@@ -22,8 +22,7 @@ from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from cokl.support.errors import InputError
 from llm_bridge.data.rows import chat_row, math_row
 from llm_bridge.rewards.score import ATTEMPTS, REWARD_MODEL, compute_score, without_thinking
-from llm_bridge.tiny.language import chat_reward
-from llm_bridge.tiny.tokenizer import make_tokenizer
+from tests.llm_bridge.toy import make_tokenizer
 
 PAIRS = Path(__file__).parents[2] / "cokl/responses/verifier_pairs.jsonl"
 QUESTION = "Hi! What do you think of two rude cats?"
@@ -113,14 +112,17 @@ def scores(reward_worker, *pairs):
 
 def test_verls_worker_scores_mathematics_and_chat_in_one_batch_with_the_same_keys(tokenizer_folder):
     reply = "I think 15 cats are warm and rude !"
-    found = scores(
-        worker(tokenizer_folder, chat_reward="programmatic"),
-        (math_row("math_train", 0, "x", "?", "7"), "\\boxed{ 3 + 4 }"),
-        (math_row("math_train", 0, "x", "?", "7"), "\\boxed{ 3 + 5 }"),
-        (CHAT, reply),
-        (math_row("math_val", 0, "x", "?", "7"), "7 !"),
-    )
-    assert [result["reward_score"] for result in found] == [1.0, 0.0, chat_reward(QUESTION, reply), 0.0]
+    with RewardServer() as server:
+        found = scores(
+            worker(tokenizer_folder, server.address, reward_model=tokenizer_folder),
+            (math_row("math_train", 0, "x", "?", "7"), "\\boxed{ 3 + 4 }"),
+            (math_row("math_train", 0, "x", "?", "7"), "\\boxed{ 3 + 5 }"),
+            (CHAT, reply),
+            (math_row("math_val", 0, "x", "?", "7"), "7 !"),
+        )
+        ((_, request),) = server.requests
+    letters = float(len("".join(request["input"].split())))
+    assert [result["reward_score"] for result in found] == [1.0, 0.0, letters, 0.0]
     assert [result["reward_extra_info"]["verdict"] for result in found] == [
         "correct",
         "incorrect",

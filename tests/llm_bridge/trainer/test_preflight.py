@@ -25,9 +25,9 @@ import llm_bridge.trainer.buffer_filler  # noqa: F401  registers the trainers, a
 from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from cokl.support.errors import InputError
 from llm_bridge.command import PREFLIGHT, VERL, check_program, check_version, has_options, is_main
-from llm_bridge.tiny.make import make_tiny
 from llm_bridge.trainer.checks import ACCEPTED, accepted
 from llm_bridge.trainer.preflight import refusals
+from tests.llm_bridge.toy import answer, make_toy
 
 MAIN = "verl.trainer.main_ppo"
 main_ppo = importlib.import_module(MAIN)
@@ -40,11 +40,11 @@ PROMPTS, RESPONSES = 10, 4
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
-    """A folder with the tiny model, its data, a reward function and a buffer of 4 judged responses to 10 prompts."""
+    """A folder with the toy model, its data, a reward function and a buffer of 4 judged responses to 10 prompts."""
     from transformers import AutoTokenizer
 
     root = tmp_path_factory.mktemp("preflight")
-    make_tiny(root, pretraining_steps=1)
+    make_toy(root, steps=1)
     tokenizer = AutoTokenizer.from_pretrained(root / "model")
     rows = pd.read_parquet(root / "math_train.parquet")[:PROMPTS]
     groups = []
@@ -53,7 +53,7 @@ def made(tmp_path_factory) -> Path:
         text = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
         prompt_ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"])
         truth = int(row["reward_model"]["ground_truth"])
-        texts = [f"\\boxed{{ {1 + wrong} + {truth - 1} }}" for wrong in (0, 1, 0, 1)]
+        texts = [answer(1 + wrong, truth - 1) for wrong in (0, 1, 0, 1)]
         ids = [np.array(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
         known = [np.full(len(tokens), -1.0) for tokens in ids]
         verdicts = np.array([1, 0, 1, 0])

@@ -26,8 +26,7 @@ from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.data.rows import chat_row, math_row, write_rows
 from llm_bridge.experiment.config import PRESETS
 from llm_bridge.experiment.jobs import chat_job, command_line, environment
-from llm_bridge.tiny.model import make_model
-from llm_bridge.tiny.tokenizer import make_tokenizer
+from tests.llm_bridge.toy import make_model, make_tokenizer
 
 pytestmark = pytest.mark.usefixtures("only_cluster")
 
@@ -56,7 +55,7 @@ def stepped(tmp_path_factory) -> Path:
         for row in range(CHAT)
     ]
     write_rows(chat, root / "data" / "chat_train.parquet")
-    for name in PRESETS["tiny"].evaluation_sets:
+    for name in ("known", "unknown", "chat_val"):
         write_rows(chat[:1], root / "data" / f"{name}.parquet")
     groups = []
     for number in range(PROMPTS):
@@ -79,7 +78,8 @@ def stepped(tmp_path_factory) -> Path:
         )
     Buffer(tuple(groups), model_fingerprint(root / "model")).save(root / "buffer.parquet")
     config = replace(
-        PRESETS["tiny"], reward_model=str(root / "reward"), chat_steps=1, chat_batch=CHAT, kl_groups=2 * PROMPTS,
+        PRESETS["smollm2"], model=str(root / "model"), own_data=str(root / "data"), reward_function="",
+        reward_model=str(root / "reward"), chat_steps=1, chat_batch=CHAT, kl_groups=2 * PROMPTS,
         group_size=FRESH, reference_group_size=CACHED, loggers=("file",), eval_samples=1,
     )  # fmt: skip
     job = chat_job(config, root, root / "model", "cokl")
