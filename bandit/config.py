@@ -23,7 +23,6 @@ from cokl.support.options import (
     at_most,
     require,
     require_types,
-    separated,
 )
 
 MOST_SEEDS = 100_000
@@ -116,8 +115,6 @@ class TrainingConfig(Settings):
     """Arithmetic of training and evaluation."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto takes CUDA where there is one."""
-    regularizer_options: Annotated[tuple[str, ...], separated(str, "NAME.FIELD=VALUE")] = ()
-    """Options of single regularizers, such as correct_reverse_kl.form=restricted."""
     coverage_draws: Count = assumption(64, "more draws raise every method's coverage and compress the differences")
     """Draws k in coverage@k, the expected share of the correct actions that k draws hit; under pi and under pi+."""
     pretrain_learning_rate: Positive = assumption(

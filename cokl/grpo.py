@@ -1,55 +1,33 @@
 """GRPO: group-relative advantages and the clipped token-level surrogate (Eqs. 1-4).
 
-Shapes: `N` prompt groups, `G` responses per group, `T` tokens per response, padded. Assumptions beyond the paper are
-fields of `GRPOConfig`.
+Shapes: `N` prompt groups, `G` responses per group, `T` tokens per response, padded.
 
-Assumption beyond the paper: no dual clip. A negative advantage's surrogate has no upper bound, as in Eq. 3; VeRL bounds
-it.
+Assumption beyond the paper: VeRL's values of what the paper leaves open. The advantage's epsilon is 1e-6, without
+effect unless a group's rewards are nearly equal; its standard deviation divides by G - 1; the clipping range is 0.2,
+without effect while every ratio is 1. But no dual clip: a negative advantage's surrogate has no upper bound, as in
+Eq. 3; VeRL bounds it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from cokl.support.assumptions import assumption
-from cokl.support.errors import InputError
+ADVANTAGE_EPSILON = 1e-6
+"""The small constant epsilon in the advantage's denominator (Eq. 1)."""
+CLIP = 0.2
+"""The clipping range delta of the token ratio (Eq. 3)."""
 
 
-@dataclass(frozen=True)
-class GRPOConfig:
-    """Choices in GRPO that the paper leaves open.
-
-    Raises InputError for an advantage_epsilon that is not positive and for a clip outside (0, 1).
-    """
-
-    advantage_epsilon: float = assumption(1e-6, "without effect unless a group's rewards are nearly equal")
-    """The small constant epsilon in the advantage's denominator (Eq. 1)."""
-    unbiased_std: bool = assumption(
-        True, "dividing by G makes every advantage sqrt(G / (G - 1)) times larger, 7% at G = 8"
-    )
-    """Whether sigma divides by G - 1 (as VeRL does) or by G."""
-    clip: float = assumption(0.2, "without effect in the first optimizer step on a batch, where every ratio is 1")
-    """The clipping range delta of the token ratio (Eq. 3)."""
-
-    def __post_init__(self) -> None:
-        if not self.advantage_epsilon > 0:
-            raise InputError(f"advantage_epsilon: expected a number > 0, got {self.advantage_epsilon}")
-        if not 0 < self.clip < 1:
-            raise InputError(f"clip: expected a number in (0, 1), got {self.clip}")
-
-
-def group_advantages(rewards: Tensor, config: GRPOConfig | None = None) -> Tensor:
+def group_advantages(rewards: Tensor) -> Tensor:
     """Rewards normalised within their group (Eq. 1), without gradient.
 
     A group of equal rewards, and a group of one response, has zero advantages.
 
     Args:
         rewards: (N, G) floating, in any unit.
-        config: the choices that the paper leaves open; its defaults if None.
 
     Returns:
         (N, G), in standard deviations of a group's rewards; the mean and the deviation are over G, in float32 at least.
@@ -62,17 +40,16 @@ def group_advantages(rewards: Tensor, config: GRPOConfig | None = None) -> Tenso
         tensor([[ 1.1547, -0.5773, -0.5773],
                 [ 0.0000,  0.0000,  0.0000]])
     """
-    config = config or GRPOConfig()
     if not rewards.is_floating_point():
         raise ValueError(f"rewards: expected a floating-point tensor, got {rewards.dtype}; convert it with .float()")
     wide = rewards.to(torch.promote_types(rewards.dtype, torch.float32))
     relative = wide - wide[..., :1]  # equal rewards become exact zeros, which a rounded mean would not give
     centred = relative - relative.mean(-1, keepdim=True)
-    degrees = max(rewards.shape[-1] - int(config.unbiased_std), 1)
+    degrees = max(rewards.shape[-1] - 1, 1)
     std = (centred.square().sum(-1, keepdim=True) / degrees).sqrt()
     if not bool(std.isfinite().all()):
         raise ValueError("rewards: expected finite numbers whose squares are finite, got NaN, an infinity or too large")
-    return (centred / (std + config.advantage_epsilon)).detach().to(rewards.dtype)
+    return (centred / (std + ADVANTAGE_EPSILON)).detach().to(rewards.dtype)
 
 
 def grpo_loss(
@@ -80,7 +57,6 @@ def grpo_loss(
     behavior_log_probs: Tensor,
     advantages: Tensor,
     response_mask: Tensor,
-    config: GRPOConfig | None = None,
 ) -> Tensor:
     """-J_GRPO (Eqs. 2-4): the clipped surrogate.
 
@@ -92,7 +68,6 @@ def grpo_loss(
         behavior_log_probs: (N, G, T), under the policy that sampled; its gradient is cut.
         advantages: (N, G), shared by all tokens of a response.
         response_mask: (N, G, T) bool, True on response tokens.
-        config: the choices that the paper leaves open; its defaults if None.
 
     Returns:
         A scalar: the mean over a response's tokens, then over responses and groups.
@@ -105,13 +80,12 @@ def grpo_loss(
         >>> grpo_loss(log_probs, log_probs, advantages, torch.ones(1, 2, 2, dtype=torch.bool))
         tensor(1.)
     """
-    config = config or GRPOConfig()
     lengths = response_mask.sum(-1)
     if bool((lengths == 0).any()):
         raise ValueError("response_mask: every response needs at least one token")
     log_ratios = torch.where(response_mask, log_probs - behavior_log_probs.detach(), 0)
     token_advantages = advantages[..., None]
-    from_above = log_ratios.clamp(max=math.log1p(config.clip))
-    from_below = log_ratios.clamp(min=math.log1p(-config.clip))
+    from_above = log_ratios.clamp(max=math.log1p(CLIP))
+    from_below = log_ratios.clamp(min=math.log1p(-CLIP))
     per_token = torch.where(token_advantages >= 0, from_above, from_below).exp() * token_advantages
     return -((per_token * response_mask).sum(-1) / lengths).mean()

@@ -8,7 +8,7 @@ does in both of its streams together (E.3 says so of the baselines, not of the a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import get_args
@@ -187,18 +187,17 @@ class Method:
         return gradient
 
 
-def get(name: str, options: Iterable[str] = ()) -> Method:
+def get(name: str) -> Method:
     """The method called `name`.
 
     Args:
         name: "none" (or "grpo"), a regularizer's name, or that name with "_floor" appended.
-        options: "NAME.FIELD=VALUE", as `regularizers.with_options` takes them.
 
     Returns:
         The method with its label and coefficients.
 
     Raises:
-        InputError: an unknown name, with a list of the known ones, or an option that no regularizer has.
+        InputError: an unknown name, with a list of the known ones.
 
     Examples:
         >>> get("cokl_floor").label
@@ -207,11 +206,11 @@ def get(name: str, options: Iterable[str] = ()) -> Method:
     if name in UNREGULARIZED:
         return Method(name, "GRPO w/o KL", None)
     if name in regularizers.names():
-        regularizer = regularizers.with_options(name, options)
+        regularizer = regularizers.get(name)
         return Method(name, regularizer.label, regularizer)
     base = name.removesuffix("_floor")
     if base != name and base in regularizers.names():
-        regularizer = regularizers.with_options(base, options)
+        regularizer = regularizers.get(base)
         return Method(name, f"{regularizer.label} + floor", regularizer, floor=1.0)
     known = ("none", *regularizers.names(), "cokl_floor")
     raise InputError(

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, row_surrogate_loss
-from cokl.grpo import GRPOConfig, group_advantages, grpo_loss
+from cokl.grpo import group_advantages, grpo_loss
 from cokl.methods import Method
 from cokl.policy import Policy
 
@@ -81,26 +81,22 @@ def grpo_logit_gradient(policy: Policy, rollout: Responses) -> Tensor:
     return likelihood_gradient(policy.probs, rollout.actions, weights)
 
 
-def expected_grpo_logit_gradient(
-    policy: Policy, behavior: Policy, group_size: int, config: GRPOConfig | None = None
-) -> Tensor:
+def expected_grpo_logit_gradient(policy: Policy, behavior: Policy, group_size: int) -> Tensor:
     """(R, B, A): expectation of `grpo_logit_gradient` over all groups of `group_size` that `behavior` can draw."""
-    correct, incorrect = expected_advantages(behavior.log_mass, behavior.log_incorrect_mass, group_size, config)
+    correct, incorrect = expected_advantages(behavior.log_mass, behavior.log_incorrect_mass, group_size)
     advantages = torch.where(behavior.correct.mask, correct[..., None], incorrect[..., None]) * behavior.probs
     count = advantages.shape[-1]  # the surrogate's mean over responses is a sum over actions
-    weights = _grpo_weights(policy.log_probs, behavior.log_probs, (count * advantages).flatten(0, 1), config)
+    weights = _grpo_weights(policy.log_probs, behavior.log_probs, (count * advantages).flatten(0, 1))
     return weights - weights.sum(-1, keepdim=True) * policy.probs
 
 
-def expected_advantages(
-    log_mass: Tensor, log_incorrect_mass: Tensor, group_size: int, config: GRPOConfig | None = None
-) -> tuple[Tensor, Tensor]:
+def expected_advantages(log_mass: Tensor, log_incorrect_mass: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
     """Mean advantage of a correct and of an incorrect response in a group of `group_size`, both shaped as the masses.
 
     log_mass, log_incorrect_mass: log Z and log(1 - Z) of the policy that draws the group. Among the G - 1 others the
     number of correct ones is binomial with probability Z; sums are exact.
     """
-    given_correct, given_incorrect = (table.to(log_mass) for table in _advantage_table(group_size, config))
+    given_correct, given_incorrect = (table.to(log_mass) for table in _advantage_table(group_size))
     others = torch.arange(group_size, device=log_mass.device).to(log_mass)  # 0 to G - 1
     total = torch.tensor(float(group_size)).to(log_mass)
     log_choose = torch.lgamma(total) - torch.lgamma(others + 1) - torch.lgamma(total - others)
@@ -113,10 +109,10 @@ def expected_advantages(
 
 
 @functools.cache
-def _advantage_table(group_size: int, config: GRPOConfig | None) -> tuple[Tensor, Tensor]:
+def _advantage_table(group_size: int) -> tuple[Tensor, Tensor]:
     """(G,) each: the advantage of a correct and of an incorrect response by how many of the others are correct."""
     patterns = (torch.arange(group_size) < torch.arange(group_size + 1)[:, None]).double()  # row K: K correct ones
-    advantages = group_advantages(patterns, config)
+    advantages = group_advantages(patterns)
     return advantages[1:, 0], advantages[:-1, -1]
 
 
@@ -171,16 +167,12 @@ def likelihood_gradient(probs: Tensor, actions: Tensor, weights: Tensor) -> Tens
     return (-weights.sum(-1, keepdim=True) * probs).scatter_add_(-1, actions, weights)
 
 
-def _grpo_weights(
-    log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig | None = None
-) -> Tensor:
+def _grpo_weights(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor) -> Tensor:
     """(R, B, G): derivative of each group's -J_GRPO with respect to its responses' log-likelihoods (R, B, G)."""
-    return grpo_token_slopes(log_probs[..., None], behavior_log_probs[..., None], advantages, config)[..., 0]
+    return grpo_token_slopes(log_probs[..., None], behavior_log_probs[..., None], advantages)[..., 0]
 
 
-def grpo_token_slopes(
-    log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor, config: GRPOConfig | None = None
-) -> Tensor:
+def grpo_token_slopes(log_probs: Tensor, behavior_log_probs: Tensor, advantages: Tensor) -> Tensor:
     """(R, B, G, T): derivative of each group's -J_GRPO with respect to its tokens' log-probabilities (R, B, G, T).
 
     advantages: (R * B, G). All responses have T tokens.
@@ -189,7 +181,7 @@ def grpo_token_slopes(
 
     def summed(current: Tensor) -> Tensor:
         every_token = torch.ones_like(current, dtype=torch.bool)
-        return grpo_loss(current, behavior, advantages, every_token, config) * current.shape[0]
+        return grpo_loss(current, behavior, advantages, every_token) * current.shape[0]
 
     return _derivative(summed, log_probs.flatten(0, 1)).view_as(log_probs)
 

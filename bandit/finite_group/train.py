@@ -87,7 +87,7 @@ def planned_runs(config: FiniteGroupConfig) -> list[GroupRun]:
     """
     runs = []
     for seed, name in itertools.product(range(config.seeds), config.methods):
-        method = methods.get(name, config.regularizer_options)
+        method = methods.get(name)
         streams = method.streams()
         # Without rollouts there is no policy to be off.
         possible = config.optimizer_steps if "rollout" in streams else config.optimizer_steps[:1]

@@ -103,7 +103,7 @@ class Start(Run):
 def planned(config: PlasticityConfig, seed: int) -> list[Start]:
     """Every policy of one seed. Raises InputError for unknown methods."""
     starts = [Start(seed, methods.get("none"), 0.0, reference=True)]
-    for method in [methods.get(name, config.regularizer_options) for name in config.methods]:
+    for method in [methods.get(name) for name in config.methods]:
         betas = sorted(config.betas) if method.regularizer is not None else [0.0]
         starts += [Start(seed, method, beta) for beta in betas]
     return starts

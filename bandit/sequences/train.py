@@ -62,7 +62,7 @@ def train(config: SequenceConfig, execution: Execution = HERE) -> dict[str, pd.D
 
 def planned_runs(config: SequenceConfig) -> list[ShiftRun]:
     """All runs of the lab, by seed, method and coefficient. Raises InputError."""
-    chosen = [methods.get(name, config.regularizer_options) for name in config.methods]
+    chosen = [methods.get(name) for name in config.methods]
     runs = []
     for seed, method in itertools.product(config.roles, chosen):
         method.streams()  # raises for a regularizer that cannot be sampled, before anything is trained

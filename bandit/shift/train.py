@@ -97,7 +97,7 @@ def planned_runs(config: ShiftConfig) -> list[ShiftRun]:
 
     The KL-batch sweep concerns those of `config.kl_sweep_methods` that are trained at all, on the reported seeds.
     """
-    chosen = [methods.get(name, config.regularizer_options) for name in config.methods]
+    chosen = [methods.get(name) for name in config.methods]
     for name in config.kl_sweep_methods:
         if methods.get(name).regularizer is None:
             raise InputError(f"kl_sweep_methods: expected methods with a regularizer, got {name}")

@@ -86,7 +86,7 @@ def train_planned(
 def planned_runs(config: SweepConfig) -> list[Run]:
     """All runs of a sweep, by seed, then method in the order asked for, then coefficient. Raises InputError."""
     runs = []
-    chosen = [methods.get(name, config.regularizer_options) for name in config.methods]
+    chosen = [methods.get(name) for name in config.methods]
     for seed, method in itertools.product(range(config.seeds), chosen):
         betas = [0.0] if method.regularizer is None else sorted(config.betas)
         runs += [Run(seed, method, beta) for beta in betas]

@@ -5,11 +5,9 @@ Assumption beyond the paper: expectations are in nats, and a context's value is 
 
 from __future__ import annotations
 
-import ast
 import importlib
 import pkgutil
 import warnings
-from collections.abc import Iterable
 from importlib.metadata import entry_points
 
 from cokl.regularizers.base import Regularizer
@@ -40,7 +38,7 @@ def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
         'CoKL'
     """
     if not issubclass(regularizer_class, Regularizer):
-        raise ValueError(f"{regularizer_class.__name__}: expected a class that inherits from cokl.Regularizer")
+        raise ValueError(f"{regularizer_class.__name__}: expected a class that inherits from regularizers.Regularizer")
     for attribute in ("name", "label"):
         if not isinstance(getattr(regularizer_class, attribute, None), str):
             raise ValueError(
@@ -93,43 +91,6 @@ def get(name: str) -> Regularizer:
     return _registry[name]
 
 
-def with_options(name: str, options: Iterable[str]) -> Regularizer:
-    """The regularizer called `name` with the options that concern it.
-
-    Args:
-        name: one of `names()`.
-        options: "NAME.FIELD=VALUE" each, of any regularizer; values are Python literals, or texts.
-
-    Returns:
-        A new instance where an option concerns it, else the registered one.
-
-    Raises:
-        InputError: an option that is not of that form or names no field of a regularizer.
-
-    Examples:
-        >>> with_options("correct_reverse_kl", ["correct_reverse_kl.form=restricted"]).form
-        'restricted'
-    """
-    changes = {}
-    for option in options:
-        path, equals, value = option.partition("=")
-        owner, dot, field = path.partition(".")
-        fields = list(getattr(get(owner), "__dataclass_fields__", ()))
-        if not equals or not dot or field not in fields:
-            raise InputError(f"option {option!r}: expected NAME.FIELD=VALUE; fields of {owner}: {fields or 'none'}")
-        if owner == name:
-            changes[field] = _literal(value)
-    return type(get(name))(**changes) if changes else get(name)
-
-
-def _literal(text: str) -> object:
-    """A Python literal, or the text itself."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return text
-
-
 def names() -> list[str]:
     """Names of all registered regularizers.
 
@@ -148,4 +109,4 @@ for _module in pkgutil.iter_modules(__path__):
 for _plug_in in entry_points(group="cokl.regularizers"):  # of other packages, each a registered class or its module
     _plug_in.load()
 
-__all__ = ["Regularizer", "get", "names", "register", "with_options"]
+__all__ = ["Regularizer", "get", "names", "register"]

@@ -26,14 +26,13 @@ def _one_of(names: Sequence[str]) -> Bound:
 class RegularizationSettings:
     """The node `cokl` of VeRL's configuration.
 
-    method: what to add to the RL loss; its options are `method`, a name that `cokl.methods.get` knows, and `options`,
-    a list of the regularizer's "NAME.FIELD=VALUE". beta: its coefficient. buffer: the buffer's file. kl_prompts:
-    prompts drawn for a step. seed: of the order of the buffer's prompts. epsilon_is: clipping range of the
-    sequence-level importance ratio (Eq. 15). correct_above: a score above it counts as correct. length: how a
-    response's log-probabilities are reduced, one of `cokl.groups.LENGTHS`; ratios and costs are always of whole
-    sequences. prompts: one of `PROMPTS`. Training prompts are looked up in the buffer; their fresh responses are the
-    RL batch's. cached_per_prompt: how many cached responses each prompt adds to a step, drawn again for each step; 0
-    adds all of them. check: look at the command, and start nothing.
+    method: what to add to the RL loss, a name that `cokl.methods.get` knows. beta: its coefficient. buffer: the
+    buffer's file. kl_prompts: prompts drawn for a step. seed: of the order of the buffer's prompts. epsilon_is:
+    clipping range of the sequence-level importance ratio (Eq. 15). correct_above: a score above it counts as correct.
+    length: how a response's log-probabilities are reduced, one of `cokl.groups.LENGTHS`; ratios and costs are always of
+    whole sequences. prompts: one of `PROMPTS`. Training prompts are looked up in the buffer; their fresh responses are
+    the RL batch's. cached_per_prompt: how many cached responses each prompt adds to a step, drawn again for each step;
+    0 adds all of them. check: look at the command, and start nothing.
     """
 
     method: Method
@@ -54,13 +53,12 @@ class RegularizationSettings:
         adds nothing to the RL loss.
         """
         node: Any = OmegaConf.to_container(config.get("cokl") or OmegaConf.create(), resolve=True)
-        known = [*(known.name for known in fields(cls)), "options"]
+        known = [known.name for known in fields(cls)]
         for name, value in node.items():
             require(name in known, f"cokl.{name}", f"one of {', '.join(known)}", "an unknown name")
             require(name == "check" or not isinstance(value, bool), f"cokl.{name}", "neither True nor False", value)
         require("method" in node, "cokl.method", "a method's name", "nothing")
-        options = node.pop("options", ())
-        node["method"] = methods.get(str(node["method"]), options)
+        node["method"] = methods.get(str(node["method"]))
         for name in ("beta", "epsilon_is", "correct_above"):
             if isinstance(node.get(name), int):
                 node[name] = float(node[name])
@@ -72,9 +70,6 @@ class RegularizationSettings:
         require_types(settings, "cokl.")
         name = settings.method.name
         require(len(settings.method.streams()) > 0, "cokl.method", "a regularizer (plain RL is VeRL's own)", name)
-        own = settings.method.regularizer.name if settings.method.regularizer else ""
-        for option in options:
-            require(option.partition(".")[0] == own, "cokl.options", f"options of {name}", option)
         cached, expected = settings.cached_per_prompt, f"nothing with {name}, which weights no cached response"
         require(not cached or "reference" in settings.method.streams(), "cokl.cached_per_prompt", expected, cached)
         require(bool(settings.buffer), "cokl.buffer", "a file", "nothing")

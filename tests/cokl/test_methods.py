@@ -144,25 +144,6 @@ def test_labels():
     assert methods.label("cokl", {"base": "Qwen"}) == "CoKL"
 
 
-def test_options_reach_the_regularizer_with_and_without_a_floor():
-    options = ["correct_reverse_kl.form=restricted"]
-    for name in ("correct_reverse_kl", "correct_reverse_kl_floor"):
-        method = methods.get(name, options)
-        assert getattr(method.regularizer, "form") == "restricted"  # noqa: B009  a field of this one regularizer
-        assert method.floor == (1.0 if name.endswith("floor") else 0.0)
-        assert getattr(methods.get(name).regularizer, "form") == "conditional"  # noqa: B009
-    assert methods.get("cokl", options).regularizer == regularizers.get("cokl")
-
-
-@pytest.mark.parametrize(
-    "option",
-    ["correct_reverse_kl.form", "form=restricted", "correct_reverse_kl.nope=1", "cokl.form=restricted", ".form=1"],
-)
-def test_options_that_name_nothing_are_refused(option):
-    with pytest.raises(InputError, match=r"expected NAME.FIELD=VALUE|unknown regularizer"):
-        methods.get("cokl", [option])
-
-
 def test_a_coefficient_may_differ_between_groups():
     reference, rollout = groups(9), groups(10)
     betas = torch.tensor([[0.0], [0.1], [0.2], [0.3], [0.4]], dtype=torch.float64)

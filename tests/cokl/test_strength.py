@@ -17,7 +17,7 @@ import torch
 
 from cokl import methods
 from cokl.groups import RegularizationRows, RowIndex, SurrogateConfig
-from cokl.grpo import GRPOConfig, group_advantages, grpo_loss
+from cokl.grpo import group_advantages, grpo_loss
 
 GROUP, CORRECT = 8, 4
 CHAT_PROMPTS, CHAT_TOKENS = 64, 929
@@ -45,7 +45,8 @@ def cokl_norm(length: str) -> float:
 
 def grpo_norm() -> float:
     log_probs = torch.zeros(CHAT_PROMPTS, GROUP, CHAT_TOKENS, dtype=torch.float64, requires_grad=True)
-    advantages = group_advantages(verdicts(CHAT_PROMPTS), GRPOConfig(unbiased_std=False))
+    over_g = math.sqrt(GROUP / (GROUP - 1))  # of deviations that divide by G
+    advantages = over_g * group_advantages(verdicts(CHAT_PROMPTS))
     grpo_loss(log_probs, log_probs.detach(), advantages, torch.ones_like(log_probs, dtype=torch.bool)).backward()
     assert log_probs.grad is not None
     return float(log_probs.grad.norm())

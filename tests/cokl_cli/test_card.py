@@ -154,14 +154,14 @@ def test_the_built_in_surrogates_are_right(name):
         ("forward_kl", HELLINGER.format(name="forward_kl", title="Mine", value=VALUE), "name of a built-in"),
         (
             "no_value",
-            "from cokl import Regularizer, regularizers\n@regularizers.register\n"
+            "from cokl import regularizers\nfrom cokl.regularizers import Regularizer\n@regularizers.register\n"
             'class Mine(Regularizer):\n    name, label = "no_value", "Mine"\n',
             "in its value or surrogate_weights: define value(self, policy, reference)",
         ),
         (
             "no_regularizer",
             'from cokl import regularizers\n@regularizers.register\nclass Mine:\n    name, label = "mine", "Mine"\n',
-            "expected a class that inherits from cokl.Regularizer",
+            "expected a class that inherits from regularizers.Regularizer",
         ),
         ("scalar", HELLINGER.format(name="scalar", title="Mine", value=f"({VALUE}).mean()"), "one number per context"),
         ("detached", HELLINGER.format(name="detached", title="Mine", value=f"({VALUE}).detach()"), "does not reach"),

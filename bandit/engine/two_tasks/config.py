@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from bandit.config import Betas, Count, DecayRates, Methods, Positive, Widths
 from cokl.support.assumptions import assumption
-from cokl.support.options import SOME, Bound, Settings, at_least, require, separated
+from cokl.support.options import SOME, Bound, Settings, at_least, require
 
 Mode = Literal["exact", "sampled"]
 
@@ -79,8 +79,6 @@ class BaseModelConfig(Settings):
     """The constant in Adam's denominator."""
     init_scale: Positive = assumption(1.0, "how far pretraining gets in its number of steps")
     """Initial weights and biases are uniform in ±init_scale / sqrt(fan_in)."""
-    regularizer_options: Annotated[tuple[str, ...], separated(str, "NAME.FIELD=VALUE")] = ()
-    """Options of single regularizers, such as correct_reverse_kl.form=restricted."""
 
 
 @dataclass(frozen=True)

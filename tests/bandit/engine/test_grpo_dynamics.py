@@ -11,14 +11,17 @@ from torch import Tensor
 
 from bandit.engine.sampled import expected_grpo_logit_gradient
 from cokl import methods
-from cokl.grpo import GRPOConfig
 from cokl.policy import CorrectSet, Policy
 from tests.oracles.grpo_dynamics import fixed_point, next_success
 
 CORRECT = CorrectSet.from_mask(torch.tensor([[[True, False, True, False, False]]]))
-# Clipping has no part in the recurrence: its range is as wide as it goes.
-GRPO = GRPOConfig(clip=1 - 1e-9)
 BETA = 4.0
+
+
+@pytest.fixture(autouse=True)
+def _without_clipping(monkeypatch):
+    """It has no part in the recurrence: its range is as wide as it goes."""
+    monkeypatch.setattr("cokl.grpo.CLIP", 1 - 1e-9)
 
 
 def tilted(reference: Policy, mass: float) -> Policy:
@@ -34,7 +37,7 @@ def reference() -> Policy:
 def slope(policy: Policy, behavior: Policy, group_size: int) -> Tensor:
     """Logit gradient of the expected -J_GRPO + beta * KL(pi || pi_ref)."""
     penalty = methods.get("reverse_kl").logit_gradient(policy, reference(), BETA)
-    return expected_grpo_logit_gradient(policy, behavior, group_size, GRPO) + penalty
+    return expected_grpo_logit_gradient(policy, behavior, group_size) + penalty
 
 
 @pytest.mark.parametrize("start", [0.25, 0.35, 0.6])

@@ -14,7 +14,6 @@ from bandit.engine.reference import pretrain, seed_task
 from bandit.sweep.figures import dynamics, tradeoff
 from bandit.sweep.train import RUNS_PER_CHUNK_CPU, planned_runs, stacked
 from cokl import regularizers
-from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 from cokl.support.errors import InputError
 from cokl.support.results import Execution
 
@@ -57,16 +56,6 @@ def test_a_regularizer_of_ones_own_is_swept(tiny):
         for name in ("forward_kl", "twin_of_forward_kl")
     )
     pd.testing.assert_frame_equal(known, own, rtol=1e-4, atol=1e-5)
-
-
-def test_regularizer_options_reach_the_regularizer(tiny):
-    config = dataclasses.replace(tiny, methods=("correct_reverse_kl",), betas=(2.0,))
-    restricted = dataclasses.replace(config, regularizer_options=("correct_reverse_kl.form=restricted",))
-    assert planned_runs(restricted)[0].method.regularizer == CorrectReverseKL(form="restricted")
-    with pytest.raises(InputError, match="fields of entropy: none"):
-        planned_runs(dataclasses.replace(config, regularizer_options=("entropy.form=restricted",)))
-    with pytest.raises(InputError, match="expected one of conditional, restricted"):
-        planned_runs(dataclasses.replace(config, regularizer_options=("correct_reverse_kl.form=other",)))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
@@ -102,33 +101,3 @@ def test_a_surrogate_without_streams_is_refused(streams):
     with pytest.raises(ValueError, match=r"^Bad\.streams: expected the streams .* or \('reference', 'rollout'\), got "):
         regularizers.register(type("Bad", (Regularizer,), own))
     assert "streamless" not in regularizers.names()
-
-
-def test_option_values_are_python_literals_or_text(temporary: str):
-    made = dataclasses.make_dataclass(
-        "Optional", [("rate", object, 1), ("kind", object, "plain")], bases=(Regularizer,)
-    )
-    made.name, made.label = temporary, "Optional"  # type: ignore[attr-defined]
-    regularizers.register(made)
-    for text, value in (("0.5", 0.5), ("(1, 2)", (1, 2)), ("plain text", "plain text"), ("1+", "1+"), ("", "")):
-        found = regularizers.with_options(temporary, [f"{temporary}.rate={text}", f"{temporary}.kind=a=b"])
-        assert (found.rate, found.kind) == (value, "a=b")  # type: ignore[attr-defined]
-    deep = "(" * 100_000
-    assert regularizers.with_options(temporary, [f"{temporary}.kind={deep}"]).kind == deep  # type: ignore[attr-defined]
-    assert regularizers.with_options(temporary, []) is regularizers.get(temporary)
-    with pytest.raises(InputError, match=rf"fields of {temporary}: \['rate', 'kind'\]"):
-        regularizers.with_options(temporary, [f"{temporary}.speed=1"])
-    with pytest.raises(InputError, match="fields of entropy: none"):
-        regularizers.with_options("entropy", ["entropy.speed=1"])
-
-
-def test_the_package_offers_its_names_and_no_others():
-    import cokl
-
-    assert cokl.regularizers is regularizers
-    assert cokl.Policy is Policy
-    assert set(cokl.__all__) <= set(dir(cokl))
-    for name in cokl.__all__:
-        assert getattr(cokl, name) is cokl.__getattr__(name)
-    with pytest.raises(AttributeError, match="module 'cokl' has no attribute 'nope'"):
-        cokl.nope  # noqa: B018
