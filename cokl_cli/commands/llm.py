@@ -14,7 +14,6 @@ from tyro.extras import SubcommandApp
 from cokl.support.errors import InputError
 from cokl.support.options import Coefficients, Names, from_json, require
 from cokl_cli.presets import FromFile, changed, preset_among, stored_settings, value_after
-from llm_bridge.data import DataConfig
 from llm_bridge.experiment.config import PAPER_METHODS, PRESETS, LLMConfig
 
 if TYPE_CHECKING:
@@ -36,13 +35,12 @@ class ExperimentOptions(FromFile):
     data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Local copies of the data sets, for machines without internet."""
     settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = PRESETS["smollm2"]
-    data: DataConfig = DataConfig()
 
     def plan(self) -> Experiment:
         """The experiment, not yet opened."""
         from llm_bridge.experiment.stages import Experiment
 
-        return Experiment(self.settings, self.folder, self.overrides, self.data_dir, self.data)
+        return Experiment(self.settings, self.folder, self.overrides, self.data_dir)
 
     @property
     def folder(self) -> Path:

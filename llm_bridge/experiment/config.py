@@ -42,7 +42,6 @@ REVISIONS = {
 
 PositiveInt = Annotated[int, above(0)]
 PositiveFloat = Annotated[float, above(0)]
-_WITH_FILE = Bound(lambda loggers: "file" in loggers, '"file" among them, which the report reads')
 _EVEN = Bound(lambda number: number % 2 == 0, "an even number, for CoKL weights two streams")
 
 
@@ -65,8 +64,6 @@ class LLMConfig(Settings):
     """Steps of the math stage."""
     chat_steps: PositiveInt
     """Steps of the chat stage."""
-    model_revision: str = ""
-    """Commit of `model` on the hub; if empty, the pinned one of the paper's models and the newest of any other."""
     nodes: PositiveInt = 1
     """Nodes of the Ray cluster."""
     chat_batch: PositiveInt = 64
@@ -121,16 +118,12 @@ class LLMConfig(Settings):
     """Of every regularizer; 0 for those that E.3 settles on: 0.001 for reverse KL's family, 1 for the others."""
     reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
     """The chat reward, on the hub or in a folder; empty where `reward_function` gives every reward."""
-    reward_model_revision: str = ""
-    """Commit of `reward_model`, as `model_revision` is of `model`."""
     reward_function: str = ""
     """FILE.py:NAME or pkg://MODULE:NAME, VeRL's reward function for every row; if empty, verifier and chat reward."""
     own_data: str = ""
     """Folder of prompts as VeRL reads them: math_train, chat_train, chat_val and `math_sets`; the paper's if empty."""
     math_sets: Annotated[Names, SOME] = MATH_SETS
     """Evaluation sets of the task to be kept, in percent correct; the first is drawn over the steps."""
-    loggers: Annotated[Names, _WITH_FILE] = ("console", "file", "tensorboard")
-    """VeRL's loggers: console, file, tensorboard, wandb; "file" is what the report is made from."""
     seed: int = 0
     """Seed of data order, rollouts and buffer."""
     repeatable: bool = True

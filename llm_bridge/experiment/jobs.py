@@ -10,7 +10,6 @@ regularizer's sum over tokens dominates, and then scales the GRPO term down with
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -257,7 +256,7 @@ def compose(job: Job) -> DictConfig:
         raise InputError(f"{job.name}: {' '.join(str(error).split())[:300]}") from error
 
 
-def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
+def environment(config: LLMConfig, metrics: Path) -> dict[str, str]:
     """The environment of a job's process and, through Ray, of all its workers. metrics: where its JSON lines go."""
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     added = {
@@ -265,8 +264,6 @@ def environment(config: LLMConfig, job: Job, metrics: Path) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # else a loaded machine starves the workers
         "HYDRA_FULL_ERROR": "1",
-        "WANDB_RUN_ID": hashlib.sha256(str(job.folder).encode()).hexdigest()[:16],
-        "WANDB_RESUME": "allow",
         "VERL_USE_EXTERNAL_MODULES": "llm_bridge.plugin",
     }
     if config.device == "cpu":

@@ -19,7 +19,6 @@ from cokl import methods
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, write_parquet, write_text
 from cokl.support.results import differences
-from llm_bridge.data import DataConfig
 from llm_bridge.experiment import jobs
 from llm_bridge.experiment.config import BASE, REVISIONS, LLMConfig
 from llm_bridge.experiment.logged import final_scores
@@ -43,7 +42,6 @@ class Experiment:
     root: Path
     overrides: tuple[str, ...] = ()
     data_dir: Path | None = None
-    data: DataConfig = DataConfig()
 
     def open(self) -> None:
         """Record the configuration in the folder. Raises InputError if it holds another experiment."""
@@ -66,14 +64,10 @@ class Experiment:
         """
         from cokl.responses.buffer import model_folder
 
-        def folder(model: str, revision: str) -> str:
-            return str(model_folder(model, revision or REVISIONS.get(model, "")).absolute()) if model else ""
+        def folder(model: str) -> str:
+            return str(model_folder(model, REVISIONS.get(model, "")).absolute()) if model else ""
 
-        return replace(
-            self.config,
-            model=folder(self.config.model, self.config.model_revision),
-            reward_model=folder(self.config.reward_model, self.config.reward_model_revision),
-        )
+        return replace(self.config, model=folder(self.config.model), reward_model=folder(self.config.reward_model))
 
     @property
     def start(self) -> str:
@@ -94,9 +88,9 @@ class Experiment:
             names = ("math_train", "chat_train", *self.config.evaluation_sets)
             check_own(Path(jobs.prompts_file(self.config, self.root, "")).parent, names)
         elif self.config.model:
-            if not (data / "config.json").is_file():
+            if not (data / "done").is_file():
                 _say("data")
-            prepare(data, self.data_dir, self.data)  # which leaves what is there and of this configuration
+            prepare(data, self.data_dir)
         if not self.config.model and not (data / "model" / "tokenizer_config.json").is_file():
             from llm_bridge.experiment.smollm2 import tasks, weights
 
@@ -194,7 +188,7 @@ class Experiment:
         log, metrics = job.folder / "log.txt", job.folder / "metrics"
         metrics.mkdir(parents=True, exist_ok=True)
         _say(job.name + (f" from step {job.last_step} of {job.steps}" if job.last_step else "") + f"; log: {log}")
-        variables = jobs.environment(self.config, job, metrics / f"{len(list(metrics.glob('*.jsonl'))):03d}.jsonl")
+        variables = jobs.environment(self.config, metrics / f"{len(list(metrics.glob('*.jsonl'))):03d}.jsonl")
         with alone():
             run([sys.executable, *jobs.command_line(self._overridden(job).overrides)], variables, log)
         if job.last_step < job.steps:

@@ -9,7 +9,6 @@ group of G copies.)
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 from typing import Any
@@ -31,10 +30,6 @@ from llm_bridge.rewards.repeated import validation_metrics
 from llm_bridge.trainer.core import CoKLTrainer
 from llm_bridge.trainer.rows import MEMBER, uid_of
 
-CPU_POLL_SECONDS = 0.2
-"""How often the trainer looks whether a small model's rollouts are done, whose step would mostly be VeRL's 2 s."""
-SCORE = "pkg://llm_bridge.rewards.score"
-"""The reward function that knows which rows a reward model has to see."""
 _REWARD_FIELDS = ["raw_prompt", "data_source", "reward_model", "extra_info"]
 
 
@@ -63,12 +58,6 @@ class RewardedTrainer(PPOTrainerSync):
         batch.reorder(sorted(range(len(batch)), key=lambda row: batch.keys[row]))
         return super()._balance_batch(batch, metrics, **options)
 
-    def _build_replay_buffer(self):
-        buffer = super()._build_replay_buffer()
-        if self.config.trainer.device == "cpu":
-            buffer.poll_interval = CPU_POLL_SECONDS
-        return buffer
-
     def _compute_reward_colocate(self, batch: KVBatchMeta, metrics: dict | None = None) -> KVBatchMeta:
         """As VeRL's, but the reward function is told the data source and the ground truth of each row.
 
@@ -87,12 +76,7 @@ class RewardedTrainer(PPOTrainerSync):
         for name in _REWARD_FIELDS:
             columns[name] = np.empty(len(batch), dtype=object)
             columns[name][:] = list(data[name])
-        manager = self.reward_loop_manager
-        ours = self.config.reward.custom_reward_function.path == SCORE
-        if ours and not any(len(info.get("conversation", ())) for info in columns["extra_info"]):
-            manager = copy.copy(manager)  # mathematics alone: the reward model sleeps on
-            manager.reward_model_manager = None
-        scored = manager.compute_rm_score(
+        scored = self.reward_loop_manager.compute_rm_score(
             DataProto(
                 batch=TensorDict({**padded, "attention_mask": torch.cat(mask, dim=1)}, batch_size=len(batch)),
                 non_tensor_batch=columns,

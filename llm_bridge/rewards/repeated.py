@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import entropy
 
-from cokl.metrics import majority, sampled_pass_at_k
+from cokl.metrics import sampled_pass_at_k
 
 
 def validation_metrics(
@@ -20,9 +20,9 @@ def validation_metrics(
     sources, uids, rewards, answers: one entry per row; an answer is None where the response has none.
 
     "val/SOURCE/mean@n", and of sources whose rewards are all 0 or 1 "val/SOURCE/pass@k" for k = 2, 4, ... up to n and,
-    where answers are known, "val/SOURCE/majority@n", and of the correct answers as written "val/SOURCE/distinct@n", how
-    many different ones a prompt got, and "val/SOURCE/entropy@n", of their frequencies in nats, over the prompts that
-    got one. n: the most responses of a prompt; prompts with fewer are left out of all but the mean.
+    where answers are known, of the correct ones as written "val/SOURCE/distinct@n", how many different ones a prompt
+    got, and "val/SOURCE/entropy@n", of their frequencies in nats, over the prompts that got one. n: the most responses
+    of a prompt; prompts with fewer are left out of all but the mean.
     """
     groups: dict[str, dict[str, list[tuple[float, str]]]] = defaultdict(lambda: defaultdict(list))
     for source, uid, reward, answer in zip(sources, uids, rewards, answers or [None] * len(rewards), strict=True):
@@ -40,7 +40,6 @@ def validation_metrics(
                 right = [
                     Counter(text for text, correct in zip(*group[::-1], strict=True) if correct) for group in whole
                 ]
-                measured[f"majority@{n}"] = [majority(*group) for group in whole]
                 measured[f"distinct@{n}"] = [len(counts) for counts in right]
                 measured[f"entropy@{n}"] = [entropy([*counts.values()]) for counts in right if counts]
         metrics |= {f"val/{source}/{name}": float(np.mean(values)) for name, values in measured.items() if values}

@@ -60,18 +60,15 @@ def regularized_advantages(
     weights: Tensor,
     added: Tensor,
     aggregation: Aggregation,
-    importance: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
     """The advantages, (T,) of each of R rows, under which VeRL's loss has the RL gradient plus the regularizer's.
 
     own: (T,) each, VeRL's advantages; 0 on added rows. masks: (T,) each, 1 on the tokens that the policy wrote.
     weights, added: (R,), the weights on sequence log-likelihoods, and which rows are the regularizer's alone.
-    importance: (T,) each, factors that VeRL puts on the tokens of RL rows, all > 0; 1 on added rows.
     """
     tokens = torch.stack([mask.sum() for mask in masks]).double()
     needed = weights.double() / aggregation.shares(tokens, added)
-    rows = []
-    for place, (advantage, mask) in enumerate(zip(own, masks, strict=True)):
-        token = needed[place] if importance is None else needed[place] / importance[place].double()
-        rows.append(((advantage.double() * aggregation.rl_factor - token) * mask).float())
-    return rows
+    return [
+        ((advantage.double() * aggregation.rl_factor - token) * mask).float()
+        for advantage, mask, token in zip(own, masks, needed, strict=True)
+    ]

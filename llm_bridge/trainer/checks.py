@@ -30,6 +30,7 @@ ACCEPTED: dict[str, tuple[tuple, str]] = {
     "algorithm.adv_estimator": (ESTIMATORS, "a critic's or a baseline's rows are not tested"),
     "algorithm.filter_groups.enable": ((False, None), "a step would lose added rows with the groups that it drops"),
     "algorithm.rollout_correction.bypass_mode": ((False, None), "cached responses have no rollout log-probabilities"),
+    "algorithm.rollout_correction.rollout_is": ((None,), "its factors would weigh the added part of the loss too"),
     "algorithm.rollout_correction.rollout_rs": ((None,), "it rejects rows, and so breaks groups"),
     "trainer.v1.sampler.sync_refill_failed_groups": ((False, None), "it would ask again for added rows"),
     "distillation.enabled": ((False, None), "the teacher would judge cached responses"),
@@ -137,7 +138,7 @@ def _written(value: Any) -> str:
 
 def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterator[Refusal]:
     """What VeRL's configuration and the regularizer's settings are to each other."""
-    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    actor = config.actor_rollout_ref.actor
     prompts, mini_batch = config.data.train_batch_size, actor.ppo_mini_batch_size
     name = f"{ACTOR}.ppo_mini_batch_size"
     if not mini_batch or prompts % mini_batch:
@@ -158,15 +159,6 @@ def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterat
     if actor.loss_agg_mode == "seq-mean-token-sum-norm" and actor.loss_scale_factor is None:
         expected = "a number with seq-mean-token-sum-norm, such as the response length"
         yield _refusal(f"{ACTOR}.loss_scale_factor", expected, None, config.data.max_response_length)
-    ref = config.actor_rollout_ref.ref
-    if (
-        settings.method.compares_with_reference
-        and not ref.log_prob_use_dynamic_bsz
-        and not ref.log_prob_micro_batch_size_per_gpu
-    ):
-        remedy = rollout.log_prob_micro_batch_size_per_gpu or actor.ppo_micro_batch_size_per_gpu or 1
-        name = "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"
-        yield _refusal(name, f"a number with {settings.method.name}, which compares with the reference", None, remedy)
 
 
 def _of_verl(config: DictConfig) -> Iterator[Refusal]:

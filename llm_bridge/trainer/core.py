@@ -38,8 +38,6 @@ from llm_bridge.trainer.settings import padded_prompts, row_multiple
 from llm_bridge.trainer.several import current_log_probs, mini_batches
 
 logger = logging.getLogger(__name__)
-IMPORTANCE = "rollout_is_weights"
-"""VeRL's factors on the loss of RL tokens, where they correct for the rollout engine."""
 IDLE_STEPS = 10
 """Steps in a row without any weight after which a run ends."""
 
@@ -55,10 +53,11 @@ class CoKLTrainer(PPOTrainerSync):
         self.method = self.settings.method
         self.drawn = groups if self.settings.prompts == "buffer" else ()
         self.cache = {} if self.drawn else {group.key: group for group in reversed(groups)}
-        self.order = DrawOrder(len(self.drawn), self.settings.seed, content=file_digest(self.settings.buffer))
+        content = hashlib.sha256(Path(self.settings.buffer).read_bytes()).hexdigest()  # tells it from other buffers
+        self.order = DrawOrder(len(self.drawn), self.settings.seed, content=content)
         self.step_rows, self.idle = StepRows(), 0
         self.solved: list[float] = []  # of the step's prompts, by number: the fraction of correct among all cached
-        actor = config.actor_rollout_ref.actor
+        actor, ref = config.actor_rollout_ref.actor, config.actor_rollout_ref.ref
         self.epochs, self.mini_batches = actor.ppo_epochs, config.data.train_batch_size // actor.ppo_mini_batch_size
         self.rl_rows = actor.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
         self.fixed_rows = 0
@@ -69,6 +68,8 @@ class CoKLTrainer(PPOTrainerSync):
                 actor.kl_loss_coef *= padded_prompts(config, self.fixed_rows) / actor.ppo_mini_batch_size
             elif self.method.compares_with_reference and not actor.use_kl_loss:
                 actor.use_kl_loss, actor.kl_loss_coef = True, 0.0  # has VeRL bring the reference policy
+                sizes = ref.log_prob_micro_batch_size_per_gpu, actor.ppo_micro_batch_size_per_gpu
+                ref.log_prob_micro_batch_size_per_gpu = sizes[0] or sizes[1] or 1
         super().__init__(config)
 
     # ------------------------------ one batch of prompts ------------------------------
@@ -161,10 +162,9 @@ class CoKLTrainer(PPOTrainerSync):
         """VeRL's, of the RL rows alone; then the regularized rows are indexed, and the log shows them."""
         super()._compute_advantage(self._of_rl(batch), metrics)
         if self.masks:
-            made = self._get(self._of_rl(batch), "advantages", "returns", "token_level_rewards", IMPORTANCE)
+            made = self._get(self._of_rl(batch), "advantages", "returns", "token_level_rewards")
             zeros = [torch.zeros(len(mask)) for mask in self.masks.values()]
-            values = {name: [row + 1 for row in zeros] if name == IMPORTANCE else zeros for name in made}
-            self._put(batch.select_keys(list(self.masks)), values)
+            self._put(batch.select_keys(list(self.masks)), dict.fromkeys(made, zeros))
         columns = self._get(batch, "response_mask", "old_log_probs", "rm_scores", "extra_fields", "ref_log_prob")
         self.row_masks = [
             self.masks.get(key, row) for key, row in zip(batch.keys, columns["response_mask"], strict=True)
@@ -247,12 +247,11 @@ class CoKLTrainer(PPOTrainerSync):
             now[rows] = _row_sums(old, masks)
             weighed = replace(weighed, log_probs=now, behavior_log_probs=self.rows.log_probs)
         weights = self._weights(weighed)[rows]
-        own = self._get(batch, "advantages", IMPORTANCE)
-        advantages, importance = own["advantages"], own.get(IMPORTANCE)
+        advantages = self._get(batch, "advantages")["advantages"]
         actor = self.config.actor_rollout_ref.actor
         aggregation = Aggregation(actor.loss_agg_mode, len(batch), self.rl_rows, actor.loss_scale_factor or 1.0)
         columns = {
-            "advantages": regularized_advantages(advantages, masks, weights, added, aggregation, importance),
+            "advantages": regularized_advantages(advantages, masks, weights, added, aggregation),
             "response_mask": masks,
         }
         if len(steps) > 1:
@@ -297,11 +296,6 @@ class CoKLTrainer(PPOTrainerSync):
             if self.config.trainer.resume_mode == "resume_path":
                 folder = Path(self.config.trainer.resume_from_path)
             self.order.resume(folder)
-
-
-def file_digest(path: str) -> str:
-    """Hex SHA-256, by which a checkpoint knows its buffer."""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def _row_sums(rows: list[Tensor], masks: list[Tensor]) -> Tensor:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from llm_bridge.experiment.config import PRESETS
-from llm_bridge.experiment.jobs import environment, math_job
+from llm_bridge.experiment.jobs import environment
 from tests.llm_bridge.conftest import NEEDED
 
 pytestmark = [] if NEEDED else [pytest.mark.nightly]
@@ -48,7 +48,7 @@ def outside() -> dict[str, str]:
 def test_a_verl_job_asks_for_a_token(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     config = PRESETS["smollm2"]
-    variables = environment(config, math_job(config, tmp_path, "model"), tmp_path / "metrics.jsonl")
+    variables = environment(config, tmp_path / "metrics.jsonl")
     assert variables["RAY_AUTH_MODE"] == "token"
 
 

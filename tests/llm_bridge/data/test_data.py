@@ -12,7 +12,7 @@ import pytest
 from cokl.support.errors import InputError
 from cokl_cli.commands.llm import Prepare
 from llm_bridge.data import sources
-from llm_bridge.data.prepare import TABLE_E2, DataConfig, prepare
+from llm_bridge.data.prepare import TABLE_E2, prepare
 from llm_bridge.data.rows import SCHEMA
 from llm_bridge.experiment.config import PRESETS, REVISIONS
 
@@ -174,13 +174,14 @@ def test_math500_and_chat_are_taken_as_they_are(prepared):
     assert row["data_source"] == "chat_val"
 
 
-def test_the_draw_depends_on_the_seed_alone(prepared, data_dir, broken, tmp_path):
+def test_the_draw_depends_on_the_seed_alone(prepared, data_dir, broken, tmp_path, monkeypatch):
     low = broken / "nvidia/Nemotron-Math-v2/data/low.jsonl"
     backwards = low.read_text().splitlines(keepends=True)[::-1]
     low.unlink()
     low.write_text("".join(backwards))
     prepare(tmp_path / "a", broken)
-    prepare(tmp_path / "b", data_dir, DataConfig(draw_seed=1))
+    monkeypatch.setattr("llm_bridge.data.prepare.DRAW_SEED", 1)
+    prepare(tmp_path / "b", data_dir)
     again, other, first = (
         {name: (folder / f"{name}.parquet").read_bytes() for name in TABLE_E2}
         for folder in (tmp_path / "a", tmp_path / "b", prepared)
@@ -191,8 +192,6 @@ def test_the_draw_depends_on_the_seed_alone(prepared, data_dir, broken, tmp_path
 
 def test_what_is_there_is_not_made_again(prepared, tmp_path):
     prepare(prepared, tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"holds other data \(draw_seed: 0 there, 3 asked for\)"):
-        prepare(prepared, tmp_path / "nowhere", DataConfig(draw_seed=3))
 
 
 MATH500 = "HuggingFaceH4/MATH-500/test.jsonl"
@@ -238,7 +237,7 @@ def test_prepare_fetches_the_models_at_their_commits_too(data_dir, monkeypatch, 
     config = PRESETS["qwen3-0.6b"]
     assert Prepare(preset="qwen3-0.6b", settings=config, out=tmp_path / "out", data_dir=data_dir).run() == 0
     assert fetched == {(name, REVISIONS[name]) for name in (config.model, config.reward_model)}
-    assert (tmp_path / "out" / "data" / "config.json").is_file()
+    assert (tmp_path / "out" / "data" / "done").is_file()
     assert capsys.readouterr().out.count("model: ") == 2
 
 

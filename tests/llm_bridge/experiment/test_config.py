@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from cokl.support.errors import InputError
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment.config import PAPER_METHODS
-from llm_bridge.experiment.jobs import Job, buffer_job, chat_job, compose, environment, evaluation_job, math_job
+from llm_bridge.experiment.jobs import Job, buffer_job, chat_job, compose, evaluation_job, math_job
 from llm_bridge.experiment.stages import Experiment
 
 RUNS = [(method, None) for method in PAPER_METHODS]
@@ -176,31 +176,6 @@ def test_ones_own_reward_function_gets_no_arguments_of_ours():
         f"{place}.path": "/my/reward.py",
         f"{place}.name": "score",
     }
-
-
-def test_a_run_that_goes_on_is_the_same_run_in_weights_and_biases(tmp_path):
-    config = configurations.PRESETS["qwen3-0.6b"]
-    first, again, other = (
-        environment(config, chat_job(config, root, MODEL, "cokl"), root / "0.jsonl")["WANDB_RUN_ID"]
-        for root in (tmp_path, tmp_path, tmp_path / "other")
-    )
-    assert first == again != other
-    names = {resolve(compose(chat_job(config, Path(root), MODEL, "cokl")))["trainer.experiment_name"] for root in "ab"}
-    assert names == {"a-cokl", "b-cokl"}
-
-
-def test_a_polling_interval_of_a_fifth_of_a_second_is_for_cpus_only(monkeypatch):
-    from types import SimpleNamespace
-
-    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-
-    from llm_bridge.experiment.trainer import RewardedTrainer
-
-    monkeypatch.setattr(PPOTrainerSync, "_build_replay_buffer", lambda self: SimpleNamespace(poll_interval=2.0))
-    for device, interval in (("cpu", 0.2), ("cuda", 2.0)):
-        trainer = object.__new__(RewardedTrainer)
-        trainer.config = SimpleNamespace(trainer=SimpleNamespace(device=device))
-        assert trainer._build_replay_buffer().poll_interval == interval
 
 
 def test_the_requirements_for_gpus_are_those_that_verl_pins():

@@ -38,13 +38,13 @@ def test_a_search_over_what_cannot_be_trained_is_refused():
 
 def test_workers_of_a_running_cluster_get_what_a_job_sets(monkeypatch, tmp_path):
     config = configurations.PRESETS["qwen3-0.6b"]
-    job, metrics = math_job(config, tmp_path, "model"), tmp_path / "metrics.jsonl"
+    metrics = tmp_path / "metrics.jsonl"
     for name in ("HF_HOME", "HF_TOKEN", "NCCL_IB_HCA", "WANDB_API_KEY"):
         monkeypatch.setenv(name, "the user's")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert "RAY_JOB_CONFIG_JSON_ENV_VAR" not in environment(config, job, metrics)
+    assert "RAY_JOB_CONFIG_JSON_ENV_VAR" not in environment(config, metrics)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    member = environment(config, job, metrics)
+    member = environment(config, metrics)
     given = json.loads(member["RAY_JOB_CONFIG_JSON_ENV_VAR"])["runtime_env"]["env_vars"]
     assert {given[name] for name in ("HF_HOME", "HF_TOKEN", "NCCL_IB_HCA", "WANDB_API_KEY")} == {"the user's"}
     assert given["VERL_FILE_LOGGER_PATH"] == str(metrics)
@@ -52,7 +52,7 @@ def test_workers_of_a_running_cluster_get_what_a_job_sets(monkeypatch, tmp_path)
     assert given["PYTHONPATH"].split(":")[0] == str(Path(__file__).parents[3])
     assert "HOME" not in given
     # No secret is among the arguments or in VeRL's configuration, which it prints.
-    assert not any("the user's" in argument for argument in command_line(job.overrides))
+    assert not any("the user's" in argument for argument in command_line(math_job(config, tmp_path, "model").overrides))
 
 
 def test_an_odd_number_of_groups_is_refused():

@@ -80,14 +80,16 @@ def stepped(tmp_path_factory) -> Path:
     config = replace(
         PRESETS["smollm2"], model=str(root / "model"), own_data=str(root / "data"), reward_function="",
         reward_model=str(root / "reward"), chat_steps=1, chat_batch=CHAT, kl_groups=2 * PROMPTS,
-        group_size=FRESH, reference_group_size=CACHED, loggers=("file",), eval_samples=1,
+        group_size=FRESH, reference_group_size=CACHED, eval_samples=1,
     )  # fmt: skip
     job = chat_job(config, root, root / "model", "cokl")
     job.folder.mkdir(parents=True)
-    command = command_line((*job.overrides, f"trainer.rollout_data_dir={root / 'rows'}", "trainer.save_freq=-1"))
+    command = command_line(
+        (*job.overrides, f"trainer.rollout_data_dir={root / 'rows'}", "trainer.save_freq=-1", "trainer.logger=[file]")
+    )
     with (root / "log.txt").open("w") as log:
         done = subprocess.run(
-            [sys.executable, *command], cwd=root, env=environment(config, job, root / "metrics.jsonl"), stdout=log,
+            [sys.executable, *command], cwd=root, env=environment(config, root / "metrics.jsonl"), stdout=log,
             stderr=subprocess.STDOUT, timeout=LIMIT, check=False,
         )  # fmt: skip
     assert done.returncode == 0, (root / "log.txt").read_text()[-3000:]

@@ -108,7 +108,6 @@ def test_other_advantages_of_verls_go_with_the_same_weights(step, estimator, pro
         "algorithm.use_kl_in_reward=True",
         "algorithm.adv_estimator=opo",
         "algorithm.adv_estimator=reinforce_plus_plus_baseline",
-        "algorithm.rollout_correction.rollout_is=token",
     ],
 )
 def test_the_regularizers_part_is_the_same_beside_any_advantages(step, option):
