@@ -20,7 +20,7 @@ from cokl.support.files import read_json, read_parquet, write_text
 from cokl.support.options import from_json
 from cokl.support.results import Execution
 from cokl.support.statistics import csv_text, markdown_table
-from cokl.support.verdicts import Claim, chance_findings, no_verdict, withheld
+from cokl.support.verdicts import Claim, no_verdict, withheld
 from figures.marks import Drawing
 
 Tables = Mapping[str, pd.DataFrame]
@@ -98,7 +98,7 @@ def write(analysis: Analysis, title: str, folder: Path) -> None:
     parts = [f"# {title}", *analysis.notes]
     claims = withheld(analysis.claims, analysis.seeds)
     if claims:
-        parts += ["## Claims", no_verdict(analysis.seeds), chance_findings(claim.verdict for claim in claims)]
+        parts += ["## Claims", no_verdict(analysis.seeds)]
     for claim in claims:
         parts.append(f"### {claim.statement}" + (f": {claim.verdict}" if claim.verdict else ""))
         parts.append("\n".join(f"- {line}" for line in (claim.measured, *claim.evidence)))

@@ -5,13 +5,12 @@ import sys
 import tyro
 
 from benchmarks.actor import Actor
-from benchmarks.steps import Steps
 from benchmarks.sweep import Sweep
 from cokl.support.errors import InputError
 
 if __name__ == "__main__":
-    command = tyro.extras.subcommand_cli_from_dict(
-        {"steps": Steps, "sweep": Sweep, "actor": Actor}, prog="python -m benchmarks", description=__doc__
+    command: Sweep | Actor = tyro.extras.subcommand_cli_from_dict(
+        {"sweep": Sweep, "actor": Actor}, prog="python -m benchmarks", description=__doc__
     )
     try:
         raise SystemExit(command.run())

@@ -1,31 +1,21 @@
-"""What is measured of the engine: its matrix products alone (the floor), beside its own steps."""
+"""The engine's matrix products alone: the floor."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
 from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import SeedTask, layer_sizes, pretrain, seed_task
-from bandit.engine.runs import Run
 from bandit.sweep.config import SweepConfig
-from bandit.sweep.train import steps
-from cokl import methods
 
 
 def untrained_task(config: SweepConfig, device: str) -> SeedTask:
     """Seed 0's task with a reference pretrained for one step: speed does not depend on how good it is."""
     quick = dataclasses.replace(config, pretrain_steps=1)
     return seed_task(config, 0, pretrain(quick, 0, device, torch.float32))
-
-
-def engine_steps(config: SweepConfig, task: SeedTask, method: str, runs: int) -> Iterator[object]:
-    """The engine's own loop over a stack of runs that differ in beta, without evaluations; `config.steps` of them."""
-    loop = steps(config, task, [Run(0, methods.get(method), 0.01 * (1 + run)) for run in range(runs)])
-    next(loop)  # the networks before the first step
-    return loop
 
 
 def floor_step(config: SweepConfig, task: SeedTask, runs: int) -> Callable[[], None]:

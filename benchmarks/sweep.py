@@ -1,8 +1,9 @@
-"""`python -m benchmarks sweep`: the paper's sweep on a device, beside its matrix products alone and the CPU's run.
+"""`python -m benchmarks sweep`: the paper's sweep on a device, its matrix products alone, a naive loop, the CPU's run.
 
 The whole preset is timed: references, runs and evaluations. A CPU has a process a core, a GPU one; they have started,
-and used the device, before the clock does. The floor is measured right before and after. The CPU's run follows, also
-where the device is the CPU; its metrics are then the same.
+and used the device, before the clock does. The floor is measured right before and after. The naive loop's seconds are
+those of its steps for all runs, on all cores of the CPU, without references and evaluations. The CPU's run follows,
+also where the device is the CPU; its metrics are then the same.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Sweep:
         seconds, table = timed(config)
         over_floor = seconds / mean([before, floor(config)])
         print(f"sweep: {seconds:.1f} s, {over_floor:.2f} times its matrix products alone", flush=True)
+        print(f"a naive loop on the CPU: {(naive_loop(config) / seconds):.2f} times the sweep's seconds", flush=True)
         on_cpu, expected = timed(dataclasses.replace(config, device="cpu"))
         print(f"the CPU's: {on_cpu:.1f} s on {usable_cores()} cores, {on_cpu / seconds:.2f} times the device's")
         largest, median = apart(table, expected)
@@ -68,6 +70,16 @@ def floor(config: SweepConfig) -> float:
         each = parallel(joblib.delayed(_floor)(config, largest) for _ in range(processes))
     steps = len(planned_runs(config)) * config.steps + config.seeds * config.pretrain_steps
     return steps * mean(each) / processes
+
+
+def naive_loop(config: SweepConfig) -> float:
+    """Seconds that the steps of all runs take in a naive loop, a process a core of the CPU."""
+    from benchmarks.naive import PENALTIES
+
+    cores = usable_cores()
+    with joblib.Parallel(n_jobs=cores) as parallel:
+        each = parallel(joblib.delayed(_naive)(config, method) for method in PENALTIES for _ in range(cores))
+    return len(planned_runs(config)) * config.steps * mean(each) / cores
 
 
 def apart(table: pd.DataFrame, expected: pd.DataFrame) -> tuple[float, float]:
@@ -94,3 +106,20 @@ def _floor(config: SweepConfig, runs: int, steps: int = 200) -> float:
         for _ in range(steps):
             step()
         return (now(config.device) - start) / (runs * steps)
+
+
+def _naive(config: SweepConfig, method: str, steps: int = 60) -> float:
+    """Seconds of one step of one run in a naive loop."""
+    import torch
+
+    from bandit.engine.environment import Environment
+    from benchmarks.naive import training
+
+    torch.set_num_threads(1)
+    loop = training(dataclasses.replace(config, steps=steps + 10), Environment(config.environment, 0), method, 0.01)
+    for _ in range(10):
+        next(loop)
+    start = time.perf_counter()
+    for _ in range(steps):
+        next(loop)
+    return (time.perf_counter() - start) / steps

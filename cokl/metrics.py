@@ -1,14 +1,8 @@
-"""What the experiments report about a policy; every function gives one number per context or per batch of groups.
-
-Assumption beyond the paper: in a majority vote all correct answers count as one answer, however they are written.
-Incorrect answers count separately, as they are written. Responses without an answer do not vote. A tie is broken at
-random.
-"""
+"""What the experiments report about a policy; every function gives one number per context or per batch of groups."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -117,31 +111,6 @@ def sampled_pass_at_k(correct: Sequence[bool], k: int) -> float:
     return 1 - math.comb(n - c, k) / math.comb(n, k)
 
 
-def majority(correct: Sequence[bool], answers: Sequence[str]) -> float:
-    """Probability that the answer given most often is correct; correct answers count as one, a tie is drawn by lot.
-
-    Args:
-        correct: n verdicts on the responses to one prompt.
-        answers: the n answers as written; "" for a response without one, which does not vote.
-
-    Returns:
-        The probability, in [0, 1]; 0 without any answer.
-
-    Raises:
-        ValueError: different numbers of verdicts and answers.
-
-    Examples:
-        >>> majority([True, True, False, False], ["1/2", "0.5", "2", "2"])
-        0.5
-    """
-    right = sum(correct)
-    wrong = Counter(answer for answer, ok in zip(answers, correct, strict=True) if answer and not ok)
-    most = max([right, *wrong.values()])
-    if most == 0 or right < most:
-        return 0.0
-    return 1 / (1 + sum(count == most for count in wrong.values()))
-
-
 def expected_zero_correct_rate(policy: Policy, group_size: int) -> Tensor:
     """Probability (1 - Z)^G that a group of draws holds no correct action (Appendix B).
 
@@ -182,8 +151,7 @@ def dual_anchor(
         (...), in points; below 0 and above 100 for scores outside the anchors.
 
     Raises:
-        InputError: the anchors coincide, so that nothing was forgotten or learned to compare with; or the quotient is
-            beyond what float64 can hold.
+        InputError: the anchors coincide, so that nothing was forgotten or learned to compare with.
 
     Examples:
         >>> dual_anchor([0.25, 0.75], zero=0.25, hundred=1.25)
@@ -192,9 +160,5 @@ def dual_anchor(
     scores, zero, hundred = (np.asarray(value, dtype=np.float64) for value in (scores, zero, hundred))
     if np.any(zero == hundred):
         raise InputError(f"{name}: the anchors base and grpo score the same, so there is nothing to normalize by")
-    with np.errstate(over="ignore", invalid="ignore"):
-        apart = hundred - zero
-        normalized: npt.NDArray[np.float64] = 100 * ((scores - zero) / apart)
-    if not (np.isfinite(normalized).all() and np.isfinite(apart).all()):
-        raise InputError(f"{name}: a score or an anchor is too large, or the anchors too close, to normalize by")
+    normalized: npt.NDArray[np.float64] = 100 * ((scores - zero) / (hundred - zero))
     return normalized

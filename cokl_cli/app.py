@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
         _fail(_said(error))
     except KeyboardInterrupt as stopped:
         again = shlex.join(["cokl", *arguments])
-        print(f"\ncokl: interrupted; finished work is saved; resume with: {again}", file=sys.stderr)
+        print(f"\ncokl: interrupted; the same command resumes what is saved: {again}", file=sys.stderr)
         code = 128 + (stopped.args[0] if isinstance(stopped, Terminated) else signal.SIGINT)
         if argv is None:
             _end_now(code)

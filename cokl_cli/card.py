@@ -137,8 +137,8 @@ def answer(shown: pd.DataFrame, own: str) -> str:
     return f"{own}: " + "; ".join(f"{name} {cells[own][name]}, CoKL's {cells['CoKL'][name]}" for name in columns)
 
 
-def drawing(table: pd.DataFrame, optima: Mapping[tuple[str, float], float]) -> Drawing:
-    """What each coefficient keeps and costs: coverage, conditional KL and plasticity by correctness, and Z* by beta."""
+def drawing(table: pd.DataFrame) -> Drawing:
+    """What each coefficient keeps and costs: coverage, conditional KL and plasticity by correctness."""
     measured = facts(table)
     coverage = coverage_column(measured)
     ends = {
@@ -149,14 +149,6 @@ def drawing(table: pd.DataFrame, optima: Mapping[tuple[str, float], float]) -> D
     panels = {
         column: replace(panel, x="Correctness (axis stretched)", scale="stretched") for column, panel in ends.items()
     }
-    betas = sorted({beta for _, beta in optima})
-    panels["optimum"] = Panel(
-        "Best at the reference's conditionals: better ↑",
-        x="Coefficient β",
-        y="Correctness Z*",
-        scale="log10",
-        x_ticks=betas,
-    )
     parts = []
     for method, points in measured.sort_values("beta").groupby("method", sort=False):
         kind = "line" if len(points) > 1 else "point"
@@ -164,14 +156,10 @@ def drawing(table: pd.DataFrame, optima: Mapping[tuple[str, float], float]) -> D
         for column in ends:
             spans = interval(points, column)
             parts.append(marks(column, kind, **own, x=points["p_correct"], y=points[column], **spans))
-        known = [(beta, optima[str(method), beta]) for beta in points["beta"] if (str(method), beta) in optima]
-        if known and method != "reference":
-            parts.append(marks("optimum", "line", **own, x=[beta for beta, _ in known], y=[z for _, z in known]))
     seeds = table.loc[table["role"] == "report", "seed"].nunique()
     caption = (
         "Correctness against coverage (a), conditional KL (b) and plasticity (c), a point per coefficient, means over "
-        f"{seeds} seeds with 95% intervals; the best correctness by coefficient, without a closed form among policies "
-        "with the reference's conditionals alone (d)."
+        f"{seeds} seeds with 95% intervals."
     )
     others = set(measured["method"]) - {"reference", *BUILT_IN}
     boldest = {str(method): replace(method_style(str(method)), width=2.6, size=5) for method in others}

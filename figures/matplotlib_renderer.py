@@ -19,7 +19,7 @@ RASTERIZED = 500
 
 
 def render(drawing: Drawing) -> Picture:
-    """The figure, with its caption and its marks."""
+    """The figure, with its caption."""
     count = len(drawing.panels)
     rows = -(-count // drawing.columns)
     with mpl.rc_context({**RC, "axes.axisbelow": True}):
@@ -46,7 +46,7 @@ def render(drawing: Drawing) -> Picture:
         )  # fmt: skip
         if drawing.note:  # which runs diverged and are left out
             figure.suptitle("\n".join(textwrap.wrap(drawing.note, 130)), fontsize=6)
-    figure.caption, figure.marks = drawing.caption, drawing.marks
+    figure.caption = drawing.caption
     return figure
 
 

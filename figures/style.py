@@ -6,18 +6,16 @@ Colours are Okabe and Ito's colour-blind safe palette; markers and dashes tell t
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cokl.support.files import read_json, write_atomically, write_text
+from cokl.support.files import write_atomically
 
 TEXT_WIDTH = 7.0
 """Width of a two-column page's text, inches."""
@@ -115,13 +113,9 @@ def method_style(method: str) -> Style:
 
 
 class Picture(Figure):
-    """A figure with the words that stand under it; it is not pyplot's, which would keep every figure open.
-
-    marks: what is drawn, a table of `figures.marks`; empty where a picture is not a plot of data.
-    """
+    """A figure with the words that stand under it; it is not pyplot's, which would keep every figure open."""
 
     caption: str = ""
-    marks: pd.DataFrame = pd.DataFrame()
 
 
 def new_figure(width: float, height: float, **subplots) -> tuple[Picture, list[Axes]]:
@@ -142,27 +136,10 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 
 def save_all(figures: dict[str, Picture], folder: Path) -> str:
-    """Save each figure under its name and what it draws beside it as CSV; returns a line that says where they are.
-
-    Captions are in FOLDER/captions.json.
-    """
+    """Save each figure under its name; returns a line that says where they are."""
     for name, figure in figures.items():
         save(figure, folder, name)
-        if len(figure.marks):
-            write_text(figure.marks.to_csv(index=False, lineterminator="\n"), folder / f"{name}.csv")
-    if figures:
-        captions = read_captions(folder) | {name: figure.caption for name, figure in figures.items()}
-        write_text(json.dumps(captions, indent=1, sort_keys=True, ensure_ascii=False) + "\n", folder / CAPTIONS)
-    return f"figures, as PDF and PNG, with their captions, and what they draw as CSV: {folder}"
-
-
-CAPTIONS = "captions.json"
-
-
-def read_captions(folder: Path) -> dict[str, str]:
-    """What stands under the pictures of a folder, by their names. Raises InputError if the file is damaged."""
-    captions: dict[str, str] = read_json(folder / CAPTIONS, dict) if (folder / CAPTIONS).exists() else {}
-    return captions
+    return f"figures, as PDF and PNG: {folder}"
 
 
 SEED_LINES = 4

@@ -19,7 +19,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,17 +161,6 @@ def judged(
 def _written(group: Sequence[Measurement]) -> str:
     """Where a group was measured, and its quantities with their intervals."""
     return f"{group[0].where}: {'; '.join(one.value for one in group)}"
-
-
-def chance_findings(verdicts: Iterable[str | None]) -> str:
-    """How many of these verdicts chance alone would be expected to decide; "" if there is none among them."""
-    count = sum(verdict in get_args(Verdict) for verdict in verdicts)
-    if not count:
-        return ""
-    return (
-        f"{count} verdicts with an interval rest on a test at {ALPHA:.0%}. If no effect existed, chance would be "
-        f"expected to decide {ALPHA * count:.2g} of them."
-    )
 
 
 def screen(claims: Iterable[Claim], width: int = 100) -> str:

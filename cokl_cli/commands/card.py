@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
@@ -58,7 +58,7 @@ class Card:
             "surrogate: distance of its gradient in large groups from the exact one",
         ]
         text = "\n".join(fill(line, 100) for line in lines)
-        drawing = card.drawing(table, _optima(table, config))
+        drawing = card.drawing(table)
         picture = f"![card](card.png)\n\n{drawing.caption}\n"
         write_text(f"# {names}\n\n{text}\n\n{markdown_table(rows)}\n{picture}", self.folder / "card.md")
         write_text(rows.to_csv(index=False), self.folder / CARD)
@@ -105,16 +105,3 @@ def registered_in(file: Path) -> tuple[str, ...]:
     if taken := [known for known in own if known in before]:
         raise InputError(f"{file}: {taken[0]!r} is the name of a built-in regularizer; give yours another name")
     return own
-
-
-def _optima(table: Any, config: Any) -> dict[tuple[str, float], float]:
-    """Z* at the reference's mean correctness, by method and coefficient."""
-    from theory.optima import population_optimum
-
-    q = f"{table.loc[table['method'] == 'reference', 'p_correct'].mean():.4f}"
-    fraction = f"{config.environment.correct_actions / config.environment.actions:.4f}"
-    optima = {}
-    for method in config.methods:
-        for beta in config.betas if method != "none" else ():
-            optima[method, beta] = float(population_optimum(method, q, f"{beta:g}", 4, fraction).mass)
-    return optima

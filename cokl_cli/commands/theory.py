@@ -41,7 +41,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Optimum:
-    """The population optimum Z* of Z - beta D for a registered regularizer, and what certifies it."""
+    """The best Z* of Z - beta D for a registered regularizer, among which policies, and what certifies it."""
 
     method: tyro.conf.Positional[str]
     """Name of the regularizer, e.g. forward_kl."""

@@ -1,4 +1,4 @@
-"""The page itself: what exists becomes sections, what does not a line with the command that makes it."""
+"""The page itself: what exists becomes sections."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ def write(results: Path, path: Path) -> list[str]:
         )
     shown = {name: folders[0] for name, folders in by_name.items()}
     others = [folder for folders in by_name.values() for folder in folders[1:]]
-    missing = [name for name in titles() if name not in by_name]
-    write_text(_html(_sections(shown, path), others, missing), path)
-    return [command(name) for name in missing]
+    write_text(_html(_sections(shown, path), others), path)
+    return [command(name) for name in titles() if name not in by_name]
 
 
 def _sections(shown: Mapping[str, Path], page: Path) -> list[Section]:
@@ -64,7 +63,7 @@ def _lab(name: str, folder: Path) -> Section:
     return Section(name, lab.title, notes + pictures + folded(shown, analysis.readable, analysis.captions))
 
 
-def _html(sections: Sequence[Section], others: Sequence[Path], missing: Sequence[str]) -> str:
+def _html(sections: Sequence[Section], others: Sequence[Path]) -> str:
     data = {name: value for section in sections for name, value in section.data.items()}
     embedded = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
     links = "".join(f'<li><a href="#{section.kind}">{text(section.title)}</a></li>' for section in sections)
@@ -73,8 +72,6 @@ def _html(sections: Sequence[Section], others: Sequence[Path], missing: Sequence
     )
     left_out = "".join(f"<li><code>cokl report --results {text(folder)}</code></li>" for folder in others)
     more = f"<aside><p>Further results, each on a page of its own:</p><ul>{left_out}</ul></aside>" if others else ""
-    absent = "".join(f"<li>{text(titles()[name])}: <code>{text(command(name))}</code></li>" for name in missing)
-    not_here = f'<aside><p>Not here yet:</p><ul id="missing">{absent}</ul></aside>' if missing else ""
     resources = files("cokl_cli.report") / "assets"
     style, script = (resources.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     return f"""<!doctype html>
@@ -94,7 +91,6 @@ def _html(sections: Sequence[Section], others: Sequence[Path], missing: Sequence
 <main>
 {body}
 {more}
-{not_here}
 </main>
 <script type="application/json" id="data">{embedded}</script>
 <script>{script}</script>

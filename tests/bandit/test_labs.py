@@ -148,7 +148,9 @@ def test_a_command_that_is_stopped_resumes_to_the_same_bytes(stop, finished, tmp
     assert process.returncode == (-stop if stop == signal.SIGKILL else 128 + stop)
     if stop != signal.SIGKILL:
         assert "Traceback" not in said
-        assert said.strip().splitlines()[-1].startswith("cokl: interrupted; finished work is saved; resume with: cokl")
+        assert (
+            said.strip().splitlines()[-1].startswith("cokl: interrupted; the same command resumes what is saved: cokl")
+        )
     config = json.loads((folder / "config.json").read_text())
     config["steps"] = TINY.steps  # the references are the same; what is left is short
     (folder / "config.json").write_text(json.dumps(config))

@@ -1,13 +1,12 @@
 """The benchmarks run and report what they promise; how fast anything is, is no test's business."""
 
-import re
-
 import joblib
 import pandas as pd
 import pytest
 import torch
 
-from benchmarks import naive, steps, sweep
+from bandit.sweep.train import planned_runs
+from benchmarks import naive, sweep
 from cokl import regularizers
 from cokl.policy import CorrectSet, Policy
 from cokl.support.results import usable_cores
@@ -27,26 +26,15 @@ def test_the_naive_loop_computes_the_same_loss(method):
     )
 
 
-def test_steps_prints_two_ratios(capsys, monkeypatch):
-    monkeypatch.setattr(steps, "ROUNDS", 1)
-    assert steps.Steps(steps=2).run() == 0
-    printed = capsys.readouterr().out
-    for name in ("naive over engine", "engine over floor"):
-        found = re.search(rf"{name}: (\S+), 95% interval (\S+) to (\S+) \((\d+) blocks", printed)
-        assert found
-        ratio, low, high, blocks = map(float, found.groups())
-        assert 0 < low <= ratio <= high
-        assert blocks == usable_cores() * len(naive.PENALTIES)
-
-
-def test_a_ratio_is_taken_within_a_turn(monkeypatch):
-    """So that a slow moment, which falls on floor, engine and naive loop alike, is not in it."""
-    turns = [(1.0 * slow, 2.0 * slow, 6.0 * slow) for slow in (1, 10, 3)]
-    monkeypatch.setattr(steps, "_turns", lambda method, count: turns)
+def test_the_naive_loop_runs_every_run_on_all_cores(monkeypatch):
+    monkeypatch.setattr(sweep, "_naive", lambda config, method: {"none": 5.0}.get(method, 1.0))
     with joblib.parallel_config(backend="sequential"):
-        ratios = steps.measure(steps=3)
-    for name, ratio in (("engine over floor", 2), ("naive over engine", 3)):
-        assert (ratios[name].low, ratios[name].median, ratios[name].high) == (ratio, ratio, ratio)
+        seconds = sweep.naive_loop(sweep.SMALL)
+    assert seconds == pytest.approx(len(planned_runs(sweep.SMALL)) * 50 * 2 / usable_cores())
+
+
+def test_a_naive_step_is_timed():
+    assert sweep._naive(sweep.SMALL, "cokl", steps=2) > 0
 
 
 def test_two_sweeps_are_as_far_apart_as_their_metrics():

@@ -155,15 +155,7 @@ def test_a_coefficient_may_differ_between_groups():
     assert methods.get("none").weights(reference, rollout, 1.0, CONFIG) == (None, None)
 
 
-def test_anchors_and_scores_beyond_float64_are_refused():
-    with pytest.raises(InputError, match=r"^scores: a score or an anchor is too large"):
-        dual_anchor(1e308, zero=0.0, hundred=1e-300)
-    with pytest.raises(InputError, match=r"^math: a score or an anchor is too large"):
-        dual_anchor(0.0, zero=-1e308, hundred=1e308, name="math")
-    with pytest.raises(InputError, match=r"^scores: a score or an anchor is too large"):
-        dual_anchor(np.inf, zero=0.0, hundred=1.0)
-    with pytest.raises(InputError, match=r"^scores: a score or an anchor is too large"):
-        dual_anchor(np.inf, zero=np.inf, hundred=1.0)
+def test_anchors_that_coincide_are_refused():
     score, zero, hundred = (np.float32(number) for number in (0.1, 0.3, 1.0))
     assert dual_anchor(score, zero, hundred) == dual_anchor(float(score), float(zero), float(hundred))
     with pytest.raises(InputError, match=r"^scores: the anchors base and grpo score the same"):

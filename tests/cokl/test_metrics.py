@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cokl.metrics import correctness, coverage, expected_zero_correct_rate, majority, pass_at_k, sampled_pass_at_k
+from cokl.metrics import correctness, coverage, expected_zero_correct_rate, pass_at_k, sampled_pass_at_k
 from cokl.policy import CorrectSet, Policy
 from tests.cokl.cases import Case, assert_close, cases
 from tests.oracles import exact
@@ -114,18 +114,3 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_correct_response(right, k):
 def test_more_draws_than_responses_are_refused(k):
     with pytest.raises(ValueError, match="expected 1 to 4"):
         sampled_pass_at_k([True] * 4, k)
-
-
-@pytest.mark.parametrize(
-    ("correct", "answers", "expected"),
-    [
-        ([1, 1, 0, 0, 0], ["7", "7.0", "5", "6", "4"], 1.0),  # the correct ones are one party
-        ([1, 0, 0, 0], ["7", "5", "5", "6"], 0.0),
-        ([1, 1, 0, 0], ["7", "7", "5", "5"], 0.5),
-        ([1, 0, 0, 0], ["7", "5", "6", "4"], 0.25),
-        ([1, 0, 0, 0], ["7", "", "", ""], 1.0),  # who gives no answer does not vote
-        ([0, 0], ["", ""], 0.0),
-    ],
-)
-def test_the_majority_decides(correct, answers, expected):
-    assert majority([bool(flag) for flag in correct], answers) == expected

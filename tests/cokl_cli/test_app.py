@@ -14,7 +14,6 @@ import pytest
 
 from cokl_cli.app import main
 from tests.bandit.conftest import tiny_flags
-from tests.cokl_cli.test_bad_input import refusal
 
 __all__ = ["tiny_flags"]
 
@@ -24,36 +23,6 @@ def cokl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [Path(sys.executable).with_name("cokl"), *arguments], capture_output=True, text=True, check=False, **options
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["bandit", "sweep", "--methods", "cokl,nonsense"], "unknown method 'nonsense'; known: none, cokl,"),
-        (["bandit", "sweep", "--betas", "-0.1"], "betas: expected finite coefficients > 0, got -0.1"),
-        (["bandit", "sweep", "--seeds", "0"], "seeds: expected at least 1, got 0"),
-        (["bandit", "sweep", "--jobs", "0"], "jobs: expected 1 to 10000, got 0"),
-        (["bandit", "sweep", "--correct-actions", "200"], "environment.correct_actions: expected 1 to 199, got 200"),
-        (
-            ["bandit", "sweep", "--out", "/dev/null/results"],
-            "cannot use /dev/null/results: Not a directory; choose another folder",
-        ),
-        (["report", "--results", "/nowhere"], "results: /nowhere is not a folder"),
-        (["nonsense"], "unknown nonsense; `cokl --help` lists what there is"),
-        (["bandit", "swep"], "unknown swep (did you mean sweep?); `cokl bandit --help` lists what there is"),
-        (["bandit", "sweep", "--preset", "quik"], "--preset: expected one of paper, quick, got 'quik'"),
-        (["bandit", "sweep", "--jobs"], "--jobs: expected N after it"),
-        (["theory", "optimum", "cokl", "--q", "0.1"], "missing: --beta"),
-        (
-            ["theory", "optimum", "cokl", "--q", "0.1", "--bata=1"],
-            "unknown --bata=1 (did you mean --beta?);",
-        ),
-        (["bandit", "sweep", "--methods", "cokl,forwardKL"], "unknown method 'forwardKL'; known: "),
-        (["theory", "optimum", "CoKL", "--q", "0.1", "--beta", "1"], "'CoKL'; known: "),
-    ],
-)
-def test_bad_input_gets_one_line_and_exit_code_2(arguments, says, capsys):
-    assert says in refusal(capsys, *arguments)
 
 
 @pytest.mark.parametrize("arguments", ["bandit swep", "bandit sweep --preset quik", "bandit sweep --betas abc"])

@@ -25,16 +25,32 @@ def refusal(capsys, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        ("bandit sweep --methods cokl,nonsense", "unknown method 'nonsense'; known: none, cokl,"),
+        ("bandit sweep --methods cokl,forwardKL", "unknown method 'forwardKL'; known: "),
+        ("bandit sweep --betas -0.1", "betas: expected finite coefficients > 0, got -0.1"),
+        ("bandit sweep --seeds 0", "seeds: expected at least 1, got 0"),
+        ("bandit sweep --jobs 0", "jobs: expected 1 to 10000, got 0"),
+        ("bandit sweep --correct-actions 200", "environment.correct_actions: expected 1 to 199, got 200"),
+        (
+            "bandit sweep --out /dev/null/results",
+            "cannot use /dev/null/results: Not a directory; choose another",
+        ),
+        ("bandit sweep --out " + "a" * 300, "File name too long; choose another folder"),
         ("bandit sweep --jobs " + HUGE, "jobs: expected 1 to 10000, got"),
-        ("bandit sweep --seeds " + HUGE, "seeds: expected at most"),
         ("bandit shift --seeds " + HUGE, "seeds: expected at most"),
-        ("bandit shift --steps " + HUGE, "steps: expected at most"),
         ("bandit sequences --steps " + HUGE, "steps: expected at most"),
         ("bandit finite-group --methods none", "methods: expected one that the reference groups can estimate"),
-        ("bandit sweep --out " + "a" * 300, "File name too long; choose another folder"),
+        ("bandit swep", "unknown swep (did you mean sweep?); `cokl bandit --help` lists what there is"),
+        ("bandit sweep --preset quik", "--preset: expected one of paper, quick, got 'quik'"),
+        ("bandit sweep --jobs", "--jobs: expected N after it"),
+        ("report --results /nowhere", "results: /nowhere is not a folder"),
+        ("nonsense", "unknown nonsense; `cokl --help` lists what there is"),
+        ("theory optimum cokl --q 0.1", "missing: --beta"),
+        ("theory optimum cokl --q 0.1 --bata=1", "unknown --bata=1 (did you mean --beta?);"),
+        ("theory optimum CoKL --q 0.1 --beta 1", "'CoKL'; known: "),
     ],
 )
-def test_one_line(arguments, says, tmp_path, monkeypatch, capsys):
+def test_bad_input_is_one_line(arguments, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert says in refusal(capsys, *arguments.split())
 

@@ -48,14 +48,3 @@ def test_the_correctness_axis_ends_where_the_data_end():
         low, high = axes.get_xlim()
         assert 0.98 < high < 0.982
         assert all(low <= tick <= high for tick in axes.get_xticks())
-
-
-def test_captions_are_written_with_the_numbers_and_kept_for_pictures_drawn_before(tmp_path):
-    style.save_all({"one": render(tradeoff(sweep_table(GOOD, seeds=3)))}, tmp_path)
-    said = style.save_all({"two": render(dynamics(sweep_table(GOOD, seeds=3)))}, tmp_path)
-    captions = style.read_captions(tmp_path)
-    assert set(captions) == {"one", "two"}
-    assert "7 points" in captions["one"]
-    assert "means over 3 seeds" in captions["one"]
-    assert "CoKL 0.600 and 0.30 nats" in captions["two"]
-    assert str(tmp_path) in said

@@ -14,9 +14,6 @@ from bandit.finite_group import figures as finite_group
 from bandit.shift import figures as shift
 from bandit.shift.analysis import score, tables_of
 from bandit.sweep.figures import dynamics, tradeoff
-from figures import style
-from figures.marks import DEFAULTS
-from figures.matplotlib_renderer import render
 from llm_bridge.report import figures as llm
 from tests.bandit.finite_group.tables import made_metrics
 from tests.bandit.shift.tables import POINTS, SEEDS, shift_table
@@ -82,15 +79,6 @@ def test_dynamics_are_means_and_standard_deviations_of_each_step(column):
             values = rows.loc[rows["step"] == mark["x"], column].tolist()
             mean, spread = statistics.mean(values), statistics.stdev(values)
             assert [mark["y"], mark["low"], mark["high"]] == pytest.approx([mean, mean - spread, mean + spread])
-
-
-def test_the_marks_lie_beside_the_picture(tmp_path):
-    picture = render(tradeoff(noisy_sweep()))
-    style.save_all({"tradeoff": picture}, tmp_path)
-    empty = {name: "" for name, default in DEFAULTS.items() if isinstance(default, float)}
-    stored = pd.read_csv(tmp_path / "tradeoff.csv", keep_default_na=False, na_values=empty)
-    assert list(stored.columns) == list(DEFAULTS)
-    pd.testing.assert_frame_equal(stored, picture.marks, check_dtype=False)
 
 
 def seeds_scores(table: pd.DataFrame, method: str, beta: float) -> dict[str, list[float]]:

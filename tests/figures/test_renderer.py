@@ -1,7 +1,6 @@
 """Every kind of mark is drawn where the table says: read from Matplotlib's artists."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
@@ -78,4 +77,3 @@ def test_the_legend_names_each_label_once_and_the_figure_keeps_its_words():
     assert picture.caption == "Words."
     assert picture.get_suptitle() == "Some diverged."
     assert [axes.get_title(loc="left") for axes in picture.axes] == ["(a)", "(b)"]
-    pd.testing.assert_frame_equal(picture.marks, drawing().marks)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cokl.support.statistics import mean_and_half_width
-from cokl.support.verdicts import Measurement, chance_findings, holm, judged, no_verdict, p_value, verdict_on
+from cokl.support.verdicts import Measurement, holm, judged, no_verdict, p_value, verdict_on
 
 
 @given(st.lists(st.floats(-10, 10), min_size=2, max_size=8, unique=True), st.floats(-3, 3))
@@ -179,14 +179,6 @@ def test_below_four_seeds_a_claim_has_no_verdict():
     claim = judged("s", "", [measured(5, 1, seeds=3)], [[measured(5, 1, seeds=3)]])
     assert claim.verdict is None
     assert claim.evidence == ("secondary: sampled: x: 5.0 ± 1.0 points",)
-
-
-def test_what_chance_would_decide_is_said():
-    decided = [judged("s", "", [YES]).verdict] * 10
-    words = chance_findings([*decided, "no verdict"])
-    assert words.startswith("10 verdicts with an interval rest on a test at 5%.")
-    assert words.endswith("decide 0.5 of them.")
-    assert chance_findings([judged("s", "", [measured(5, 1, seeds=3)]).verdict]) == ""
 
 
 def test_one_part_with_too_few_seeds_leaves_no_verdict():
