@@ -1,6 +1,7 @@
 """`python -m benchmarks COMMAND`: everything that measures speed, and what a GPU computes."""
 
 import sys
+from typing import Any
 
 import tyro
 
@@ -9,7 +10,7 @@ from benchmarks.sweep import Sweep
 from cokl.support.errors import InputError
 
 if __name__ == "__main__":
-    command: Sweep | Actor = tyro.extras.subcommand_cli_from_dict(
+    command: Any = tyro.extras.subcommand_cli_from_dict(
         {"sweep": Sweep, "actor": Actor}, prog="python -m benchmarks", description=__doc__
     )
     try:
