@@ -168,16 +168,6 @@ def test_one_option_moves_the_reward_model():
     assert resolved["reward.custom_reward_function.reward_kwargs.reward_model"] == "my/reward"
 
 
-def test_ones_own_reward_function_gets_no_arguments_of_ours():
-    config = dataclasses.replace(configurations.PRESETS["qwen3-0.6b"], reward_function="/my/reward.py:score")
-    resolved = resolve(compose(chat_job(config, ROOT, MODEL, "cokl")))
-    place = "reward.custom_reward_function"
-    assert {name: value for name, value in resolved.items() if name.startswith(place)} == {
-        f"{place}.path": "/my/reward.py",
-        f"{place}.name": "score",
-    }
-
-
 def test_the_requirements_for_gpus_are_those_that_verl_pins():
     from importlib.metadata import requires
 

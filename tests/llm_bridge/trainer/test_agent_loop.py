@@ -1,15 +1,12 @@
 """Seeds of single requests: what they depend on, and that every job asks for them."""
 
 import asyncio
-import dataclasses
 import itertools
 
 import pytest
 
 pytest.importorskip("verl")
 
-from llm_bridge.experiment.config import PRESETS
-from llm_bridge.experiment.jobs import chat_job, compose
 from llm_bridge.experiment.trainer import request_seed
 from llm_bridge.trainer.agent_loop import CachedResponseLoop
 
@@ -26,14 +23,6 @@ def test_every_part_of_a_request_changes_its_seed():
 def test_a_seed_is_the_same_in_every_process():
     """Python's own hash of a string is not; this one is written down."""
     assert request_seed(0, 1, "math_train", 3, [{"role": "user", "content": "x"}], 0) == 361048277
-
-
-def test_a_paper_preset_leaves_the_draws_to_the_engine(tmp_path):
-    """Which draws requests with seeds one by one; whoever wants a run repeated asks for it."""
-    config = PRESETS["qwen3-0.6b"]
-    for repeatable, loop in ((config.repeatable, "single_turn_agent"), (True, "seeded")):
-        composed = compose(chat_job(dataclasses.replace(config, repeatable=repeatable), tmp_path, tmp_path, "cokl"))
-        assert composed.actor_rollout_ref.rollout.agent.default_agent_loop == loop
 
 
 def test_a_tools_tokens_are_masked_in_a_cached_response():
