@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from cokl import decomposition, floor, groups
 from cokl.regularizers import get as get_regularizer
 from cokl.regularizers import names
-from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 from theory import recovery as finite_groups
 
 Scalar = Any
@@ -214,7 +213,6 @@ class Formulas:
             **_SCALAR,
             "decompose_kl": decomposition.decompose_kl,
             "regularizers": {name: get_regularizer(name) for name in names()},
-            "restricted_reverse_kl": CorrectReverseKL(form="restricted"),
             "importance_ratios": groups.importance_ratios,
             "reference_weights": groups.reference_weights,
             "rollout_weights": groups.rollout_weights,

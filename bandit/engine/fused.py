@@ -62,7 +62,7 @@ class FusedObjective:
     def applies(method: Method, split: Split) -> bool:
         """Whether the method has a fused form and the split is float32 on a CPU with correct sets of one size."""
         regularizer = method.regularizer
-        known = type(regularizer) in _KINDS and regularizer != CorrectReverseKL(form="restricted") and not method.floor
+        known = type(regularizer) in _KINDS and not method.floor
         on_cpu = split.inputs.device.type == "cpu" and split.inputs.dtype == torch.float32
         return known and on_cpu and split.correct.valid is None
 

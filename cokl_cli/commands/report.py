@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +16,10 @@ class HtmlReport:
     """The page; RESULTS/report.html if not given."""
 
     def run(self) -> int:
-        """Write the page; print where it is and which commands would add to it."""
+        """Write the page; print where it is."""
         from cokl_cli.report.page import write
 
         path = self.out or self.results / "report.html"
-        missing = ", ".join(f"`{one}`" for one in write(self.results, path))
+        write(self.results, path)
         print(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB), a page for your browser")
-        if missing:
-            more = f"more would be in it after {missing}; with `--preset quick` a lab takes a minute"
-            print(textwrap.fill(more, 80, break_on_hyphens=False))
         return 0

@@ -11,7 +11,7 @@ from bandit.config import EnvironmentConfig
 from cokl.support.errors import InputError
 from cokl.support.files import write_text
 from cokl_cli.report.sections import claims, headline, optima, tradeoff
-from cokl_cli.results import LLM, THEORY, command, finished, read, titles
+from cokl_cli.results import LLM, THEORY, finished, read
 from figures.matplotlib_renderer import render
 from figures.page import Section, folded, picture, text
 from llm_bridge.section import paper
@@ -20,8 +20,8 @@ from llm_bridge.section import section as llm_section
 TITLE = "CoKL: what was measured"
 
 
-def write(results: Path, path: Path) -> list[str]:
-    """Write the page of what is under `results` to `path`; returns the commands that would add to it.
+def write(results: Path, path: Path) -> None:
+    """Write the page of what is under `results` to `path`.
 
     Of several results of one kind the first counts, as `finished` orders them. Raises InputError if `results` is no
     folder or holds nothing that the page shows.
@@ -34,7 +34,6 @@ def write(results: Path, path: Path) -> list[str]:
     shown = {name: folders[0] for name, folders in by_name.items()}
     others = [folder for folders in by_name.values() for folder in folders[1:]]
     write_text(_html(_sections(shown, path), others), path)
-    return [command(name) for name in titles() if name not in by_name]
 
 
 def _sections(shown: Mapping[str, Path], page: Path) -> list[Section]:

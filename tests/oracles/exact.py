@@ -96,11 +96,6 @@ def correct_reverse_kl(policy: Numbers, reference: Numbers, correct: Flags, libr
     return kl(conditioned(policy, correct), reference, library)
 
 
-def correct_reverse_kl_restricted(policy: Numbers, reference: Numbers, correct: Flags, library: Any) -> Any:
-    """The summands of D_KL(pi || pi_ref) that belong to correct actions."""
-    return kl([p if is_correct else 0 for p, is_correct in zip(policy, correct, strict=True)], reference, library)
-
-
 def cokl_without_term1(policy: Numbers, reference: Numbers, correct: Flags, library: Any) -> Any:
     """log Z, zero by convention without a correct action."""
     return library.log(mass(policy, correct)) if any(correct) else 0
@@ -126,7 +121,6 @@ VALUES: dict[str, Definition] = {
         cokl,
         correct_forward_kl,
         correct_reverse_kl,
-        correct_reverse_kl_restricted,
         cokl_without_term1,
         cokl_without_term2,
     )

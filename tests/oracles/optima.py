@@ -29,7 +29,6 @@ REDUCED_PENALTIES: dict[str, ReducedPenalty] = {
     "cokl": lambda z, q, fraction, library: 0,
     "correct_forward_kl": lambda z, q, fraction, library: -library.log(z),
     "correct_reverse_kl": lambda z, q, fraction, library: 0,
-    "correct_reverse_kl_restricted": lambda z, q, fraction, library: z * library.log(z / q),
     "cokl_without_term1": lambda z, q, fraction, library: library.log(z),
     "cokl_without_term2": lambda z, q, fraction, library: -library.log(z),
 }

@@ -309,7 +309,7 @@ FALSE_STATEMENTS = {
     ],
     "no-reward-on-the-regularized-prompts": [
         ('"forward_kl": q,', '"forward_kl": 1.0,'),
-        ('"restricted": q / np.e', '"restricted": q'),
+        ('"cokl_without_term1": 0.0', '"cokl_without_term1": 1.0'),
         ('["cokl"].logit_gradient', '["correct_forward_kl"].logit_gradient'),
     ],
     "conditional-penalties-decouple": [

@@ -190,12 +190,7 @@ MUTANTS = [
     ("replay-identity", with_regularizer(UnconditionedCoKL())),
     ("cokl-gradient", with_regularizer(FullScoreCoKL())),
     ("cokl-exact-difference", with_regularizer(UnconditionedCoKL())),
-    (
-        "no-reward-on-the-regularized-prompts",
-        Formulas(
-            restricted_reverse_kl=rescaled_regularizer(Formulas().restricted_reverse_kl, ("logit_gradient",), -1),
-        ),
-    ),
+    ("no-reward-on-the-regularized-prompts", with_rescaled("cokl_without_term1", "logit_gradient", -1)),
     # off by one in G
     ("recovery-series", Formulas(recovery=lambda z, g: Formulas().recovery(z, g + 1))),
     ("recovery-series", Formulas(recovery_closed_form=lambda n, z, g: right.recovery_closed_form(n, z, g - 1))),

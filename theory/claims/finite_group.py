@@ -360,13 +360,13 @@ def cached(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 @claim("score-function-surrogates-unbiased", BEYOND)
 def unbiased(formulas: Formulas, effort: Effort) -> list[Evidence]:
-    """on-policy, the sampled surrogates of entropy, forward KL, reverse KL, Jensen-Shannon, replay and
-    restricted reverse KL have the exact gradient in expectation
+    """on-policy, the sampled surrogates of entropy, forward KL, reverse KL, Jensen-Shannon and replay have
+    the exact gradient in expectation
 
     Forward KL: -1/G over reference draws is -E_ref[s]. Replay: alpha has mean mu_ref+ given
     K_ref > 0. The others are score functions with a leave-one-out baseline, which is independent of its own draw."""
     names = ("entropy", "forward_kl", "reverse_kl", "jensen_shannon", "correct_forward_kl", "cokl_without_term2")
-    objects = {name: formulas.regularizers[name] for name in names} | {"restricted": formulas.restricted_reverse_kl}
+    objects = {name: formulas.regularizers[name] for name in names}
 
     def error(case: tuple[str, tuple[Bandit, int]]) -> float:
         name, (bandit, size) = case

@@ -33,7 +33,6 @@ LOWER_BOUNDS = {
     "entropy": lambda reference: torch.full_like(reference.mass, -math.log(reference.logits.shape[-1])),
     "cokl_without_term1": lambda reference: torch.full_like(reference.mass, -math.inf),
     "correct_reverse_kl": negative_log_mass,
-    "correct_reverse_kl_restricted": lambda reference: -reference.mass / math.e,
 }
 VALUES_AT_REFERENCE = {
     "entropy": negative_entropy,

@@ -32,11 +32,6 @@ def test_the_page_is_small_and_asks_for_nothing(report: Path):
     assert '<link rel="stylesheet"' not in text
 
 
-def test_what_is_missing_is_named_with_its_command(results: Path, tmp_path: Path):
-    missing = set(page.write(results, tmp_path / "page.html"))
-    assert missing == {f"cokl bandit {name}" for name in ("sequences", "finite-group", "plasticity", "robustness")}
-
-
 def test_no_cell_label_or_heading_is_a_code_name_nothing_or_cut(report: Path):
     """Results' own names apart, which are folders'."""
     text = re.sub(r"<(script|style)\b.*?</\1>", "", report.read_text(encoding="utf-8"), flags=re.DOTALL)
