@@ -25,9 +25,6 @@ from torch import Tensor
 
 from cokl.surrogate_config import SurrogateConfig as SurrogateConfig  # noqa: PLC0414  re-exported
 
-LENGTHS = ("token-sum", "token-mean", "group-mean")
-"""Eq. 13's sum of a response's token log-probabilities, their mean, or the sum over the group's mean length."""
-
 
 @dataclass(frozen=True, eq=False)
 class ResponseGroups:
@@ -151,7 +148,7 @@ class RegularizationRows:
         behavior_log_probs: under the policy that sampled the rollouts; None when that is the current one.
         reference_log_probs: under the reference. Methods that compare with it need those of the rollouts,
             `conditional_kl` those of the cached responses; other rows may have NaN.
-        tokens: lengths of the responses, by which the means divide.
+        tokens: lengths of the responses, to divide each one's log-likelihood by; None for Eq. 13's sum.
         reference_accuracy: the fraction of correct ones among all cached responses to a row's prompt, with half a
             correct and half an incorrect one added. `conditional_kl` needs it if some of them are not rows.
     """
@@ -179,26 +176,6 @@ class RegularizationRows:
         """
         tables = [None if column is None else column[rows] for column in columns]
         return ResponseGroups(self.log_probs[rows], self.rewards[rows], *tables) if rows.numel() else None
-
-    def divisors(self, rows: Tensor, length: str) -> Tensor:
-        """The divisors of these rows' log-likelihoods.
-
-        Args:
-            rows: (N, G), row numbers.
-            length: one of `LENGTHS`.
-
-        Returns:
-            1, or a number of tokens: (N, G) of each response, or (N, 1), the mean of a group.
-
-        Raises:
-            ValueError: a mean without `tokens`.
-        """
-        if length == "token-sum":
-            return torch.ones(())
-        if self.tokens is None:
-            raise ValueError(f"tokens: expected the responses' lengths, which {length} divides by")
-        tokens = self.tokens[rows]
-        return tokens.mean(-1, keepdim=True) if length == "group-mean" else tokens
 
 
 class SurrogateWeights(NamedTuple):

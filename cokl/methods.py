@@ -123,23 +123,20 @@ class Method:
             cached = self.floor * pull if cached is None else cached + self.floor * pull
         return SurrogateWeights(cached, fresh)
 
-    def row_weights(
-        self, rows: RegularizationRows, beta: float, config: SurrogateConfig, length: str = "token-sum"
-    ) -> Tensor:
+    def row_weights(self, rows: RegularizationRows, beta: float, config: SurrogateConfig) -> Tensor:
         """The weights of a trainer's rows, which minimises `(weights * log_probs).sum()` (Eqs. 12, 17 and 20).
 
         Args:
             rows: the trainer's R rows.
             beta: the coefficient, >= 0.
             config: the choices that the paper leaves open.
-            length: how a response's log-probabilities are reduced, one of `cokl.groups.LENGTHS`.
 
         Returns:
             (R,). The mean over groups is included. Rows outside `rows.index` have weight 0.
 
         Raises:
             InputError: a regularizer without a sampled surrogate, or a coefficient whose weights overflow.
-            ValueError: a stream that the method weights has no rows, or a mean without `rows.tokens`.
+            ValueError: a stream that the method weights has no rows.
 
         Examples:
             >>> index = RowIndex(reference=torch.tensor([[0, 1]]), rollout=torch.tensor([[2, 3]]))
@@ -154,7 +151,7 @@ class Method:
             rollout = rows.groups(rows.index.rollout, rows.behavior_log_probs, compared)
             for table, weight in zip(rows.index, self.weights(reference, rollout, beta, config), strict=True):
                 if weight is not None:
-                    weights[table] = weight / len(weight) / rows.divisors(table, length)
+                    weights[table] = weight / len(weight) / (1 if rows.tokens is None else rows.tokens[table])
         if not bool(weights.isfinite().all()):
             raise InputError(f"beta: expected a coefficient whose weights fit in {weights.dtype}, got {beta:g}")
         return weights

@@ -16,9 +16,6 @@ from cokl.support.errors import InputError
 from cokl.support.files import read_text
 from cokl.support.options import from_json
 
-_BESIDE = ("code", "format", "device")
-"""What config.json has beside an experiment's settings."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class FromFile:
@@ -60,11 +57,11 @@ def stored_settings(path: str) -> dict[str, Any]:
 
 
 def changed(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """`base` with the values of `changes`, nested alike, without what a results folder keeps beside the settings.
+    """`base` with the values of `changes`, nested alike, without the device that a results folder keeps.
 
     Raises InputError for another name that `base` lacks.
     """
-    changes = {name: value for name, value in changes.items() if name in base or name not in _BESIDE}
+    changes = {name: value for name, value in changes.items() if name in base or name != "device"}
     for name in changes:
         if name not in base:
             raise InputError(f"{path}: there is no setting {name!r}; settings: {', '.join(base)}")

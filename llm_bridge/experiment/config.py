@@ -106,14 +106,13 @@ class LLMConfig(Settings):
         SurrogateConfig.epsilon_is, "without effect while every optimizer step is on-policy"
     )
     """Clipping range of the sequence-level importance ratio (Eq. 15)."""
-    length: Literal["token-sum", "token-mean", "group-mean"] = assumption(
+    length: Literal["token-sum", "token-mean"] = assumption(
         "token-mean",
         "Eq. 13 is a sum. Over 7,000 tokens, beside a GRPO loss that is a token mean and under a gradient clip of 1, "
         "the chat signal may be drowned. A mean makes the regularizer weaker by about the length of a response. The "
         "preset of short answers, smollm2, keeps the sum",
     )
-    """How the regularizer reduces a response's log-probabilities: their sum, their mean over tokens, or their sum
-    divided by the group's mean length."""
+    """How the regularizer reduces a response's log-probabilities: their sum, or their mean over tokens."""
     coefficient: Annotated[float, at_least(0)] = 0.0
     """Of every regularizer; 0 for those that E.3 settles on: 0.001 for reverse KL's family, 1 for the others."""
     reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"

@@ -185,12 +185,13 @@ class CoKLTrainer(PPOTrainerSync):
         scores = raw_scores(columns["rm_scores"], columns.get("extra_fields"))
         members = [self.step_rows.member(key) for key in keys]
         solved = [self.solved[member.prompt] if member else math.nan for member in members]
+        lengths = torch.stack([mask.sum() for mask in self.row_masks]).double()
         return RegularizationRows(
             index=self.step_rows.index(keys),
             log_probs=_row_sums(self.old_log_probs, self.row_masks),
             rewards=(scores > self.settings.correct_above).double(),
             reference_log_probs=reference,
-            tokens=torch.stack([mask.sum() for mask in self.row_masks]).double(),
+            tokens=lengths if self.settings.length == "token-mean" else None,
             reference_accuracy=torch.tensor(solved, dtype=torch.float64),
         )
 
@@ -219,7 +220,7 @@ class CoKLTrainer(PPOTrainerSync):
                 )
 
     def _weights(self, rows: RegularizationRows) -> Tensor:
-        return self.method.row_weights(rows, self.settings.beta, self.settings.surrogate(), self.settings.length)
+        return self.method.row_weights(rows, self.settings.beta, self.settings.surrogate())
 
     # ------------------------------ optimizer steps ------------------------------
 

@@ -10,10 +10,12 @@ from typing import Annotated, Any
 from omegaconf import DictConfig, OmegaConf
 
 from cokl import methods
-from cokl.groups import LENGTHS, SurrogateConfig
+from cokl.groups import SurrogateConfig
 from cokl.methods import Method
 from cokl.support.options import Bound, above, at_least, require, require_types
 
+LENGTHS = ("token-sum", "token-mean")
+"""Eq. 13's sum of a response's token log-probabilities, or their mean."""
 PROMPTS = ("buffer", "training")
 """Which prompts are regularized: drawn from the buffer beside the RL batch, or the RL batch's own."""
 
@@ -29,7 +31,7 @@ class RegularizationSettings:
     method: what to add to the RL loss, a name that `cokl.methods.get` knows. beta: its coefficient. buffer: the
     buffer's file. kl_prompts: prompts drawn for a step. seed: of the order of the buffer's prompts. epsilon_is:
     clipping range of the sequence-level importance ratio (Eq. 15). correct_above: a score above it counts as correct.
-    length: how a response's log-probabilities are reduced, one of `cokl.groups.LENGTHS`; ratios and costs are always of
+    length: how a response's log-probabilities are reduced, one of `LENGTHS`; ratios and costs are always of
     whole sequences. prompts: one of `PROMPTS`. Training prompts are looked up in the buffer; their fresh responses are
     the RL batch's. cached_per_prompt: how many cached responses each prompt adds to a step, drawn again for each step;
     0 adds all of them. check: look at the command, and start nothing.

@@ -195,12 +195,6 @@ def test_a_coefficient_whose_weights_overflow_is_refused():
         methods.get("correct_forward_kl").row_weights(rows, 1e30, SurrogateConfig())
 
 
-def test_a_mean_over_tokens_needs_their_number():
-    rows = RegularizationRows(RowIndex.of([("reference", 0)] * 2), -torch.ones(2), torch.ones(2))
-    with pytest.raises(ValueError, match="tokens: expected the responses' lengths, which token-mean divides by"):
-        methods.get("correct_forward_kl").row_weights(rows, 1.0, SurrogateConfig(), "token-mean")
-
-
 def _sampled(random: np.random.Generator, policies: list[tuple[np.ndarray, np.ndarray]], size: int):
     """Answers of reference and policy to each prompt, of which the first three are correct, in random order."""
     rows = [

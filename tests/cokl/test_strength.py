@@ -37,9 +37,9 @@ def cokl_norm(length: str) -> float:
         RowIndex(*torch.arange(2 * rows).view(2, MATH_PROMPTS, GROUP)),
         -tokens,
         verdicts(2 * MATH_PROMPTS).flatten(),
-        tokens=tokens,
+        tokens=tokens if length == "token-mean" else None,
     )
-    weights = methods.get("cokl").row_weights(regularization, 1.0, SurrogateConfig(), length)
+    weights = methods.get("cokl").row_weights(regularization, 1.0, SurrogateConfig())
     return math.sqrt(float((weights.square() * tokens).sum()))
 
 

@@ -20,7 +20,7 @@ from tests.cokl_cli.test_bad_input import refusal
 def saved(values: dict[str, Any], folder: Path) -> Path:
     """config.json as a results folder has it."""
     path = folder / "config.json"
-    path.write_text(json.dumps({**values, "device": values.get("device", "cpu"), "format": 4, "code": {"a": "b"}}))
+    path.write_text(json.dumps({**values, "device": values.get("device", "cpu")}))
     return path
 
 

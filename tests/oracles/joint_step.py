@@ -83,8 +83,6 @@ def loss(
             log_likelihood = now(row).sum()
             if lengths == "token-mean":
                 log_likelihood = log_likelihood / len(row.response)
-            if lengths == "group-mean":
-                log_likelihood = log_likelihood * len(members) / sum(len(other.response) for other in members)
             sign = -1 if stream == "reference" else 1
             total = total + sign * beta * share / sum(shares) * log_likelihood / prompts
     return total
