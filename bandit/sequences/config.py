@@ -81,8 +81,7 @@ class SequenceConfig(TwoTaskConfig):
     kl_prompts: Count | None = None
     """Prompts of the buffer per update of every method; None takes as many as make `kl_groups` response groups."""
 
-    # Without annotations, for these two are the trainer's and no options.
-    optimizer_steps = 1
+    # Without an annotation, for it is the trainer's and no option.
     dtype = "float32"
 
     def __post_init__(self) -> None:

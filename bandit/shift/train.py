@@ -147,14 +147,13 @@ def shift_task(config: ShiftConfig, seed: int, parameters: Tensor) -> TwoTasks:
     size = config.buffer_size, config.reference_group_size
     drawn = draw(reference, reference, torch.from_numpy(rng.random(size)))
     verdicts = torch.from_numpy(random_generator(seed, ShiftStream.REFERENCE_VERDICTS).random(size))
-    verifier = Verifier(config.success_of_wrong, config.success_of_right)
     return TwoTasks(
         seed,
         parameters,
         splits.on(new.train_inputs, new.correct[new.train_clusters]),
         splits.on(prior.test_inputs, prior.correct[prior.test_clusters]),
         splits.on(new.test_inputs, new.correct[new.test_clusters]),
-        Cache(prompts, verifier.judge(drawn, verdicts), _ADVICE),
+        Cache(prompts, Verifier(config.success_of_wrong).judge(drawn, verdicts), _ADVICE),
     )
 
 
@@ -173,7 +172,7 @@ class FrozenPolicy:
 
 @dataclass(frozen=True)
 class Verifier:
-    """Chances that a wrong and that a right response count as correct, in [0, 1].
+    """A right response counts as correct, and a wrong one with the chance `of_wrong`, in [0, 1).
 
     What is judged is a pair of a response and a verdict, whose probability is pi(y) times the chance of the verdict.
     Correctness mass, pi+ and the drifts are those of the pairs: Z is the expected success, and pi+ is proportional to
@@ -182,20 +181,18 @@ class Verifier:
     """
 
     of_wrong: float
-    of_right: float
 
     def judge(self, responses: Responses, numbers: Tensor) -> Responses:
         """The responses with drawn verdicts. numbers: (B, G), uniform in [0, 1), shared by all runs."""
-        right = responses.rewards > 0
-        verdicts = torch.where(right, numbers < self.of_right, numbers < self.of_wrong)
+        verdicts = (responses.rewards > 0) | (numbers < self.of_wrong)
         return replace(responses, rewards=verdicts.to(responses.rewards.dtype))
 
     def outcomes(self, policy: Policy) -> Policy:
         """The policy (..., A) over pairs (..., 2 A), the A with a positive verdict first; itself if nothing errs."""
-        if (self.of_wrong, self.of_right) == (0, 1):
+        if self.of_wrong == 0:
             return policy
         log_probs = policy.log_probs
-        success = torch.full_like(log_probs, self.of_wrong).masked_fill(policy.correct.mask, self.of_right)
+        success = torch.full_like(log_probs, self.of_wrong).masked_fill(policy.correct.mask, 1.0)
         pairs = torch.cat([log_probs + success.log(), log_probs + (1 - success).log()], -1)
         positive = torch.arange(pairs.shape[-1], device=pairs.device) < log_probs.shape[-1]
         return Policy.from_log_probs(pairs, CorrectSet.from_mask(positive))
@@ -217,7 +214,7 @@ class Exact(Objective):
         reference, betas = minibatch.prompts.reference(slice(None)), self.betas[:, None, None]
         if not self.method.filtered:  # it never looks at a verdict
             return self.method.logit_gradient(policy, reference, betas)
-        outcomes = Verifier(self.config.success_of_wrong, self.config.success_of_right).outcomes
+        outcomes = Verifier(self.config.success_of_wrong).outcomes
         pairs = self.method.logit_gradient(outcomes(policy), outcomes(reference), betas)
         return pairs.unflatten(-1, (-1, policy.logits.shape[-1])).sum(-2)
 
@@ -230,7 +227,7 @@ class Sampled(Objective):
         drawn = draw(policy, minibatch.prompts.reference(slice(None)), minibatch.uniforms)
         if minibatch.verdicts is None:
             return drawn
-        return Verifier(self.config.success_of_wrong, self.config.success_of_right).judge(drawn, minibatch.verdicts)
+        return Verifier(self.config.success_of_wrong).judge(drawn, minibatch.verdicts)
 
     def rl(self, policy: Policy, rollout: Responses) -> Tensor:
         """(R, B, A): gradient of each new-task prompt's -J_GRPO."""
@@ -239,8 +236,7 @@ class Sampled(Objective):
     def regularization(self, policy: Policy, rollout: Responses, minibatch: Minibatch) -> Tensor:
         """(R, B, A): gradient of what the method adds on each prompt of the buffer, coefficients included."""
         assert minibatch.cached is not None
-        surrogate = SurrogateConfig(self.config.epsilon_is)
-        return method_logit_gradient(self.method, policy, minibatch.cached, rollout, self.betas, surrogate)
+        return method_logit_gradient(self.method, policy, minibatch.cached, rollout, self.betas, SurrogateConfig())
 
 
 class ShiftTrainer(TwoTaskTrainer):
@@ -252,7 +248,7 @@ class ShiftTrainer(TwoTaskTrainer):
 
     def __init__(self, config: ShiftConfig) -> None:
         super().__init__(config)
-        self.outcomes = Verifier(config.success_of_wrong, config.success_of_right).outcomes
+        self.outcomes = Verifier(config.success_of_wrong).outcomes
 
     def buffer_prompts(self, buffer: Cache, seed: int, size: int) -> Iterator[Minibatch]:
         """With uniform numbers for the verdicts on their rollouts, (B, G)."""

@@ -39,8 +39,8 @@ from tests.oracles.worlds import World, two_worlds
 
 CACHED_VERDICTS, KL_VERDICTS = 110, 111
 """Streams of this lab alone."""
-CLIP = 0.2
-"""GRPO's clipping range."""
+CLIP = EPSILON_IS = 0.2
+"""GRPO's clipping range, and that of the importance ratios; every step is on-policy."""
 NORMALIZED = ("retention", "adaptation", "overall")
 RAW = ("prior_correct", "new_correct", "prior_pass_at_k", "conditional_kl")
 DRIFTS = ("mass_drift", "correct_drift", "incorrect_drift")
@@ -96,7 +96,7 @@ def with_verdicts(log_probs: Tensor, success: np.ndarray) -> Tensor:
 
 
 class Prompts:
-    """Training prompts of one task: a minibatch at a time, which training keeps for some steps."""
+    """Training prompts of one task, a minibatch at a time."""
 
     def __init__(
         self, inputs: np.ndarray, verdicts: np.ndarray, size: int, choice: Any, uniforms: Any, luck: Any = None
@@ -147,7 +147,7 @@ class Seed:
 
     def success(self, right: np.ndarray) -> np.ndarray:
         """What share of the times each response to a prior prompt counts as correct."""
-        return np.where(right, self.config.success_of_right, self.config.success_of_wrong)
+        return np.where(right, 1.0, self.config.success_of_wrong)
 
     def verdicts_on(self, actions: Sequence[int], right: np.ndarray, numbers: np.ndarray) -> list[bool]:
         """Of one prompt's responses."""
@@ -168,10 +168,9 @@ class Seed:
             network.descend(cross_entropy, config.learning_rate)
         network = Perceptron(config, network.parameters)
         prompts = self._prompts(self.prior, PRIOR_PROMPTS)
-        for done in range(config.prior_steps):
-            if done % config.optimizer_steps == 0:
-                prompts.next_minibatch(config.group_size)
-                prompts.roll_out(network)
+        for _ in range(config.prior_steps):
+            prompts.next_minibatch(config.group_size)
+            prompts.roll_out(network)
             network.descend(self._rl("exact", prompts, network), config.learning_rate)
         return network
 
@@ -221,7 +220,7 @@ class Seed:
         terms = [
             loss_of.value(kind, current, reference, right)
             if mode == "exact"
-            else loss_of.surrogate(kind, current, behavior, reference, old, group, right, self.config.epsilon_is)
+            else loss_of.surrogate(kind, current, behavior, reference, old, group, right, EPSILON_IS)
             for current, behavior, reference, old, group, right in known
         ]
         loss = beta * torch.stack(terms).mean()
@@ -248,10 +247,9 @@ class Seed:
                 yield {"step": done, **self.metrics(network, buffer)}
             if done == config.steps:
                 return
-            if done % config.optimizer_steps == 0:
-                for prompts in [new, kl] if size else [new]:
-                    prompts.next_minibatch(config.group_size)
-                    prompts.roll_out(network)
+            for prompts in [new, kl] if size else [new]:
+                prompts.next_minibatch(config.group_size)
+                prompts.roll_out(network)
             loss = self._rl(mode, new, network)
             if size:
                 numbers = [buffer[number] for number in kl.batch]

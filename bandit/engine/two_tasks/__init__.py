@@ -15,7 +15,7 @@ Of a seed:
 - 107: minibatches of the buffer, integers below the number of prompts that the method's filter leaves.
 - 108, 109: uniform numbers (prompts, G, ...) for the rollouts to each minibatch of the new task, and of the buffer.
 
-Minibatches are drawn with replacement, one for each batch of rollouts, that is for `optimizer_steps` steps. All runs of
-a seed start these generators anew, so that they share prompts and uniform numbers; those whose buffers or numbers of
-prompts differ share the generators, not what these give.
+Minibatches are drawn with replacement, one for each step. All runs of a seed start these generators anew, so that they
+share prompts and uniform numbers; those whose buffers or numbers of prompts differ share the generators, not what these
+give.
 """

@@ -121,9 +121,8 @@ class TwoTaskTrainer(ABC):
         trainer = Trainer(mlp, config, config.learning_rate)
         exact = self.objective("exact", methods.get("none"), torch.zeros(1, dtype=torch.float64))
         batches = self.rl_prompts(prompts, seed, ShiftStream.PRIOR_BATCHES)
-        for step in range(config.prior_steps):
-            if step % config.optimizer_steps == 0:
-                loss = JointLoss(self, exact, next(batches), None)
+        for _ in range(config.prior_steps):
+            loss = JointLoss(self, exact, next(batches), None)
             trainer.step(loss.inputs(), loss.logit_gradient)
         return mlp.parameters()[0]
 
@@ -181,9 +180,8 @@ class TwoTaskTrainer(ABC):
         kl = self.buffer_prompts(task.buffer.used_by(method), task.seed, kl_prompts) if kl_prompts else None
         for done in range(config.steps + 1):
             yield done, mlp, trainer
-            if done % config.optimizer_steps == 0:
-                loss = JointLoss(self, objective, next(new), None if kl is None else next(kl))
             if done < config.steps:
+                loss = JointLoss(self, objective, next(new), None if kl is None else next(kl))
                 trainer.step(loss.inputs(), partial(spare_samplers, loss.logit_gradient))
 
     def evaluate(self, task: TwoTasks, buffer: Cache, mlp: StackedMLP) -> dict[str, list[float]]:
@@ -201,7 +199,7 @@ class TwoTaskTrainer(ABC):
 
 
 class JointLoss:
-    """Eq. 18 on one minibatch of either task, whose rollouts are made by the first policy that it sees.
+    """Eq. 18 on one minibatch of either task, whose rollouts are made by the policy that it is asked for.
 
     kl: None for unregularized RL. The loss is the mean over the new-task prompts plus the mean over the buffer's.
     """
@@ -210,7 +208,6 @@ class JointLoss:
         self.trainer = trainer
         self.objective = objective
         self.minibatches = [new] if kl is None else [new, kl]
-        self.rollouts: list[Any] = []
 
     def inputs(self) -> Tensor:
         """(1, rows, input width): what the network reads for the prompts of both minibatches."""
@@ -219,9 +216,8 @@ class JointLoss:
     def logit_gradient(self, logits: Tensor) -> Tensor:
         """(R, rows, A): gradients whose mean over the rows is the loss's, as `Trainer.step` takes them."""
         policies = self.trainer.policies(logits, self.minibatches)
-        if not self.rollouts:
-            self.rollouts = [self.objective.roll_out(*pair) for pair in zip(policies, self.minibatches, strict=True)]
-        gradients = [self.objective.rl(policies[0], self.rollouts[0])]
-        for arguments in zip(policies[1:], self.rollouts[1:], self.minibatches[1:], strict=True):
+        rollouts = [self.objective.roll_out(*pair) for pair in zip(policies, self.minibatches, strict=True)]
+        gradients = [self.objective.rl(policies[0], rollouts[0])]
+        for arguments in zip(policies[1:], rollouts[1:], self.minibatches[1:], strict=True):
             gradients.append(self.objective.regularization(*arguments))
         return self.trainer.joined(gradients, logits)
