@@ -154,7 +154,7 @@ def test_a_command_that_is_stopped_resumes_to_the_same_bytes(stop, finished, tmp
     config = json.loads((folder / "config.json").read_text())
     config["steps"] = TINY.steps  # the references are the same; what is left is short
     (folder / "config.json").write_text(json.dumps(config))
-    subprocess.run(command("sweep", folder), check=True, capture_output=True)
+    LABS["sweep"].train(TINY, Execution(out=folder, jobs=1))
     assert content("sweep", folder) == content("sweep", finished["sweep"])
 
 

@@ -43,12 +43,7 @@ PARTS = {
         "cokl",
         "cokl/support/*",
         (),
-        (
-            "tests/cokl/support",
-            "tests/docs/test_tables.py",
-            "tests/bandit/sweep/test_workers.py::test_workers_that_keep_dying_are_reported",
-            "tests/bandit/sweep/test_settings.py::test_going_on_in_another_environment_is_said_and_both_are_listed",
-        ),
+        ("tests/cokl/support", "tests/docs/test_tables.py"),
     ),
     "theory": Part(
         "theory",

@@ -9,7 +9,7 @@ import pytest
 import theory.claims  # noqa: F401  registers them
 from theory.claim import BEYOND, QUICK, Evidence, Statement, claim, registered_claims
 from theory.formulas import Formulas
-from theory.report import check_claims, in_short, in_words, judged, kinds_of_evidence, to_json, to_markdown, to_text
+from theory.report import check_claims, judged, to_json, to_markdown, to_text
 
 CLAIMS = registered_claims()
 SOURCES = [
@@ -108,16 +108,6 @@ def test_a_check_without_evidence_has_not_shown_its_claim():
     assert not result.holds
 
 
-def test_a_line_is_in_words():
-    (result,) = check_claims([CLAIMS["forward-kl-optimum"]], Formulas(), QUICK)
-    line = to_text([result]).splitlines()[0]
-    assert line.startswith("held      Theorem 2, forward KL, forward KL optimum: ")
-    assert len(line) <= 100
-    assert in_short(CLAIMS["recovery-series"]) == "Appendix B, recovery series"
-    assert in_short(CLAIMS["replay-identity"]) == "below Eq. 9, replay identity"
-    assert in_short(CLAIMS["without-term1-unbounded"]) == "beyond the paper, without term 1 unbounded"
-
-
 def test_reports_say_the_same(monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")  # the text is wrapped to the terminal, and a word of it must not be
     results = list(check_claims([CLAIMS["cokl-definition"], CLAIMS["cokl-maximum"]], Formulas(), QUICK))
@@ -128,40 +118,6 @@ def test_reports_say_the_same(monkeypatch):
     for text in (to_text(results, every_evidence=True), to_markdown(results)):
         assert "2 of 2 claims hold" in text
         assert "convex program: 2 references" in text
-
-
-WORDS = {
-    "proved in Coq: every finite action set, by AppendixA.v: part": Evidence(
-        "proved in Coq", "every finite action set", 0, 0, "AppendixA.v: part"
-    ),
-    "proved in Coq in part (without the rate): q in (0, 1), by AppendixD.v: limit": Evidence(
-        "proved in Coq", "q in (0, 1)", 0, 0, "AppendixD.v: limit; without the rate"
-    ),
-    "proved on boxes: q in [0.1, 0.9], no exception; 12 boxes": Evidence(
-        "proved on boxes", "q in [0.1, 0.9]", 0, 0, "12 boxes"
-    ),
-    "float64: random pairs, largest error 2.5e-13, of 1e-12 accepted": Evidence(
-        "float64", "random pairs", 2.5e-13, 1e-12
-    ),
-    "not held by enumeration: all groups, largest error infinite, of 0 accepted": Evidence(
-        "enumeration", "all groups", math.inf, 0
-    ),
-}
-
-
-@pytest.mark.parametrize("sentence", WORDS)
-def test_evidence_is_a_sentence(sentence):
-    assert in_words(WORDS[sentence]) == sentence
-
-
-def test_kinds_of_evidence_are_named_once_and_proofs_first():
-    """A proof of the whole statement makes those of its parts superfluous."""
-    part, boxes = "proved in Coq in part (the limit): q in (0, 1), by D.v: limit", "proved on boxes: q: no exception"
-    exact = "float64: G = 2: largest error 0"
-    assert (
-        kinds_of_evidence([exact, boxes, exact, part]) == "proved in Coq in part (the limit), float64, proved on boxes"
-    )
-    assert kinds_of_evidence([boxes, part, "proved in Coq: all, by D.v: whole"]) == "proved in Coq, proved on boxes"
 
 
 def test_the_logbooks_verdicts_are_those_of_the_stored_check(tmp_path):

@@ -5,11 +5,9 @@ import re
 import pytest
 
 import theory.claims  # noqa: F401  registers them
-from theory.claim import QUICK, Evidence, Statement, registered_claims
-from theory.formulas import Formulas
+from theory.claim import registered_claims
 from theory.proofs import machine_checked
 from theory.proofs.machine_checked import FILES, SOURCES
-from theory.report import check_claims, to_text
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -70,9 +68,3 @@ def test_coq_counts_as_installed_with_every_library(missing, tmp_path, monkeypat
 def test_a_proof_that_fails_fails_its_claims(tmp_path):
     pieces = machine_checked.evidence("cokl-maximum", tmp_path, {"AppendixC.v": "a syntax error"})
     assert [(piece.holds, "a syntax error" in piece.detail) for piece in pieces] == [(False, True)]
-
-
-def test_the_table_calls_it_proved():
-    piece = Evidence(machine_checked.METHOD, "all", 0, 0, "AppendixC.v: cokl_maximum")
-    (result,) = check_claims([Statement("one", "1 = 1", "here", lambda formulas, effort: [piece])], Formulas(), QUICK)
-    assert "proved" in to_text([result], every_evidence=True)

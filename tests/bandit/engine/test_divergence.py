@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bandit import run_sweep
-from bandit.engine.divergence import cut_off, divergence_note, warn_of_diverged, without_diverged
+from bandit.engine.divergence import cut_off, warn_of_diverged, without_diverged
 from bandit.engine.reference import pretrain, seed_task
 from bandit.finite_group import train as finite_group
 from bandit.finite_group.analysis import final_table
@@ -135,13 +135,6 @@ def test_runs_of_the_shift_lab_diverge_alone(mode):
         pd.testing.assert_frame_equal(alone(table, beta), alone(calm, beta), check_exact=True)
 
 
-def test_a_huge_learning_rate_is_no_traceback_and_its_runs_are_marked(tiny):
-    config = dataclasses.replace(tiny, learning_rate=1e38)
-    table = run_sweep(config, Execution(jobs=1), progress=False)
-    marks = table[table["p_correct"].isna()]
-    assert len(marks) == tiny.seeds * (1 + 2 * len(tiny.betas))
-
-
 def test_a_reference_that_diverges_is_named(tiny):
     with pytest.raises(InputError, match="the reference of seed 0 diverged"):
         run_sweep(dataclasses.replace(tiny, pretrain_learning_rate=1e38), Execution(jobs=1), progress=False)
@@ -206,14 +199,6 @@ def test_finite_group_means_leave_out_what_has_no_exact_counterpart():
     lost = (metrics["seed"] == 1) & (metrics["beta"] == 0.3) & (metrics["groups"] == "exact")
     table = final_table(metrics.assign(p_correct=metrics["p_correct"].mask(lost)))
     assert table["beta"].unique().tolist() == [0.1]
-
-
-def test_a_note_names_five_and_counts_the_rest():
-    table = pd.DataFrame({"seed": range(9), "method": "cokl", "beta": 0.1, "step": 3, "p_correct": np.nan})
-    note = divergence_note(table, "p_correct", ("method", "beta"))
-    assert note.count("seed ") == 5
-    assert note.startswith("9 of 9 runs diverged (")
-    assert "; and 4 more)" in note
 
 
 def test_metrics_that_are_not_finite_cut_a_run_off_too():

@@ -169,21 +169,3 @@ def test_draws_follow_the_policy_and_never_have_probability_zero():
     assert shares[1] == shares[4] == 0
     assert drawn.behavior_log_probs.isfinite().all()
     assert torch.equal(drawn.rewards, (drawn.actions < 2).double())
-
-
-@pytest.mark.parametrize("method", ALL_METHODS)
-def test_a_runs_gradient_does_not_depend_on_its_neighbours(method):
-    policy, older, reference = policies(7, runs=3, inputs=6, actions=9)
-    uniforms = torch.from_numpy(np.random.default_rng(8).random((6, 8)))
-    cached = draw(reference, reference, uniforms.flip(0))
-    betas = torch.tensor([0.1, 1.0, 10.0], dtype=torch.float64)
-
-    def gradient(rows):
-        current, behavior = (Policy(p.logits[rows], p.correct) for p in (policy, older))
-        fresh = draw(behavior, reference, uniforms)
-        added = method_logit_gradient(methods.get(method), current, cached, fresh, betas[rows], SURROGATE)
-        return grpo_logit_gradient(current, fresh) + added
-
-    together = gradient(slice(0, 3))
-    alone = torch.cat([gradient(slice(run, run + 1)) for run in range(3)])
-    torch.testing.assert_close(together, alone, rtol=1e-14, atol=1e-15)

@@ -48,10 +48,3 @@ def test_the_trade_off_has_a_point_per_coefficient():
         beta = float(point["text"].removeprefix("β = "))
         assert point["x"] == {0.1: 0.98, 0.2: 0.94, 0.0: 0.3}[beta]
         check(point, [area(seed) for seed in rewards(table, method=point["method"], beta=beta)])
-
-
-def test_with_few_seeds_there_are_no_intervals():
-    drawing = tradeoff(lab().query("seed != 3"))
-    assert drawing.marks["high"].isna().all()
-    assert "means over 3 seeds" in drawing.caption
-    assert "interval" not in drawing.caption

@@ -1,13 +1,11 @@
 """The match, the measures and the verdicts on tables whose answers are known."""
 
-import dataclasses
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from bandit.plasticity import analysis
-from bandit.plasticity.analysis import Scored, at_match, best_rival, runs
+from bandit.plasticity.analysis import Scored, best_rival, runs
 from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.train import match
 from cokl.support.verdicts import Claim
@@ -41,19 +39,6 @@ def made(levels=LEVELS, change="narrowed-2", selection=LEVELS) -> pd.DataFrame:
 def judge(table: pd.DataFrame, config: PlasticityConfig) -> list[Claim]:
     """The claims of a table."""
     return analysis.judge(Scored.of(table, config), config)
-
-
-def test_the_match_interpolates_between_the_coefficients_that_enclose_it():
-    chosen = match(made(), CONFIG).query("method == 'cokl'")
-    assert chosen[["beta", "weight", "reached"]].to_numpy() == pytest.approx(
-        np.array([[0.1, 0.5, 0.96], [0.2, 0.5, 0.96]])
-    )
-    above = dataclasses.replace(CONFIG, matched_correctness=0.985)
-    nearest = match(made(), above).query("method == 'cokl'")
-    assert nearest[["beta", "weight", "reached"]].to_numpy() == pytest.approx(np.array([[0.1, 1, 0.98]]))
-    matched = at_match(runs(made()), match(made(), CONFIG), ["plasticity", "p_correct"])
-    assert matched.groupby("method")["plasticity"].mean().to_dict() == pytest.approx(LEVELS, abs=2e-3)
-    assert matched.loc[matched["method"] == "cokl", "p_correct"].to_list() == pytest.approx([0.96] * 5)
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,15 @@
-"""Training on sequences: what couples no runs, and what the options do."""
+"""What the options of training on sequences do."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 
-import numpy as np
 import pytest
 import torch
 
 from bandit.engine.sequences.automata import Automata, decided_early
-from bandit.engine.two_tasks.plan import ShiftRun
 from bandit.sequences.config import SequenceConfig
-from bandit.sequences.train import SequenceTrainer, sequence_task
-from cokl import methods
 from cokl.support.errors import InputError
 from tests.bandit.sequences.cases import case
 from tests.oracles import sequences as oracle
@@ -43,12 +39,6 @@ TINY = SequenceConfig(
 )
 
 
-@pytest.fixture(scope="module")
-def task():
-    with torch.no_grad():
-        return sequence_task(TINY, 0, SequenceTrainer(TINY).base_parameters(0))
-
-
 @pytest.mark.parametrize("deciding", [1, 2, 4])
 def test_a_verdict_stands_after_the_deciding_tokens(deciding):
     """Of machines that can change their minds later, so that reading on would be seen."""
@@ -64,18 +54,6 @@ def test_a_verdict_stands_after_the_deciding_tokens(deciding):
 def test_no_more_tokens_decide_than_there_are():
     with pytest.raises(InputError, match="deciding: expected at most 3, the length, got 4"):
         dataclasses.replace(TINY, deciding=4)
-
-
-@pytest.mark.parametrize("name", ["none", "cokl", "cokl_floor", "jensen_shannon"])
-def test_a_run_does_not_depend_on_its_neighbours_in_the_stack(task, name):
-    kl = 0 if name == "none" else 2
-    runs = [ShiftRun(0, "sampled", methods.get(name), beta, kl) for beta in (0.1, 1.0)]
-    with torch.no_grad():
-        together = SequenceTrainer(TINY).train(task, runs).sort_values(["beta", "step"])
-        alone = [SequenceTrainer(TINY).train(task, [run]) for run in runs]
-    for column in together.columns.drop(["mode", "method"]):
-        separate = np.concatenate([table[column] for table in alone])
-        np.testing.assert_allclose(together[column], separate, rtol=2e-4, atol=1e-5)
 
 
 def test_seeds_start_where_they_are_asked_to_and_never_meet_the_selection_seeds():

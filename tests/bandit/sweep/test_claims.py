@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 from bandit.sweep import analysis as claims
-from bandit.sweep import analysis as score
 from bandit.sweep.config import SweepConfig
 from cokl.support.verdicts import Measurement, of_each
 from tests.bandit.same import page_and_screen
@@ -25,22 +24,6 @@ def test_all_claims_hold_on_data_that_supports_them():
     verdicts = claims.judge(sweep_table(GOOD))
     assert len(verdicts) == 8
     assert all(claim.verdict == "held" for claim in verdicts)
-
-
-def test_a_sweep_with_nothing_to_judge_has_a_page_with_its_metrics():
-    page, _ = shown(sweep_table({"entropy": GOOD["entropy"]}, seeds=2))
-    assert "| Entropy | 0.001 |" in page
-
-
-def test_a_sweep_ends_with_the_metrics_of_each_method_at_its_match():
-    _, said = shown(sweep_table(GOOD, seeds=1))
-    lines = said.partition("\n\n")[2].splitlines()
-    assert lines[0].split() == ["method", "beta", "correctness", "coverage@64", "conditional", "KL"]
-    assert lines[2].split() == ["Entropy", "0.001", "0.964", "0.150", "2.900"]
-    assert lines[3].split() == ["Forward", "KL", "0.001", "0.965", "0.100", "3.000"]
-    assert "Seeds: 1; steps: 200." in said
-    _, four = shown(sweep_table(GOOD, seeds=4))
-    assert four.startswith("CoKL is 0.450 ± 0.000 ahead of Entropy in coverage@64.")
 
 
 @pytest.mark.parametrize(
@@ -80,15 +63,6 @@ def test_a_sweep_without_cokl_is_judged_as_far_as_it_goes():
     assert "sweep CoKL and another regularizer" in " ".join(shown(table)[1].split())
 
 
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_below_four_seeds_no_verdict_is_printed_and_the_reason_is(seeds):
-    table = sweep_table(GOOD, seeds=seeds)
-    for text in shown(table):
-        assert f"No verdicts: {seeds} reported seed" in text
-        for word in ("held", "undecided", "nan", "inf"):
-            assert word not in text.lower()
-
-
 def test_throughout_training_is_judged_at_each_step():
     """A single seed's close call at step 100 leaves its interval open; an early lead of another's decides against."""
     table = sweep_table(GOOD)
@@ -124,16 +98,6 @@ def test_one_of_many_intervals_below_zero_decides_nothing():
     assert claims._verdict_on_all([noise + 1.1 * half_width] * 40) == "held"
 
 
-def test_a_difference_smaller_than_its_interval_is_undecided():
-    """Two seeds of entropy come close to CoKL: the mean difference stays positive, its interval does not."""
-    table = sweep_table(GOOD)
-    row = (table["method"] == "entropy") & (table["beta"] == 0.001) & (table["step"] == 200) & (table["seed"] < 2)
-    table.loc[row, "conditional_kl"] = 0.4
-    claim = next(c for c in claims.judge(table) if "conditional KL is lower" in c.statement)
-    assert claim.verdict == "undecided"
-    assert "next Entropy" in claim.measured
-
-
 def test_the_closest_competitor_is_reported_and_every_one_counts():
     """Entropy, the closer of two competitors, beats CoKL's coverage: forward KL does not, and cannot save the claim."""
     table = sweep_table(changed("entropy", 0.001, (0.964, 0.65, 2.9)))
@@ -141,8 +105,3 @@ def test_the_closest_competitor_is_reported_and_every_one_counts():
     assert claim.verdict == "not held"
     assert "next Entropy 0.650" in claim.measured
     assert "in 0 of 5 seeds" in claim.measured
-
-
-def test_the_target_is_the_papers_and_the_thresholds_are_as_stated():
-    assert score.MATCHED_CORRECTNESS == 0.96
-    assert claims.COLLAPSED == {"correctness above": 0.95, "coverage below": 0.15}
