@@ -45,8 +45,11 @@ def analyse(tables: Tables, config: FiniteGroupConfig) -> Analysis:
         tables={"final": final, "caching": caching_table(metrics)},
         captions=CAPTIONS,
         readable=readable,
-        screen=readable(shown, 3).drop(columns=["mu", "zero_correct_rate"], errors="ignore"),
-        notes=[f"At step {metrics['step'].max()}, mu = {first}. Seeds: {seeds}. {SPREAD} {note}".strip()],
+        screen=readable(shown, 3).drop(columns=["mu", _TITLES["zero_correct_rate"]], errors="ignore"),
+        notes=[
+            f"At step {metrics['step'].max()}, optimizer steps on each batch: {first}. G is the size of the groups. "
+            f"Seeds: {seeds}. {SPREAD} {note}".strip()
+        ],
         picture="finite_group_metrics",
     )
 
@@ -83,11 +86,18 @@ def readable(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
     }
     for name in [name for name in map(str, table) if f"{name}_interval" in table and "_minus_exact" not in name]:
         pairs = zip(table[name], table[f"{name}_interval"], strict=True)
-        shown[_TITLES.get(name, name)] = [with_spread(mean, interval, digits) for mean, interval in pairs]
+        title = _TITLES.get(name, name).replace("coverage_at_", "coverage@")
+        shown[title] = [with_spread(mean, interval, digits) for mean, interval in pairs]
     return pd.DataFrame({name: cells for name, cells in shown.items() if cells is not None}, index=table.index)
 
 
-_TITLES = {"finite": "finite groups - exact", "cached": "cached - fresh groups"}
+_TITLES = {
+    "p_correct": "correctness",
+    "conditional_kl": "conditional KL",
+    "zero_correct_rate": "groups without a correct one",
+    "finite": "finite groups - exact",
+    "cached": "cached - fresh groups",
+}
 
 
 def metric_columns(metrics: pd.DataFrame) -> list[str]:
@@ -138,8 +148,10 @@ def cost(final: pd.DataFrame) -> str:
     shown = final[(final["method"] == "cokl") & (final["groups"] == "fresh")]
     shown = shown[shown["optimizer_steps"] == shown["optimizer_steps"].min()].sort_values(["beta", "group_size"])
     for row in shown.tail(1).to_dict("records"):
-        difference = with_spread(row["p_correct_minus_exact"], row["p_correct_minus_exact_interval"], 3)
-        return f"CoKL's correctness with groups of {row['group_size']:g} minus its exact objective's is {difference}"
+        minus, size = row["p_correct_minus_exact"], f"groups of {row['group_size']:g}"
+        difference = with_spread(abs(minus), row["p_correct_minus_exact_interval"], 3)
+        side = "below" if minus < 0 else "above"
+        return f"CoKL's correctness with {size} is {difference} {side} its exact objective's"
     return "CoKL was not trained in groups"
 
 

@@ -79,7 +79,10 @@ def analyse(tables: Tables, config: PlasticityConfig) -> Analysis:
         captions={name: f"{caption}." for name, caption in captions.items() if name in made},
         readable=readable,
         screen=readable(shown),
-        notes=[f"After {change}, learned in sampled groups. {legend(table, scored, config)}"],
+        notes=[
+            f"The new reward, {change}, is learned in sampled groups: two correct actions stay correct. "
+            f"{legend(table, scored, config)}"
+        ],
         picture="plasticity_tradeoff",
     )
 

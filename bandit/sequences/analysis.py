@@ -36,6 +36,22 @@ DIFFERENCES = {
 }
 """What is compared, in points of correctness, and how it is called. Overall is the mean of both tasks."""
 
+LEVELS = {
+    "role": "seeds",
+    "beta": "coefficient",
+    "kl_prompts": "prompts an update",
+    "prior_correct": "prior task",
+    "known_share": "known prompts",
+    "known_correct": "prior task, known prompts",
+    "new_correct": "new task",
+    "conditional_kl": "drift, nats",
+    "conditional_entropy": "entropy, nats",
+    "mass_drift": "of correctness",
+    "correct_drift": "within the correct",
+    "incorrect_drift": "within the incorrect",
+}
+"""What the columns of the levels are called."""
+
 PRIMARY = {"prior_correct": "correctness on the prior task", "new_correct": "correctness on the new task"}
 REPLAY = "correct_forward_kl"
 
@@ -43,9 +59,9 @@ CAPTIONS = {
     "differences": "Correctness of CoKL minus another method's, in points, at one coefficient and at each one's own, "
     "chosen on the selection seeds. Primary are both tasks at the chosen ones. Known are prompts that the base model "
     f"answers correctly with probability {KNOWN:g} or more.",
-    "levels": "Every coefficient, on the selection seeds, which choose, and on the reported ones. Probabilities; in "
-    "nats D_KL(base+ || policy+), the entropy of the correct answers and the parts of D_KL(base || policy), Eq. 7, all "
-    "on the prior task. known_correct is a part of prior_correct, of the known_share of its prompts.",
+    "levels": "Every coefficient, on the selection seeds, which choose, and on the reported ones. Correctness on "
+    "either task, and the part of the prior task's that known prompts give; on the prior task the drift "
+    "D_KL(base+ || policy+), the entropy of the correct answers and the three parts of D_KL(base || policy), Eq. 7.",
 }
 
 
@@ -141,6 +157,6 @@ def primary(rows: pd.DataFrame, seeds: int) -> list[Measurement]:
 def named(frame: pd.DataFrame) -> pd.DataFrame:
     """With labels, and intervals in one column."""
     if "at" not in frame:
-        return readable(frame)
+        return readable(frame).rename(columns=LEVELS)
     shown = pd.DataFrame({"CoKL minus": [label(name) for name in frame["method"]], "coefficient": frame["at"]})
     return shown.assign(**{called: spread_column(frame, name) for name, called in DIFFERENCES.items()})
