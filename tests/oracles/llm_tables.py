@@ -28,15 +28,3 @@ def mark(value: float, competitors: list[float]) -> str:
         if round(other, 2) > round(value, 2):
             higher += 1
     return {0: "best", 1: "second"}.get(higher, "")
-
-
-def agreement(rows: list[dict]) -> tuple[int, int]:
-    """Pairs of a prompt's responses that the reward orders as the rating does, and all pairs tied in neither."""
-    agreeing = compared = 0
-    for i, one in enumerate(rows):
-        for other in rows[:i]:
-            if one["prompt"] != other["prompt"] or one["rating"] == other["rating"] or one["reward"] == other["reward"]:
-                continue
-            compared += 1
-            agreeing += (one["rating"] > other["rating"]) == (one["reward"] > other["reward"])
-    return agreeing, compared
