@@ -30,7 +30,7 @@ from figures.style import method_style
 BUILT_IN = ("none", "entropy", "forward_kl", "reverse_kl", "jensen_shannon", "cokl", "correct_forward_kl")
 REPLAY = "Replay"
 """What the card calls `correct_forward_kl`."""
-MATCHED = 0.02
+MATCHED = 0.01
 """How far a correctness may be from `matched_correctness` to be compared."""
 _MEASURED = ["p_correct", "conditional_kl", "plasticity"]
 _SMALL, _LARGE = 512, 64 * 512
@@ -38,10 +38,10 @@ _CONTEXTS, _ACTIONS, _CORRECT = 8, 20, 6
 
 
 def config(own: tuple[str, ...]) -> PlasticityConfig:
-    """Every built-in regularizer and `own`, each at four coefficients."""
+    """Every built-in regularizer and `own`, each at six coefficients."""
     return PlasticityConfig(
         methods=(*BUILT_IN, *own),
-        betas=(0.01, 0.03, 0.1, 0.3),
+        betas=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
         seeds=3,
         selection_seeds=1,
         steps=400,
