@@ -295,9 +295,10 @@ class ShiftTrainer(TwoTaskTrainer):
         Where the verifier errs, of responses with their verdicts: prior_correct is the expected success.
         """
         policy, reference = self.outcomes(policy), self.outcomes(reference)
+        correct = correctness(policy)  # before log-probabilities exist, as on the new task: a softmax, not their exp
         drift = decompose_kl(reference, policy)
         return {
-            "prior_correct": correctness(policy),
+            "prior_correct": correct,
             "prior_pass_at_k": pass_at_k(policy, self.config.pass_draws),
             "conditional_kl": CoKL().value(policy, reference),
             "mass_drift": drift.mass,
