@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections import namedtuple
 
 import numpy as np
 import pandas as pd
@@ -144,9 +143,11 @@ def test_missing_and_other_weights_are_one_line(monkeypatch, tmp_path):
 
 
 def test_too_little_memory_or_disk_is_one_line(monkeypatch, tmp_path):
+    real = weights.shutil.disk_usage
+    monkeypatch.setattr(weights, "MEMORY", 0.1)
+    monkeypatch.setattr(weights.shutil, "disk_usage", lambda folder: real(folder)._replace(free=9_100_000_000))
     weights.require_room(tmp_path / "not" / "there")
-    usage = namedtuple("usage", "free")
-    monkeypatch.setattr(weights.shutil, "disk_usage", lambda folder: usage(2e9))
+    monkeypatch.setattr(weights.shutil, "disk_usage", lambda folder: real(folder)._replace(free=2_000_000_000))
     with pytest.raises(InputError, match=r"needs [\d.]+ GB of disk, and .* has 2.0 free"):
         weights.require_room(tmp_path)
     monkeypatch.setattr(weights, "MEMORY", 1e6)
