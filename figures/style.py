@@ -96,7 +96,6 @@ METHOD_STYLES = {
     "correct_forward_kl": Style("#CC79A7", "P", (5, 1.2)),
     "correct_reverse_kl": Style("#7A4B94", "d", (5, 1.2, 1.2, 1.2)),
     "cokl_without_term1": Style("#8C564B", "<", (2.5, 1.2)),
-    "cokl_without_term2": Style("#7F7F7F", ">", (1.2, 1.2)),
     "cokl_floor": Style("#999933", "p", (5, 1.2)),
 }
 

@@ -22,7 +22,6 @@ from bandit.engine.reference import Split
 from cokl.methods import Method
 from cokl.regularizers.cokl import CoKL
 from cokl.regularizers.cokl_without_term1 import CoKLWithoutTerm1
-from cokl.regularizers.cokl_without_term2 import CoKLWithoutTerm2
 from cokl.regularizers.correct_forward_kl import CorrectForwardKL
 from cokl.regularizers.correct_reverse_kl import CorrectReverseKL
 from cokl.regularizers.entropy import Entropy
@@ -39,7 +38,6 @@ _KINDS: dict[type, int] = {
     JensenShannon: _JENSEN_SHANNON,
     CoKL: _COKL,
     CorrectForwardKL: _REPLAY,
-    CoKLWithoutTerm2: _REPLAY,
     CoKLWithoutTerm1: _LOG_MASS,
     CorrectReverseKL: _CORRECT_REVERSE_KL,
 }

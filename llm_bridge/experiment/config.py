@@ -23,7 +23,6 @@ PAPER_METHODS = (
     "correct_forward_kl",
     "cokl",
     "cokl_without_term1",
-    "cokl_without_term2",
     "cokl_floor",
 )
 """The methods of the paper's tables; any regularizer with a sampled surrogate can join them."""

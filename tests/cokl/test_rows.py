@@ -83,7 +83,7 @@ def _naive(name: str, rows: RegularizationRows) -> list[float]:
         members = _members(rows, row)
         weight = 0.0
         if stream == "reference":
-            if name in ("cokl", "cokl_without_term2", "cokl_floor", "correct_forward_kl"):
+            if name in ("cokl", "cokl_floor", "correct_forward_kl"):
                 weight -= BETA * _correct_share(rows, row, ratios=False)
             if name == "forward_kl":
                 weight -= BETA / len(members)
@@ -110,7 +110,6 @@ def _naive(name: str, rows: RegularizationRows) -> list[float]:
         "correct_forward_kl",
         "cokl",
         "cokl_without_term1",
-        "cokl_without_term2",
         "cokl_floor",
     ],
 )

@@ -101,15 +101,6 @@ def cokl_without_term1(policy: Numbers, reference: Numbers, correct: Flags, libr
     return library.log(mass(policy, correct)) if any(correct) else 0
 
 
-def cokl_without_term2(policy: Numbers, reference: Numbers, correct: Flags, library: Any) -> Any:
-    """-E_{ref+}[log pi], the first term of Eq. 9."""
-    total = 0
-    for weight, p in zip(conditioned(reference, correct), policy, strict=True):
-        if weight > 0:
-            total -= weight * library.log(p) if p > 0 else -library.inf
-    return total
-
-
 Definition = Callable[[Numbers, Numbers, Flags, Any], Any]
 VALUES: dict[str, Definition] = {
     definition.__name__: definition
@@ -122,7 +113,6 @@ VALUES: dict[str, Definition] = {
         correct_forward_kl,
         correct_reverse_kl,
         cokl_without_term1,
-        cokl_without_term2,
     )
 }
 

@@ -30,5 +30,4 @@ REDUCED_PENALTIES: dict[str, ReducedPenalty] = {
     "correct_forward_kl": lambda z, q, fraction, library: -library.log(z),
     "correct_reverse_kl": lambda z, q, fraction, library: 0,
     "cokl_without_term1": lambda z, q, fraction, library: library.log(z),
-    "cokl_without_term2": lambda z, q, fraction, library: -library.log(z),
 }

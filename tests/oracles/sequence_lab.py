@@ -36,7 +36,6 @@ LOOKS_AT = {
     "correct_forward_kl": "cached",
     "cokl": "cached fresh",
     "cokl_without_term1": "fresh",
-    "cokl_without_term2": "cached",
     "cokl_floor": "cached fresh",
     "entropy": "fresh",
     "jensen_shannon": "fresh",

@@ -65,7 +65,7 @@ def surrogate(
     log_ratios = [current - float(reference[action]) for current, action in zip(now, fresh, strict=True)]
     alpha = sampled.self_normalised([float(correct[action]) for action in cached])
     on_cached, on_fresh = [0.0] * len(cached), [0.0] * len(fresh)
-    if method in ("cokl", "cokl_without_term2", "correct_forward_kl"):
+    if method in ("cokl", "correct_forward_kl"):
         on_cached = [-weight for weight in alpha]
     if method in ("cokl", "cokl_without_term1"):
         on_fresh = gamma

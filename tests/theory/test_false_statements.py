@@ -235,7 +235,7 @@ FALSE_STATEMENTS = {
         ("gradient(seen.log().clamp_min(-60))", "gradient(torch.where(correct, reference, -60.0))"),
     ],
     "score-function-surrogates-unbiased": [
-        ('name in ("correct_forward_kl", "cokl_without_term2")', 'name == "forward_kl"'),
+        ('filtered=name == "correct_forward_kl"', 'filtered=name == "forward_kl"'),
         ('("entropy", "forward_kl",', '("correct_reverse_kl", "entropy", "forward_kl",'),
         ("exact = objects[name]", "exact = 2 * objects[name]"),
     ],

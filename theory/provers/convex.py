@@ -201,9 +201,6 @@ PENALTIES: dict[str, Penalty] = {
     "reverse_kl": lambda policy, reference: cp.sum(cp.rel_entr(policy, reference.probs)),
     "jensen_shannon": _jensen_shannon,
     "correct_forward_kl": lambda policy, reference: cp.sum(cp.rel_entr(reference.plus, policy[: reference.correct])),
-    "cokl_without_term2": lambda policy, reference: (
-        cp.sum(cp.rel_entr(reference.plus, policy[: reference.correct])) - reference.plus @ np.log(reference.plus)
-    ),
 }
 """Penalties that are convex in pi (A,), by name."""
 

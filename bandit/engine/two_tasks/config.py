@@ -25,7 +25,6 @@ METHODS = (
     "correct_forward_kl",
     "cokl",
     "cokl_without_term1",
-    "cokl_without_term2",
     "cokl_floor",
     "entropy",
     "jensen_shannon",

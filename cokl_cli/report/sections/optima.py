@@ -23,8 +23,6 @@ def section(environment: EnvironmentConfig) -> Section:
     fraction = environment.correct_actions / environment.actions
     curves = {}
     for name in regularizers.names():
-        if name == "cokl_without_term2":  # replay, whose curve is there
-            continue
         optimum = regularizers.get(name).optimal_mass(REFERENCE_CORRECTNESS[:, None], COEFFICIENTS[None], fraction)
         if optimum is not None:
             grid = np.broadcast_to(np.asarray(optimum), (len(REFERENCE_CORRECTNESS), len(COEFFICIENTS)))

@@ -160,7 +160,7 @@ def test_the_rival_is_chosen_on_the_selection_seeds():
 
 def test_noise_leaves_a_claim_undecided_and_modes_can_disagree():
     assert verdict(POINTS, "floor", jitter=0.2) == "undecided"
-    turned = shift_table(swapped("cokl", "cokl_without_term2")).assign(mode="sampled")
+    turned = shift_table(swapped("cokl", "correct_forward_kl")).assign(mode="sampled")
     claim = judged(pd.concat([shift_table(), turned], ignore_index=True), "second term")
     assert claim.verdict == "depends"
     said = {line.split(": ")[1]: line.rpartition("(")[2] for line in claim.evidence}

@@ -68,7 +68,6 @@ def test_coefficients_of_the_families():
         "correct_forward_kl": 1.0,
         "cokl": 1.0,
         "cokl_without_term1": 1.0,
-        "cokl_without_term2": 1.0,
         "cokl_floor": 1.0,
         "reverse_kl": 1e-3,
         "correct_reverse_kl": 1e-3,

@@ -13,7 +13,7 @@ from llm_bridge.report.results import Results, read_results, save_results
 from llm_bridge.report.tables import Table, result_tables, to_markdown, write_tables
 from tests.oracles import llm_tables
 
-METHODS = ("cokl", "grpo", "forward_kl", "cokl_floor", "base", "cokl_without_term1", "cokl_without_term2")
+METHODS = ("cokl", "grpo", "forward_kl", "cokl_floor", "base", "cokl_without_term1", "correct_forward_kl")
 
 
 def results() -> Results:

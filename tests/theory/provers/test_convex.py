@@ -72,7 +72,7 @@ def certificate(cone, solution, vectors):
     return cone.certificate(solution, vectors["x"], vectors["s"], vectors["z"])
 
 
-@pytest.mark.parametrize("name", ["forward_kl", "jensen_shannon", "cokl_without_term2"])
+@pytest.mark.parametrize("name", ["forward_kl", "jensen_shannon", "correct_forward_kl"])
 @pytest.mark.parametrize(
     ("wrong", "figures"),
     [("x", ("primal",)), ("s", ("primal",)), ("z", ("dual", "gap"))],
