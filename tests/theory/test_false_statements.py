@@ -74,9 +74,9 @@ FALSE_STATEMENTS = {
         ),
     ],
     "cokl-equivalent-form": [
-        ("- float(entropy)", "+ float(entropy)"),
-        ("term1 + term2", "term1 - term2"),
-        ("entropy = -mpmath", "entropy = -2 * mpmath"),
+        ("log_mass - entropy", "log_mass + entropy"),
+        ("cross_entropy + log_mass", "cross_entropy - log_mass"),
+        ("        entropy = -mpmath", "        entropy = -2 * mpmath"),
     ],
     "replay-identity": [
         ("- mpmath.log(policy.mass)", "+ mpmath.log(policy.mass)"),
