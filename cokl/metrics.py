@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -83,32 +80,6 @@ def pass_at_k(policy: Policy, k: int) -> Tensor:
     if k < 1:
         raise ValueError(f"k: expected at least one draw, got {k}")
     return -torch.expm1(k * policy.log_incorrect_mass)
-
-
-def sampled_pass_at_k(correct: Sequence[bool], k: int) -> float:
-    """Probability that `k` of these n responses, drawn without replacement, hold a correct one.
-
-    With c correct responses it is 1 - C(n - c, k) / C(n, k) (Chen et al., arXiv 2107.03374), an unbiased estimate for k
-    fresh responses.
-
-    Args:
-        correct: n verdicts on the responses to one prompt.
-        k: responses drawn, 1 to n.
-
-    Returns:
-        The probability, in [0, 1].
-
-    Raises:
-        ValueError: k outside 1 to n.
-
-    Examples:
-        >>> sampled_pass_at_k([True, False, False, False], k=2)
-        0.5
-    """
-    n, c = len(correct), sum(correct)
-    if not 1 <= k <= n:
-        raise ValueError(f"k: expected 1 to {n}, got {k}")
-    return 1 - math.comb(n - c, k) / math.comb(n, k)
 
 
 def expected_zero_correct_rate(policy: Policy, group_size: int) -> Tensor:

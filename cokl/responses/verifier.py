@@ -39,7 +39,6 @@ Reason = Literal[
     "timeout",
     "memory",
     "crash",
-    "stalled",
     "unreadable_gold",
 ]
 
@@ -49,8 +48,8 @@ MOST_BOXES = 32
 """Boxes looked at from the end, for answers that are lists."""
 REMEMBERED = 10_000
 """Verdicts kept for repeated answers."""
-STALL_SECONDS = 120.0
-"""Wall time per answer; reached only if the process gets no CPU, since the kernel limits its CPU time."""
+TRIES = 3
+"""Processes that an answer is given to, where something outside kills them."""
 _INHERITED = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|PYTHON\w+|VIRTUAL_ENV|LD_LIBRARY_PATH|OMP_NUM_THREADS")
 """What the process gets of the environment: what Python needs to run, and no tokens."""
 _FROM_OUTSIDE = (0, -signal.SIGKILL, -signal.SIGTERM)
@@ -106,16 +105,13 @@ class Verifier:
             The verdict and its reason.
 
         Raises:
-            InputError: the process cannot be started.
+            InputError: the process cannot be started, or is killed from outside again and again.
         """
         answers = _boxes(response)
         if isinstance(answers, str):
             return Judgement(answers)
         request = {"gold": _plain(gold), "answers": answers, "multiple": multiple, "tolerances": list(tolerances)}
-        try:
-            return Judgement(self._remembered(json.dumps(request)))
-        except TimeoutError:
-            return Judgement("stalled")
+        return Judgement(self._remembered(json.dumps(request)))
 
     def close(self) -> None:
         """End the process, if there is one; a later answer starts another."""
@@ -131,9 +127,9 @@ class Verifier:
         self._process, self._lock = None, threading.Lock()
 
     def _judged(self, request: str) -> Reason:
-        """Ask; again if the process was lost for a reason outside the answer. Raises TimeoutError if that goes on."""
+        """Ask; again if the process was lost for a reason outside the answer. Raises InputError if that goes on."""
         with self._lock:
-            for _ in range(3):
+            for _ in range(TRIES):
                 process = self._process or self._started()
                 reply = _reply(process, request)
                 if reply in get_args(Reason):
@@ -141,7 +137,7 @@ class Verifier:
                 code = self._ended(process)
                 if code not in _FROM_OUTSIDE:
                     return "timeout" if code == -signal.SIGPROF else "crash"
-        raise TimeoutError
+        raise InputError(f"the verifier's process was killed {TRIES} times, probably because memory is short")
 
     def _started(self) -> subprocess.Popen[bytes]:
         self._process = process = subprocess.Popen(
@@ -157,7 +153,7 @@ class Verifier:
             assert process.stderr is not None
             errors = process.stderr.read().decode(errors="replace").strip().splitlines()
             self._ended(process)
-            reason = errors[-1] if errors else f"no sign of life within {STALL_SECONDS:.0f} s"
+            reason = errors[-1] if errors else "it was killed"
             raise InputError(f"the verifier does not start ({reason}); is math-verify installed?")
         return process
 
@@ -172,9 +168,6 @@ def _reply(process: subprocess.Popen[bytes], request: str = "") -> str:
     """The line that a request is answered with, or the first one without a request; "" if the process is lost."""
     assert process.stdin is not None
     assert process.stdout is not None
-    stalled = threading.Timer(STALL_SECONDS, process.kill)
-    stalled.daemon = True
-    stalled.start()
     try:
         message = memoryview(f"{request}\n".encode() if request else b"")
         while message:
@@ -182,8 +175,6 @@ def _reply(process: subprocess.Popen[bytes], request: str = "") -> str:
         return process.stdout.readline().decode().strip()
     except BrokenPipeError:
         return ""
-    finally:
-        stalled.cancel()
 
 
 def final_answer(response: str) -> str:

@@ -96,8 +96,7 @@ class RewardedTrainer(PPOTrainerSync):
     ) -> dict[str, float]:
         """What a prompt's responses say together, see `validation_metrics`.
 
-        VeRL's own metrics bootstrap every prompt, which takes minutes for the paper's evaluation sets, and whose draws
-        with replacement are no unbiased pass@k.
+        VeRL's own metrics bootstrap every prompt, which takes minutes for the paper's evaluation sets.
         """
         rewards, answers = reward_extra_infos_dict["reward"], reward_extra_infos_dict.get("answer")
         return validation_metrics(data_sources, sample_uids, rewards, answers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cokl.metrics import correctness, coverage, expected_zero_correct_rate, pass_at_k, sampled_pass_at_k
+from cokl.metrics import correctness, coverage, expected_zero_correct_rate, pass_at_k
 from cokl.policy import CorrectSet, Policy
 from tests.cokl.cases import Case, assert_close, cases
 from tests.oracles import exact
@@ -93,24 +92,3 @@ def test_correctness_never_exceeds_one_where_the_sum_is_rounded_up():
     policy = Policy(torch.from_numpy(np.random.default_rng(1).normal(size=(400, 7))).float(), correct)
     assert policy.mass.max() > 1
     assert correctness(policy).max() == 1
-
-
-def test_one_correct_of_four_is_pass_at_4_of_1():
-    """Drawing with replacement would give 1 - (3 / 4)^4 = 0.68."""
-    assert sampled_pass_at_k([False, True, False, False], 4) == 1
-
-
-@pytest.mark.parametrize("right", range(9))
-@pytest.mark.parametrize("k", [1, 2, 4, 8])
-def test_pass_at_k_is_the_share_of_subsets_with_a_correct_response(right, k):
-    correct = [place < right for place in range(8)]
-    subsets = list(itertools.combinations(correct, k))
-    assert sampled_pass_at_k(correct, k) == pytest.approx(
-        sum(any(subset) for subset in subsets) / len(subsets), abs=1e-15
-    )
-
-
-@pytest.mark.parametrize("k", [0, 5])
-def test_more_draws_than_responses_are_refused(k):
-    with pytest.raises(ValueError, match="expected 1 to 4"):
-        sampled_pass_at_k([True] * 4, k)

@@ -15,7 +15,6 @@ def test_metrics_are_averages_over_prompts_in_any_order_of_rows():
             {
                 "val/chat_val/mean@2": 0.4,
                 "val/math500/mean@2": 0.75,
-                "val/math500/pass@2": 1,
                 "val/math500/distinct@2": 1,
                 "val/math500/entropy@2": 0,
             }
@@ -36,10 +35,10 @@ def test_diversity_is_of_the_correct_answers_alone():
     assert "val/sums/entropy@4" not in unsolved
 
 
-def test_prompts_count_alike_and_short_ones_take_no_part_in_pass():
+def test_prompts_count_alike_and_short_ones_take_no_part_in_diversity():
     """Prompt a has four responses, one correct; b four, three correct; c two, both correct.
 
-    mean: (1/4 + 3/4 + 1) / 3; over all rows it would be 6/10. pass@2 of a is 1 - C(3,2)/C(4,2) = 1/2, of b 1.
+    mean: (1/4 + 3/4 + 1) / 3; over all rows it would be 6/10.
     """
     of_prompts = {
         "a": [(1, "7"), (0, "1"), (0, "1"), (0, "2")],
@@ -51,8 +50,6 @@ def test_prompts_count_alike_and_short_ones_take_no_part_in_pass():
     assert found == pytest.approx(
         {
             "val/math500/mean@4": 2 / 3,
-            "val/math500/pass@2": 3 / 4,
-            "val/math500/pass@4": 1,
             "val/math500/distinct@4": 1,
             "val/math500/entropy@4": 0,
         }
@@ -67,7 +64,6 @@ def test_one_reward_that_is_no_verdict_leaves_the_mean_alone():
         {
             "val/chat/mean@2": 0.125,
             "val/math/mean@2": 0.5,
-            "val/math/pass@2": 1,
             "val/math/distinct@2": 1,
             "val/math/entropy@2": 0,
         }
