@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,13 @@ def final_scores(config: LLMConfig, root: Path, name: str) -> dict[str, float]:
 def evaluation(config: LLMConfig, metrics: dict[str, Any]) -> dict[str, float]:
     """The evaluation among a step's metrics, empty if there is none or not of all sets.
 
-    Mathematics in percent correct; chat as its mean reward, times 100 where no reward model gives it.
+    Mathematics in percent correct; chat as its mean reward, times 100 where no reward model gives it. With strata also
+    `distinct`: different right answers to a prompt of the first set.
     """
     scores = {key.split("/")[1]: value for key, value in metrics.items() if re.match("val/[^/]+/mean@", key)}
     if not scores.keys() >= set(config.evaluation_sets):
         return {}
     percent = config.math_sets if config.reward_model else config.evaluation_sets
-    return {name: scores[name] * (100 if name in percent else 1) for name in config.evaluation_sets}
+    found = {name: scores[name] * (100 if name in percent else 1) for name in config.evaluation_sets}
+    distinct = metrics.get(f"val/{config.math_sets[0]}/distinct@{config.eval_samples}", math.nan)
+    return found | ({"distinct": distinct} if config.strata else {})

@@ -31,6 +31,7 @@ HEADERS = {
     "unknown": "Unknown",
     "math_avg": "Math Avg.",
     "chat_val": "Chat-Val",
+    "distinct": "Different right answers",
     "overall": "Overall",
     "groups": "Groups",
     "zero_correct": "Zero-correct (%)",
@@ -97,11 +98,15 @@ def result_tables(results: Results) -> list[Table]:
     math, order = results.math_columns, {BASE: 0, GRPO: 1}
     main = results.scores[results.scores["main"] == 1]
     main = main.sort_values("method", key=lambda names: names.map(order).fillna(2), kind="stable", ignore_index=True)
-    raw = with_averages(main, math)
+    apart = "distinct" in main  # SmolLM2's strata, whose average would mix keeping with learning
+    shown = ["model", "method", *math, "chat_val", "distinct"]
+    raw = main[shown] if apart else with_averages(main, math)
+    normalized, notes = raw.iloc[:0], ["known and unknown prompts have no average"]
     try:
-        normalized, notes = normalize(main, math), reversed_anchors(main, math)
+        if not apart:
+            normalized, notes = normalize(main, math), reversed_anchors(main, math)
     except InputError as error:
-        normalized, notes = raw.iloc[:0], [str(error)]
+        notes = [str(error)]
     groups = results.zero_correct.get("groups", pd.Series(dtype=float))
     counted = results.zero_correct[groups > 0]
     if len(counted):
@@ -109,7 +114,7 @@ def result_tables(results: Results) -> list[Table]:
         counted = counted[["model", "method", "groups"]].assign(zero_correct=share, at_least_one=100 - share)
     searched = results.scores[results.scores.groupby("method")["beta"].transform("nunique") > 1]
     searched = searched.sort_values(["method", "beta"], ignore_index=True)
-    beta = with_averages(searched, math)
+    beta = searched[shown] if apart else with_averages(searched, math)
     beta.insert(2, "beta", searched["beta"])
     return [
         Table("raw", raw, () if len(raw) else ("no scores of a main setting",)),

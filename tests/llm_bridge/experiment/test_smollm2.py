@@ -20,6 +20,7 @@ from safetensors.numpy import load_file
 
 from cokl.support.errors import InputError
 from llm_bridge.experiment.config import PRESETS
+from llm_bridge.experiment.logged import evaluation
 from llm_bridge.experiment.smollm2 import tasks, weights
 from llm_bridge.experiment.smollm2.tasks import score, write_sets, write_strata
 
@@ -161,3 +162,10 @@ def test_the_rows_have_rewards_of_one_form():
     assert keys == {("score", "answer", "prompt")}
     assert PRESETS["smollm2"].math_sets == ("known", "unknown")
     assert PRESETS["smollm2"].reward_function == f"pkg://{tasks.__name__}:{score.__name__}"
+
+
+def test_different_right_answers_are_those_to_known_prompts():
+    measured = {"val/known/mean@8": 0.5, "val/unknown/mean@8": 0.25, "val/chat_val/mean@8": 0.75}
+    logged = {**measured, "val/known/distinct@8": 2.5, "val/unknown/distinct@8": 1.5}
+    expected = {"known": 50, "unknown": 25, "chat_val": 75, "distinct": 2.5}
+    assert evaluation(PRESETS["smollm2"], logged) == expected

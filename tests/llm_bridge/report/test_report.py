@@ -50,6 +50,17 @@ def test_results_survive_saving_and_reading(tmp_path):
         pd.testing.assert_frame_equal(getattr(read, name), table, check_exact=True)
 
 
+def test_strata_are_reported_apart_and_never_averaged():
+    columns = ["model", "method", "beta", "main", "known", "unknown", "chat_val", "distinct"]
+    rows = [["s", "base", 0.0, 1, 90.0, 3.0, 59.0, 4.0], ["s", "grpo", 0.0, 1, 1.0, 0.0, 98.0, 0.5]]
+    rows += [["s", "cokl", beta, int(beta == 1), 50 * beta, 6.0, 97.0, 2.5] for beta in (1.0, 0.1)]
+    made = tables(scores_alone(pd.DataFrame(rows, columns=columns)))
+    assert made["raw"].frame.to_numpy().tolist() == [[*row[:2], *row[4:]] for row in rows[:3]]
+    assert made["beta_search"].frame["known"].tolist() == [5, 50]
+    assert made["normalized"].frame.empty
+    assert "Overall" not in "".join(map(to_markdown, made.values()))
+
+
 def test_tables_are_the_definitions():
     source = results()
     made = tables(source)
