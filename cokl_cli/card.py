@@ -102,6 +102,12 @@ def facts(table: pd.DataFrame) -> pd.DataFrame:
     return summarize(rows, ["method", "beta"], [*_MEASURED, coverage_column(scored)])
 
 
+def comparable(table: pd.DataFrame, settings: PlasticityConfig, own: tuple[str, ...]) -> PlasticityConfig:
+    """The settings at the correctness that `own` reach on the selection seeds: the given one, or their nearest."""
+    reached = match(table, settings).query("method in @own")["reached"].min()
+    return settings if pd.isna(reached) else replace(settings, matched_correctness=float(reached))
+
+
 def rows(table: pd.DataFrame, settings: PlasticityConfig, checks: Mapping[str, str]) -> pd.DataFrame:
     """A row per method at `settings.matched_correctness`, interpolated between neighbouring coefficients, in text.
 
@@ -131,8 +137,8 @@ def answer(shown: pd.DataFrame, own: str) -> str:
     shown: of `rows`.
     """
     cells = shown.set_index("method").to_dict("index")
-    if cells[own]["beta"].endswith("*"):
-        return f"{own} is not comparable: its coefficients do not end around this correctness; scale its value"
+    if own not in cells or cells[own]["beta"].endswith("*"):
+        return f"{own} is not comparable: its coefficients diverge or do not reach this correctness; scale its value"
     columns = [name for name in map(str, shown) if name.startswith("coverage") or name == "plasticity"]
     return f"{own}: " + "; ".join(f"{name} {cells[own][name]}, CoKL's {cells['CoKL'][name]}" for name in columns)
 
@@ -142,12 +148,13 @@ def drawing(table: pd.DataFrame) -> Drawing:
     measured = facts(table)
     coverage = coverage_column(measured)
     ends = {
-        coverage: Panel("Correct answers kept: better ↗", y=coverage_label(coverage), y_limits=(0, 1)),
-        "conditional_kl": Panel("Distance from the reference: better ↘", y="Conditional KL [nats]", y_limits=(0, None)),
-        "plasticity": Panel("Learned afterwards: better ↗", y="Plasticity: mean new reward", y_limits=(0, 1)),
+        coverage: Panel("Kept: better ↗", y=coverage_label(coverage), y_limits=(0, 1)),
+        "conditional_kl": Panel("Drift: better ↘", y="Conditional KL [nats]", y_limits=(0, None)),
+        "plasticity": Panel("Learned then: better ↗", y="Plasticity: mean new reward", y_limits=(0, 1)),
     }
     panels = {
-        column: replace(panel, x="Correctness (axis stretched)", scale="stretched") for column, panel in ends.items()
+        column: replace(panel, x="Correctness (axis stretched)", scale="stretched", x_ticks=(0.1, 0.5, 0.8, 0.9, 0.96))
+        for column, panel in ends.items()
     }
     parts = []
     for method, points in measured.sort_values("beta").groupby("method", sort=False):
@@ -163,4 +170,4 @@ def drawing(table: pd.DataFrame) -> Drawing:
     )
     others = set(measured["method"]) - {"reference", *BUILT_IN}
     boldest = {str(method): replace(method_style(str(method)), width=2.6, size=5) for method in others}
-    return Drawing(join(parts), panels, 2, 5.2, caption, boldest, letters=True)
+    return Drawing(join(parts), panels, 3, 3.0, caption, boldest, letters=True)

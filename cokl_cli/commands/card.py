@@ -43,13 +43,14 @@ class Card:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / CARD).touch()  # by which the folder is known as a card's, finished or not
         table = plasticity(config, Execution(out=self.folder, jobs=self.jobs))
-        rows = card.rows(table, config, checks)
+        matched = card.comparable(table, config, own)
+        rows = card.rows(table, matched, checks)
         names = ", ".join(map(card.label, own))
         correct = config.environment.correct_actions
         tried = ", ".join(f"{beta:g}" for beta in config.betas)
         lines = [
             *(card.answer(rows, card.label(name)) for name in own),
-            f"{names} beside the built-in regularizers at a correctness of {config.matched_correctness:g}",
+            f"{names} beside the built-in regularizers at a correctness of {matched.matched_correctness:.3f}",
             f"interpolated between two of the coefficients {tried}",
             f"*: more than {card.MATCHED:g} away from it, so that the row cannot be compared",
             f"{card.REPLAY}: training on the reference's correct answers, CoKL without its second term",

@@ -114,6 +114,21 @@ def test_each_panel_and_column_is_of_its_own_numbers():
     )
 
 
+def test_the_others_are_interpolated_where_your_own_ends():
+    """CoKL ends at 0.98 and 0.94: within that range the match stays, outside it moves to CoKL's nearest end."""
+    for wanted, expected in ((0.95, 0.95), (0.6, 0.94), (0.99, 0.98)):
+        settings = dataclasses.replace(CONFIG, matched_correctness=wanted)
+        assert card.comparable(lab(), settings, ("cokl",)).matched_correctness == pytest.approx(expected, abs=1e-12)
+    settings = card.comparable(lab(), dataclasses.replace(CONFIG, matched_correctness=0.6), ("cokl",))
+    assert card.answer(card.rows(lab(), settings, {}), "CoKL").startswith("CoKL: coverage@64")
+
+
+def test_one_whose_runs_all_diverge_is_not_comparable_and_moves_nothing():
+    table = lab().query("method != 'cokl'")
+    assert card.comparable(table, CONFIG, ("cokl",)) == CONFIG
+    assert card.answer(card.rows(table, CONFIG, {}), "CoKL").startswith("CoKL is not comparable")
+
+
 def test_a_method_that_ends_far_from_the_match_is_not_compared():
     table = lab()
     for ends in (table, table.assign(p_correct=table["p_correct"] / 2)):  # 0.94 and 0.98, 0.47 and 0.49
