@@ -104,7 +104,9 @@ def write(analysis: Analysis, title: str, folder: Path) -> None:
         parts.append("\n".join(f"- {line}" for line in (claim.measured, *claim.evidence)))
     for name, caption in analysis.captions.items():
         rows = analysis.tables[name]
-        shown = markdown_table(analysis.readable(rows)) if len(rows) else "No such runs."
+        shown = "No such runs."
+        if len(rows):
+            shown = markdown_table(analysis.readable(rows).rename(columns=lambda name: name.replace("_", " ")))
         parts += [f"## {name}.csv", caption, shown.rstrip("\n")]
     write_text("\n\n".join(part for part in parts if part) + "\n", folder / "results.md")
 
