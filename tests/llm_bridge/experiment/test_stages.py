@@ -210,7 +210,7 @@ def test_ones_own_data_are_checked_and_used(tmp_path):
 
 
 def test_ones_own_evaluation_sets_are_reported(tmp_path):
-    config = dataclasses.replace(SMALL, math_steps=2, math_sets=("sums", "products"))
+    config = dataclasses.replace(SMALL, math_steps=2, own_data="mine", math_sets=("sums", "products"))
     write_metrics(tmp_path / "math" / "metrics", [{2: {"val/sums/mean@8": 0.5, "val/products/mean@8": 0.25,
                                                        "val/chat_val/mean@8": 0.1}}])  # fmt: skip
     results = collect(config, tmp_path)
