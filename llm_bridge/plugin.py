@@ -11,4 +11,4 @@ from llm_bridge.experiment import trainer  # noqa: E402, F401  after the version
 from llm_bridge.trainer import agent_loop, buffer_filler  # noqa: E402, F401
 
 if has_options(sys.orig_argv) or is_main(sys.orig_argv):
-    sys.argv.append(PREFLIGHT)
+    sys.argv.insert(1, PREFLIGHT)  # before flags of Hydra's, such as --cfg job

@@ -204,7 +204,7 @@ class Buffer:
             InputError: there is none, its rows are refused, or it belongs to another model.
         """
         if not path.is_file():
-            raise InputError(f"no buffer at {path}; build it first (`cokl llm buffer`)")
+            raise InputError(f"no buffer at {path}; build it first (docs/how-to/verl.md, step 2)")
         table = read_rows(path, set(SCHEMA.names) - {"log_probs"})
         of_model = table.schema.metadata or {}
         model, temperature = of_model.get(b"model", b"").decode(), of_model.get(b"temperature", b"1").decode()

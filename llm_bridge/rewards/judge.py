@@ -54,5 +54,5 @@ def load_function(name: str) -> Callable[..., Any]:
     path, _, function = name.rpartition(":")
     try:
         return load_extern_object(path, function)
-    except (ImportError, AttributeError, OSError, ValueError) as error:
+    except (ImportError, AttributeError, OSError, RuntimeError, ValueError) as error:
         raise InputError(f"reward function {name!r}: expected FILE.py:NAME or pkg://MODULE:NAME ({error})") from error

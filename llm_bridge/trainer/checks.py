@@ -6,6 +6,7 @@ other way would train without the regularizer and say nothing.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
-from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
+from cokl.responses.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint
 from cokl.support.errors import InputError
 from llm_bridge.trainer.settings import RegularizationSettings, optimizer_steps
 
@@ -34,6 +35,7 @@ ACCEPTED: dict[str, tuple[tuple, str]] = {
     "algorithm.rollout_correction.rollout_rs": ((None,), "it rejects rows, and so breaks groups"),
     "trainer.v1.sampler.sync_refill_failed_groups": ((False, None), "it would ask again for added rows"),
     "distillation.enabled": ((False, None), "the teacher would judge cached responses"),
+    "critic.enable": ((None, False), "a critic would see the added rows"),
     f"{ACTOR}.strategy": (("fsdp2", "fsdp"), "others are not tested"),
     f"{ACTOR}.policy_loss.loss_mode": (_ON_POLICY, "at a ratio of 1 it is to be the advantage times the likelihood"),
     f"{ACTOR}.entropy_coeff": ((0, 0.0), "VeRL's entropy term would count the added rows"),
@@ -92,6 +94,12 @@ def look(config: DictConfig) -> tuple[list[Refusal], RegularizationSettings | No
     return refused, settings, groups
 
 
+def draw_order(settings: RegularizationSettings, groups: Sequence[CachedGroup]) -> DrawOrder:
+    """Of the buffer's prompts; with `cokl.prompts=training`, which draws none, of nothing."""
+    content = hashlib.sha256(Path(settings.buffer).read_bytes()).hexdigest()  # tells it from other buffers
+    return DrawOrder(len(groups) * (settings.prompts == "buffer"), settings.seed, content=content)
+
+
 def look_at_settings(config: DictConfig) -> tuple[list[Refusal], RegularizationSettings | None]:
     """The refusals for which no file is read, and the run's settings if they can be read."""
     refused, settings = [*accepted(config, ACCEPTED), *_of_verl(config)], None
@@ -111,8 +119,9 @@ def sampling(config: DictConfig) -> list[Refusal]:
             refused.append(
                 Refusal(f"cokl.{name}: a buffer is made with cokl.buffer and cokl.correct_above alone", f"~cokl.{name}")
             )
-    if not config.cokl.get("buffer"):
-        refused.append(Refusal("cokl.buffer: expected a file to write, got nothing"))
+    file = config.cokl.get("buffer")
+    if not file or Path(file).exists():
+        refused.append(Refusal(f"cokl.buffer: expected a file to write that is not there yet, got {file}"))
     return refused
 
 

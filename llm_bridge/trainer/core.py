@@ -10,7 +10,6 @@ With several optimizer steps per rollout VeRL's update is called once for each, 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 from dataclasses import replace
@@ -28,10 +27,10 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.metric import reduce_metrics
 
 from cokl.groups import RegularizationRows
-from cokl.responses.buffer import CachedGroup, DrawOrder, prompt_key
+from cokl.responses.buffer import CachedGroup, prompt_key
 from cokl.support.errors import InputError
 from llm_bridge.trainer.advantages import SEQUENCE_MODES, Aggregation, regularized_advantages
-from llm_bridge.trainer.checks import fitting
+from llm_bridge.trainer.checks import draw_order, fitting
 from llm_bridge.trainer.metrics import gradient_share, row_metrics, without_added
 from llm_bridge.trainer.rows import StepRows, ask, join, raw_scores, uid_of
 from llm_bridge.trainer.settings import padded_prompts, row_multiple
@@ -53,8 +52,7 @@ class CoKLTrainer(PPOTrainerSync):
         self.method = self.settings.method
         self.drawn = groups if self.settings.prompts == "buffer" else ()
         self.cache = {} if self.drawn else {group.key: group for group in reversed(groups)}
-        content = hashlib.sha256(Path(self.settings.buffer).read_bytes()).hexdigest()  # tells it from other buffers
-        self.order = DrawOrder(len(self.drawn), self.settings.seed, content=content)
+        self.order = draw_order(self.settings, groups)
         self.step_rows, self.idle = StepRows(), 0
         self.solved: list[float] = []  # of the step's prompts, by number: the fraction of correct among all cached
         actor, ref = config.actor_rollout_ref.actor, config.actor_rollout_ref.ref

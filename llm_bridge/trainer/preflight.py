@@ -7,21 +7,24 @@ start.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import verl
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
 from cokl.responses.buffer import CachedGroup
 from cokl.support.errors import InputError
 from llm_bridge.command import check_program, check_version, refuse
 from llm_bridge.rewards.judge import judged, load_function
-from llm_bridge.trainer.checks import Refusal, look, sampling
+from llm_bridge.trainer.checks import Refusal, draw_order, look, sampling
 from llm_bridge.trainer.settings import RegularizationSettings
 
 JUDGED_GROUPS = 8
@@ -88,8 +91,10 @@ def refusals(config: DictConfig) -> list[Refusal]:
     found, settings, groups = look(config)
     missing = [*_of_function(config)]
     found += missing
-    if settings and groups and not missing:
-        found += _of_cached(config, settings, groups)
+    if settings and groups:
+        found += _of_checkpoint(config, settings, groups)
+        if "rollout" in settings.method.streams() and not missing:
+            found += _of_cached(config, settings, groups)
     return found
 
 
@@ -98,30 +103,58 @@ def _mode(config: DictConfig) -> str:
 
 
 def _of_function(config: DictConfig) -> Iterator[Refusal]:
-    """A reward function that is not there."""
+    """A reward function that is not there, or not of the form that VeRL calls."""
     custom = config.reward.custom_reward_function
     if custom.path:
+        told = {"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}}
         try:
-            load_function(f"{custom.path}:{custom.name}")
+            inspect.signature(load_function(f"{custom.path}:{custom.name}")).bind(**told, **_options(config))
         except InputError as error:
             yield Refusal(f"reward.custom_reward_function: {error}")
+        except TypeError as error:
+            yield Refusal(f"reward.custom_reward_function: VeRL calls it with {', '.join(told)} as keywords ({error})")
+
+
+def _options(config: DictConfig) -> dict[str, Any]:
+    return dict(config.reward.custom_reward_function.get("reward_kwargs") or {})
+
+
+def _of_checkpoint(
+    config: DictConfig, settings: RegularizationSettings, groups: Sequence[CachedGroup]
+) -> Iterator[Refusal]:
+    """A checkpoint that VeRL would resume from, and that is no run's of this buffer."""
+    trainer = config.trainer
+    given = trainer.resume_mode == "resume_path"
+    folder = trainer.resume_from_path if given else find_latest_ckpt_path(trainer.default_local_dir)
+    try:
+        if folder and trainer.resume_mode != "disable":
+            draw_order(settings, groups).resume(Path(folder))
+    except InputError as error:
+        yield Refusal(f"trainer.default_local_dir: expected a folder of its own ({error})")
 
 
 def _of_cached(
     config: DictConfig, settings: RegularizationSettings, groups: Sequence[CachedGroup]
 ) -> Iterator[Refusal]:
-    """Whether this run judges the buffer's responses as they are stored.
+    """Whether this run asks for the buffer's prompts, and judges its responses, as they are stored.
 
-    A reward function that needs a reward model, and VeRL's built-in ones, are not asked.
+    A reward function that needs a reward model, VeRL's built-in ones, and other agent loops' prompts are not asked.
     """
     from transformers import AutoTokenizer
 
     model, custom = config.actor_rollout_ref.model, config.reward.custom_reward_function
-    if not custom.path or config.reward.reward_model.enable or "rollout" not in settings.method.streams():
-        return
     path = model.get("tokenizer_path") or model.path
     tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=model.trust_remote_code)
-    function, options = load_function(f"{custom.path}:{custom.name}"), dict(custom.get("reward_kwargs") or {})
+    if config.actor_rollout_ref.rollout.agent.default_agent_loop == "single_turn_agent":
+        tokenizer.chat_template = model.get("custom_chat_template") or tokenizer.chat_template
+        arguments = {**(config.data.get("apply_chat_template_kwargs") or {}), "add_generation_prompt": True}
+        ids = tokenizer.apply_chat_template(groups[0].prompt, return_dict=False, **arguments)
+        if ids != groups[0].prompt_ids.tolist():
+            expected = "expected the template, and its arguments, that the buffer was made with"
+            yield Refusal(f"cokl.buffer: its prompts have other tokens than this run's chat template gives; {expected}")
+    if not custom.path or config.reward.reward_model.enable:
+        return
+    function, options = load_function(f"{custom.path}:{custom.name}"), _options(config)
     for group in groups[:JUDGED_GROUPS]:
         told = group.data_source, group.ground_truth, group.extra_info
         for ids, stored in zip(group.response_ids, group.rewards, strict=True):

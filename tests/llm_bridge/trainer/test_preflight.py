@@ -25,7 +25,7 @@ import llm_bridge.trainer.buffer_filler  # noqa: F401  registers the trainers, a
 from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from cokl.support.errors import InputError
 from llm_bridge.command import PREFLIGHT, VERL, check_program, check_version, has_options, is_main
-from llm_bridge.trainer.checks import ACCEPTED, accepted
+from llm_bridge.trainer.checks import ACCEPTED, accepted, draw_order, fitting
 from llm_bridge.trainer.preflight import refusals
 from tests.llm_bridge.toy import answer, make_toy
 
@@ -36,6 +36,8 @@ MODE = "trainer.v1.trainer_mode"
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 FUNCTION = "reward.custom_reward_function.path"
 PROMPTS, RESPONSES = 10, 4
+TEMPLATE = "{% for message in messages %}{{ message.content }} {{ message.content }}{% endfor %}"
+"""Not the toy's."""
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +69,12 @@ def made(tmp_path_factory) -> Path:
         "    numbers = [int(word) for word in solution_str.split() if word.isdecimal()]\n"
         "    return {'score': float(sum(numbers) == int(ground_truth))}\n\n\n"
         "def other(**told):\n    return 0.0\n\n\ndef lacking(**told):\n    return {'points': 1.0}\n\n\n"
-        "def raising(**told):\n    raise KeyError('answer')\n"
+        "def raising(**told):\n    raise KeyError('answer')\n\n\n"
+        "def short(solution_str, ground_truth):\n    return right('', solution_str, ground_truth)\n"
     )
+    (root / "broken.py").write_text("def right(:\n")
+    (root / "of-grpo" / "global_step_2").mkdir(parents=True)
+    (root / "of-grpo" / "latest_checkpointed_iteration.txt").write_text("2")
     return root
 
 
@@ -153,6 +159,11 @@ WRONG: list[tuple[list[str], str, str]] = [
     (["reward.custom_reward_function.name=other"], "stored as correct and this run's reward function gives it 0", ""),
     (["reward.custom_reward_function.name=raising"], "it failed on a cached response (KeyError: 'answer')", ""),
     (["reward.custom_reward_function.name=lacking"], "it failed on a cached response (InputError: the reward fu", ""),
+    (["reward.custom_reward_function.name=short"], "VeRL calls it with data_source, solution_str,", ""),
+    ([f"{FUNCTION}=ROOT/broken.py"], "broken.py:right': expected FILE.py:NAME", ""),
+    (["critic.enable=True"], "critic.enable: expected null or False", "critic.enable=null"),
+    (["trainer.default_local_dir=ROOT/of-grpo"], "default_local_dir: expected a folder of its own", ""),
+    ([f"actor_rollout_ref.model.custom_chat_template='{TEMPLATE}'"], "other tokens than this run's chat template", ""),
     (["custom_reward_function.path=ROOT/rewards.py", f"{FUNCTION}=null"], "VeRL's V1 trainer ignores it", FUNCTION),
     (["reward_model.reward_manager=dapo"], "reward_manager: VeRL's V1 trainer ignores it", "reward.reward"),
     (["reward.reward_manager.name=gdpo"], "reward_manager.name: expected naive or dapo", "reward.reward_manager.name="),
@@ -181,13 +192,16 @@ def test_every_remedy_of_a_setting_is_an_accepted_value(made):
 
 
 def test_a_buffer_is_made_with_the_same_command(made):
-    options = f"{MODE}=cokl_buffer", "~cokl.method", "~cokl.kl_prompts"
+    written = configuration(made, f"{MODE}=cokl_buffer", "~cokl.method", "~cokl.kl_prompts")
+    (refusal,) = refusals(written)
+    assert "expected a file to write that is not there yet" in refusal.reason
+    options = f"{MODE}=cokl_buffer", "~cokl.method", "~cokl.kl_prompts", "cokl.buffer=ROOT/new.parquet"
     assert refusals(configuration(made, *options)) == []
     (refusal,) = refusals(configuration(made, *options, f"{ROLLOUT}.top_p=0.9"))
     assert "top_p: expected 1" in refusal.reason
     (refusal,) = refusals(configuration(made, *options, "reward.reward_model.enable=True"))
     assert refusal.remedy == "reward.reward_model.enable_resource_pool=True"
-    found = refusals(configuration(made, f"{MODE}=cokl_buffer"))
+    found = refusals(configuration(made, f"{MODE}=cokl_buffer", options[-1]))
     assert [refusal.remedy for refusal in found] == ["~cokl.method", "~cokl.kl_prompts"]
 
 
@@ -227,6 +241,19 @@ def test_one_refusal_is_one_line_with_its_remedy(entered, capsys):
     entered(f"{ROLLOUT}.top_p=0.9")
     (line,) = lines_of(capsys, main_ppo.main)
     assert line.endswith(f"got 0.9; add {ROLLOUT}.top_p=1")
+
+
+@pytest.mark.parametrize(("step", "refused"), [(2, True), (3, False)])
+def test_a_checkpoint_is_looked_at_where_it_would_be_resumed(made, step, refused):
+    """Step 2 is GRPO's; step 3 has this buffer's position."""
+    folder = made / "of-grpo" / f"global_step_{step}"
+    config = configuration(made, "trainer.resume_mode=resume_path", f"trainer.resume_from_path={folder}")
+    if not refused:
+        settings, groups = fitting(config)
+        draw_order(settings, groups).save(folder)
+    assert bool(refusals(config)) == refused
+    config.trainer.resume_mode = "disable"
+    assert refusals(config) == []
 
 
 def test_a_check_starts_nothing(entered, capsys):
