@@ -70,6 +70,7 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
         main(["bandit", "card", str(file), "--jobs", "2"])
     assert ended.value.code == 0
     folder = Path("runs/card-card_own")
+    assert (folder / "regularizer.py").read_text() == file.read_text()
     assert f"# {label}\n" in (folder / "card.md").read_text()
     assert (folder / "card.png").read_bytes().startswith(b"\x89PNG")
     shown = pd.read_csv(folder / "card.csv", dtype=str).set_index("method").to_dict("index")
@@ -89,6 +90,15 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert f"{label} beside the built-in regularizers" in printed
     assert max(map(len, printed.splitlines())) <= 100
+
+
+def test_a_changed_file_does_not_get_the_old_card(registry, capsys):
+    file = written("card_changed")
+    other = Path("runs/card-card_changed/regularizer.py")
+    other.parent.mkdir(parents=True)
+    other.write_text(file.read_text() + "# before\n")
+    line = refusal(capsys, "bandit", "card", str(file))
+    assert "is the card of another version of card_changed.py; choose another --out" in line
 
 
 def test_each_panel_and_column_is_of_its_own_numbers():
