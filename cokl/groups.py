@@ -15,7 +15,6 @@ correct and half an incorrect answer to each group, so that a group without a co
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -146,11 +145,8 @@ class RegularizationRows:
         log_probs: sequence log-likelihoods in nats under the current policy.
         rewards: the verifier's verdicts, 0 or 1.
         behavior_log_probs: under the policy that sampled the rollouts; None when that is the current one.
-        reference_log_probs: under the reference. Methods that compare with it need those of the rollouts,
-            `conditional_kl` those of the cached responses; other rows may have NaN.
+        reference_log_probs: under the reference; for methods that compare with it on rollouts.
         tokens: lengths of the responses, to divide each one's log-likelihood by; None for Eq. 13's sum.
-        reference_accuracy: the fraction of correct ones among all cached responses to a row's prompt, with half a
-            correct and half an incorrect one added. `conditional_kl` needs it if some of them are not rows.
     """
 
     index: RowIndex
@@ -159,7 +155,6 @@ class RegularizationRows:
     behavior_log_probs: Tensor | None = None
     reference_log_probs: Tensor | None = None
     tokens: Tensor | None = None
-    reference_accuracy: Tensor | None = None
 
     def groups(self, rows: Tensor, *columns: Tensor | None) -> ResponseGroups | None:
         """The groups of one stream.
@@ -336,40 +331,6 @@ def row_surrogate_loss(weights: Tensor, log_probs: Tensor) -> Tensor:
         tensor(1.)
     """
     return (weights.detach() * log_probs).sum()
-
-
-def conditional_kl(rows: RegularizationRows) -> float:
-    """Estimate of D_KL(pi_ref+ || pi+) (Eq. 8) from samples, for display; it carries no gradient.
-
-    The sum of two parts: the mean of log pi_ref - log pi over the cached correct responses, and the log of the fraction
-    of correct ones among the fresh responses over that among the cached ones.
-
-    Args:
-        rows: a trainer's R rows, with the cached ones' reference log-likelihoods.
-
-    Returns:
-        Nats, averaged over the prompts that have a correct cached response; NaN without one, or without rollouts.
-
-    Raises:
-        ValueError: there are no reference log-likelihoods.
-
-    Examples:
-        >>> index = RowIndex(reference=torch.tensor([[0, 1]]), rollout=torch.tensor([[2, 3]]))
-        >>> rows = torch.tensor([-2.0, -1.0, -1.0, -1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
-        >>> conditional_kl(RegularizationRows(index, *rows, reference_log_probs=-torch.ones(4)))
-        1.0
-    """
-    if rows.reference_log_probs is None:
-        raise ValueError("reference_log_probs: expected the cached responses' log-likelihoods under the reference")
-    cached, fresh = rows.index
-    if not cached.numel() or not fresh.numel():
-        return math.nan
-    correct = rows.rewards[cached]
-    gap = ((rows.reference_log_probs - rows.log_probs)[cached] * correct).sum(-1) / correct.sum(-1)
-    policy, reference = ((hits.sum(-1) + 0.5) / (hits.shape[-1] + 1) for hits in (rows.rewards[fresh], correct))
-    if rows.reference_accuracy is not None:
-        reference = rows.reference_accuracy[cached[:, 0]]
-    return float((gap + (policy / reference).log()).nanmean())
 
 
 def required(groups: ResponseGroups | None, stream: str) -> ResponseGroups:

@@ -41,7 +41,6 @@ class CachedGroup:
         ground_truth: the gold answer, any JSON value.
         prompt_ids: (P,) token ids after the chat template.
         response_ids: G_ref arrays (T,) of token ids, the end token included.
-        log_probs: G_ref arrays (T,), nats per token under the reference at the buffer's temperature.
         rewards: (G_ref,) verdicts, 0 or 1.
         extra_info: what else the reward function is told of the prompt.
         masks: G_ref arrays (T,), 1 on the tokens that the policy wrote, 0 on a tool's; if not given, it wrote all.
@@ -52,7 +51,6 @@ class CachedGroup:
     ground_truth: Any
     prompt_ids: np.ndarray
     response_ids: list[np.ndarray]
-    log_probs: list[np.ndarray]
     rewards: np.ndarray
     extra_info: dict[str, Any] = field(default_factory=dict)
     masks: list[np.ndarray] = field(default_factory=list)
@@ -78,8 +76,8 @@ class CachedGroup:
             The group with `count` responses, in the order in which they are stored.
 
         Examples:
-            >>> ids, none = [np.array([token]) for token in (4, 5, 6)], [np.zeros(1)] * 3
-            >>> group = CachedGroup([], "", "", np.array([1]), ids, none, np.array([0, 1, 0]))
+            >>> ids = [np.array([token]) for token in (4, 5, 6)]
+            >>> group = CachedGroup([], "", "", np.array([1]), ids, np.array([0, 1, 0]))
             >>> group.drawn(1, seed=[0], correct_first=True).response_ids
             [array([5])]
         """
@@ -90,7 +88,6 @@ class CachedGroup:
         return replace(
             self,
             response_ids=[self.response_ids[place] for place in kept],
-            log_probs=[self.log_probs[place] for place in kept],
             masks=[self.masks[place] for place in kept],
             rewards=self.rewards[kept],
         )
@@ -103,7 +100,7 @@ class Buffer:
     Attributes:
         groups: at least one.
         fingerprint: of the model that sampled the responses.
-        temperature: that the log-probabilities are at.
+        temperature: at which the responses were sampled.
 
     Raises:
         InputError: groups that no method could use.
@@ -117,11 +114,11 @@ class Buffer:
         if not self.groups:
             raise InputError("the buffer is empty: expected at least one prompt; build it with more prompts")
         for index, group in enumerate(self.groups):
-            sizes = {len(group.response_ids), len(group.log_probs), len(group.masks), len(group.rewards)}
+            sizes = {len(group.response_ids), len(group.masks), len(group.rewards)}
             if sizes != {self.group_size}:
                 raise InputError(
                     f"the buffer's prompt {index}: expected {self.group_size} responses, as for the first prompt, with "
-                    f"log-probabilities and rewards, got {', '.join(map(str, sorted(sizes)))}"
+                    f"rewards, got {', '.join(map(str, sorted(sizes)))}"
                 )
             if not np.isin(group.rewards, (0, 1)).all():
                 raise InputError(f"the buffer's prompt {index}: expected rewards 0 or 1, the verifier's verdicts")
@@ -137,11 +134,6 @@ class Buffer:
     def group_size(self) -> int:
         """G_ref, responses per prompt."""
         return len(self.groups[0].response_ids)
-
-    @property
-    def has_log_probs(self) -> bool:
-        """Whether log-probabilities are known, and so the responses the reference's own."""
-        return not all(np.isnan(values).all() for group in self.groups for values in group.log_probs)
 
     def filtered(self) -> Buffer:
         """Without the prompts that have no correct response (E.3).
@@ -161,7 +153,7 @@ class Buffer:
         return replace(self, groups=kept)
 
     def table(self) -> pa.Table:
-        """Its rows, of `cokl.responses.rows.SCHEMA`, without the column `log_probs` if these are not known."""
+        """Its rows, of `cokl.responses.rows.SCHEMA`."""
         rows = [
             {
                 "prompt": group.prompt,
@@ -172,16 +164,12 @@ class Buffer:
                 "prompt_ids": group.prompt_ids,
                 "response_ids": response_ids,
                 "response_mask": mask.astype(bool),
-                "log_probs": log_probs,
                 "reward": float(reward),
             }
             for group in self.groups
-            for response_ids, mask, log_probs, reward in zip(
-                group.response_ids, group.masks, group.log_probs, group.rewards, strict=True
-            )
+            for response_ids, mask, reward in zip(group.response_ids, group.masks, group.rewards, strict=True)
         ]
-        table = pa.Table.from_pylist(rows, SCHEMA)
-        return table if self.has_log_probs else table.drop_columns("log_probs")
+        return pa.Table.from_pylist(rows, SCHEMA)
 
     def save(self, path: Path) -> None:
         """Write it whole or not at all. Raises InputError if the folder cannot be written."""
@@ -205,7 +193,7 @@ class Buffer:
         """
         if not path.is_file():
             raise InputError(f"no buffer at {path}; build it first (docs/how-to/verl.md, step 2)")
-        table = read_rows(path, set(SCHEMA.names) - {"log_probs"})
+        table = read_rows(path, SCHEMA.names)
         of_model = table.schema.metadata or {}
         model, temperature = of_model.get(b"model", b"").decode(), of_model.get(b"temperature", b"1").decode()
         if model != fingerprint:
@@ -224,8 +212,8 @@ def groups_of(table: pa.Table, path: Path) -> tuple[CachedGroup, ...]:
         path: of their file, for the message.
 
     Returns:
-        A group for each prompt, in order. Where the table lacks a column, masks are 1, log-probabilities NaN, rewards 0
-        and everything else is empty.
+        A group for each prompt, in order. Where the table lacks a column, masks are 1, rewards 0 and everything else
+        is empty.
 
     Raises:
         InputError: rows of one prompt that are apart, or differ in another column of the prompt.
@@ -240,11 +228,10 @@ def groups_of(table: pa.Table, path: Path) -> tuple[CachedGroup, ...]:
     prompts = table.select([name for name in OF_PROMPT if name in table.column_names]).to_pylist()
     lists = {
         name: [row.values.to_numpy(zero_copy_only=False) for row in table[name]]
-        for name in ("response_ids", "response_mask", "log_probs")
+        for name in ("response_ids", "response_mask")
         if name in table.column_names
     }
     ids = lists["response_ids"]
-    log_probs = lists.get("log_probs") or [np.full(len(response), np.nan) for response in ids]
     masks = [mask.astype(np.int64) for mask in lists.get("response_mask", ())]
     rewards = table["reward"].to_numpy() if "reward" in table.column_names else np.zeros(len(table))
     groups: dict[str, CachedGroup] = {}
@@ -257,7 +244,6 @@ def groups_of(table: pa.Table, path: Path) -> tuple[CachedGroup, ...]:
             ground_truth=json.loads(truth) if row.get("ground_truth_is_json") else truth,
             prompt_ids=np.array(row.get("prompt_ids", ()), dtype=np.int64),
             response_ids=ids[rows],
-            log_probs=log_probs[rows],
             rewards=rewards[rows],
             extra_info=json.loads(row.get("extra_info", "{}")),
             masks=masks[rows],

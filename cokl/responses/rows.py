@@ -27,15 +27,12 @@ SCHEMA = pa.schema(
         "prompt_ids": pa.list_(pa.int64()),
         "response_ids": pa.list_(pa.int64()),
         "response_mask": pa.list_(pa.bool_()),
-        "log_probs": pa.list_(pa.float64()),
         "reward": pa.float64(),
     }
 )
 """Nothing is null. docs/how-to/verl.md says what each column holds."""
 OF_PROMPT = SCHEMA.names[:6]
 """Equal in all rows of a prompt."""
-ROUNDING = 1e-4
-"""Nats by which a log-probability may exceed 0: 32-bit logits minus the logarithm of a sum of their exponentials."""
 
 
 def read_rows(path: Path, required: Collection[str]) -> pa.Table:
@@ -112,9 +109,6 @@ def _conditions(columns: dict[str, pa.Array]) -> Iterator[tuple[str, str, pa.Arr
             yield name, "one for each of response_ids", pc.equal(length, lengths["response_ids"])
     if (mask := columns.get("response_mask")) is not None:
         yield "response_mask", "true on at least one token", pc.invert(_every(mask, pc.invert))
-    if (log_probs := columns.get("log_probs")) is not None:
-        good = _every(log_probs, lambda nats: pc.and_(pc.is_finite(nats), pc.less_equal(nats, ROUNDING)))
-        yield "log_probs", "finite numbers <= 0", good
     if (reward := columns.get("reward")) is not None:
         yield "reward", "a finite number", pc.is_finite(reward)
     if (told := columns.get("extra_info")) is not None:

@@ -133,12 +133,9 @@ class BuildBuffer(ExperimentOptions):
     responses: Annotated[Path | None, tyro.conf.arg(metavar="PARQUET")] = None
     """A row per response, with the columns of docs/how-to/responses.md."""
     reference: str = ""
-    """The model that sampled them: a folder, or a name on the hub."""
+    """The model to be trained: a folder, or a name on the hub."""
     correct_above: float = 0.5
     """A response whose reward or score is above this number is correct."""
-    log_probs: bool = True
-    """Log-probabilities under the reference. Without them the responses may be another model's, and --reference is the
-    model to be trained; for methods that do not compare with the reference."""
 
     def run(self) -> int:
         """Make it, and say how many prompts are solved."""
@@ -149,7 +146,7 @@ class BuildBuffer(ExperimentOptions):
             raise InputError("--responses and --reference: expected both of them")
         settings = self.settings
         function = load_function(settings.reward_function) if settings.reward_function else None
-        how = settings.thinking, settings.temperature, self.log_probs, self.correct_above
+        how = settings.thinking, settings.temperature, self.correct_above
         buffer = bring_buffer(self.responses, self.reference, function, *how)
         path = self.folder / "buffer.parquet"
         buffer.save(path)

@@ -3,7 +3,7 @@
     python rollouts.py MODEL PROMPTS.parquet RESPONSES.parquet REWARD_COLUMN ROLLOUTS...
 
 They hold text, so each response is taken as complete and gets the end token; leave out those that were cut off. Only
-the first step's are the starting model's own: later ones need --no-log-probs.
+the first step's are the starting model's own.
 """
 
 import json

@@ -28,7 +28,7 @@ from verl.utils import tensordict_utils as tu
 
 from llm_bridge.rewards.repeated import validation_metrics
 from llm_bridge.trainer.core import CoKLTrainer
-from llm_bridge.trainer.rows import MEMBER, uid_of
+from llm_bridge.trainer.rows import MEMBER
 
 _REWARD_FIELDS = ["raw_prompt", "data_source", "reward_model", "extra_info"]
 
@@ -108,8 +108,9 @@ class RewardedCoKLTrainer(CoKLTrainer, RewardedTrainer):
 
     def _compute_reward_colocate(self, batch: KVBatchMeta, metrics: dict | None = None) -> KVBatchMeta:
         """Cached responses keep the verdict that they were stored with."""
-        cached = self.step_rows.cached
-        super()._compute_reward_colocate(batch.select_keys([k for k in batch.keys if uid_of(k) not in cached]), metrics)
+        members = map(self.step_rows.member, batch.keys)
+        fresh = [k for k, member in zip(batch.keys, members, strict=True) if not member or member.stream == "rollout"]
+        super()._compute_reward_colocate(batch.select_keys(fresh), metrics)
         return batch
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
@@ -17,12 +16,11 @@ class CachedResponseLoop(AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
         """The cached response, with all fields that VeRL's single-turn loop sets."""
         cached = kwargs["cached_response"]
-        log_probs = [0.0 if math.isnan(value) else value for value in cached["log_probs"]]  # unknown, and not used
         return AgentLoopOutput(
             prompt_ids=cached["prompt_ids"],
             response_ids=cached["response_ids"],
             response_mask=cached["mask"],
-            response_logprobs=log_probs if sampling_params["logprobs"] else None,
+            response_logprobs=[0.0] * len(cached["mask"]) if sampling_params["logprobs"] else None,  # and not used
             reward_score=cached["reward"],
             routed_experts=None,
             multi_modal_data={},

@@ -1,4 +1,4 @@
-"""VeRL's side of building the reference-correct buffer: sample, verify, and take log-probabilities of the responses.
+"""VeRL's side of building the reference-correct buffer: sample, and verify.
 
 On a user's own command, `trainer.v1.trainer_mode=cokl_buffer +cokl.buffer=FILE`, with the prompts of
 `data.train_files`: engine, template, reward function and temperature are those of the run to come.
@@ -22,9 +22,8 @@ from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint, plain
 from cokl.support.errors import InputError
 from llm_bridge.trainer.checks import sampling
 from llm_bridge.trainer.rows import raw_scores
-from llm_bridge.trainer.settings import padded_prompts
 
-_TENSORS = ["prompts", "responses", "old_log_probs", "rm_scores", "response_mask"]
+_TENSORS = ["prompts", "responses", "rm_scores", "response_mask"]
 _VALUES = ["uid", "raw_prompt", "data_source", "reward_model", "extra_info", "extra_fields"]
 
 
@@ -41,7 +40,6 @@ class BufferTrainer(PPOTrainerSync):
             config.trainer.resume_mode = "disable"  # a checkpoint's weights would answer in the model's name
             config.trainer.total_training_steps = 1  # for the optimizer that VeRL makes, of which no step is taken
             config.algorithm.filter_groups.enable = False
-            config.actor_rollout_ref.actor.ppo_mini_batch_size = padded_prompts(config, 1)
         super().__init__(config)
 
     def fit(self, agent_loop_manager) -> None:
@@ -77,13 +75,6 @@ class BufferTrainer(PPOTrainerSync):
         batch, _ = self.replay_buffer.sample(
             global_steps=self.global_steps, partition_id="train", batch_size=len(indices)
         )
-        batch.extra_info["temperature"] = self.config.actor_rollout_ref.rollout.temperature
-        self.checkpoint_manager.sleep_replicas()  # log-probabilities need the memory
-        if self.reward_loop_manager.reward_loop_worker_handles is None:
-            batch = self._compute_reward_colocate(batch)
-        batch = self._balance_batch(batch, metrics={})
-        batch = self._compute_old_log_prob(batch, metrics={})
-        self.checkpoint_manager.update_weights(self.global_steps)
         groups = self._groups(batch, uids)
         tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
         return groups
@@ -95,9 +86,8 @@ class BufferTrainer(PPOTrainerSync):
         scores = raw_scores(columns["rm_scores"], columns["extra_fields"])
         above = self.config.cokl.get("correct_above", 0.5)
         members: dict[str, list[int]] = {uid: [] for uid in uids}
-        for row, (uid, tag) in enumerate(zip(columns["uid"], batch.tags, strict=True)):
-            if not tag.get("is_padding", False):
-                members[str(uid)].append(row)
+        for row, uid in enumerate(columns["uid"]):
+            members[str(uid)].append(row)
         expected = self.config.actor_rollout_ref.rollout.n
         groups = []
         for answers in members.values():
@@ -114,7 +104,6 @@ class BufferTrainer(PPOTrainerSync):
                     ground_truth=plain(columns["reward_model"][first]["ground_truth"]),
                     prompt_ids=columns["prompts"][first].numpy(),
                     response_ids=[columns["responses"][row].numpy() for row in answers],
-                    log_probs=[columns["old_log_probs"][row].numpy() for row in answers],
                     rewards=np.array([int(scores[row] > above) for row in answers]),
                     extra_info=plain(columns["extra_info"][first]),
                     masks=[columns["response_mask"][row].numpy() for row in answers],

@@ -197,7 +197,7 @@ def _of_buffer(
     config: DictConfig, settings: RegularizationSettings, buffer: Buffer, groups: Sequence[CachedGroup]
 ) -> Iterator[Refusal]:
     """A buffer that the run does not fit: fresh responses would be cut off shorter than cached ones, which makes all of
-    them wrong; log-probabilities are missing, or at another temperature.
+    them wrong, or sampled at another temperature.
     """
     rollout, streams = config.actor_rollout_ref.rollout, settings.method.streams()
     if settings.kl_prompts > len(groups):
@@ -219,9 +219,6 @@ def _of_buffer(
     for name, least, given, why in lengths:
         if given < least:
             yield _refusal(name, f"at least {least}, {why}", given, least)
-    if not buffer.has_log_probs and settings.method.compares_with_reference:
-        expected = "a buffer with log-probabilities, for a method that compares with the reference"
-        yield _refusal("cokl.buffer", expected, "one without")
-    elif buffer.has_log_probs and len(streams) == 2 and not math.isclose(buffer.temperature, rollout.temperature):
-        expected = f"{buffer.temperature:g}, the temperature of the buffer's log-probabilities"
+    if len(streams) == 2 and not math.isclose(buffer.temperature, rollout.temperature):
+        expected = f"{buffer.temperature:g}, at which the buffer's responses were sampled"
         yield _refusal(f"{ROLLOUT}.temperature", expected, rollout.temperature, f"{buffer.temperature:g}")

@@ -11,7 +11,6 @@ With several optimizer steps per rollout VeRL's update is called once for each, 
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from cokl.support.errors import InputError
 from llm_bridge.trainer.advantages import SEQUENCE_MODES, Aggregation, regularized_advantages
 from llm_bridge.trainer.checks import draw_order, fitting
 from llm_bridge.trainer.metrics import gradient_share, row_metrics, without_added
-from llm_bridge.trainer.rows import StepRows, ask, join, raw_scores, uid_of
+from llm_bridge.trainer.rows import StepRows, ask, join, raw_scores
 from llm_bridge.trainer.settings import padded_prompts, row_multiple
 from llm_bridge.trainer.several import current_log_probs, mini_batches
 
@@ -54,7 +53,6 @@ class CoKLTrainer(PPOTrainerSync):
         self.cache = {} if self.drawn else {group.key: group for group in reversed(groups)}
         self.order = draw_order(self.settings, groups)
         self.step_rows, self.idle = StepRows(), 0
-        self.solved: list[float] = []  # of the step's prompts, by number: the fraction of correct among all cached
         actor, ref = config.actor_rollout_ref.actor, config.actor_rollout_ref.ref
         self.epochs, self.mini_batches = actor.ppo_epochs, config.data.train_batch_size // actor.ppo_mini_batch_size
         self.rl_rows = actor.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
@@ -77,17 +75,9 @@ class CoKLTrainer(PPOTrainerSync):
         batch = super()._next_train_batch(num_prompts)
         rollout = self.config.actor_rollout_ref.rollout
         training = {} if self.settings.prompts == "buffer" else self._cached_by_uid(batch)
-        drawn = [self.drawn[place] for place in self.order.draw(self.settings.kl_prompts)] if self.drawn else []
-        everything = [*drawn, *[group for group in training.values() if group is not None]]
-        self.solved = [(group.rewards.sum() + 0.5) / (len(group.rewards) + 1) for group in everything]
-        brought = iter([self._brought(prompt, group) for prompt, group in enumerate(everything)])
-        rows, self.step_rows = ask(
-            [next(brought) for _ in drawn],
-            {uid: None if group is None else next(brought) for uid, group in training.items()},
-            self.method.streams(),
-            rollout.n,
-            self.global_steps,
-        )
+        places = self.order.draw(self.settings.kl_prompts) if self.drawn else []
+        drawn = [self._brought(self.drawn[place]) for place in places]
+        rows, self.step_rows = ask(drawn, training, self.method.streams(), rollout.n, self.global_steps)
         defaults = {"agent_name": rollout.agent.default_agent_loop, "__rollout_n__": rollout.n}
         return join(batch, rows, defaults)
 
@@ -95,15 +85,13 @@ class CoKLTrainer(PPOTrainerSync):
         """What is cached for each of VeRL's prompts; None for one that is not regularized."""
         names = ("uid", "raw_prompt", "reward_model")
         uids, prompts, answers = ([value.data for value in batch.get(name).unbind(0)] for name in names)
-        return {
-            str(uid): self.cache.get(prompt_key(messages, answer["ground_truth"]))
-            for uid, messages, answer in zip(uids, prompts, answers, strict=True)
-        }
+        asked = zip(prompts, answers, strict=True)
+        groups = [self.cache.get(prompt_key(messages, answer["ground_truth"])) for messages, answer in asked]
+        return {str(uid): group and self._brought(group) for uid, group in zip(uids, groups, strict=True)}
 
-    def _brought(self, prompt: int, group: CachedGroup) -> CachedGroup:
-        """The cached responses that the step's prompt number `prompt` brings, another draw in each step."""
-        count = self.settings.cached_per_prompt
-        seed = [self.settings.seed, self.global_steps, prompt]
+    def _brought(self, group: CachedGroup) -> CachedGroup:
+        """The cached responses that a prompt brings, another draw in each step."""
+        count, seed = self.settings.cached_per_prompt, [self.settings.seed, self.global_steps]
         return group.drawn(count, seed, self.method.blind_to_wrong_cached) if count else group
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
@@ -169,28 +157,21 @@ class CoKLTrainer(PPOTrainerSync):
         ]
         self.old_log_probs = columns["old_log_probs"]
         self.rows = self._indexed_rows(batch.keys, columns)
-        metrics.update(row_metrics(self.step_rows, batch.keys, self.rows, self.method.streams()))
+        metrics.update(row_metrics(self.step_rows, batch.keys, self.rows))
         self._check_step(batch)
         return batch
 
     def _indexed_rows(self, keys: list[str], columns: dict[str, list]) -> RegularizationRows:
         """All rows of the batch, at which the policy that sampled them is the current one."""
-        reference = torch.full((len(keys),), math.nan, dtype=torch.float64)
-        if self.method.compares_with_reference:
-            reference = _row_sums(columns["ref_log_prob"], self.row_masks)
-        for place, key in enumerate(keys):
-            reference[place] = self.step_rows.cached.get(uid_of(key), reference[place])
         scores = raw_scores(columns["rm_scores"], columns.get("extra_fields"))
-        members = [self.step_rows.member(key) for key in keys]
-        solved = [self.solved[member.prompt] if member else math.nan for member in members]
+        compares = self.method.compares_with_reference
         lengths = torch.stack([mask.sum() for mask in self.row_masks]).double()
         return RegularizationRows(
             index=self.step_rows.index(keys),
             log_probs=_row_sums(self.old_log_probs, self.row_masks),
             rewards=(scores > self.settings.correct_above).double(),
-            reference_log_probs=reference,
+            reference_log_probs=_row_sums(columns["ref_log_prob"], self.row_masks) if compares else None,
             tokens=lengths if self.settings.length == "token-mean" else None,
-            reference_accuracy=torch.tensor(solved, dtype=torch.float64),
         )
 
     def _check_step(self, batch: KVBatchMeta) -> None:
@@ -200,10 +181,9 @@ class CoKLTrainer(PPOTrainerSync):
         """
         self.idle = 0 if self._weights(self.rows).any() else self.idle + 1
         if self.idle:
+            prompts = {member.prompt for member in self.step_rows.members.values()}
             whole = max(map(len, self.rows.index))
-            reason = (
-                f"{len(self.solved)} prompts to regularize, {whole} with all of their responses, none with a weight"
-            )
+            reason = f"{len(prompts)} prompts to regularize, {whole} with all of their responses, none with a weight"
             logger.warning(f"cokl: step {self.global_steps} is plain RL: {reason} ({self.idle} in a row)")
             if self.idle == IDLE_STEPS:
                 raise InputError(f"{IDLE_STEPS} steps in a row were plain RL; in the last one: {reason}")

@@ -9,15 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cokl.groups import RegularizationRows, conditional_kl
-from cokl.regularizers.base import Stream
+from cokl.groups import RegularizationRows
 from llm_bridge.trainer.advantages import Aggregation
 from llm_bridge.trainer.rows import StepRows
 
 
-def row_metrics(
-    step: StepRows, keys: Sequence[str], rows: RegularizationRows, streams: Sequence[Stream]
-) -> dict[str, float]:
+def row_metrics(step: StepRows, keys: Sequence[str], rows: RegularizationRows) -> dict[str, float]:
     """Of a step's R rows, by key.
 
     `cokl/zero_correct` is the fraction of fresh groups without a correct response (E.4), `cokl/not_regularized` of
@@ -33,8 +30,6 @@ def row_metrics(
     if verdicts:
         logged["cokl/reward_mean"] = float(np.mean([verdict for group in verdicts.values() for verdict in group]))
         logged["cokl/zero_correct"] = float(np.mean([not any(group) for group in verdicts.values()]))
-    if len(streams) == 2:
-        logged["cokl/conditional_kl"] = conditional_kl(rows)
     return logged
 
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from tensordict import NonTensorData, TensorDict
 from torch import Tensor
@@ -42,13 +41,12 @@ class Membership(NamedTuple):
 class StepRows:
     """members: the regularized rows, by uid. group_rows: rows of one prompt in all its streams, if none is lost.
 
-    cached: sequence log-likelihoods in nats of the cached responses under the reference, by uid. training: the RL
-    batch's uids, each with the prompt's number in the step, or None for a prompt that is not regularized.
+    training: the RL batch's uids, each with the prompt's number in the step, or None for a prompt that is not
+    regularized.
     """
 
     members: Mapping[str, Membership] = field(default_factory=dict)
     group_rows: int = 0
-    cached: Mapping[str, float] = field(default_factory=dict)
     training: Mapping[str, int | None] = field(default_factory=dict)
 
     @property
@@ -92,7 +90,6 @@ def ask(
     """
     rows: list[dict[str, Any]] = []
     members: dict[str, Membership] = {}
-    log_probs: dict[str, float] = {}
     numbers: dict[str, int | None] = dict.fromkeys(training)
     regularized = [("", group) for group in drawn]
     regularized += [(uid, group) for uid, group in training.items() if group is not None]
@@ -107,11 +104,9 @@ def ask(
             stream: Stream = "rollout" if MEMBER in row else "reference"
             uid = f"cokl-{step}-{len(rows):06d}"  # VeRL wants no "_"; the order of names is the order of rows
             members[uid] = Membership(stream, prompt)
-            if stream == "reference":
-                log_probs[uid] = float(np.dot(row["cached_response"]["log_probs"], row["cached_response"]["mask"]))
             rows.append(_columns(prompt, group) | row | {"uid": uid, "__rollout_n__": 1})
     of_cache = len(regularized[0][1].response_ids) if regularized and "reference" in streams else 0
-    return rows, StepRows(members, of_cache + size * ("rollout" in streams), log_probs, numbers)
+    return rows, StepRows(members, of_cache + size * ("rollout" in streams), numbers)
 
 
 def _columns(prompt: int, group: CachedGroup) -> dict[str, Any]:
@@ -127,19 +122,17 @@ def _columns(prompt: int, group: CachedGroup) -> dict[str, Any]:
 
 
 def _cached(group: CachedGroup) -> list[dict[str, Any]]:
-    members = zip(group.response_ids, group.log_probs, group.masks, group.rewards, strict=True)
     return [
         {
             "agent_name": CACHED_LOOP,
             "cached_response": {
                 "prompt_ids": group.prompt_ids.tolist(),
                 "response_ids": response_ids.tolist(),
-                "log_probs": log_probs.tolist(),
                 "mask": mask.tolist(),
                 "reward": float(reward),
             },
         }
-        for response_ids, log_probs, mask, reward in members
+        for response_ids, mask, reward in zip(group.response_ids, group.masks, group.rewards, strict=True)
     ]
 
 

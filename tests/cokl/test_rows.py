@@ -2,14 +2,13 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cokl import methods, regularizers
-from cokl.groups import RegularizationRows, RowIndex, SurrogateConfig, conditional_kl
+from cokl.groups import RegularizationRows, RowIndex, SurrogateConfig
 from cokl.support.errors import InputError
 
 METHODS = ("none", *regularizers.names(), "cokl_floor")
@@ -192,67 +191,3 @@ def test_a_coefficient_whose_weights_overflow_is_refused():
     rows = RegularizationRows(RowIndex.of([("reference", 0)] * 2), -torch.ones(2).half(), torch.tensor([0.0, 1.0]))
     with pytest.raises(InputError, match=r"beta: expected a coefficient whose weights fit in torch\.float16, got 1e"):
         methods.get("correct_forward_kl").row_weights(rows, 1e30, SurrogateConfig())
-
-
-def _sampled(random: np.random.Generator, policies: list[tuple[np.ndarray, np.ndarray]], size: int):
-    """Answers of reference and policy to each prompt, of which the first three are correct, in random order."""
-    rows = [
-        (stream, prompt, np.log(policy[answer]), answer < 3, np.log(reference[answer]))
-        for prompt, (reference, policy) in enumerate(policies)
-        for stream, drawn_from in (("reference", reference), ("rollout", policy))
-        for answer in random.choice(6, size, p=drawn_from)
-    ]
-    streams, groups, *columns = zip(*(rows[place] for place in random.permutation(len(rows))), strict=True)
-    log_probs, rewards, compared = (torch.tensor(np.array(column, dtype=float)) for column in columns)
-    index = RowIndex.of(zip(streams, groups, strict=True))
-    return RegularizationRows(index, log_probs, rewards, reference_log_probs=compared)
-
-
-def test_the_conditional_divergence_is_estimated_without_bias_from_many_responses():
-    """Against the definition, on known distributions over six answers; a prompt whose reference is never right, in
-    which there is nothing to estimate, is left out.
-    """
-    reference, policy = np.array([0.3, 0.2, 0.1, 0.2, 0.1, 0.1]), np.array([0.1, 0.3, 0.2, 0.1, 0.2, 0.1])
-    wrong = np.array([1e-9, 1e-9, 1e-9, 0.5, 0.3, 0.2 - 3e-9])
-    expected = []
-    for p, q in ((reference, policy), (policy, reference)):
-        conditional = [values[:3] / values[:3].sum() for values in (p, q)]
-        expected.append(float(conditional[0] @ np.log(conditional[0] / conditional[1])))
-    policies = [(reference, policy), (wrong, policy), (policy, reference)]
-    rows = _sampled(np.random.default_rng(0), policies, 20_000)
-    assert conditional_kl(rows) == pytest.approx(sum(expected) / 2, abs=0.02)
-    assert abs(expected[0] - expected[1]) > 0.03  # else mixing up the prompts would not be seen
-
-
-def test_the_conditional_divergence_is_unknown_without_correct_responses_or_a_stream():
-    reference, policy = np.full(6, 1 / 6), np.array([1e-9, 1e-9, 1e-9, 0.4, 0.3, 0.3 - 3e-9])
-    assert math.isnan(conditional_kl(_sampled(np.random.default_rng(0), [(policy, reference)], 50)))
-    ones, index = torch.ones(1), RowIndex.of([("reference", 0)])
-    alone = RegularizationRows(index, -ones, ones, reference_log_probs=-ones)
-    assert math.isnan(conditional_kl(alone))
-    without = RegularizationRows(RowIndex.of([("reference", 0), ("rollout", 0)]), -torch.ones(2), torch.ones(2))
-    with pytest.raises(ValueError, match="reference_log_probs"):
-        conditional_kl(without)
-
-
-def test_the_conditional_divergence_is_finite_where_no_fresh_response_is_correct():
-    """By hand: 2 nats from the correct cached response; 0.5 of 3 answers of the policy are correct, 1.5 of 3 cached."""
-    rows = RegularizationRows(
-        RowIndex.of([("reference", 0), ("reference", 0), ("rollout", 0), ("rollout", 0)]),
-        log_probs=torch.tensor([-3.0, -1.0, -2.0, -2.0]),
-        rewards=torch.tensor([1.0, 0.0, 0.0, 0.0]),
-        reference_log_probs=torch.tensor([-1.0, -9.0, math.nan, math.nan]),
-    )
-    assert conditional_kl(rows) == pytest.approx(2 + math.log((0.5 / 3) / (1.5 / 3)))
-
-
-def test_the_conditional_divergence_takes_the_accuracy_of_all_that_is_cached():
-    """One of three cached responses is a row, the correct one: the reference is right 1.5 times of 4."""
-    rows = RegularizationRows(
-        RowIndex.of([("reference", 0), ("rollout", 0)]),
-        log_probs=torch.tensor([-3.0, -2.0]),
-        rewards=torch.tensor([1.0, 1.0]),
-        reference_log_probs=torch.tensor([-1.0, math.nan]),
-        reference_accuracy=torch.tensor([1.5 / 4, 1.5 / 4]),
-    )
-    assert conditional_kl(rows) == pytest.approx(2 + math.log((1.5 / 2) / (1.5 / 4)))

@@ -17,13 +17,10 @@ from hypothesis import strategies as st
 pytest.importorskip("transformers")
 
 import torch
-from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
 
 from cokl.responses.buffer import Buffer, model_fingerprint
 from cokl.responses.rows import SCHEMA
 from cokl.support.errors import InputError
-from llm_bridge import bring_buffer as bring_module
 from llm_bridge.bring_buffer import bring_buffer
 from llm_bridge.data.rows import math_row, write_rows
 from tests.llm_bridge.toy import make_model, make_tokenizer
@@ -87,44 +84,6 @@ def test_what_pandas_writes_is_of_the_schema(model, tmp_path):
     assert brought.table() == bring(model, tmp_path).table()
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("tokens", [bring_module.BATCH_TOKENS, 1])
-def test_missing_log_probabilities_are_the_references(model, tmp_path, monkeypatch, temperature, tokens):
-    """All responses in one padded pass, or each in its own."""
-    monkeypatch.setattr(bring_module, "BATCH_TOKENS", tokens)
-    buffer = bring(model, tmp_path, options={"temperature": temperature})
-    assert buffer.temperature == temperature
-    reference = AutoModelForCausalLM.from_pretrained(model)
-    for group in buffer.groups:
-        for response_ids, log_probs in zip(group.response_ids, group.log_probs, strict=True):
-            for place in range(len(response_ids)):  # each token by itself, from all before it
-                context = torch.tensor([*group.prompt_ids, *response_ids[:place]])
-                expected = (reference(context[None]).logits[0, -1] / temperature).log_softmax(-1)[response_ids[place]]
-                assert log_probs[place] == pytest.approx(expected.item(), abs=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["prefixed", "untied"])
-def test_a_reference_whose_weights_have_other_names_is_refused(model, tmp_path, kind):
-    """transformers would fill them with random numbers."""
-    reference = AutoModelForCausalLM.from_pretrained(model)
-    reference.save_pretrained(tmp_path)
-    TOKENIZER.save_pretrained(tmp_path)
-    if kind == "prefixed":
-        weights = load_file(tmp_path / "model.safetensors")
-        renamed = {f"base_model.model.{name}": value for name, value in weights.items()}
-        save_file(renamed, tmp_path / "model.safetensors", {"format": "pt"})
-    else:
-        config = json.loads((tmp_path / "config.json").read_text())
-        (tmp_path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
-    with pytest.raises(InputError, match=r"expected the weights of Qwen3ForCausalLM and no others.* missing ones"):
-        bring(tmp_path, tmp_path)
-
-
-def test_another_models_responses_need_no_log_probabilities(model, tmp_path):
-    bring(model, tmp_path, options={"log_probs": False}).save(tmp_path / "buffer.parquet")
-    assert not Buffer.load(tmp_path / "buffer.parquet", model_fingerprint(model)).has_log_probs
-
-
 def test_tools_tokens_and_prompts_of_another_template_are_brought_along(model, tmp_path):
     masks = [[place != 1 for place in range(len(ids))] for ids in IDS]
     prompt_ids = [[7, 8, place] for place in (2, 2, 0, 0)]
@@ -147,14 +106,14 @@ def test_a_reward_function_gives_the_verdicts(model, tmp_path):
 
 
 def test_it_is_saved_for_its_model(model, tmp_path):
-    bring(model, tmp_path).save(tmp_path / "buffer.parquet")
+    bring(model, tmp_path, options={"temperature": 0.7}).save(tmp_path / "buffer.parquet")
     loaded = Buffer.load(tmp_path / "buffer.parquet", model_fingerprint(str(model)))
-    assert (len(loaded), loaded.group_size) == (2, 2)
+    assert (len(loaded), loaded.group_size, loaded.temperature) == (2, 2, 0.7)
     with pytest.raises(InputError, match="sampled from another model"):
         Buffer.load(tmp_path / "buffer.parquet", "another")
 
 
-MASKS, NATS = [[True] * len(ids) for ids in IDS], [[-1.0] * len(ids) for ids in IDS]
+MASKS = [[True] * len(ids) for ids in IDS]
 OF_TOKENS, APART = r"expected list<item: int64>, got \S+", "row {}: expected rows of a prompt that follow each other"
 OTHER_KINDS = ["a"], [b"a"], {"a": 1}, [[1]], [1.5], None, 1, date(2026, 1, 1)
 REFUSED = {
@@ -193,16 +152,12 @@ REFUSED = {
         ([*MASKS[:3], [True]], "row 3: expected one for each of response_ids"),
         ([[False] * len(IDS[0]), *MASKS[1:]], "row 0: expected true on at least one token"),
     ],
-    "log_probs": [
-        *(([*NATS[:3], [bad] * len(IDS[3])], "row 3: expected finite numbers <= 0") for bad in (5.0, np.nan, -np.inf)),
-        ([[-1.0]] * 4, "row 0: expected one for each of response_ids"),
-    ],
     "reward": [
         ([1.0, None, 0.0, 0.0], "row 1: expected no null"),
         ([1.0, 0.0, np.nan, 0.0], "row 2: expected a finite number, got nan"),
         (pa.array([1, 0, 0, 0]), "expected double, got int64"),
     ],
-    "logprobs": [(pa.array(NATS), "expected one of each of prompt, .* and no other")],
+    "log_probs": [(pa.array([[-1.0]] * 4), "expected one of each of prompt, .* and no other")],
 }  # fmt: skip
 
 
@@ -365,7 +320,7 @@ def test_any_arrow_table_round_trips_to_the_byte_or_is_one_line(model, tmp_path)
             return
         said = ""
         try:
-            buffer = bring_buffer(path, str(model), log_probs=False)
+            buffer = bring_buffer(path, str(model))
         except InputError as error:
             said = str(error)
         assert "\n" not in said
@@ -376,7 +331,7 @@ def test_any_arrow_table_round_trips_to_the_byte_or_is_one_line(model, tmp_path)
         loaded = Buffer.load(tmp_path / "buffer.parquet", buffer.fingerprint)
         loaded.save(tmp_path / "again.parquet")
         assert (tmp_path / "again.parquet").read_bytes() == (tmp_path / "buffer.parquet").read_bytes()
-        names = [name for name in SCHEMA.names if name in table.column_names and name not in ("reward", "log_probs")]
+        names = [name for name in SCHEMA.names if name in table.column_names and name != "reward"]
         kept = pq.read_table(tmp_path / "buffer.parquet")
         schema = pa.schema([SCHEMA.field(name) for name in names])
         assert written(kept.select(names).cast(schema)) == written(table.select(names).cast(schema))

@@ -69,7 +69,7 @@ def test_what_the_page_watches_is_in_the_log(followed):
     for name in ("mean", "distinct", "entropy"):
         assert metrics[f"val/sums/{name}@8"] >= 0
     assert metrics["val/sums/entropy@8"] > 0  # several correct answers to a prompt
-    assert {"cokl/conditional_kl", "cokl/zero_correct"} <= set(metrics)
+    assert "cokl/zero_correct" in metrics
 
 
 def test_the_coefficient_that_the_page_computes_gives_the_share_that_it_names():

@@ -42,7 +42,6 @@ def cached(tokenizer) -> Buffer:
             ground_truth=str(number),
             prompt_ids=np.array(tokenizer(text)["input_ids"]),
             response_ids=responses,
-            log_probs=[np.zeros(len(ids), dtype=np.float32) for ids in responses],
             rewards=np.array([1, 0]),
             masks=[np.array([1, 0] + [1] * (len(ids) - 2)) for ids in responses],
         )

@@ -19,7 +19,6 @@ def _group(index: int = 0, rewards: tuple[int, ...] = (1, 0, 1)) -> CachedGroup:
         ground_truth=str(index + 1),
         prompt_ids=np.arange(4 + index),
         response_ids=[np.arange(length) + index for length in lengths],
-        log_probs=[np.full(length, -0.25 * length, np.float32) for length in lengths],
         rewards=np.array(rewards),
         extra_info={"multiple": True, "tolerances": [0.5, index]},
     )
@@ -36,9 +35,8 @@ def test_what_is_saved_is_loaded(tmp_path):
             assert getattr(old, name) == getattr(new, name)
         np.testing.assert_array_equal(old.prompt_ids, new.prompt_ids)
         np.testing.assert_array_equal(old.rewards, new.rewards)
-        for field in ("response_ids", "log_probs"):
-            for expected, got in zip(getattr(old, field), getattr(new, field), strict=True):
-                np.testing.assert_array_equal(expected, got)
+        for expected, got in zip(old.response_ids, new.response_ids, strict=True):
+            np.testing.assert_array_equal(expected, got)
 
 
 @pytest.mark.parametrize("truth", ["4", 4, 4.5, True, ["4", "5"], {"answer": "4", "within": [0.1, 2]}])
@@ -50,16 +48,13 @@ def test_a_ground_truth_keeps_its_type(tmp_path, truth):
     assert loaded.key == prompt_key(_group().prompt, truth)
 
 
-def test_masks_temperature_and_unknown_log_probabilities_are_kept(tmp_path):
+def test_masks_and_temperature_are_kept(tmp_path):
     masks = [np.array([1]), np.array([1, 0]), np.array([0, 1, 1])]
-    unknown = [np.full(length, np.nan) for length in (1, 2, 3)]
-    for log_probs in (_group().log_probs, unknown):
-        group = replace(_group(), masks=masks, log_probs=log_probs)
-        Buffer((group,), "abc", 0.7).save(tmp_path / "buffer.parquet")
-        loaded = Buffer.load(tmp_path / "buffer.parquet", "abc")
-        assert loaded.temperature == 0.7
-        assert [mask.tolist() for mask in loaded.groups[0].masks] == [mask.tolist() for mask in masks]
-        assert loaded.has_log_probs == (log_probs is not unknown)
+    group = replace(_group(), masks=masks)
+    Buffer((group,), "abc", 0.7).save(tmp_path / "buffer.parquet")
+    loaded = Buffer.load(tmp_path / "buffer.parquet", "abc")
+    assert loaded.temperature == 0.7
+    assert [mask.tolist() for mask in loaded.groups[0].masks] == [mask.tolist() for mask in masks]
     assert [mask.tolist() for mask in group.drawn(2, [0], correct_first=True).masks] == [[1], [0, 1, 1]]
 
 
@@ -70,7 +65,7 @@ def test_a_draw_keeps_responses_with_what_is_known_of_them(rewards, data):
         drawn = group.drawn(count, [data.draw(st.integers(0, 99)), 7], correct_first)
         lengths = [len(ids) for ids in drawn.response_ids]  # each response of the group has its own
         assert len(set(lengths)) == count
-        assert lengths == sorted(lengths) == [len(values) for values in drawn.log_probs]
+        assert lengths == sorted(lengths)
         assert drawn.rewards.tolist() == [rewards[length - 1] for length in lengths]
         if correct_first:
             assert drawn.rewards.sum() == min(count, sum(rewards))
@@ -110,7 +105,6 @@ def test_filtering_leaves_the_prompts_with_a_correct_response():
         ({"rewards": np.array([1, 0])}, "expected 3 responses"),
         ({"prompt_ids": np.array([], dtype=int)}, "'prompt_ids', row 3: expected at least one"),
         ({"response_ids": [np.arange(2)] * 3}, "'response_mask', row 3: expected one for each of response_ids"),
-        ({"log_probs": [np.full(length, -np.inf) for length in (1, 2, 3)]}, "'log_probs', row 3: expected finite"),
         ({"prompt": [{"role": "user", "content": ["a"]}]}, "messages of role and content, both text"),
         ({"prompt": [{"role": "user", "content": "a", "tool_calls": "b"}]}, "messages of role and content, both text"),
     ],
@@ -146,7 +140,7 @@ def test_a_file_that_is_no_buffer_is_refused_in_one_line(tmp_path):
     pq.write_table(table.replace_schema_metadata(None), path)
     with pytest.raises(InputError, match=r"another model \(not named\)"):
         Buffer.load(path, "abc")
-    pq.write_table(table.set_column(9, "reward", pc.add(table["reward"], 0.5)), path)
+    pq.write_table(table.set_column(8, "reward", pc.add(table["reward"], 0.5)), path)
     with pytest.raises(InputError, match="expected rewards 0 or 1"):
         Buffer.load(path, "abc")
     Buffer((_group(),), "abc").save(path)

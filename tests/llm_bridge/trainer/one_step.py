@@ -164,7 +164,6 @@ def make_buffer(folder: Path, name: str, verdicts: Sequence[Sequence[int]]) -> B
                 ground_truth=str(prompt),
                 prompt_ids=np.array(prompt_tokens(question)),
                 response_ids=responses,
-                log_probs=[np.full(len(ids), -1.0, dtype=np.float32) for ids in responses],
                 rewards=np.array(rewards),
             )
         )

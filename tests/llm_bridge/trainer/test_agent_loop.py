@@ -26,7 +26,7 @@ def test_a_seed_is_the_same_in_every_process():
 
 
 def test_a_tools_tokens_are_masked_in_a_cached_response():
-    given = {"prompt_ids": [7], "response_ids": [3, 4], "log_probs": [-0.5, -1.0], "mask": [0, 1], "reward": 1.0}
+    given = {"prompt_ids": [7], "response_ids": [3, 4], "mask": [0, 1], "reward": 1.0}
     answer = asyncio.run(
         CachedResponseLoop.run(None, {"logprobs": True}, cached_response=given, global_steps=1)  # type: ignore[arg-type]
     )

@@ -1,4 +1,4 @@
-"""What the buffer's job asks of VeRL, in which order: the engine must not hold the memory of a log-probability pass."""
+"""What the making of a buffer asks of VeRL, and what it keeps."""
 
 from __future__ import annotations
 
@@ -14,36 +14,6 @@ from llm_bridge.trainer import buffer_filler
 from llm_bridge.trainer.buffer_filler import BufferTrainer
 
 
-def test_vllm_sleeps_before_log_probabilities_are_taken_and_wakes_after(monkeypatch):
-    calls: list[str] = []
-    batch = SimpleNamespace(extra_info={}, keys=[], partition_id="train")
-
-    def noted(name, answer=None):
-        def call(*arguments, **options):
-            calls.append(name)
-            return answer
-
-        return call
-
-    trainer = object.__new__(BufferTrainer)
-    trainer.config = SimpleNamespace(
-        actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(temperature=1.0)),
-        data=SimpleNamespace(train_batch_size=1),
-    )
-    trainer.train_dataset = [{"raw_prompt": [{"role": "user", "content": "1 + 1?"}], "index": 0}]
-    trainer.replay_buffer = SimpleNamespace(sample=noted("sample", (batch, {})))
-    trainer.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[object()])
-    trainer.checkpoint_manager = SimpleNamespace(sleep_replicas=noted("sleep"), update_weights=noted("wake"))
-    for name in ("_submit_batch_to_rollout", "_balance_batch", "_compute_old_log_prob"):
-        monkeypatch.setattr(trainer, name, noted(name, batch))
-    monkeypatch.setattr(trainer, "_groups", lambda batch, uids: [])
-    monkeypatch.setattr(buffer_filler.tq, "kv_clear", noted("clear"))
-    trainer._sample(range(1), 1)
-    assert calls == [
-        "_submit_batch_to_rollout", "sample", "sleep", "_balance_batch", "_compute_old_log_prob", "wake", "clear"
-    ]  # fmt: skip
-
-
 def test_a_cached_prompt_keeps_what_the_reward_function_is_told(monkeypatch):
     """Its fresh answers are judged by it: an answer with several values, or one within a tolerance."""
     import torch
@@ -52,7 +22,6 @@ def test_a_cached_prompt_keeps_what_the_reward_function_is_told(monkeypatch):
         "uid": "000000000001",
         "prompts": torch.tensor([1, 2]),
         "responses": torch.tensor([3]),
-        "old_log_probs": torch.tensor([-1.0]),
         "rm_scores": torch.tensor([0.25]),  # what a penalty on length leaves
         "response_mask": torch.tensor([0]),
         "raw_prompt": [{"role": "user", "content": "Two numbers?"}],
@@ -71,7 +40,7 @@ def test_a_cached_prompt_keeps_what_the_reward_function_is_told(monkeypatch):
     )
     trainer = object.__new__(BufferTrainer)
     trainer.config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(n=1)), cokl={})
-    (group,) = trainer._groups(SimpleNamespace(keys=["k"], partition_id="train", tags=[{}]), ["000000000001"])
+    (group,) = trainer._groups(SimpleNamespace(keys=["k"], partition_id="train"), ["000000000001"])
     assert [mask.tolist() for mask in group.masks] == [[0]]  # a tool wrote it
     assert group.rewards.tolist() == [1]
     assert group.extra_info == {"index": 3, "multiple": True, "tolerances": [0.5]}
@@ -86,9 +55,8 @@ def test_every_prompt_is_sampled_once_and_saved_for_the_model(monkeypatch, tmp_p
         asked.append((list(indices), chunk))
         ids = [np.array([index % 2]) for index in indices]
         prompts = [[{"role": "user", "content": str(index % 2)}] for index in indices]
-        nats = np.array([-1.0])
         return [
-            CachedGroup(prompt, "sums", "0", tokens, [tokens], [nats], np.array([index == 0]).astype(int))
+            CachedGroup(prompt, "sums", "0", tokens, [tokens], np.array([index == 0]).astype(int))
             for index, prompt, tokens in zip(indices, prompts, ids, strict=True)
         ]
 

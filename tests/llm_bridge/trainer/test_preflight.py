@@ -57,9 +57,8 @@ def made(tmp_path_factory) -> Path:
         truth = int(row["reward_model"]["ground_truth"])
         texts = [answer(1 + wrong, truth - 1) for wrong in (0, 1, 0, 1)]
         ids = [np.array(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
-        known = [np.full(len(tokens), -1.0) for tokens in ids]
         verdicts = np.array([1, 0, 1, 0])
-        groups.append(CachedGroup(prompt, "math_train", str(truth), prompt_ids, ids, known, verdicts))
+        groups.append(CachedGroup(prompt, "math_train", str(truth), prompt_ids, ids, verdicts))
     fingerprint = model_fingerprint(root / "model")
     Buffer(tuple(groups), fingerprint).save(root / "buffer.parquet")
     unsolved = [CachedGroup(**{**vars(group), "rewards": np.zeros(4, dtype=int)}) for group in groups]
@@ -153,7 +152,7 @@ WRONG: list[tuple[list[str], str, str]] = [
     (["cokl.buffer=ROOT/unsolved.parquet"], "the buffer holds no correct response", ""),
     (["data.max_response_length=4"], "max_response_length: expected at least 5", "data.max_response_length=5"),
     (["data.max_prompt_length=5"], "data.max_prompt_length: expected at least", "data.max_prompt_length="),
-    ([f"{ROLLOUT}.temperature=0.7"], "temperature: expected 1, the temperature of", f"{ROLLOUT}.temperature=1"),
+    ([f"{ROLLOUT}.temperature=0.7"], "temperature: expected 1, at which the buffer", f"{ROLLOUT}.temperature=1"),
     ([f"{FUNCTION}=/none.py"], "reward.custom_reward_function: reward function '/none.py:right'", ""),
     (["reward.custom_reward_function.name=nobody"], "rewards.py:nobody': expected FILE.py:NAME", ""),
     (["reward.custom_reward_function.name=other"], "stored as correct and this run's reward function gives it 0", ""),

@@ -72,7 +72,6 @@ def stepped(tmp_path_factory) -> Path:
                 ground_truth=str(number),
                 prompt_ids=np.array(tokenizer(text)["input_ids"]),
                 response_ids=answers,
-                log_probs=[np.full(len(ids), -1.0, dtype=np.float32) for ids in answers],
                 rewards=np.arange(CACHED),  # the verifier would say 1, 0
             )
         )

@@ -26,7 +26,6 @@ def cached_group(number: int) -> CachedGroup:
         ground_truth=str(number),
         prompt_ids=np.array([number, 7]),
         response_ids=responses,
-        log_probs=[np.full(len(ids), -0.5, dtype=np.float32) for ids in responses],
         masks=[np.array([1, *[0] * (len(ids) > 1), *[1] * (len(ids) - 2)]) for ids in responses],
         rewards=np.array([1, 0, 1]),
     )
@@ -84,11 +83,10 @@ def test_cached_rows_bring_their_response_and_fresh_ones_are_told_apart(drawn):
     for row in rows:
         number = int(row["raw_prompt"][0]["content"].split()[1])
         assert (questions[row["uid"]], row["__rollout_n__"]) == (f"question {number}", 1)
-        if row["uid"] in step.cached:
+        if step.member(row["uid"]).stream == "reference":
             cached = row["cached_response"]
             assert cached["response_ids"][0] == 10 * number + 1
-            tool_tokens = len(cached["response_ids"]) > 1
-            assert step.cached[row["uid"]] == -0.5 * (len(cached["response_ids"]) - tool_tokens)
+            assert cached["mask"][1:2] == [0] * (len(cached["response_ids"]) > 1)
     fresh = [(row["index"], row["cokl_member"]) for row in rows if "cokl_member" in row]
     assert len(set(fresh)) == len(fresh)
 

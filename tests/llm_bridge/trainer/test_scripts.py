@@ -61,9 +61,8 @@ def ours(tmp_path) -> list[str]:
     model.mkdir()
     (model / "model.safetensors").write_bytes(b"weights")
     answers = [np.arange(100)] * 8
-    known = [np.zeros(100)] * 8
     prompts = [[{"role": "user", "content": str(number)}] for number in range(16)]
-    groups = [CachedGroup(p, "", "", np.arange(100), answers, known, np.array([1, 0] * 4)) for p in prompts]
+    groups = [CachedGroup(p, "", "", np.arange(100), answers, np.array([1, 0] * 4)) for p in prompts]
     Buffer(tuple(groups), model_fingerprint(model)).save(tmp_path / "buffer.parquet")
     return [
         "trainer.v1.trainer_mode=cokl",

@@ -345,8 +345,8 @@ def test_a_cached_prompt_with_other_tokens_than_the_fresh_one_is_refused(step, m
     """As of a buffer that was built with another chat template."""
     right = core.CoKLTrainer._brought
 
-    def retold(self, prompt, group):
-        return dataclasses.replace(right(self, prompt, group), prompt_ids=group.prompt_ids + 1)
+    def retold(self, group):
+        return dataclasses.replace(right(self, group), prompt_ids=group.prompt_ids + 1)
 
     monkeypatch.setattr(core.CoKLTrainer, "_brought", retold)
     with pytest.raises(InputError, match="build the buffer with the chat template, its arguments, tools and system"):

@@ -30,7 +30,6 @@ PARTS: dict[str, dict[str, str]] = {
         "_submit_batch_to_rollout": "batch",
         "_balance_batch": "batch metrics logging_prefix keep_minibatch",
         "_compute_reward_colocate": "batch metrics",
-        "_compute_old_log_prob": "batch metrics",
         "_compute_advantage": "batch metrics",
         "_update_actor": "batch metrics",
         "_compute_metrics": "batch metrics timing_raw global_steps epoch",
