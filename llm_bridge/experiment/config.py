@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 
 from cokl.support.assumptions import assumption
 from cokl.support.options import SOME, Bound, Names, Settings, above, at_least
-from cokl.surrogate_config import SurrogateConfig
 
 BASE = "base"
 """The method name of the model after the math stage, before the chat stage."""
@@ -101,10 +100,6 @@ class LLMConfig(Settings):
         1, "with more, later steps are off-policy and gamma is recomputed for each"
     )
     """Passes over a step's rollouts, mu of Algorithm 1."""
-    epsilon_is: PositiveFloat = assumption(
-        SurrogateConfig.epsilon_is, "without effect while every optimizer step is on-policy"
-    )
-    """Clipping range of the sequence-level importance ratio (Eq. 15)."""
     length: Literal["token-sum", "token-mean"] = assumption(
         "token-mean",
         "Eq. 13 is a sum. Over 7,000 tokens, beside a GRPO loss that is a token mean and under a gradient clip of 1, "

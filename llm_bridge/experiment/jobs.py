@@ -39,7 +39,6 @@ OWNED = {
     "actor_rollout_ref.rollout.n": "--group-size",
     "cokl.beta": "--search-betas",
     "cokl.buffer": "--out",
-    "cokl.epsilon_is": "--epsilon-is",
     "cokl.kl_prompts": "--kl-groups",
     "cokl.length": "--length",
     "cokl.method": "--methods",

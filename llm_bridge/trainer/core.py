@@ -25,7 +25,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.metric import reduce_metrics
 
-from cokl.groups import RegularizationRows
+from cokl.groups import RegularizationRows, SurrogateConfig
 from cokl.responses.buffer import CachedGroup, prompt_key
 from cokl.support.errors import InputError
 from llm_bridge.trainer.advantages import SEQUENCE_MODES, Aggregation, regularized_advantages
@@ -198,7 +198,7 @@ class CoKLTrainer(PPOTrainerSync):
                 )
 
     def _weights(self, rows: RegularizationRows) -> Tensor:
-        return self.method.row_weights(rows, self.settings.beta, self.settings.surrogate())
+        return self.method.row_weights(rows, self.settings.beta, SurrogateConfig())
 
     # ------------------------------ optimizer steps ------------------------------
 

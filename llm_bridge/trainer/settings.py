@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from omegaconf import DictConfig, OmegaConf
 
 from cokl import methods
-from cokl.groups import SurrogateConfig
 from cokl.methods import Method
 from cokl.support.options import Bound, above, at_least, require, require_types
 
@@ -29,8 +28,8 @@ class RegularizationSettings:
     """The node `cokl` of VeRL's configuration.
 
     method: what to add to the RL loss, a name that `cokl.methods.get` knows. beta: its coefficient. buffer: the
-    buffer's file. kl_prompts: prompts drawn for a step. seed: of the order of the buffer's prompts. epsilon_is:
-    clipping range of the sequence-level importance ratio (Eq. 15). correct_above: a score above it counts as correct.
+    buffer's file. kl_prompts: prompts drawn for a step. seed: of the order of the buffer's prompts. correct_above: a
+    score above it counts as correct.
     length: how a response's log-probabilities are reduced, one of `LENGTHS`; ratios and costs are always of
     whole sequences. prompts: one of `PROMPTS`. Training prompts are looked up in the buffer; their fresh responses are
     the RL batch's. cached_per_prompt: how many cached responses each prompt adds to a step, drawn again for each step;
@@ -42,7 +41,6 @@ class RegularizationSettings:
     buffer: str = ""
     kl_prompts: Annotated[int, at_least(0)] = 8
     seed: Annotated[int, at_least(0)] = 0
-    epsilon_is: float = SurrogateConfig.epsilon_is
     correct_above: float = 0.5
     length: Annotated[str, _one_of(LENGTHS)] = "token-sum"
     prompts: Annotated[str, _one_of(PROMPTS)] = "buffer"
@@ -61,7 +59,7 @@ class RegularizationSettings:
             require(name == "check" or not isinstance(value, bool), f"cokl.{name}", "neither True nor False", value)
         require("method" in node, "cokl.method", "a method's name", "nothing")
         node["method"] = methods.get(str(node["method"]))
-        for name in ("beta", "epsilon_is", "correct_above"):
+        for name in ("beta", "correct_above"):
             if isinstance(node.get(name), int):
                 node[name] = float(node[name])
         drawn = node.get("prompts", "buffer") == "buffer"
@@ -75,12 +73,7 @@ class RegularizationSettings:
         cached, expected = settings.cached_per_prompt, f"nothing with {name}, which weights no cached response"
         require(not cached or "reference" in settings.method.streams(), "cokl.cached_per_prompt", expected, cached)
         require(bool(settings.buffer), "cokl.buffer", "a file", "nothing")
-        settings.surrogate()
         return settings
-
-    def surrogate(self) -> SurrogateConfig:
-        """Choices in the sampled surrogates. Raises InputError for a clipping range outside (0, 1)."""
-        return SurrogateConfig(epsilon_is=self.epsilon_is)
 
     def rows(self, config: DictConfig, group_size: int) -> int:
         """The most rows that an optimizer step can have over all ranks, padding left out.

@@ -379,8 +379,7 @@ def delta_for_gamma(patch):
 
 
 def wrong_epsilon_is(patch):
-    right = RegularizationSettings.surrogate
-    patch.setattr(RegularizationSettings, "surrogate", lambda self: SurrogateConfig(right(self).epsilon_is / 10))
+    patch.setattr(core, "SurrogateConfig", lambda: SurrogateConfig(epsilon_is=0.02))
 
 
 def fresh_for_cached(patch):
