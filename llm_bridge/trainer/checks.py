@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cokl.responses.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint
 from cokl.support.errors import InputError
+from llm_bridge.trainer.advantages import SEQUENCE_MODES
 from llm_bridge.trainer.settings import RegularizationSettings, optimizer_steps
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -165,6 +166,9 @@ def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterat
                 )
         if settings.prompts == "training":
             yield _refusal("cokl.prompts", "buffer with several optimizer steps per rollout", "training")
+    if actor.use_kl_loss and actor.loss_agg_mode in SEQUENCE_MODES:
+        expected = "False with a mean over sequences, which would count the added rows; token-mean does not"
+        yield _refusal(f"{ACTOR}.use_kl_loss", expected, True, False)
     if actor.loss_agg_mode == "seq-mean-token-sum-norm" and actor.loss_scale_factor is None:
         expected = "a number with seq-mean-token-sum-norm, such as the response length"
         yield _refusal(f"{ACTOR}.loss_scale_factor", expected, None, config.data.max_response_length)

@@ -28,7 +28,7 @@ from verl.utils.metric import reduce_metrics
 from cokl.groups import RegularizationRows, SurrogateConfig
 from cokl.responses.buffer import CachedGroup, prompt_key
 from cokl.support.errors import InputError
-from llm_bridge.trainer.advantages import SEQUENCE_MODES, Aggregation, regularized_advantages
+from llm_bridge.trainer.advantages import Aggregation, regularized_advantages
 from llm_bridge.trainer.checks import draw_order, fitting
 from llm_bridge.trainer.metrics import gradient_share, row_metrics, without_added
 from llm_bridge.trainer.rows import StepRows, ask, join, raw_scores
@@ -56,13 +56,9 @@ class CoKLTrainer(PPOTrainerSync):
         actor, ref = config.actor_rollout_ref.actor, config.actor_rollout_ref.ref
         self.epochs, self.mini_batches = actor.ppo_epochs, config.data.train_batch_size // actor.ppo_mini_batch_size
         self.rl_rows = actor.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
-        self.fixed_rows = 0
         with open_dict(config):
             actor.ppo_epochs = 1
-            if actor.use_kl_loss and actor.loss_agg_mode in SEQUENCE_MODES:
-                self.fixed_rows = self.settings.rows(config, len(groups[0].rewards))
-                actor.kl_loss_coef *= padded_prompts(config, self.fixed_rows) / actor.ppo_mini_batch_size
-            elif self.method.compares_with_reference and not actor.use_kl_loss:
+            if self.method.compares_with_reference and not actor.use_kl_loss:
                 actor.use_kl_loss, actor.kl_loss_coef = True, 0.0  # has VeRL bring the reference policy
                 sizes = ref.log_prob_micro_batch_size_per_gpu, actor.ppo_micro_batch_size_per_gpu
                 ref.log_prob_micro_batch_size_per_gpu = sizes[0] or sizes[1] or 1
@@ -116,8 +112,8 @@ class CoKLTrainer(PPOTrainerSync):
         self._hide(batch, added)
         parts = mini_batches(self.step_rows, batch.keys, self.mini_batches) if self.mini_batches > 1 else [batch.keys]
         with open_dict(self.config):
-            rows = self.fixed_rows or max(map(len, parts))
-            self.config.actor_rollout_ref.actor.ppo_mini_batch_size = padded_prompts(self.config, rows)
+            prompts = padded_prompts(self.config, max(map(len, parts)))
+            self.config.actor_rollout_ref.actor.ppo_mini_batch_size = prompts
         balanced = [super(CoKLTrainer, self)._balance_batch(batch.select_keys(p), metrics, **options) for p in parts]
         keys, tags = ([entry for part in balanced for entry in getattr(part, name)] for name in ("keys", "tags"))
         return replace(balanced[0], keys=keys, tags=tags)
@@ -242,7 +238,7 @@ class CoKLTrainer(PPOTrainerSync):
         self._put(batch, {"advantages": advantages})
         loss = float(weights @ weighed.log_probs[rows])
         tokens = torch.stack([mask.sum() for mask in masks]).double()
-        without_added(steps[-1], weights, tokens, added, loss, aggregation)
+        without_added(steps[-1], weights, tokens, added, loss)
         steps[-1]["cokl/loss"] = loss
         steps[-1]["cokl/gradient_share"] = gradient_share(advantages, masks, weights, added, aggregation)
 

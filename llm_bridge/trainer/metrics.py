@@ -47,9 +47,7 @@ def gradient_share(
     return kl / (rl + kl) if rl + kl else math.nan
 
 
-def without_added(
-    metrics: dict[str, float], weights: Tensor, tokens: Tensor, added: Tensor, loss: float, aggregation: Aggregation
-) -> None:
+def without_added(metrics: dict[str, float], weights: Tensor, tokens: Tensor, added: Tensor, loss: float) -> None:
     """Correct what VeRL's update has logged for the added rows.
 
     At a ratio of 1 a row of weight w adds w to VeRL's loss for each of its tokens. VeRL's averages over tokens count
@@ -64,6 +62,4 @@ def without_added(
     for name in ("actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl"):
         if name in metrics:
             metrics[name] *= float(tokens.sum() / tokens[~added].sum())
-    if "actor/kl_loss" in metrics:
-        metrics["actor/kl_loss"] *= aggregation.rl_factor
     metrics.pop("actor/entropy_loss", None)  # of all rows; VeRL's actor/entropy is of the RL rows

@@ -75,19 +75,6 @@ class RegularizationSettings:
         require(bool(settings.buffer), "cokl.buffer", "a file", "nothing")
         return settings
 
-    def rows(self, config: DictConfig, group_size: int) -> int:
-        """The most rows that an optimizer step can have over all ranks, padding left out.
-
-        group_size: G_ref, cached responses per prompt, of which `cached_per_prompt` may take fewer.
-        """
-        actor, fresh = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
-        streams = self.method.streams()
-        cached = (self.cached_per_prompt or group_size) * ("reference" in streams)
-        drawn = math.ceil(self.kl_prompts * actor.ppo_mini_batch_size / config.data.train_batch_size)
-        training = actor.ppo_mini_batch_size * (self.prompts == "training")
-        of_rl = actor.ppo_mini_batch_size * fresh
-        return of_rl + (drawn + training) * cached + drawn * fresh * ("rollout" in streams)
-
 
 def optimizer_steps(config: DictConfig) -> int:
     """Per rollout."""

@@ -243,9 +243,8 @@ def _compare(
             expectations[name, training] = autograds(loss_of)
         expected = grpo + expectations[name, training]
         mine = _share(rows, *_columns(rows, method, loss, training), rank, ranks)
-        scaled = loss | {"kl_loss_coef": KL * (len(rows) / len(rl) if mode.startswith("seq") else 1)}
         micro_batch = {"one": 1, "half": len(mine) // 2, "all": len(mine)}[size]
-        gradient, metrics = actor.gradient(scaled, mine, micro_batch, len(rows), **SETTINGS.get(setting, {}))
+        gradient, metrics = actor.gradient(loss, mine, micro_batch, len(rows), **SETTINGS.get(setting, {}))
         yield {
             "turn": turn,
             "method": name,
@@ -260,13 +259,20 @@ def _compare(
 
 def _combinations() -> Iterator[tuple[str, str, str, str]]:
     """Method, setting, mode and size of micro-batches: all of them for CoKL, and in turns for the other methods."""
-    yield from itertools.product(["cokl"], ["", *SETTINGS], MODES, ["half"])
+    for setting in ("", *SETTINGS):
+        yield from itertools.product(["cokl"], [setting], modes_of(setting), ["half"])
     yield from itertools.product(["cokl"], [""], MODES, ["one", "all"])
     others = [name for name in METHODS if name != "cokl" and methods.get(name).streams()]
     for number, (name, mode) in enumerate(itertools.product(others, MODES)):
         yield name, "", mode, ("half", "all", "one")[number % 3]
     for number, (name, setting) in enumerate(itertools.product(("reverse_kl", "correct_forward_kl"), SETTINGS)):
-        yield name, setting, MODES[number % len(MODES)], "half"
+        modes = modes_of(setting)
+        yield name, setting, modes[number % len(modes)], "half"
+
+
+def modes_of(setting: str) -> tuple[str, ...]:
+    """The aggregations that a setting goes with: a KL loss not with means over sequences."""
+    return MODES[:2] if setting == "KL loss" else MODES
 
 
 def _columns(

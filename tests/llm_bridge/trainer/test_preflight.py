@@ -136,6 +136,11 @@ WRONG: list[tuple[list[str], str, str]] = [
         f"{ACTOR}.loss_scale_factor=777",
     ),
     (
+        [f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.loss_agg_mode=seq-mean-token-mean"],
+        "use_kl_loss: expected False with a mean over sequences, which would count the added rows",
+        f"{ACTOR}.use_kl_loss=False",
+    ),
+    (
         ["algorithm.rollout_correction.rollout_is=token"],
         "rollout_is: expected null",
         "algorithm.rollout_correction.rollout_is=null",
