@@ -88,6 +88,8 @@ def require_types(config: Any, prefix: str) -> None:
             kind = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
             if dataclasses.is_dataclass(hint):
                 kind = "settings by name"
+            if get_origin(hint) is Literal:
+                kind = " or ".join(get_args(hint))
             if get_origin(hint) is tuple:
                 members = [getattr(one, "__name__", str(one)) for one in get_args(hint) if one is not ...]
                 kind = f"a tuple of {', '.join(members)}"

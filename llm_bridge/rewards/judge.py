@@ -26,16 +26,10 @@ def judged(
 ) -> float:
     """The score of one response: a number, or that of a dictionary at "score", directly or awaited.
 
-    A function without data_source, as those of `verl.utils.reward_score`, is given solution and truth, as VeRL's
-    dispatch gives them. more: further keyword arguments of the function. Raises InputError for an answer without a
-    finite score.
+    more: further keyword arguments of the function. Raises InputError for an answer without a finite score.
     """
     truth, extra = copy.deepcopy(ground_truth), copy.deepcopy(dict(extra_info))
-    parameters = inspect.signature(function).parameters.values()
-    if any(parameter.name == "data_source" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        given = function(data_source=data_source, solution_str=text, ground_truth=truth, extra_info=extra, **more)
-    else:
-        given = function(text, truth, **more)
+    given = function(data_source=data_source, solution_str=text, ground_truth=truth, extra_info=extra, **more)
     given = asyncio.run(given) if inspect.iscoroutine(given) else given
     try:
         score = float(given["score"] if isinstance(given, Mapping) else given)
@@ -47,12 +41,21 @@ def judged(
     return score
 
 
-def load_function(name: str) -> Callable[..., Any]:
-    """FILE.py:NAME or pkg://MODULE:NAME, as VeRL loads a reward function. Raises InputError if it is not there."""
+def load_function(name: str, **more: Any) -> Callable[..., Any]:
+    """FILE.py:NAME or pkg://MODULE:NAME, as VeRL loads a reward function. more: its further keyword arguments.
+
+    Raises InputError if it is not there, or not of the form that VeRL calls.
+    """
     from verl.utils.import_utils import load_extern_object
 
-    path, _, function = name.rpartition(":")
+    path, _, attribute = name.rpartition(":")
+    told = {"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}}
     try:
-        return load_extern_object(path, function)
+        function = load_extern_object(path, attribute)
+        inspect.signature(function).bind(**told, **more)
     except (ImportError, AttributeError, OSError, RuntimeError, ValueError) as error:
         raise InputError(f"reward function {name!r}: expected FILE.py:NAME or pkg://MODULE:NAME ({error})") from error
+    except TypeError as error:
+        keywords = ", ".join([*told, *more])
+        raise InputError(f"reward function {name!r}: VeRL calls it with {keywords} as keywords ({error})") from error
+    return function

@@ -17,16 +17,14 @@ import torch
 from torch import Tensor
 
 SEQUENCE_MODES = ("seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean")
-MODES = ("token-mean", "token-sum", *SEQUENCE_MODES)
-"""VeRL's `loss_agg_mode`."""
 
 
 @dataclass(frozen=True)
 class Aggregation:
     """How VeRL averages the loss of one optimizer step.
 
-    mode: one of `MODES`. rows: that means over sequences divide by, padding included. rl_rows: that they would divide
-    by without the added ones. scale: `loss_scale_factor` of seq-mean-token-sum-norm.
+    mode: VeRL's `loss_agg_mode`. rows: that means over sequences divide by, padding included. rl_rows: that they would
+    divide by without the added ones. scale: `loss_scale_factor` of seq-mean-token-sum-norm.
     """
 
     mode: str

@@ -39,7 +39,6 @@ class BufferTrainer(PPOTrainerSync):
             config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
             config.trainer.resume_mode = "disable"  # a checkpoint's weights would answer in the model's name
             config.trainer.total_training_steps = 1  # for the optimizer that VeRL makes, of which no step is taken
-            config.algorithm.filter_groups.enable = False
         super().__init__(config)
 
     def fit(self, agent_loop_manager) -> None:
@@ -47,12 +46,8 @@ class BufferTrainer(PPOTrainerSync):
         self.agent_loop_manager = agent_loop_manager
         prompts, size = len(self.train_dataset), self.config.data.train_batch_size
         groups: list[CachedGroup] = []
-        progress = tqdm(total=prompts, desc="buffer", unit="prompt")
-        for chunk, start in enumerate(range(0, prompts, size), start=1):
-            stop = min(start + size, prompts)
-            groups += self._sample(range(start, stop), chunk)
-            progress.update(stop - start)
-        progress.close()
+        for chunk, start in enumerate(tqdm(range(0, prompts, size), desc=f"buffer of {prompts} prompts"), start=1):
+            groups += self._sample(range(start, min(start + size, prompts)), chunk)
         solved = np.mean([group.rewards.any() for group in groups])
         correct = np.mean([group.rewards.mean() for group in groups])
         temperature = self.config.actor_rollout_ref.rollout.temperature

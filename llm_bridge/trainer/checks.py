@@ -10,14 +10,14 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from omegaconf import DictConfig, OmegaConf
 
 from cokl.responses.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint
 from cokl.support.errors import InputError
 from llm_bridge.trainer.advantages import SEQUENCE_MODES
-from llm_bridge.trainer.settings import RegularizationSettings, optimizer_steps
+from llm_bridge.trainer.settings import RegularizationSettings
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 ESTIMATORS = (
@@ -52,8 +52,14 @@ ACCEPTED: dict[str, tuple[tuple, str]] = {
     "reward.reward_manager.name": (("naive", "dapo"), "others may not pass on the score that they were given"),
 }
 """Settings of VeRL: what each may be with a regularizer, the remedy first, and why."""
-_SAMPLING = (f"{ROLLOUT}.name", f"{ROLLOUT}.top_p", f"{ROLLOUT}.top_k", "trainer.use_v1", "reward.reward_manager.name")
-"""Those of them that the making of a buffer needs."""
+_SCHEDULE = "VeRL would advance a schedule at each of several optimizer steps per rollout"
+SEVERAL: dict[str, tuple[tuple, str]] = {
+    "cokl.prompts": (("buffer", None), "a training prompt's rows would have two ratios in later optimizer steps"),
+    f"{ACTOR}.optim.lr_scheduler_type": (("constant", None), _SCHEDULE),
+    f"{ACTOR}.optim.lr_warmup_steps_ratio": ((0.0, None), _SCHEDULE),
+    f"{ACTOR}.optim.lr_warmup_steps": ((-1, 0, None), _SCHEDULE),
+}
+"""Further ones with several optimizer steps per rollout."""
 _IGNORED = {
     "custom_reward_function.path": "reward.custom_reward_function.path",
     "reward_model.enable": "reward.reward_model.enable",
@@ -68,17 +74,6 @@ class Refusal(NamedTuple):
 
     reason: str
     remedy: str = ""
-
-
-def fitting(config: DictConfig) -> tuple[RegularizationSettings, Sequence[CachedGroup]]:
-    """A run's settings, and the groups that it regularizes with.
-
-    Raises InputError with everything under which the loss would be wrong.
-    """
-    refused, settings, groups = look(config)
-    if refused or settings is None:
-        raise InputError("; ".join(refusal.reason for refusal in refused))
-    return settings, groups
 
 
 def look(config: DictConfig) -> tuple[list[Refusal], RegularizationSettings | None, Sequence[CachedGroup]]:
@@ -101,6 +96,15 @@ def draw_order(settings: RegularizationSettings, groups: Sequence[CachedGroup]) 
     return DrawOrder(len(groups) * (settings.prompts == "buffer"), settings.seed, content=content)
 
 
+def resumed(config: DictConfig) -> Path | None:
+    """The folder of the checkpoint that VeRL resumes from."""
+    from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
+
+    trainer, given = config.trainer, config.trainer.resume_mode == "resume_path"
+    folder = trainer.resume_from_path if given else find_latest_ckpt_path(trainer.default_local_dir)
+    return Path(folder) if folder and trainer.resume_mode != "disable" else None
+
+
 def look_at_settings(config: DictConfig) -> tuple[list[Refusal], RegularizationSettings | None]:
     """The refusals for which no file is read, and the run's settings if they can be read."""
     refused, settings = [*accepted(config, ACCEPTED), *_of_verl(config)], None
@@ -113,16 +117,10 @@ def look_at_settings(config: DictConfig) -> tuple[list[Refusal], RegularizationS
 
 
 def sampling(config: DictConfig) -> list[Refusal]:
-    """All refusals of a run that makes a buffer."""
-    refused = [*accepted(config, {name: ACCEPTED[name] for name in _SAMPLING}), *_of_verl(config)]
-    for name in config.cokl:
-        if name not in ("buffer", "correct_above", "check"):
-            refused.append(
-                Refusal(f"cokl.{name}: a buffer is made with cokl.buffer and cokl.correct_above alone", f"~cokl.{name}")
-            )
-    file = config.cokl.get("buffer")
-    if not file or Path(file).exists():
-        refused.append(Refusal(f"cokl.buffer: expected a file to write that is not there yet, got {file}"))
+    """All refusals of a run that makes a buffer, with the options of the run to come or with fewer."""
+    refused, settings = look_at_settings(cast("DictConfig", OmegaConf.merge({"cokl": {"method": "cokl"}}, config)))
+    if settings and Path(settings.buffer).exists():
+        refused.append(Refusal(f"cokl.buffer: expected a file that is not there yet, got {settings.buffer}"))
     return refused
 
 
@@ -150,22 +148,14 @@ def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterat
     """What VeRL's configuration and the regularizer's settings are to each other."""
     actor = config.actor_rollout_ref.actor
     prompts, mini_batch = config.data.train_batch_size, actor.ppo_mini_batch_size
-    name = f"{ACTOR}.ppo_mini_batch_size"
     if not mini_batch or prompts % mini_batch:
-        yield _refusal(name, f"a divisor of data.train_batch_size ({prompts})", mini_batch, prompts)
-    elif optimizer_steps(config) > 1:
-        for option, constant in (
-            ("lr_scheduler_type", "constant"),
-            ("lr_warmup_steps_ratio", 0.0),
-            ("lr_warmup_steps", -1),
-        ):
-            value = actor.optim.get(option)
-            if value not in (constant, None) and not (constant == -1 and value <= 0):
-                yield _refusal(
-                    f"{ACTOR}.optim.{option}", f"{constant} with several optimizer steps per rollout", value, constant
-                )
-        if settings.prompts == "training":
-            yield _refusal("cokl.prompts", "buffer with several optimizer steps per rollout", "training")
+        expected = f"a divisor of data.train_batch_size ({prompts})"
+        yield _refusal(f"{ACTOR}.ppo_mini_batch_size", expected, mini_batch, prompts)
+    elif prompts > mini_batch or actor.ppo_epochs > 1:
+        yield from accepted(config, SEVERAL)
+    if settings.prompts == "training" and "kl_prompts" in config.cokl:
+        reason = "cokl.kl_prompts: expected nothing with cokl.prompts=training, which draws no prompts"
+        yield Refusal(f"{reason}, got {settings.kl_prompts}", "~cokl.kl_prompts")
     if actor.use_kl_loss and actor.loss_agg_mode in SEQUENCE_MODES:
         expected = "False with a mean over sequences, which would count the added rows; token-mean does not"
         yield _refusal(f"{ACTOR}.use_kl_loss", expected, True, False)
@@ -182,19 +172,11 @@ def _of_verl(config: DictConfig) -> Iterator[Refusal]:
             yield Refusal(f"{old}: VeRL's V1 trainer ignores it; expected {new}, got {value}", f"{new}={value}")
     model = config.reward.reward_model
     if model.enable and config.reward.custom_reward_function.path is None:
-        yield Refusal(
-            "reward.custom_reward_function.path: expected a file beside a reward model; without one the model's raw "
-            "logit would decide which responses are correct"
-        )
-    mode = config.trainer.v1.trainer_mode  # of a trainer that is being made, which was looked at before, it is sync
-    if model.enable and not model.enable_resource_pool and mode not in ("cokl_rewarded", "sync"):
-        pool, rewarded = "reward.reward_model.enable_resource_pool=True", "trainer.v1.trainer_mode=cokl_rewarded"
-        remedy = pool if mode == "cokl_buffer" else rewarded
-        yield Refusal(
-            f"trainer.v1.trainer_mode: expected {remedy} beside a reward model on the same GPUs: VeRL would pass only "
-            f"the prompt to the reward function, without ground truth and data source, got {mode}",
-            remedy,
-        )
+        expected = "a file beside a reward model, whose raw logit would decide else which responses are correct"
+        yield _refusal("reward.custom_reward_function.path", expected, None)
+    if model.enable and not model.enable_resource_pool and config.trainer.v1.trainer_mode in ("cokl", "cokl_buffer"):
+        expected = "True: on the policy's GPUs VeRL passes only the prompt to the reward function, without ground truth"
+        yield _refusal("reward.reward_model.enable_resource_pool", expected, False, True)
 
 
 def _of_buffer(
@@ -204,25 +186,18 @@ def _of_buffer(
     them wrong, or sampled at another temperature.
     """
     rollout, streams = config.actor_rollout_ref.rollout, settings.method.streams()
-    if settings.kl_prompts > len(groups):
+    if settings.prompts == "buffer" and settings.kl_prompts > len(groups):
         expected = f"at most the {len(groups)} prompts that the buffer has for {settings.method.name}"
         yield _refusal("cokl.kl_prompts", expected, settings.kl_prompts, len(groups))
-    if settings.cached_per_prompt > buffer.group_size:
-        expected = f"at most the {buffer.group_size} cached responses of a prompt"
-        yield _refusal("cokl.cached_per_prompt", expected, settings.cached_per_prompt, buffer.group_size)
     members = [row for group in buffer.groups for row in zip(group.response_ids, group.rewards, strict=True)]
-    lengths: list[tuple[str, int, int, str]] = []
-    if "rollout" in streams:
-        correct = max((len(ids) for ids, reward in members if reward), default=0)
+    correct = max((len(ids) for ids, reward in members if reward), default=0)
+    if "rollout" in streams and rollout.response_length < correct:
         why = "tokens of the longest correct cached response: fresh ones that are cut off count as wrong"
-        lengths.append(("data.max_response_length", correct, rollout.response_length, why))
-        if settings.prompts == "buffer":
-            prompt = max(len(group.prompt_ids) for group in buffer.groups)
-            why = "tokens of the buffer's longest prompt: VeRL cuts off the beginning of a longer one"
-            lengths.append(("data.max_prompt_length", prompt, rollout.prompt_length, why))
-    for name, least, given, why in lengths:
-        if given < least:
-            yield _refusal(name, f"at least {least}, {why}", given, least)
+        yield _refusal("data.max_response_length", f"at least {correct}, {why}", rollout.response_length, correct)
+    prompt = max(len(group.prompt_ids) for group in buffer.groups)
+    if settings.prompts == "buffer" and rollout.prompt_length < prompt:
+        why = "tokens of the buffer's longest prompt: VeRL cuts off the beginning of a longer one"
+        yield _refusal("data.max_prompt_length", f"at least {prompt}, {why}", rollout.prompt_length, prompt)
     if len(streams) == 2 and not math.isclose(buffer.temperature, rollout.temperature):
         expected = f"{buffer.temperature:g}, at which the buffer's responses were sampled"
         yield _refusal(f"{ROLLOUT}.temperature", expected, rollout.temperature, f"{buffer.temperature:g}")

@@ -29,7 +29,7 @@ from cokl.groups import RegularizationRows, SurrogateConfig
 from cokl.responses.buffer import CachedGroup, prompt_key
 from cokl.support.errors import InputError
 from llm_bridge.trainer.advantages import Aggregation, regularized_advantages
-from llm_bridge.trainer.checks import draw_order, fitting
+from llm_bridge.trainer.checks import draw_order, look, resumed
 from llm_bridge.trainer.metrics import gradient_share, row_metrics, without_added
 from llm_bridge.trainer.rows import StepRows, ask, join, raw_scores
 from llm_bridge.trainer.settings import padded_prompts, row_multiple
@@ -47,8 +47,10 @@ class CoKLTrainer(PPOTrainerSync):
     def __init__(self, config: DictConfig) -> None:
         """config: VeRL's whole configuration; by this name, since VeRL passes it as a keyword."""
         config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
-        self.settings, groups = fitting(config)
-        self.method = self.settings.method
+        refused, settings, groups = look(config)
+        if refused or settings is None:
+            raise InputError("; ".join(refusal.reason for refusal in refused))
+        self.settings, self.method = settings, settings.method
         self.drawn = groups if self.settings.prompts == "buffer" else ()
         self.cache = {} if self.drawn else {group.key: group for group in reversed(groups)}
         self.order = draw_order(self.settings, groups)
@@ -91,18 +93,13 @@ class CoKLTrainer(PPOTrainerSync):
         return group.drawn(count, seed, self.method.blind_to_wrong_cached) if count else group
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
-        return super()._step_once(metrics, timing_raw, sample_batch_size + len(self.step_rows.asked))
+        return super()._step_once(metrics, timing_raw, sample_batch_size + self.step_rows.asked)
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, **options: Any) -> KVBatchMeta:
         """VeRL's, of each optimizer step's rows by themselves; from here on the added rows have no tokens.
 
-        Raises InputError for an agent loop with several outputs per session, and if no RL row came back.
+        Raises InputError if no RL row came back.
         """
-        if several := [key for key in batch.keys if not key.endswith("_0")]:
-            raise InputError(
-                f"an agent loop gave {len(several)} outputs beside the first of their sessions: expected one per "
-                "session with a regularizer, whose groups have one response per session"
-            )
         added = [key for key in batch.keys if self.step_rows.added(key)]
         if len(added) == len(batch):
             raise InputError(
@@ -129,11 +126,8 @@ class CoKLTrainer(PPOTrainerSync):
         self._put(batch.select_keys(added), {"response_mask": nothing, "loss_mask": nothing})
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics, timing_raw, global_steps, epoch) -> None:
-        """VeRL's metrics of the RL rows, except that speed and time count all rows."""
-        everything: dict[str, Any] = {}
-        super()._compute_metrics(batch, everything, timing_raw, global_steps, epoch)
+        """VeRL's metrics of the RL rows alone."""
         super()._compute_metrics(self._of_rl(batch), metrics, timing_raw, global_steps, epoch)
-        metrics.update({name: everything[name] for name in everything if name.startswith(("perf/", "timing"))})
 
     def _of_rl(self, batch: KVBatchMeta) -> KVBatchMeta:
         return batch.select_keys([key for key in batch.keys if key not in self.masks])
@@ -153,7 +147,7 @@ class CoKLTrainer(PPOTrainerSync):
         ]
         self.old_log_probs = columns["old_log_probs"]
         self.rows = self._indexed_rows(batch.keys, columns)
-        metrics.update(row_metrics(self.step_rows, batch.keys, self.rows))
+        metrics.update(row_metrics(self.step_rows, self.rows))
         self._check_step(batch)
         return batch
 
@@ -266,10 +260,7 @@ class CoKLTrainer(PPOTrainerSync):
     def _load_checkpoint(self) -> None:
         """Raises InputError if the checkpoint holds no position in this buffer."""
         super()._load_checkpoint()
-        if self.global_steps:
-            folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
-            if self.config.trainer.resume_mode == "resume_path":
-                folder = Path(self.config.trainer.resume_from_path)
+        if folder := resumed(self.config):
             self.order.resume(folder)
 
 

@@ -14,22 +14,18 @@ from llm_bridge.trainer.advantages import Aggregation
 from llm_bridge.trainer.rows import StepRows
 
 
-def row_metrics(step: StepRows, keys: Sequence[str], rows: RegularizationRows) -> dict[str, float]:
-    """Of a step's R rows, by key.
+def row_metrics(step: StepRows, rows: RegularizationRows) -> dict[str, float]:
+    """Of a step's complete groups.
 
-    `cokl/zero_correct` is the fraction of fresh groups without a correct response (E.4), `cokl/not_regularized` of
-    training prompts that are not regularized. `cokl/kl_rows` counts the rows of complete groups.
+    `cokl/kl_rows` counts their rows, and `cokl/zero_correct` is the fraction of fresh ones without a correct response
+    (E.4). `cokl/not_regularized` is the fraction of training prompts that are not regularized.
     """
-    verdicts: dict[int, list[float]] = {}
-    for key, verdict in zip(keys, rows.rewards.tolist(), strict=True):
-        if (member := step.member(key)) and member.stream == "rollout":
-            verdicts.setdefault(member.prompt, []).append(verdict)
     logged = {"cokl/kl_rows": float(sum(table.numel() for table in rows.index))}
     if step.training:
         logged["cokl/not_regularized"] = float(np.mean([prompt is None for prompt in step.training.values()]))
-    if verdicts:
-        logged["cokl/reward_mean"] = float(np.mean([verdict for group in verdicts.values() for verdict in group]))
-        logged["cokl/zero_correct"] = float(np.mean([not any(group) for group in verdicts.values()]))
+    if (fresh := rows.rewards[rows.index.rollout]).numel():
+        logged["cokl/reward_mean"] = float(fresh.mean())
+        logged["cokl/zero_correct"] = 1 - float(fresh.amax(1).mean())
     return logged
 
 

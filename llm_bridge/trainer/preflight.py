@@ -7,24 +7,22 @@ start.
 
 from __future__ import annotations
 
-import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
-import verl
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
-from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
 from cokl.responses.buffer import CachedGroup
 from cokl.support.errors import InputError
-from llm_bridge.command import check_program, check_version, refuse
+from llm_bridge.command import check_program, refuse
 from llm_bridge.rewards.judge import judged, load_function
-from llm_bridge.trainer.checks import Refusal, draw_order, look, sampling
+from llm_bridge.trainer.buffer_filler import BufferTrainer
+from llm_bridge.trainer.checks import Refusal, draw_order, look, resumed, sampling
+from llm_bridge.trainer.core import CoKLTrainer
 from llm_bridge.trainer.settings import RegularizationSettings
 
 JUDGED_GROUPS = 8
@@ -39,7 +37,6 @@ class Preflight(Callback):
         try:
             if config.get("cokl") is not None or _mode(config).startswith("cokl"):
                 check_program(task_function.__code__.co_filename)
-                check_version(verl.__version__)
                 if found := refusals(config):
                     end(found)
                 if OmegaConf.select(config, "cokl.check"):
@@ -77,84 +74,75 @@ def end(found: Sequence[Refusal]) -> NoReturn:
 
 def refusals(config: DictConfig) -> list[Refusal]:
     """Everything for which this configuration is not started."""
-    from llm_bridge.trainer.buffer_filler import BufferTrainer
-    from llm_bridge.trainer.core import CoKLTrainer
-
     mode = _mode(config)
     trainer = TRAINER_REGISTRY.get(mode, object)
     if issubclass(trainer, BufferTrainer):
         return [*sampling(config), *_of_function(config)]
     if not issubclass(trainer, CoKLTrainer):
-        names = " or ".join(sorted(name for name, known in TRAINER_REGISTRY.items() if issubclass(known, CoKLTrainer)))
-        reason = f"trainer.v1.trainer_mode: expected {names}, got {mode}, with which cokl.* has no effect"
+        reason = f"trainer.v1.trainer_mode: expected cokl, got {mode}, with which cokl.* has no effect"
         return [Refusal(reason, "trainer.v1.trainer_mode=cokl")]
     found, settings, groups = look(config)
-    missing = [*_of_function(config)]
-    found += missing
     if settings and groups:
         found += _of_checkpoint(config, settings, groups)
-        if "rollout" in settings.method.streams() and not missing:
-            found += _of_cached(config, settings, groups)
-    return found
+        groups = groups if "rollout" in settings.method.streams() else ()
+        found += _of_template(config, groups)
+    return [*found, *_of_function(config, settings, groups)]
 
 
 def _mode(config: DictConfig) -> str:
     return str(OmegaConf.select(config, "trainer.v1.trainer_mode"))
 
 
-def _of_function(config: DictConfig) -> Iterator[Refusal]:
-    """A reward function that is not there, or not of the form that VeRL calls."""
-    custom = config.reward.custom_reward_function
-    if custom.path:
-        told = {"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}}
-        try:
-            inspect.signature(load_function(f"{custom.path}:{custom.name}")).bind(**told, **_options(config))
-        except InputError as error:
-            yield Refusal(f"reward.custom_reward_function: {error}")
-        except TypeError as error:
-            yield Refusal(f"reward.custom_reward_function: VeRL calls it with {', '.join(told)} as keywords ({error})")
-
-
-def _options(config: DictConfig) -> dict[str, Any]:
-    return dict(config.reward.custom_reward_function.get("reward_kwargs") or {})
-
-
 def _of_checkpoint(
     config: DictConfig, settings: RegularizationSettings, groups: Sequence[CachedGroup]
 ) -> Iterator[Refusal]:
     """A checkpoint that VeRL would resume from, and that is no run's of this buffer."""
-    trainer = config.trainer
-    given = trainer.resume_mode == "resume_path"
-    folder = trainer.resume_from_path if given else find_latest_ckpt_path(trainer.default_local_dir)
     try:
-        if folder and trainer.resume_mode != "disable":
-            draw_order(settings, groups).resume(Path(folder))
+        if folder := resumed(config):
+            draw_order(settings, groups).resume(folder)
     except InputError as error:
         yield Refusal(f"trainer.default_local_dir: expected a folder of its own ({error})")
 
 
-def _of_cached(
-    config: DictConfig, settings: RegularizationSettings, groups: Sequence[CachedGroup]
-) -> Iterator[Refusal]:
-    """Whether this run asks for the buffer's prompts, and judges its responses, as they are stored.
+def _of_template(config: DictConfig, groups: Sequence[CachedGroup]) -> Iterator[Refusal]:
+    """Another chat template than the buffer's. The prompts of other agent loops than VeRL's first are not looked at."""
+    if not groups or config.actor_rollout_ref.rollout.agent.default_agent_loop != "single_turn_agent":
+        return
+    tokenizer, arguments = _tokenizer(config), config.data.get("apply_chat_template_kwargs") or {}
+    tokenizer.chat_template = config.actor_rollout_ref.model.get("custom_chat_template") or tokenizer.chat_template
+    ids = tokenizer.apply_chat_template(groups[0].prompt, return_dict=False, add_generation_prompt=True, **arguments)
+    if ids != groups[0].prompt_ids.tolist():
+        expected = "expected the template, and its arguments, that the buffer was made with"
+        yield Refusal(f"cokl.buffer: its prompts have other tokens than this run's chat template gives; {expected}")
 
-    A reward function that needs a reward model, VeRL's built-in ones, and other agent loops' prompts are not asked.
-    """
+
+def _tokenizer(config: DictConfig) -> Any:
     from transformers import AutoTokenizer
 
-    model, custom = config.actor_rollout_ref.model, config.reward.custom_reward_function
+    model = config.actor_rollout_ref.model
     path = model.get("tokenizer_path") or model.path
-    tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=model.trust_remote_code)
-    if config.actor_rollout_ref.rollout.agent.default_agent_loop == "single_turn_agent":
-        tokenizer.chat_template = model.get("custom_chat_template") or tokenizer.chat_template
-        arguments = {**(config.data.get("apply_chat_template_kwargs") or {}), "add_generation_prompt": True}
-        ids = tokenizer.apply_chat_template(groups[0].prompt, return_dict=False, **arguments)
-        if ids != groups[0].prompt_ids.tolist():
-            expected = "expected the template, and its arguments, that the buffer was made with"
-            yield Refusal(f"cokl.buffer: its prompts have other tokens than this run's chat template gives; {expected}")
-    if not custom.path or config.reward.reward_model.enable:
+    return AutoTokenizer.from_pretrained(path, trust_remote_code=model.trust_remote_code)
+
+
+def _of_function(
+    config: DictConfig, settings: RegularizationSettings | None = None, groups: Sequence[CachedGroup] = ()
+) -> Iterator[Refusal]:
+    """A reward function that is not there, or that judges the buffer's responses otherwise than they are stored.
+
+    One that needs a reward model, and VeRL's built-in ones, are not asked to judge.
+    """
+    custom = config.reward.custom_reward_function
+    options = dict(custom.get("reward_kwargs") or {})
+    if not custom.path:
         return
-    function, options = load_function(f"{custom.path}:{custom.name}"), _options(config)
+    try:
+        function = load_function(f"{custom.path}:{custom.name}", **options)
+    except InputError as error:
+        yield Refusal(f"reward.custom_reward_function: {error}")
+        return
+    if settings is None or not groups or config.reward.reward_model.enable:
+        return
+    tokenizer = _tokenizer(config)
     for group in groups[:JUDGED_GROUPS]:
         told = group.data_source, group.ground_truth, group.extra_info
         for ids, stored in zip(group.response_ids, group.rewards, strict=True):

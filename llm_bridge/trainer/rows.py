@@ -39,20 +39,17 @@ class Membership(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StepRows:
-    """members: the regularized rows, by uid. group_rows: rows of one prompt in all its streams, if none is lost.
+    """members: the regularized rows, by uid. asked: how many of them VeRL is asked for beside the RL batch's.
+    group_rows: rows of one prompt in all its streams, if none is lost.
 
     training: the RL batch's uids, each with the prompt's number in the step, or None for a prompt that is not
     regularized.
     """
 
     members: Mapping[str, Membership] = field(default_factory=dict)
+    asked: int = 0
     group_rows: int = 0
     training: Mapping[str, int | None] = field(default_factory=dict)
-
-    @property
-    def asked(self) -> list[str]:
-        """The uids that VeRL is asked for beside the RL batch's."""
-        return [uid for uid in self.members if uid not in self.training]
 
     def member(self, key: str) -> Membership | None:
         """Of a row; None for one of the RL batch alone."""
@@ -106,7 +103,7 @@ def ask(
             members[uid] = Membership(stream, prompt)
             rows.append(_columns(prompt, group) | row | {"uid": uid, "__rollout_n__": 1})
     of_cache = len(regularized[0][1].response_ids) if regularized and "reference" in streams else 0
-    return rows, StepRows(members, of_cache + size * ("rollout" in streams), numbers)
+    return rows, StepRows(members, len(rows), of_cache + size * ("rollout" in streams), numbers)
 
 
 def _columns(prompt: int, group: CachedGroup) -> dict[str, Any]:

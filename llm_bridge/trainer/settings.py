@@ -1,26 +1,16 @@
-"""The options `+cokl.*` of VeRL's configuration, and how many rows a step under them has."""
+"""The options `+cokl.*` of VeRL's configuration, and the multiples of rows that VeRL's own ask for."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
 from cokl import methods
 from cokl.methods import Method
-from cokl.support.options import Bound, above, at_least, require, require_types
-
-LENGTHS = ("token-sum", "token-mean")
-"""Eq. 13's sum of a response's token log-probabilities, or their mean."""
-PROMPTS = ("buffer", "training")
-"""Which prompts are regularized: drawn from the buffer beside the RL batch, or the RL batch's own."""
-
-
-def _one_of(names: Sequence[str]) -> Bound:
-    return Bound(lambda name: name in names, " or ".join(names))
+from cokl.support.options import above, at_least, require, require_types
 
 
 @dataclass(frozen=True)
@@ -29,21 +19,21 @@ class RegularizationSettings:
 
     method: what to add to the RL loss, a name that `cokl.methods.get` knows. beta: its coefficient. buffer: the
     buffer's file. kl_prompts: prompts drawn for a step. seed: of the order of the buffer's prompts. correct_above: a
-    score above it counts as correct.
-    length: how a response's log-probabilities are reduced, one of `LENGTHS`; ratios and costs are always of
-    whole sequences. prompts: one of `PROMPTS`. Training prompts are looked up in the buffer; their fresh responses are
-    the RL batch's. cached_per_prompt: how many cached responses each prompt adds to a step, drawn again for each step;
-    0 adds all of them. check: look at the command, and start nothing.
+    score above it counts as correct. length: Eq. 13's sum of a response's token log-probabilities, or their mean;
+    ratios and costs are always of whole sequences. prompts: which are regularized, drawn from the buffer beside the RL
+    batch, or the RL batch's own. These are looked up in the buffer; their fresh responses are the RL batch's.
+    cached_per_prompt: how many cached responses each prompt adds to a step, drawn again for each step; 0 adds all of
+    them. check: look at the command, and start nothing.
     """
 
     method: Method
     beta: Annotated[float, above(0)] = 1.0
     buffer: str = ""
-    kl_prompts: Annotated[int, at_least(0)] = 8
+    kl_prompts: Annotated[int, above(0)] = 8
     seed: Annotated[int, at_least(0)] = 0
     correct_above: float = 0.5
-    length: Annotated[str, _one_of(LENGTHS)] = "token-sum"
-    prompts: Annotated[str, _one_of(PROMPTS)] = "buffer"
+    length: Literal["token-sum", "token-mean"] = "token-sum"
+    prompts: Literal["buffer", "training"] = "buffer"
     cached_per_prompt: Annotated[int, at_least(0)] = 0
     check: bool = False
 
@@ -59,27 +49,12 @@ class RegularizationSettings:
             require(name == "check" or not isinstance(value, bool), f"cokl.{name}", "neither True nor False", value)
         require("method" in node, "cokl.method", "a method's name", "nothing")
         node["method"] = methods.get(str(node["method"]))
-        for name in ("beta", "correct_above"):
-            if isinstance(node.get(name), int):
-                node[name] = float(node[name])
-        drawn = node.get("prompts", "buffer") == "buffer"
-        expected = "a number > 0" if drawn else "nothing with cokl.prompts=training, which draws no prompts"
-        require(node.setdefault("kl_prompts", 8 * drawn) != 0 or not drawn, "cokl.kl_prompts", expected, 0)
-        require(drawn or not node["kl_prompts"], "cokl.kl_prompts", expected, node["kl_prompts"])
         settings = cls(**node)
         require_types(settings, "cokl.")
         name = settings.method.name
         require(len(settings.method.streams()) > 0, "cokl.method", "a regularizer (plain RL is VeRL's own)", name)
-        cached, expected = settings.cached_per_prompt, f"nothing with {name}, which weights no cached response"
-        require(not cached or "reference" in settings.method.streams(), "cokl.cached_per_prompt", expected, cached)
         require(bool(settings.buffer), "cokl.buffer", "a file", "nothing")
         return settings
-
-
-def optimizer_steps(config: DictConfig) -> int:
-    """Per rollout."""
-    actor = config.actor_rollout_ref.actor
-    return config.data.train_batch_size // actor.ppo_mini_batch_size * actor.ppo_epochs
 
 
 def row_multiple(config: DictConfig) -> int:

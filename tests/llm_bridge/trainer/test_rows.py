@@ -79,7 +79,8 @@ def test_mini_batches_hold_whole_groups_and_equal_shares(drawn, count):
 @given(steps())
 def test_cached_rows_bring_their_response_and_fresh_ones_are_told_apart(drawn):
     rows, step, questions, _ = drawn
-    assert [row["uid"] for row in rows] == step.asked
+    assert [row["uid"] for row in rows] == [uid for uid in step.members if uid not in step.training]
+    assert len(rows) == step.asked
     for row in rows:
         number = int(row["raw_prompt"][0]["content"].split()[1])
         assert (questions[row["uid"]], row["__rollout_n__"]) == (f"question {number}", 1)
