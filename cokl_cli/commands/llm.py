@@ -166,19 +166,6 @@ class Report(ExperimentOptions):
         return 0
 
 
-@dataclass(frozen=True)
-class Tables:
-    """The paper's own tables, the normalized one computed from the raw one."""
-
-    def run(self) -> int:
-        """Print the tables."""
-        from llm_bridge.paper.numbers import paper_tables
-        from llm_bridge.report.tables import to_markdown
-
-        print("\n".join(map(to_markdown, paper_tables())))
-        return 0
-
-
 def _report(experiment: Experiment, quiet: bool) -> None:
     """Save results and tables; print the tables unless `quiet`."""
     from llm_bridge.report.collect import collect
@@ -230,5 +217,4 @@ def bridge(arguments: list[str]) -> SubcommandApp:
         "report": Report,
     }.items():
         commands.command(name=name)(partial(command, preset=preset, settings=settings, overrides=overrides))
-    commands.command(name="tables")(Tables)
     return commands

@@ -83,7 +83,7 @@ main(sys.argv[1:])
 COMMANDS = {
     "bandit": {"sweep", "robustness", "shift", "plasticity", "sequences", "finite-group", "card"},
     "theory": {"check", "optimum"},
-    "llm": {"run", "prepare", "buffer", "report", "tables"},
+    "llm": {"run", "prepare", "buffer", "report"},
     "": {"bandit", "theory", "llm", "report", "logbook", "reproduce"},
 }  # fmt: skip
 

@@ -88,7 +88,7 @@ def test_a_folder_that_may_not_be_entered(tmp_path):
 
 
 def test_a_full_disk_behind_standard_output():
-    command = [sys.executable, "-m", "cokl_cli", "llm", "tables"]
+    command = [sys.executable, "-m", "cokl_cli", "theory", "optimum", "forward_kl", "--q", "0.1", "--beta", "0.05"]
     with open("/dev/full", "wb") as full:
         result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert result.returncode == 2

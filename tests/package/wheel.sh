@@ -17,7 +17,6 @@ mkdir "$folder/empty"
 cd "$folder/empty"
 cokl bandit sweep --preset quick
 cokl theory check
-cokl llm tables
 cokl report
 
 for made in runs/quick/sweep.parquet runs/quick/figures/figure2_tradeoff.png runs/quick/results.md runs/theory/claims.md; do
