@@ -339,7 +339,8 @@ class DrawOrder:
         path = folder / self.FILE
         if not path.is_file():
             raise InputError(
-                f"{folder} holds no {self.FILE}: it is not a checkpoint of a regularized run; start a new run"
+                f"{folder} holds no {self.FILE}: it is not a checkpoint of a regularized run; start a new run in a "
+                "folder of its own"
             )
         state = read_json(path, dict)
         position = state.pop("position", None)

@@ -20,11 +20,10 @@ from verl.utils.dataset.rl_dataset import collate_fn
 
 from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint, plain
 from cokl.support.errors import InputError
-from llm_bridge.trainer.checks import sampling
-from llm_bridge.trainer.rows import raw_scores
+from llm_bridge.trainer.rows import finite_sums
 
 _TENSORS = ["prompts", "responses", "rm_scores", "response_mask"]
-_VALUES = ["uid", "raw_prompt", "data_source", "reward_model", "extra_info", "extra_fields"]
+_VALUES = ["uid", "raw_prompt", "data_source", "reward_model", "extra_info"]
 
 
 @register_trainer("cokl_buffer")
@@ -32,9 +31,7 @@ class BufferTrainer(PPOTrainerSync):
     """Fills the buffer at `cokl.buffer` from all prompts of the training file, and trains nothing."""
 
     def __init__(self, config: DictConfig) -> None:
-        """config: VeRL's whole configuration. Raises InputError for one that no buffer can be made with."""
-        if refused := sampling(config):
-            raise InputError("; ".join(refusal.reason for refusal in refused))
+        """config: VeRL's whole configuration; by this name, since VeRL passes it as a keyword."""
         with open_dict(config):
             config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
             config.trainer.resume_mode = "disable"  # a checkpoint's weights would answer in the model's name
@@ -49,14 +46,11 @@ class BufferTrainer(PPOTrainerSync):
         for chunk, start in enumerate(tqdm(range(0, prompts, size), desc=f"buffer of {prompts} prompts"), start=1):
             groups += self._sample(range(start, min(start + size, prompts)), chunk)
         solved = np.mean([group.rewards.any() for group in groups])
-        correct = np.mean([group.rewards.mean() for group in groups])
         temperature = self.config.actor_rollout_ref.rollout.temperature
         once = {group.key: group for group in groups}  # a training file may hold a prompt twice
         fingerprint = model_fingerprint(self.config.actor_rollout_ref.model.path)
         Buffer(tuple(once.values()), fingerprint, temperature).save(Path(self.config.cokl.buffer))
-        print(
-            f"buffer: {len(groups)} prompts, {solved:.1%} with a correct response, {correct:.1%} of responses correct"
-        )
+        print(f"buffer: {len(groups)} prompts, {solved:.1%} with a correct response")
 
     def _sample(self, indices: range, chunk: int) -> list[CachedGroup]:
         """The cached groups of these prompts, in their order."""
@@ -78,7 +72,7 @@ class BufferTrainer(PPOTrainerSync):
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[*_TENSORS, *_VALUES])
         columns = {name: list(data[name].unbind()) for name in _TENSORS}
         columns |= {name: list(data[name]) for name in _VALUES}
-        scores = raw_scores(columns["rm_scores"], columns["extra_fields"])
+        scores = finite_sums(columns["rm_scores"])
         above = self.config.cokl.get("correct_above", 0.5)
         members: dict[str, list[int]] = {uid: [] for uid in uids}
         for row, uid in enumerate(columns["uid"]):

@@ -49,6 +49,7 @@ ACCEPTED: dict[str, tuple[tuple, str]] = {
     f"{ROLLOUT}.name": (("vllm",), "others are not tested"),
     f"{ROLLOUT}.top_p": ((1, 1.0), "log-probabilities are those of the whole distribution"),
     f"{ROLLOUT}.top_k": ((-1, 0), "log-probabilities are those of the whole distribution"),
+    "reward.reward_kwargs.overlong_buffer_cfg.enable": ((False, None), "its penalty would change verdicts"),
     "reward.reward_manager.name": (("naive", "dapo"), "others may not pass on the score that they were given"),
 }
 """Settings of VeRL: what each may be with a regularizer, the remedy first, and why."""
@@ -85,6 +86,8 @@ def look(config: DictConfig) -> tuple[list[Refusal], RegularizationSettings | No
             buffer = Buffer.load(Path(settings.buffer), model_fingerprint(config.actor_rollout_ref.model.path))
             groups = (buffer.filtered() if settings.method.filtered else buffer).groups
             refused += _of_buffer(config, settings, buffer, groups)
+            if folder := resumed(config):
+                draw_order(settings, groups).resume(folder)
     except InputError as error:
         refused.append(Refusal(str(error)))
     return refused, settings, groups
@@ -174,9 +177,6 @@ def _of_verl(config: DictConfig) -> Iterator[Refusal]:
     if model.enable and config.reward.custom_reward_function.path is None:
         expected = "a file beside a reward model, whose raw logit would decide else which responses are correct"
         yield _refusal("reward.custom_reward_function.path", expected, None)
-    if model.enable and not model.enable_resource_pool and config.trainer.v1.trainer_mode in ("cokl", "cokl_buffer"):
-        expected = "True: on the policy's GPUs VeRL passes only the prompt to the reward function, without ground truth"
-        yield _refusal("reward.reward_model.enable_resource_pool", expected, False, True)
 
 
 def _of_buffer(

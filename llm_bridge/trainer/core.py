@@ -31,7 +31,7 @@ from cokl.support.errors import InputError
 from llm_bridge.trainer.advantages import Aggregation, regularized_advantages
 from llm_bridge.trainer.checks import draw_order, look, resumed
 from llm_bridge.trainer.metrics import gradient_share, row_metrics, without_added
-from llm_bridge.trainer.rows import StepRows, ask, join, raw_scores
+from llm_bridge.trainer.rows import StepRows, ask, finite_sums, join
 from llm_bridge.trainer.settings import padded_prompts, row_multiple
 from llm_bridge.trainer.several import current_log_probs, mini_batches
 
@@ -102,10 +102,8 @@ class CoKLTrainer(PPOTrainerSync):
         """
         added = [key for key in batch.keys if self.step_rows.added(key)]
         if len(added) == len(batch):
-            raise InputError(
-                "no RL response came back: the agent loop or the reward function failed for all of them; expected a "
-                "number, or a dictionary with one at 'score', from the reward function. VeRL has logged its errors"
-            )
+            failed = "the agent loop or the reward function failed for all of them, and VeRL has logged its errors"
+            raise InputError(f"no RL response came back: {failed}")
         self._hide(batch, added)
         parts = mini_batches(self.step_rows, batch.keys, self.mini_batches) if self.mini_batches > 1 else [batch.keys]
         with open_dict(self.config):
@@ -141,7 +139,7 @@ class CoKLTrainer(PPOTrainerSync):
             made = self._get(self._of_rl(batch), "advantages", "returns", "token_level_rewards")
             zeros = [torch.zeros(len(mask)) for mask in self.masks.values()]
             self._put(batch.select_keys(list(self.masks)), dict.fromkeys(made, zeros))
-        columns = self._get(batch, "response_mask", "old_log_probs", "rm_scores", "extra_fields", "ref_log_prob")
+        columns = self._get(batch, "response_mask", "old_log_probs", "rm_scores", "ref_log_prob")
         self.row_masks = [
             self.masks.get(key, row) for key, row in zip(batch.keys, columns["response_mask"], strict=True)
         ]
@@ -153,7 +151,7 @@ class CoKLTrainer(PPOTrainerSync):
 
     def _indexed_rows(self, keys: list[str], columns: dict[str, list]) -> RegularizationRows:
         """All rows of the batch, at which the policy that sampled them is the current one."""
-        scores = raw_scores(columns["rm_scores"], columns.get("extra_fields"))
+        scores = finite_sums(columns["rm_scores"])
         compares = self.method.compares_with_reference
         lengths = torch.stack([mask.sum() for mask in self.row_masks]).double()
         return RegularizationRows(
@@ -179,12 +177,11 @@ class CoKLTrainer(PPOTrainerSync):
                 raise InputError(f"{IDLE_STEPS} steps in a row were plain RL; in the last one: {reason}")
         seen: dict[int, Tensor] = {}
         for key, tokens in zip(batch.keys, self._get(batch, "prompts")["prompts"], strict=True):
-            number = self.step_rows.prompt(key)
-            if number is not None and not torch.equal(first := seen.setdefault(number, tokens), tokens):
+            member = self.step_rows.member(key)
+            if member and not torch.equal(first := seen.setdefault(member.prompt, tokens), tokens):
                 raise InputError(
                     f"a prompt has {len(first)} tokens with one response and {len(tokens)} or others with another: "
-                    "build the buffer with the chat template, its arguments, tools and system prompt of this run, and "
-                    "shorten no prompt"
+                    "build the buffer with the chat template, tools and system prompt of this run, and shorten none"
                 )
 
     def _weights(self, rows: RegularizationRows) -> Tensor:

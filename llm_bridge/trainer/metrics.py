@@ -22,7 +22,7 @@ def row_metrics(step: StepRows, rows: RegularizationRows) -> dict[str, float]:
     """
     logged = {"cokl/kl_rows": float(sum(table.numel() for table in rows.index))}
     if step.training:
-        logged["cokl/not_regularized"] = float(np.mean([prompt is None for prompt in step.training.values()]))
+        logged["cokl/not_regularized"] = float(np.mean([not known for known in step.training.values()]))
     if (fresh := rows.rewards[rows.index.rollout]).numel():
         logged["cokl/reward_mean"] = float(fresh.mean())
         logged["cokl/zero_correct"] = 1 - float(fresh.amax(1).mean())

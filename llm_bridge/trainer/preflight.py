@@ -21,7 +21,7 @@ from cokl.support.errors import InputError
 from llm_bridge.command import check_program, refuse
 from llm_bridge.rewards.judge import judged, load_function
 from llm_bridge.trainer.buffer_filler import BufferTrainer
-from llm_bridge.trainer.checks import Refusal, draw_order, look, resumed, sampling
+from llm_bridge.trainer.checks import Refusal, look, sampling
 from llm_bridge.trainer.core import CoKLTrainer
 from llm_bridge.trainer.settings import RegularizationSettings
 
@@ -35,7 +35,8 @@ class Preflight(Callback):
     def on_job_start(self, config: DictConfig, *, task_function: Callable[..., Any], **_: Any) -> None:
         """Before VeRL's program. Hydra would make a warning of an error, so every error ends the process here."""
         try:
-            if config.get("cokl") is not None or _mode(config).startswith("cokl"):
+            mode = OmegaConf.select(config, "trainer.v1.trainer_mode")
+            if config.get("cokl") is not None or str(mode).startswith("cokl"):
                 check_program(task_function.__code__.co_filename)
                 if found := refusals(config):
                     end(found)
@@ -65,16 +66,14 @@ def end(found: Sequence[Refusal]) -> NoReturn:
     """A line for each, and the remedies as one block; exit code 2."""
     remedies = list(dict.fromkeys(refusal.remedy for refusal in found if refusal.remedy))
     lines = [refusal.reason for refusal in found]
-    if len(lines) == 1 and remedies:
-        lines[0] += f"; add {remedies[0]}"
-    elif remedies:
+    if remedies:
         lines.append(f"add {' '.join(remedies)}")
     refuse("\ncokl: ".join(lines))
 
 
 def refusals(config: DictConfig) -> list[Refusal]:
     """Everything for which this configuration is not started."""
-    mode = _mode(config)
+    mode = config.trainer.v1.trainer_mode
     trainer = TRAINER_REGISTRY.get(mode, object)
     if issubclass(trainer, BufferTrainer):
         return [*sampling(config), *_of_function(config)]
@@ -82,26 +81,8 @@ def refusals(config: DictConfig) -> list[Refusal]:
         reason = f"trainer.v1.trainer_mode: expected cokl, got {mode}, with which cokl.* has no effect"
         return [Refusal(reason, "trainer.v1.trainer_mode=cokl")]
     found, settings, groups = look(config)
-    if settings and groups:
-        found += _of_checkpoint(config, settings, groups)
-        groups = groups if "rollout" in settings.method.streams() else ()
-        found += _of_template(config, groups)
-    return [*found, *_of_function(config, settings, groups)]
-
-
-def _mode(config: DictConfig) -> str:
-    return str(OmegaConf.select(config, "trainer.v1.trainer_mode"))
-
-
-def _of_checkpoint(
-    config: DictConfig, settings: RegularizationSettings, groups: Sequence[CachedGroup]
-) -> Iterator[Refusal]:
-    """A checkpoint that VeRL would resume from, and that is no run's of this buffer."""
-    try:
-        if folder := resumed(config):
-            draw_order(settings, groups).resume(folder)
-    except InputError as error:
-        yield Refusal(f"trainer.default_local_dir: expected a folder of its own ({error})")
+    asked = groups if settings and "rollout" in settings.method.streams() else ()
+    return [*found, *_of_template(config, asked), *_of_function(config, settings, asked)]
 
 
 def _of_template(config: DictConfig, groups: Sequence[CachedGroup]) -> Iterator[Refusal]:
@@ -135,8 +116,9 @@ def _of_function(
     options = dict(custom.get("reward_kwargs") or {})
     if not custom.path:
         return
+    routed = ("reward_router_address", "reward_model_tokenizer") if config.reward.reward_model.enable else ()
     try:
-        function = load_function(f"{custom.path}:{custom.name}", **options)
+        function = load_function(f"{custom.path}:{custom.name}", **options, **dict.fromkeys(routed))
     except InputError as error:
         yield Refusal(f"reward.custom_reward_function: {error}")
         return
@@ -153,10 +135,7 @@ def _of_function(
                 yield Refusal(f"reward.custom_reward_function: it failed on a cached response ({reason})")
                 return
             if (score > settings.correct_above) != bool(stored):
+                said = f"this run's reward function gives it {score:g}, with correct_above={settings.correct_above:g}"
                 verdict = ("wrong", "correct")[int(stored)]
-                yield Refusal(
-                    f"cokl.buffer: a cached response is stored as {verdict} and this run's reward function gives it "
-                    f"{score:g}, with cokl.correct_above={settings.correct_above:g}: expected the function that the "
-                    "buffer was made with"
-                )
+                yield Refusal(f"cokl.buffer: a cached response is stored as {verdict} and {said}")
                 return

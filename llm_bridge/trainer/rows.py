@@ -8,7 +8,6 @@ alone. Each added row is a prompt of its own to VeRL.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,14 +41,13 @@ class StepRows:
     """members: the regularized rows, by uid. asked: how many of them VeRL is asked for beside the RL batch's.
     group_rows: rows of one prompt in all its streams, if none is lost.
 
-    training: the RL batch's uids, each with the prompt's number in the step, or None for a prompt that is not
-    regularized.
+    training: the RL batch's uids where its prompts are the regularized ones, and whether each one is.
     """
 
     members: Mapping[str, Membership] = field(default_factory=dict)
     asked: int = 0
     group_rows: int = 0
-    training: Mapping[str, int | None] = field(default_factory=dict)
+    training: Mapping[str, bool] = field(default_factory=dict)
 
     def member(self, key: str) -> Membership | None:
         """Of a row; None for one of the RL batch alone."""
@@ -59,11 +57,6 @@ class StepRows:
         """Whether a row is there for the regularizer alone."""
         uid = uid_of(key)
         return uid in self.members and uid not in self.training
-
-    def prompt(self, key: str) -> int | None:
-        """The number of the regularized prompt that a row answers, under any method."""
-        member = self.member(key)
-        return member.prompt if member else self.training.get(uid_of(key))
 
     def index(self, keys: Iterable[str]) -> RowIndex:
         """Which of these rows answer which prompt; a prompt that lost a row to a failed rollout is left out whole."""
@@ -87,12 +80,9 @@ def ask(
     """
     rows: list[dict[str, Any]] = []
     members: dict[str, Membership] = {}
-    numbers: dict[str, int | None] = dict.fromkeys(training)
     regularized = [("", group) for group in drawn]
     regularized += [(uid, group) for uid, group in training.items() if group is not None]
     for prompt, (own, group) in enumerate(regularized):
-        if own:
-            numbers[own] = prompt
         if own and "rollout" in streams:
             members[own] = Membership("rollout", prompt)
         brought = _cached(group) if "reference" in streams else []
@@ -103,7 +93,8 @@ def ask(
             members[uid] = Membership(stream, prompt)
             rows.append(_columns(prompt, group) | row | {"uid": uid, "__rollout_n__": 1})
     of_cache = len(regularized[0][1].response_ids) if regularized and "reference" in streams else 0
-    return rows, StepRows(members, len(rows), of_cache + size * ("rollout" in streams), numbers)
+    known = {uid: group is not None for uid, group in training.items()}
+    return rows, StepRows(members, len(rows), of_cache + size * ("rollout" in streams), known)
 
 
 def _columns(prompt: int, group: CachedGroup) -> dict[str, Any]:
@@ -161,18 +152,13 @@ def uid_of(key: str) -> str:
     return key.split("_", maxsplit=1)[0]
 
 
-def raw_scores(rewards: Sequence[Tensor], extra_fields: Sequence[Any] | None) -> Tensor:
-    """(R,): of each row, before a reward manager shaped it, as DAPO's does with a penalty on length.
+def finite_sums(rewards: Sequence[Tensor]) -> Tensor:
+    """(R,): each row's reward. rewards: (T,) each, VeRL's.
 
-    rewards: (T,) each, VeRL's. extra_fields: what VeRL keeps of each row; its managers keep the score as "score", or as
-    "acc" where the function gives a number. Raises InputError for a reward that is not finite, with which VeRL would
-    skip every update and log the rest as usual.
+    Raises InputError for one that is not finite, with which VeRL would skip every update and log the rest as usual.
     """
-    scores = []
-    for row, extra in zip(rewards, extra_fields or [{}] * len(rewards), strict=True):
-        reward = float(row.sum())
-        if not math.isfinite(reward):
-            raise InputError(f"a response got the reward {reward}: expected finite numbers from the reward function")
-        said = getattr(extra, "data", extra).get("reward_extra_info") or {}
-        scores.append(float(said.get("score", said.get("acc", reward))))
-    return torch.tensor(scores, dtype=torch.float64)
+    sums = torch.stack([row.double().sum() for row in rewards])
+    if not sums.isfinite().all():
+        got = float(sums[~sums.isfinite()][0])
+        raise InputError(f"a response got the reward {got}: expected finite numbers from the reward function")
+    return sums

@@ -58,14 +58,11 @@ class RegularizationSettings:
 
 
 def row_multiple(config: DictConfig) -> int:
-    """What the rows of each pass must be a multiple of: ranks, and micro-batches where these are of fixed size."""
+    """What the rows of each pass must be a multiple of: ranks, and micro-batches."""
     actor, rollout, ref = (config.actor_rollout_ref[name] for name in ("actor", "rollout", "ref"))
-    sizes = [
-        None if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu,
-        None if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu,
-        None if ref.log_prob_use_dynamic_bsz else ref.log_prob_micro_batch_size_per_gpu,
-    ]
-    return config.trainer.n_gpus_per_node * config.trainer.nnodes * math.lcm(*(size or 1 for size in sizes))
+    sizes = [part.log_prob_micro_batch_size_per_gpu for part in (rollout, ref)]
+    per_rank = math.lcm(*(size or 1 for size in [actor.ppo_micro_batch_size_per_gpu, *sizes]))
+    return config.trainer.n_gpus_per_node * config.trainer.nnodes * per_rank
 
 
 def padded_prompts(config: DictConfig, rows: int) -> int:

@@ -26,8 +26,8 @@ def mini_batches(rows: StepRows, keys: Sequence[str], count: int) -> list[list[s
     homes = {uid: part for part, uids in enumerate(np.array_split(ours, count)) for uid in uids.tolist()}
     parts: list[list[str]] = [[] for _ in range(count)]
     for key in sorted(keys, key=lambda key: (rows.added(key), key)):
-        prompt = rows.prompt(key)
-        parts[homes[uid_of(key)] if prompt is None else prompt % count].append(key)
+        member = rows.member(key)
+        parts[member.prompt % count if member else homes[uid_of(key)]].append(key)
     return parts
 
 

@@ -348,5 +348,4 @@ def _fields(uid: str, prompt: list[int], response: Any, reward: float, shaped: f
         "loss_mask": ones.clone(),
         "rm_scores": scores,
         "rollout_log_probs": torch.linspace(-4.0, -2.0, len(response)),
-        "extra_fields": {"reward_extra_info": {"acc": reward}},
     }

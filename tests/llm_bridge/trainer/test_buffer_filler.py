@@ -22,12 +22,11 @@ def test_a_cached_prompt_keeps_what_the_reward_function_is_told(monkeypatch):
         "uid": "000000000001",
         "prompts": torch.tensor([1, 2]),
         "responses": torch.tensor([3]),
-        "rm_scores": torch.tensor([0.25]),  # what a penalty on length leaves
+        "rm_scores": torch.tensor([1.0]),
         "response_mask": torch.tensor([0]),
         "raw_prompt": [{"role": "user", "content": "Two numbers?"}],
         "data_source": "olympiad",
         "reward_model": {"ground_truth": "5, 7"},
-        "extra_fields": {"reward_extra_info": {"acc": 1.0}},
         "extra_info": {"index": np.int64(3), "multiple": np.True_, "tolerances": np.array([0.5])},
     }
 
