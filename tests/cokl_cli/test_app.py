@@ -115,7 +115,7 @@ def test_completion_is_a_script_of_the_shell(shell):
     [
         "import cokl",
         "import bandit",
-        "from cokl_cli.app import _parse; _parse(['llm', 'tables'])",
+        "from cokl_cli.app import _parse; _parse(['llm', 'report'])",
     ],
 )
 def test_start_up_loads_no_heavy_library(code):
