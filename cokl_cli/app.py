@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
         code = _parse(arguments).run()
         sys.stdout.flush()
         sys.exit(code)
-    except (InputError, MemoryError, ModuleNotFoundError) as error:
+    except (InputError, MemoryError, ModuleNotFoundError, RuntimeError) as error:
         _fail(_said(error))
     except KeyboardInterrupt as stopped:
         again = shlex.join(["cokl", *arguments])
@@ -103,9 +103,11 @@ def _said(error: Exception) -> str:
         if not package or package in sys.stdlib_module_names or find_spec(package):
             raise error
         return f"{package} is not installed; `make setup` or `make llm-setup` installs it"
-    if isinstance(error, MemoryError):
-        return "not enough memory for this configuration; choose smaller settings or fewer --jobs"
-    return str(error)
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, RuntimeError) and "allocate" not in str(error):  # PyTorch's, for memory
+        raise error
+    return "not enough memory for this configuration; choose smaller settings or fewer --jobs"
 
 
 def _fail(message: str) -> NoReturn:

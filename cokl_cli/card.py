@@ -78,6 +78,8 @@ def surrogate_check(name: str) -> str:
                     f"{name}: {what} is not finite at an ordinary policy; look for a division by zero, or a logarithm "
                     "or root of what is zero or negative"
                 )
+        if not torch.allclose(exact, regularizers.Regularizer.logit_gradient(regularizer, policy, reference)):
+            raise InputError(f"{name}: logit_gradient is not the gradient of its value, which autograd derives")
         if not regularizer.streams:
             return "none"
         distances = []

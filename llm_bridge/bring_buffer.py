@@ -23,7 +23,7 @@ def bring_buffer(
     responses: Path,
     reference: str,
     function: Callable[..., Any] | None = None,
-    thinking: bool | None = None,
+    thinking: bool = True,
     temperature: float = 1.0,
     correct_above: float = 0.5,
 ) -> Buffer:
@@ -31,8 +31,8 @@ def bring_buffer(
 
     responses: Parquet of `cokl.responses.rows.SCHEMA`, of which REQUIRED must be there. `reward` is given by
     `function`, a reward function of VeRL's form, or by the file. Missing prompt tokens are the chat template's.
-    reference: the folder or the hub's name of the model that will train with them. thinking: given to the chat template
-    if it is not None. temperature: at which they were sampled. correct_above: a larger `reward` is the verdict correct.
+    reference: the folder or the hub's name of the model that will train with them. thinking: given to the chat
+    template. temperature: at which they were sampled. correct_above: a larger `reward` is the verdict correct.
     Raises InputError for rows that are refused, tokens of another vocabulary or of padding, and groups that no method
     could use.
     """
@@ -57,20 +57,21 @@ def _tokenizer(folder: Path) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except Exception as error:  # those of three libraries, which have no class in common
         reason = " ".join(str(error).split())[:120]
         raise InputError(f"{folder}: expected a Hugging Face model folder ({reason})") from error
 
 
-def _prompt_ids(group: CachedGroup, tokenizer: Any, thinking: bool | None) -> np.ndarray:
+def _prompt_ids(group: CachedGroup, tokenizer: Any, thinking: bool) -> np.ndarray:
     """(P,) tokens by the chat template. Raises InputError for messages that it refuses."""
     from jinja2 import TemplateError
 
-    options = {} if thinking is None else {"enable_thinking": thinking}
     try:
-        text = tokenizer.apply_chat_template(group.prompt, add_generation_prompt=True, tokenize=False, **options)
+        options = {"add_generation_prompt": True, "enable_thinking": thinking}
+        text = tokenizer.apply_chat_template(group.prompt, tokenize=False, **options)
     except (TemplateError, ValueError) as error:
         raise InputError(f"column 'prompt': the chat template refuses {str(group.prompt)[:80]} ({error})") from error
+    require(text != "", "column 'prompt'", f"text by the chat template of {tokenizer.name_or_path}", "none")
     return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int64)
 
 

@@ -84,7 +84,7 @@ def typeset(text: str, multiple: bool = False) -> str:
 
     Characters take their compatible form (NFKC); dashes, digits of all scripts, fractions in one character, raised and
     lowered characters and roots become LaTeX; control and zero-width characters, spacing and colour commands, an
-    introduction such as "The answer is" and a final full stop go; digits in groups of three become one number.
+    introduction such as "The answer is" and a final stop go; digits in groups of three become one number.
 
     Args:
         text: an answer as LaTeX without dollar signs.
@@ -134,21 +134,26 @@ _SYMBOLS = {
     "。": ".",
     "、": ",",
 }
+_CURRENCIES = {r"\$": "dollars", "€": "euros", "£": "pounds"}
 _TYPOGRAPHY: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"(?<=[\^_]\{.)\}[\^_]\{(?=.\})"), ""),  # a run of raised or lowered characters
     (re.compile(r"\\(?:fcolorbox ?\{[^{}]*\}|[a-z]*color(?:box)?) ?(?:\[[^][{}]*\])? ?\{[^{}]*\}|(?<!\\)\\!"), ""),
-    (re.compile(r"(?:(?<!\\)\\(?:[,;: ]|q?quad(?![A-Za-z])|thinspace(?![A-Za-z]))|~(?!=)|\s)+"), " "),
+    (re.compile(r"(?:(?<!\\)\\(?:[,;: ]|q?quad(?![A-Za-z])|thinspace(?![A-Za-z])|$)|~(?!=)|\s)+"), " "),
+    (re.compile(r"\\(?:bm|boldsymbol|underline|[lL]arge|[hH]uge)(?![A-Za-z])"), ""),
+    (re.compile(r"\\varnothing(?![A-Za-z])"), r"\\emptyset"),
     (re.compile(r"^ ?(?:\\text ?\{[^{}]*(?:\bis|[:=]) ?\}|(?i:the (?:final )?)?(?i:answer)(?: is|:| is:) )(?=.)"), ""),
     (re.compile(r"^ ?(?:=|\\approx )"), ""),
     (re.compile(r"(?<![\d.^_])\d{1,3}(?:\.\d{3})?(?:(?:\{,\}|[ '\u2019])\d{3})+(?![\d/])"), _joined),
     (re.compile(r" ?(?:\\text ?\{ ?(?:percent(?:age)?|pct) ?\}|\b(?:percent(?:age)?|pct)\b)"), r"\\%"),
     (re.compile(r"(?<=\d) ?(\\text ?\{)? ?(thousand|million|billion|trillion)\b"), _with_zeros),
     (re.compile(r"\\text ?\{ ?\}"), ""),
+    (re.compile(r"(?<![\d.,/^_])(\d+) ([1-9]\d?)/([1-9]\d*)(?![\d/])"), r"\1\\frac{\2}{\3}"),
     (re.compile(r"√ ?(\d+|[A-Za-z]|\([^()]*\))"), r"\\sqrt{\1}"),
     (re.compile(r"√"), r"\\sqrt"),
     (re.compile(r"(?<![\\A-Za-z])(pi|exp|ln|log|sin|cos|tan|alpha|beta|lambda|omega|theta)(?![A-Za-z])"), r"\\\1"),
     (re.compile(r"(?<=\d)i(?![A-Za-z])"), " i"),  # otherwise math-verify takes it for a symbol
-    (re.compile(r"(?<![. ]) ?\. ?(\}?) ?$"), r"\1"),
+    (re.compile(r"(?<![. ]) ?[.,;] ?(\}?) ?$"), r"\1"),
+    (re.compile(r"^ ?(\\\$|€|£) ?(\d[\d.,]*)$"), lambda money: rf"{money[2]}\text{{ {_CURRENCIES[money[1]]}}}"),
 ]
 _WRAPPED = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:bf|rm)|mbox) ?\{([^{}]*)\}")
 _SCIENTIFIC = re.compile(r"(?<![\w.\\])(\d+\.?\d*|\.\d+)e([+-]?\d+)(?![\w.])")

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from tyro.extras import SubcommandApp
 
-from cokl.support.errors import InputError
-from cokl.support.options import Coefficients, Names, from_json, require
+from cokl.support.options import Coefficients, Names, Settings, from_json, require
 from cokl_cli.presets import FromFile, changed, preset_among, stored_settings, value_after
-from llm_bridge.experiment.config import PAPER_METHODS, PRESETS, LLMConfig
+from llm_bridge.experiment.config import PAPER_METHODS, PRESETS, LLMConfig, PositiveFloat
 
 if TYPE_CHECKING:
     from llm_bridge.experiment.stages import ChatRun, Experiment
@@ -124,16 +123,24 @@ class Prepare(ExperimentOptions):
 
 
 @dataclass(frozen=True)
-class BuildBuffer(ExperimentOptions):
+class BuildBuffer(Settings):
     """A buffer brought from responses that were sampled elsewhere.
 
     Verdicts on them are their column reward, or those of --reward-function.
     """
 
-    responses: Annotated[Path | None, tyro.conf.arg(metavar="PARQUET")] = None
+    responses: Annotated[Path, tyro.conf.arg(metavar="PARQUET")]
     """A row per response, with the columns of docs/how-to/responses.md."""
-    reference: str = ""
+    reference: str
     """The model to be trained: a folder, or a name on the hub."""
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/buffer")
+    """Folder to save buffer.parquet in."""
+    reward_function: str = ""
+    """FILE.py:NAME or pkg://MODULE:NAME, VeRL's reward function."""
+    thinking: bool = True
+    """Whether the chat template enables thinking, as in your run."""
+    temperature: PositiveFloat = 1.0
+    """Sampling temperature of your run."""
     correct_above: float = 0.5
     """A response whose reward or score is above this number is correct."""
 
@@ -142,13 +149,10 @@ class BuildBuffer(ExperimentOptions):
         from llm_bridge.bring_buffer import bring_buffer
         from llm_bridge.rewards.judge import load_function
 
-        if self.responses is None or not self.reference:
-            raise InputError("--responses and --reference: expected both of them")
-        settings = self.settings
-        function = load_function(settings.reward_function) if settings.reward_function else None
-        how = settings.thinking, settings.temperature, self.correct_above
+        function = load_function(self.reward_function) if self.reward_function else None
+        how = self.thinking, self.temperature, self.correct_above
         buffer = bring_buffer(self.responses, self.reference, function, *how)
-        path = self.folder / "buffer.parquet"
+        path = self.out / "buffer.parquet"
         buffer.save(path)
         solved = sum(group.rewards.any() for group in buffer.groups)
         print(f"buffer: {path}, {len(buffer)} prompts of {buffer.group_size} responses, {solved} of them solved")
@@ -210,11 +214,7 @@ def bridge(arguments: list[str]) -> SubcommandApp:
     preset = stored["name"] if stored.get("name") in PRESETS else preset
     settings = from_json(LLMConfig, changed(PRESETS[preset].as_dict(), stored, path or ""))
     commands = SubcommandApp()
-    for name, command in {
-        "run": Run,
-        "prepare": Prepare,
-        "buffer": BuildBuffer,
-        "report": Report,
-    }.items():
+    for name, command in {"run": Run, "prepare": Prepare, "report": Report}.items():
         commands.command(name=name)(partial(command, preset=preset, settings=settings, overrides=overrides))
+    commands.command(name="buffer")(BuildBuffer)
     return commands

@@ -46,15 +46,15 @@ class Source:
             ) from error
 
     def _download(self, name: str) -> Path:
-        import huggingface_hub
+        from huggingface_hub import constants, hf_hub_download
 
         if self.host == "huggingface.co":
             return Path(
-                huggingface_hub.hf_hub_download(
+                hf_hub_download(
                     self.repository, name, repo_type="dataset", revision=self.revision, etag_timeout=DOWNLOAD_SECONDS
                 )
             )
-        path = Path(huggingface_hub.constants.HF_HOME) / "cokl" / self.repository / self.revision / name
+        path = Path(constants.HF_HOME) / "cokl" / self.repository / self.revision / name
         if not path.is_file():
             url = f"https://{self.host}/{self.repository}/{self.revision}/{name}"
             with urllib.request.urlopen(url, timeout=DOWNLOAD_SECONDS) as response:

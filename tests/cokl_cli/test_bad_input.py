@@ -74,6 +74,15 @@ def test_what_needs_a_package_that_is_not_there_says_so(package, loaded, command
     assert last == f"cokl: error: {package} is not installed; `make setup` or `make llm-setup` installs it"
 
 
+def test_what_pytorch_has_no_memory_for(tmp_path, monkeypatch, capsys):
+    """PyTorch raises a RuntimeError of its own."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["bandit", "sweep", "--preset", "quick", "--jobs", "1", "--hidden", "100000000", "100000000"])
+    assert ended.value.code == 2
+    assert "cokl: error: not enough memory for this configuration; " in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_a_folder_that_may_not_be_entered(tmp_path):
     private = tmp_path / "private"
     private.mkdir()

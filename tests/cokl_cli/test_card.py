@@ -196,6 +196,12 @@ def test_the_built_in_surrogates_are_right(name):
             HELLINGER.format(name="infinite", title="Mine", value=f"({VALUE}) / 0"),
             "infinite: value is not finite",
         ),
+        (
+            "closed_form",
+            HELLINGER.format(name="closed_form", title="Mine", value=VALUE)
+            + "    def logit_gradient(self, policy, reference):\n        return policy.log_probs * 0\n",
+            "closed_form: logit_gradient is not the gradient of its value",
+        ),
     ],
 )
 def test_a_file_without_a_card_is_one_line(name, text, says, registry, capsys):

@@ -3,6 +3,7 @@
 import gzip
 import importlib.util
 import json
+import shutil
 from datetime import date
 from pathlib import Path
 
@@ -340,3 +341,31 @@ def test_any_arrow_table_round_trips_to_the_byte_or_is_one_line(model, tmp_path)
 
     holds()
     assert min(counts.values()) > 200, counts
+
+
+def test_a_chat_template_that_writes_nothing_is_one_line(model, tmp_path):
+    shutil.copytree(model, tmp_path / "silent")
+    (tmp_path / "silent" / "chat_template.jinja").write_text("")
+    with pytest.raises(InputError, match="column 'prompt': expected text by the chat template of"):
+        bring(tmp_path / "silent", tmp_path)
+
+
+def test_the_command_takes_the_rows_own_rewards_and_no_option_that_it_does_not_read(
+    model, tmp_path, monkeypatch, capsys
+):
+    pytest.importorskip("verl")
+    from cokl_cli.app import main
+
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(of_schema(GIVEN), "rows.parquet")
+    command = f"llm buffer --responses rows.parquet --reference {model}"
+    for more, says in [
+        ("", "buffer: runs/buffer/buffer.parquet, 2 prompts of 2 responses, 2 of them solved"),
+        ("trainer.save_freq=10", "unknown trainer.save_freq=10"),
+        ("--group-size 3", "unknown --group-size"),
+        ("--correct-above nan", "correct_above: expected finite numbers, got nan"),
+        ("--temperature 0", "temperature: expected a number > 0, got 0.0"),
+    ]:
+        with pytest.raises(SystemExit) as ended:
+            main([*command.split(), *more.split()])
+        assert (ended.value.code, says in "".join(capsys.readouterr())) == (2 if more else 0, True), says

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -257,3 +260,16 @@ def test_without_network_the_way_out_is_said(monkeypatch, tmp_path, source):
     with pytest.raises(InputError, match=r"cannot download some.file of .*give --data-dir DIR") as error:
         source.file("some.file", None)
     assert "\n" not in str(error.value)
+
+
+def test_a_download_is_the_first_use_of_the_hubs_package(tmp_path):
+    """Its parts are loaded when they are named. A file that is there needs no network."""
+    pytest.importorskip("huggingface_hub")
+    source = sources.WILDCHAT
+    place = tmp_path / "cokl" / source.repository / source.revision
+    place.mkdir(parents=True)
+    (place / "rows").write_text("")
+    code = "from llm_bridge.data import sources; print(sources.WILDCHAT.file('rows', None))"
+    environment = {**os.environ, "HF_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(place / "rows")
