@@ -44,5 +44,6 @@ def evaluation(config: LLMConfig, metrics: dict[str, Any]) -> dict[str, float]:
         return {}
     percent = config.math_sets if config.reward_model else config.evaluation_sets
     found = {name: scores[name] * (100 if name in percent else 1) for name in config.evaluation_sets}
-    distinct = metrics.get(f"val/{config.math_sets[0]}/distinct@{config.eval_samples}", math.nan)
-    return found | ({"distinct": distinct} if config.strata else {})
+    if config.strata:
+        found["distinct"] = metrics.get(f"val/{config.math_sets[0]}/distinct@{config.eval_samples}", math.nan)
+    return found
