@@ -26,18 +26,19 @@ def judged(
 ) -> float:
     """The score of one response: a number, or that of a dictionary at "score", directly or awaited.
 
-    more: further keyword arguments of the function. Raises InputError for an answer without a finite score.
+    more: further keyword arguments of the function. Raises InputError without a finite score.
     """
     truth, extra = copy.deepcopy(ground_truth), copy.deepcopy(dict(extra_info))
-    given = function(data_source=data_source, solution_str=text, ground_truth=truth, extra_info=extra, **more)
-    given = asyncio.run(given) if inspect.iscoroutine(given) else given
     try:
+        given = function(data_source=data_source, solution_str=text, ground_truth=truth, extra_info=extra, **more)
+        given = asyncio.run(given) if inspect.iscoroutine(given) else given
         score = float(given["score"] if isinstance(given, Mapping) else given)
-    except (KeyError, TypeError, ValueError):
-        score = math.nan
-    if not math.isfinite(score):
+        if not math.isfinite(score):
+            raise ValueError(score)
+    except (Exception, SystemExit) as error:
         expected = "a finite number, or a dictionary with one at 'score'"
-        raise InputError(f"the reward function's answer: expected {expected}, got {str(given)[:60]!r}")
+        got = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+        raise InputError(f"the reward function's answer to {text[:60]!r}: expected {expected}, got {got}") from error
     return score
 
 
@@ -53,7 +54,7 @@ def load_function(name: str, **more: Any) -> Callable[..., Any]:
     try:
         function = load_extern_object(path, attribute)
         inspect.signature(function).bind(**told, **more)
-    except (ImportError, AttributeError, OSError, RuntimeError, ValueError) as error:
+    except (ImportError, AttributeError, OSError, RuntimeError, ValueError, SystemExit) as error:
         raise InputError(f"reward function {name!r}: expected FILE.py:NAME or pkg://MODULE:NAME ({error})") from error
     except TypeError as error:
         keywords = ", ".join([*told, *more])

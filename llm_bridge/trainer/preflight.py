@@ -130,9 +130,8 @@ def _of_function(
         for ids, stored in zip(group.response_ids, group.rewards, strict=True):
             try:
                 score = judged(function, tokenizer.decode(ids, skip_special_tokens=True), *told, **options)
-            except Exception as error:  # whatever the user's function raises
-                reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-                yield Refusal(f"reward.custom_reward_function: it failed on a cached response ({reason})")
+            except InputError as error:
+                yield Refusal(f"reward.custom_reward_function: {error}")
                 return
             if (score > settings.correct_above) != bool(stored):
                 said = f"this run's reward function gives it {score:g}, with correct_above={settings.correct_above:g}"

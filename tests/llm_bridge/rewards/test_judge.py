@@ -84,6 +84,26 @@ def test_an_answer_without_a_score_is_one_line(given):
         judged(lambda **arguments: given, "4", "sums", "4", {})
 
 
+def stops(**_arguments):
+    raise SystemExit
+
+
+@pytest.mark.parametrize("function", [lambda **_: 1 / 0, stops])
+def test_a_function_that_fails_is_one_line(function):
+    """Also one that would end the command without a word."""
+    with pytest.raises(
+        InputError, match=r"the reward function's answer to '4': .*, got (ZeroDivision|System)E"
+    ) as raised:
+        judged(function, "4", "sums", "4", {})
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_ends_the_command_is_one_line(tmp_path):
+    (tmp_path / "ending_judge.py").write_text("import sys; sys.exit()")
+    with pytest.raises(InputError, match=r"ending_judge.py:judge': expected FILE.py:NAME or pkg://MODULE:NAME"):
+        load_function(f"{tmp_path / 'ending_judge.py'}:judge")
+
+
 def test_verls_own_dispatch_judges():
     dispatched = load_function("pkg://verl.utils.reward_score:default_compute_score")
     assert [judged(dispatched, f"#### {number}", "openai/gsm8k", "4", {}) for number in (4, 5)] == [1.0, 0.0]
