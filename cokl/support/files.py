@@ -43,7 +43,7 @@ def write_parquet(frame: pd.DataFrame, path: Path) -> None:
 
 
 def read_parquet(path: Path, columns: Collection[str] = ()) -> pd.DataFrame:
-    """A Parquet table. Raises InputError if it cannot be read, is damaged, or lacks one of `columns`."""
+    """A Parquet table. Raises InputError if it cannot be read, is damaged or empty, or lacks one of `columns`."""
     import pyarrow as pa  # takes half a second to load with pandas, and the command line reads JSON alone
     import pyarrow.parquet as pq
 
@@ -58,6 +58,8 @@ def read_parquet(path: Path, columns: Collection[str] = ()) -> pd.DataFrame:
         raise _damaged(path, error) from error
     except Exception as error:  # whatever a parser makes of damaged bytes
         raise _damaged(path, error) from error
+    if table.empty:
+        raise _damaged(path, "no rows")
     missing = [name for name in columns if name not in table]
     if missing:
         raise InputError(f"{path} lacks the column {missing[0]!r}; it has {', '.join(map(str, table.columns))}")

@@ -80,6 +80,8 @@ def _held(folder: Path, config: dict[str, Any]) -> Iterator[None]:
         lock = FileLock(folder / ".lock", timeout=0)
         with lock:
             if not stored.exists():
+                if history.exists():
+                    raise InputError(f"{folder} has lost its config.json; choose another --out or remove that folder")
                 write_text(json.dumps(config, indent=2) + "\n", stored)
             elif (there := read_json(stored, dict)) != config:
                 raise InputError(

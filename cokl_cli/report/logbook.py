@@ -15,6 +15,7 @@ from typing import Any
 from bandit.labs import labs
 from cokl.support.errors import InputError
 from cokl.support.files import read_json
+from cokl.support.options import require
 from cokl.support.statistics import plain_markdown_table
 from cokl_cli.results import LLM, THEORY, claims, command, finished, titles
 
@@ -65,6 +66,7 @@ def _record(name: str, folders: list[Path]) -> Record:
         for claim in claims(name, folder)
     ]
     environments = [read_json(folder / "environment.json", list) for folder in alike]
+    require(all(environments), str(folders[0]), "an environment.json that names an environment", "none")
     last = environments[0][-1]
     return {
         "command": "; ".join(dict.fromkeys(_command(name, _settings(folder)) for folder in alike)),

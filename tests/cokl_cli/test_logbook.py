@@ -55,6 +55,16 @@ def test_a_sweep_enters_with_its_verdicts_scope_time_and_command(results, tmp_pa
         assert f"| {claim['verdict']} | {claim['measured'][0]} |" in page
 
 
+def test_results_without_an_environment_are_one_line(results, tmp_path, capsys):
+    folder = tmp_path / "emptied"
+    shutil.copytree(results / "four", folder)
+    (folder / "environment.json").write_text("[]")
+    with pytest.raises(SystemExit) as ended:
+        main(["logbook", str(folder), "--out", str(tmp_path / "page")])
+    assert ended.value.code == 2
+    assert "expected an environment.json that names an environment, got" in capsys.readouterr().err
+
+
 def test_what_is_not_given_is_not_run_and_not_invented(results, tmp_path):
     page, book = made(tmp_path, results / "four")
     assert set(book) == {"sweep"}

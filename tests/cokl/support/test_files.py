@@ -66,6 +66,9 @@ def test_tables_that_are_none_are_refused_in_one_line(tmp_path):
         read_parquet(path)
     with pytest.raises(InputError, match=r"^cannot read .*missing: No such file"):
         read_parquet(tmp_path / "missing")
+    pd.DataFrame({"seed": []}).to_parquet(path)
+    with pytest.raises(InputError, match=r"^\S+ is damaged \(no rows\)"):
+        read_parquet(path)
 
 
 @pytest.mark.parametrize(

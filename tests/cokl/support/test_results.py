@@ -105,6 +105,14 @@ def test_a_folder_says_with_what_and_how_long_it_was_made_and_lists_another_envi
     assert [one["git_commit"] for one in json.loads((tmp_path / "environment.json").read_text())][1:] == ["another"]
 
 
+def test_a_folder_that_lost_its_configuration_is_not_resumed_with_another(tmp_path):
+    with Execution(out=tmp_path).results_folder(CONFIG):
+        pass
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(InputError, match="has lost its config"), Execution(out=tmp_path).results_folder(CONFIG):
+        pass
+
+
 @pytest.mark.parametrize("jobs", [0, -3, 10_001])
 def test_numbers_of_processes_that_no_machine_runs_are_refused(jobs, tmp_path):
     folder = Execution(out=tmp_path, jobs=jobs).results_folder(CONFIG)
