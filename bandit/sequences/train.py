@@ -29,7 +29,7 @@ from bandit.engine.two_tasks.config import Mode
 from bandit.engine.two_tasks.plan import ShiftRun, kl_prompts
 from bandit.engine.two_tasks.run import train_two_tasks
 from bandit.engine.two_tasks.tasks import Cache, Minibatch, ShiftStream, TwoTasks
-from bandit.engine.two_tasks.train import Objective, TwoTaskTrainer
+from bandit.engine.two_tasks.train import TwoTaskObjective, TwoTaskTrainer
 from bandit.sequences.config import KNOWN, SequenceConfig
 from cokl import methods
 from cokl.methods import Method
@@ -186,7 +186,7 @@ def sequence_task(config: SequenceConfig, seed: int, parameters: Tensor) -> TwoT
 _TEST_PROMPTS_PER_BLOCK = 32
 
 
-class Sampled(Objective):
+class SampledSequences(TwoTaskObjective):
     """Groups of G fresh rollouts, and G_ref cached responses of the base model."""
 
     def roll_out(self, policy: SequencePolicy, minibatch: Minibatch) -> Responses:
@@ -204,7 +204,7 @@ class Sampled(Objective):
         return sampled.method_gradient(self.method, policy, minibatch.cached, rollout, self.betas)
 
 
-class Expected(Sampled):
+class Expected(SampledSequences):
     """The expectation of GRPO over its groups, with which the base model is made; a rollout is the policy itself."""
 
     def roll_out(self, policy: SequencePolicy, minibatch: Minibatch) -> Any:
@@ -239,9 +239,9 @@ class SequenceTrainer(TwoTaskTrainer):
         """Each prompt in every context."""
         return network_inputs(self.config, inputs)
 
-    def objective(self, mode: Mode, method: Method, betas: Tensor) -> Objective:
+    def objective(self, mode: Mode, method: Method, betas: Tensor) -> TwoTaskObjective:
         """Of drawn groups; in expectation for the base model alone."""
-        return (Expected if mode == "exact" else Sampled)(self.config, method, betas)
+        return (Expected if mode == "exact" else SampledSequences)(self.config, method, betas)
 
     def policies(self, logits: Tensor, minibatches: list[Minibatch]) -> list[SequencePolicy]:
         """One for each minibatch, of logits (R, B, S, V)."""

@@ -44,7 +44,7 @@ from bandit.engine.two_tasks.config import Mode
 from bandit.engine.two_tasks.plan import ShiftRun, kl_prompts
 from bandit.engine.two_tasks.run import train_two_tasks
 from bandit.engine.two_tasks.tasks import Cache, Minibatch, ShiftStream, TwoTasks
-from bandit.engine.two_tasks.train import Objective, TwoTaskTrainer
+from bandit.engine.two_tasks.train import TwoTaskObjective, TwoTaskTrainer
 from bandit.shift.config import PAPER_BETA, ShiftConfig
 from cokl import methods
 from cokl.decomposition import decompose_kl
@@ -153,7 +153,7 @@ def shift_task(config: ShiftConfig, seed: int, parameters: Tensor) -> TwoTasks:
         splits.on(new.train_inputs, new.correct[new.train_clusters]),
         splits.on(prior.test_inputs, prior.correct[prior.test_clusters]),
         splits.on(new.test_inputs, new.correct[new.test_clusters]),
-        Cache(prompts, Verifier(config.success_of_wrong).judge(drawn, verdicts), _ADVICE),
+        Cache(prompts, LenientVerifier(config.success_of_wrong).judge(drawn, verdicts), _ADVICE),
     )
 
 
@@ -171,7 +171,7 @@ class FrozenPolicy:
 
 
 @dataclass(frozen=True)
-class Verifier:
+class LenientVerifier:
     """A right response counts as correct, and a wrong one with the chance `of_wrong`, in [0, 1).
 
     What is judged is a pair of a response and a verdict, whose probability is pi(y) times the chance of the verdict.
@@ -198,7 +198,7 @@ class Verifier:
         return Policy.from_log_probs(pairs, CorrectSet.from_mask(positive))
 
 
-class Exact(Objective):
+class Exact(TwoTaskObjective):
     """Expectations over the action space; a rollout is the policy that would be sampled."""
 
     def roll_out(self, policy: Policy, minibatch: Minibatch) -> Policy:
@@ -214,12 +214,12 @@ class Exact(Objective):
         reference, betas = minibatch.prompts.reference(slice(None)), self.betas[:, None, None]
         if not self.method.filtered:  # it never looks at a verdict
             return self.method.logit_gradient(policy, reference, betas)
-        outcomes = Verifier(self.config.success_of_wrong).outcomes
+        outcomes = LenientVerifier(self.config.success_of_wrong).outcomes
         pairs = self.method.logit_gradient(outcomes(policy), outcomes(reference), betas)
         return pairs.unflatten(-1, (-1, policy.logits.shape[-1])).sum(-2)
 
 
-class Sampled(Objective):
+class SampledActions(TwoTaskObjective):
     """Groups of G fresh rollouts, and G_ref cached responses of the base model."""
 
     def roll_out(self, policy: Policy, minibatch: Minibatch) -> Responses:
@@ -227,7 +227,7 @@ class Sampled(Objective):
         drawn = draw(policy, minibatch.prompts.reference(slice(None)), minibatch.uniforms)
         if minibatch.verdicts is None:
             return drawn
-        return Verifier(self.config.success_of_wrong).judge(drawn, minibatch.verdicts)
+        return LenientVerifier(self.config.success_of_wrong).judge(drawn, minibatch.verdicts)
 
     def rl(self, policy: Policy, rollout: Responses) -> Tensor:
         """(R, B, A): gradient of each new-task prompt's -J_GRPO."""
@@ -248,7 +248,7 @@ class ShiftTrainer(TwoTaskTrainer):
 
     def __init__(self, config: ShiftConfig) -> None:
         super().__init__(config)
-        self.outcomes = Verifier(config.success_of_wrong).outcomes
+        self.outcomes = LenientVerifier(config.success_of_wrong).outcomes
 
     def buffer_prompts(self, buffer: Cache, seed: int, size: int) -> Iterator[Minibatch]:
         """With uniform numbers for the verdicts on their rollouts, (B, G)."""
@@ -269,9 +269,9 @@ class ShiftTrainer(TwoTaskTrainer):
         """The inputs themselves."""
         return inputs[None]
 
-    def objective(self, mode: Mode, method: Method, betas: Tensor) -> Objective:
+    def objective(self, mode: Mode, method: Method, betas: Tensor) -> TwoTaskObjective:
         """Either mode's, in the arithmetic of training."""
-        kind = Exact if mode == "exact" else Sampled
+        kind = Exact if mode == "exact" else SampledActions
         return kind(self.config, method, betas.to(getattr(torch, self.config.dtype)))
 
     def policies(self, logits: Tensor, minibatches: list[Minibatch]) -> list[Policy]:

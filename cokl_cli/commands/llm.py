@@ -63,7 +63,7 @@ class ExperimentOptions(FromFile):
 
 
 @dataclass(frozen=True)
-class Run(ExperimentOptions):
+class RunStages(ExperimentOptions):
     """Everything: data, math stage, buffer, chat stage with each method, report. Resumes."""
 
     methods: Names = PAPER_METHODS
@@ -214,7 +214,7 @@ def bridge(arguments: list[str]) -> SubcommandApp:
     preset = stored["name"] if stored.get("name") in PRESETS else preset
     settings = from_json(LLMConfig, changed(PRESETS[preset].as_dict(), stored, path or ""))
     commands = SubcommandApp()
-    for name, command in {"run": Run, "prepare": Prepare, "report": Report}.items():
+    for name, command in {"run": RunStages, "prepare": Prepare, "report": Report}.items():
         commands.command(name=name)(partial(command, preset=preset, settings=settings, overrides=overrides))
     commands.command(name="buffer")(BuildBuffer)
     return commands

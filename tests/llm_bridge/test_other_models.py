@@ -59,8 +59,8 @@ def test_the_plan_reads_the_folder_and_calls_the_function(folder):
 
 
 def test_every_option_of_the_page_is_one_of_the_command():
-    from cokl_cli.commands.llm import Run
+    from cokl_cli.commands.llm import RunStages
 
-    known = {field.replace("_", "-") for field in (*Run.__dataclass_fields__, *PRESETS["smollm2"].as_dict())}
+    known = {field.replace("_", "-") for field in (*RunStages.__dataclass_fields__, *PRESETS["smollm2"].as_dict())}
     options = {name.removeprefix("no-") for name in re.findall(r"--([a-z][a-z-]+)", PAGE)}
     assert options <= known | {"dry-run"}

@@ -29,7 +29,7 @@ from cokl import methods
 from cokl.methods import Method
 
 
-class Objective(ABC):
+class TwoTaskObjective(ABC):
     """Both terms of the loss in one mode, as gradients with respect to the logits of each prompt. betas: (R,)."""
 
     def __init__(self, config: Any, method: Method, betas: Tensor) -> None:
@@ -77,7 +77,7 @@ class TwoTaskTrainer(ABC):
         """(1, rows, input width): what the network reads for prompts (B, D)."""
 
     @abstractmethod
-    def objective(self, mode: Mode, method: Method, betas: Tensor) -> Objective:
+    def objective(self, mode: Mode, method: Method, betas: Tensor) -> TwoTaskObjective:
         """The loss of runs with coefficients (R,) float64."""
 
     @abstractmethod
@@ -204,7 +204,9 @@ class JointLoss:
     kl: None for unregularized RL. The loss is the mean over the new-task prompts plus the mean over the buffer's.
     """
 
-    def __init__(self, trainer: TwoTaskTrainer, objective: Objective, new: Minibatch, kl: Minibatch | None) -> None:
+    def __init__(
+        self, trainer: TwoTaskTrainer, objective: TwoTaskObjective, new: Minibatch, kl: Minibatch | None
+    ) -> None:
         self.trainer = trainer
         self.objective = objective
         self.minibatches = [new] if kl is None else [new, kl]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cokl.support.errors import InputError
-from cokl_cli.commands.llm import Run
+from cokl_cli.commands.llm import RunStages
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment.config import PAPER_METHODS
 from llm_bridge.experiment.jobs import command_line, environment, math_job
@@ -23,7 +23,7 @@ def test_the_presets_of_short_answers_keep_the_equations_sum():
 
 
 def test_a_search_is_planned_after_the_methods():
-    runs = Run(
+    runs = RunStages(
         methods=("grpo", "cokl", "reverse_kl"), settings=configurations.PRESETS["qwen3-0.6b"], search_betas=(0.1, 1)
     )
     assert runs.chat_runs() == [
@@ -33,7 +33,7 @@ def test_a_search_is_planned_after_the_methods():
 
 def test_a_search_over_what_cannot_be_trained_is_refused():
     with pytest.raises(InputError, match="search_betas"):
-        Run(search_betas=(-1.0,)).chat_runs()
+        RunStages(search_betas=(-1.0,)).chat_runs()
 
 
 def test_workers_of_a_running_cluster_get_what_a_job_sets(monkeypatch, tmp_path):
