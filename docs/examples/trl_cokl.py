@@ -9,7 +9,7 @@ from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
 from cokl.responses.buffer import Buffer, DrawOrder
 
 
-class CoKLTrainer(GRPOTrainer):
+class CoKLGRPOTrainer(GRPOTrainer):
     """GRPO plus beta times a regularizer of responses to a buffer's prompts.
 
     judge: (text, ground truth) -> 0 or 1. method_name: as `cokl.methods.get` knows it, without a reference policy.

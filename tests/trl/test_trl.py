@@ -59,7 +59,7 @@ def make(tmp_path):
             max_completion_length=6, report_to=[], save_strategy="no", learning_rate=1e-3, disable_tqdm=True,
             bf16=False, gradient_checkpointing=False, max_grad_norm=0.0, temperature=0.7,
         )  # fmt: skip
-        return example().CoKLTrainer(
+        return example().CoKLGRPOTrainer(
             model=make_model(tokenizer),
             reward_funcs=lambda completions, **columns: [float(len(str(answer)) % 2) for answer in completions],
             args=config,
