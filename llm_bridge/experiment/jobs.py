@@ -141,8 +141,8 @@ def chat_job(config: LLMConfig, root: Path, reference: Path, method_name: str, b
             "trainer_mode": "cokl_rewarded",
         }
     kinds = ("training", "cokl") if streams else ("training",)
-    name = f"chat/{variant(method_name, beta)}"
-    return _job(config, root, name, reference, kinds, rows, config.chat_steps, values)
+    name = method_name if beta is None else f"{method_name}-beta-{beta:g}"
+    return _job(config, root, f"chat/{name}", reference, kinds, rows, config.chat_steps, values)
 
 
 def evaluation_job(config: LLMConfig, root: Path, name: str, model: Path) -> Job:
@@ -165,9 +165,7 @@ def _job(
     folder = root / name
     tokens = config.max_prompt_length + config.max_response_length
     path, _, function = (config.reward_function or SCORE).rpartition(":")
-    arguments: dict[str, Any] = {}
-    if config.reward_model and not config.reward_function:
-        arguments["reward_model"] = config.reward_model
+    arguments = {"reward_model": config.reward_model} if config.reward_model and not config.reward_function else {}
     values: dict[str, Any] = {
         **config.as_dict(),
         "model": str(model),
@@ -212,11 +210,6 @@ def kl_prompts(config: LLMConfig, method_name: str) -> int:
     """Buffer prompts per update: each gives a group to every stream that the method weights; 0 for GRPO w/o KL."""
     streams = methods.get(method_name).streams()
     return config.kl_groups // len(streams) if streams else 0
-
-
-def variant(method_name: str, beta: float | None = None) -> str:
-    """The name of a method's run: the method, and its coefficient where it is not the configuration's."""
-    return method_name if beta is None else f"{method_name}-beta-{beta:g}"
 
 
 def check_overrides(overrides: Iterable[str]) -> None:
@@ -291,11 +284,5 @@ def hydra(value: Any) -> str:
 
 def command_line(overrides: Iterable[str]) -> list[str]:
     """Arguments after the interpreter that run a job; Hydra writes no files of its own."""
-    return [
-        "-m",
-        "verl.trainer.main_ppo",
-        *overrides,
-        "hydra.run.dir=.",
-        "hydra.output_subdir=null",
-        "hydra/job_logging=none",
-    ]
+    ours = ["hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=none"]
+    return ["-m", "verl.trainer.main_ppo", *overrides, *ours]

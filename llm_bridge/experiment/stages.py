@@ -1,7 +1,7 @@
 """The stages of an experiment: data, math stage, buffer, chat stage with each method, evaluation.
 
 Each stage is done when its result is there, and starting again resumes from what is there: VeRL's last checkpoint in
-the training stages, the last saved chunk in the buffer. Every job is a process of its own.
+the training stages. Every job is a process of its own.
 """
 
 from __future__ import annotations

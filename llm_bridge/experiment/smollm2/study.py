@@ -1,0 +1,65 @@
+"""`python -m llm_bridge.experiment.smollm2.study FOLDER ...`: what runs of several seeds say, as Markdown.
+
+Means with 95 % t-intervals over seeds, CoKL minus each other method paired by seed, and what the first folder's models
+say to one prompt.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+
+from cokl.support.files import read_json
+from cokl.support.options import from_json
+from cokl.support.statistics import mean_and_half_width, plain_markdown_table, with_spread
+from llm_bridge.experiment.config import BASE, LLMConfig
+from llm_bridge.experiment.smollm2.tasks import score
+from llm_bridge.report.collect import collect
+from llm_bridge.report.tables import HEADERS, method_label
+
+MEASURED = ["known", "unknown", "chat_val", "distinct"]
+QUESTION, ANSWER, DRAWS = "State the final answer to the following arithmetic problem: 6 + 5 =", "11", 64
+TOLD = {"index": 0, "source_id": "chain_sum"}
+
+
+def page(folders: list[Path]) -> Iterator[str]:
+    """The table, then each method's first ten right draws, or wrong ones where none is right."""
+    configs = [from_json(LLMConfig, read_json(folder / "config.json", dict)) for folder in folders]
+    found = pd.concat([collect(*one).scores for one in zip(configs, folders, strict=True)]).query("main == 1")
+    levels = {str(name): rows.reset_index(drop=True) for name, rows in found.groupby("method", sort=False)}
+    rows = [[method_label(name), f"{level['beta'][0]:g}", *_cells(level[MEASURED])] for name, level in levels.items()]
+    for rival in [name for name in levels if name not in (BASE, "cokl")]:
+        difference = levels["cokl"][MEASURED] - levels[rival][MEASURED]
+        rows.append([f"CoKL minus {method_label(rival)}", "", *_cells(difference)])
+    yield plain_markdown_table(["", "coefficient", *(HEADERS[name] for name in MEASURED)], rows)
+    for name in levels:
+        stage, steps = ("math", configs[0].math_steps) if name == BASE else (f"chat/{name}", configs[0].chat_steps)
+        draws = _drawn(folders[0] / stage / f"checkpoints/global_step_{steps}/actor/huggingface")
+        right = [text for text in draws if score("known", text, ANSWER, TOLD)["score"]]
+        yield f"**{method_label(name)}**: of {DRAWS} draws {len(right)} right, {len(set(right))} of them different"
+        yield "\n".join(f"- `{' '.join(text.split())}`" for text in (right or draws)[:10])
+
+
+def _cells(level: pd.DataFrame) -> list[str]:
+    return [with_spread(*mean_and_half_width(level[name]), 1) for name in MEASURED]
+
+
+def _drawn(model_folder: Path) -> list[str]:
+    """Replies to QUESTION at temperature 1, of 24 tokens at most as in training."""
+    set_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    asked = [{"role": "user", "content": QUESTION}]
+    prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    free = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_return_sequences": DRAWS}
+    rows = AutoModelForCausalLM.from_pretrained(model_folder).generate(**prompt, **free, max_new_tokens=24)
+    return tokenizer.batch_decode(rows[:, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        sys.exit("study: expected the folders of runs of some seeds, got none")
+    print(*page([Path(name) for name in sys.argv[1:]]), sep="\n\n")
