@@ -1,4 +1,7 @@
-"""CoKL in TRL's GRPOTrainer: the same groups, weights and surrogate loss as in VeRL, on one process."""
+"""CoKL in TRL's GRPOTrainer: the same groups, weights and surrogate loss as in VeRL, on one process.
+
+A response's log-probabilities are summed (Eq. 13), which over thousands of tokens may drown the reward.
+"""
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
