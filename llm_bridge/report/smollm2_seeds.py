@@ -1,4 +1,4 @@
-"""`python -m llm_bridge.experiment.smollm2.study FOLDER ...`: what runs of several seeds say, as Markdown.
+"""`python -m llm_bridge.report.smollm2_seeds FOLDER ...`: what runs of several seeds say, as Markdown.
 
 Means with 95 % t-intervals over seeds, CoKL minus each other method paired by seed, and what the first folder's models
 say to one prompt.
@@ -61,5 +61,5 @@ def _drawn(model_folder: Path) -> list[str]:
 
 if __name__ == "__main__":
     if len(sys.argv) == 1:
-        sys.exit("study: expected the folders of runs of some seeds, got none")
+        sys.exit("smollm2_seeds: expected the folders of runs of some seeds, got none")
     print(*page([Path(name) for name in sys.argv[1:]]), sep="\n\n")
