@@ -29,14 +29,15 @@ TOLD = {"index": 0, "source_id": "chain_sum"}
 def page(folders: list[Path]) -> Iterator[str]:
     """The table, then each method's first ten right draws, or wrong ones where none is right."""
     configs = [from_json(LLMConfig, read_json(folder / "config.json", dict)) for folder in folders]
-    found = pd.concat([collect(*one).scores for one in zip(configs, folders, strict=True)]).query("main == 1")
-    levels = {str(name): rows.reset_index(drop=True) for name, rows in found.groupby("method", sort=False)}
-    rows = [[method_label(name), f"{level['beta'][0]:g}", *_cells(level[MEASURED])] for name, level in levels.items()]
+    scores = [collect(*one).scores.assign(seed=one[0].seed) for one in zip(configs, folders, strict=True)]
+    main = pd.concat(scores).query("main == 1").set_index("seed")
+    levels = {str(name): rows for name, rows in main.groupby("method", sort=False)}
+    rows = [[method_label(name), f"{level['beta'].iloc[0]:g}", *_cells(level)] for name, level in levels.items()]
     for rival in [name for name in levels if name not in (BASE, "cokl")]:
-        difference = levels["cokl"][MEASURED] - levels[rival][MEASURED]
-        rows.append([f"CoKL minus {method_label(rival)}", "", *_cells(difference)])
+        pairs = levels["cokl"][MEASURED] - levels[rival][MEASURED]
+        rows.append([f"CoKL minus {method_label(rival)}", "", *_cells(pairs.dropna())])
     yield plain_markdown_table(["", "coefficient", *(HEADERS[name] for name in MEASURED)], rows)
-    for name in levels:
+    for name in main.loc[[configs[0].seed], "method"]:
         stage, steps = ("math", configs[0].math_steps) if name == BASE else (f"chat/{name}", configs[0].chat_steps)
         draws = _drawn(folders[0] / stage / f"checkpoints/global_step_{steps}/actor/huggingface")
         right = [text for text in draws if score("known", text, ANSWER, TOLD)["score"]]

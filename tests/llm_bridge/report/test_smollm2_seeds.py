@@ -1,0 +1,54 @@
+"""The page of SmolLM2's seeds: from logs written by hand, and from words of a model with random weights."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from llm_bridge.experiment.config import PRESETS
+from llm_bridge.report.smollm2_seeds import page
+from tests.llm_bridge.report.test_collect import logged
+from tests.llm_bridge.toy import make_model, make_tokenizer
+
+CONFIG = replace(PRESETS["smollm2"], math_steps=1, chat_steps=1)
+KNOWN = {"base": (0.9, 0.9, 0.9), "cokl": (0.7, 0.5, 0.6), "correct_forward_kl": (0.8, 0.8, None)}
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Three seeds; the last lacks replay, so that its difference rests on two pairs, of -10 and -30 points."""
+    model, tokenizer = make_model(make_tokenizer()), make_tokenizer()
+    for seed in range(3):
+        root = tmp_path / str(seed)
+        for method, values in KNOWN.items():
+            if (known := values[seed]) is None:
+                continue
+            job = root / ("math" if method == "base" else f"chat/{method}")
+            measured = {"known/mean@8": known, "unknown/mean@8": 0.1, "known/distinct@8": 2.0, "chat_val/mean@8": 0.5}
+            logged(job / "metrics", {1: {f"val/{key}": value for key, value in measured.items()}})
+            (job / "run.json").write_text(json.dumps({"method": method, "beta": 0.01, "kl_prompts": 4, "main": 1}))
+            for part in (model, tokenizer):
+                part.save_pretrained(job / "checkpoints/global_step_1/actor/huggingface")
+        (root / "config.json").write_text(json.dumps(replace(CONFIG, seed=seed).as_dict()))
+    return [tmp_path / str(seed) for seed in range(3)]
+
+
+def test_means_and_pairs_by_seed_and_ten_draws_a_model(folders):
+    parts = list(page(folders))
+    rows = {
+        line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in parts[0].split("\n")
+    }
+    assert rows["CoKL"] == ["0.01", "60.0 ± 24.8", "10.0 ± 0.0", "50.0 ± 0.0", "2.0 ± 0.0"]
+    assert rows["CoKL minus Replay"][1] == "-20.0 ± 127.1"  # two pairs: 10 times Student's 12.706
+    told = [re.findall(r"\*\*(.+)\*\*: of 64 draws (\d+) right", part)[0] for part in parts[1::2]]
+    assert [name for name, _ in told] == ["Base", "Replay", "CoKL"]
+    for (_, right), shown in zip(told, parts[2::2], strict=True):
+        lines = shown.splitlines()
+        assert len(lines) == min(int(right) or 64, 10)
+        assert all((re.findall(r"\d+", line)[-1:] == ["11"]) == (right != "0") for line in lines)
+
+
+def test_pairs_do_not_depend_on_the_order_of_the_folders(folders):
+    first, again = (sorted(next(page(order)).splitlines()) for order in (folders, folders[::-1]))
+    assert first == again
