@@ -54,8 +54,8 @@ class Card:
         tried = ", ".join(f"{beta:g}" for beta in config.betas)
         lines = [
             *(card.answer(rows, card.label(name)) for name in own),
-            f"{names} beside the built-in regularizers at a correctness of {matched.matched_correctness:.3f}",
-            f"interpolated between two of the coefficients {tried}",
+            f"{names} beside the built-in regularizers, all set to a correctness of {matched.matched_correctness:.3f}",
+            f"on other seeds, between two of the coefficients {tried}",
             f"*: more than {card.MATCHED:g} away from it, so that the row cannot be compared",
             f"{card.REPLAY}: training on the reference's correct answers, CoKL without its second term",
             f"± is half of a 95% interval over {config.seeds} seeds: for looking, not for verdicts",
