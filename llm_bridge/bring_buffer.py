@@ -71,8 +71,9 @@ def _prompt_ids(group: CachedGroup, tokenizer: Any, thinking: bool) -> np.ndarra
         text = tokenizer.apply_chat_template(group.prompt, tokenize=False, **options)
     except (TemplateError, ValueError) as error:
         raise InputError(f"column 'prompt': the chat template refuses {str(group.prompt)[:80]} ({error})") from error
-    require(text != "", "column 'prompt'", f"text by the chat template of {tokenizer.name_or_path}", "none")
-    return np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int64)
+    ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int64)
+    require(len(ids) > 0, "column 'prompt'", f"text by the chat template of {tokenizer.name_or_path}", "none")
+    return ids
 
 
 def _require_tokens(groups: Sequence[CachedGroup], tokenizer: Any, path: Path) -> None:
@@ -83,6 +84,8 @@ def _require_tokens(groups: Sequence[CachedGroup], tokenizer: Any, path: Path) -
     for row, (prompt, response) in enumerate(rows):
         for name, ids in (("prompt_ids", prompt), ("response_ids", response)):
             require(ids.max() < len(tokenizer), f"{path}, column {name!r}, row {row}", known, int(ids.max()))
+        repeated = len(prompt) > 3 and response[: len(prompt)].tolist() == prompt.tolist()
+        require(not repeated, f"{path}, column 'response_ids', row {row}", "a response without its prompt", "both")
         padded = len(response) > 1 and set(response[-2:].tolist()) <= ends
         expected = "no padding and no second end token after the end token"
         require(not padded, f"{path}, column 'response_ids', row {row}", expected, response[-2:].tolist())
@@ -93,5 +96,4 @@ def _require_tokens(groups: Sequence[CachedGroup], tokenizer: Any, path: Path) -
 def _rewards(group: CachedGroup, tokenizer: Any, function: Callable[..., Any]) -> np.ndarray:
     """(G,): the function's scores, one response after the other."""
     texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in group.response_ids]
-    told = group.data_source, group.ground_truth, group.extra_info
-    return np.array([judged(function, text, *told) for text in texts])
+    return np.array([judged(function, text, group.data_source, group.ground_truth, group.extra_info) for text in texts])

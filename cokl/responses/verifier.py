@@ -70,6 +70,9 @@ class Judgement:
         """Whether the answer earns the reward."""
         return self.reason == "correct"
 
+    def __bool__(self) -> bool:
+        return self.correct
+
 
 class Verifier:
     """Compares answers one at a time in a process of its own; safe to share between threads.

@@ -250,17 +250,16 @@ def compose(job: Job) -> DictConfig:
 
 def environment(config: LLMConfig, metrics: Path) -> dict[str, str]:
     """The environment of a job's process and, through Ray, of all its workers. metrics: where its JSON lines go."""
-    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     added = {
         "VERL_FILE_LOGGER_PATH": str(metrics),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # else a loaded machine starves the workers
         "HYDRA_FULL_ERROR": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")])),
         "VERL_USE_EXTERNAL_MODULES": "llm_bridge.plugin",
     }
     if config.device == "cpu":
         added |= {"VERL_USE_EXTERNAL_MODULES": "llm_bridge.cpu,llm_bridge.plugin", "HF_HUB_OFFLINE": "1"}
-    added["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     if "RAY_ADDRESS" not in os.environ:
         added["RAY_AUTH_MODE"] = "token"  # the cluster that the job starts listens on every interface
     variables = {**os.environ, **added}

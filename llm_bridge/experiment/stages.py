@@ -110,8 +110,7 @@ class Experiment:
             from llm_bridge.experiment.smollm2.tasks import write_strata
 
             self.run(job)
-            answers = job.folder / "answers" / f"{job.steps}.jsonl"
-            write_strata(answers, self.root / "data", config.buffer_prompts)
+            write_strata(job.folder / "answers" / f"{job.steps}.jsonl", self.root / "data", config.buffer_prompts)
         self._train(job, BASE)
 
     def fill_buffer(self) -> None:
@@ -173,6 +172,8 @@ class Experiment:
             planned.append(jobs.buffer_job(self.config, self.root, self.reference))
         planned += [jobs.chat_job(self.config, self.root, self.reference, *run) for run in runs]
         jobs.check_overrides(self.overrides)
+        if self.config.own_data and self.config.model:
+            self.prepare()  # looks at the files alone
         checked = [(job, jobs.compose(job)) for job in map(self._overridden, planned)]
         for job, composed in checked:
             if OmegaConf.select(composed, "cokl.method"):
@@ -218,9 +219,8 @@ class Experiment:
 
         drawn_from = "buffer_prompts" if self.config.strata else "math_train"
         rows = pd.read_parquet(jobs.prompts_file(self.config, self.root, drawn_from))
-        count = min(self.config.buffer_prompts, len(rows))
-        drawn = rows.sample(n=count, random_state=self.config.seed).reset_index(drop=True)
-        write_parquet(drawn, self.root / "buffer" / "prompts.parquet")
+        drawn = rows.sample(n=min(self.config.buffer_prompts, len(rows)), random_state=self.config.seed)
+        write_parquet(drawn.reset_index(drop=True), self.root / "buffer" / "prompts.parquet")
 
     @staticmethod
     def _require_same(stored: Path, content: dict, otherwise: str) -> None:

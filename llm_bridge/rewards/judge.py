@@ -55,7 +55,8 @@ def load_function(name: str, **more: Any) -> Callable[..., Any]:
         function = load_extern_object(path, attribute)
         inspect.signature(function).bind(**told, **more)
     except (ImportError, AttributeError, OSError, RuntimeError, ValueError, SystemExit) as error:
-        raise InputError(f"reward function {name!r}: expected FILE.py:NAME or pkg://MODULE:NAME ({error})") from error
+        reason = error.__cause__ or error
+        raise InputError(f"reward function {name!r}: expected FILE.py:NAME or pkg://MODULE:NAME ({reason})") from error
     except TypeError as error:
         keywords = ", ".join([*told, *more])
         raise InputError(f"reward function {name!r}: VeRL calls it with {keywords} as keywords ({error})") from error

@@ -350,6 +350,15 @@ def test_a_chat_template_that_writes_nothing_is_one_line(model, tmp_path):
         bring(tmp_path / "silent", tmp_path)
 
 
+def test_a_response_with_its_prompt_and_a_tokenizer_without_tokens_are_one_line(model, tmp_path):
+    chat = TOKENIZER("<|user|>2 + 2<|im_end|><|assistant|>")["input_ids"]
+    with pytest.raises(InputError, match="column 'response_ids', row 1: expected a response without its prompt"):
+        bring(model, tmp_path, response_ids=[IDS[0], chat + IDS[1], *IDS[2:]])
+    bare = shutil.copytree(model, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer*", "*.jinja"))
+    with pytest.raises(InputError, match=r"^[^\n]+$"):
+        bring(bare, tmp_path)
+
+
 def test_the_command_takes_the_rows_own_rewards_and_no_option_that_it_does_not_read(
     model, tmp_path, monkeypatch, capsys
 ):

@@ -21,9 +21,7 @@ def told(jobs: Sequence[Job], config: LLMConfig) -> str:
     lines, total = [], 0.0
     for job in jobs:
         rows = sum(job.rows.values())
-        seconds = START + max(job.steps, 1) * rows * ROW
-        if job.steps:
-            seconds += later
+        seconds = START + max(job.steps, 1) * rows * ROW + (later if job.steps else 0)
         if job.name == "math":  # the base is evaluated a second time, on the candidates
             seconds += START + config.eval_samples * (candidates + chat) * RESPONSE
         if not job.done:

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cokl.responses import verifier as verifier_module
-from cokl.responses.verifier import LONGEST_ANSWER, Verifier
+from cokl.responses.verifier import LONGEST_ANSWER, Judgement, Verifier
 from cokl.support.errors import InputError
 
 PAIRS = [json.loads(line) for line in Path(__file__).with_name("verifier_pairs.jsonl").read_text().splitlines()]
@@ -92,6 +92,11 @@ def cpu_seconds(verifier: Verifier) -> float:
     if process := verifier._process:
         ticks = sum(map(int, Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
     return ended.ru_utime + ended.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_verdict_is_true_where_the_answer_is_correct():
+    assert Judgement("correct")
+    assert not Judgement("incorrect")
 
 
 def test_hostile_answers_stay_within_their_limits_and_harm_no_neighbour():

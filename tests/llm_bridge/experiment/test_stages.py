@@ -204,6 +204,8 @@ def test_ones_own_data_are_checked_and_used(tmp_path):
     write_rows([math_row("other", 0, "x", "1 + 1?", "2")], own / "sums.parquet")
     with pytest.raises(InputError, match=r"sums.parquet: expected the data source 'sums' in every row, got other"):
         Experiment(config, tmp_path / "out").prepare()
+    with pytest.raises(InputError, match=r"sums.parquet: expected the data source"):
+        Experiment(config, tmp_path / "out").check([("grpo", None)])
     (own / "sums.parquet").unlink()
     with pytest.raises(InputError, match=r"sums.parquet is missing; expected math_train, chat_train, sums, chat_val"):
         Experiment(config, tmp_path / "out").prepare()

@@ -104,6 +104,12 @@ def test_a_file_that_ends_the_command_is_one_line(tmp_path):
         load_function(f"{tmp_path / 'ending_judge.py'}:judge")
 
 
+def test_a_file_that_python_cannot_read_is_told_with_pythons_reason(tmp_path):
+    (tmp_path / "spoilt_judge.py").write_text("import nowhere_to_be_found\n")
+    with pytest.raises(InputError, match="No module named 'nowhere_to_be_found'"):
+        load_function(f"{tmp_path / 'spoilt_judge.py'}:judge")
+
+
 def test_verls_own_dispatch_judges():
     dispatched = load_function("pkg://verl.utils.reward_score:default_compute_score")
     assert [judged(dispatched, f"#### {number}", "openai/gsm8k", "4", {}) for number in (4, 5)] == [1.0, 0.0]
