@@ -25,7 +25,7 @@ from cokl.responses.rows import OF_PROMPT, SCHEMA, check_rows, read_rows
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, write_atomically, write_text
 
-FINGERPRINTED = ("*.safetensors", "tokenizer.json", "vocab.json", "merges.txt")
+FINGERPRINTED = ("model*.safetensors", "tokenizer.json", "vocab.json", "merges.txt")
 """The files of a Hugging Face model folder that identify a model: weights and tokenizer."""
 DOWNLOADED = [*FINGERPRINTED, "*.json", "*.jinja", "tokenizer.model"]
 """The files of a model on the hub that are needed."""
@@ -368,7 +368,7 @@ def model_fingerprint(model: str | Path) -> str:
     folder = model_folder(model)
     files = sorted({path for pattern in FINGERPRINTED for path in folder.glob(pattern)})
     if not any(path.suffix == ".safetensors" for path in files):
-        raise InputError(f"no weights (*.safetensors) in {folder}; expected a Hugging Face model folder")
+        raise InputError(f"no weights (model*.safetensors) in {folder}; expected a Hugging Face model folder")
     return _digest(files)
 
 

@@ -158,6 +158,7 @@ def test_a_buffer_of_another_model_is_refused(tmp_path):
 
 
 def test_the_fingerprint_sees_weights_and_tokenizer_and_nothing_else(tmp_path):
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"a LoRA's, which are no model's")
     with pytest.raises(InputError, match="no weights"):
         model_fingerprint(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"weights")
