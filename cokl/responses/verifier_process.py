@@ -146,6 +146,7 @@ _TYPOGRAPHY: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] 
     (re.compile(r"(?<![\d.^_])\d{1,3}(?:\.\d{3})?(?:(?:\{,\}|[ '\u2019])\d{3})+(?![\d/])"), _joined),
     (re.compile(r" ?(?:\\text ?\{ ?(?:percent(?:age)?|pct) ?\}|\b(?:percent(?:age)?|pct)\b)"), r"\\%"),
     (re.compile(r"(?<=\d) ?(\\text ?\{)? ?(thousand|million|billion|trillion)\b"), _with_zeros),
+    (re.compile(r"(?<=\d) ?(?:\\text ?\{ ?dozen ?\}|dozen\b)"), r"\\cdot 12"),
     (re.compile(r"\\text ?\{ ?\}"), ""),
     (re.compile(r"(?<![\d.,/^_])(\d+) ([1-9]\d?)/([1-9]\d*)(?![\d/])"), r"\1\\frac{\2}{\3}"),
     (re.compile(r"√ ?(\d+|[A-Za-z]|\([^()]*\))"), r"\\sqrt{\1}"),
