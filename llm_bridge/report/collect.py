@@ -33,8 +33,9 @@ def collect(config: LLMConfig, root: Path) -> Results:
         steps = read_metrics(described.parent / "metrics")
         final = final_scores(config, root, name)
         method = {"model": model, "method": run["method"]}
+        share = pd.Series([row.get("cokl/gradient_share") for row in steps.values()], dtype=float).mean() * 100
         if final:
-            tables["scores"].append({**method, "beta": run["beta"], "main": int(run["main"]), **final})
+            tables["scores"].append({**method, "beta": run["beta"], "main": int(run["main"]), **final, "share": share})
         if not run["main"]:
             continue
         evaluated = {0: base_scores, **{step: evaluation(config, row) for step, row in steps.items()}}

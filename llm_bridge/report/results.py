@@ -27,7 +27,7 @@ class Results:
 
     scores: pd.DataFrame
     """Final evaluation, a row per (model, method, beta): `main`, `math_columns` (average@8 accuracy, in percent),
-    `chat_val` (mean reward), and for SmolLM2 `distinct`, different right answers to a prompt of the first column."""
+    `chat_val` (mean reward), `share` (of the gradient, percent), and SmolLM2's `distinct` (right answers a prompt)."""
     dynamics: pd.DataFrame
     """Validation during the chat stage, a row per (model, method, step) of main settings: `math_val`, the first of the
     math columns, in percent, `chat_val` the mean reward. Step 0 is before the first update."""
@@ -38,7 +38,7 @@ class Results:
     @property
     def math_columns(self) -> tuple[str, ...]:
         """Which columns of `scores` are math benchmarks: those that are nothing else."""
-        return tuple(str(name) for name in self.scores if name not in (*_SETTING, "chat_val", "distinct"))
+        return tuple(str(name) for name in self.scores if name not in (*_SETTING, "chat_val", "distinct", "share"))
 
 
 def read_results(folder: Path) -> Results:

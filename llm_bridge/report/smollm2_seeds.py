@@ -21,7 +21,7 @@ from llm_bridge.experiment.smollm2.tasks import score
 from llm_bridge.report.collect import collect
 from llm_bridge.report.tables import HEADERS, method_label
 
-MEASURED = ["known", "unknown", "chat_val", "distinct"]
+MEASURED = ["known", "unknown", "chat_val", "distinct", "share"]
 QUESTION, ANSWER, DRAWS = "State the final answer to the following arithmetic problem: 6 + 5 =", "11", 64
 TOLD = {"index": 0, "source_id": "chain_sum"}
 
@@ -35,7 +35,7 @@ def page(folders: list[Path]) -> Iterator[str]:
     rows = [[method_label(name), f"{level['beta'].iloc[0]:g}", *_cells(level)] for name, level in levels.items()]
     for rival in [name for name in levels if name not in (BASE, "cokl")]:
         pairs = levels["cokl"][MEASURED] - levels[rival][MEASURED]
-        rows.append([f"CoKL minus {method_label(rival)}", "", *_cells(pairs.dropna())])
+        rows.append([f"CoKL minus {method_label(rival)}", "", *_cells(pairs.dropna(how="all"))])
     yield plain_markdown_table(["", "coefficient", *(HEADERS[name] for name in MEASURED)], rows)
     for name in main.loc[[configs[0].seed], "method"]:
         stage, steps = ("math", configs[0].math_steps) if name == BASE else (f"chat/{name}", configs[0].chat_steps)

@@ -32,6 +32,7 @@ HEADERS = {
     "math_avg": "Math Avg.",
     "chat_val": "Chat-Val",
     "distinct": "Different right answers",
+    "share": "Gradient share (%)",
     "overall": "Overall",
     "groups": "Groups",
     "zero_correct": "Zero-correct (%)",

@@ -26,7 +26,8 @@ def folders(tmp_path):
                 continue
             job = root / ("math" if method == "base" else f"chat/{method}")
             measured = {"known/mean@8": known, "unknown/mean@8": 0.1, "known/distinct@8": 2.0, "chat_val/mean@8": 0.5}
-            logged(job / "metrics", {1: {f"val/{key}": value for key, value in measured.items()}})
+            metrics = {f"val/{key}": value for key, value in measured.items()} | {"cokl/gradient_share": 0.25}
+            logged(job / "metrics", {1: metrics})
             (job / "run.json").write_text(json.dumps({"method": method, "beta": 0.01, "kl_prompts": 4, "main": 1}))
             for part in (model, tokenizer):
                 part.save_pretrained(job / "checkpoints/global_step_1/actor/huggingface")
@@ -39,7 +40,7 @@ def test_means_and_pairs_by_seed_and_ten_draws_a_model(folders):
     rows = {
         line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in parts[0].split("\n")
     }
-    assert rows["CoKL"] == ["0.01", "60.0 ± 24.8", "10.0 ± 0.0", "50.0 ± 0.0", "2.0 ± 0.0"]
+    assert rows["CoKL"] == ["0.01", "60.0 ± 24.8", "10.0 ± 0.0", "50.0 ± 0.0", "2.0 ± 0.0", "25.0 ± 0.0"]
     assert rows["CoKL minus Replay"][1] == "-20.0 ± 127.1"  # two pairs: 10 times Student's 12.706
     told = [re.findall(r"\*\*(.+)\*\*: of 64 draws (\d+) right", part)[0] for part in parts[1::2]]
     assert [name for name, _ in told] == ["Base", "Replay", "CoKL"]
