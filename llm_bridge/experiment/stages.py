@@ -163,6 +163,8 @@ class Experiment:
 
         Raises InputError for settings and overrides that VeRL or the regularizer would refuse, before any work.
         """
+        if self.config.own_data and self.config.model:
+            self.prepare()  # looks at the files alone
         from omegaconf import OmegaConf
 
         from llm_bridge.trainer.checks import look_at_settings
@@ -172,8 +174,6 @@ class Experiment:
             planned.append(jobs.buffer_job(self.config, self.root, self.reference))
         planned += [jobs.chat_job(self.config, self.root, self.reference, *run) for run in runs]
         jobs.check_overrides(self.overrides)
-        if self.config.own_data and self.config.model:
-            self.prepare()  # looks at the files alone
         checked = [(job, jobs.compose(job)) for job in map(self._overridden, planned)]
         for job, composed in checked:
             if OmegaConf.select(composed, "cokl.method"):

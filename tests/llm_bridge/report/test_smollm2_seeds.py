@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+pytest.importorskip("transformers")
 from llm_bridge.experiment.config import PRESETS
 from llm_bridge.report.smollm2_seeds import page
 from tests.llm_bridge.report.test_collect import logged
