@@ -1,7 +1,4 @@
-"""CoKL in TRL's GRPOTrainer: the same groups, weights and surrogate loss as in VeRL, on one process.
-
-A response's log-probabilities are summed (Eq. 13), which over thousands of tokens may drown the reward.
-"""
+"""CoKL in TRL's GRPOTrainer: groups, weights and loss as in VeRL, summed over tokens (Eq. 13), on one process."""
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
