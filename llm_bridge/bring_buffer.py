@@ -77,14 +77,14 @@ def _prompt_ids(group: CachedGroup, tokenizer: Any, thinking: bool) -> np.ndarra
 
 
 def _require_tokens(groups: Sequence[CachedGroup], tokenizer: Any, path: Path) -> None:
-    """Raises InputError for tokens that the tokenizer does not know, and for padding at a row's ends."""
+    """Raises InputError for unknown tokens, a response that repeats its prompt, and padding at a row's ends."""
     known = f"token ids of {tokenizer.name_or_path}, below {len(tokenizer)}"
     ends = {tokenizer.eos_token_id, tokenizer.pad_token_id}
     rows = [(group.prompt_ids, ids) for group in groups for ids in group.response_ids]
     for row, (prompt, response) in enumerate(rows):
         for name, ids in (("prompt_ids", prompt), ("response_ids", response)):
             require(ids.max() < len(tokenizer), f"{path}, column {name!r}, row {row}", known, int(ids.max()))
-        repeated = len(prompt) > 3 and response[: len(prompt)].tolist() == prompt.tolist()
+        repeated = len(prompt) > 3 and np.array_equal(response[: len(prompt)], prompt)
         require(not repeated, f"{path}, column 'response_ids', row {row}", "a response without its prompt", "both")
         padded = len(response) > 1 and set(response[-2:].tolist()) <= ends
         expected = "no padding and no second end token after the end token"

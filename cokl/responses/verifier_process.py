@@ -121,8 +121,11 @@ def _joined(number: re.Match[str]) -> str:
     return re.sub(r"[^\d.]", "", number[0])
 
 
-def _with_zeros(word: re.Match[str]) -> str:
-    return rf"\cdot 10^{{{3 + 3 * ('thousand', 'million', 'billion', 'trillion').index(word[2])}}}{word[1] or ''}"
+_FACTORS = {"dozen": "12", "thousand": "10^{3}", "million": "10^{6}", "billion": "10^{9}", "trillion": "10^{12}"}
+
+
+def _as_factor(word: re.Match[str]) -> str:
+    return rf"\cdot {_FACTORS[word[2]]}{word[1] or ''}"
 
 
 _SYMBOLS = {
@@ -145,8 +148,7 @@ _TYPOGRAPHY: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] 
     (re.compile(r"^ ?(?:=|\\approx )"), ""),
     (re.compile(r"(?<![\d.^_])\d{1,3}(?:\.\d{3})?(?:(?:\{,\}|[ '\u2019])\d{3})+(?![\d/])"), _joined),
     (re.compile(r" ?(?:\\text ?\{ ?(?:percent(?:age)?|pct) ?\}|\b(?:percent(?:age)?|pct)\b)"), r"\\%"),
-    (re.compile(r"(?<=\d) ?(\\text ?\{)? ?(thousand|million|billion|trillion)\b"), _with_zeros),
-    (re.compile(r"(?<=\d) ?(?:\\text ?\{ ?dozen ?\}|dozen\b)"), r"\\cdot 12"),
+    (re.compile(rf"(?<=\d) ?(\\text ?\{{)? ?({'|'.join(_FACTORS)})\b"), _as_factor),
     (re.compile(r"\\text ?\{ ?\}"), ""),
     (re.compile(r"(?<![\d.,/^_])(\d+) ([1-9]\d?)/([1-9]\d*)(?![\d/])"), r"\1\\frac{\2}{\3}"),
     (re.compile(r"√ ?(\d+|[A-Za-z]|\([^()]*\))"), r"\\sqrt{\1}"),
