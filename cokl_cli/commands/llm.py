@@ -113,12 +113,12 @@ class Prepare(ExperimentOptions):
     def run(self) -> int:
         """Write ROOT/data unless it is there, and fetch what is on the hub."""
         experiment = self.plan()
+        experiment.check(())
         experiment.open()
         experiment.prepare()
-        print(f"data: {experiment.root / 'data'}")
         config = experiment.fetched()
-        for folder in filter(None, (config.model, config.reward_model)):
-            print(f"model: {folder}")
+        models = [f"model: {folder}" for folder in (config.model, config.reward_model) if folder]
+        print("\n".join([f"data: {experiment.root / 'data'}", *models]))
         return 0
 
 

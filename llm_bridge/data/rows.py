@@ -20,26 +20,16 @@ MATH_INSTRUCTION = (
 """Appendix H; the problem follows after an empty line."""
 
 Message = dict[str, str]
-_MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+_TEXT, _MESSAGES = pa.string(), pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
+_EXTRA = {"index": pa.int64(), "source_id": _TEXT, "multiple": pa.bool_(), "tolerances": pa.list_(pa.float64())}
 SCHEMA = pa.schema(
-    [
-        ("data_source", pa.string()),
-        ("prompt", _MESSAGES),
-        ("ability", pa.string()),
-        ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", pa.string())])),
-        (
-            "extra_info",
-            pa.struct(
-                [
-                    ("index", pa.int64()),
-                    ("source_id", pa.string()),
-                    ("multiple", pa.bool_()),
-                    ("tolerances", pa.list_(pa.float64())),
-                    ("conversation", _MESSAGES),
-                ]
-            ),
-        ),
-    ]
+    {
+        "data_source": _TEXT,
+        "prompt": _MESSAGES,
+        "ability": _TEXT,
+        "reward_model": pa.struct({"style": _TEXT, "ground_truth": _TEXT}),
+        "extra_info": pa.struct({**_EXTRA, "conversation": _MESSAGES}),
+    }
 )
 
 

@@ -37,6 +37,8 @@ REVISIONS = {
     "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": "d4117fbfd81b72f41b96341238baa1e3e90a4ce1",
 }
 """Commits of the hub's main branches that the paper's models are pinned to."""
+SMOLLM2 = {"correct_forward_kl": 0.01, "cokl": 0.01, "forward_kl": 0.03, "reverse_kl": 0.03}
+"""The best coefficients of the preset smollm2 on its selection seed; its other methods have the least of them."""
 
 PositiveInt = Annotated[int, above(0)]
 PositiveFloat = Annotated[float, above(0)]
@@ -108,7 +110,8 @@ class LLMConfig(Settings):
     )
     """How the regularizer reduces a response's log-probabilities: their sum, or their mean over tokens."""
     coefficient: Annotated[float, at_least(0)] = 0.0
-    """Of every regularizer; 0 for those that E.3 settles on: 0.001 for reverse KL's family, 1 for the others."""
+    """Of every regularizer; 0 for each method's own: with smollm2 its best of a search, else those that E.3 settles on,
+    0.001 for reverse KL's family and 1 for the others."""
     reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
     """The chat reward, on the hub or in a folder; empty where `reward_function` gives every reward."""
     reward_function: str = ""
@@ -124,7 +127,13 @@ class LLMConfig(Settings):
 
     def beta(self, method_name: str) -> float:
         """The coefficient of a method's regularizer."""
-        return self.coefficient or (1e-3 if method_name in REVERSE_FAMILY else 1.0)
+        paper = 1e-3 if method_name in REVERSE_FAMILY else 1.0
+        own = SMOLLM2.get(method_name, min(SMOLLM2.values())) if self.name == "smollm2" else paper
+        return self.coefficient or own
+
+    def trained(self, name: str) -> tuple[str, int]:
+        """The folder and the last step of the training that makes "base" or a chat run, by its folder's name."""
+        return ("math", self.math_steps) if name == BASE else (f"chat/{name}", self.chat_steps)
 
     @property
     def strata(self) -> bool:
@@ -157,7 +166,6 @@ PRESETS: dict[str, LLMConfig] = {
         eval_interval=100,
         save_interval=8,
         length="token-sum",
-        coefficient=0.03,
         reward_model="",
         reward_function="pkg://llm_bridge.experiment.smollm2.tasks:score",
         math_sets=("known", "unknown"),

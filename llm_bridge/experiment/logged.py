@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from llm_bridge.experiment.config import BASE, LLMConfig
+from llm_bridge.experiment.config import LLMConfig
 
 
 def read_metrics(folder: Path) -> dict[int, dict[str, Any]]:
@@ -29,7 +29,7 @@ def final_scores(config: LLMConfig, root: Path, name: str) -> dict[str, float]:
     separate = read_metrics(root / "evaluation" / name / "metrics")
     if separate and (root / "evaluation" / name / "done").is_file():
         return evaluation(config, separate[max(separate)])
-    trained, last = ("math", config.math_steps) if name == BASE else (f"chat/{name}", config.chat_steps)
+    trained, last = config.trained(name)
     return evaluation(config, read_metrics(root / trained / "metrics").get(last, {}))
 
 

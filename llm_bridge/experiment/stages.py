@@ -81,13 +81,10 @@ class Experiment:
 
     def prepare(self) -> None:
         """The data sets, unless they are the user's own, and SmolLM2 where no other model is named."""
-        from llm_bridge.data.prepare import check_own, prepare
+        from llm_bridge.data.prepare import prepare
 
         data = self.root / "data"
-        if self.config.own_data:
-            names = ("math_train", "chat_train", *self.config.evaluation_sets)
-            check_own(Path(jobs.prompts_file(self.config, self.root, "")).parent, names)
-        elif self.config.model:
+        if self.config.model and not self.config.own_data:
             if not (data / "done").is_file():
                 _say("data")
             prepare(data, self.data_dir)
@@ -151,9 +148,8 @@ class Experiment:
 
     def evaluate(self, name: str) -> None:
         """average@n of "base" or of a trained variant, in a job of its own. Raises InputError if it is not trained."""
-        job = jobs.math_job(self.config, self.root, "")
-        if name != BASE:
-            job = jobs.Job(f"chat/{name}", self.root / "chat" / name, (), self.config.chat_steps, {})
+        stage, steps = self.config.trained(name)
+        job = jobs.Job(stage, self.root / stage, (), steps, {})
         if not job.done:
             raise InputError(f"{name}: there is no trained model in {job.folder}; train it first")
         self.run(jobs.evaluation_job(self.fetched(), self.root, name, job.model))
@@ -161,13 +157,17 @@ class Experiment:
     def check(self, runs: Sequence[ChatRun]) -> list[tuple[jobs.Job, DictConfig]]:
         """The math stage and what the chat runs need, in order, done or not, each with VeRL's configuration of it.
 
-        Raises InputError for settings and overrides that VeRL or the regularizer would refuse, before any work.
+        Raises InputError for prompts of one's own that are not as VeRL reads them, and for settings and overrides that
+        VeRL or the regularizer would refuse, before any work.
         """
-        if self.config.own_data and self.config.model:
-            self.prepare()  # looks at the files alone
         from omegaconf import OmegaConf
 
+        from llm_bridge.data.prepare import check_own
         from llm_bridge.trainer.checks import look_at_settings
+
+        if self.config.own_data:
+            names = ("math_train", "chat_train", *self.config.evaluation_sets)
+            check_own(Path(jobs.prompts_file(self.config, self.root, "")).parent, names)
 
         planned = [jobs.math_job(self.config, self.root, self.start)]
         if any(methods.get(method_name).streams() for method_name, _ in runs):

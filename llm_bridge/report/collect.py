@@ -41,6 +41,7 @@ def collect(config: LLMConfig, root: Path) -> Results:
         evaluated = {0: base_scores, **{step: evaluation(config, row) for step, row in steps.items()}}
         tables["dynamics"] += [
             {**method, "step": step, "math_val": row[config.math_sets[0]], "chat_val": row["chat_val"]}
+            | ({"distinct": row["distinct"]} if config.strata else {})
             for step, row in sorted(evaluated.items())
             if row
         ]

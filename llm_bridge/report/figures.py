@@ -8,9 +8,6 @@ from figures.style import Picture
 from llm_bridge.report.results import Results
 from llm_bridge.report.tables import HEADERS, method_label
 
-MODELS = {"smollm2": "SmolLM2-135M: sums, chat"}
-"""A model's title where its name does not say what it learns: short, since it stands between two panels' letters."""
-
 
 def draw(results: Results) -> dict[str, Picture]:
     """The figure by its name, if the results have rows for it."""
@@ -18,26 +15,31 @@ def draw(results: Results) -> dict[str, Picture]:
 
 
 def dynamics(results: Results) -> Drawing:
-    """Math accuracy, chat reward and their mean over the steps of the chat stage, a line per method (E.6)."""
+    """Math accuracy, chat reward and their mean over the steps of the chat stage, a line per method (E.6).
+
+    Where different right answers are counted, accuracy over their number stands in the mean's place.
+    """
     rows = results.dynamics.assign(mean=(results.dynamics["math_val"] + results.dynamics["chat_val"]) / 2)
-    first = HEADERS.get(results.math_columns[0], results.math_columns[0])
-    labels = {"math_val": f"{first} accuracy [%]", "chat_val": "Chat-Val reward", "mean": "Mean of both"}
-    model = str(rows["model"].iloc[0])
-    titles = {"chat_val": MODELS.get(model, model)}
+    first, model = HEADERS.get(results.math_columns[0], results.math_columns[0]), str(rows["model"].iloc[0])
+    last = ("distinct", "math_val") if "distinct" in rows else ("step", "mean")
+    drawn = {"math": ("step", "math_val"), "chat": ("step", "chat_val"), "last": last}
+    labels = {"step": "Chat-stage step", "distinct": "Different right answers to a prompt", "mean": "Mean of both"}
+    labels |= {"math_val": f"{first} accuracy [%]", "chat_val": "Chat-Val reward"}
+    titles = {"chat": "SmolLM2-135M: sums, chat" if model == "smollm2" else model}
     panels = {
-        name: Panel(x="Chat-stage step", y=label, x_limits=(0, None), title=titles.get(name, ""))
-        for name, label in labels.items()
+        panel: Panel(x=labels[x], y=labels[y], x_limits=(0, None), title=titles.get(panel, ""))
+        for panel, (x, y) in drawn.items()
     }
     parts = [
-        marks(name, "band", x=curve["step"], y=curve[name], label=method_label(str(method)), method=method)
-        for name in labels
+        marks(panel, "band", x=curve[x], y=curve[y], label=method_label(str(method)), method=method)
+        for panel, (x, y) in drawn.items()
         for method, curve in rows.sort_values("step").groupby("method", sort=False)
     ]
-    last = rows[rows["step"] == rows.groupby("method")["step"].transform("max")]
+    ends = rows[rows["step"] == rows.groupby("method")["step"].transform("max")]
     math, chat = (
         ", ".join(f"{method_label(row['method'])} {row[name]:.1f}" for _, row in ranked.iterrows())
         for name in ("math_val", "chat_val")
-        for ranked in [last.sort_values(name, ascending=False)]
+        for ranked in [ends.sort_values(name, ascending=False)]
     )
     caption = f"Validation during the chat stage ({model}). {first} at the end: {math}. Chat-Val: {chat}."
     return Drawing(join(parts), panels, len(panels), 2.7, caption, letters=True)

@@ -30,7 +30,7 @@ class Results:
     `chat_val` (mean reward), `share` (of the gradient, percent), and SmolLM2's `distinct` (right answers a prompt)."""
     dynamics: pd.DataFrame
     """Validation during the chat stage, a row per (model, method, step) of main settings: `math_val`, the first of the
-    math columns, in percent, `chat_val` the mean reward. Step 0 is before the first update."""
+    math columns, in percent, `chat_val` the mean reward, and `distinct`. Step 0 is before the first update."""
     zero_correct: pd.DataFrame
     """Current-policy rollout groups on regularization prompts over the whole chat stage, a row per (model, method):
     their number `groups` and the number `zero_correct_groups` of those without a correct response (E.4)."""

@@ -38,7 +38,7 @@ def page(folders: list[Path]) -> Iterator[str]:
         rows.append([f"CoKL minus {method_label(rival)}", "", *_cells(pairs.dropna(how="all"))])
     yield plain_markdown_table(["", "coefficient", *(HEADERS[name] for name in MEASURED)], rows)
     for name in main.loc[[configs[0].seed], "method"]:
-        stage, steps = ("math", configs[0].math_steps) if name == BASE else (f"chat/{name}", configs[0].chat_steps)
+        stage, steps = configs[0].trained(name)
         draws = _drawn(folders[0] / stage / f"checkpoints/global_step_{steps}/actor/huggingface")
         right = [text for text in draws if score("known", text, ANSWER, TOLD)["score"]]
         yield f"**{method_label(name)}**: of {DRAWS} draws {len(right)} right, {len(set(right))} of them different"

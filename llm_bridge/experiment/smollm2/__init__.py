@@ -8,19 +8,18 @@ to the 36 after 16. With differences among the problems held-out answers stayed 
 forms of an answer: of 64 right ones to a prompt 2 or 3 were different after 14 to 22 steps, 6 to 15 after a slower
 start.
 
-**Strata.** After the math stage the base draws 8 responses to each held-out prompt, at the evaluation's temperature.
-A prompt is known if at least 7 are right, and unknown if at most 1 is. Half of either stratum's prompts give the
-buffer, as many from both, and the others are evaluated, with draws of their own. Known prompts measure retention,
-unknown ones learning. In the pilot 35 of 36 were known; of 24 sums of three numbers 14 were unknown, 11 of these
-without one right draw. The buffer drops a prompt without a right response, so unknown ones with one are cached first.
+**Strata.** After the math stage the base draws 8 responses to each held-out prompt, at the evaluation's temperature. A
+prompt is known if at least 7 are right, and unknown if at most 1 is. Half of either stratum's prompts give the buffer,
+as many from both, and the others are evaluated, with draws of their own. Known prompts measure retention, unknown ones
+learning. In the pilot 35 of 36 were known; of 24 sums of three numbers 14 were unknown, 11 of these without one right
+draw. The buffer drops a prompt without a right response, so unknown ones with one are cached first.
 
 **Second task.** Lines of small talk, rewarded for friendly words, 24 steps of 4 lines with 8 answers each, at 5e-5. It
 pushes on what sums rest on as well: how a reply is written. It is usable if GRPO alone loses at least 20 points on
 known prompts. In the pilot, at 5e-5 from a base of sums, 32 of them fell from 1.00 to 0.81 in 15 steps and to 0.25 in
 20, judged right if also ended, and to 0.84 otherwise. From two bases of sums and differences they fell from 0.91 to
 0.22 in 15 steps at 6e-5, from 1.00 to 0.75 in 20 at 5e-5, and from 0.91 to 0.56 in 30 at 3e-5; at 1e-5 nothing was lost
-in 20.
-Replies had become "6 + 2 = 8. I'm glad you're happy!". Seeds of 900 and more are the pilot's.
+in 20. Replies had become "6 + 2 = 8. I'm glad you're happy!". Seeds of 900 and more are the pilot's.
 
 **Methods.** GRPO alone, reverse KL, forward KL, replay (`correct_forward_kl`) and CoKL. All take the same steps, of 32
 rows of the second task and, but for GRPO alone, 32 rows of regularization; of these 16 are cached for CoKL. Each takes
@@ -33,8 +32,8 @@ forward and 37 for reverse KL (root mean squares; CoKL's varied a hundredfold, l
 regularizer's share is reported. At 1, in a trial, CoKL lost 37 points of known prompts in two steps.
 
 **What is compared.** Primary: correctness on known prompts after the second stage, CoKL minus replay, paired by seed,
-raw, on seeds 0 to 2 at least. Secondary: unknown prompts, the second task's reward, and distinct correct responses.
-A second run, with everything random anew, comes before any claim.
+raw, on seeds 0 to 2 at least. Secondary: unknown prompts, the second task's reward, and distinct correct responses. A
+second run, with everything random anew, comes before any claim.
 
 Assumption beyond the paper: the tasks are ours to choose; the paper's models and rewards are larger by far.
 """

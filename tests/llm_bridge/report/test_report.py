@@ -161,3 +161,13 @@ def test_the_figure_draws_the_results():
     drawn = [{line.get_label(): np.asarray(line.get_xydata()) for line in axes.lines} for axes in (math, mean)]
     np.testing.assert_allclose(drawn[0]["CoKL"], rows[["step", "math_val"]])
     np.testing.assert_allclose(drawn[1]["CoKL"][:, 1], rows[["math_val", "chat_val"]].mean(axis=1))
+
+
+def test_where_forms_are_counted_the_figure_draws_accuracy_over_them_in_the_steps_order():
+    source = results()
+    forms = source.dynamics.assign(distinct=source.dynamics["step"].map({0: 5.0, 50: 2.0}))
+    drawing = llm.dynamics(Results(source.scores, forms, source.zero_correct))
+    path = drawing.marks.query("panel == 'last' and method == 'cokl'")
+    assert path["x"].tolist() == [5.0, 2.0]
+    assert path["y"].tolist() == forms[forms["method"] == "cokl"].sort_values("step")["math_val"].tolist()
+    assert drawing.panels["last"].x == "Different right answers to a prompt"
