@@ -23,9 +23,9 @@ def dynamics(results: Results) -> Drawing:
     first, model = HEADERS.get(results.math_columns[0], results.math_columns[0]), str(rows["model"].iloc[0])
     last = ("distinct", "math_val") if "distinct" in rows else ("step", "mean")
     drawn = {"math": ("step", "math_val"), "chat": ("step", "chat_val"), "last": last}
-    labels = {"step": "Chat-stage step", "distinct": "Different right answers to a prompt", "mean": "Mean of both"}
+    labels = {"step": "Chat-stage step", "distinct": "Different right answers", "mean": "Mean of both"}
     labels |= {"math_val": f"{first} accuracy [%]", "chat_val": "Chat-Val reward"}
-    titles = {"chat": "SmolLM2-135M: sums, chat" if model == "smollm2" else model}
+    titles = {"chat": "SmolLM2-135M" if model == "smollm2" else model}
     panels = {
         panel: Panel(x=labels[x], y=labels[y], x_limits=(0, None), title=titles.get(panel, ""))
         for panel, (x, y) in drawn.items()

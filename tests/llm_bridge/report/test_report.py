@@ -170,4 +170,4 @@ def test_where_forms_are_counted_the_figure_draws_accuracy_over_them_in_the_step
     path = drawing.marks.query("panel == 'last' and method == 'cokl'")
     assert path["x"].tolist() == [5.0, 2.0]
     assert path["y"].tolist() == forms[forms["method"] == "cokl"].sort_values("step")["math_val"].tolist()
-    assert drawing.panels["last"].x == "Different right answers to a prompt"
+    assert drawing.panels["last"].x == "Different right answers"
