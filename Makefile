@@ -92,12 +92,9 @@ verl-test:  ## the bridge's trainers under another VeRL; VERL is what pip is tol
 	LLM_TESTS=1 .venv-verl/bin/python -m pytest tests/llm_bridge/trainer --ignore tests/llm_bridge/trainer/test_reward_model.py \
 		--deselect tests/llm_bridge/trainer/test_preflight.py::test_a_real_start_ends_in_lines_and_starts_nothing
 
-trl-test:  ## the example with TRL as the host, in an environment of its own: VeRL does not start beside a current TRL
-	$(call environment,.venv-trl)
-	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-llm.lock
-	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0 --editable .
-	.venv-trl/bin/python -m pytest tests/trl -m trl
+trl-test: $(LLM_SETUP)  ## the example with TRL as the host, in a folder beside .venv-llm: VeRL does not start with a current TRL
+	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv-trl trl==1.16.0
+	PYTHONPATH=.venv-trl $(LLM_BIN)/python -m pytest tests/trl -m trl
 
 mutation:  ## do the tests notice changed code? PART=cokl, support, theory or bandit, SAMPLE=150 for a random sample; resumes where it was stopped
 	$(call environment,.venv-mutation)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("trl")  # in an environment of its own: with a current TRL beside it VeRL does not start
+pytest.importorskip("trl")  # in a folder of its own: with a current TRL beside it VeRL does not start
 
 import datasets
 from trl import GRPOConfig
