@@ -113,7 +113,6 @@ class Prepare(ExperimentOptions):
     def run(self) -> int:
         """Write ROOT/data unless it is there, and fetch what is on the hub."""
         experiment = self.plan()
-        experiment.check(())
         experiment.open()
         experiment.prepare()
         config = experiment.fetched()
