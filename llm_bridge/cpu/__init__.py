@@ -20,7 +20,7 @@ from verl.utils import distributed
 from llm_bridge.cpu.platform import CPUPlatform
 
 VARIABLES = {
-    "OMP_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     "TORCH_COMPILE_DISABLE": "1",
     "TQ_NUM_THREADS": "1",  # else VeRL's queue warns at each access
     "VERL_ENGINE_DEVICE": "cuda",
@@ -28,7 +28,7 @@ VARIABLES = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine is its own worker, which the CPU build refuses else
 }
-"""Of this process and, through Ray, of all workers: one thread, so that sums have one order and a run repeats."""
+"""Of this process and, through Ray, of all workers: one thread, where the caller sets no other number."""
 DISTRIBUTIONS = str(Path(__file__).with_name("distributions"))
 
 os.environ.update(VARIABLES)
