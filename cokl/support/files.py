@@ -59,7 +59,7 @@ def read_parquet(path: Path, columns: Collection[str] = ()) -> pd.DataFrame:
     except Exception as error:  # whatever a parser makes of damaged bytes
         raise _damaged(path, error) from error
     if table.empty:
-        raise _damaged(path, "no rows")
+        raise InputError(f"{path} has no rows; fill it or remove it")
     missing = [name for name in columns if name not in table]
     if missing:
         raise InputError(f"{path} lacks the column {missing[0]!r}; it has {', '.join(map(str, table.columns))}")

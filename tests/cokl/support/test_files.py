@@ -67,7 +67,7 @@ def test_tables_that_are_none_are_refused_in_one_line(tmp_path):
     with pytest.raises(InputError, match=r"^cannot read .*missing: No such file"):
         read_parquet(tmp_path / "missing")
     pd.DataFrame({"seed": []}).to_parquet(path)
-    with pytest.raises(InputError, match=r"^\S+ is damaged \(no rows\)"):
+    with pytest.raises(InputError, match=r"^\S+ has no rows; fill it or remove it"):
         read_parquet(path)
 
 
