@@ -113,6 +113,7 @@ class Prepare(ExperimentOptions):
     def run(self) -> int:
         """Write ROOT/data unless it is there, and fetch what is on the hub."""
         experiment = self.plan()
+        experiment.check_prompts()
         experiment.open()
         experiment.prepare()
         config = experiment.fetched()

@@ -38,7 +38,7 @@ REVISIONS = {
 }
 """Commits of the hub's main branches that the paper's models are pinned to."""
 SMOLLM2 = {"correct_forward_kl": 0.01, "cokl": 0.01, "forward_kl": 0.03, "reverse_kl": 0.03}
-"""The best coefficients of the preset smollm2 on its selection seed; its other methods have the least of them."""
+"""Coefficients of the preset smollm2: CoKL's and replay's best on its selection seed, the full KLs' provisional."""
 
 PositiveInt = Annotated[int, above(0)]
 PositiveFloat = Annotated[float, above(0)]
@@ -110,8 +110,8 @@ class LLMConfig(Settings):
     )
     """How the regularizer reduces a response's log-probabilities: their sum, or their mean over tokens."""
     coefficient: Annotated[float, at_least(0)] = 0.0
-    """Of every regularizer; 0 for each method's own: with smollm2 its best of a search, else those that E.3 settles on,
-    0.001 for reverse KL's family and 1 for the others."""
+    """Of every regularizer; 0 for each method's own: SMOLLM2's with that preset or its tasks, else those that E.3
+    settles on, 0.001 for reverse KL's family and 1 for the others."""
     reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
     """The chat reward, on the hub or in a folder; empty where `reward_function` gives every reward."""
     reward_function: str = ""
@@ -128,7 +128,8 @@ class LLMConfig(Settings):
     def beta(self, method_name: str) -> float:
         """The coefficient of a method's regularizer."""
         paper = 1e-3 if method_name in REVERSE_FAMILY else 1.0
-        own = SMOLLM2.get(method_name, min(SMOLLM2.values())) if self.name == "smollm2" else paper
+        short = self.strata or self.name == "smollm2"  # answers of a few tokens, whose sum is small
+        own = SMOLLM2.get(method_name, min(SMOLLM2.values())) if short else paper
         return self.coefficient or own
 
     def trained(self, name: str) -> tuple[str, int]:

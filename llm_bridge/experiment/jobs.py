@@ -32,7 +32,7 @@ REWARD_MARGIN = 2048
 """Tokens by which a reward model's tokenizer may need more than the policy's."""
 SCORE = "pkg://llm_bridge.rewards.score:compute_score"
 """The reward function where the experiment names no other."""
-HANDED_ON = ("HF_", "MLFLOW_", "NCCL_", "PYTHONPATH", "SWANLAB_", "TENSORBOARD_", "VERL_", "VLLM_", "WANDB_")
+HANDED_ON = ("HF_", "MLFLOW_", "NCCL_", "OMP_", "PYTHONPATH", "SWANLAB_", "TENSORBOARD_", "VERL_", "VLLM_", "WANDB_")
 """How the names of variables begin that workers on other machines need."""
 OWNED = {
     "actor_rollout_ref.model.path": "--model",

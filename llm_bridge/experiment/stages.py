@@ -154,20 +154,23 @@ class Experiment:
             raise InputError(f"{name}: there is no trained model in {job.folder}; train it first")
         self.run(jobs.evaluation_job(self.fetched(), self.root, name, job.model))
 
-    def check(self, runs: Sequence[ChatRun]) -> list[tuple[jobs.Job, DictConfig]]:
-        """The math stage and what the chat runs need, in order, done or not, each with VeRL's configuration of it.
-
-        Raises InputError for prompts of one's own that are not as VeRL reads them, and for settings and overrides that
-        VeRL or the regularizer would refuse, before any work.
-        """
-        from omegaconf import OmegaConf
-
+    def check_prompts(self) -> None:
+        """Raises InputError for prompts of one's own that are not as VeRL reads them."""
         from llm_bridge.data.prepare import check_own
-        from llm_bridge.trainer.checks import look_at_settings
 
         if self.config.own_data:
             names = ("math_train", "chat_train", *self.config.evaluation_sets)
             check_own(Path(jobs.prompts_file(self.config, self.root, "")).parent, names)
+
+    def check(self, runs: Sequence[ChatRun]) -> list[tuple[jobs.Job, DictConfig]]:
+        """The math stage and what the chat runs need, in order, done or not, each with VeRL's configuration of it.
+
+        Raises InputError for prompts, settings and overrides that would be refused later, before any work.
+        """
+        self.check_prompts()
+        from omegaconf import OmegaConf
+
+        from llm_bridge.trainer.checks import look_at_settings
 
         planned = [jobs.math_job(self.config, self.root, self.start)]
         if any(methods.get(method_name).streams() for method_name, _ in runs):

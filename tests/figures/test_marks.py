@@ -159,11 +159,11 @@ def test_the_llm_experiments_dynamics():
     source = results()
     drawn = llm.dynamics(source)
     ours = source.dynamics[source.dynamics["method"] == "cokl"].sort_values("step")
-    for column, values in (
-        ("math_val", ours["math_val"]),
-        ("chat_val", ours["chat_val"]),
-        ("mean", (ours["math_val"] + ours["chat_val"]) / 2),
+    for panel, values in (
+        ("math", ours["math_val"]),
+        ("chat", ours["chat_val"]),
+        ("last", (ours["math_val"] + ours["chat_val"]) / 2),
     ):
-        shown = picked(drawn.marks, panel=column, method="cokl")
+        shown = picked(drawn.marks, panel=panel, method="cokl")
         np.testing.assert_allclose(shown[["x", "y"]], np.column_stack([ours["step"], values]))
     assert f"CoKL {ours['math_val'].iloc[-1]:.1f}" in drawn.caption

@@ -88,12 +88,12 @@ def score(data_source: str, solution_str: str, ground_truth: str, extra_info: Ma
 
     Arithmetic is right, 1, where a response ends with a number that reasoning-gym's own scoring accepts, else 0. In
     training a right number with words after it, as in a reply that was cut off, earns 0.5, so that replies learn to
-    end. `answer` is the response as it stands, for its forms are what is counted. A chat reply's score is its
-    friendliness.
+    end. `answer` is the response as it stands, for its forms are what is counted. A chat reply's score is how friendly
+    its words are, from 0 to 1: VADER's compound score (Hutto and Gilbert 2014), which is from -1 to 1.
     """
     told = {"answer": solution_str.strip(), "prompt": f"{data_source}/{extra_info['index']}"}
     if data_source.startswith("chat"):
-        return {"score": friendliness(solution_str), **told}
+        return {"score": (1 + float(_analyzer().polarity_scores(solution_str)["compound"])) / 2, **told}
     numbers = list(_NUMBER.finditer(solution_str))
     given = numbers[-1].group() if numbers else None
     right = float(_scoring(extra_info["source_id"])(given, {"answer": ground_truth}) == 1.0)
@@ -114,11 +114,6 @@ def _analyzer() -> Any:
     from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
     return SentimentIntensityAnalyzer()
-
-
-def friendliness(text: str) -> float:
-    """How friendly a text's words are, from 0 to 1 (VADER's compound score, Hutto and Gilbert 2014, from -1 to 1)."""
-    return (1 + float(_analyzer().polarity_scores(text)["compound"])) / 2
 
 
 def write_strata(answers: Path, folder: Path, buffer_prompts: int) -> None:

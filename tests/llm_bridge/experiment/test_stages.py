@@ -192,13 +192,12 @@ def test_models_come_from_the_commits_they_are_pinned_to(tmp_path, monkeypatch):
 
 
 def test_ones_own_data_are_checked_and_used(tmp_path):
-    pytest.importorskip("verl")  # composes the math stage
     own = tmp_path / "own"
     names = ("math_train", "chat_train", "sums", "chat_val")
     for name in names:
         write_rows([math_row(name, 0, "x", "1 + 1?", "2")], own / f"{name}.parquet")
     config = dataclasses.replace(SMALL, own_data=str(own), math_sets=("sums",), model=str(tmp_path))
-    Experiment(config, tmp_path / "out").check(())
+    Experiment(config, tmp_path / "out").check_prompts()
     overrides = math_job(config, tmp_path / "out", "model").overrides
     assert f"+llm.train_files='{own}/math_train.parquet'" in overrides
     assert f"+llm.val_files=['{own}/sums.parquet','{own}/chat_val.parquet']" in overrides
