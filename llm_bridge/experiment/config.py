@@ -37,7 +37,7 @@ REVISIONS = {
     "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": "d4117fbfd81b72f41b96341238baa1e3e90a4ce1",
 }
 """Commits of the hub's main branches that the paper's models are pinned to."""
-SMOLLM2 = {"correct_forward_kl": 0.01, "cokl": 0.01, "forward_kl": 0.03, "reverse_kl": 0.03}
+SMOLLM2 = {"correct_forward_kl": 0.003, "cokl": 0.01, "forward_kl": 0.03, "reverse_kl": 0.03}
 """Coefficients of the preset smollm2: CoKL's and replay's best on its selection seed, the full KLs' provisional."""
 
 PositiveInt = Annotated[int, above(0)]
@@ -129,7 +129,7 @@ class LLMConfig(Settings):
         """The coefficient of a method's regularizer."""
         paper = 1e-3 if method_name in REVERSE_FAMILY else 1.0
         short = self.strata or self.name == "smollm2"  # answers of a few tokens, whose sum is small
-        own = SMOLLM2.get(method_name, min(SMOLLM2.values())) if short else paper
+        own = SMOLLM2.get(method_name, SMOLLM2["cokl"]) if short else paper
         return self.coefficient or own
 
     def trained(self, name: str) -> tuple[str, int]:

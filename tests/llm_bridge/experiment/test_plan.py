@@ -76,8 +76,8 @@ def test_coefficients_of_the_families():
 
 def test_smollm2_trains_each_method_at_its_own_choice_unless_one_is_given():
     config = configurations.PRESETS["smollm2"]
-    chosen = {method: config.beta(method) for method in ("reverse_kl", "cokl", "cokl_floor")}
-    assert chosen == {"reverse_kl": 0.03, "cokl": 0.01, "cokl_floor": 0.01}
+    chosen = {method: config.beta(method) for method in ("correct_forward_kl", "cokl", "cokl_floor")}
+    assert chosen == {"correct_forward_kl": 0.003, "cokl": 0.01, "cokl_floor": 0.01}
     assert dataclasses.replace(config, name="second").beta("cokl") == 0.01
     assert {dataclasses.replace(config, coefficient=0.5).beta(method) for method in chosen} == {0.5}
     assert (config.trained("base"), config.trained("cokl-beta-0.1")) == (("math", 12), ("chat/cokl-beta-0.1", 24))
