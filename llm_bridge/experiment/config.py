@@ -127,14 +127,11 @@ class LLMConfig(Settings):
 
     def beta(self, method_name: str) -> float:
         """The coefficient of a method's regularizer."""
-        paper = 1e-3 if method_name in REVERSE_FAMILY else 1.0
-        short = self.strata or self.name == "smollm2"  # answers of a few tokens, whose sum is small
-        own = SMOLLM2.get(method_name, SMOLLM2["cokl"]) if short else paper
-        return self.coefficient or own
-
-    def trained(self, name: str) -> tuple[str, int]:
-        """The folder and the last step of the training that makes "base" or a chat run, by its folder's name."""
-        return ("math", self.math_steps) if name == BASE else (f"chat/{name}", self.chat_steps)
+        if self.coefficient:
+            return self.coefficient
+        if self.strata or self.name == "smollm2":  # answers of a few tokens, whose sum is small
+            return SMOLLM2.get(method_name, SMOLLM2["cokl"])
+        return 1e-3 if method_name in REVERSE_FAMILY else 1.0
 
     @property
     def strata(self) -> bool:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from cokl import methods
 from cokl.support.errors import InputError
-from llm_bridge.experiment.config import LLMConfig
+from llm_bridge.experiment.config import BASE, LLMConfig
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -58,14 +58,12 @@ OWNED = {
 
 @dataclass(frozen=True)
 class Job:
-    """One run of VeRL. Its folder holds checkpoints, log and metrics.
-
-    overrides: options in Hydra's syntax.
-    """
+    """One run of VeRL. Its folder holds checkpoints, log and metrics."""
 
     name: str
     folder: Path
     overrides: tuple[str, ...]
+    """Options in Hydra's syntax."""
     steps: int
     """Training steps after which it is done; 0 for a job that trains nothing."""
     rows: dict[str, int]
@@ -92,6 +90,12 @@ class Job:
         rows = " + ".join(f"{count} {kind}" for kind, count in self.rows.items())
         amount = f"{self.steps} steps of {sum(self.rows.values())} rows ({rows})" if self.steps else f"{rows} in all"
         return f"# {self.name}: {amount}\n{shlex.join(['python', *command_line(self.overrides)])}\n"
+
+
+def trained(config: LLMConfig, root: Path, name: str) -> Job:
+    """Where the training of "base" or of a chat run, by its folder's name, left metrics and model; no command."""
+    stage, steps = ("math", config.math_steps) if name == BASE else (f"chat/{name}", config.chat_steps)
+    return Job(stage, root / stage, (), steps, {})
 
 
 def math_job(config: LLMConfig, root: Path, model: Path | str) -> Job:

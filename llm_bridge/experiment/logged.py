@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from llm_bridge.experiment.config import LLMConfig
+from llm_bridge.experiment.jobs import trained
 
 
 def read_metrics(folder: Path) -> dict[int, dict[str, Any]]:
@@ -29,8 +30,8 @@ def final_scores(config: LLMConfig, root: Path, name: str) -> dict[str, float]:
     separate = read_metrics(root / "evaluation" / name / "metrics")
     if separate and (root / "evaluation" / name / "done").is_file():
         return evaluation(config, separate[max(separate)])
-    trained, last = config.trained(name)
-    return evaluation(config, read_metrics(root / trained / "metrics").get(last, {}))
+    job = trained(config, root, name)
+    return evaluation(config, read_metrics(job.folder / "metrics").get(job.steps, {}))
 
 
 def evaluation(config: LLMConfig, metrics: dict[str, Any]) -> dict[str, float]:

@@ -77,7 +77,7 @@ class Experiment:
     @property
     def reference(self) -> Path:
         """The model after the math stage: the chat stage's start and its reference."""
-        return jobs.math_job(self.config, self.root, "").model
+        return jobs.trained(self.config, self.root, BASE).model
 
     def prepare(self) -> None:
         """The data sets, unless they are the user's own, and SmolLM2 where no other model is named."""
@@ -148,8 +148,7 @@ class Experiment:
 
     def evaluate(self, name: str) -> None:
         """average@n of "base" or of a trained variant, in a job of its own. Raises InputError if it is not trained."""
-        stage, steps = self.config.trained(name)
-        job = jobs.Job(stage, self.root / stage, (), steps, {})
+        job = jobs.trained(self.config, self.root, name)
         if not job.done:
             raise InputError(f"{name}: there is no trained model in {job.folder}; train it first")
         self.run(jobs.evaluation_job(self.fetched(), self.root, name, job.model))

@@ -47,8 +47,7 @@ def collect(config: LLMConfig, root: Path) -> Results:
         ]
         rates = [row["cokl/zero_correct"] for row in steps.values() if "cokl/zero_correct" in row]
         if rates:
-            prompts = run["kl_prompts"]
-            counted = {"groups": len(rates) * prompts, "zero_correct_groups": sum(rates) * prompts}
+            counted = {"groups": len(rates) * run["kl_prompts"], "zero_correct_groups": sum(rates) * run["kl_prompts"]}
             tables["zero_correct"].append({**method, **counted})
     return Results(**{name: pd.DataFrame(rows) for name, rows in tables.items()})
 

@@ -25,9 +25,9 @@ def dynamics(results: Results) -> Drawing:
     drawn = {"math": ("step", "math_val"), "chat": ("step", "chat_val"), "last": last}
     labels = {"step": "Chat-stage step", "distinct": "Different right answers", "mean": "Mean of both"}
     labels |= {"math_val": f"{first} accuracy [%]", "chat_val": "Chat-Val reward"}
-    titles = {"chat": "SmolLM2-135M" if model == "smollm2" else model}
+    title = "SmolLM2-135M" if model == "smollm2" else model
     panels = {
-        panel: Panel(x=labels[x], y=labels[y], x_limits=(0, None), title=titles.get(panel, ""))
+        panel: Panel(x=labels[x], y=labels[y], x_limits=(0, None), title=title if panel == "chat" else "")
         for panel, (x, y) in drawn.items()
     }
     parts = [

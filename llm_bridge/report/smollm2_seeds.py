@@ -17,6 +17,7 @@ from cokl.support.files import read_json
 from cokl.support.options import from_json
 from cokl.support.statistics import mean_and_half_width, plain_markdown_table, with_spread
 from llm_bridge.experiment.config import BASE, LLMConfig
+from llm_bridge.experiment.jobs import trained
 from llm_bridge.experiment.smollm2.tasks import score
 from llm_bridge.report.collect import collect
 from llm_bridge.report.tables import HEADERS, method_label
@@ -38,8 +39,7 @@ def page(folders: list[Path]) -> Iterator[str]:
         rows.append([f"CoKL minus {method_label(rival)}", "", *_cells(pairs.dropna(how="all"))])
     yield plain_markdown_table(["", "coefficient", *(HEADERS[name] for name in MEASURED)], rows)
     for name in main.loc[[configs[0].seed], "method"]:
-        stage, steps = configs[0].trained(name)
-        draws = _drawn(folders[0] / stage / f"checkpoints/global_step_{steps}/actor/huggingface")
+        draws = _drawn(trained(configs[0], folders[0], name).model)
         right = [text for text in draws if score("known", text, ANSWER, TOLD)["score"]]
         yield f"**{method_label(name)}**: of {DRAWS} draws {len(right)} right, {len(set(right))} of them different"
         yield "\n".join(f"- `{' '.join(text.split())}`" for text in (right or draws)[:10])

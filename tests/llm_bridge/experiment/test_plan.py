@@ -12,7 +12,7 @@ from cokl.support.errors import InputError
 from cokl_cli.commands.llm import RunStages
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment.config import PAPER_METHODS
-from llm_bridge.experiment.jobs import command_line, environment, math_job
+from llm_bridge.experiment.jobs import chat_job, command_line, environment, math_job, trained
 
 
 def test_the_presets_of_short_answers_keep_the_equations_sum():
@@ -80,4 +80,10 @@ def test_smollm2_trains_each_method_at_its_own_choice_unless_one_is_given():
     assert chosen == {"correct_forward_kl": 0.003, "cokl": 0.01, "cokl_floor": 0.01}
     assert dataclasses.replace(config, name="second").beta("cokl") == 0.01
     assert {dataclasses.replace(config, coefficient=0.5).beta(method) for method in chosen} == {0.5}
-    assert (config.trained("base"), config.trained("cokl-beta-0.1")) == (("math", 12), ("chat/cokl-beta-0.1", 24))
+
+
+def test_a_trained_model_is_where_its_job_leaves_it():
+    config, root = configurations.PRESETS["smollm2"], Path("/r")
+    assert trained(config, root, "base").model == math_job(config, root, "model").model
+    assert trained(config, root, "cokl-beta-0.1").model == chat_job(config, root, Path("/ref"), "cokl", 0.1).model
+    assert [trained(config, root, name).steps for name in ("base", "cokl-beta-0.1")] == [12, 24]
