@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from tyro.extras import SubcommandApp
 
+from cokl.support.files import read_json
 from cokl.support.options import Coefficients, Names, Settings, from_json, require
 from cokl_cli.presets import FromFile, changed, preset_among, stored_settings, value_after
 from llm_bridge.experiment.config import PAPER_METHODS, PRESETS, LLMConfig, PositiveFloat
@@ -47,20 +47,6 @@ class ExperimentOptions(FromFile):
         name = self.config_file.stem if self.config_file else self.preset
         return (self.out or Path("runs") / f"llm-{name}").resolve()
 
-    def experiment(self, runs: Sequence[ChatRun] = ()) -> Experiment:
-        """The experiment, opened. Raises InputError for a folder of another experiment, no GPU, and
-        options that VeRL or the regularizer would refuse in the math stage or in these chat runs.
-        """
-        experiment = self.plan()
-        experiment.require_device()
-        planned = experiment.check(runs)
-        experiment.open()
-        if self.settings.strata:
-            from llm_bridge.experiment.smollm2.minutes import told
-
-            print(told([job for job, _ in planned], self.settings), flush=True)
-        return experiment
-
 
 @dataclass(frozen=True)
 class RunStages(ExperimentOptions):
@@ -83,13 +69,21 @@ class RunStages(ExperimentOptions):
             for job, _ in self.plan().check(runs):
                 print(job.shown())
             return 0
-        experiment = self.experiment(runs)
+        experiment = self.plan()
+        experiment.require_device()
+        planned = [job for job, _ in experiment.check(runs)]
+        experiment.open()
+        if self.settings.strata and self.settings.device == "cpu":
+            from llm_bridge.experiment.smollm2.minutes import told
+
+            asked = [job for job in planned if self.until == "chat" or job.name in ("math", self.until)]
+            print(told(asked, self.settings), flush=True)
         if self.until != "chat":
             experiment.train_math() if self.until == "math" else experiment.fill_buffer()
             return 0
         for run in runs:
             experiment.train_chat(*run)
-            _report(experiment, quiet=run != runs[-1])
+            _report(self.settings, self.folder, quiet=run != runs[-1])
         _draw(self.folder)
         return 0
 
@@ -160,25 +154,30 @@ class BuildBuffer(Settings):
 
 
 @dataclass(frozen=True)
-class Report(ExperimentOptions):
+class Report(Settings):
     """Tables and a figure of whatever the experiment has finished: screen, Markdown, CSV, PDF and PNG."""
+
+    preset: Preset = "smollm2"
+    """The experiment, whose folder is runs/llm-PRESET."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Its folder, if it is another."""
 
     def run(self) -> int:
         """Collect VeRL's logs into ROOT/results, write ROOT/report, and draw."""
-        _report(self.plan(), quiet=False)
-        _draw(self.folder)
+        folder = (self.out or Path("runs") / f"llm-{self.preset}").resolve()
+        _report(from_json(LLMConfig, read_json(folder / "config.json", dict)), folder, quiet=False)
+        _draw(folder)
         return 0
 
 
-def _report(experiment: Experiment, quiet: bool) -> None:
+def _report(config: LLMConfig, root: Path, quiet: bool) -> None:
     """Save results and tables; print the tables unless `quiet`."""
     from llm_bridge.report.collect import collect
     from llm_bridge.report.results import save_results
     from llm_bridge.report.tables import result_tables, to_markdown, write_tables
 
-    results = collect(experiment.config, experiment.root)
-    folder = experiment.root / "report"
-    save_results(results, experiment.root / "results")
+    results, folder = collect(config, root), root / "report"
+    save_results(results, root / "results")
     tables = result_tables(results)
     write_tables(tables, folder)
     if not quiet:
@@ -214,7 +213,8 @@ def bridge(arguments: list[str]) -> SubcommandApp:
     preset = stored["name"] if stored.get("name") in PRESETS else preset
     settings = from_json(LLMConfig, changed(PRESETS[preset].as_dict(), stored, path or ""))
     commands = SubcommandApp()
-    for name, command in {"run": RunStages, "prepare": Prepare, "report": Report}.items():
+    for name, command in {"run": RunStages, "prepare": Prepare}.items():
         commands.command(name=name)(partial(command, preset=preset, settings=settings, overrides=overrides))
-    commands.command(name="buffer")(BuildBuffer)
+    for name, command in {"buffer": BuildBuffer, "report": Report}.items():
+        commands.command(name=name)(command)
     return commands

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Annotated, Literal
 
 from cokl.support.assumptions import assumption
-from cokl.support.options import SOME, Bound, Names, Settings, above, at_least
+from cokl.support.options import SOME, Bound, Names, Settings, above
 
 BASE = "base"
 """The method name of the model after the math stage, before the chat stage."""
@@ -38,7 +38,7 @@ REVISIONS = {
 }
 """Commits of the hub's main branches that the paper's models are pinned to."""
 SMOLLM2 = {"correct_forward_kl": 0.003, "cokl": 0.01, "forward_kl": 0.03, "reverse_kl": 0.03}
-"""Coefficients of the preset smollm2: CoKL's and replay's best on its selection seed, the full KLs' provisional."""
+"""Coefficients of the preset smollm2: each method's best on its selection seed; other methods have CoKL's."""
 
 PositiveInt = Annotated[int, above(0)]
 PositiveFloat = Annotated[float, above(0)]
@@ -109,9 +109,6 @@ class LLMConfig(Settings):
         "preset of short answers, smollm2, keeps the sum",
     )
     """How the regularizer reduces a response's log-probabilities: their sum, or their mean over tokens."""
-    coefficient: Annotated[float, at_least(0)] = 0.0
-    """Of every regularizer; 0 for each method's own: SMOLLM2's with that preset or its tasks, else those that E.3
-    settles on, 0.001 for reverse KL's family and 1 for the others."""
     reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
     """The chat reward, on the hub or in a folder; empty where `reward_function` gives every reward."""
     reward_function: str = ""
@@ -126,9 +123,7 @@ class LLMConfig(Settings):
     """Whether each request has a seed of its own, so that a run repeats; vLLM draws such requests one by one."""
 
     def beta(self, method_name: str) -> float:
-        """The coefficient of a method's regularizer."""
-        if self.coefficient:
-            return self.coefficient
+        """The coefficient of a method's regularizer: SMOLLM2's, or those that E.3 settles on."""
         if self.strata or self.name == "smollm2":  # answers of a few tokens, whose sum is small
             return SMOLLM2.get(method_name, SMOLLM2["cokl"])
         return 1e-3 if method_name in REVERSE_FAMILY else 1.0

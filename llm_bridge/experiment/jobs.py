@@ -54,6 +54,8 @@ OWNED = {
     "trainer.v1.trainer_mode": "--methods",
 }
 """Options that differ from job to job, or that other numbers follow from, and what sets them."""
+EVALUATE_ONLY = ("trainer.val_before_train=True", "trainer.val_only=True")
+"""Options with which a finished training job, started again, evaluates its last checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Job:
     overrides: tuple[str, ...]
     """Options in Hydra's syntax."""
     steps: int
-    """Training steps after which it is done; 0 for a job that trains nothing."""
+    """Training steps after which it is done; 0 for the buffer's, which trains nothing."""
     rows: dict[str, int]
     """Rows of one optimizer step, or of the whole job if it trains nothing, by what they are."""
 
@@ -77,8 +79,8 @@ class Job:
 
     @property
     def done(self) -> bool:
-        """Whether it has its last checkpoint, or, where it trains nothing, its result."""
-        return self.last_step >= self.steps if self.steps else (self.folder / "done").is_file()
+        """Whether it has its last checkpoint, or the buffer is there."""
+        return self.last_step >= self.steps if self.steps else self.folder.with_suffix(".parquet").is_file()
 
     @property
     def model(self) -> Path:
@@ -99,11 +101,15 @@ def trained(config: LLMConfig, root: Path, name: str) -> Job:
 
 
 def math_job(config: LLMConfig, root: Path, model: Path | str) -> Job:
-    """The math stage: GRPO from the starting model on verified mathematics (E.3)."""
+    """The math stage: GRPO from the starting model on verified mathematics (E.3).
+
+    Until there are strata, SmolLM2 is evaluated on the candidates that they are formed from.
+    """
     rows = {"RL": config.math_batch * config.group_size}
     values: dict[str, Any] = {"batch": config.math_batch, "lr": config.math_learning_rate}
-    if config.strata:
-        values["val_files"] = [prompts_file(config, root, name) for name in ("candidates", "chat_val")]
+    if config.strata and not Path(prompts_file(config, root, "unknown")).is_file():
+        values["val_files"] = [prompts_file(config, root, "candidates")]
+        values["answers"] = str(root / "math" / "candidates")
     return _job(config, root, "math", model, ("training",), rows, config.math_steps, values)
 
 
@@ -147,12 +153,6 @@ def chat_job(config: LLMConfig, root: Path, reference: Path, method_name: str, b
     kinds = ("training", "cokl") if streams else ("training",)
     name = method_name if beta is None else f"{method_name}-beta-{beta:g}"
     return _job(config, root, f"chat/{name}", reference, kinds, rows, config.chat_steps, values)
-
-
-def evaluation_job(config: LLMConfig, root: Path, name: str, model: Path) -> Job:
-    """average@n of one model on all evaluation sets."""
-    values = {"train_files": prompts_file(config, root, "chat_train")}
-    return _job(config, root, f"evaluation/{name}", model, ("evaluation",), {}, 0, values)
 
 
 def _job(

@@ -27,9 +27,6 @@ def read_metrics(folder: Path) -> dict[int, dict[str, Any]]:
 
 def final_scores(config: LLMConfig, root: Path, name: str) -> dict[str, float]:
     """average@n on all sets of "base" or of a chat run, by its folder's name; empty while it has none."""
-    separate = read_metrics(root / "evaluation" / name / "metrics")
-    if separate and (root / "evaluation" / name / "done").is_file():
-        return evaluation(config, separate[max(separate)])
     job = trained(config, root, name)
     return evaluation(config, read_metrics(job.folder / "metrics").get(job.steps, {}))
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from cokl.support.errors import InputError
 from cokl.support.files import read_json, write_parquet, write_text
 from cokl.support.results import differences
 from llm_bridge.experiment import jobs
-from llm_bridge.experiment.config import BASE, REVISIONS, LLMConfig
+from llm_bridge.experiment.config import BASE, MATH_SETS, REVISIONS, LLMConfig
 from llm_bridge.experiment.logged import final_scores
 from llm_bridge.experiment.process import alone, run
 
@@ -101,14 +102,19 @@ class Experiment:
     def train_math(self) -> None:
         """The math stage, from the starting model."""
         self.prepare()
-        config = self.fetched()
-        job = jobs.math_job(config, self.root, config.model or self.start)
-        if config.strata and not (self.root / "data" / "unknown.parquet").is_file():
+        config, strata = self.fetched(), self.root / "data" / "unknown.parquet"
+        math = partial(jobs.math_job, config, self.root, config.model or self.start)
+        if config.strata and not (math().done and strata.is_file()):
             from llm_bridge.experiment.smollm2.tasks import write_strata
 
+            strata.unlink(missing_ok=True)  # another model's
+            job = math()
             self.run(job)
-            write_strata(job.folder / "answers" / f"{job.steps}.jsonl", self.root / "data", config.buffer_prompts)
-        self._train(job, BASE)
+            drawn = job.folder / "candidates" / f"{job.steps}.jsonl"
+            if not drawn.is_file():
+                self.run(job, jobs.EVALUATE_ONLY)
+            write_strata(drawn, strata.parent, config.buffer_prompts)
+        self._train(math(), BASE)
 
     def fill_buffer(self) -> None:
         """The reference-correct buffer, from the math-stage model.
@@ -146,17 +152,12 @@ class Experiment:
         self._require_same(job.folder / "run.json", description, f"{job.folder} holds another run")
         self._train(job, job.folder.name)
 
-    def evaluate(self, name: str) -> None:
-        """average@n of "base" or of a trained variant, in a job of its own. Raises InputError if it is not trained."""
-        job = jobs.trained(self.config, self.root, name)
-        if not job.done:
-            raise InputError(f"{name}: there is no trained model in {job.folder}; train it first")
-        self.run(jobs.evaluation_job(self.fetched(), self.root, name, job.model))
-
     def check_prompts(self) -> None:
-        """Raises InputError for prompts of one's own that are not as VeRL reads them."""
+        """Raises InputError for prompts of one's own that are not as VeRL reads them, and for sets without prompts."""
         from llm_bridge.data.prepare import check_own
 
+        if self.config.model and not self.config.own_data and not set(self.config.math_sets) <= set(MATH_SETS):
+            raise InputError(f"math_sets: expected some of {', '.join(MATH_SETS)}; prompts of your own need --own-data")
         if self.config.own_data:
             names = ("math_train", "chat_train", *self.config.evaluation_sets)
             check_own(Path(jobs.prompts_file(self.config, self.root, "")).parent, names)
@@ -176,7 +177,8 @@ class Experiment:
             planned.append(jobs.buffer_job(self.config, self.root, self.reference))
         planned += [jobs.chat_job(self.config, self.root, self.reference, *run) for run in runs]
         jobs.check_overrides(self.overrides)
-        checked = [(job, jobs.compose(job)) for job in map(self._overridden, planned)]
+        planned = [replace(job, overrides=(*job.overrides, *self.overrides)) for job in planned]
+        checked = [(job, jobs.compose(job)) for job in planned]
         for job, composed in checked:
             if OmegaConf.select(composed, "cokl.method"):
                 refused, _ = look_at_settings(composed)
@@ -184,33 +186,30 @@ class Experiment:
                     raise InputError(f"{job.name}: {'; '.join(refusal.reason for refusal in refused)}")
         return checked
 
-    def run(self, job: jobs.Job) -> None:
-        """Run a job unless it is done. Raises InputError, with the end of its log, if it fails."""
-        if job.done:
+    def run(self, job: jobs.Job, options: Sequence[str] = ()) -> None:
+        """Run a job unless it is done, or in any case with `options` of VeRL for this time.
+
+        Raises InputError, with the end of its log, if it fails.
+        """
+        if job.done and not options:
             return
         log, metrics = job.folder / "log.txt", job.folder / "metrics"
         metrics.mkdir(parents=True, exist_ok=True)
-        _say(job.name + (f" from step {job.last_step} of {job.steps}" if job.last_step else "") + f"; log: {log}")
+        resumed = f" from step {job.last_step} of {job.steps}" if job.last_step else ""
+        _say(f"{job.name}{', evaluation' if options else resumed}; log: {log}")
         variables = jobs.environment(self.config, metrics / f"{len(list(metrics.glob('*.jsonl'))):03d}.jsonl")
         with alone():
-            run([sys.executable, *jobs.command_line(self._overridden(job).overrides)], variables, log)
+            run([sys.executable, *jobs.command_line((*job.overrides, *self.overrides, *options))], variables, log)
         if job.last_step < job.steps:
             raise InputError(
                 f"{job.name} ended at step {job.last_step} of {job.steps}; see {log}, then run the same command again"
             )
-        if job.steps == 0 and job.name != "buffer":
-            write_text("done\n", job.folder / "done")
-
-    def _overridden(self, job: jobs.Job) -> jobs.Job:
-        return replace(job, overrides=(*job.overrides, *self.overrides))
 
     def _train(self, job: jobs.Job, name: str) -> None:
-        """Train, evaluate what a run that died after its last checkpoint has left unevaluated, and keep the model alone
-        of what checkpoints hold.
-        """
+        """Train, evaluate what is not evaluated yet, and keep the model alone of what checkpoints hold."""
         self.run(job)
         if not final_scores(self.config, self.root, name):
-            self.evaluate(name)
+            self.run(job, jobs.EVALUATE_ONLY)
         for path in (job.folder / "checkpoints").glob("global_step_*/**/*"):
             if path.is_file() and job.model not in path.parents:
                 path.unlink()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
+from cokl.support.errors import InputError
 from cokl.support.files import read_json
 from cokl.support.options import from_json
 from cokl.support.statistics import mean_and_half_width, plain_markdown_table, with_spread
@@ -28,13 +29,20 @@ TOLD = {"index": 0, "source_id": "chain_sum"}
 
 
 def page(folders: list[Path]) -> Iterator[str]:
-    """The table, then each method's first ten right draws, or wrong ones where none is right."""
+    """The table, then each method's first ten right draws, or wrong ones where none is right.
+
+    Raises InputError for folders without results, of one seed twice, and for a method of more than one coefficient.
+    """
     configs = [from_json(LLMConfig, read_json(folder / "config.json", dict)) for folder in folders]
     scores = [collect(*one).scores.assign(seed=one[0].seed) for one in zip(configs, folders, strict=True)]
+    if len({config.seed for config in configs}) < max(len(configs), 1):
+        raise InputError("expected the folders of runs, each of another seed")
     main = pd.concat(scores).query("main == 1").set_index("seed")
     levels = {str(name): rows for name, rows in main.groupby("method", sort=False)}
+    if mixed := [name for name, level in levels.items() if level["beta"].nunique() > 1]:
+        raise InputError(f"{mixed[0]}: expected one coefficient in all folders; average those that have the same")
     rows = [[method_label(name), f"{level['beta'].iloc[0]:g}", *_cells(level)] for name, level in levels.items()]
-    for rival in [name for name in levels if name not in (BASE, "cokl")]:
+    for rival in [name for name in levels if name not in (BASE, "cokl") and "cokl" in levels]:
         pairs = levels["cokl"][MEASURED] - levels[rival][MEASURED]
         rows.append([f"CoKL minus {method_label(rival)}", "", *_cells(pairs.dropna(how="all"))])
     yield plain_markdown_table(["", "coefficient", *(HEADERS[name] for name in MEASURED)], rows)
@@ -61,6 +69,8 @@ def _drawn(model_folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 1:
-        sys.exit("smollm2_seeds: expected the folders of runs of some seeds, got none")
-    print(*page([Path(name) for name in sys.argv[1:]]), sep="\n\n")
+    try:
+        print(*page([Path(name) for name in sys.argv[1:]]), sep="\n\n")
+    except InputError as error:
+        print(f"smollm2_seeds: error: {error}", file=sys.stderr)
+        sys.exit(2)

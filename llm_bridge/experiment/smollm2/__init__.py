@@ -2,24 +2,23 @@
 
 **Prompts.** Arithmetic is reasoning-gym's `chain_sum` of two terms. The math stage trains on 64 sums of one digit, 12
 steps of 8 prompts with 8 answers each, at a learning rate of 2e-5. Held out are the 36 other sums, and 96 sums of three
-one-digit numbers, of which the model mostly fails after it. A response is right if it ends with the number. In the
-pilot, in plain transformers, 0.97 of the answers to training prompts were right after 11 such steps, and 0.97 of those
-to the 36 after 16. With differences among the problems held-out answers stayed at 0.81 to 0.92. More steps leave fewer
-forms of an answer: of 64 right ones to a prompt 2 or 3 were different after 14 to 22 steps, 6 to 15 after a slower
-start.
+one-digit numbers, of which the model mostly fails after it. A response is right if it ends with the number. Another
+order makes another sum: of the evaluated known ones of seeds 100, 0 and 1, 10 of 22, 5 of 23 and 10 of 28 were trained
+on in the other order, and 2, 8 and 2 are cached in it. In the pilot, in plain transformers, 0.97 of the answers to
+training prompts were right after 11 such steps, and 0.97 of those to the 36 after 16. More steps leave fewer forms of
+an answer: of 64 right ones to a prompt 2 or 3 were different after 14 to 22 steps, 6 to 15 after a slower start.
 
 **Strata.** After the math stage the base draws 8 responses to each held-out prompt, at the evaluation's temperature. A
-prompt is known if at least 7 are right, and unknown if at most 1 is. Half of either stratum's prompts give the buffer,
-as many from both, and the others are evaluated, with draws of their own. Known prompts measure retention, unknown ones
-learning. In the pilot 35 of 36 were known; of 24 sums of three numbers 14 were unknown, 11 of these without one right
-draw. The buffer drops a prompt without a right response, so unknown ones with one are cached first.
+prompt is known if at least 7 are right, and unknown if at most 1 is. Every second prompt of either stratum may give the
+buffer, 16 at most, and the others are evaluated, with draws of their own. Known prompts measure retention, unknown ones
+learning. The buffer drops a prompt without a right response, so unknown ones with one are cached first; on seeds 100, 0
+and 1 it kept all 16 known and 4, 6 and 8 unknown ones.
 
 **Second task.** Lines of small talk, rewarded for friendly words, 24 steps of 4 lines with 8 answers each, at 5e-5. It
 pushes on what sums rest on as well: how a reply is written. It is usable if GRPO alone loses at least 20 points on
 known prompts. In the pilot, at 5e-5 from a base of sums, 32 of them fell from 1.00 to 0.81 in 15 steps and to 0.25 in
-20, judged right if also ended, and to 0.84 otherwise. From two bases of sums and differences they fell from 0.91 to
-0.22 in 15 steps at 6e-5, from 1.00 to 0.75 in 20 at 5e-5, and from 0.91 to 0.56 in 30 at 3e-5; at 1e-5 nothing was lost
-in 20. Replies had become "6 + 2 = 8. I'm glad you're happy!". Seeds of 900 and more are the pilot's.
+20, judged right if also ended, and to 0.84 otherwise. At 3e-5 to 6e-5 two other bases lost 25 to 69 points in 15 to 30
+steps; at 1e-5 nothing was lost in 20. Seeds of 900 and more are the pilot's.
 
 **Methods.** GRPO alone, reverse KL, forward KL, replay (`correct_forward_kl`) and CoKL. All take the same steps, of 32
 rows of the second task and, but for GRPO alone, 32 rows of regularization; of these 16 are cached for CoKL. Each takes

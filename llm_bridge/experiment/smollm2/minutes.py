@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from llm_bridge.experiment.config import LLMConfig
@@ -17,13 +18,14 @@ MACHINE = "an idle AMD EPYC with one thread, where this was measured; OMP_NUM_TH
 def told(jobs: Sequence[Job], config: LLMConfig) -> str:
     """A line for every job that is not done, with its minutes, and one with their sum."""
     candidates, chat = SIZES["easy"] + SIZES["hard"], SIZES["chat_val"]
-    later = config.eval_samples * (candidates // 2 + chat) * RESPONSE
+    evaluation = config.eval_samples * (candidates // 2 + chat) * RESPONSE
     lines, total = [], 0.0
     for job in jobs:
         rows = sum(job.rows.values())
-        seconds = START + max(job.steps, 1) * rows * ROW + (later if job.steps else 0)
-        if job.name == "math":  # the base is evaluated a second time, on the candidates
-            seconds += START + config.eval_samples * (candidates + chat) * RESPONSE
+        seconds = START + (job.steps * ROW or RESPONSE) * rows
+        seconds += math.ceil(job.steps / config.eval_interval) * evaluation
+        if job.name == "math":  # evaluated once more, on the candidates
+            seconds += START + config.eval_samples * candidates * RESPONSE
         if not job.done:
             what = f"{job.steps} steps of {rows} rows" if job.steps else f"{rows} responses"
             lines.append(f"  {job.name}: {what}, about {seconds / 60:.0f} minutes")

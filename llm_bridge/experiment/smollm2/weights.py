@@ -25,7 +25,7 @@ CHAT_TEMPLATE = (
 END, PAD = "<|im_end|>", "<|endoftext|>"
 """A reply's last token, which the GGUF file does not name, and one that no reply has."""
 MEMORY, DISK = 12.0, 9.0
-"""GB that a run needs: the peak of its processes, and three checkpoints of which two are kept, beside the models."""
+"""GB that a run needs: the peak of its processes, and two checkpoints of 2 GB beside each trained model."""
 
 
 def find_weights() -> Path:
@@ -63,6 +63,7 @@ def convert(gguf: Path, folder: Path) -> None:
     Raises InputError where the file cannot be read or the folder not be written.
     """
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
     from transformers.utils import logging
 
@@ -86,7 +87,5 @@ def convert(gguf: Path, folder: Path) -> None:
         model.save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
         unfinished.rename(folder)
-    except OSError as error:
-        raise InputError(
-            f"cannot write to {folder}: {error.strerror or error}; free its disk or choose another folder"
-        ) from error
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"cannot write to {folder}: {error}; free its disk or choose another folder") from error

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from cokl.support.errors import InputError
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment.config import PAPER_METHODS
-from llm_bridge.experiment.jobs import Job, buffer_job, chat_job, compose, evaluation_job, math_job
+from llm_bridge.experiment.jobs import Job, buffer_job, chat_job, compose, math_job
 from llm_bridge.experiment.stages import Experiment
 
 RUNS = [(method, None) for method in PAPER_METHODS]
@@ -69,7 +69,6 @@ def test_a_job_sets_what_is_written_down_and_leaves_the_rest_to_verl(preset):
         buffer_job(config, root, reference),
         chat_job(config, root, reference, "grpo"),
         chat_job(config, root, reference, "cokl"),
-        evaluation_job(config, root, "base", reference),
     ):
         assert options(job) == verls_own() | written(preset, job.name), job.name
 
@@ -157,7 +156,7 @@ def test_what_the_chat_stage_would_refuse_is_told_before_any_work(override, mess
 
 @pytest.mark.parametrize("path", ["a b", "a=b", "it's", "a,b", "[x]", "back\\slash"])
 def test_any_path_survives_hydra(path):
-    job = evaluation_job(configurations.PRESETS["smollm2"], Path("/r"), "base", Path("/models") / path)
+    job = buffer_job(configurations.PRESETS["smollm2"], Path("/r"), Path("/models") / path)
     assert resolve(compose(job))["actor_rollout_ref.model.path"] == f"/models/{path}"
 
 

@@ -136,9 +136,16 @@ def squeezed(text: str) -> str:
 
 
 def test_a_run_of_one_seed_draws_the_same_responses_again(experiment):
-    """Of the math stage's first step, which starts from one model; later ones differ once rounding turns a draw."""
+    """Of the math stage's first step, which starts from one model; later ones differ once rounding turns a draw.
+
+    The second run is killed after its checkpoint, before VeRL has its evaluation.
+    """
     again = experiment.parent / "again"
-    finish(command(again, "--math-steps", "1", "--until", "math"))
+    short = command(again, "--math-steps", "1", "--until", "math")
+    kill_when(short, again / "math" / "checkpoints" / "latest_checkpointed_iteration.txt")
+    assert not any((again / "math" / "metrics").glob("*.jsonl"))
+    assert "math, evaluation; log: " in finish(short)
+    assert read_metrics(again / "math" / "metrics")[1]["val/math_val/mean@1"] >= 0
     first, second = (
         sorted((root / "rows" / f"{root.name}-math" / "1.jsonl").read_text().splitlines())
         for root in (experiment, again)

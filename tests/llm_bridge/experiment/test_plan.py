@@ -12,7 +12,8 @@ from cokl.support.errors import InputError
 from cokl_cli.commands.llm import RunStages
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment.config import PAPER_METHODS
-from llm_bridge.experiment.jobs import chat_job, command_line, environment, math_job, trained
+from llm_bridge.experiment.jobs import buffer_job, chat_job, command_line, environment, math_job, trained
+from llm_bridge.experiment.smollm2.minutes import told
 
 
 def test_the_presets_of_short_answers_keep_the_equations_sum():
@@ -74,12 +75,21 @@ def test_coefficients_of_the_families():
     }
 
 
-def test_smollm2_trains_each_method_at_its_own_choice_unless_one_is_given():
+def test_smollm2_trains_each_method_at_its_own_choice():
     config = configurations.PRESETS["smollm2"]
     chosen = {method: config.beta(method) for method in ("correct_forward_kl", "cokl", "cokl_floor")}
     assert chosen == {"correct_forward_kl": 0.003, "cokl": 0.01, "cokl_floor": 0.01}
     assert dataclasses.replace(config, name="second").beta("cokl") == 0.01
-    assert {dataclasses.replace(config, coefficient=0.5).beta(method) for method in chosen} == {0.5}
+
+
+def test_a_run_lists_what_is_left_of_it_with_its_minutes(tmp_path):
+    config = configurations.PRESETS["smollm2"]
+    planned = [buffer_job(config, tmp_path, tmp_path), chat_job(config, tmp_path, tmp_path, "cokl")]
+    lines = told(planned, config).splitlines()
+    assert lines[1] == "  buffer: 256 responses, about 2 minutes"  # 1:54 and 1:55 were measured
+    assert lines[2] == "  chat/cokl: 24 steps of 64 rows, about 23 minutes"
+    (tmp_path / "buffer.parquet").touch()
+    assert told(planned, config).splitlines()[1:2] == lines[2:3]
 
 
 def test_a_trained_model_is_where_its_job_leaves_it():

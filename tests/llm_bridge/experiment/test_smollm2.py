@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import shutil
 
 import numpy as np
@@ -154,6 +155,18 @@ def test_too_little_memory_or_disk_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(weights, "MEMORY", 1e6)
     with pytest.raises(InputError, match=r"needs 1e\+06 GB of memory, and this machine has"):
         weights.require_room(tmp_path)
+
+
+def test_a_disk_that_becomes_full_is_one_line(tmp_path):
+    """As a process meets it that may write files of a megabyte only."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
+    try:
+        with pytest.raises(InputError, match=r"cannot write to .*model: .*; free its disk"):
+            weights.convert(weights.find_weights(), tmp_path / "model")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "model").exists()
 
 
 def test_the_rows_have_rewards_of_one_form():

@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from cokl.support.errors import InputError
@@ -99,19 +103,55 @@ def test_a_finished_job_is_not_started_again(tmp_path, monkeypatch):
     Experiment(SMALL, tmp_path).run(job)
 
 
-@pytest.mark.parametrize("evaluated", [True, False])
-def test_a_run_that_died_in_its_last_evaluation_is_evaluated(tmp_path, monkeypatch, evaluated):
-    job = math_job(SMALL, tmp_path, "model")
-    (job.folder / "checkpoints").mkdir(parents=True)
-    (job.folder / "checkpoints" / "latest_checkpointed_iteration.txt").write_text(str(SMALL.math_steps))
-    write_metrics(job.folder / "metrics", [{SMALL.math_steps: evaluation(0.5, 0.5) if evaluated else {}}])
+@pytest.fixture
+def math_stage(tmp_path, monkeypatch) -> Callable[[], list[str]]:
+    """Run SmolLM2's math stage with jobs that leave what VeRL leaves; returns what was started, on which sets.
+
+    Of the eight candidates the base knows the first four.
+    """
     (tmp_path / "data" / "model").mkdir(parents=True)
     (tmp_path / "data" / "model" / "tokenizer_config.json").write_text("{}")
-    (tmp_path / "data" / "unknown.parquet").touch()  # the strata are there
-    started = []
-    monkeypatch.setattr(Experiment, "run", lambda self, job: started.append(job.name))
-    Experiment(SMALL, tmp_path).train_math()
-    assert started == ["math", *([] if evaluated else ["evaluation/base"])]
+    rows = [math_row("candidates", index, "sum", f"1 + {index}?", "2") for index in range(8)]
+    write_rows(rows, tmp_path / "data" / "candidates.parquet")
+    started: list[str] = []
+
+    def verl(command: list[str], environment: dict[str, str], log: Path) -> None:
+        sets = next(option for option in command if option.startswith("+llm.val_files="))
+        names = ", ".join(re.findall(r"(\w+)\.parquet", sets))
+        started.append(("evaluate " if "trainer.val_only=True" in command else "train, then evaluate ") + names)
+        if "candidates" in sets:
+            draws = [{"prompt": f"candidates/{index}", "score": float(index < 4)} for index in range(8)]
+            (log.parent / "candidates").mkdir()
+            (log.parent / "candidates" / "12.jsonl").write_text("\n".join(map(json.dumps, draws)))
+        if not (log.parent / "checkpoints").exists():
+            checkpoint(math_job(SMALL, tmp_path, "model"), 12)
+        line = {"step": 12, "data": {} if "candidates" in sets else evaluation(0.5, 0.5)}
+        Path(environment["VERL_FILE_LOGGER_PATH"]).write_text(json.dumps(line))
+
+    def train() -> list[str]:
+        started.clear()
+        Experiment(SMALL, tmp_path).train_math()
+        return started
+
+    monkeypatch.setattr(stages, "run", verl)
+    return train
+
+
+def test_the_base_is_evaluated_on_the_strata_that_its_own_draws_form(tmp_path, math_stage):
+    assert math_stage() == ["train, then evaluate candidates", "evaluate known, unknown, chat_val"]
+    assert collect(SMALL, tmp_path).scores["known"].tolist() == [50]
+    assert not math_stage()
+    shutil.rmtree(tmp_path / "math")  # as one removes a stage to train it anew
+    (tmp_path / "data" / "known.parquet").write_text("another model's")
+    assert len(math_stage()) == 2
+    assert len(pd.read_parquet(tmp_path / "data" / "known.parquet")) == 2
+
+
+def test_what_a_run_that_died_in_an_evaluation_lacks_is_evaluated(tmp_path, math_stage):
+    checkpoint(math_job(SMALL, tmp_path, "model"), 12)
+    assert math_stage() == ["evaluate candidates", "evaluate known, unknown, chat_val"]
+    shutil.rmtree(tmp_path / "math" / "metrics")
+    assert math_stage() == ["evaluate known, unknown, chat_val"]
 
 
 @pytest.mark.parametrize(("there", "asked"), [("10.0.0.1:6379", "10.0.0.1:6379"), ("ray://a:1", "a:1")])
@@ -204,6 +244,8 @@ def test_ones_own_data_are_checked_and_used(tmp_path):
     write_rows([math_row("other", 0, "x", "1 + 1?", "2")], own / "sums.parquet")
     with pytest.raises(InputError, match=r"sums.parquet: expected the data source 'sums' in every row, got other"):
         Experiment(config, tmp_path / "out").check([("grpo", None)])
+    with pytest.raises(InputError, match="expected some of math_val, math500, olympiad; prompts of your own"):
+        Experiment(dataclasses.replace(config, own_data=""), tmp_path / "out").check([("grpo", None)])
     (own / "sums.parquet").unlink()
     with pytest.raises(InputError, match=r"sums.parquet is missing; expected math_train, chat_train, sums, chat_val"):
         Experiment(config, tmp_path / "out").check(())
@@ -218,11 +260,6 @@ def test_ones_own_evaluation_sets_are_reported(tmp_path):
     again = read_results(tmp_path / "results")
     assert again.math_columns == ("sums", "products")
     assert result_tables(again)[0].frame[["sums", "products", "math_avg"]].to_numpy().tolist() == [[50, 25, 37.5]]
-
-
-def test_evaluating_what_is_not_trained_is_refused(tmp_path):
-    with pytest.raises(InputError, match="cokl: there is no trained model"):
-        Experiment(SMALL, tmp_path).evaluate("cokl")
 
 
 def test_a_gpu_configuration_without_a_gpu_is_refused(tmp_path, monkeypatch):

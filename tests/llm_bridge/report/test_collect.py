@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from cokl.support.errors import InputError
+from cokl_cli.commands.llm import Report
 from llm_bridge.experiment.config import PRESETS
 from llm_bridge.report.collect import collect
+from llm_bridge.report.results import read_results
 
 CONFIG = replace(PRESETS["smollm2"], math_steps=5, chat_steps=3, chat_batch=10, group_size=4)
 
@@ -57,3 +59,13 @@ def test_groups_without_a_correct_response_are_counted_over_the_steps_of_main_ru
 def test_nothing_to_report_is_one_line(tmp_path):
     with pytest.raises(InputError, match="nothing to report"):
         collect(CONFIG, tmp_path)
+
+
+def test_a_report_is_of_the_experiment_as_it_was_configured(root):
+    """Not of the preset, whose chat stage has more steps, nor of an evaluation on the way."""
+    (root / "config.json").write_text(json.dumps(CONFIG.as_dict()))
+    assert not Report(out=root).run()
+    scores = read_results(root / "results").scores
+    assert scores["chat_val"].tolist() == [25, 75, 75]
+    with pytest.raises(InputError, match=r"config\.json"):
+        Report(out=root / "elsewhere").run()

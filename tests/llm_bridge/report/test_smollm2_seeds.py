@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 pytest.importorskip("transformers")
+from cokl.support.errors import InputError
 from llm_bridge.experiment.config import PRESETS
 from llm_bridge.report.smollm2_seeds import page
 from tests.llm_bridge.report.test_collect import logged
@@ -49,6 +50,17 @@ def test_means_and_pairs_by_seed_and_ten_draws_a_model(folders):
         lines = shown.splitlines()
         assert len(lines) == min(int(right) or 64, 10)
         assert all((re.findall(r"\d+", line)[-1:] == ["11"]) == (right != "0") for line in lines)
+
+
+def test_what_cannot_be_averaged_is_refused(folders):
+    with pytest.raises(InputError, match="each of another seed"):
+        next(page([folders[0], folders[1], folders[0]]))
+    with pytest.raises(InputError, match="each of another seed"):
+        next(page([]))
+    described = folders[1] / "chat/cokl/run.json"
+    described.write_text(described.read_text().replace("0.01", "0.1"))
+    with pytest.raises(InputError, match="cokl: expected one coefficient in all folders"):
+        next(page(folders))
 
 
 def test_pairs_do_not_depend_on_the_order_of_the_folders(folders):
