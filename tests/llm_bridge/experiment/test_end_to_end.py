@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -67,13 +68,13 @@ def finish(arguments: list[str]) -> str:
     return done.stdout
 
 
-def kill_when(arguments: list[str], there: Path) -> None:
-    """Start a command and end it and all that it started with SIGKILL as soon as `there` exists."""
+def kill_when(arguments: list[str], happened: Callable[[], bool]) -> None:
+    """Start a command and end it and all that it started with SIGKILL as soon as that has happened."""
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + LIMIT
-    while not there.exists():
+    while not happened():
         assert process.poll() is None, "the command ended before it could be killed"
-        assert time.monotonic() < deadline, f"{there} never came"
+        assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.2)
     for victim in [*descendants(process.pid), process.pid]:
         with contextlib.suppress(ProcessLookupError):
@@ -93,12 +94,22 @@ def descendants(pid: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory) -> Path:
-    """GRPO on mathematics, full reverse KL, then CoKL, killed after its second step and started again."""
+    """GRPO on mathematics, killed in its last evaluation, full reverse KL, then CoKL, killed after its second step."""
     root = tmp_path_factory.mktemp("experiment") / "first"
     make_toy(root.parent / "toy", steps=300)
-    kill_when(command(root), root / "chat" / "cokl" / "checkpoints" / "global_step_2" / "data.pt")
+    tracker = root / "math" / "checkpoints" / "latest_checkpointed_iteration.txt"
+    kill_when(command(root), lambda: tracker.is_file() and tracker.read_text() == "2")
+    kill_when(command(root), (root / "chat" / "cokl" / "checkpoints" / "global_step_2" / "data.pt").exists)
     (root / "printed.txt").write_text(finish(command(root)))
     return root
+
+
+def test_what_died_in_its_evaluation_is_evaluated_and_not_trained_again(experiment):
+    first, again = sorted((experiment / "math" / "metrics").glob("*.jsonl"))
+    assert [json.loads(line)["step"] for line in first.read_text().splitlines()] == [1]
+    (evaluated,) = map(json.loads, again.read_text().splitlines())
+    assert evaluated["step"] == 2
+    assert {name.split("/")[1] for name in evaluated["data"]} == {"math_val", "chat_val"}
 
 
 def test_the_killed_run_ends_with_as_many_steps(experiment):
@@ -136,16 +147,9 @@ def squeezed(text: str) -> str:
 
 
 def test_a_run_of_one_seed_draws_the_same_responses_again(experiment):
-    """Of the math stage's first step, which starts from one model; later ones differ once rounding turns a draw.
-
-    The second run is killed after its checkpoint, before VeRL has its evaluation.
-    """
+    """Of the math stage's first step, which starts from one model; later ones differ once rounding turns a draw."""
     again = experiment.parent / "again"
-    short = command(again, "--math-steps", "1", "--until", "math")
-    kill_when(short, again / "math" / "checkpoints" / "latest_checkpointed_iteration.txt")
-    assert not read_metrics(again / "math" / "metrics")
-    assert "math, evaluation; log: " in finish(short)
-    assert read_metrics(again / "math" / "metrics")[1]["val/math_val/mean@1"] >= 0
+    finish(command(again, "--math-steps", "1", "--until", "math"))
     first, second = (
         sorted((root / "rows" / f"{root.name}-math" / "1.jsonl").read_text().splitlines())
         for root in (experiment, again)
@@ -160,8 +164,9 @@ def test_a_run_of_one_seed_draws_the_same_responses_again(experiment):
 @pytest.mark.parametrize("job", ["math", "chat/reverse_kl", "chat/cokl"])
 def test_rollout_log_probabilities_agree_with_the_actors(experiment, job):
     steps = read_metrics(experiment / job / "metrics")
-    assert steps
-    for step, metrics in steps.items():
+    trained = {step: metrics for step, metrics in steps.items() if "training/global_step" in metrics}
+    assert trained
+    for step, metrics in trained.items():
         assert metrics["training/rollout_probs_diff_mean"] < 1e-4, (step, metrics)
 
 
