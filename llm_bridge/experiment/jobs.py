@@ -54,7 +54,7 @@ OWNED = {
     "trainer.v1.trainer_mode": "--methods",
 }
 """Options that differ from job to job, or that other numbers follow from, and what sets them."""
-EVALUATE_ONLY = ("trainer.val_before_train=True", "trainer.val_only=True")
+EVALUATE_ONLY = ("trainer.resume_mode=auto", "trainer.val_before_train=True", "trainer.val_only=True")
 """Options with which a finished training job, started again, evaluates its last checkpoint."""
 
 

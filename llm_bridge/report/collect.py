@@ -18,8 +18,7 @@ from llm_bridge.report.results import Results
 def collect(config: LLMConfig, root: Path) -> Results:
     """Everything that the experiment in `root` has measured so far.
 
-    Scores are those of the last training step's evaluation, or of a separate evaluation where there is one.
-    Raises InputError if not even the math stage is done.
+    Scores are of the evaluation after the last training step. Raises InputError if not even the math stage is done.
     """
     model = config.name.replace("qwen", "Qwen").replace("b", "B") if config.model else config.name
     base_scores = final_scores(config, root, BASE)
