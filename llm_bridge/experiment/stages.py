@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -187,13 +188,13 @@ class Experiment:
         return checked
 
     def run(self, job: jobs.Job, options: Sequence[str] = ()) -> None:
-        """Run a job unless it is done, or in any case with `options` of VeRL for this time.
-
-        Raises InputError, with the end of its log, if it fails.
-        """
+        """Run a job unless it is done, or with VeRL's `options` in any case. Raises InputError if it fails."""
         if job.done and not options:
             return
         log, metrics = job.folder / "log.txt", job.folder / "metrics"
+        if job.steps and not job.last_step:  # from its start: what lies there is another model's
+            for stale in (metrics, job.folder / "candidates"):
+                shutil.rmtree(stale, ignore_errors=True)
         metrics.mkdir(parents=True, exist_ok=True)
         resumed = f" from step {job.last_step} of {job.steps}" if job.last_step else ""
         _say(f"{job.name}{', evaluation' if options else resumed}; log: {log}")
@@ -201,15 +202,15 @@ class Experiment:
         with alone():
             run([sys.executable, *jobs.command_line((*job.overrides, *self.overrides, *options))], variables, log)
         if job.last_step < job.steps:
-            raise InputError(
-                f"{job.name} ended at step {job.last_step} of {job.steps}; see {log}, then run the same command again"
-            )
+            raise InputError(f"{job.name} ended at step {job.last_step} of {job.steps}; see {log}, then run it again")
 
     def _train(self, job: jobs.Job, name: str) -> None:
         """Train, evaluate what is not evaluated yet, and keep the model alone of what checkpoints hold."""
         self.run(job)
         if not final_scores(self.config, self.root, name):
             self.run(job, jobs.EVALUATE_ONLY)
+        if not final_scores(self.config, self.root, name):
+            raise InputError(f"{job.name}: no scores in {job.folder / 'metrics'}; trainer.logger needs file")
         for path in (job.folder / "checkpoints").glob("global_step_*/**/*"):
             if path.is_file() and job.model not in path.parents:
                 path.unlink()

@@ -104,7 +104,13 @@ def test_a_finished_job_is_not_started_again(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def math_stage(tmp_path, monkeypatch) -> Callable[[], list[str]]:
+def measured() -> dict[str, float]:
+    """What VeRL's next evaluation on the strata says."""
+    return evaluation(0.5, 0.5)
+
+
+@pytest.fixture
+def math_stage(tmp_path, monkeypatch, measured) -> Callable[[], list[str]]:
     """Run SmolLM2's math stage with jobs that leave what VeRL leaves; returns what was started, on which sets.
 
     Of the eight candidates the base knows the first four.
@@ -125,7 +131,10 @@ def math_stage(tmp_path, monkeypatch) -> Callable[[], list[str]]:
             (log.parent / "candidates" / "12.jsonl").write_text("\n".join(map(json.dumps, draws)))
         if not (log.parent / "checkpoints").exists():
             checkpoint(math_job(SMALL, tmp_path, "model"), 12)
-        line = {"step": 12, "data": {} if "candidates" in sets else evaluation(0.5, 0.5)}
+        assert list(
+            (log.parent / "checkpoints").glob("global_step_12/actor/model_world_size_*")
+        )  # else VeRL cannot resume
+        line = {"step": 12, "data": {} if "candidates" in sets else measured}
         Path(environment["VERL_FILE_LOGGER_PATH"]).write_text(json.dumps(line))
 
     def train() -> list[str]:
@@ -137,20 +146,30 @@ def math_stage(tmp_path, monkeypatch) -> Callable[[], list[str]]:
     return train
 
 
-def test_the_base_is_evaluated_on_the_strata_that_its_own_draws_form(tmp_path, math_stage):
+@pytest.mark.parametrize("removed", ["", "checkpoints"])
+def test_the_base_is_evaluated_on_the_strata_that_its_own_draws_form(tmp_path, math_stage, measured, removed):
     assert math_stage() == ["train, then evaluate candidates", "evaluate known, unknown, chat_val"]
     assert collect(SMALL, tmp_path).scores["known"].tolist() == [50]
     assert not math_stage()
-    shutil.rmtree(tmp_path / "math")  # as one removes a stage to train it anew
+    shutil.rmtree(tmp_path / "math" / removed)  # to train it anew
+    measured.update(evaluation(0.75, 0.5))
     (tmp_path / "data" / "known.parquet").write_text("another model's")
     assert len(math_stage()) == 2
+    assert collect(SMALL, tmp_path).scores["known"].tolist() == [75]
     assert len(pd.read_parquet(tmp_path / "data" / "known.parquet")) == 2
 
 
 def test_what_a_run_that_died_in_an_evaluation_lacks_is_evaluated(tmp_path, math_stage):
     checkpoint(math_job(SMALL, tmp_path, "model"), 12)
     assert math_stage() == ["evaluate candidates", "evaluate known, unknown, chat_val"]
-    shutil.rmtree(tmp_path / "math" / "metrics")
+
+
+def test_a_model_without_scores_keeps_its_checkpoint(tmp_path, math_stage, measured):
+    """As without VeRL's file among its loggers."""
+    measured.clear()
+    with pytest.raises(InputError, match=r"math: no scores in .*metrics; trainer.logger needs file"):
+        math_stage()
+    measured.update(evaluation(0.5, 0.5))
     assert math_stage() == ["evaluate known, unknown, chat_val"]
 
 
