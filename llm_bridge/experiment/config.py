@@ -37,8 +37,8 @@ REVISIONS = {
     "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": "d4117fbfd81b72f41b96341238baa1e3e90a4ce1",
 }
 """Commits of the hub's main branches that the paper's models are pinned to."""
-SMOLLM2 = {"correct_forward_kl": 0.003, "cokl": 0.01, "forward_kl": 0.03, "reverse_kl": 0.03}
-"""Coefficients of the preset smollm2: each method's best on its selection seed; other methods have CoKL's."""
+SMOLLM2 = {"correct_forward_kl": 0.003, "cokl": 0.01, "forward_kl": 0.01, "reverse_kl": 0.01}
+"""Coefficients of the preset smollm2: the best on its selection seed, of the full KLs so far; others have CoKL's."""
 
 PositiveInt = Annotated[int, above(0)]
 PositiveFloat = Annotated[float, above(0)]
