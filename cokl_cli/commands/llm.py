@@ -22,15 +22,27 @@ Preset = Literal["smollm2", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
 
 
 @dataclass(frozen=True)
-class ExperimentOptions(FromFile):
+class InFolder(FromFile):
     """What every command on an experiment takes."""
 
-    overrides: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Options of VeRL in Hydra's syntax, such as actor_rollout_ref.actor.optim.lr=2e-6, for every job."""
     preset: Preset = "smollm2"
     """The experiment: smollm2 trains a small language model on a CPU; the others are the paper's."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder to save in and to resume from; runs/llm-PRESET if not given."""
+    """The experiment's folder; if not given runs/llm-PRESET, or runs/llm-NAME with --config NAME.json."""
+
+    @property
+    def folder(self) -> Path:
+        """Where results go."""
+        name = self.config_file.stem if self.config_file else self.preset
+        return (self.out or Path("runs") / f"llm-{name}").resolve()
+
+
+@dataclass(frozen=True)
+class ExperimentOptions(InFolder):
+    """What every command that works on an experiment takes."""
+
+    overrides: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Options of VeRL in Hydra's syntax, such as actor_rollout_ref.actor.optim.lr=2e-6, for every job."""
     data_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Local copies of the data sets, for machines without internet."""
     settings: Annotated[LLMConfig, tyro.conf.arg(name="experiment")] = PRESETS["smollm2"]
@@ -40,12 +52,6 @@ class ExperimentOptions(FromFile):
         from llm_bridge.experiment.stages import Experiment
 
         return Experiment(self.settings, self.folder, self.overrides, self.data_dir)
-
-    @property
-    def folder(self) -> Path:
-        """Where results go."""
-        name = self.config_file.stem if self.config_file else self.preset
-        return (self.out or Path("runs") / f"llm-{name}").resolve()
 
 
 @dataclass(frozen=True)
@@ -154,19 +160,13 @@ class BuildBuffer(Settings):
 
 
 @dataclass(frozen=True)
-class Report(Settings):
+class Report(InFolder):
     """Tables and a figure of whatever the experiment has finished: screen, Markdown, CSV, PDF and PNG."""
-
-    preset: Preset = "smollm2"
-    """The experiment, whose folder is runs/llm-PRESET."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Its folder, if it is another."""
 
     def run(self) -> int:
         """Collect VeRL's logs into ROOT/results, write ROOT/report, and draw."""
-        folder = (self.out or Path("runs") / f"llm-{self.preset}").resolve()
-        _report(from_json(LLMConfig, read_json(folder / "config.json", dict)), folder, quiet=False)
-        _draw(folder)
+        _report(from_json(LLMConfig, read_json(self.folder / "config.json", dict)), self.folder, quiet=False)
+        _draw(self.folder)
         return 0
 
 

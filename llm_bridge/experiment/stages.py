@@ -157,11 +157,11 @@ class Experiment:
         """Raises InputError for prompts of one's own that are not as VeRL reads them, and for sets without prompts."""
         from llm_bridge.data.prepare import check_own
 
-        if self.config.model and not self.config.own_data and not set(self.config.math_sets) <= set(MATH_SETS):
-            raise InputError(f"math_sets: expected some of {', '.join(MATH_SETS)}; prompts of your own need --own-data")
         if self.config.own_data:
             names = ("math_train", "chat_train", *self.config.evaluation_sets)
             check_own(Path(jobs.prompts_file(self.config, self.root, "")).parent, names)
+        elif self.config.model and not set(self.config.math_sets) <= set(MATH_SETS):
+            raise InputError(f"math_sets: expected some of {', '.join(MATH_SETS)}; prompts of your own need --own-data")
 
     def check(self, runs: Sequence[ChatRun]) -> list[tuple[jobs.Job, DictConfig]]:
         """The math stage and what the chat runs need, in order, done or not, each with VeRL's configuration of it.
@@ -209,8 +209,8 @@ class Experiment:
         self.run(job)
         if not final_scores(self.config, self.root, name):
             self.run(job, jobs.EVALUATE_ONLY)
-        if not final_scores(self.config, self.root, name):
-            raise InputError(f"{job.name}: no scores in {job.folder / 'metrics'}; trainer.logger needs file")
+            if not final_scores(self.config, self.root, name):
+                raise InputError(f"{job.name}: no scores in {job.folder / 'metrics'}; trainer.logger needs file")
         for path in (job.folder / "checkpoints").glob("global_step_*/**/*"):
             if path.is_file() and job.model not in path.parents:
                 path.unlink()

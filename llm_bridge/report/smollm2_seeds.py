@@ -35,7 +35,7 @@ def page(folders: list[Path]) -> Iterator[str]:
     """
     configs = [from_json(LLMConfig, read_json(folder / "config.json", dict)) for folder in folders]
     scores = [collect(*one).scores.assign(seed=one[0].seed) for one in zip(configs, folders, strict=True)]
-    if len({config.seed for config in configs}) < max(len(configs), 1):
+    if not configs or len({config.seed for config in configs}) < len(configs):
         raise InputError("expected the folders of runs, each of another seed")
     main = pd.concat(scores).query("main == 1").set_index("seed")
     levels = {str(name): rows for name, rows in main.groupby("method", sort=False)}

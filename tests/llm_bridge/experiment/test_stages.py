@@ -131,9 +131,7 @@ def math_stage(tmp_path, monkeypatch, measured) -> Callable[[], list[str]]:
             (log.parent / "candidates" / "12.jsonl").write_text("\n".join(map(json.dumps, draws)))
         if not (log.parent / "checkpoints").exists():
             checkpoint(math_job(SMALL, tmp_path, "model"), 12)
-        assert list(
-            (log.parent / "checkpoints").glob("global_step_12/actor/model_world_size_*")
-        )  # else VeRL cannot resume
+        assert list(log.parent.glob("checkpoints/global_step_12/actor/model_world_size_*"))  # what VeRL resumes from
         line = {"step": 12, "data": {} if "candidates" in sets else measured}
         Path(environment["VERL_FILE_LOGGER_PATH"]).write_text(json.dumps(line))
 
