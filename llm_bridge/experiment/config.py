@@ -38,7 +38,7 @@ REVISIONS = {
 }
 """Commits of the hub's main branches that the paper's models are pinned to."""
 SMOLLM2 = {"correct_forward_kl": 0.003, "cokl": 0.01, "forward_kl": 0.01, "reverse_kl": 0.01}
-"""Coefficients of the preset smollm2: the best on its selection seed, of the full KLs so far; others have CoKL's."""
+"""Coefficients of the preset smollm2: the best on its selection seed; others have CoKL's."""
 
 PositiveInt = Annotated[int, above(0)]
 PositiveFloat = Annotated[float, above(0)]
