@@ -127,8 +127,8 @@ def math_stage(tmp_path, monkeypatch, measured) -> Callable[[], list[str]]:
         started.append(("evaluate " if "trainer.val_only=True" in command else "train, then evaluate ") + names)
         if "candidates" in sets:
             draws = [{"prompt": f"candidates/{index}", "score": float(index < 4)} for index in range(8)]
-            (log.parent / "candidates").mkdir()
-            (log.parent / "candidates" / "12.jsonl").write_text("\n".join(map(json.dumps, draws)))
+            (log.parent / "candidates").mkdir(exist_ok=True)
+            (log.parent / "candidates" / "12.jsonl").write_text("".join(json.dumps(draw) + "\n" for draw in draws))
         if not (log.parent / "checkpoints").exists():
             checkpoint(math_job(SMALL, tmp_path, "model"), 12)
         assert list(log.parent.glob("checkpoints/global_step_12/actor/model_world_size_*"))  # what VeRL resumes from
@@ -157,8 +157,12 @@ def test_the_base_is_evaluated_on_the_strata_that_its_own_draws_form(tmp_path, m
     assert len(pd.read_parquet(tmp_path / "data" / "known.parquet")) == 2
 
 
-def test_what_a_run_that_died_in_an_evaluation_lacks_is_evaluated(tmp_path, math_stage):
+@pytest.mark.parametrize("written", [None, '{"prompt": "candi'])
+def test_what_a_run_that_died_in_an_evaluation_lacks_is_evaluated(tmp_path, math_stage, written):
     checkpoint(math_job(SMALL, tmp_path, "model"), 12)
+    if written:
+        (tmp_path / "math" / "candidates").mkdir()
+        (tmp_path / "math" / "candidates" / "12.jsonl").write_text(written)
     assert math_stage() == ["evaluate candidates", "evaluate known, unknown, chat_val"]
 
 
