@@ -1,7 +1,7 @@
-"""`python -m llm_bridge.report.smollm2_seeds FOLDER ...`: what runs of several seeds say, as Markdown.
+"""`python -m llm_bridge.report.smollm2_seeds FOLDER_OR_CSV ...`: what runs of several seeds say, as Markdown.
 
 Means with 95 % t-intervals over seeds, CoKL minus each other method paired by seed, and what the first folder's models
-say to one prompt.
+say to one prompt. A table of scores, such as SmolLM2's SCORES.csv, has a column `seed` beside those of a report's.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ QUESTION, ANSWER, DRAWS = "State the final answer to the following arithmetic pr
 TOLD = {"index": 0, "source_id": "chain_sum"}
 
 
-def page(folders: list[Path]) -> Iterator[str]:
+def page(paths: list[Path]) -> Iterator[str]:
     """The table, then each method's first ten right draws, or wrong ones where none is right.
 
     Raises InputError for folders without results, of one seed twice, and for a method of more than one coefficient.
     """
+    folders = [path for path in paths if path.suffix != ".csv"]
     configs = [from_json(LLMConfig, read_json(folder / "config.json", dict)) for folder in folders]
     scores = [collect(*one).scores.assign(seed=one[0].seed) for one in zip(configs, folders, strict=True)]
-    if not configs or len({config.seed for config in configs}) < len(configs):
+    scores += [pd.read_csv(path) for path in paths if path.suffix == ".csv"]
+    if not scores or (main := pd.concat(scores).query("main == 1")).duplicated(["seed", "method"]).any():
         raise InputError("expected the folders of runs, each of another seed")
-    main = pd.concat(scores).query("main == 1").set_index("seed")
-    levels = {str(name): rows for name, rows in main.groupby("method", sort=False)}
+    levels = {str(name): rows.set_index("seed") for name, rows in main.groupby("method", sort=False)}
     if mixed := [name for name, level in levels.items() if level["beta"].nunique() > 1]:
         raise InputError(f"{mixed[0]}: expected one coefficient in all folders; average those that have the same")
     rows = [[method_label(name), f"{level['beta'].iloc[0]:g}", *_cells(level)] for name, level in levels.items()]
@@ -46,7 +47,7 @@ def page(folders: list[Path]) -> Iterator[str]:
         pairs = levels["cokl"][MEASURED] - levels[rival][MEASURED]
         rows.append([f"CoKL minus {method_label(rival)}", "", *_cells(pairs.dropna(how="all"))])
     yield plain_markdown_table(["", "coefficient", *(HEADERS[name] for name in MEASURED)], rows)
-    for name in main.loc[[configs[0].seed], "method"]:
+    for name in main.loc[main["seed"] == configs[0].seed, "method"] if configs else ():
         draws = _drawn(trained(configs[0], folders[0], name).model)
         right = [text for text in draws if score("known", text, ANSWER, TOLD)["score"]]
         yield f"**{method_label(name)}**: of {DRAWS} draws {len(right)} right, {len(set(right))} of them different"
@@ -70,7 +71,7 @@ def _drawn(model_folder: Path) -> list[str]:
 
 if __name__ == "__main__":
     try:
-        print(*page([Path(name) for name in sys.argv[1:]]), sep="\n\n")
-    except InputError as error:
+        print(*page(list(map(Path, sys.argv[1:]))), sep="\n\n")
+    except (InputError, OSError) as error:
         print(f"smollm2_seeds: error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -12,7 +12,6 @@ from llm_bridge.experiment.smollm2.tasks import SIZES
 START, ROW, RESPONSE = 80.0, 0.75, 0.16
 """Seconds of a job's start, of a row that is sampled and trained on, and of an evaluated response."""
 MACHINE = "an idle AMD EPYC with one thread, where this was measured; OMP_NUM_THREADS=2 takes three quarters of that"
-"""Where: in whole runs, float32."""
 
 
 def told(jobs: Sequence[Job], config: LLMConfig) -> str:
