@@ -24,7 +24,7 @@ CHAT_TEMPLATE = (
 """The model's own, without the system prompt of 22 tokens that it adds where there is none."""
 END, PAD = "<|im_end|>", "<|endoftext|>"
 """A reply's last token, which the GGUF file does not name, and one that no reply has."""
-MEMORY, DISK = 12.0, 9.0
+MEMORY, DISK = 14.0, 9.0
 """GB that a run needs: the peak of its processes, and two checkpoints of 2 GB beside each trained model."""
 
 
