@@ -112,7 +112,7 @@ class Experiment:
             job = math()
             self.run(job)
             drawn = job.folder / "candidates" / f"{job.steps}.jsonl"
-            if not drawn.is_file() or drawn.read_bytes()[-1:] != b"\n":  # none, or cut off
+            if not drawn.is_file() or drawn.read_bytes()[-1:] != b"\n":  # none, or cut off in a line
                 self.run(job, jobs.EVALUATE_ONLY)
             write_strata(drawn, strata.parent, config.buffer_prompts)
         self._train(math(), BASE)

@@ -1,7 +1,7 @@
 """`python -m llm_bridge.report.smollm2_seeds FOLDER_OR_CSV ...`: what runs of several seeds say, as Markdown.
 
 Means with 95 % t-intervals over seeds, CoKL minus each other method paired by seed, and what the first folder's models
-say to one prompt. A table of scores, such as SmolLM2's SCORES.csv, has a column `seed` beside those of a report's.
+say to one prompt. A table of scores is one like SmolLM2's SCORES.csv, of which the rows with `main` 1 count.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def page(paths: list[Path]) -> Iterator[str]:
     folders = [path for path in paths if path.suffix != ".csv"]
     configs = [from_json(LLMConfig, read_json(folder / "config.json", dict)) for folder in folders]
     scores = [collect(*one).scores.assign(seed=one[0].seed) for one in zip(configs, folders, strict=True)]
-    scores += [pd.read_csv(path) for path in paths if path.suffix == ".csv"]
+    scores += [pd.read_csv(path).astype({"seed": int, "main": int}) for path in paths if path.suffix == ".csv"]
     if not scores or (main := pd.concat(scores).query("main == 1")).duplicated(["seed", "method"]).any():
-        raise InputError("expected the folders of runs, each of another seed")
+        raise InputError("expected folders of runs or tables of scores, each of another seed")
     levels = {str(name): rows.set_index("seed") for name, rows in main.groupby("method", sort=False)}
     if mixed := [name for name, level in levels.items() if level["beta"].nunique() > 1]:
         raise InputError(f"{mixed[0]}: expected one coefficient in all folders; average those that have the same")
@@ -72,6 +72,6 @@ def _drawn(model_folder: Path) -> list[str]:
 if __name__ == "__main__":
     try:
         print(*page(list(map(Path, sys.argv[1:]))), sep="\n\n")
-    except (InputError, OSError) as error:
+    except (OSError, KeyError, ValueError) as error:
         print(f"smollm2_seeds: error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -54,14 +54,18 @@ def test_means_and_pairs_by_seed_and_ten_draws_a_model(folders):
 
 def test_scores_of_runs_whose_models_are_gone_count_and_those_of_a_search_do_not(folders, tmp_path):
     table = tmp_path / "scores.csv"
-    rows = ["7,base,0.0,1,80,0,50,1,", "7,cokl,0.01,1,20,0,50,1,20", "7,cokl,0.1,0,99,99,99,9,99"]
+    rows = ["7,correct_forward_kl,0.01,1,50,0,50,1,9", "7,cokl,0.01,1,20,0,50,1,20", "7,cokl,0.1,0,99,99,99,9,99"]
     table.write_text("\n".join(["seed,method,beta,main,known,unknown,chat_val,distinct,share", *rows]))
     (alone,) = page([table])
     assert "| CoKL | 0.01 | 20.0 | 0.0 | 50.0 | 1.0 | 20.0 |" in alone.splitlines()
     both = next(page([table, *folders]))
     assert "| CoKL | 0.01 | 50.0 ± 34.4 |" in both  # 20, 70, 50 and 60, of standard error 10.8: times Student's 3.18
+    assert "| CoKL minus Replay |  | -23.3 ± 28.7 |" in both  # -10, -30 and -30: 6.67 times 4.30
     with pytest.raises(InputError, match="each of another seed"):
         next(page([table, table]))
+    table.write_text(table.read_text().replace("seed", "sown"))
+    with pytest.raises(KeyError, match="seed"):
+        next(page([table]))
 
 
 def test_what_cannot_be_averaged_is_refused(folders):
