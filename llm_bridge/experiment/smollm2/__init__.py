@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct through the paper's stages, and what it is asked; what was changed after a run says so.
+"""SmolLM2-135M-Instruct through the paper's stages: what it is asked, and what of that was changed after which run.
 
 **Prompts.** Arithmetic is reasoning-gym's `chain_sum` of two terms. The math stage trains on 64 sums of one digit, 12
 steps of 8 prompts with 8 answers each, at a learning rate of 2e-5. Held out are the 36 other sums, and 96 sums of three
@@ -6,8 +6,8 @@ one-digit numbers, of which the model mostly fails after it. A response is right
 order makes another sum: of the evaluated known ones of seeds 100, 0 and 1, 10 of 22, 5 of 23 and 10 of 28 were trained
 on in the other order, and 2, 8 and 2 are cached in it. In the pilot, in plain transformers, 0.97 of the answers to
 training prompts were right after 11 such steps, and 0.97 of those to the 36 after 16. The bases give 4.2 different
-right answers of 8 to a known prompt on seed 100, 1.1, 1.3, 2.8 and 1.0 on seeds 0 to 3. On seed 3 no cached prompt has
-two, so that the conditional KL on cached responses is not defined there.
+right answers of 8 to a known prompt on seed 100, 1.1, 1.3, 2.8, 1.0 and 3.3 on seeds 0 to 4. On seed 3 no cached
+prompt has two, so that the conditional KL on cached responses is not defined there.
 
 **Strata.** The base draws 8 responses to each held-out prompt at the evaluation's temperature. A prompt is known if at
 least 7 are right, unknown if at most 1 is. Every second prompt of a stratum may give the buffer, 16 at most, and the
