@@ -31,7 +31,7 @@ TOLD = {"index": 0, "source_id": "chain_sum"}
 def page(paths: list[Path]) -> Iterator[str]:
     """The table, then each method's first ten right draws, or wrong ones where none is right.
 
-    Raises InputError for folders without results, of one seed twice, and for a method of more than one coefficient.
+    Raises InputError without results, for a seed twice and a method's second coefficient, KeyError for other tables.
     """
     folders = [path for path in paths if path.suffix != ".csv"]
     configs = [from_json(LLMConfig, read_json(folder / "config.json", dict)) for folder in folders]
