@@ -50,6 +50,7 @@ def main(argv: list[str] | None = None) -> None:
     if threading.current_thread() is threading.main_thread():
         for ending in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(ending, _terminated)
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")  # joblib's, which outlives a command that ends
     try:
         if arguments == ["--version"]:
             from importlib.metadata import version
@@ -62,8 +63,7 @@ def main(argv: list[str] | None = None) -> None:
     except (InputError, MemoryError, ModuleNotFoundError, RuntimeError) as error:
         _fail(_said(error))
     except KeyboardInterrupt as stopped:
-        again = shlex.join(["cokl", *arguments])
-        print(f"\ncokl: interrupted; the same command resumes what is saved: {again}", file=sys.stderr)
+        sys.stderr.write(f"\ncokl: interrupted; the same command resumes what is saved: cokl {shlex.join(arguments)}\n")
         code = 128 + (stopped.args[0] if isinstance(stopped, Terminated) else signal.SIGINT)
         if argv is None:
             _end_now(code)
