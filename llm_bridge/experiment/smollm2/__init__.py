@@ -6,7 +6,7 @@ one-digit numbers, of which the model mostly fails after it. A response is right
 order makes another sum: of the evaluated known ones of seeds 100, 0 and 1, 10 of 22, 5 of 23 and 10 of 28 were trained
 on in the other order, and 2, 8 and 2 are cached in it. In the pilot, in plain transformers, 0.97 of the answers to
 training prompts were right after 11 such steps, and 0.97 of those to the 36 after 16. The bases give 4.2 different
-right answers of 8 to a known prompt on seed 100, 1.1, 1.3, 2.8, 1.0 and 3.3 on seeds 0 to 4. On seed 3 no cached
+right answers of 8 to a known prompt on seed 100, 1.1, 1.3, 2.8, 1.0, 3.3 and 2.1 on seeds 0 to 5. On seed 3 no cached
 prompt has two, so that the conditional KL on cached responses is not defined there.
 
 **Strata.** The base draws 8 responses to each held-out prompt at the evaluation's temperature. A prompt is known if at
