@@ -46,7 +46,7 @@ def page(paths: list[Path]) -> Iterator[str]:
     for rival in [name for name in levels if name not in (BASE, "cokl") and "cokl" in levels]:
         pairs = levels["cokl"][MEASURED] - levels[rival][MEASURED]
         rows.append([f"CoKL minus {method_label(rival)}", "", *_cells(pairs.dropna(how="all"))])
-    yield plain_markdown_table(["", "coefficient", *(HEADERS[name] for name in MEASURED)], rows)
+    yield plain_markdown_table(["", "coefficient", "seeds", *(HEADERS[name] for name in MEASURED)], rows)
     for name in main.loc[main["seed"] == configs[0].seed, "method"] if configs else ():
         draws = _drawn(trained(configs[0], folders[0], name).model)
         right = [text for text in draws if score("known", text, ANSWER, TOLD)["score"]]
@@ -55,7 +55,7 @@ def page(paths: list[Path]) -> Iterator[str]:
 
 
 def _cells(level: pd.DataFrame) -> list[str]:
-    return [with_spread(*mean_and_half_width(level[name]), 1) for name in MEASURED]
+    return [str(len(level)), *(with_spread(*mean_and_half_width(level[name]), 1) for name in MEASURED)]
 
 
 def _drawn(model_folder: Path) -> list[str]:

@@ -42,8 +42,8 @@ def test_means_and_pairs_by_seed_and_ten_draws_a_model(folders):
     rows = {
         line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in parts[0].split("\n")
     }
-    assert rows["CoKL"] == ["0.01", "60.0 ± 24.8", "10.0 ± 0.0", "50.0 ± 0.0", "2.0 ± 0.0", "25.0 ± 0.0"]
-    assert rows["CoKL minus Replay"][1] == "-20.0 ± 127.1"  # two pairs: 10 times Student's 12.706
+    assert rows["CoKL"] == ["0.01", "3", "60.0 ± 24.8", "10.0 ± 0.0", "50.0 ± 0.0", "2.0 ± 0.0", "25.0 ± 0.0"]
+    assert rows["CoKL minus Replay"][1:3] == ["2", "-20.0 ± 127.1"]  # two pairs: 10 times Student's 12.706
     told = [re.findall(r"\*\*(.+)\*\*: of 64 draws (\d+) right", part)[0] for part in parts[1::2]]
     assert [name for name, _ in told] == ["Base", "Replay", "CoKL"]
     for (_, right), shown in zip(told, parts[2::2], strict=True):
@@ -57,10 +57,12 @@ def test_scores_of_runs_whose_models_are_gone_count_and_those_of_a_search_do_not
     rows = ["7,correct_forward_kl,0.01,1,50,0,50,1,9", "7,cokl,0.01,1,20,0,50,1,20", "7,cokl,0.1,0,99,99,99,9,99"]
     table.write_text("\n".join(["seed,method,beta,main,known,unknown,chat_val,distinct,share", *rows]))
     (alone,) = page([table])
-    assert "| CoKL | 0.01 | 20.0 | 0.0 | 50.0 | 1.0 | 20.0 |" in alone.splitlines()
+    assert "| CoKL | 0.01 | 1 | 20.0 | 0.0 | 50.0 | 1.0 | 20.0 |" in alone.splitlines()
     both = next(page([table, *folders]))
-    assert "| CoKL | 0.01 | 50.0 ± 34.4 |" in both  # 20, 70, 50 and 60, of standard error 10.8: times Student's 3.18
-    assert "| CoKL minus Replay |  | -23.3 ± 28.7 |" in both  # -10, -30 and -30: 6.67 times 4.30
+    assert (
+        "| CoKL | 0.01 | 4 | 50.0 ± 34.4 |" in both
+    )  # 20, 70, 50 and 60, of standard error 10.8: times Student's 3.18
+    assert "| CoKL minus Replay |  | 3 | -23.3 ± 28.7 |" in both  # -10, -30 and -30: 6.67 times 4.30
     with pytest.raises(InputError, match="each of another seed"):
         next(page([table, table]))
     table.write_text(table.read_text().replace("seed", "sown"))
