@@ -1,9 +1,14 @@
-"""ASSUMPTIONS.md is what the source says now, and every picture that a page shows is there."""
+"""ASSUMPTIONS.md is what the source says now, pictures are there, and pages say of SmolLM2 what its scores say."""
 
 from __future__ import annotations
 
+import math
 import re
 import runpy
+
+import pandas as pd
+import pytest
+from scipy.stats import t
 
 from tests.docs.pages import ROOT
 
@@ -19,3 +24,37 @@ def test_every_picture_of_the_gallery_is_there():
     pictures = re.findall(r"\]\((\S+\.png)\)", gallery.read_text(encoding="utf-8"))
     assert pictures
     assert [picture for picture in pictures if not (gallery.parent / picture).is_file()] == []
+
+
+SCORES = pd.read_csv(ROOT / "llm_bridge/experiment/smollm2/SCORES.csv").query("main == 1")
+KNOWN = SCORES.pivot(index="seed", columns="method", values="known")
+LEAD = KNOWN["cokl"] - KNOWN["correct_forward_kl"]
+LLM_PAGE = (ROOT / "docs/how-to/llm.md").read_text(encoding="utf-8")
+
+
+def spread(values: pd.Series, sign: int = 1) -> str:
+    """The mean and half a 95 % t-interval."""
+    half = t.ppf(0.975, len(values) - 1) * values.std() / math.sqrt(len(values))
+    return f"{sign * values.mean():.1f} ± {half:.1f}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/faq.md", "docs/how-to/llm.md"])
+def test_what_cokl_loses_to_replay_in_smollm2(page):
+    assert list(LEAD.index) == [0, 1, 2, 3, 4, 5]
+    assert spread(LEAD, -1) in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_both_runs_of_smollm2_and_every_method():
+    assert f"Seeds 0 to 2 gave {spread(LEAD[:3])} points; seeds 3 to 5" in LLM_PAGE
+    assert f"new prompts and draws, {spread(LEAD[3:])}." in LLM_PAGE
+    for name, method in {
+        "before small talk": "base",
+        "no regularizer": "grpo",
+        "replay, 0.003": "correct_forward_kl",
+        "CoKL, 0.01": "cokl",
+    }.items():
+        rows = SCORES[SCORES["method"] == method]
+        cells = [spread(rows[column]) for column in ("known", "unknown", "chat_val", "distinct")]
+        assert f"| {name} | {' | '.join(cells)} |" in LLM_PAGE
+    forgotten = SCORES.query("method == 'grpo'")["known"]
+    assert f"{forgotten.min():.0f} to {forgotten.max():.0f} % are still right, on six seeds" in LLM_PAGE
