@@ -58,14 +58,14 @@ def _cells(level: pd.DataFrame) -> list[str]:
     return [str(len(level)), *(with_spread(*mean_and_half_width(level[name]), 1) for name in MEASURED)]
 
 
-def _drawn(model_folder: Path) -> list[str]:
-    """Replies to QUESTION at temperature 1, of 24 tokens at most as in training."""
+def _drawn(folder: Path) -> list[str]:
+    """Replies to QUESTION at temperature 1, of 24 tokens at most, in float32 as trained; config.json says bfloat16."""
     set_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     asked = [{"role": "user", "content": QUESTION}]
     prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     free = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_return_sequences": DRAWS}
-    rows = AutoModelForCausalLM.from_pretrained(model_folder).generate(**prompt, **free, max_new_tokens=24)
+    rows = AutoModelForCausalLM.from_pretrained(folder, dtype="float32").generate(**prompt, **free, max_new_tokens=24)
     return tokenizer.batch_decode(rows[:, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
 
 

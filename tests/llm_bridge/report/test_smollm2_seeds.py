@@ -7,6 +7,9 @@ from dataclasses import replace
 import pytest
 
 pytest.importorskip("transformers")
+import torch
+from transformers import GenerationMixin
+
 from cokl.support.errors import InputError
 from llm_bridge.experiment.config import PRESETS
 from llm_bridge.report.smollm2_seeds import page
@@ -50,6 +53,18 @@ def test_means_and_pairs_by_seed_and_ten_draws_a_model(folders):
         lines = shown.splitlines()
         assert len(lines) == min(int(right) or 64, 10)
         assert all((re.findall(r"\d+", line)[-1:] == ["11"]) == (right != "0") for line in lines)
+
+
+def test_a_model_of_float32_is_not_rounded_where_its_config_says_bfloat16(folders, monkeypatch):
+    """As VeRL saves it. Rounded, plain RL's model of one seed gave 26 right draws of 64 where it gives 2."""
+    kinds, generate = [], GenerationMixin.generate
+    monkeypatch.setattr(
+        GenerationMixin, "generate", lambda self, **rest: kinds.append(self.dtype) or generate(self, **rest)
+    )
+    for described in folders[0].rglob("huggingface/config.json"):
+        described.write_text(json.dumps(json.loads(described.read_text()) | {"dtype": "bfloat16"}))
+    list(page(folders[:1]))
+    assert kinds == 3 * [torch.float32]
 
 
 def test_scores_of_runs_whose_models_are_gone_count_and_those_of_a_search_do_not(folders, tmp_path):
