@@ -33,7 +33,7 @@ LLM_PAGE = (ROOT / "docs/how-to/llm.md").read_text(encoding="utf-8")
 
 
 def spread(values: pd.Series, sign: int = 1) -> str:
-    """The mean and half a 95 % t-interval."""
+    """The mean, times `sign`, and half a 95 % t-interval."""
     half = t.ppf(0.975, len(values) - 1) * values.std() / math.sqrt(len(values))
     return f"{sign * values.mean():.1f} ± {half:.1f}"
 
@@ -41,12 +41,13 @@ def spread(values: pd.Series, sign: int = 1) -> str:
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/faq.md", "docs/how-to/llm.md"])
 def test_what_cokl_loses_to_replay_in_smollm2(page):
     assert list(LEAD.index) == [0, 1, 2, 3, 4, 5]
-    assert spread(LEAD, -1) in (ROOT / page).read_text(encoding="utf-8")
+    words = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    assert re.search(rf"ends {spread(LEAD, -1)} points below (replay|it) on (the )?sums that the model knew", words)
 
 
 def test_both_runs_of_smollm2_and_every_method():
-    assert f"Seeds 0 to 2 gave {spread(LEAD[:3])} points; seeds 3 to 5" in LLM_PAGE
-    assert f"new prompts and draws, {spread(LEAD[3:])}." in LLM_PAGE
+    assert f"Seeds 0 to 2 gave {spread(LEAD[:3], -1)} points; seeds 3 to 5" in LLM_PAGE
+    assert f"another split and new draws, {spread(LEAD[3:], -1)}." in LLM_PAGE
     for name, method in {
         "before small talk": "base",
         "no regularizer": "grpo",

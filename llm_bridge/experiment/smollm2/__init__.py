@@ -1,6 +1,6 @@
-"""SmolLM2-135M-Instruct through the paper's stages: what it is asked, and what of that was changed after which run.
+"""SmolLM2-135M-Instruct through the paper's stages: what it is asked, and what was decided after which run.
 
-**Prompts.** Arithmetic is reasoning-gym's `chain_sum` of two terms. The math stage trains on 64 sums of one digit, 12
+**Prompts.** Arithmetic is reasoning-gym's `chain_sum`. The math stage trains on 64 sums of one digit, 12
 steps of 8 prompts with 8 answers each, at a learning rate of 2e-5. Held out are the 36 other sums, and 96 sums of three
 one-digit numbers, of which the model mostly fails after it. A response is right if it ends with the number. Another
 order makes another sum: of the evaluated known ones of seeds 100, 0 and 1, 10 of 22, 5 of 23 and 10 of 28 were trained
@@ -26,13 +26,13 @@ its best coefficient on seed 100: the highest sum of correctness on known prompt
 in percent. CoKL and replay had 0.003, 0.01, 0.03 and 0.1, replay 0.3 as well, forward KL 0.01, 0.03 and 0.1, reverse KL
 0.01 and 0.03. CoKL chose 0.01; replay 0.003 and the full KLs 0.01, each the least it had, so that less may be better
 still. Replay's 0.003 was run after its 0.01 was seen on seed 0. CoKL's 0.3 was left out after 31 % at 0.1, the full
-KLs' others for time. SCORES.csv has all that was run, with `main` 1 where it counts in the comparison.
+KLs' others for time. SCORES.csv has all that was run, `main` 1 at these choices except on seed 100.
 
 **What is compared.** Primary: correctness on known prompts after the second stage, CoKL minus replay, paired by seed,
 raw. Secondary: unknown prompts, the second task's reward, distinct correct responses. The first run, seeds 0 to 2, has
-no full KLs: its machine was lost. The second, seeds 3 to 5 on another processor, has new prompts and draws. Written
-after the first run's scores and before the second's: the primary is claimed if its mean has one sign in both runs and
-its interval over all six seeds leaves out zero. All else is told without a claim.
+no full KLs: its machine was lost. The second, seeds 3 to 5 on another processor, has another split and new draws.
+Written after the first run's scores and before the second's: the primary is claimed if its mean has one sign in both
+runs and its interval over all six seeds leaves out zero. All else is told without a claim.
 
 Assumption beyond the paper: the tasks are ours to choose; the paper's models and rewards are larger by far.
 """
