@@ -58,9 +58,12 @@ def test_means_and_pairs_by_seed_and_ten_draws_a_model(folders):
 def test_a_model_of_float32_is_not_rounded_where_its_config_says_bfloat16(folders, monkeypatch):
     """As VeRL saves it. Rounded, plain RL's model of one seed gave 26 right draws of 64 where it gives 2."""
     kinds, generate = [], GenerationMixin.generate
-    monkeypatch.setattr(
-        GenerationMixin, "generate", lambda self, **rest: kinds.append(self.dtype) or generate(self, **rest)
-    )
+
+    def watched(model, **arguments):
+        kinds.append(model.dtype)
+        return generate(model, **arguments)
+
+    monkeypatch.setattr(GenerationMixin, "generate", watched)
     for described in folders[0].rglob("huggingface/config.json"):
         described.write_text(json.dumps(json.loads(described.read_text()) | {"dtype": "bfloat16"}))
     list(page(folders[:1]))
