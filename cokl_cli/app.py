@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> None:
     if threading.current_thread() is threading.main_thread():
         for ending in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(ending, _terminated)
-    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")  # joblib's, which outlives a command that ends
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")  # joblib's outlives an interrupted command
     try:
         if arguments == ["--version"]:
             from importlib.metadata import version

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 import runpy
 
 import pandas as pd
 import pytest
-from scipy.stats import t
 
 from tests.docs.pages import ROOT
+from tests.oracles.intervals import half_width
 
 PAGE = (ROOT / "ASSUMPTIONS.md").read_text(encoding="utf-8")
 
@@ -34,8 +33,7 @@ LLM_PAGE = (ROOT / "docs/how-to/llm.md").read_text(encoding="utf-8")
 
 def spread(values: pd.Series, sign: int = 1) -> str:
     """The mean, times `sign`, and half a 95 % t-interval."""
-    half = t.ppf(0.975, len(values) - 1) * values.std() / math.sqrt(len(values))
-    return f"{sign * values.mean():.1f} ± {half:.1f}"
+    return f"{sign * values.mean():.1f} ± {half_width(values):.1f}"
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/faq.md", "docs/how-to/llm.md"])
@@ -59,7 +57,7 @@ def test_both_runs_of_smollm2_and_every_method():
         assert f"| {name} | {' | '.join(cells)} |" in LLM_PAGE
     for seed in (4, 5):
         kept = KNOWN[["correct_forward_kl", "cokl", "forward_kl", "reverse_kl"]].loc[seed]
-        cells = [f"{share:.1f}" for share in kept]
+        cells = [f"{right:.1f}" for right in kept]
         assert f"| {seed} | {' | '.join(cells)} |" in LLM_PAGE
     forgotten = SCORES.query("method == 'grpo'")["known"]
     assert f"{forgotten.min():.0f} to {forgotten.max():.0f} % are still right, on six seeds" in LLM_PAGE

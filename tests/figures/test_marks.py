@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from bandit.finite_group import figures as finite_group
 from bandit.shift import figures as shift
@@ -19,6 +17,7 @@ from tests.bandit.finite_group.tables import made_metrics
 from tests.bandit.shift.tables import POINTS, SEEDS, shift_table
 from tests.bandit.sweep.tables import GOOD, sweep_table
 from tests.llm_bridge.report.test_report import results
+from tests.oracles.intervals import half_width
 
 
 def picked(marks: pd.DataFrame, **values: object) -> pd.DataFrame:
@@ -32,11 +31,6 @@ def picked(marks: pd.DataFrame, **values: object) -> pd.DataFrame:
 def shift_tables_of(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What the lab's figures are drawn from."""
     return tables_of(score(table))
-
-
-def half_width(values: list[float]) -> float:
-    """Half of a 95% t-interval."""
-    return float(stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values)))
 
 
 def noisy_sweep() -> pd.DataFrame:

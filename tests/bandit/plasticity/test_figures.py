@@ -1,15 +1,14 @@
 """What the plasticity figure draws, against the table that it is drawn from, recomputed here seed by seed."""
 
-import math
 import statistics
 
 import pandas as pd
 import pytest
-from scipy import stats
 
 from bandit.plasticity.figures import draw
 from figures.marks import Drawing
 from tests.bandit.plasticity.tables import CONFIG, SEEDS, lab
+from tests.oracles.intervals import half_width
 
 
 def tradeoff(table: pd.DataFrame) -> Drawing:
@@ -32,7 +31,7 @@ def area(at: list[float]) -> float:
 
 def check(point: dict, values: list[float]) -> None:
     """A mark is at the mean of the values with their 95% t-interval."""
-    half = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    half = half_width(values)
     assert point["y"] == pytest.approx(statistics.fmean(values))
     assert (point["low"], point["high"]) == pytest.approx((point["y"] - half, point["y"] + half))
 

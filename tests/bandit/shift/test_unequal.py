@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from bandit.shift import analysis as score
 from bandit.shift.analysis import PAPER_CLAIMS, judge
 from cokl.support.verdicts import Claim
 from tests.bandit.shift.tables import POINTS, SEEDS, shift_table
+from tests.oracles.intervals import half_width
 
 WANTED: dict[str, list[tuple[str, str, float, str | None, float]]] = {
     "each of the paper's four baselines": [
@@ -96,9 +94,8 @@ def seeds_scores(table: pd.DataFrame, method: str, beta: float, prompts: int = 1
 
 def written(values: np.ndarray, unit: str = "points") -> str:
     """A mean and its interval as a claim prints them."""
-    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
     digits = 1 if unit == "points" else 3
-    return f"{values.mean():z.{digits}f} ± {half:.{digits}f} {unit}"
+    return f"{values.mean():z.{digits}f} ± {half_width(values):.{digits}f} {unit}"
 
 
 def about(claims: list[Claim], words: str) -> Claim:

@@ -77,9 +77,8 @@ def test_scores_of_runs_whose_models_are_gone_count_and_those_of_a_search_do_not
     (alone,) = page([table])
     assert "| CoKL | 0.01 | 1 | 20.0 | 0.0 | 50.0 | 1.0 | 20.0 |" in alone.splitlines()
     both = next(page([table, *folders]))
-    assert (
-        "| CoKL | 0.01 | 4 | 50.0 ± 34.4 |" in both
-    )  # 20, 70, 50 and 60, of standard error 10.8: times Student's 3.18
+    # CoKL: 20, 70, 50 and 60, of standard error 10.8: times Student's 3.18
+    assert "| CoKL | 0.01 | 4 | 50.0 ± 34.4 |" in both
     assert "| CoKL minus Replay |  | 3 | -23.3 ± 28.7 |" in both  # -10, -30 and -30: 6.67 times 4.30
     with pytest.raises(InputError, match="each of another seed"):
         next(page([table, table]))
