@@ -13,16 +13,20 @@ precisions take micro-batches and the toolkit's weights. In all of them transfor
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from tqdm import tqdm
 
 from bandit.engine.runs import resolve_device
 from benchmarks.paired import Ratio, now, where
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+from cokl import methods
+from cokl.groups import RegularizationRows, RowIndex, SurrogateConfig, row_surrogate_loss
+from cokl.grpo import group_advantages, grpo_loss
 
 ROUNDS = 20
 
@@ -85,7 +89,6 @@ class Rows:
 
 def make_model(shape: Shape, device: str) -> Any:
     """The model with random weights, in float32."""
-    import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(0)
@@ -95,8 +98,6 @@ def make_model(shape: Shape, device: str) -> Any:
 
 def draw(shape: Shape, model: Any, groups: int, prompts: int, dtype: torch.dtype) -> Rows:
     """Random rows. prompts: of how many CoKL has a cached and a fresh group among the `groups`."""
-    import torch
-
     generator = torch.Generator().manual_seed(1)
     rows, length = groups * shape.group, shape.prompt + shape.response
     tokens = torch.randint(shape.model["vocab_size"], (rows, length), generator=generator).to(model.device)
@@ -109,9 +110,6 @@ def draw(shape: Shape, model: Any, groups: int, prompts: int, dtype: torch.dtype
 
 def log_probs(model: Any, tokens: Tensor, prompt: int, dtype: torch.dtype) -> Tensor:
     """(B, T): of the responses' tokens, in float32 at least. dtype: bfloat16 for autocast, else the model's."""
-    import torch
-    from torch.nn.functional import cross_entropy
-
     with torch.autocast(tokens.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
         logits = model.lm_head(model.model(tokens).last_hidden_state[:, prompt - 1 : -1])
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, 1)
@@ -120,11 +118,6 @@ def log_probs(model: Any, tokens: Tensor, prompt: int, dtype: torch.dtype) -> Te
 
 def row_weights(rows: Rows, group: int) -> Tensor:
     """(R,): CoKL's, with a coefficient of 1; 0 for RL rows."""
-    import torch
-
-    from cokl import methods
-    from cokl.groups import RegularizationRows, RowIndex, SurrogateConfig
-
     places = torch.arange(len(rows.tokens), device=rows.tokens.device)[-rows.added :].view(2, -1, group)
     table = RegularizationRows(RowIndex(places[0], places[1]), rows.old.sum(-1).double(), rows.verdicts.double())
     return methods.get("cokl").row_weights(table, 1.0, SurrogateConfig())
@@ -132,11 +125,6 @@ def row_weights(rows: Rows, group: int) -> Tensor:
 
 def backward(model: Any, rows: Rows, weights: Tensor | None, shape: Shape, dtype: torch.dtype) -> None:
     """Add the gradient of GRPO's loss, and of the added rows' surrogate if they have weights, by micro-batches."""
-    import torch
-
-    from cokl.groups import row_surrogate_loss
-    from cokl.grpo import group_advantages, grpo_loss
-
     rl = len(rows.tokens) - (0 if weights is None else rows.added)
     advantages = group_advantages(rows.verdicts[:rl].view(-1, shape.group)).flatten()
     for start in range(0, len(rows.tokens), shape.micro_batch):
@@ -155,9 +143,6 @@ def backward(model: Any, rows: Rows, weights: Tensor | None, shape: Shape, dtype
 
 def compare(shape: Shape, device: str) -> tuple[Ratio, float, float]:
     """CoKL's update over GRPO's; the seconds of its row weights over those of an update; and the latter."""
-    import torch
-    from tqdm import tqdm
-
     clock = time.perf_counter if device == "cuda" else time.process_time
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     model = make_model(shape, device)
@@ -189,11 +174,7 @@ def compare(shape: Shape, device: str) -> tuple[Ratio, float, float]:
 
 def gradient_errors(shape: Shape, device: str) -> dict[str, float]:
     """The relative error of the surrogate's gradient over all parameters, in the Euclidean norm, by precision."""
-    import dataclasses
-
-    import torch
-
-    shape = dataclasses.replace(shape, prompt=16, response=32)
+    shape = replace(shape, prompt=16, response=32)
     model, exact = make_model(shape, device), make_model(shape, device).double()
     rows = draw(shape, exact, 4, 2, torch.float64)
     expected = torch.autograd.grad(_definition(exact, rows, shape), list(exact.parameters()))
@@ -209,8 +190,6 @@ def gradient_errors(shape: Shape, device: str) -> dict[str, float]:
 
 def _definition(model: Any, rows: Rows, shape: Shape) -> Tensor:
     """The mean over prompts of the fresh correct responses' mean log-likelihood minus the cached ones'."""
-    import torch
-
     likelihoods = log_probs(model, rows.tokens, shape.prompt, torch.float64).sum(-1).view(2, -1, shape.group)
     verdicts = rows.verdicts.double().view(2, -1, shape.group)
     cached, fresh = (likelihoods * verdicts).sum(-1) / verdicts.sum(-1)
