@@ -55,9 +55,26 @@ def test_both_runs_of_smollm2_and_every_method():
         rows = SCORES[SCORES["method"] == method]
         cells = [spread(rows[column]) for column in ("known", "unknown", "chat_val", "distinct")]
         assert f"| {name} | {' | '.join(cells)} |" in LLM_PAGE
-    for seed in (4, 5):
-        kept = KNOWN[["correct_forward_kl", "cokl", "forward_kl", "reverse_kl"]].loc[seed]
-        cells = [f"{right:.1f}" for right in kept]
-        assert f"| {seed} | {' | '.join(cells)} |" in LLM_PAGE
     forgotten = SCORES.query("method == 'grpo'")["known"]
     assert f"{forgotten.min():.0f} to {forgotten.max():.0f} % are still right, on six seeds" in LLM_PAGE
+
+
+def test_the_full_kls_and_what_is_left_of_the_cached_answers():
+    seeds = [3, 4, 5]
+    for name, method in {
+        "no regularizer": "grpo",
+        "replay, 0.003": "correct_forward_kl",
+        "CoKL, 0.01": "cokl",
+        "forward KL, 0.01": "forward_kl",
+        "reverse KL, 0.01": "reverse_kl",
+    }.items():
+        rows = SCORES[SCORES["method"] == method].set_index("seed").loc[seeds]
+        forms = {"known": "{:.1f}", "cached_kl": "{:.2f}", "cached_log_prob": "{:+.1f}"}
+        cells = [", ".join(map(form.format, rows[column])) for column, form in forms.items()]
+        assert f"| {name} | {' | '.join(cells).replace('nan', 'none')} |" in LLM_PAGE
+    words = " ".join(LLM_PAGE.split())
+    against_forward, against_reverse = (
+        spread((KNOWN["cokl"] - KNOWN[rival]).loc[seeds]) for rival in ("forward_kl", "reverse_kl")
+    )
+    told = f"CoKL minus forward KL on known sums is {against_forward} points, minus reverse KL {against_reverse}"
+    assert f"{told}: neither is told apart" in words
