@@ -12,19 +12,18 @@ import dataclasses
 import time
 from dataclasses import dataclass
 from statistics import mean
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import joblib
 import numpy as np
+import pandas as pd
+import torch
 
 from bandit.engine.runs import resolve_device
 from bandit.sweep.config import PRESETS, SweepConfig, preset
 from bandit.sweep.train import planned_runs, run_sweep, stacked
 from benchmarks.paired import now, where
 from cokl.support.results import Execution, usable_cores
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SMALL = preset("quick", seeds=2, steps=50, eval_interval=25, pretrain_steps=50)
 
@@ -110,8 +109,6 @@ def _floor(config: SweepConfig, runs: int, steps: int = 200) -> float:
 
 def _naive(config: SweepConfig, method: str, steps: int = 60) -> float:
     """Seconds of one step of one run in a naive loop."""
-    import torch
-
     from bandit.engine.environment import Environment
     from benchmarks.naive import training
 

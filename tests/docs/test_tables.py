@@ -74,7 +74,7 @@ def test_the_full_kls_and_what_is_left_of_the_cached_answers():
         assert f"| {name} | {' | '.join(cells).replace('nan', 'none')} |" in LLM_PAGE
     words = " ".join(LLM_PAGE.split())
     against_forward, against_reverse = (
-        spread((KNOWN["cokl"] - KNOWN[rival]).loc[seeds]) for rival in ("forward_kl", "reverse_kl")
+        spread((KNOWN["cokl"] - KNOWN[rival]).loc[seeds], -1) for rival in ("forward_kl", "reverse_kl")
     )
-    told = f"CoKL minus forward KL on known sums is {against_forward} points, minus reverse KL {against_reverse}"
+    told = f"CoKL ends {against_forward} points below forward KL on known sums, and {against_reverse} below reverse KL"
     assert f"{told}: neither is told apart" in words

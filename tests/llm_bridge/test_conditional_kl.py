@@ -1,5 +1,6 @@
 """docs/examples/conditional_kl.py against the same two numbers from products of next-token probabilities in float64."""
 
+import json
 import math
 import re
 import runpy
@@ -18,7 +19,7 @@ from tests.llm_bridge.toy import make_model, make_tokenizer
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "conditional_kl.py"
 TEMPERATURE = 0.7
-SEVERAL, ONE, NONE = [11, 12, 13], [14, 15], [16, 17]
+SEVERAL, TWO, ONE, NONE = [11, 12, 13], [18, 19], [14, 15], [16, 17]
 CACHED = {
     # a prompt's responses: tokens, which of them the policy wrote, verdict
     tuple(SEVERAL): [
@@ -28,6 +29,7 @@ CACHED = {
         ([23, 24, 25, 5], [1, 0, 1, 1], 1),  # a tool wrote the second token
         ([30, 5], [1, 1], 0),
     ],
+    tuple(TWO): [([29, 5], [1, 1], 1), ([31, 32, 5], [1, 1, 1], 1), *[([27, 5], [1, 1], 0)] * 3],
     tuple(ONE): [([26, 5], [1, 1], 1), *[([27, 5], [1, 1], 0)] * 4],
     tuple(NONE): [([28, 5], [1, 1], 0)] * 5,
 }
@@ -40,6 +42,8 @@ def save(folder: Path, seed: int):
     model.lm_head.weight.data *= 1 + 4 * seed  # far enough for either direction of the KL to be another number
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))  # as VeRL leaves it
     return model.double()
 
 
@@ -59,7 +63,7 @@ def probability(model, prompt: list[int], response: list[int], mask: list[int]) 
     return product
 
 
-@pytest.mark.parametrize("prompts", [[SEVERAL, ONE, NONE], [ONE, NONE]])
+@pytest.mark.parametrize("prompts", [[SEVERAL, TWO, ONE, NONE], [ONE, NONE]])
 def test_both_numbers_of_two_models(prompts, tmp_path, capsys, monkeypatch):
     models = [save(tmp_path / name, seed) for seed, name in enumerate(("reference", "moved"))]
     groups = tuple(group(tuple(prompt)) for prompt in prompts)
@@ -83,3 +87,13 @@ def test_both_numbers_of_two_models(prompts, tmp_path, capsys, monkeypatch):
     assert found == pytest.approx([*unmoved, *expected], abs=6e-4, nan_ok=True)
     assert f"over {len(divergences)} prompts" in shown
     assert f"over {len(changes)} prompts" in shown
+
+
+@pytest.mark.parametrize(("models", "told"), [([], "required: model"), (["another"], "no weights")])
+def test_bad_input_is_told_without_a_traceback(models, told, tmp_path, capsys, monkeypatch):
+    arguments = [str(tmp_path / "buffer.parquet"), str(tmp_path), *models]
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *arguments])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
+    assert ended.value.code == 2
+    assert re.search(rf"conditional_kl.py: error: .*{told}", capsys.readouterr().err)

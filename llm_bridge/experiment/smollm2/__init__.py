@@ -7,7 +7,7 @@ order makes another sum: of the evaluated known ones of seeds 100, 0 and 1, 10 o
 on in the other order, and 2, 8 and 2 are cached in it. In the pilot, in plain transformers, 0.97 of the answers to
 training prompts were right after 11 such steps, and 0.97 of those to the 36 after 16. The bases give 4.2 different
 right answers of 8 to a known prompt on seed 100, 1.1, 1.3, 2.8, 1.0, 3.3 and 2.1 on seeds 0 to 5. On seed 3 no cached
-prompt has two, so that the conditional KL on cached responses is not defined there.
+prompt has two, so that there is no conditional KL on cached responses to measure there.
 
 **Strata.** The base draws 8 responses to each held-out prompt at the evaluation's temperature. A prompt is known if at
 least 7 are right, unknown if at most 1 is. Every second prompt of a stratum may give the buffer, 16 at most, and the
@@ -29,10 +29,10 @@ still. Replay's 0.003 was run after its 0.01 was seen on seed 0. CoKL's 0.3 was 
 KLs' others for time. SCORES.csv has all that was run, `main` 1 at these choices except on seed 100.
 
 **What is compared.** Primary: correctness on known prompts after the second stage, CoKL minus replay, paired by seed,
-raw. Secondary: unknown prompts, the second task's reward, distinct correct responses, conditional KL on cached ones.
-The first run, seeds 0 to 2, has no full KLs, for its machine was lost. The second, seeds 3 to 5, has another split and
-new draws. Written after the first run's scores and before the second's: the primary is claimed if its mean has one sign
-in both runs and its interval over all six seeds leaves out zero. All else is told without a claim.
+raw. Secondary: unknown prompts, the second task's reward, distinct correct responses. The first run, seeds 0 to 2, has
+no full KLs, for its machine was lost. The second, seeds 3 to 5, has another split and new draws. Written after the
+first run's scores and before the second's: the primary is claimed if its mean has one sign in both runs and its
+interval over all six seeds leaves out zero. All else is told without a claim; the KL on cached responses came last.
 
 Assumption beyond the paper: the tasks are ours to choose; the paper's models and rewards are larger by far.
 """
