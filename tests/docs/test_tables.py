@@ -28,6 +28,15 @@ def test_every_picture_of_the_gallery_is_there():
 SCORES = pd.read_csv(ROOT / "llm_bridge/experiment/smollm2/SCORES.csv").query("main == 1")
 KNOWN = SCORES.pivot(index="seed", columns="method", values="known")
 LEAD = KNOWN["cokl"] - KNOWN["correct_forward_kl"]
+METHODS = {
+    "before small talk": "base",
+    "no regularizer": "grpo",
+    "replay, 0.003": "correct_forward_kl",
+    "CoKL, 0.01": "cokl",
+    "forward KL, 0.01": "forward_kl",
+    "reverse KL, 0.01": "reverse_kl",
+}
+"""The rows of the LLM page's tables, and what SCORES.csv calls them."""
 LLM_PAGE = (ROOT / "docs/how-to/llm.md").read_text(encoding="utf-8")
 
 
@@ -46,13 +55,8 @@ def test_what_cokl_loses_to_replay_in_smollm2(page):
 def test_both_runs_of_smollm2_and_every_method():
     assert f"Seeds 0 to 2 gave {spread(LEAD[:3], -1)} points; seeds 3 to 5" in LLM_PAGE
     assert f"another split and new draws, {spread(LEAD[3:], -1)}." in LLM_PAGE
-    for name, method in {
-        "before small talk": "base",
-        "no regularizer": "grpo",
-        "replay, 0.003": "correct_forward_kl",
-        "CoKL, 0.01": "cokl",
-    }.items():
-        rows = SCORES[SCORES["method"] == method]
+    for name in ("before small talk", "no regularizer", "replay, 0.003", "CoKL, 0.01"):
+        rows = SCORES[SCORES["method"] == METHODS[name]]
         cells = [spread(rows[column]) for column in ("known", "unknown", "chat_val", "distinct")]
         assert f"| {name} | {' | '.join(cells)} |" in LLM_PAGE
     forgotten = SCORES.query("method == 'grpo'")["known"]
@@ -61,14 +65,8 @@ def test_both_runs_of_smollm2_and_every_method():
 
 def test_the_full_kls_and_what_is_left_of_the_cached_answers():
     seeds = [3, 4, 5]
-    for name, method in {
-        "no regularizer": "grpo",
-        "replay, 0.003": "correct_forward_kl",
-        "CoKL, 0.01": "cokl",
-        "forward KL, 0.01": "forward_kl",
-        "reverse KL, 0.01": "reverse_kl",
-    }.items():
-        rows = SCORES[SCORES["method"] == method].set_index("seed").loc[seeds]
+    for name in ("no regularizer", "replay, 0.003", "CoKL, 0.01", "forward KL, 0.01", "reverse KL, 0.01"):
+        rows = SCORES[SCORES["method"] == METHODS[name]].set_index("seed").loc[seeds]
         forms = {"known": "{:.1f}", "cached_kl": "{:.2f}", "cached_log_prob": "{:+.1f}"}
         cells = [", ".join(map(form.format, rows[column])) for column, form in forms.items()]
         assert f"| {name} | {' | '.join(cells).replace('nan', 'none')} |" in LLM_PAGE

@@ -19,19 +19,19 @@ from tests.llm_bridge.toy import make_model, make_tokenizer
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "conditional_kl.py"
 TEMPERATURE = 0.7
-SEVERAL, TWO, ONE, NONE = [11, 12, 13], [18, 19], [14, 15], [16, 17]
+SEVERAL, TWO, ONE, NONE = (11, 12, 13), (18, 19), (14, 15), (16, 17)
 CACHED = {
     # a prompt's responses: tokens, which of them the policy wrote, verdict
-    tuple(SEVERAL): [
+    SEVERAL: [
         ([20, 21, 5], [1, 1, 1], 1),
         ([22, 5], [1, 1], 1),
         ([20, 21, 5], [1, 1, 1], 1),  # again, which counts once
         ([23, 24, 25, 5], [1, 0, 1, 1], 1),  # a tool wrote the second token
         ([30, 5], [1, 1], 0),
     ],
-    tuple(TWO): [([29, 5], [1, 1], 1), ([31, 32, 5], [1, 1, 1], 1), *[([27, 5], [1, 1], 0)] * 3],
-    tuple(ONE): [([26, 5], [1, 1], 1), *[([27, 5], [1, 1], 0)] * 4],
-    tuple(NONE): [([28, 5], [1, 1], 0)] * 5,
+    TWO: [([29, 5], [1, 1], 1), ([31, 32, 5], [1, 1, 1], 1), *[([27, 5], [1, 1], 0)] * 3],
+    ONE: [([26, 5], [1, 1], 1), *[([27, 5], [1, 1], 0)] * 4],
+    NONE: [([28, 5], [1, 1], 0)] * 5,
 }
 
 
@@ -54,7 +54,7 @@ def group(prompt: tuple[int, ...]) -> CachedGroup:
     return CachedGroup(message, "sums", "4", np.array(prompt), arrays[0], np.array(rewards), {}, arrays[1])
 
 
-def probability(model, prompt: list[int], response: list[int], mask: list[int]) -> float:
+def probability(model, prompt: tuple[int, ...], response: list[int], mask: list[int]) -> float:
     product = 1.0
     for place, token in enumerate(response):
         if mask[place]:
@@ -66,7 +66,7 @@ def probability(model, prompt: list[int], response: list[int], mask: list[int]) 
 @pytest.mark.parametrize("prompts", [[SEVERAL, TWO, ONE, NONE], [ONE, NONE]])
 def test_both_numbers_of_two_models(prompts, tmp_path, capsys, monkeypatch):
     models = [save(tmp_path / name, seed) for seed, name in enumerate(("reference", "moved"))]
-    groups = tuple(group(tuple(prompt)) for prompt in prompts)
+    groups = tuple(map(group, prompts))
     Buffer(groups, model_fingerprint(tmp_path / "reference"), TEMPERATURE).save(tmp_path / "buffer.parquet")
     arguments = [str(tmp_path / name) for name in ("buffer.parquet", "reference", "reference", "moved")]
     monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *arguments])
@@ -76,7 +76,7 @@ def test_both_numbers_of_two_models(prompts, tmp_path, capsys, monkeypatch):
 
     divergences, changes = [], []
     for prompt in [prompt for prompt in prompts if prompt != NONE]:
-        right = {tuple(ids): (ids, mask) for ids, mask, verdict in CACHED[tuple(prompt)] if verdict}
+        right = {tuple(ids): (ids, mask) for ids, mask, verdict in CACHED[prompt] if verdict}
         old, new = ([probability(model, prompt, *row) for row in right.values()] for model in models)
         changes.append(math.log(sum(new) / sum(old)))
         if len(right) > 1:
