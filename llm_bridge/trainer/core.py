@@ -140,9 +140,8 @@ class CoKLTrainer(PPOTrainerSync):
             zeros = [torch.zeros(len(mask)) for mask in self.masks.values()]
             self._put(batch.select_keys(list(self.masks)), dict.fromkeys(made, zeros))
         columns = self._get(batch, "response_mask", "old_log_probs", "rm_scores", "ref_log_prob")
-        self.row_masks = [
-            self.masks.get(key, row) for key, row in zip(batch.keys, columns["response_mask"], strict=True)
-        ]
+        rows = zip(batch.keys, columns["response_mask"], strict=True)
+        self.row_masks = [self.masks.get(key, mask) for key, mask in rows]
         self.old_log_probs = columns["old_log_probs"]
         self.rows = self._indexed_rows(batch.keys, columns)
         metrics.update(row_metrics(self.step_rows, self.rows))
@@ -151,13 +150,15 @@ class CoKLTrainer(PPOTrainerSync):
 
     def _indexed_rows(self, keys: list[str], columns: dict[str, list]) -> RegularizationRows:
         """All rows of the batch, at which the policy that sampled them is the current one."""
-        scores = finite_sums(columns["rm_scores"])
+        scores, index = finite_sums(columns["rm_scores"]), self.step_rows.index(keys)
+        threshold = torch.full_like(scores, self.settings.correct_above)
+        threshold[index.reference] = 0.5  # the buffer holds verdicts, 0 or 1
         compares = self.method.compares_with_reference
         lengths = torch.stack([mask.sum() for mask in self.row_masks]).double()
         return RegularizationRows(
-            index=self.step_rows.index(keys),
+            index=index,
             log_probs=_row_sums(self.old_log_probs, self.row_masks),
-            rewards=(scores > self.settings.correct_above).double(),
+            rewards=(scores > threshold).double(),
             reference_log_probs=_row_sums(columns["ref_log_prob"], self.row_masks) if compares else None,
             tokens=lengths if self.settings.length == "token-mean" else None,
         )
@@ -167,7 +168,8 @@ class CoKLTrainer(PPOTrainerSync):
 
         Raises InputError for `IDLE_STEPS` of them in a row, and if responses to one prompt answer different tokens.
         """
-        self.idle = 0 if self._weights(self.rows).any() else self.idle + 1
+        weights = self.method.row_weights(self.rows, self.settings.beta, SurrogateConfig())
+        self.idle = 0 if weights.any() else self.idle + 1
         if self.idle:
             prompts = {member.prompt for member in self.step_rows.members.values()}
             whole = max(map(len, self.rows.index))
@@ -183,9 +185,6 @@ class CoKLTrainer(PPOTrainerSync):
                     f"a prompt has {len(first)} tokens with one response and {len(tokens)} or others with another: "
                     "build the buffer with the chat template, tools and system prompt of this run, and shorten none"
                 )
-
-    def _weights(self, rows: RegularizationRows) -> Tensor:
-        return self.method.row_weights(rows, self.settings.beta, SurrogateConfig())
 
     # ------------------------------ optimizer steps ------------------------------
 
@@ -212,16 +211,15 @@ class CoKLTrainer(PPOTrainerSync):
             now = self.rows.log_probs.clone()
             now[rows] = _row_sums(old, masks)
             weighed = replace(weighed, log_probs=now, behavior_log_probs=self.rows.log_probs)
-        weights = self._weights(weighed)[rows]
+        weights = self.method.row_weights(weighed, self.settings.beta, SurrogateConfig())[rows]
         advantages = self._get(batch, "advantages")["advantages"]
         actor = self.config.actor_rollout_ref.actor
         aggregation = Aggregation(actor.loss_agg_mode, len(batch), self.rl_rows, actor.loss_scale_factor or 1.0)
         columns = {
             "advantages": regularized_advantages(advantages, masks, weights, added, aggregation),
             "response_mask": masks,
+            "old_log_probs": old,
         }
-        if len(steps) > 1:
-            columns["old_log_probs"] = old
         if actor.use_kl_loss:  # the KL of an added row is 0, and so is its gradient
             there = self._get(batch, "ref_log_prob")["ref_log_prob"]
             columns["ref_log_prob"] = [now if flag else row for now, row, flag in zip(old, there, added, strict=True)]
@@ -229,7 +227,8 @@ class CoKLTrainer(PPOTrainerSync):
         self._put(batch, {"advantages": advantages})
         loss = float(weights @ weighed.log_probs[rows])
         tokens = torch.stack([mask.sum() for mask in masks]).double()
-        without_added(steps[-1], weights, tokens, added, loss)
+        counted = loss if actor.policy_loss.loss_mode in ("gpg", "cispo") else float(weights.double() @ tokens)
+        without_added(steps[-1], counted, loss, tokens, added, aggregation.rl_factor)
         steps[-1]["cokl/loss"] = loss
         steps[-1]["cokl/gradient_share"] = gradient_share(advantages, masks, weights, added, aggregation)
 

@@ -48,7 +48,7 @@ def current_log_probs(
         return list(old)
     others = [place for place, flag in enumerate(added) if not flag]
     chosen = batch.select_keys([batch.keys[place] for place in [*places, *others[: -len(places) % multiple]]])
-    chosen.extra_info.update(calculate_entropy=False, compute_loss=False)
+    chosen.extra_info.update(calculate_entropy=False, compute_loss=False, no_lora_adapter=False)
     compute(chosen)
     data = tq.kv_batch_get(
         keys=chosen.keys, partition_id=chosen.partition_id, select_fields=["log_probs", "response_mask"]

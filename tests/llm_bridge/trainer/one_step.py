@@ -11,11 +11,12 @@ are moved by a known displacement.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import functools
 import os
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -102,7 +103,7 @@ class Workers:
     def __init__(self, folder: Path, queue: Queue) -> None:
         torch.distributed.init_process_group("cpu:gloo", meeting_place(folder), rank=0, world_size=1)
         self.worker, self.queue = training_worker(folder, 0, 1), queue
-        self.worker.engine.optimizer_step = self._look
+        self.worker.engine.optimizer_step, self.worker.engine.disable_adapter = self._look, self._reference
         self.gradients: list[torch.Tensor] = []
         self.keys: list[list[str]] = []
         self.start = [parameter.detach().clone() for parameter in self.worker.engine.module.parameters()]
@@ -130,15 +131,19 @@ class Workers:
         return batch
 
     def compute_ref_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
-        """Of a reference that is the policy with a displacement; the policy is then put back."""
+        with self._reference():
+            return self.compute_log_prob(batch)
+
+    @contextlib.contextmanager
+    def _reference(self) -> Iterator[None]:
+        """The policy with a displacement is the reference, and what is left where VeRL switches an adapter off."""
         parameters = list(self.worker.engine.module.parameters())
         before = [parameter.detach().clone() for parameter in parameters]
-        for parameter in parameters:
-            parameter.data.mul_(1 - DISPLACEMENT)
-        self.compute_log_prob(batch)
+        for parameter, start in zip(parameters, self.start, strict=True):
+            parameter.data.copy_(start * (1 - DISPLACEMENT))
+        yield
         for parameter, value in zip(parameters, before, strict=True):
             parameter.data.copy_(value)
-        return batch
 
     def update_actor(self, batch: KVBatchMeta) -> TensorDict:
         self.keys.append(list(batch.keys))
@@ -224,7 +229,7 @@ class Step:
         self.workers = Workers(folder, self.queue)
         self.answered: dict[str, Row] = {}
         self.lost = ""
-        self.number, self.shaped = 1, 0.0
+        self.number, self.shaped, self.adapter = 1, 0.0, False
 
     def run(self, *overrides: str, lose: int = 0) -> tuple[list[torch.Tensor], list[Row], dict[str, float]]:
         """The gradients of the optimizer steps, the rows that should have gone into them, and the trainer's metrics.
@@ -252,7 +257,7 @@ class Step:
         batch = trainer._balance_batch(batch, metrics)
         batch = trainer._compute_old_log_prob(batch, metrics)
         if trainer.use_reference_policy:
-            trainer.ref_in_actor, trainer.ref_policy_wg = False, self.workers
+            trainer.ref_in_actor, trainer.ref_policy_wg = self.adapter, self.workers
             batch = trainer._compute_ref_log_prob(batch, metrics)
         batch = trainer._compute_advantage(batch, metrics)
         trainer._update_actor(batch, metrics)

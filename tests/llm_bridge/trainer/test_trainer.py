@@ -21,7 +21,7 @@ pytest.importorskip("verl")
 from cokl.methods import Method
 from cokl.support.errors import InputError
 from cokl.surrogate_config import SurrogateConfig
-from llm_bridge.trainer import advantages, core
+from llm_bridge.trainer import advantages, checks, core
 from llm_bridge.trainer.advantages import Aggregation
 from llm_bridge.trainer.settings import RegularizationSettings
 from tests.llm_bridge.trainer import one_step
@@ -138,14 +138,22 @@ def test_any_number_of_responses_and_of_prompts_fits(step, size, count):
     assert metrics["cokl/kl_rows"] == count * (one_step.CACHED + size)
 
 
-def test_verls_metrics_are_those_of_the_rl_rows(step):
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("option", [*(f"policy_loss.loss_mode={name}" for name in checks._ON_POLICY), "reverse_kl"])
+def test_verls_metrics_are_those_of_the_rl_rows(step, option, mode):
     """As a step has them in which the regularizer is nothing, of the same rollouts."""
-    token_mean = f"{ACTOR}.loss_agg_mode=token-mean"
-    _, _, metrics = step.run(token_mean)
-    _, _, alone = step.run(token_mean, "cokl.beta=1e-9", "cokl.kl_prompts=1")
+    options = (
+        f"{ACTOR}.{option}" if "=" in option else f"cokl.method={option}",
+        f"{ACTOR}.loss_agg_mode={mode}",
+        f"{ACTOR}.loss_scale_factor=10",
+    )
+    _, _, metrics = step.run(*options)
+    _, _, alone = step.run(*options, "cokl.beta=1e-9", "cokl.kl_prompts=1")
     others = ("actor/grad_norm", "actor/loss", "actor/perf")
     names = [name for name in alone if name.startswith("actor/") and not name.startswith(others)]
-    assert {"actor/entropy", "actor/pg_loss", "actor/ppo_kl", "actor/pg_clipfrac"} <= set(names)
+    assert {"actor/entropy", "actor/pg_loss"} <= set(names)
+    assert {"actor/ppo_kl", "actor/pg_clipfrac"} <= set(names) or "gpg" in option
+    assert "actor/kl_loss" in names or option != "reverse_kl"
     assert [metrics[name] for name in names] == pytest.approx([alone[name] for name in names], abs=1e-6)
     assert metrics["actor/loss"] - metrics["actor/pg_loss"] == pytest.approx(metrics["cokl/loss"], rel=1e-5)
 
@@ -167,6 +175,15 @@ def test_later_steps_have_the_gradient_of_the_moved_policy(step, mode):
     gradients, rows, _ = step.run(SEVERAL, f"{ACTOR}.loss_agg_mode={mode}", f"{ACTOR}.loss_scale_factor=10")
     assert len(gradients) == 2
     assert max(errors(step, gradients, rows, aggregation=mode)) < AGREES
+
+
+@pytest.mark.parametrize("adapter", [False, True], ids=["reference worker", "adapter off"])
+def test_later_steps_beside_a_kl_loss_have_it_too(step, monkeypatch, adapter):
+    """With an adapter VeRL takes the reference's log-probabilities from the actor, and marks the batch for it."""
+    monkeypatch.setattr(step, "adapter", adapter)
+    kl = f"{ACTOR}.loss_agg_mode=token-sum", f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef=0.3"
+    gradients, rows, _ = step.run(SEVERAL, *kl)
+    assert max(errors(step, gradients, rows, aggregation="token-sum", kl=0.3)) < AGREES
 
 
 @pytest.mark.parametrize("count", [4, 3])
@@ -274,6 +291,12 @@ def test_methods_of_fresh_responses_alone_add_no_row(step):
 
 
 # ------------------------------ never silently plain or wrong ------------------------------
+
+
+def test_the_threshold_is_for_scores_and_not_for_the_verdicts_of_the_buffer(step, monkeypatch):
+    monkeypatch.setattr(step, "shaped", 3.0)  # fresh responses are scored 3 or 4, cached ones hold 0 or 1
+    gradients, rows, _ = step.run("+cokl.correct_above=3.5")
+    assert max(errors(step, gradients, rows)) < AGREES
 
 
 def test_a_reward_that_is_no_number_ends_the_run(step):
