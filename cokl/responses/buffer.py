@@ -299,7 +299,7 @@ class DrawOrder:
         size: prompts in the buffer.
         seed: of the permutations, >= 0.
         position: prompts drawn so far; it is all the state there is, so that a run resumes from its checkpoint.
-        content: what tells the buffer from another of the same size, such as a digest of its file.
+        content: what tells the run from one with another buffer of that size, such as a digest of its file.
 
     Examples:
         >>> order = DrawOrder(size=3, seed=0)
@@ -346,7 +346,7 @@ class DrawOrder:
         position = state.pop("position", None)
         expected = {"size": self.size, "seed": self.seed, "content": self.content}
         if state != expected or not isinstance(position, int):
-            raise InputError(f"{path} belongs to another buffer or seed; start a new run")
+            raise InputError(f"{path} belongs to another buffer, method or seed; start a new run")
         self.position = position
 
     def _order(self, epoch: int) -> np.ndarray:

@@ -95,7 +95,7 @@ def look(config: DictConfig) -> tuple[list[Refusal], RegularizationSettings | No
 
 def draw_order(settings: RegularizationSettings, groups: Sequence[CachedGroup]) -> DrawOrder:
     """Of the buffer's prompts; with `cokl.prompts=training`, which draws none, of nothing."""
-    content = hashlib.sha256(Path(settings.buffer).read_bytes()).hexdigest()  # tells it from other buffers
+    content = hashlib.sha256(settings.method.name.encode() + Path(settings.buffer).read_bytes()).hexdigest()
     return DrawOrder(len(groups) * (settings.prompts == "buffer"), settings.seed, content=content)
 
 

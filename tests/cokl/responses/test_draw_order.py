@@ -32,7 +32,7 @@ def test_a_run_resumes_where_its_checkpoint_was_written(tmp_path):
 def test_another_buffers_or_seeds_position_is_refused(stored, tmp_path):
     (tmp_path / DrawOrder.FILE).write_text(json.dumps(stored))
     order = DrawOrder(size=5, seed=3, position=2)
-    with pytest.raises(InputError, match="belongs to another buffer or seed; start a new run"):
+    with pytest.raises(InputError, match="belongs to another buffer, method or seed; start a new run"):
         order.resume(tmp_path)
     assert order.position == 2
 

@@ -256,6 +256,8 @@ def test_a_checkpoint_is_looked_at_where_it_would_be_resumed(made, step, refused
         assert settings
         draw_order(settings, groups).save(folder)
     assert bool(refusals(config)) == refused
+    config.cokl.method = "cokl_floor"  # which draws the same prompts
+    assert refusals(config)
     config.trainer.resume_mode = "disable"
     assert refusals(config) == []
 
