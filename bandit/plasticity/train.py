@@ -266,7 +266,7 @@ def reward_table(environment: Environment, seed: int, change: str, own: Tensor, 
 def train_stack(space: BothPhases, starts: list[Start], everything: list[bool]) -> pd.DataFrame:
     """Both phases of a stack, all of one method: a row per run, change, mode and evaluated step.
 
-    everything: for each run, whether it meets all changes or the first one alone.
+    everything: for each run, whether it meets all changes or one alone, the primary one where it is among them.
     """
     config = space.config
     mlp = space.stack(space.parameters.expand(len(starts), -1))
@@ -275,8 +275,9 @@ def train_stack(space: BothPhases, starts: list[Start], everything: list[bool]) 
     facts = pd.DataFrame([(start.name, start.beta) for start in starts], columns=START)
     facts = pd.concat([facts, pd.DataFrame(evaluate(config, space.task, mlp))], axis=1).assign(seed=space.seed)
     final, frames = mlp.parameters(), []
+    first = config.primary_change if config.primary_change in config.changes else config.changes[0]
     for change in config.changes:
-        rows = [row for row, all_changes in enumerate(everything) if all_changes or change == config.changes[0]]
+        rows = [row for row, all_changes in enumerate(everything) if all_changes or change == first]
         if not rows:
             continue
         for mode in ("sampled", "exact"):

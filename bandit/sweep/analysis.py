@@ -18,13 +18,13 @@ from bandit.lab import Analysis, Tables
 from bandit.sweep.config import SweepConfig
 from cokl.support.errors import InputError
 from cokl.support.statistics import mean_and_half_width, with_spread
-from cokl.support.verdicts import ALPHA, Claim, Measurement, Verdict, conjunction, no_verdict, of_each
+from cokl.support.verdicts import ALPHA, Claim, Measurement, Verdict, conjunction, no_verdict, of_each, withheld
 
 RUN = ("method", "beta")
 """What names a run, up to its seed."""
 MATCHED_CORRECTNESS = 0.96
 FAR = 0.03
-"""How far a correctness may be from the match to be compared."""
+"""How far a correctness may be from CoKL's to be compared at the match."""
 COLLAPSED = {"correctness above": 0.95, "coverage below": 0.15}
 
 
@@ -55,11 +55,10 @@ def analyse(tables: Tables, config: SweepConfig) -> Analysis:
 
 
 def _far_from_the_match(table: pd.DataFrame) -> str:
-    """Which methods no coefficient brings near the match; "" if there is none."""
-    reached = final_rows(matched_rows(table)).groupby("method", sort=False)["p_correct"].mean()
-    far = reached[(reached - MATCHED_CORRECTNESS).abs() > FAR].index
-    names = ", ".join(method_label(str(method)) for method in far)
-    return f"Not comparable, since more than {FAR:g} away from {MATCHED_CORRECTNESS}: {names}." if names else ""
+    """Which methods no coefficient brings near CoKL's correctness at the match; "" if there is none."""
+    far = set(others_of(table)) - set(near_the_match(table)) if "cokl" in set(table["method"]) else ()
+    names = ", ".join(map(method_label, sorted(far)))
+    return f"Not comparable, since more than {FAR:g} away from CoKL's correctness: {names}." if names else ""
 
 
 def require_sweep(table: object, what: object = "table") -> pd.DataFrame:
@@ -119,9 +118,8 @@ def matched_table(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
 
 
 def judge(table: pd.DataFrame) -> list[Claim]:
-    """Every claim that the sweep's methods allow to be judged: most need CoKL and another regularizer.
-
-    Coefficients of which some seed diverged take no part.
+    """Every claim that the sweep's methods allow to be judged: most need CoKL and another regularizer, those at the
+    match one near CoKL's correctness. Coefficients of which some seed diverged take no part.
     """
     table = without_diverged_runs(table)
     methods = set(table["method"])
@@ -130,12 +128,13 @@ def judge(table: pd.DataFrame) -> list[Claim]:
     if "cokl" not in methods or not others:
         return claims
     coverage, coverage_correct, kl = _directions(table)
-    for judgement, directions in (
-        (_frontier, (coverage, kl)),
-        (_matched, (coverage, coverage_correct, kl)),
-        (_during_training, (coverage, kl)),
+    for judgement, compared, directions in (
+        (_frontier, others, (coverage, kl)),
+        (_matched, near := near_the_match(table), (coverage, coverage_correct, kl)),
+        (_during_training, near, (coverage, kl)),
     ):
-        claims += [judgement(table, others, *direction) for direction in directions]
+        found = [judgement(table, compared or others, *direction) for direction in directions]
+        claims += found if compared else withheld(found, 0)
     return claims
 
 
@@ -193,11 +192,9 @@ def leads_at_the_match(table: pd.DataFrame, others: list[str], column: str, sign
 
 def coverage_leads(table: pd.DataFrame) -> dict[str, pd.Series]:
     """CoKL's lead in coverage over each other regularizer, by seed, the smallest first; empty without two of them."""
-    table = without_diverged_runs(table)
-    others = others_of(table)
-    if "cokl" not in set(table["method"]) or not others:
+    if not (near := near_the_match(table)):
         return {}
-    leads = leads_at_the_match(table, others, coverage_column(table), 1)
+    leads = leads_at_the_match(table, near, coverage_column(table), 1)
     return dict(sorted(leads.items(), key=lambda item: float(item[1].mean())))
 
 
@@ -207,12 +204,18 @@ def lead(table: pd.DataFrame) -> str:
         return Measurement.of("", "", values, "probability").told(
             method_label(closest), coverage_column(table).replace("_at_", "@")
         )
-    return "There is nothing to compare; sweep CoKL and another regularizer"
+    return "There is nothing to compare; sweep CoKL and another regularizer, up to the same correctness"
 
 
 def others_of(table: pd.DataFrame) -> list[str]:
     """The regularizers that CoKL is compared with."""
     return [m for m in table["method"].unique() if m not in ("reference", "none", "cokl")]
+
+
+def near_the_match(table: pd.DataFrame) -> list[str]:
+    """Of them those whose matched coefficient is about as correct as CoKL's; none without CoKL."""
+    reached = final_rows(matched_rows(table)).groupby("method", sort=False)["p_correct"].mean()
+    return [m for m in others_of(table) if m in reached and abs(reached[m] - reached.get("cokl", float("nan"))) <= FAR]
 
 
 def _during_training(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:

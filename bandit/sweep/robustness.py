@@ -117,7 +117,7 @@ def compare(sweeps: Tables) -> pd.DataFrame:
         seeds = table["seed"].nunique()
         lead, half_width = mean_and_half_width(next(iter(coverage_leads(table).values()), pd.Series(dtype=float)))
         for claim, base in zip(judge(table), at_base, strict=True):
-            enough = seeds >= MINIMUM_SEEDS
+            enough = seeds >= MINIMUM_SEEDS and claim.verdict and base.verdict
             verdict, stands = (claim.verdict, claim.verdict == base.verdict) if enough else ("", None)
             row = (base.statement, base.where, name, verdict, stands, claim.measured, seeds, lead, half_width)
             lines.append(dict(zip(COLUMNS, row, strict=True)))

@@ -34,9 +34,10 @@ class Logbook:
         path = self.out / RECORD
         kept = read_json(path, dict) if path.is_file() else {}
         made = records(self.results)
-        others = [name for name in made if name in kept and made[name]["scope"] != kept[name]["scope"]]
+        told = ("scope", "command")
+        others = [name for name in made if name in kept and any(made[name][key] != kept[name][key] for key in told)]
         if others and not self.replace:
-            there, here = kept[others[0]]["scope"], made[others[0]]["scope"]
+            there, here = (" by ".join(book[others[0]][key] for key in told) for book in (kept, made))
             raise InputError(f"{path} has {others[0]} with {there}, these results have {here}; --replace takes them")
         book = {name: {**kept, **made}[name] for name in listed() if name in kept or name in made}
         write_text(json.dumps(book, indent=1, ensure_ascii=False) + "\n", path)

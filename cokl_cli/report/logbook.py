@@ -46,7 +46,7 @@ def records(roots: Iterable[Path]) -> dict[str, Record]:
         if not by_name:
             raise InputError(f"results: there are none in {root}")
         for name in listed():
-            folders[name] = [*folders.get(name, []), *by_name.get(name, [])]
+            folders[name] = list(dict.fromkeys([*folders.get(name, []), *map(Path.resolve, by_name.get(name, []))]))
     return {name: _record(name, found) for name, found in folders.items() if found}
 
 
@@ -79,8 +79,7 @@ def _record(name: str, folders: list[Path]) -> Record:
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    settings: dict[str, Any] = read_json(folder / "config.json", dict)
-    return settings
+    return dict(read_json(folder / "config.json", dict))
 
 
 def _scope(config: Mapping[str, Any]) -> str:
@@ -99,7 +98,7 @@ def _scope(config: Mapping[str, Any]) -> str:
 def _command(name: str, config: Mapping[str, Any]) -> str:
     """The command whose settings are those of `config`, as far as its presets and flags say them."""
     if name == THEORY:
-        return command(name)
+        return command(name) + " --effort quick" * (config["effort"] == "quick")
     made = {preset: json.loads(json.dumps(known.as_dict())) for preset, known in labs()[name].presets.items()}
     differing = {preset: _differing(known, config) for preset, known in made.items()}
     preset = min(differing, key=lambda one: len(differing[one]))

@@ -46,7 +46,8 @@ def test_a_sweep_enters_with_its_verdicts_scope_time_and_command(results, tmp_pa
     page, book = made(tmp_path, results / "four")
     sweep = book["sweep"]
     assert len(sweep["claims"]) == 8
-    assert {claim["verdict"] for claim in sweep["claims"]} <= {"held", "not held", "undecided"}
+    assert {claim["verdict"] for claim in sweep["claims"][:3]} <= {"held", "not held", "undecided"}
+    assert {claim["verdict"] for claim in sweep["claims"][3:]} == {"no verdict"}  # entropy is far less correct
     assert sweep["scope"] == "4 seeds, 3 methods, 1 coefficient, 200 steps"
     assert (sweep["hardware"], sweep["seconds"], sweep["commit"]) == ("new, 2 cores, torch 9", 3.5, "abc")
     assert "--methods none,entropy,cokl" in sweep["command"]
@@ -87,12 +88,28 @@ def test_an_experiment_stays_until_it_is_given_again(results, tmp_path, capsys):
     assert "in place of" not in capsys.readouterr().out
     line = refusal(capsys, "logbook", str(results / "two"), "--out", str(tmp_path))
     assert "has sweep with 4 seeds, " in line
-    assert "these results have 2 seeds, 3 methods, 1 coefficient, 200 steps; --replace takes them" in line
+    assert "these results have 2 seeds, 3 methods, 1 coefficient, 200 steps by cokl reproduce --preset quick" in line
+    assert line.endswith("; --replace takes them")
     assert json.loads((tmp_path / logbook.RECORD).read_text()) == first
     _, replaced = made(tmp_path, results / "two", "--replace")
     assert replaced["sweep"]["scope"].startswith("2 seeds")
     said = "from these results (2 seeds, 3 methods, 1 coefficient, 200 steps), in place of others (4 seeds, 3 methods, "
     assert said in capsys.readouterr().out
+
+
+def test_results_of_another_setting_with_the_same_counts_are_not_the_entrys(results, tmp_path, capsys):
+    made(tmp_path, results / "four")
+    capsys.readouterr()
+    other = tmp_path / "other"
+    shutil.copytree(results / "four", other)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "batch_size": 17}))
+    assert "--batch-size 17; --replace takes them" in refusal(capsys, "logbook", str(other), "--out", str(tmp_path))
+
+
+def test_a_quick_check_of_the_theory_says_so():
+    assert logbook._command("theory", {"effort": "quick", "only": []}) == "cokl theory check --effort quick"
+    assert logbook._command("theory", {"effort": "full", "only": []}) == "cokl theory check"
 
 
 def test_a_claim_judged_in_two_runs_is_one_row_with_both():
@@ -118,4 +135,5 @@ def test_of_several_results_the_first_folder_counts_with_all_of_its_configuratio
     shutil.copytree(results / "four", again)
     pooled = logbook.records([results, again])["sweep"]
     assert pooled["seconds"] == 7.0
+    assert logbook.records([results, results / "four"])["sweep"] == logbook.records([results])["sweep"]
     assert {claim["results"] for claim in pooled["claims"]} == {"four", "again"}

@@ -20,7 +20,7 @@ from theory.provers.intervals import Proof, prove_positive
 LOGIT_Q = (-13.82, 13.82)  # holds q in [1e-6, 1 - 1e-6]
 LOG_BETA = (-6.91, 6.91)  # holds beta in [1e-3, 1e3]
 DOMAIN = "q in [1e-6, 1 - 1e-6], beta in [1e-3, 1e3]"
-INTERIOR = (-16.0, 16.0)  # logit of a position inside an open interval: within 1e-7 of either end
+INTERIOR = (-16.0, 16.0)  # logit of a position inside an open interval: within 1.2e-7 of either end
 
 
 def shares(logit: Interval) -> tuple[Interval, Interval]:
@@ -142,7 +142,7 @@ def strict_concavity(formulas: Formulas, effort: Effort) -> list[Evidence]:
         return prove_positive(negated, [INTERIOR, LOGIT_Q, LOG_BETA], effort.boxes)
 
     proofs = {"f''": negative(formulas.forward_kl_curvature), "g''": negative(formulas.reverse_kl_curvature)}
-    return [proved(f"{DOMAIN}, z within 1e-7 of 0 and 1", proofs)]
+    return [proved(f"{DOMAIN}, z within 1.2e-7 of 0 and 1", proofs)]
 
 
 @claim("forward-kl-unique-root", "Appendix D")
@@ -176,7 +176,7 @@ def coefficient(formulas: Formulas, effort: Effort) -> list[Evidence]:
     proof = over(lambda q, p, place: -slope(Intervals, p * shares(place)[0], q, p), effort, INTERIOR)
     return [
         Evidence("symbolic", "h' is the derivative of h", float(residual != 0), 0),
-        proved("q in [1e-6, 1 - 1e-6], z within 1e-7 (1 - q) of q and 1", {"h' < 0": proof}),
+        proved("q in [1e-6, 1 - 1e-6], z within 1.2e-7 (1 - q) of q and 1", {"h' < 0": proof}),
     ]
 
 

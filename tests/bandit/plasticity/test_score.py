@@ -85,6 +85,21 @@ def test_a_change_that_is_decided_the_other_way_makes_the_verdict_depend():
     assert "CoKL's policy also learns better than that of the best other regularizer" in moved[-1].statement
 
 
+def test_a_method_of_which_a_coefficient_did_not_meet_a_change_is_left_out_of_it():
+    repaired = made(change="repaired").query("method != 'entropy' or beta != 0.2")
+    scored = Scored.of(pd.concat([made(), repaired]), CONFIG)
+    means = scored.matched.groupby(["change", "method"])["plasticity"].mean()
+    assert means["narrowed-2", "entropy"] == pytest.approx(LEVELS["entropy"], abs=0.01)
+    assert means["repaired", "reverse_kl"] == pytest.approx(LEVELS["reverse_kl"], abs=0.01)
+    assert ("repaired", "entropy") not in means.index
+
+
+def test_where_wrong_actions_become_correct_the_rival_is_the_best_other_regularizer():
+    (claim,) = judge(pd.concat([made(), made(change="moved-2")]), CONFIG)[-1:]
+    assert "CoKL minus Reverse KL" in claim.measured
+    assert not claim.evidence
+
+
 def test_nothing_is_judged_without_its_primary_measurement():
     assert judge(made(change="narrowed-1"), CONFIG) == []
     without = {name: level for name, level in LEVELS.items() if name not in ("reverse_kl", "entropy")}

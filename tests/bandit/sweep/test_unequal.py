@@ -87,6 +87,19 @@ def test_every_claim_is_judged_on_its_own_rows():
     ]
 
 
+def test_a_method_far_from_cokls_correctness_is_no_rival_at_the_match():
+    """Entropy at 0.2 alone has a correctness of 0.80 and more coverage than CoKL's 0.50; then forward KL as well."""
+    far = table().query("method != 'entropy' or beta == 0.2")
+    claims = judge(far)
+    assert claims[3].measured.startswith("CoKL 0.500; next Forward KL 0.200; higher by 0.300")
+    assert claims[3].verdict == "held"
+    text, _ = page_and_screen(analyse({"sweep": far}, SweepConfig()))
+    assert "Not comparable, since more than 0.03 away from CoKL's correctness: Entropy." in text
+    alone = far.query("method != 'forward_kl'")
+    assert [claim.verdict for claim in judge(alone)[3:]] == [None] * 5
+    assert "There is nothing to compare" in analyse({"sweep": alone}, SweepConfig()).answer
+
+
 def test_the_page_says_what_was_left_out_and_prints_each_verdict_once():
     text, _ = page_and_screen(analyse({"sweep": table()}, SweepConfig()))
     assert "Seeds: 4; steps: 200." in text
