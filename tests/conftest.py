@@ -10,7 +10,9 @@ settings.register_profile("suite", derandomize=True, deadline=None, max_examples
 settings.register_profile(
     "mutation", settings.get_profile("suite"), max_examples=8, phases=(Phase.explicit, Phase.generate)
 )
-settings.register_profile("fuzz", deadline=None, max_examples=1000, suppress_health_check=list(HealthCheck))
+settings.register_profile(
+    "fuzz", derandomize=False, deadline=None, max_examples=1000, suppress_health_check=list(HealthCheck)
+)
 settings.load_profile("suite")
 torch.set_num_threads(1)
 os.environ["COLUMNS"] = "100"  # lines of a screen are wrapped to the terminal, and workers of xdist have 80

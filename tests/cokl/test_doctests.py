@@ -43,7 +43,7 @@ def test_examples_run(module: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_argument_result_and_error_has_a_line(name: str) -> None:
+def test_every_argument_and_result_has_a_line(name: str) -> None:
     function = FUNCTIONS[name]
     documented = docstring_parser.google.parse(inspect.getdoc(function) or "")
     assert [parameter.arg_name for parameter in documented.params] == list(inspect.signature(function).parameters)

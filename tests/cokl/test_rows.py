@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cokl import methods, regularizers
@@ -112,7 +112,6 @@ def _naive(name: str, rows: RegularizationRows) -> list[float]:
         "cokl_floor",
     ],
 )
-@settings(max_examples=60, deadline=None)
 @given(rows=batches())
 def test_weights_are_those_of_the_definitions(name, rows):
     weights = methods.get(name).row_weights(rows, BETA, SurrogateConfig(EPSILON_IS))
@@ -120,7 +119,6 @@ def test_weights_are_those_of_the_definitions(name, rows):
 
 
 @pytest.mark.parametrize("name", METHODS)
-@settings(max_examples=30, deadline=None)
 @given(rows=batches(), data=st.data())
 def test_the_order_of_rows_does_not_matter(name, rows, data):
     places = _places(rows)

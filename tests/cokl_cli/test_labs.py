@@ -13,7 +13,6 @@ import pytest
 
 from bandit import labs
 from bandit.lab import Analysis, Lab
-from cokl.support.errors import InputError
 from cokl.support.files import write_parquet
 from cokl.support.results import Execution
 from cokl.support.verdicts import Claim
@@ -100,12 +99,3 @@ def test_another_packages_lab_has_all_that_a_lab_has(squares, tmp_path: Path, ca
         {"statement": "Squares grow", "where": "nowhere", "verdict": "held", "measured": ["5 squares"]}
     ]
     assert record["command"] == "cokl bandit squares --n 5"
-
-
-@pytest.mark.parametrize(
-    ("name", "lab", "says"), [("sweep", LAB, "taken"), ("mine", object(), "expected a bandit.lab")]
-)
-def test_an_entry_point_that_is_no_lab_or_takes_a_name_is_refused(name, lab, says, squares, monkeypatch):
-    enter(monkeypatch, name, lab)
-    with pytest.raises(InputError, match=f"entry point {name} of cokl.labs: .*{says}"):
-        labs.labs()

@@ -60,11 +60,12 @@ def test_the_search_finds_no_prompts(site):
     assert not [text for text in notebooks if re.search(r"(In|Out)\s*\[\d*\]:", text)]
 
 
-def test_the_repository_is_one_variable(tmp_path):
+def test_the_repository_is_one_variable(monkeypatch):
     """A link to it on every page, once the variable has an address; without one, none."""
     from mkdocs.config import load_config
 
-    assert load_config(str(ROOT / "mkdocs.yml")).repo_url == os.environ.get("REPOSITORY_URL", "")
+    monkeypatch.setenv("REPOSITORY_URL", "https://example.org/cokl")
+    assert load_config(str(ROOT / "mkdocs.yml")).repo_url == "https://example.org/cokl"
 
 
 def test_the_reference_has_the_docstrings(site):

@@ -87,13 +87,15 @@ def test_a_step_with_both_streams_moves_the_model(make):
     assert any(not torch.equal(old, new) for old, new in zip(before, trainer.model.parameters(), strict=True))
 
 
-def test_the_added_gradient_is_that_of_the_correct_cached_responses(make):
-    """Replay: beta times the mean, over prompts, of the mean negative log-likelihood of correct responses, at TRL's
-    temperature, without the masked token.
+@pytest.mark.parametrize(("method", "sign"), [("correct_forward_kl", 1), ("cokl_without_term1", -1)])
+def test_the_added_gradient_is_that_of_the_correct_responses(make, method, sign):
+    """Beta times the mean, over prompts, of the mean negative log-likelihood of correct responses, at TRL's
+    temperature: replay's of cached ones, without the masked token; minus that of fresh ones, which are the same here.
     """
     gradients = []
     for coefficient in (0.0, 0.7):
-        trainer = make("correct_forward_kl", coefficient)
+        trainer = make(method, coefficient)
+        trainer._sample = lambda model, group: [ids.tolist() for ids in group.response_ids]
         seen: dict[str, list] = {}
         step = trainer.training_step
 
@@ -107,12 +109,13 @@ def test_the_added_gradient_is_that_of_the_correct_cached_responses(make):
         with pytest.raises(StopIteration):
             trainer.train()
         gradients.append(torch.cat([gradient.flatten() for gradient in seen["gradient"]]))
-    model = make("correct_forward_kl", 0.0).model.train()
+    model = make(method, 0.0).model.train()
     loss = torch.zeros(())
     for group in trainer.buffer.groups:
         tokens = torch.tensor([*group.prompt_ids, *group.response_ids[0]])[None]
         logits = (model(tokens).logits[0, len(group.prompt_ids) - 1 : -1] / 0.7).log_softmax(-1)
         chosen = logits.gather(-1, tokens[0, len(group.prompt_ids) :, None])[:, 0]
-        loss = loss - (chosen[0] + chosen[2:].sum()) / len(trainer.buffer.groups)
-    expected = 0.7 * torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))])
+        masked = chosen[1] if method == "correct_forward_kl" else 0
+        loss = loss - (chosen.sum() - masked) / len(trainer.buffer.groups)
+    expected = 0.7 * sign * torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))])
     torch.testing.assert_close(gradients[1] - gradients[0], expected, rtol=1e-3, atol=1e-5)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -51,7 +51,6 @@ def test_value_equals_definition_for_extreme_logits(variant: str, case: Case):
 
 
 @every_regularizer
-@settings(max_examples=20)
 @given(case=cases())
 def test_logit_gradient_equals_finite_differences_of_the_definition(variant: str, case: Case):
     assert_close(VARIANTS[variant].logit_gradient(*case.policies()), defined_gradients(variant, case), 1e-10)

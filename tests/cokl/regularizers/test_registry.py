@@ -33,6 +33,13 @@ def temporary() -> Iterator[str]:
     regularizers._registry.pop(SquaredDistance.name)
 
 
+def test_a_class_that_replaces_a_built_in_one_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(regularizers, "_registry", dict(regularizers._registry))
+    mine = type("Mine", (Regularizer,), {"name": "cokl", "label": "Mine"})
+    with pytest.warns(UserWarning, match="Mine replaces the built-in regularizer 'cokl' everywhere"):
+        regularizers.register(mine)
+
+
 def test_a_registered_class_is_found_by_name(temporary: str):
     assert temporary in regularizers.names()
     assert regularizers.get(temporary).label == "Squared distance"

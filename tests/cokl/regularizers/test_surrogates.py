@@ -213,11 +213,3 @@ def test_expected_cokl_surrogate_is_the_gradient_of_cokl_and_the_recovery_term(s
     objective = regularizers.get("cokl").value(space.policy, space.reference) + space.recovery_term()
     expected = torch.autograd.grad(objective, space.logits, retain_graph=True)[0]
     assert_close(space.expected_gradient(regularizers.get("cokl")), expected, 1e-14)
-
-
-def test_cokl_surrogate_pulls_correctness_up_only_through_empty_groups():
-    """At the reference CoKL's gradient is zero, and what is left recovers correctness."""
-    space = SmallSpace([True, False, True], 2)
-    space.reference = Policy(space.logits.detach(), space.policy.correct)
-    recovery = (1 - space.probability_of_at_least(1)) * space.log_mass_gradient()
-    assert_close(space.expected_gradient(regularizers.get("cokl")), -recovery, 1e-14)

@@ -140,7 +140,8 @@ def test_what_is_missing_is_said_and_the_rest_is_shown(kept, tmp_path):
 def test_written_tables_keep_every_digit(tmp_path):
     write_tables(result_tables(results()), tmp_path)
     for name, table in tables(results()).items():
-        pd.testing.assert_frame_equal(pd.read_csv(tmp_path / f"{name}.csv"), table.frame, check_dtype=False)
+        written = pd.read_csv(tmp_path / f"{name}.csv")
+        pd.testing.assert_frame_equal(written, table.frame, check_dtype=False, check_exact=True)
 
 
 def test_a_folder_without_results_says_so_in_one_line(tmp_path):

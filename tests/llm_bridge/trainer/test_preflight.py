@@ -250,14 +250,15 @@ def test_all_refusals_come_at_once_with_one_block(entered, capsys):
 def test_a_checkpoint_is_looked_at_where_it_would_be_resumed(made, step, refused):
     """Step 2 is GRPO's; step 3 has this buffer's position."""
     folder = made / "of-grpo" / f"global_step_{step}"
-    config = configuration(made, "trainer.resume_mode=resume_path", f"trainer.resume_from_path={folder}")
+    resume = "trainer.resume_mode=resume_path", f"trainer.resume_from_path={folder}"
+    config = configuration(made, *resume)
     if not refused:
         _, settings, groups = look(config)
         assert settings
         draw_order(settings, groups).save(folder)
     assert bool(refusals(config)) == refused
-    config.cokl.method = "cokl_floor"  # which draws the same prompts
-    assert refusals(config)
+    assert refusals(configuration(made, *resume, "+cokl.seed=1"))
+    assert refusals(configuration(made, *resume, "cokl.method=cokl_floor"))  # which draws the same prompts
     config.trainer.resume_mode = "disable"
     assert refusals(config) == []
 

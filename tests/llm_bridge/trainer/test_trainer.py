@@ -102,11 +102,7 @@ def test_other_advantages_of_verls_go_with_the_same_weights(step, estimator, pro
 
 @pytest.mark.parametrize(
     "option",
-    [
-        "algorithm.use_kl_in_reward=True",
-        "algorithm.adv_estimator=opo",
-        "algorithm.adv_estimator=reinforce_plus_plus_baseline",
-    ],
+    ["algorithm.use_kl_in_reward=True", *(f"algorithm.adv_estimator={name}" for name in checks.ESTIMATORS[1:])],
 )
 def test_the_regularizers_part_is_the_same_beside_any_advantages(step, option):
     """The gradient with a large coefficient less the one with none, beside GRPO and beside others of VeRL's."""
