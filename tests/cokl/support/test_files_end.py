@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -13,9 +14,9 @@ def test_no_thread_holds_what_a_table_was_read_from(tmp_path, monkeypatch):
     path = tmp_path / "table.parquet"
     pd.DataFrame(np.arange(40000.0).reshape(2000, 20), columns=[*map(str, range(20))]).to_parquet(path)
     content = path.read_bytes()
-    reads: list[int] = []
-    monkeypatch.setattr(Path, "read_bytes", lambda _: reads.append(1) or content)
+    read = Mock(return_value=content)
+    monkeypatch.setattr(Path, "read_bytes", read)
     held = sys.getrefcount(content)
     late = [sys.getrefcount(content) - held for _ in range(400) if len(files.read_parquet(path))]
     assert set(late) == {0}
-    assert len(reads) == len(late) == 400  # else the reader reads otherwise, and this shows nothing
+    assert read.call_count == 400  # else the reader reads otherwise, and this shows nothing
