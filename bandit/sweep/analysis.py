@@ -56,8 +56,7 @@ def analyse(tables: Tables, config: SweepConfig) -> Analysis:
 
 def _far_from_the_match(table: pd.DataFrame) -> str:
     """Which methods no coefficient brings near CoKL's correctness at the match; "" if there is none."""
-    far = set(others_of(table)) - set(near_the_match(table)) if "cokl" in set(table["method"]) else ()
-    names = ", ".join(map(method_label, sorted(far)))
+    names = ", ".join(method_label(name) for name, off in off_cokl_at_the_match(table).items() if off > FAR)
     return f"Not comparable, since more than {FAR:g} away from CoKL's correctness: {names}." if names else ""
 
 
@@ -128,13 +127,14 @@ def judge(table: pd.DataFrame) -> list[Claim]:
     if "cokl" not in methods or not others:
         return claims
     coverage, coverage_correct, kl = _directions(table)
+    near = [name for name, off in off_cokl_at_the_match(table).items() if off <= FAR]
     for judgement, compared, directions in (
         (_frontier, others, (coverage, kl)),
-        (_matched, near := near_the_match(table), (coverage, coverage_correct, kl)),
+        (_matched, near, (coverage, coverage_correct, kl)),
         (_during_training, near, (coverage, kl)),
     ):
         found = [judgement(table, compared or others, *direction) for direction in directions]
-        claims += found if compared else withheld(found, 0)
+        claims += found if compared else withheld(found, 0)  # what was measured, without a verdict
     return claims
 
 
@@ -192,8 +192,7 @@ def leads_at_the_match(table: pd.DataFrame, others: list[str], column: str, sign
 
 def coverage_leads(table: pd.DataFrame) -> dict[str, pd.Series]:
     """CoKL's lead in coverage over each other regularizer, by seed, the smallest first; empty without two of them."""
-    if not (near := near_the_match(table)):
-        return {}
+    near = [name for name, off in off_cokl_at_the_match(table).items() if off <= FAR]
     leads = leads_at_the_match(table, near, coverage_column(table), 1)
     return dict(sorted(leads.items(), key=lambda item: float(item[1].mean())))
 
@@ -212,10 +211,10 @@ def others_of(table: pd.DataFrame) -> list[str]:
     return [m for m in table["method"].unique() if m not in ("reference", "none", "cokl")]
 
 
-def near_the_match(table: pd.DataFrame) -> list[str]:
-    """Of them those whose matched coefficient is about as correct as CoKL's; none without CoKL."""
+def off_cokl_at_the_match(table: pd.DataFrame) -> dict[str, float]:
+    """How far each of them is from CoKL's correctness at the match; NaN without CoKL."""
     reached = final_rows(matched_rows(table)).groupby("method", sort=False)["p_correct"].mean()
-    return [m for m in others_of(table) if m in reached and abs(reached[m] - reached.get("cokl", float("nan"))) <= FAR]
+    return dict((reached - reached.get("cokl", float("nan"))).abs().drop("cokl", errors="ignore"))
 
 
 def _during_training(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:

@@ -218,8 +218,8 @@ class CoKLTrainer(PPOTrainerSync):
         columns = {
             "advantages": regularized_advantages(advantages, masks, weights, added, aggregation),
             "response_mask": masks,
-            "old_log_probs": old,
         }
+        columns |= {"old_log_probs": old} if len(steps) > 1 else {}
         if actor.use_kl_loss:  # the KL of an added row is 0, and so is its gradient
             there = self._get(batch, "ref_log_prob")["ref_log_prob"]
             columns["ref_log_prob"] = [now if flag else row for now, row, flag in zip(old, there, added, strict=True)]

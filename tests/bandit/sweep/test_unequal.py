@@ -95,6 +95,8 @@ def test_a_method_far_from_cokls_correctness_is_no_rival_at_the_match():
     assert claims[3].verdict == "held"
     text, _ = page_and_screen(analyse({"sweep": far}, SweepConfig()))
     assert "Not comparable, since more than 0.03 away from CoKL's correctness: Entropy." in text
+    lost = table().query("method != 'forward_kl' or beta == 0.3")  # it diverged, which is not to be far
+    assert "Not comparable" not in page_and_screen(analyse({"sweep": lost}, SweepConfig()))[0]
     alone = far.query("method != 'forward_kl'")
     assert [claim.verdict for claim in judge(alone)[3:]] == [None] * 5
     assert "There is nothing to compare" in analyse({"sweep": alone}, SweepConfig()).answer
