@@ -1,24 +1,22 @@
 """SmolLM2-135M-Instruct through the paper's stages: what it is asked, and what was decided after which run.
 
-**Prompts.** Arithmetic is reasoning-gym's `chain_sum`. The math stage trains on 64 sums of one digit, 12
-steps of 8 prompts with 8 answers each, at a learning rate of 2e-5. Held out are the 36 other sums, and 96 sums of three
-one-digit numbers, of which the model mostly fails after it. A response is right if it ends with the number. Another
-order makes another sum: of the evaluated known ones of seeds 100, 0 and 1, 10 of 22, 5 of 23 and 10 of 28 were trained
-on in the other order, and 2, 8 and 2 are cached in it. In the pilot, in plain transformers, 0.97 of the answers to
-training prompts were right after 11 such steps, and 0.97 of those to the 36 after 16. The bases give 4.2 different
-right answers of 8 to a known prompt on seed 100, 1.1, 1.3, 2.8, 1.0, 3.3 and 2.1 on seeds 0 to 5. On seed 3 no cached
-prompt has two, so that there is no conditional KL on cached responses to measure there.
+**Prompts.** Arithmetic is reasoning-gym's `chain_sum`. The math stage trains on 64 sums of one digit, 12 steps of 8
+prompts with 8 answers each, at a learning rate of 2e-5. Held out are the 36 other sums, and 96 sums of three one-digit
+numbers, of which the model mostly fails after it. A response is right if it ends with the number. Another order makes
+another sum: of the evaluated known ones of seeds 100, 0 and 1, 10 of 22, 5 of 23 and 10 of 28 were trained on in the
+other order, and 2, 8 and 2 are cached in it. In the pilot, in plain transformers, 0.97 of the answers to training
+prompts were right after 11 such steps, and 0.97 of those to the 36 after 16. The bases give 4.2 different right answers
+of 8 to a known prompt on seed 100, 1.1, 1.3, 2.8, 1.0, 3.3 and 2.1 on seeds 0 to 5.
 
 **Strata.** The base draws 8 responses to each held-out prompt at the evaluation's temperature. A prompt is known if at
 least 7 are right, unknown if at most 1 is. Every second prompt of a stratum may give the buffer, 16 at most, and the
 others are evaluated, with new draws. Known prompts measure retention, unknown ones learning. The buffer drops prompts
 without a right response, and takes unknown ones with one first: 4, 6 and 8 on seeds 100, 0 and 1, beside all 16 known.
 
-**Second task.** Lines of small talk, rewarded for friendly words, 24 steps of 4 lines with 8 answers each, at 5e-5. It
-pushes on what sums rest on as well: how a reply is written. It is usable if GRPO alone loses at least 20 points on
-known prompts. In the pilot, at 5e-5 from a base of sums, 32 of them fell from 1.00 to 0.81 in 15 steps and to 0.25 in
-20, judged right if also ended, and to 0.84 otherwise. At 3e-5 to 6e-5 two other bases lost 25 to 69 points in 15 to 30
-steps; at 1e-5 nothing was lost in 20. Seeds of 900 and more are the pilot's.
+**Second task.** Lines of small talk, rewarded for friendly words, 24 steps of 4 lines with 8 answers each, at 5e-5.
+Usable if GRPO alone loses at least 20 points on known prompts. On pilot seeds, 900 and more, at 5e-5 from a base of
+sums, 32 of them fell from 1.00 to 0.81 in 15 steps and to 0.25 in 20, judged right if also ended, and to 0.84
+otherwise. At 3e-5 to 6e-5 two other bases lost 25 to 69 points in 15 to 30 steps; at 1e-5 nothing was lost in 20.
 
 **Methods.** GRPO alone, reverse KL, forward KL, replay (`correct_forward_kl`) and CoKL. All take the same steps, of 32
 rows of the second task and, but for GRPO alone, 32 rows of regularization; of these 16 are cached for CoKL. Each takes
@@ -29,10 +27,12 @@ still. Replay's 0.003 was run after its 0.01 was seen on seed 0. CoKL's 0.3 was 
 KLs' others for time. SCORES.csv has all that was run, `main` 1 at these choices except on seed 100.
 
 **What is compared.** Primary: correctness on known prompts after the second stage, CoKL minus replay, paired by seed,
-raw. Secondary: unknown prompts, the second task's reward, distinct correct responses. Written after the first run's
-scores, seeds 0 to 2, and before the second's, 3 to 5, with another split and new draws: the primary is claimed if its
-mean has one sign in both and its interval over all six seeds leaves out zero. All else is told without a claim: the KL
-on cached responses, and the full KLs of seeds 0 and 1, run last, from bases trained anew (SCORES.csv: `main` 0).
+raw. Secondary: unknown prompts, the second task's reward, distinct correct responses; and, written before its first
+run, what final models of seeds 5 and 4 learn in another math stage, which pays only right answers with the word
+"equals", as 12 and 3 % of the bases' cached ones have it. The primary's rule, written after the first run's scores,
+seeds 0 to 2, and before the second's, 3 to 5, with another split and new draws: it is claimed if its mean has one sign
+in both and its interval over all six seeds leaves out zero. All else is told without a claim: the KL on cached
+responses, and the full KLs of seeds 0 and 1, run last, from bases trained anew (SCORES.csv: `main` 0).
 
 Assumption beyond the paper: the tasks are ours to choose; the paper's models and rewards are larger by far.
 """
