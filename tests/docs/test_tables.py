@@ -80,3 +80,11 @@ def test_the_full_kls_and_what_is_left_of_the_cached_answers():
     assert f"all methods start from one base, that is {of_three[0]} and {of_three[1]}." in words
     for _, lead in full.rsub(KNOWN["correct_forward_kl"], axis=0).dropna().items():
         assert abs(lead.mean()) < half_width(lead)  # README: not told apart from replay
+
+
+def test_what_is_learned_under_a_stricter_verifier():
+    told = {"the base, before small talk": "base", **dict(list(METHODS.items())[1:4])}
+    for name, method in told.items():
+        rows = SCORES[SCORES["method"] == method].set_index("seed").loc[[5, 4]]
+        cells = [", ".join(map("{:.1f}".format, rows[column])) for column in ("stricter_before", "stricter")]
+        assert f"| {name} | {' | '.join(cells)} |" in LLM_PAGE

@@ -13,8 +13,8 @@ least 7 are right, unknown if at most 1 is. Every second prompt of a stratum may
 others are evaluated, with new draws. Known prompts measure retention, unknown ones learning. The buffer drops prompts
 without a right response, and takes unknown ones with one first: 4, 6 and 8 on seeds 100, 0 and 1, beside all 16 known.
 
-**Second task.** Lines of small talk, rewarded for friendly words, 24 steps of 4 lines with 8 answers each, at 5e-5.
-Usable if GRPO alone loses at least 20 points on known prompts. On pilot seeds, 900 and more, at 5e-5 from a base of
+**Second task.** Lines of small talk, rewarded for friendly words, 24 steps of 4 lines with 8 answers each, at 5e-5. It
+is usable if GRPO alone loses 20 points on known prompts or more. On pilot seeds, 900 and more, at 5e-5 from a base of
 sums, 32 of them fell from 1.00 to 0.81 in 15 steps and to 0.25 in 20, judged right if also ended, and to 0.84
 otherwise. At 3e-5 to 6e-5 two other bases lost 25 to 69 points in 15 to 30 steps; at 1e-5 nothing was lost in 20.
 

@@ -8,6 +8,8 @@ import json
 import re
 import resource
 import shutil
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -182,3 +184,12 @@ def test_different_right_answers_are_those_to_known_prompts():
     logged = {**measured, "val/known/distinct@8": 2.5, "val/unknown/distinct@8": 1.5}
     expected = {"known": 50, "unknown": 25, "chat_val": 75, "distinct": 2.5}
     assert evaluation(PRESETS["smollm2"], logged) == expected
+
+
+def test_the_stricter_verifier_of_the_page_counts_right_answers_in_its_form():
+    page = (Path(__file__).parents[3] / "docs/how-to/llm.md").read_text()
+    names: dict[str, Any] = {}
+    exec(re.findall(r'```python title="strict.py"\n(.*?)```', page, re.DOTALL)[0], names)
+    answers = {"1 + 2 equals 3.": 1.0, "1 + 2 = 3.": 0.0, "1 + 2 equals 4.": 0.0}
+    told = {"source_id": "chain_sum", "index": 0}
+    assert {text: names["score"]("known", text, "3", told)["score"] for text in answers} == answers
