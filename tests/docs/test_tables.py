@@ -25,7 +25,8 @@ def test_every_picture_of_the_gallery_is_there():
     assert [picture for picture in pictures if not (gallery.parent / picture).is_file()] == []
 
 
-SCORES = pd.read_csv(ROOT / "llm_bridge/experiment/smollm2/SCORES.csv").query("main == 1")
+RUNS = pd.read_csv(ROOT / "llm_bridge/experiment/smollm2/SCORES.csv")
+SCORES = RUNS.query("main == 1")
 KNOWN = SCORES.pivot(index="seed", columns="method", values="known")
 LEAD = KNOWN["cokl"] - KNOWN["correct_forward_kl"]
 METHODS = {
@@ -88,3 +89,10 @@ def test_what_is_learned_under_a_stricter_verifier():
         rows = SCORES[SCORES["method"] == method].set_index("seed").loc[[5, 4]]
         cells = [", ".join(map("{:.1f}".format, rows[column])) for column in ("stricter_before", "stricter")]
         assert f"| {name} | {' | '.join(cells)} |" in LLM_PAGE
+
+
+def test_the_full_kls_smallest_coefficient():
+    last = RUNS.query("seed == 100").drop_duplicates(["method", "beta"], keep="last").set_index(["method", "beta"])
+    both = last["known"] + last["chat_val"]
+    forward, reverse = (both[name, 0.003] - both[name, 0.01] for name in ("forward_kl", "reverse_kl"))
+    assert f"{forward:.1f} points higher for forward KL, {reverse:.1f} for reverse KL" in " ".join(LLM_PAGE.split())
