@@ -160,6 +160,12 @@ def test_any_path_survives_hydra(path):
     assert resolve(compose(job))["actor_rollout_ref.model.path"] == f"/models/{path}"
 
 
+def test_a_model_of_ones_own_reaches_vllm_where_it_has_smollm2s_shape():
+    config = dataclasses.replace(configurations.PRESETS["smollm2"], model="/models/mine", own_data="/data")
+    engine = compose(math_job(config, ROOT, config.model)).actor_rollout_ref.rollout.checkpoint_engine
+    assert engine.update_weights_bucket_megabytes * 2**20 >= 49_152 * 576 * 4
+
+
 def test_one_option_moves_the_reward_model():
     config = dataclasses.replace(configurations.PRESETS["qwen3-0.6b"], reward_model="my/reward")
     resolved = resolve(compose(chat_job(config, ROOT, MODEL, "cokl")))
