@@ -29,11 +29,10 @@ after 31 % at 0.1, the full KLs' others for time. SCORES.csv has every run, `mai
 **What is compared.** Primary: correctness on known prompts after the second stage, CoKL minus replay, paired by seed,
 raw. Secondary: unknown prompts, the second task's reward, distinct correct responses; and, written before its first
 run, what final models of seeds 5 and 4 learn in another math stage, which pays only right answers with the word
-"equals", as 12 and 3 % of the bases' cached ones have it. The primary's rule, written after the first run's scores,
-seeds 0 to 2, and before the second's, 3 to 5, with another split and new draws: it is claimed if its mean has one sign
-in both and its interval over all six seeds leaves out zero. All else is told without a claim: the KL on cached
-responses; the full KLs of seeds 0 to 2, from bases trained anew (SCORES.csv: `main` 0); and seed 6, planned before it
-ran, where all methods have one base: it stands beside the six, and its models take the stricter stage too.
+"equals". The primary's rule, written after the first run's scores, seeds 0 to 2, and before the second's, 3 to 5, with
+another split and new draws: it is claimed if its mean has one sign in both and its interval over all six seeds leaves
+out zero. All else is told without a claim: the KL on cached responses; the full KLs of seeds 0 to 2, from bases trained
+anew (SCORES.csv: `main` 0); and seed 6, planned before it ran, beside the six, with one base and the stricter stage.
 
 Assumption beyond the paper: the tasks are ours to choose; the paper's models and rewards are larger by far.
 """
