@@ -1,7 +1,7 @@
 """`python -m llm_bridge.report.smollm2_seeds FOLDER_OR_CSV ...`: what runs of several seeds say, as Markdown.
 
 Means with 95 % t-intervals over seeds, CoKL minus each other method paired by seed, and what the first folder's models
-say to one prompt. A table of scores is one like SmolLM2's SCORES.csv, of which the rows with `main` 1 count.
+say to its known sums. A table of scores is one like SmolLM2's SCORES.csv, of which the rows with `main` 1 count.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ from llm_bridge.report.collect import collect
 from llm_bridge.report.tables import HEADERS, method_label
 
 MEASURED = ["known", "unknown", "chat_val", "distinct", "share"]
-QUESTION, ANSWER, DRAWS = "State the final answer to the following arithmetic problem: 6 + 5 =", "11", 64
-TOLD = {"index": 0, "source_id": "chain_sum"}
 
 
 def page(paths: list[Path]) -> Iterator[str]:
-    """The table, then each method's first ten right draws, or wrong ones where none is right.
+    """The table, then each method's right draws, a known sum's mean, and ten to the first: wrong if none is right.
 
     Raises InputError without results, for a seed twice and a method's second coefficient, KeyError for other tables.
     """
@@ -48,25 +46,27 @@ def page(paths: list[Path]) -> Iterator[str]:
         rows.append([f"CoKL minus {method_label(rival)}", "", *_cells(pairs.dropna(how="all"))])
     yield plain_markdown_table(["", "coefficient", "seeds", *(HEADERS[name] for name in MEASURED)], rows)
     for name in main.loc[main["seed"] == configs[0].seed, "method"] if configs else ():
-        draws = _drawn(trained(configs[0], folders[0], name).model)
-        right = [text for text in draws if score("known", text, ANSWER, TOLD)["score"]]
-        yield f"**{method_label(name)}**: of {DRAWS} draws {len(right)} right, {len(set(right))} of them different"
-        yield "\n".join(f"- `{' '.join(text.split())}`" for text in (right or draws)[:10])
+        drawn = list(_drawn(trained(configs[0], folders[0], name).model, folders[0] / "data" / "known.parquet"))
+        right, forms = (sum(len(count(right)) for _, right in drawn) / len(drawn) for count in (list, set))
+        yield f"**{method_label(name)}**: {right:.1f} of 64 draws right, {forms:.1f} different, over {len(drawn)} sums"
+        yield "\n".join(f"- `{' '.join(text.split())}`" for text in (drawn[0][1] or drawn[0][0])[:10])
 
 
 def _cells(level: pd.DataFrame) -> list[str]:
     return [str(len(level)), *(with_spread(*mean_and_half_width(level[name]), 1) for name in MEASURED)]
 
 
-def _drawn(folder: Path) -> list[str]:
-    """Replies to QUESTION at temperature 1, of 24 tokens at most, in float32 as trained; config.json says bfloat16."""
+def _drawn(folder: Path, prompts: Path) -> Iterator[tuple[list[str], list[str]]]:
+    """Replies to each prompt, and the right ones, at temperature 1, in float32: VeRL's config.json says bfloat16."""
     set_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    asked = [{"role": "user", "content": QUESTION}]
-    prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-    free = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_return_sequences": DRAWS}
-    rows = AutoModelForCausalLM.from_pretrained(folder, dtype="float32").generate(**prompt, **free, max_new_tokens=24)
-    return tokenizer.batch_decode(rows[:, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    free = {"do_sample": True, "top_k": 0, "top_p": 1.0, "num_return_sequences": 64, "max_new_tokens": 24}
+    for asked, verified, extra in pd.read_parquet(prompts)[["prompt", "reward_model", "extra_info"]].to_numpy():
+        ids = tokenizer.apply_chat_template([*asked], add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        rows = model.generate(**ids, **free, temperature=1.0)[:, ids["input_ids"].shape[1] :]
+        said = [text.strip() for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]
+        yield said, [text for text in said if score("known", text, verified["ground_truth"], extra)["score"]]
 
 
 if __name__ == "__main__":

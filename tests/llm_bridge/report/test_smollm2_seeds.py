@@ -1,9 +1,9 @@
 """The page of SmolLM2's seeds: from logs written by hand, and from words of a model with random weights."""
 
 import json
-import re
 from dataclasses import replace
 
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("transformers")
@@ -11,6 +11,7 @@ import torch
 from transformers import GenerationMixin
 
 from cokl.support.errors import InputError
+from llm_bridge.data.rows import chat_row, write_rows
 from llm_bridge.experiment.config import PRESETS
 from llm_bridge.report.smollm2_seeds import page
 from tests.llm_bridge.report.test_collect import logged
@@ -37,22 +38,47 @@ def folders(tmp_path):
             for part in (model, tokenizer):
                 part.save_pretrained(job / "checkpoints/global_step_1/actor/huggingface")
         (root / "config.json").write_text(json.dumps(replace(CONFIG, seed=seed).as_dict()))
+        sums = [chat_row("known", 0, "chain_sum", [{"role": "user", "content": asked}]) for asked in ("1 + 2", "4 + 4")]
+        golds = [{"reward_model": {"style": "rule", "ground_truth": gold}} for gold in ("3", "8")]
+        write_rows([row | gold for row, gold in zip(sums, golds, strict=True)], root / "data" / "known.parquet")
     return [tmp_path / str(seed) for seed in range(3)]
 
 
-def test_means_and_pairs_by_seed_and_ten_draws_a_model(folders):
+def test_means_and_pairs_by_seed_and_draws_of_each_model(folders, monkeypatch):
+    """40 of the replies are right for the first sum, in two forms, and 3 for the other."""
+    said, asked = ["", "3", "1 + 2 3", "3 eggs", "8"], []
+    encoded = make_tokenizer()(said, padding=True, return_tensors="pt")["input_ids"]
+    draws = encoded.repeat_interleave(torch.tensor([20, 30, 10, 1, 3]), dim=0)
+
+    def generate(model, input_ids, **arguments):
+        asked.append((input_ids, arguments["num_return_sequences"], arguments["temperature"], arguments["top_k"]))
+        return torch.cat([input_ids.expand(64, -1), draws], dim=1)
+
+    monkeypatch.setattr(GenerationMixin, "generate", generate)
     parts = list(page(folders))
     rows = {
         line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in parts[0].split("\n")
     }
     assert rows["CoKL"] == ["0.01", "3", "60.0 ± 24.8", "10.0 ± 0.0", "50.0 ± 0.0", "2.0 ± 0.0", "25.0 ± 0.0"]
     assert rows["CoKL minus Replay"][1:3] == ["2", "-20.0 ± 127.1"]  # two pairs: 10 times Student's 12.706
-    told = [re.findall(r"\*\*(.+)\*\*: of 64 draws (\d+) right", part)[0] for part in parts[1::2]]
-    assert [name for name, _ in told] == ["Base", "Replay", "CoKL"]
-    for (_, right), shown in zip(told, parts[2::2], strict=True):
-        lines = shown.splitlines()
-        assert len(lines) == min(int(right) or 64, 10)
-        assert all((re.findall(r"\d+", line)[-1:] == ["11"]) == (right != "0") for line in lines)
+    assert parts[1::2] == [
+        f"**{label}**: 21.5 of 64 draws right, 1.5 different, over 2 sums" for label in ("Base", "Replay", "CoKL")
+    ]
+    assert set(parts[2::2]) == {"\n".join(10 * ["- `3`"])}
+    assert [question[1:] for question in asked] == 6 * [(64, 1.0, 0)]
+    assert [make_tokenizer().decode(question[0][0]) for question in asked[:2]] == [
+        "<|user|> 1 + 2 <|im_end|> <|assistant|>",
+        "<|user|> 4 + 4 <|im_end|> <|assistant|>",
+    ]
+
+
+def test_wrong_draws_are_shown_where_none_is_right(folders):
+    prompts = folders[0] / "data" / "known.parquet"
+    wrong = {"reward_model": {"style": "rule", "ground_truth": "99"}}
+    write_rows([row | wrong for row in pq.read_table(prompts).to_pylist()], prompts)
+    parts = list(page(folders[:1]))
+    assert all(": 0.0 of 64 draws right, 0.0 different" in told for told in parts[1::2])
+    assert [len(shown.splitlines()) for shown in parts[2::2]] == [10, 10, 10]
 
 
 def test_a_model_of_float32_is_not_rounded_where_its_config_says_bfloat16(folders, monkeypatch):
@@ -67,7 +93,7 @@ def test_a_model_of_float32_is_not_rounded_where_its_config_says_bfloat16(folder
     for described in folders[0].rglob("huggingface/config.json"):
         described.write_text(json.dumps(json.loads(described.read_text()) | {"dtype": "bfloat16"}))
     list(page(folders[:1]))
-    assert kinds == 3 * [torch.float32]
+    assert kinds == 6 * [torch.float32]
 
 
 def test_scores_of_runs_whose_models_are_gone_count_and_those_of_a_search_do_not(folders, tmp_path):
