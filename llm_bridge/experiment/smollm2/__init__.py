@@ -32,7 +32,7 @@ run, what final models of seeds 5 and 4 learn in another math stage, which pays 
 "equals". The primary's rule, written after the first run's scores, seeds 0 to 2, and before the second's, 3 to 5, with
 another split and new draws: it is claimed if its mean has one sign in both and its interval over all six seeds leaves
 out zero. All else is told without a claim: the KL on cached responses; the full KLs of seeds 0 to 2, from bases trained
-anew (SCORES.csv: `main` 0); and seed 6, planned before it ran, beside the six, with one base and the stricter stage.
+anew (SCORES.csv: `reference` 2); and seed 6, planned before it ran, with one base and the stricter stage (`main` 0).
 
 Assumption beyond the paper: the tasks are ours to choose; the paper's models and rewards are larger by far.
 """
