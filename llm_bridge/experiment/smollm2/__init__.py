@@ -27,13 +27,12 @@ in percent. CoKL had 0.003, 0.01, 0.03 and 0.1, replay these and 0.3, forward KL
 after 31 % at 0.1, the full KLs' others for time. SCORES.csv has every run, `main` 1 at these choices but on seed 100.
 
 **What is compared.** Primary: correctness on known prompts after the second stage, CoKL minus replay, paired by seed,
-raw. Secondary: unknown prompts, the second task's reward, distinct correct responses; and, written before its first
-run, what final models learn in another math stage that pays only right answers with the word "equals", on seeds 5 and
-4, or with a full stop at the end, on seed 6, whose base never says "equals". The primary's rule, written after the
-first run's scores, seeds 0 to 2, and before the second's, 3 to 5, with another split and new draws: it is claimed if
-its mean has one sign in both and its interval over all six seeds leaves out zero. All else is told without a claim: the
-KL on cached responses; the full KLs of seeds 0 to 2, from bases trained anew (SCORES.csv: `reference` 2); and seed 6,
-planned before its chat stage: all regularizers from one base (`main` 0).
+raw. Secondary: unknown prompts, the second task's reward, distinct correct responses; and, fixed before each run, what
+final models learn in another math stage that pays only right answers with the word "equals", on seeds 5 and 4, or with
+a full stop at the end, on seed 6, whose base never says "equals". The primary's rule, written after the first run's
+scores, seeds 0 to 2, and before the second's, 3 to 5: it is claimed if its mean has one sign in both and its interval
+over all six seeds leaves out zero. Told without a claim: the KL on cached responses; the full KLs of seeds 0 to 2, from
+bases trained anew (SCORES.csv: `reference` 2); and seed 6, planned before it, all from one base (`main` 0).
 
 Assumption beyond the paper: the tasks are ours to choose; the paper's models and rewards are larger by far.
 """
