@@ -1,8 +1,4 @@
-"""Of the command that started a process: whether it has `cokl.*`, and whether VeRL is as the trainers extend it.
-
-No part of VeRL is needed, so that a version without the parts that the trainers extend is refused before they are
-imported.
-"""
+"""Of the command that started a process: whether it has `cokl.*`, and whether VeRL, not yet imported, fits."""
 
 from __future__ import annotations
 

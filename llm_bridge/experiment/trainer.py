@@ -2,9 +2,7 @@
 
 What a step computes does not depend on the order in which its responses arrive: each request has a seed of its own,
 prompts are numbered as they are drawn, where VeRL gives them random names, and rows are put in that order before
-anything is summed over them. vLLM draws all requests of an engine from one generator, in the order in which they happen
-to arrive, so that the engine's seed alone repeats nothing. (VeRL's `full_determinism` gives all requests one seed: a
-group of G copies.)
+anything is summed over them.
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 
+from cokl.support.errors import InputError
 from llm_bridge.rewards.repeated import validation_metrics
 from llm_bridge.trainer.core import CoKLTrainer
 from llm_bridge.trainer.rows import MEMBER
@@ -96,8 +95,11 @@ class RewardedTrainer(PPOTrainerSync):
     ) -> dict[str, float]:
         """What a prompt's responses say together, see `validation_metrics`.
 
-        VeRL's own metrics bootstrap every prompt, which takes minutes for the paper's evaluation sets.
+        VeRL's own metrics bootstrap every prompt, which takes minutes for the paper's evaluation sets. Raises
+        InputError where the reward function failed for a response, which VeRL would leave out.
         """
+        if lost := sum((expected_acc_counts or {}).values()) - len(sample_uids):
+            raise InputError(f"{lost} evaluated responses have no reward: the reward function failed, as logged above")
         rewards, answers = reward_extra_infos_dict["reward"], reward_extra_infos_dict.get("answer")
         return validation_metrics(data_sources, sample_uids, rewards, answers)
 

@@ -60,3 +60,5 @@ def save_results(results: Results, folder: Path) -> None:
     for name, table in vars(results).items():
         if len(table):
             write_atomically(folder / f"{name}.csv", partial(table.to_csv, index=False))
+        else:  # an earlier run's
+            (folder / f"{name}.csv").unlink(missing_ok=True)

@@ -144,3 +144,5 @@ def write_tables(tables: Sequence[Table], folder: Path) -> None:
     for table in tables:
         if len(table.frame):
             write_atomically(folder / f"{table.name}.csv", partial(table.frame.to_csv, index=False))
+        else:  # an earlier run's
+            (folder / f"{table.name}.csv").unlink(missing_ok=True)

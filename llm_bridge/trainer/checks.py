@@ -44,6 +44,7 @@ ACCEPTED: dict[str, tuple[tuple, str]] = {
         ("low_var_kl", "k3", "k2", "mse", "k3+", "k2+", "k1+"),
         "the gradient of others is not 0 where the policy is the reference, as it is on added rows",
     ),
+    "actor_rollout_ref.model.lora_adapter_path": ((None,), "a buffer knows its model by the weights without one"),
     f"{ACTOR}.use_prefix_grouper": ((False, None), "it expects one prompt a group"),
     f"{ACTOR}.shuffle": ((False,), "groups would be torn apart"),
     f"{ROLLOUT}.name": (("vllm",), "others are not tested"),
@@ -156,6 +157,9 @@ def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterat
         yield _refusal(f"{ACTOR}.ppo_mini_batch_size", expected, mini_batch, prompts)
     elif prompts > mini_batch or actor.ppo_epochs > 1:
         yield from accepted(config, SEVERAL)
+        if settings.kl_prompts < (steps := prompts // mini_batch):
+            expected = f"at least {steps}, one for each optimizer step: others would be plain RL"
+            yield _refusal("cokl.kl_prompts", expected, settings.kl_prompts, steps)
     if settings.prompts == "training" and "kl_prompts" in config.cokl:
         reason = "cokl.kl_prompts: expected nothing with cokl.prompts=training, which draws no prompts"
         yield Refusal(f"{reason}, got {settings.kl_prompts}", "~cokl.kl_prompts")
@@ -182,9 +186,7 @@ def _of_verl(config: DictConfig) -> Iterator[Refusal]:
 def _of_buffer(
     config: DictConfig, settings: RegularizationSettings, buffer: Buffer, groups: Sequence[CachedGroup]
 ) -> Iterator[Refusal]:
-    """A buffer that the run does not fit: fresh responses would be cut off shorter than cached ones, which makes all of
-    them wrong, or sampled at another temperature.
-    """
+    """A buffer that the run does not fit."""
     rollout, streams = config.actor_rollout_ref.rollout, settings.method.streams()
     if settings.prompts == "buffer" and settings.kl_prompts > len(groups):
         expected = f"at most the {len(groups)} prompts that the buffer has for {settings.method.name}"

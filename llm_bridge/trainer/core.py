@@ -4,8 +4,6 @@ The regularized prompts of a step are drawn from the buffer, or are the RL batch
 go through VeRL's rollouts, reward function, log-probabilities and actor update. They have no response tokens until the
 update, so that no advantage, entropy or average of VeRL's sees them. For the update they get their tokens and the
 advantages of `llm_bridge.trainer.advantages`. A group that lost a response to a failed rollout is left out of its step.
-
-With several optimizer steps per rollout VeRL's update is called once for each, see `llm_bridge.trainer.several`.
 """
 
 from __future__ import annotations
@@ -111,6 +109,8 @@ class CoKLTrainer(PPOTrainerSync):
             self.config.actor_rollout_ref.actor.ppo_mini_batch_size = prompts
         balanced = [super(CoKLTrainer, self)._balance_batch(batch.select_keys(p), metrics, **options) for p in parts]
         keys, tags = ([entry for part in balanced for entry in getattr(part, name)] for name in ("keys", "tags"))
+        padding = [key for key, tag in zip(keys, tags, strict=True) if tag.get("is_padding")]
+        self.masks |= dict.fromkeys(padding, torch.zeros(1, dtype=torch.int64))  # which some estimators would count
         return replace(balanced[0], keys=keys, tags=tags)
 
     def _hide(self, batch: KVBatchMeta, added: list[str]) -> None:

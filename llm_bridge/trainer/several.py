@@ -2,8 +2,7 @@
 
 Before each step after the first, the added rows' log-probabilities are taken anew: the weights gamma are those of the
 moved policy, and as the added rows' old log-probabilities they keep VeRL's ratio at 1. The RL rows' old ones stay
-those of the policy that sampled. VeRL would advance a learning-rate schedule once per optimizer step, and a training
-prompt's rows would need two ratios at once, so both are refused.
+those of the policy that sampled.
 """
 
 from __future__ import annotations

@@ -144,6 +144,15 @@ def test_written_tables_keep_every_digit(tmp_path):
         pd.testing.assert_frame_equal(written, table.frame, check_dtype=False, check_exact=True)
 
 
+def test_an_earlier_runs_tables_do_not_stay(tmp_path):
+    for of in (results(), scores_alone(results().scores)):
+        save_results(of, tmp_path / "results")
+        write_tables(result_tables(of), tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("*/*.csv")) == ["scores.csv"]
+    assert not (tmp_path / "zero_correct.csv").exists()
+    assert (tmp_path / "raw.csv").exists()
+
+
 def test_a_folder_without_results_says_so_in_one_line(tmp_path):
     with pytest.raises(InputError, match=r"expected scores\.csv"):
         read_results(tmp_path)

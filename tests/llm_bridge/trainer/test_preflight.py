@@ -100,6 +100,7 @@ def test_a_command_that_fits_is_not_refused(made):
     assert refusals(configuration(made)) == []
     training = "~cokl.kl_prompts", "+cokl.prompts=training"
     assert refusals(configuration(made, *training, f"{ROLLOUT}.n=5", f"{ACTOR}.use_kl_loss=True")) == []
+    assert refusals(configuration(made, f"{ACTOR}.ppo_mini_batch_size=8")) == []
     model = "reward.reward_model.enable=True", "reward.custom_reward_function.name=asking"
     assert refusals(configuration(made, *model)) == []
 
@@ -116,6 +117,8 @@ WRONG: list[tuple[list[str], str, str]] = [
     ([f"{ACTOR}.shuffle=True"], "shuffle: expected False", f"{ACTOR}.shuffle=False"),
     ([f"{ROLLOUT}.top_p=0.9"], "top_p: expected 1", f"{ROLLOUT}.top_p=1"),
     ([f"{ROLLOUT}.name=sglang"], "rollout.name: expected vllm", f"{ROLLOUT}.name=vllm"),
+    ([f"{ACTOR}.ppo_mini_batch_size=8", "cokl.kl_prompts=7"], "one for each optimizer step", "cokl.kl_prompts=8"),
+    (["actor_rollout_ref.model.lora_adapter_path=/a"], "_path: expected null", "actor_rollout_ref.model.lora_adapter"),
     ([f"{ACTOR}.ppo_mini_batch_size=60"], "a divisor of data.train_batch_size (64)", f"{ACTOR}.ppo_mini_batch_size=64"),
     (
         [f"{ACTOR}.ppo_epochs=2", f"{ACTOR}.optim.lr_warmup_steps=10"],

@@ -21,6 +21,7 @@ pytest.importorskip("verl")
 from cokl.methods import Method
 from cokl.support.errors import InputError
 from cokl.surrogate_config import SurrogateConfig
+from llm_bridge.experiment.trainer import RewardedTrainer
 from llm_bridge.trainer import advantages, checks, core
 from llm_bridge.trainer.advantages import Aggregation
 from llm_bridge.trainer.settings import RegularizationSettings
@@ -134,6 +135,17 @@ def test_any_number_of_responses_and_of_prompts_fits(step, size, count):
     assert metrics["cokl/kl_rows"] == count * (one_step.CACHED + size)
 
 
+@pytest.mark.parametrize("estimator", checks.ESTIMATORS)
+def test_verls_padding_changes_no_gradient(step, estimator):
+    """Of RL rows alone: padded, opo's was NaN, gpg's 1.5 times as large, and Pass@k refused a single padding row."""
+    few = "cokl.beta=1e-9", "cokl.kl_prompts=1", f"algorithm.adv_estimator={estimator}"
+    plain, padded = (step.run(*few, f"{ACTOR}.ppo_micro_batch_size_per_gpu={size}")[0][0] for size in (4, 16))
+    assert len(step.workers.keys[0]) == 32  # 24 and 8 of padding
+    assert float((padded - plain).norm()) <= AGREES * float(plain.norm())
+    step.run(*few, lose=1)
+    assert [key.startswith("pad") for key in step.workers.keys[0]].count(True) == 1
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("option", [*(f"policy_loss.loss_mode={name}" for name in checks._ON_POLICY), "reverse_kl"])
 def test_verls_metrics_are_those_of_the_rl_rows(step, option, mode):
@@ -203,6 +215,16 @@ def test_stale_weights_are_seen(step, monkeypatch):
     gamma_of_the_sampling_policy(monkeypatch)
     gradients, rows, _ = step.run(SEVERAL)
     assert max(errors(step, gradients, rows)) > DIFFERS
+
+
+def test_an_evaluated_response_without_a_reward_is_refused():
+    """VeRL leaves it out where the reward function raised, so that the others' average would stand for all."""
+    told = ["sums"] * 3, ["a", "a", "b"], {"reward": [1.0, 0.0, 1.0]}, [2] * 3
+    asked = {("sums", "a"): 2, ("sums", "b"): 1}
+    update = RewardedTrainer._val_metrics_update
+    assert update(None, *told, expected_acc_counts=asked)["val/sums/mean@2"] == 0.75
+    with pytest.raises(InputError, match="1 evaluated responses have no reward"):
+        update(None, *told, expected_acc_counts=asked | {("sums", "b"): 2})
 
 
 # ------------------------------ rows ------------------------------
