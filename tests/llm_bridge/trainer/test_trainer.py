@@ -10,6 +10,7 @@ import dataclasses
 import logging
 import os
 from collections import Counter
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -221,7 +222,7 @@ def test_an_evaluated_response_without_a_reward_is_refused():
     """VeRL leaves it out where the reward function raised, so that the others' average would stand for all."""
     told = ["sums"] * 3, ["a", "a", "b"], {"reward": [1.0, 0.0, 1.0]}, [2] * 3
     asked = {("sums", "a"): 2, ("sums", "b"): 1}
-    update = RewardedTrainer._val_metrics_update
+    update: Any = RewardedTrainer._val_metrics_update
     assert update(None, *told, expected_acc_counts=asked)["val/sums/mean@2"] == 0.75
     with pytest.raises(InputError, match="1 evaluated responses have no reward"):
         update(None, *told, expected_acc_counts=asked | {("sums", "b"): 2})
