@@ -71,7 +71,7 @@ def _drawn(folder: Path, prompts: Path) -> Iterator[tuple[list[str], list[str]]]
 
 if __name__ == "__main__":
     try:
-        print(*page(list(map(Path, sys.argv[1:]))), sep="\n\n")
+        sys.stdout.writelines(f"{part}\n\n" for part in page(list(map(Path, sys.argv[1:]))))
     except (OSError, KeyError, ValueError) as error:
         print(f"smollm2_seeds: error: {error}", file=sys.stderr)
         sys.exit(2)
