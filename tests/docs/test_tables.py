@@ -83,6 +83,18 @@ def test_the_full_kls_and_what_is_left_of_the_cached_answers():
         assert abs(lead.mean()) < half_width(lead)  # README: not told apart from replay
 
 
+def test_seed_6():
+    seed = RUNS.query("seed == 6").set_index("method")
+    for name in ("before small talk", "replay, 0.003", "CoKL, 0.01", "forward KL, 0.01"):
+        columns = ["known", "unknown", "chat_val", "distinct", "right_of_64", "different_of_64"]
+        assert f"| {name} | {' | '.join(f'{value:.1f}' for value in seed.loc[METHODS[name], columns])} |" in LLM_PAGE
+    behind = [seed["known"][rival] - seed["known"]["cokl"] for rival in ("correct_forward_kl", "forward_kl")]
+    with_three = pd.concat([KNOWN["forward_kl"][3:] - KNOWN["cokl"][3:], pd.Series([behind[1]])])
+    told = f"CoKL ends {behind[0]:.1f} points below replay and {behind[1]:.1f} below forward KL; over seeds 3 to 6"
+    assert f"{told}, {spread(with_three)} below forward KL, not told apart." in " ".join(LLM_PAGE.split())
+    assert with_three.mean() < half_width(with_three)
+
+
 def test_what_is_learned_under_a_stricter_verifier():
     told = {"the base, before small talk": "base", **dict(list(METHODS.items())[1:4])}
     for name, method in told.items():
