@@ -101,8 +101,9 @@ def test_what_is_learned_under_a_stricter_verifier():
         rows = SCORES[SCORES["method"] == method].set_index("seed").loc[[5, 4]]
         cells = [", ".join(map("{:.1f}".format, rows[column])) for column in ("stricter_before", "stricter")]
         assert f"| {name} | {' | '.join(cells)} |" in LLM_PAGE
-    before, after = RUNS.query("seed == 6 and method == 'forward_kl'")[["stricter_before", "stricter"]].iloc[0]
-    assert f"{before:.1f} % of forward KL's answers did before, {after:.1f} % after" in LLM_PAGE
+    for method, whose in (("forward_kl", "forward KL's answers"), ("cokl", "CoKL's")):
+        before, after = RUNS.query(f"seed == 6 and method == {method!r}")[["stricter_before", "stricter"]].iloc[0]
+        assert f"{before:.1f} % of {whose} did before, {after:.1f} % after" in LLM_PAGE
 
 
 def test_the_full_kls_smallest_coefficient():
