@@ -95,8 +95,7 @@ class RewardedTrainer(PPOTrainerSync):
     ) -> dict[str, float]:
         """What a prompt's responses say together, see `validation_metrics`.
 
-        VeRL's own metrics bootstrap every prompt, which takes minutes for the paper's evaluation sets. Raises
-        InputError where the reward function failed for a response, which VeRL would leave out.
+        VeRL's own metrics bootstrap every prompt, for minutes. Raises InputError where a response has no reward.
         """
         if lost := sum((expected_acc_counts or {}).values()) - len(sample_uids):
             raise InputError(f"{lost} evaluated responses have no reward: the reward function failed, as logged above")

@@ -58,7 +58,12 @@ def read_results(folder: Path) -> Results:
 def save_results(results: Results, folder: Path) -> None:
     """Write the tables that have rows as CSV files, each whole or not at all; numbers keep every digit."""
     for name, table in vars(results).items():
-        if len(table):
-            write_atomically(folder / f"{name}.csv", partial(table.to_csv, index=False))
-        else:  # an earlier run's
-            (folder / f"{name}.csv").unlink(missing_ok=True)
+        write_csv(table, folder / f"{name}.csv")
+
+
+def write_csv(table: pd.DataFrame, file: Path) -> None:
+    """A table with rows as a file; of one without any, an earlier run's file goes."""
+    if len(table):
+        write_atomically(file, partial(table.to_csv, index=False))
+    else:
+        file.unlink(missing_ok=True)

@@ -14,11 +14,11 @@ import pandas as pd
 
 from cokl import methods
 from cokl.support.errors import InputError
-from cokl.support.files import write_atomically, write_text
+from cokl.support.files import write_text
 from cokl.support.statistics import plain_markdown_table
 from llm_bridge.experiment.config import BASE
 from llm_bridge.report.normalize import normalize, reversed_anchors, with_averages
-from llm_bridge.report.results import GRPO, Results
+from llm_bridge.report.results import GRPO, Results, write_csv
 
 HEADERS = {
     "model": "Model",
@@ -142,7 +142,4 @@ def write_tables(tables: Sequence[Table], folder: Path) -> None:
     """tables.md with all tables, and NAME.csv with every digit of each that has rows."""
     write_text("\n".join(map(to_markdown, tables)), folder / "tables.md")
     for table in tables:
-        if len(table.frame):
-            write_atomically(folder / f"{table.name}.csv", partial(table.frame.to_csv, index=False))
-        else:  # an earlier run's
-            (folder / f"{table.name}.csv").unlink(missing_ok=True)
+        write_csv(table.frame, folder / f"{table.name}.csv")

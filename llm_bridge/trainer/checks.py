@@ -1,7 +1,6 @@
 """What a run has to be for the regularizer to be right and to have an effect: every refusal, with its remedy.
 
-VeRL accepts `cokl.*` wherever it reads a configuration, and only its V1 trainer looks the trainer up by its name. Every
-other way would train without the regularizer and say nothing.
+VeRL accepts `cokl.*` everywhere, and only its V1 trainer heeds them; others would train without them, and say nothing.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ class CoKLTrainer(PPOTrainerSync):
         rows = slice(start, start + len(batch))
         masks, old = self.row_masks[rows], self.old_log_probs[rows]
         weighed = replace(self.rows, index=self.rows.index.within(rows.start, rows.stop))
-        added = torch.tensor([key in self.masks for key in batch.keys])
+        added = torch.tensor([self.step_rows.added(key) for key in batch.keys])
         if len(steps) > 1:
             batch.extra_info["temperature"] = self.config.actor_rollout_ref.rollout.temperature
             compute = self.actor_rollout_wg.compute_log_prob

@@ -29,7 +29,7 @@ after 31 % at 0.1, the full KLs' others for time. SCORES.csv has every run, `mai
 **What is compared.** Primary: correctness on known prompts after the second stage, CoKL minus replay, paired by seed,
 raw. Secondary: unknown prompts, the second task's reward, distinct correct responses; and, fixed before each run, what
 final models learn in another math stage that pays only right answers with the word "equals", on seeds 5 and 4, or with
-a full stop at the end, on seed 6, whose base never says "equals". The primary's rule, written after the first run's
+a full stop at the end, on seed 6, whose base hardly says "equals". The primary's rule, written after the first run's
 scores, seeds 0 to 2, and before the second's, 3 to 5: it is claimed if its mean has one sign in both and its interval
 over all six seeds leaves out zero. Told without a claim: the KL on cached responses; the full KLs of seeds 0 to 2, from
 bases trained anew (SCORES.csv: `reference` 2); and seed 6, planned before it, all from one base (`main` 0).
