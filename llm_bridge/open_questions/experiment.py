@@ -1,0 +1,297 @@
+"""Runs of the loop, and what is measured of them: a table a run, kept in a folder and resumed.
+
+Each run measures its model before the first step and after every eighth, with 64 fresh answers to every question, and
+saves model and optimizer there, so that an interrupted run goes on from its last measurement.
+
+Assumption beyond the paper: a run's seed is that of its buffer, of its prompts' order and of its sampling, so that the
+methods of a seed share the buffer and the order of prompts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llm_bridge.open_questions.questions import Question
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+    from cokl.support.results import Execution
+    from llm_bridge.open_questions.loop import Buffer, Prompts, Settings
+
+DRAWS = 64
+"""Answers in the buffer, and in a measurement, to each question."""
+FIRST = 32
+"""Different right answers are also counted among the first of this many right ones."""
+EVERY = 8
+"""Steps between two measurements."""
+MEASURED = 1_000_003
+"""Added to a seed for the answers of measurements, which no training sees."""
+
+
+def open_model(folder: Path) -> tuple[Any, Any]:
+    """The model in float32 and its tokenizer.
+
+    Raises:
+        InputError: the folder holds none, or its tokenizer has no chat template or no end token.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    from cokl.support.errors import InputError
+
+    logging.disable_progress_bar()
+    import torch
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    except Exception as error:  # whatever transformers makes of a folder that holds something else
+        raise InputError(f"{folder}: expected a folder with a model and its tokenizer: {_line(error)}") from error
+    if not tokenizer.chat_template or tokenizer.eos_token_id is None:
+        missing = "chat template" if not tokenizer.chat_template else "end token"
+        raise InputError(
+            f"{folder}: its tokenizer has no {missing}; take a model that was trained to answer, an -Instruct"
+        )
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model, tokenizer
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def sampled_buffer(model_folder: Path, questions: Sequence[Question], settings: Settings) -> pd.DataFrame:
+    """The reference's answers to all questions: a row an answer, with its tokens and log-likelihood."""
+    import pandas as pd
+    import torch
+
+    from llm_bridge.open_questions.loop import sample, tokenize
+
+    model, tokenizer = open_model(model_folder)
+    random = torch.Generator().manual_seed(settings.seed)
+    tokens, log_probs = sample(model, tokenize(tokenizer, questions), settings, DRAWS, tokenizer.eos_token_id, random)
+    return pd.DataFrame(
+        {
+            "question": [question.text for question in questions for _ in range(DRAWS)],
+            "tokens": [row.tolist() for row in tokens.flatten(0, 1)],
+            "log_prob": log_probs.flatten().tolist(),
+        }
+    )
+
+
+def opened_buffer(
+    table: pd.DataFrame, questions: Sequence[Question], tokenizer: Any
+) -> tuple[Buffer, torch.Tensor, Any]:
+    """The buffer of `sampled_buffer`'s table; log-likelihoods under the reference, (Q, C); and the answers."""
+    import torch
+
+    from cokl.support.results import Execution
+    from llm_bridge.open_questions.loop import Buffer, judge
+
+    tokens = torch.tensor(table["tokens"].tolist()).view(len(questions), DRAWS, -1)
+    answers = judge(tokenizer, questions, tokens)
+    rewards = torch.tensor([[float(answer is not None) for answer in group] for group in answers])
+    return Buffer(tokens, rewards), torch.tensor(table["log_prob"].tolist()).view(len(questions), DRAWS), answers
+
+
+def measured(
+    answers: Sequence[str | None],
+    right_log_probs: torch.Tensor | None = None,
+    reference_log_probs: torch.Tensor | None = None,
+) -> dict[str, float]:
+    """What is reported of the answers to one question.
+
+    Args:
+        answers: those of all draws, in order, None where a reply names no right one.
+        right_log_probs: (D,), of the different right cached replies, under the policy.
+        reference_log_probs: (D,), of the same under the reference.
+
+    Returns:
+        `right`, the share of draws; `different` right answers; `different_of_32`, among the first 32 right ones, NaN
+        if there are fewer; `entropy` of the right answers in nats, from their frequencies; and `cached_kl`, the KL from
+        the reference to the policy in nats, both normalised over the cached right replies.
+    """
+    right = [answer for answer in answers if answer is not None]
+    shares = [count / len(right) for count in Counter(right).values()]
+    kl = math.nan
+    if right_log_probs is not None and reference_log_probs is not None and len(right_log_probs):
+        policy, reference = right_log_probs.log_softmax(-1), reference_log_probs.log_softmax(-1)
+        kl = float((reference.exp() * (reference - policy)).sum())
+    return {
+        "right": len(right) / len(answers),
+        "different": len(shares),
+        "different_of_32": len(set(right[:FIRST])) if len(right) >= FIRST else math.nan,
+        "entropy": -sum(share * math.log(share) for share in shares) if right else math.nan,
+        "cached_kl": kl,
+    }
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a run's measurements share."""
+
+    questions: Sequence[Question]
+    buffer: Buffer
+    reference_log_probs: torch.Tensor
+    prompts: Prompts
+
+    def measure(self, model: Any, tokenizer: Any, settings: Settings, step: int) -> list[dict[str, Any]]:
+        """A row a question, from fresh draws at the training's temperature."""
+        import torch
+
+        from llm_bridge.open_questions.loop import judge, log_likelihoods, sample
+
+        random = torch.Generator().manual_seed(MEASURED + 1000 * settings.seed + step)
+        end, rows = tokenizer.eos_token_id, []
+        tokens, _ = sample(model, self.prompts, settings, DRAWS, end, random)
+        for number, (question, replies) in enumerate(
+            zip(self.questions, judge(tokenizer, self.questions, tokens), strict=True)
+        ):
+            right = self.buffer.rewards_QC[number] == 1
+            cached, first = self.buffer.tokens_QCT[number][right].unique(dim=0, return_inverse=True)
+            under_reference = torch.zeros(len(cached))
+            under_reference[first] = self.reference_log_probs[number][right]
+            now = None
+            if len(cached):
+                one = self.prompts[torch.tensor([number])]
+                with torch.no_grad():
+                    now = log_likelihoods(
+                        model, one, torch.zeros(len(cached), dtype=torch.long), cached, end, settings.temperature
+                    )
+            rows.append(
+                {
+                    "step": step,
+                    "question": question.text,
+                    "kind": question.kind,
+                    "held_out": question.held_out,
+                    **measured(replies, now, under_reference),
+                    "answers": json.dumps(Counter(reply or "" for reply in replies).most_common()),
+                    "replies": json.dumps(tokenizer.batch_decode(tokens[number][:10], skip_special_tokens=True)),
+                }
+            )
+        return rows
+
+
+def run(
+    model_folder: Path, questions: Sequence[Question], buffer_file: Path, settings: Settings, progress: Path
+) -> pd.DataFrame:
+    """One run, from the last state that is beside `progress`, a file that gets a byte for each step.
+
+    Returns:
+        A row for each question and measurement, and the means of the training steps since the last measurement.
+    """
+    import pandas as pd
+    import torch
+
+    from cokl.support.files import read_parquet, write_atomically
+    from llm_bridge.open_questions.loop import Training, tokenize
+
+    model, tokenizer = open_model(model_folder)
+    buffer, reference_log_probs, _ = opened_buffer(read_parquet(buffer_file), questions, tokenizer)
+    held = Held(questions, buffer, reference_log_probs, tokenize(tokenizer, questions))
+    trained = [number for number, question in enumerate(questions) if not question.held_out]
+    own = replace(buffer, tokens_QCT=buffer.tokens_QCT[trained], rewards_QC=buffer.rewards_QC[trained])
+    from cokl import methods
+
+    compares = methods.get(settings.method).compares_with_reference
+    reference = open_model(model_folder)[0] if compares else None
+    training = Training(model, tokenizer, [questions[number] for number in trained], own, settings, reference)
+    checkpoint, rows, steps, done, seconds = progress.with_suffix(".checkpoint"), [], [], 0, 0.0
+    if checkpoint.exists():
+        stored = torch.load(checkpoint, weights_only=False)
+        training.restore(stored["training"])
+        rows, done, seconds = stored["rows"], stored["done"], stored["seconds"]
+    progress.write_bytes(b"." * done)
+    with torch.enable_grad():
+        for step in range(done + 1, settings.steps + 1):
+            started = time.process_time()
+            steps.append(training.step())
+            seconds += time.process_time() - started
+            with progress.open("ab") as file:
+                file.write(b".")
+            if step % EVERY == 0 or step == settings.steps:
+                means = {f"train_{name}": sum(row[name] for row in steps) / len(steps) for name in steps[0]}
+                found = held.measure(model, tokenizer, settings, step)
+                rows += [{**row, **means, "step_seconds": seconds / step} for row in found]
+                steps = []
+                if step < settings.steps:
+                    state = {"training": training.state(), "rows": rows, "done": step, "seconds": seconds}
+                    write_atomically(checkpoint, lambda path, state=state: torch.save(state, path))
+    checkpoint.unlink(missing_ok=True)
+    return pd.DataFrame(rows).assign(method=settings.method, beta=settings.beta, seed=settings.seed)
+
+
+def conduct(
+    folder: Path, model_folder: Path, questions: Sequence[Question], runs: Sequence[Settings], execution: Execution
+) -> pd.DataFrame:
+    """All runs and the buffers that they need, each in a file of `folder`, computed unless it is there.
+
+    Returns:
+        A row for each run, question and measurement; step 0 is the buffer, of each seed once, with method "base".
+    """
+    import pandas as pd
+
+    from cokl.support.results import Work, compute
+
+    seeds = sorted({settings.seed for settings in runs})
+    buffers = {seed: folder / f"seed-{seed}" / "buffer.parquet" for seed in seeds}
+    first = {settings.seed: settings for settings in reversed(runs)}
+    made = [Work(sampled_buffer, (model_folder, questions, first[seed]), buffers[seed]) for seed in seeds]
+    compute(made, execution, "buffers", progress=True)
+    works = [
+        Work(
+            run,
+            (model_folder, questions, buffers[settings.seed], settings, progress_file(folder, settings)),
+            progress_file(folder, settings).with_suffix(".parquet"),
+            settings.steps,
+        )
+        for settings in runs
+    ]
+    with steps_shown([work.path.with_suffix(".steps") for work in works], [work.path for work in works], runs):
+        tables = compute(works, execution, "steps", progress=False)
+    return pd.concat([*tables], ignore_index=True)
+
+
+def progress_file(folder: Path, settings: Settings) -> Path:
+    """Where a run says how far it is; its table is beside it."""
+    return folder / f"seed-{settings.seed}" / f"{settings.method}-{settings.beta:g}.steps"
+
+
+@contextlib.contextmanager
+def steps_shown(progress: Sequence[Path], ended: Sequence[Path], runs: Sequence[Settings]) -> Iterator[None]:
+    """A bar that counts the steps of all runs, which are in other processes, from the files they write."""
+    from cokl.support.results import progress_bar
+
+    def done() -> int:
+        return sum(
+            settings.steps if table.exists() else file.stat().st_size if file.exists() else 0
+            for file, table, settings in zip(progress, ended, runs, strict=True)
+        )
+
+    total, over = sum(settings.steps for settings in runs), threading.Event()
+    with progress_bar(total, "steps", done(), done() < total) as bar:
+
+        def follow() -> None:
+            while not over.wait(1):
+                bar.update(done() - bar.n)
+
+        follower = threading.Thread(target=follow, daemon=True)
+        follower.start()
+        try:
+            yield
+        finally:
+            over.set()
+            follower.join()
+            bar.update(done() - bar.n)
