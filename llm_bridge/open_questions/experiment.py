@@ -97,7 +97,6 @@ def opened_buffer(
     """The buffer of `sampled_buffer`'s table; log-likelihoods under the reference, (Q, C); and the answers."""
     import torch
 
-    from cokl.support.results import Execution
     from llm_bridge.open_questions.loop import Buffer, judge
 
     tokens = torch.tensor(table["tokens"].tolist()).view(len(questions), DRAWS, -1)

@@ -7,7 +7,8 @@ Two savings, both exact. A prompt is read once for all its answers. Equal answer
 sampling until they part, and in the loss as one row with the sum of their weights.
 
 Assumptions beyond the paper: the cached answers are to RL's own prompts, as in the controlled experiment. The fresh
-answers of term 2 are RL's own, which costs no further sampling. A step uses a prompt's whole buffer.
+answers of term 2 are RL's own, which costs no further sampling. A prompt without a right cached answer has no part in
+a method that weights right ones.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Settings:
     steps: int = 24
     prompts: int = 6
     group: int = 8
+    cached: int = 8
+    """Cached answers to each prompt of a step: right ones, if wrong ones have no weight in the method."""
     length: int = 8
     learning_rate: float = 2e-5
     temperature: float = 1.0
@@ -162,6 +165,8 @@ class Training:
         self.everything, self.end = tokenize(tokenizer, questions), tokenizer.eos_token_id
         self.random = torch.Generator().manual_seed(settings.seed)
         self.order = torch.empty(0, dtype=torch.long)
+        right_QC = buffer.rewards_QC == 1
+        self.drawable_QC = (right_QC | ~right_QC.any(1, keepdim=True) | (not self.method.blind_to_wrong_cached)).float()
         self.optimizer = torch.optim.AdamW(
             model.parameters(), settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.01
         )
@@ -183,7 +188,11 @@ class Training:
         assert rewards_PG.shape == log_probs_PG.shape == tokens_PGT.shape[:2] == shape_PG
 
         # one weight for each fresh and each cached answer: GRPO's, a mean over tokens (Eq. 4), and the regularizer's
-        cached_PCT, cached_rewards_PC = self.buffer.tokens_QCT[chosen_P], self.buffer.rewards_QC[chosen_P]
+        drawn_PC = torch.multinomial(
+            self.drawable_QC[chosen_P], settings.cached, replacement=True, generator=self.random
+        )
+        cached_PCT = self.buffer.tokens_QCT[chosen_P[:, None], drawn_PC]
+        cached_rewards_PC = self.buffer.rewards_QC[chosen_P[:, None], drawn_PC]
         under_reference_PG = None
         if self.method.compares_with_reference:
             prompt_R = torch.arange(settings.prompts).repeat_interleave(settings.group)
