@@ -9,12 +9,15 @@ METHODS ?= grpo,reverse_kl,forward_kl,correct_forward_kl,cokl
 VERL ?= verl==0.9.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest fuzz llm llm-test how-to-test verl-test trl-test mutation llm-setup llm-gpu lock clean
+.PHONY: help setup demo reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest fuzz llm llm-test how-to-test verl-test trl-test mutation llm-setup llm-gpu lock clean
 
 help:  ## every target, and what it does
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1: /p' Makefile
 
 setup: $(SETUP)  ## the environment .venv, from the lock file
+
+demo: $(SETUP)  ## RL narrows a small language model, CoKL keeps it wide: ten minutes on two idle cores
+	$(BIN)/cokl demo
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts
 	$(BIN)/cokl reproduce

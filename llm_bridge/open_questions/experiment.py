@@ -12,11 +12,13 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     import torch
 
     from cokl.support.results import Execution
-    from llm_bridge.open_questions.loop import Buffer, Prompts, Settings
+    from llm_bridge.open_questions.loop import Buffer, Prompts, Settings, Training
 
 DRAWS = 64
 """Answers in the buffer, and in a measurement, to each question."""
@@ -37,6 +39,28 @@ EVERY = 8
 """Steps between two measurements."""
 MEASURED = 1_000_003
 """Added to a seed for the answers of measurements, which no training sees."""
+
+
+def smollm2_in(folder: Path) -> Path:
+    """SmolLM2-135M-Instruct as transformers reads it, in `folder`/model, written there from its package if need be.
+
+    Raises:
+        InputError: the package is missing or its file is another, or the folder cannot be written.
+    """
+    from llm_bridge.experiment.smollm2.weights import convert, find_weights
+
+    if not (folder / "model").exists():
+        convert(find_weights(), folder / "model")
+    return folder / "model"
+
+
+def require_memory(gigabytes: float) -> None:
+    """Raises InputError where the machine has less memory than that."""
+    from cokl.support.errors import InputError
+
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    if there < gigabytes:
+        raise InputError(f"this needs {gigabytes:g} GB of memory, and the machine has {there:.1f}; take fewer --jobs")
 
 
 def open_model(folder: Path) -> tuple[Any, Any]:
@@ -169,17 +193,8 @@ class Held:
                     now = log_likelihoods(
                         model, one, torch.zeros(len(cached), dtype=torch.long), cached, end, settings.temperature
                     )
-            rows.append(
-                {
-                    "step": step,
-                    "question": question.text,
-                    "kind": question.kind,
-                    "held_out": question.held_out,
-                    **measured(replies, now, under_reference),
-                    "answers": json.dumps(Counter(reply or "" for reply in replies).most_common()),
-                    "replies": json.dumps(tokenizer.batch_decode(tokens[number][:10], skip_special_tokens=True)),
-                }
-            )
+            numbers = measured(replies, now, under_reference)
+            rows.append(described(question, replies, step, numbers, tokenizer, tokens[number]))
         return rows
 
 
@@ -210,7 +225,7 @@ def run(
     checkpoint, rows, steps, done, seconds = progress.with_suffix(".checkpoint"), [], [], 0, 0.0
     if checkpoint.exists():
         stored = torch.load(checkpoint, weights_only=False)
-        training.restore(stored["training"])
+        restore(training, stored["training"])
         rows, done, seconds = stored["rows"], stored["done"], stored["seconds"]
     progress.write_bytes(b"." * done)
     with torch.enable_grad():
@@ -226,10 +241,28 @@ def run(
                 rows += [{**row, **means, "step_seconds": seconds / step} for row in found]
                 steps = []
                 if step < settings.steps:
-                    state = {"training": training.state(), "rows": rows, "done": step, "seconds": seconds}
-                    write_atomically(checkpoint, lambda path, state=state: torch.save(state, path))
+                    state = {"training": state_of(training), "rows": rows, "done": step, "seconds": seconds}
+                    write_atomically(checkpoint, partial(torch.save, state))
     checkpoint.unlink(missing_ok=True)
     return pd.DataFrame(rows).assign(method=settings.method, beta=settings.beta, seed=settings.seed)
+
+
+def state_of(training: Training) -> dict[str, Any]:
+    """All that the next step depends on."""
+    return {
+        "model": training.model.state_dict(),
+        "optimizer": training.optimizer.state_dict(),
+        "random": training.random.get_state(),
+        "order": training.order,
+    }
+
+
+def restore(training: Training, state: dict[str, Any]) -> None:
+    """Go on from what `state_of` gave."""
+    training.model.load_state_dict(state["model"])
+    training.optimizer.load_state_dict(state["optimizer"])
+    training.random.set_state(state["random"])
+    training.order = state["order"]
 
 
 def conduct(
@@ -242,6 +275,7 @@ def conduct(
     """
     import pandas as pd
 
+    from cokl.support.files import read_parquet
     from cokl.support.results import Work, compute
 
     seeds = sorted({settings.seed for settings in runs})
@@ -260,7 +294,39 @@ def conduct(
     ]
     with steps_shown([work.path.with_suffix(".steps") for work in works], [work.path for work in works], runs):
         tables = compute(works, execution, "steps", progress=False)
-    return pd.concat([*tables], ignore_index=True)
+    tokenizer = open_model(model_folder)[1]
+    bases = [at_start(read_parquet(buffers[seed]), questions, tokenizer, seed) for seed in seeds]
+    return pd.concat([*bases, *tables], ignore_index=True)
+
+
+def at_start(table: pd.DataFrame, questions: Sequence[Question], tokenizer: Any, seed: int) -> pd.DataFrame:
+    """The measurement of step 0, whose answers are the buffer's: rows as those of `run`, of the method "base"."""
+    import pandas as pd
+
+    buffer, _, answers = opened_buffer(table, questions, tokenizer)
+    rows = [
+        described(question, replies, 0, measured(replies), tokenizer, tokens)
+        | {"cached_kl": 0.0 if bool(rewards.any()) else math.nan}
+        for question, replies, tokens, rewards in zip(
+            questions, answers, buffer.tokens_QCT, buffer.rewards_QC, strict=True
+        )
+    ]
+    return pd.DataFrame(rows).assign(method="base", beta=0.0, seed=seed)
+
+
+def described(
+    question: Question, answers: Sequence[str | None], step: int, numbers: dict[str, float], tokenizer: Any, tokens: Any
+) -> dict[str, Any]:
+    """A row of the table: one question at one step, how often each answer came, and the first ten replies."""
+    return {
+        "step": step,
+        "question": question.text,
+        "kind": question.kind,
+        "held_out": question.held_out,
+        **numbers,
+        "answers": json.dumps(Counter(answer or "" for answer in answers).most_common()),
+        "replies": json.dumps(tokenizer.batch_decode(tokens[:10], skip_special_tokens=True)),
+    }
 
 
 def progress_file(folder: Path, settings: Settings) -> Path:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -147,7 +146,7 @@ def judge(
 
 
 class Training:
-    """A model in training. `step()` is the page's subject; the rest lets a run be resumed."""
+    """A model in training; `step()` is the page's subject."""
 
     def __init__(
         self,
@@ -158,7 +157,7 @@ class Training:
         settings: Settings,
         reference: PreTrainedModel | None = None,
     ):
-        """`reference`: the model before training, for methods that compare fresh answers with it."""
+        """`reference`: the model before training, needed if `cokl.methods.get(NAME).compares_with_reference`."""
         self.model, self.tokenizer, self.questions, self.buffer = model, tokenizer, questions, buffer
         self.settings, self.reference = settings, reference
         self.method = cokl.methods.get(settings.method)
@@ -195,12 +194,16 @@ class Training:
         cached_rewards_PC = self.buffer.rewards_QC[chosen_P[:, None], drawn_PC]
         under_reference_PG = None
         if self.method.compares_with_reference:
-            prompt_R = torch.arange(settings.prompts).repeat_interleave(settings.group)
+            assert self.reference is not None, f"{settings.method} compares with the reference"
+            prompt_R, tokens_RT = (
+                torch.arange(settings.prompts).repeat_interleave(settings.group),
+                tokens_PGT.flatten(0, 1),
+            )
             with torch.no_grad():
-                rows = (prompts, prompt_R, tokens_PGT.flatten(0, 1))
-                under_reference_PG = log_likelihoods(self.reference, *rows, self.end, settings.temperature).view(
-                    shape_PG
+                under_reference_R = log_likelihoods(
+                    self.reference, prompts, prompt_R, tokens_RT, self.end, settings.temperature
                 )
+            under_reference_PG = under_reference_R.view(shape_PG)
         weights = cokl.weights(
             log_probs_PG,
             rewards_PG,
@@ -241,19 +244,3 @@ class Training:
             "rows": len(tokens_RT),
             "gradient_norm": float(norm),
         }
-
-    def state(self) -> dict[str, object]:
-        """All that the next step depends on."""
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "random": self.random.get_state(),
-            "order": self.order,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a `state()`."""
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.random.set_state(state["random"])
-        self.order = state["order"]

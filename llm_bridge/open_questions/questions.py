@@ -118,6 +118,9 @@ def built_in() -> list[Question]:
     def countries_where(test: Callable[[dict[str, Any]], bool], name: str = "name") -> list[str]:
         return [country[name] for country in countries if test(country)]
 
+    def on_continent(code: str, name: str = "name") -> list[str]:
+        return countries_where(lambda c: c["continentcode"] == code, name)
+
     def speaking(language: str) -> list[str]:  # "en-GB,ga" lists a country's languages
         return countries_where(lambda c: any(code[:2] == language for code in c["languages"].split(",")))
 
@@ -127,18 +130,15 @@ def built_in() -> list[Question]:
     lists = {
         "country": {
             "a country": countries_where(lambda c: True),
-            **{
-                f"a country in {name}": countries_where(lambda c, code=code: c["continentcode"] == code)
-                for code, name in CONTINENTS.items()
-            },
+            **{f"a country in {name}": on_continent(code) for code, name in CONTINENTS.items()},
             "a country where people speak Spanish": speaking("es"),
             "a country where people speak French": speaking("fr"),
             "a country where people speak English": speaking("en"),
         },
         "capital": {
             "a capital city": countries_where(lambda c: True, "capital"),
-            "a capital city in Asia": countries_where(lambda c: c["continentcode"] == "AS", "capital"),
-            "a capital city in Europe": countries_where(lambda c: c["continentcode"] == "EU", "capital"),
+            "a capital city in Asia": on_continent("AS", "capital"),
+            "a capital city in Europe": on_continent("EU", "capital"),
         },
         "city": {
             **{f"a city in {name}": cities_of(code) for code, name in CITIES_OF.items()},

@@ -14,6 +14,6 @@ hashed() {  # LOCK: its comments, then the versions of stdin with their hashes
 }
 
 # torch and what only its CUDA build needs are installed before, see the comment in the file.
-"$uv" pip compile pyproject.toml --extra theory --extra report --extra math --extra cluster --extra dev "${options[@]}" \
+"$uv" pip compile pyproject.toml --extra theory --extra report --extra math --extra cluster --extra questions --extra dev "${options[@]}" \
     | grep -vE '^(torch|triton|setuptools|cuda-[a-z]*|nvidia-[a-z0-9-]*)==' | hashed requirements.lock
 grep -oE '^[A-Za-z0-9_.-]+==[^ ]+' requirements-llm.lock | hashed requirements-llm.lock

@@ -1,0 +1,89 @@
+"""The command `cokl demo`: in ten minutes RL narrows a language model, and CoKL keeps it wide.
+
+Annotations are evaluated here, for the parser.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from cokl.support.options import Names, Settings, require
+from cokl.support.results import Execution
+
+MINUTES = 10
+MEMORY_GB = 4.0
+"""Of one process."""
+
+
+@dataclass(frozen=True)
+class Demo(Settings):
+    """Train a language model to answer open questions, with plain RL and with CoKL, and look at what it answers.
+
+    The model is SmolLM2-135M, 538 MB in float32. It resumes, and ends with two pictures and a screen.
+    """
+
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/demo")
+    """Folder to save in and to resume from."""
+    model: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Another model's folder, in the format of transformers, with a chat template."""
+    questions: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Your own questions: a line {"question": "Name a bird.", "answers": ["robin", "wren"]} for each."""
+    methods: Names = ("none", "cokl")
+    """none (plain RL) and regularizers."""
+    beta: float = 0.03
+    """The regularizers' coefficient."""
+    steps: int = 16
+    """Optimizer steps, of 6 questions with 8 replies each."""
+    seed: int = 0
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Processes, of 4 GB each; one for each method if not given, as far as there are cores."""
+
+    def run(self) -> int:
+        """Train what is missing, then draw and show."""
+        from cokl import methods
+        from cokl.support.results import usable_cores
+        from figures import style
+        from figures.matplotlib_renderer import render
+        from llm_bridge.open_questions import analysis, figures
+        from llm_bridge.open_questions.experiment import conduct, open_model, require_memory, smollm2_in
+        from llm_bridge.open_questions.questions import built_in, read
+
+        require(0 <= self.beta < float("inf"), "beta", "a finite coefficient >= 0", self.beta)
+        require(self.steps >= 1, "steps", "at least 1", self.steps)
+        require(len(set(self.methods)) == len(self.methods) > 0, "methods", "different names", ",".join(self.methods))
+        for name in self.methods:
+            methods.get(name).streams()
+        asked = read(self.questions) if self.questions else built_in()
+        jobs = self.jobs or min(len(self.methods), usable_cores())
+        require_memory(jobs * MEMORY_GB)
+        runs = [self._settings(name) for name in self.methods]
+        told: dict[str, Any] = {
+            "model": str(self.model.resolve()) if self.model else "SmolLM2-135M-Instruct",
+            "questions": [dataclasses.asdict(question) for question in asked],
+            "steps": self.steps,
+            "beta": self.beta,
+            "seed": self.seed,
+        }
+        with Execution(out=self.out, jobs=jobs).results_folder(told) as folder:
+            model = self.model or smollm2_in(folder)
+            if self.model:
+                open_model(self.model)
+            print(
+                f"{len(runs)} runs of {self.steps} steps, {jobs} at a time, with one core and {MEMORY_GB:g} GB each.\n"
+                f"About {MINUTES} minutes on two idle cores. Ctrl-C stops it, and the same command goes on.",
+                flush=True,
+            )
+            rows = conduct(folder, model, asked, runs, Execution(jobs=jobs))
+        question, paths = analysis.most_answers(rows[rows["method"] == "base"]), analysis.means(rows)
+        last = rows[(rows["step"] == self.steps) | (rows["method"] == "base")]
+        pictures = {"answers": figures.answers(last, question), "training": render(figures.while_training(paths))}
+        print(f"\n{figures.screen(last, paths, question)}\n\n{style.save_all(pictures, self.out)}")
+        return 0
+
+    def _settings(self, method: str) -> Any:
+        from llm_bridge.open_questions.loop import Settings as Loop
+
+        return Loop(method, 0.0 if method in ("none", "grpo") else self.beta, self.seed, self.steps)

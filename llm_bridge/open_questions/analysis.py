@@ -1,0 +1,85 @@
+"""From the measurements of the runs to what is compared: methods at one correctness.
+
+A run is measured at some steps. Between two of them its correctness and every other number are taken to be linear, so
+that each run has a value at a correctness which its measurements enclose, on their first way past it.
+
+Assumption beyond the paper: numbers are means over questions, each of equal weight; intervals are over seeds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from cokl.support.statistics import mean_and_half_width
+
+NUMBERS = ("right", "different", "different_of_32", "entropy", "cached_kl")
+"""What is measured of the answers to a question, as `experiment.measured` has it."""
+
+
+def means(rows: pd.DataFrame, held_out: bool = False) -> pd.DataFrame:
+    """The mean over questions of each measurement, a row for each run and step, the base's among them as step 0.
+
+    A number that some question lacks is the mean of the others: the first 32 right ones, where fewer are right.
+    """
+    chosen = rows[rows["held_out"] == held_out]
+    keys = ["seed", "method", "beta", "step"]
+    found = chosen.groupby(keys, sort=False)[list(NUMBERS)].mean().reset_index()
+    base, trained = found[found["method"] == "base"], found[found["method"] != "base"]
+    starts = trained[["seed", "method", "beta"]].drop_duplicates()
+    joined = starts.merge(base.drop(columns=["method", "beta"]), on="seed")
+    return pd.concat([joined, trained], ignore_index=True).sort_values(keys, kind="stable", ignore_index=True)
+
+
+def at(path: pd.DataFrame, correctness: float, number: str) -> float:
+    """A run's `number` where its correctness first reaches `correctness`; NaN if it never does.
+
+    Args:
+        path: the rows of one run in the order of steps, as `means` gives them.
+        correctness: in (0, 1).
+        number: one of `NUMBERS`.
+    """
+    steps = zip(path["right"], path[number], strict=True)
+    for (low, before), (high, after) in itertools.pairwise(steps):
+        if low < correctness <= high:
+            return float(before + (after - before) * (correctness - low) / (high - low))
+    return math.nan
+
+
+def matched(paths: pd.DataFrame, correctness: float) -> pd.DataFrame:
+    """Every number of every run at one correctness, a row a run."""
+    lines = [
+        dict(zip(("seed", "method", "beta"), key, strict=True))
+        | {number: at(path, correctness, number) for number in NUMBERS}
+        for key, path in paths.groupby(["seed", "method", "beta"], sort=False)
+    ]
+    return pd.DataFrame(lines)
+
+
+def choices(selection: pd.DataFrame) -> pd.DataFrame:
+    """Each method's coefficient with the most different right answers in `matched`'s table of the selection seed."""
+    reached = selection.dropna(subset=["different"])
+    return reached.loc[reached.groupby("method", sort=False)["different"].idxmax()].reset_index(drop=True)
+
+
+def difference(table: pd.DataFrame, rival: str, number: str) -> tuple[float, float, int]:
+    """CoKL's `number` minus a rival's, paired by seed: mean, half of the 95% t-interval, and the number of seeds."""
+    wide = table.pivot_table(index="seed", columns="method", values=number)
+    values = (wide["cokl"] - wide[rival]).dropna()
+    return (*mean_and_half_width(values), len(values))
+
+
+def most_answers(base: pd.DataFrame) -> str:
+    """The trained question to which the base gives the most different right answers, the first of these."""
+    trained = base[~base["held_out"]]
+    return str(trained["question"].iloc[int(trained["different"].to_numpy().argmax())])
+
+
+def ranked(counts: Sequence[tuple[str, int]], shown: int) -> tuple[list[tuple[str, int]], int, int, int]:
+    """The `shown` commonest right answers; how many others there are, how often these came, and how many were wrong."""
+    right = [(name, count) for name, count in counts if name]
+    rest = right[shown:]
+    return right[:shown], len(rest), sum(count for _, count in rest), sum(count for name, count in counts if not name)

@@ -1,0 +1,133 @@
+"""Pictures of the open questions: the answers by name, and Figure 2 with a language model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import pandas as pd
+
+from cokl import methods
+from figures.marks import Drawing, Panel, join, marks
+from figures.matplotlib_renderer import render
+from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure
+from llm_bridge.open_questions.analysis import ranked
+
+LABELS = {"base": "Before", "none": "After plain RL"}
+"""Of the conditions in a picture of answers; a method's own label otherwise."""
+SHOWN = 9
+"""Bars with a name of their own."""
+
+
+def label(method: str) -> str:
+    """What a condition is called."""
+    return LABELS.get(method) or f"After {methods.label(method)}"
+
+
+def answers(rows: pd.DataFrame, question: str) -> Picture:
+    """64 answers to one question, by name, a panel for each method: `rows` are of the last step, and the base's."""
+    asked = rows[rows["question"] == question]
+    with mpl.rc_context(RC):
+        figure, panels = new_figure(TEXT_WIDTH, 2.4, ncols=len(asked), sharex=True)
+        for panel, (_, row) in zip(panels, asked.iterrows(), strict=True):
+            counts = json.loads(row["answers"])
+            named, others, times, wrong = ranked(counts, SHOWN)
+            bars = [*named, *([(f"{others} others", times)] if others else []), ("no right answer", wrong)]
+            colors = [method_style(row["method"]).color] * len(named) + ["#bbbbbb"] * (len(bars) - len(named))
+            panel.barh(range(len(bars)), [count for _, count in bars], color=colors)
+            panel.set_yticks(range(len(bars)), [name for name, _ in bars], fontsize=6)
+            panel.set_ylim(SHOWN + 1.6, -0.6)
+            panel.set_title(f"{label(row['method'])}\n{row['different']:.0f} different, {row['right']:.0%} right")
+            panel.set_xlabel("of 64 replies")
+        figure.suptitle(f"“{question}”")
+    told = "; ".join(f"{label(row['method']).lower()}: {row['different']:.0f}" for _, row in asked.iterrows())
+    figure.caption = f"64 replies to “{question}”. Different right answers {told}."
+    return figure
+
+
+def tradeoff(paths: pd.DataFrame, chosen: Sequence[str] = ()) -> Drawing:
+    """Correctness against different right answers, and against the KL among cached right ones, of one seed's runs.
+
+    A point is a run's end, one for each coefficient; the thin line is its path from the base.
+    """
+    panels = {
+        "different": Panel(
+            title="more is better",
+            x="Correctness, training questions",
+            y="Different right answers of 64",
+            x_limits=(None, 1),
+        ),
+        "cached_kl": Panel(
+            title="less is better",
+            x="Correctness, training questions",
+            y="KL among cached right answers [nats]",
+            x_limits=(None, 1),
+        ),
+    }
+    parts = []
+    for method, of_method in paths.groupby("method", sort=False):
+        ends = of_method[of_method["step"] == of_method["step"].max()].sort_values("beta")
+        for panel in panels:
+            name = methods.label(str(method), {"none": "No regularizer"})
+            parts += [
+                marks(panel, "seed", x=path["right"], y=path[panel], method=method, label="", run=number)
+                for number, (_, path) in enumerate(of_method.groupby("beta"))
+            ]
+            parts.append(marks(panel, "point", x=ends["right"], y=ends[panel], method=method, label=name))
+    start = paths[paths["step"] == 0].iloc[:1]
+    parts += [
+        marks(panel, "point", x=start["right"], y=start[panel], method="base", label="Before training")
+        for panel in panels
+    ]
+    caption = (
+        "Figure 2 with SmolLM2-135M and open questions: a point is the end of a run, one for each coefficient of a "
+        "method, and a thin line its path from the model before training. One seed."
+    )
+    return Drawing(join(parts), panels, 2, 3.0, caption, letters=True)
+
+
+def draw_tradeoff(paths: pd.DataFrame) -> Picture:
+    """`tradeoff`, drawn."""
+    return render(tradeoff(paths))
+
+
+def while_training(paths: pd.DataFrame) -> Drawing:
+    """Correctness and different right answers over the steps of training, a line a method."""
+    panels = {
+        "right": Panel(x="Step", y="Correctness", y_limits=(0, 1)),
+        "different": Panel(x="Step", y="Different right answers of 64", y_limits=(0, None)),
+    }
+    parts = [
+        marks(panel, "line", x=path["step"], y=path[panel], method=method, label=label(str(method)))
+        for panel in panels
+        for method, path in paths.groupby("method", sort=False)
+    ]
+    return Drawing(join(parts), panels, 2, 2.6, "Means over the questions that are trained on.", letters=True)
+
+
+def screen(rows: pd.DataFrame, paths: pd.DataFrame, question: str, width: int = 78) -> str:
+    """The answers to one question as bars of text, and a table of correctness and different answers by step."""
+    asked = rows[rows["question"] == question]
+    lines = [f"64 replies to “{question}”", ""]
+    for _, row in asked.iterrows():
+        named, others, times, wrong = ranked(json.loads(row["answers"]), SHOWN)
+        lines.append(
+            f"{label(row['method'])}: {row['different']:.0f} different right answers, {row['right']:.0%} right"
+        )
+        bars = [*named, *([(f"{others} others", times)] if others else []), ("no right answer", wrong)]
+        lines += [
+            f"  {name[:22]:22} {count:3} {'█' * round(count * (width - 30) / 64) or '▏'}"
+            for name, count in bars
+            if count
+        ]
+        lines.append("")
+    steps = sorted(paths["step"].unique())
+    lines.append("All training questions, mean: right | different right answers of 64")
+    lines.append(f"  {'step':18}" + "".join(f"{step:>16}" for step in steps))
+    for method, path in paths.groupby("method", sort=False):
+        cells = (
+            f"{right:.0%} | {different:.1f}" for right, different in zip(path["right"], path["different"], strict=True)
+        )
+        lines.append(f"  {label(str(method)):18}" + "".join(f"{cell:>16}" for cell in cells))
+    return "\n".join(lines)
