@@ -15,7 +15,6 @@ Assumption beyond the paper: none; the choices of `cokl.groups` apply.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from cokl import methods

@@ -119,11 +119,12 @@ def opened_buffer(
     table: pd.DataFrame, questions: Sequence[Question], tokenizer: Any
 ) -> tuple[Buffer, torch.Tensor, Any]:
     """The buffer of `sampled_buffer`'s table; log-likelihoods under the reference, (Q, C); and the answers."""
+    import numpy as np
     import torch
 
     from llm_bridge.open_questions.loop import Buffer, judge
 
-    tokens = torch.tensor(table["tokens"].tolist()).view(len(questions), DRAWS, -1)
+    tokens = torch.from_numpy(np.stack(table["tokens"].tolist())).view(len(questions), DRAWS, -1)
     answers = judge(tokenizer, questions, tokens)
     rewards = torch.tensor([[float(answer is not None) for answer in group] for group in answers])
     return Buffer(tokens, rewards), torch.tensor(table["log_prob"].tolist()).view(len(questions), DRAWS), answers

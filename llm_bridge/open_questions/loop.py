@@ -31,13 +31,13 @@ class Settings:
     method: str = "cokl"
     beta: float = 0.0
     seed: int = 0
-    steps: int = 24
+    steps: int = 16
     prompts: int = 6
     group: int = 8
     cached: int = 8
     """Cached answers to each prompt of a step: right ones, if wrong ones have no weight in the method."""
     length: int = 8
-    learning_rate: float = 2e-5
+    learning_rate: float = 4e-5
     temperature: float = 1.0
     micro_batch: int = 3
     """Prompts in one backward pass: less memory, the same gradient."""
