@@ -1,8 +1,9 @@
 """From log-probabilities and rewards to a regularizer's loss: what a training loop of your own calls.
 
-`import cokl` gives these functions: `cokl.loss`, `cokl.weights`, and GRPO's `cokl.group_advantages`. A loop that computes
-all responses in one pass takes `loss`. One that accumulates gradients takes `weights` once over whole groups, and adds
-`(weights * log_probs).sum()` of each micro-batch: that is exact under any split, since the weights carry no gradient.
+`import cokl` gives these functions: `cokl.loss`, `cokl.weights`, and GRPO's `cokl.group_advantages`. A loop that
+computes all responses in one pass takes `loss`. One that accumulates gradients takes `weights` once over whole groups,
+and adds `(weights * log_probs).sum()` of each micro-batch: that is exact under any split, since the weights carry no
+gradient.
 
 Shapes: `N` prompts, `G` fresh responses to each, drawn from the current policy (or from a behaviour policy whose
 log-likelihoods are given), and `C` cached ones, drawn from the reference before training.
@@ -42,8 +43,8 @@ def weights(
     term no weight (below Eq. 11).
 
     Args:
-        log_probs: (N, G), sequence log-likelihoods of the fresh responses in nats, under the policy that is updated now.
-            No gradient is used.
+        log_probs: (N, G), sequence log-likelihoods of the fresh responses in nats, under the policy that is updated
+            now. No gradient is used.
         rewards: (N, G), the verifier's verdicts of the fresh responses, 0 or 1; threshold other scores first.
         cached_rewards: (N, C), those of the cached ones; None for a method that uses none.
         method: a name that `cokl.methods.get` takes, such as "cokl", "correct_forward_kl" or "none".

@@ -166,7 +166,7 @@ class Training:
         self.order = torch.empty(0, dtype=torch.long)
         right_QC = buffer.rewards_QC == 1
         self.drawable_QC = (right_QC | ~right_QC.any(1, keepdim=True) | (not self.method.blind_to_wrong_cached)).float()
-        self.optimizer = torch.optim.AdamW(
+        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
             model.parameters(), settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.01
         )
 

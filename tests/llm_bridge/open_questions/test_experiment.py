@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -83,7 +84,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(model_folder, tmp_pa
 
 
 def test_seeds_and_coefficients_change_a_run_and_methods_share_a_buffer(model_folder, tmp_path):
-    one = {"steps": 8, "prompts": 2, "group": 4, "cached": 3, "length": 4, "learning_rate": 1e-2}
+    one: Any = {"steps": 8, "prompts": 2, "group": 4, "cached": 3, "length": 4, "learning_rate": 1e-2}
     runs = [Settings("cokl", 0.2, 2, **one), Settings("cokl", 0.9, 2, **one), Settings("cokl", 0.2, 3, **one)]
     rows = conduct(tmp_path, model_folder, QUESTIONS, runs, Execution(jobs=1))
     last = rows[rows["step"] == 8].groupby(["beta", "seed"])["cached_kl"].mean()

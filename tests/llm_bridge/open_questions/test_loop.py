@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -75,8 +76,8 @@ class Kept(torch.optim.SGD):
 def step_of(model, tokenizer, buffer, settings, monkeypatch, reference):
     """The gradients of one step, its question numbers, fresh answers and cached draws."""
     training = Training(copy.deepcopy(model), tokenizer, QUESTIONS, buffer, settings, reference)
-    training.optimizer = Kept(training.model.parameters(), lr=0.1)
-    seen = {}
+    training.optimizer = kept = Kept(training.model.parameters(), lr=0.1)
+    seen: dict[str, Any] = {}
 
     def recorded(*arguments):
         seen["fresh"] = sample(*arguments)
@@ -89,7 +90,7 @@ def step_of(model, tokenizer, buffer, settings, monkeypatch, reference):
     random.set_state(seen["random"])
     chosen = torch.randperm(len(QUESTIONS), generator=torch.Generator().manual_seed(settings.seed))
     drawn = torch.multinomial(training.drawable_QC[chosen], settings.cached, replacement=True, generator=random)
-    return training.optimizer.gradients, chosen.tolist(), seen["fresh"][0], drawn, numbers
+    return kept.gradients, chosen.tolist(), seen["fresh"][0], drawn, numbers
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
@@ -154,7 +155,8 @@ def test_answers_are_drawn_from_the_model_whatever_is_beside_them(model, tokeniz
         ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
         first = (model(ids).logits[0, -1].double() / 0.8).softmax(-1)
         counts = torch.bincount(tokens[number, :, 0], minlength=len(first)).double()
-        assert float(((counts - 3000 * first) / (3000 * first * (1 - first)).sqrt()).abs().max()) < 4.5
+        deviations = (counts - 3000 * first) / (3000 * first * (1 - first)).sqrt()
+        assert float(deviations.detach().abs().max()) < 4.5
         for draw in range(5):
             expected = log_likelihood(model, tokenizer, question, tokens[number, draw], 0.8)
             assert float(log_probs[number, draw]) == pytest.approx(float(expected.detach()), abs=1e-4)
@@ -184,10 +186,10 @@ def test_where_every_right_answer_is_one_cokl_adds_nothing(model, tokenizer, mon
     for method in ("none", "cokl"):
         settings = replace(SETTINGS, method=method, beta=0.7, prompts=1)
         training = Training(copy.deepcopy(model), tokenizer, only, held, settings)
-        training.optimizer = Kept(training.model.parameters(), lr=0.1)
+        training.optimizer = kept = Kept(training.model.parameters(), lr=0.1)
         monkeypatch.setattr(loop, "sample", lambda *_: (fresh, torch.zeros(1, 5)))
         training.step()
-        gradients.append(training.optimizer.gradients)
+        gradients.append(kept.gradients)
     assert any(float(value.abs().max()) > 0 for value in gradients[0])
     for one, other in zip(*gradients, strict=True):
         assert torch.allclose(one, other, atol=1e-7)
@@ -195,8 +197,13 @@ def test_where_every_right_answer_is_one_cokl_adds_nothing(model, tokenizer, mon
 
 def test_every_question_comes_once_before_any_comes_again(model, tokenizer, buffer, monkeypatch):
     training = Training(copy.deepcopy(model), tokenizer, QUESTIONS, buffer, replace(SETTINGS, prompts=1, seed=4))
-    seen = []
-    monkeypatch.setattr(loop, "judge", lambda _, asked, tokens: seen.extend(asked) or [[None] * 5])
+    seen: list[Question] = []
+
+    def recorded(_, asked, tokens):
+        seen.extend(asked)
+        return [[None] * 5]
+
+    monkeypatch.setattr(loop, "judge", recorded)
     for _ in range(6):
         training.step()
     assert {question.text for question in seen[:3]} == {question.text for question in seen[3:]}
