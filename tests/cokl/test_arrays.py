@@ -1,6 +1,7 @@
 """`cokl.loss` and `cokl.weights` against definitions on one prompt's Python floats."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -77,6 +78,23 @@ def test_a_policy_that_was_updated_since_sampling_gets_clipped_ratios():
     assert existing(found.rollout)[0].tolist() == pytest.approx(
         gamma(log_probs[0].tolist(), behavior[0].tolist(), [1, 1, 1], 0.3), rel=1e-6
     )
+
+
+def test_the_loss_has_the_ratios_and_lengths_of_its_weights():
+    own, cached = torch.tensor([[-1.0, -2.0, -3.0]], requires_grad=True), torch.tensor([[-4.0]], requires_grad=True)
+    arguments: Any = {
+        "beta": 0.5,
+        "behavior_log_probs": torch.tensor([[-1.05, -5.0, -2.0]]),
+        "lengths": torch.tensor([[2, 3, 4]]),
+        "cached_lengths": torch.tensor([[5]]),
+        "epsilon_is": 0.3,
+    }
+    rewards, verdicts = torch.tensor([[1, 1, 1]]), torch.tensor([[1]])
+    cokl.loss(own, rewards, cached, verdicts, **arguments).backward()
+    ratios = gamma([-1.0, -2.0, -3.0], [-1.05, -5.0, -2.0], [1, 1, 1], 0.3)
+    by_length = [0.5 * ratio / length for ratio, length in zip(ratios, (2, 3, 4), strict=True)]
+    assert existing(own.grad)[0].tolist() == pytest.approx(by_length, rel=1e-6)
+    assert existing(cached.grad)[0].tolist() == pytest.approx([-0.5 / 5])
 
 
 def test_means_over_tokens_divide_each_weight_by_its_length():

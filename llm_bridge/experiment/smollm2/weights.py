@@ -78,7 +78,7 @@ def convert(gguf: Path, folder: Path) -> None:
     shape.pop("quantization_config", None)
     tokenizer.eos_token, tokenizer.pad_token, tokenizer.bos_token = END, PAD, None
     tokenizer.chat_template, tokenizer.clean_up_tokenization_spaces = CHAT_TEMPLATE, False
-    end, pad = tokenizer.convert_tokens_to_ids([END, PAD])
+    end, pad = map(tokenizer.convert_tokens_to_ids, (END, PAD))
     model = type(read)(type(read.config).from_dict(shape | {"eos_token_id": end, "pad_token_id": pad}))
     model.load_state_dict(read.state_dict())
     model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=pad, do_sample=True)

@@ -14,7 +14,7 @@ from cokl.support.errors import InputError
 from cokl.support.results import Execution
 from llm_bridge.open_questions import analysis, experiment, figures
 from llm_bridge.open_questions.experiment import conduct, measured, open_model
-from llm_bridge.open_questions.loop import Settings, Training
+from llm_bridge.open_questions.loop import Settings, Training, tokenize
 from llm_bridge.open_questions.questions import Question
 from tests.llm_bridge import toy
 
@@ -50,6 +50,10 @@ def test_what_is_measured_of_one_questions_answers():
     none = measured([None, None])
     assert (none["right"], none["different"]) == (0, 0)
     assert math.isnan(none["entropy"])
+
+
+def experiment_prompts(tokenizer):
+    return tokenize(tokenizer, QUESTIONS)
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(model_folder, tmp_path, monkeypatch):
@@ -91,6 +95,17 @@ def test_seeds_and_coefficients_change_a_run_and_methods_share_a_buffer(model_fo
     assert last.nunique() == 3
     start = rows[rows["step"] == 0].groupby("seed")["answers"].sum()
     assert start.nunique() == 2
+    model, tokenizer = open_model(model_folder)
+    buffer, log_probs, _ = experiment.opened_buffer(
+        experiment.sampled_buffer(model_folder, QUESTIONS, runs[0]), QUESTIONS, tokenizer
+    )
+    held = experiment.Held(QUESTIONS, buffer, log_probs, tokenize(tokenizer, QUESTIONS))
+    drawn = {
+        (settings.seed, step): held.measure(model, tokenizer, settings, step)[0]["answers"]
+        for settings in (runs[0], runs[2])
+        for step in (8, 16)
+    }
+    assert len(set(drawn.values())) == 4  # one model, measured with other draws for each seed and step
     trained = rows[(rows["step"] == 8) & ~rows["held_out"]]
     assert (trained["cached_kl"] > 0).all()
 

@@ -220,3 +220,10 @@ def test_prompts_of_unequal_length_are_selected_with_their_masks():
     prompts = Prompts(torch.tensor([[0, 1], [2, 3]]), torch.tensor([[0, 1], [1, 1]]))
     assert prompts[torch.tensor([1])].tokens_PL.tolist() == [[2, 3]]
     assert prompts[torch.tensor([0])].mask_PL.tolist() == [[0, 1]]
+
+
+def test_wrong_cached_answers_are_drawn_where_the_method_weights_them_and_where_none_is_right(model, tokenizer, buffer):
+    for method, wrong_too in (("cokl", False), ("correct_forward_kl", False), ("forward_kl", True)):
+        training = Training(copy.deepcopy(model), tokenizer, QUESTIONS, buffer, replace(SETTINGS, method=method))
+        expected = torch.ones(3, 12) if wrong_too else torch.stack([*buffer.rewards_QC[:2], torch.ones(12)])
+        assert torch.equal(training.drawable_QC, expected)
