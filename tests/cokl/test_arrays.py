@@ -64,11 +64,11 @@ def test_weights_and_gradients_are_those_of_the_definitions(method, data, prompt
             assert got == pytest.approx(wanted, abs=1e-9)
     weights = cokl.weights(own, torch.tensor(rewards), torch.tensor(cached_rewards), **arguments)
     value = sum(
-        float((weight * leaf).sum())
+        float((weight * leaf.detach()).sum())
         for weight, leaf in ((weights.rollout, own), (weights.reference, stored))
         if weight is not None
     )
-    assert float(loss) == pytest.approx(value, abs=1e-9)
+    assert float(loss.detach()) == pytest.approx(value, abs=1e-9)
 
 
 def test_a_policy_that_was_updated_since_sampling_gets_clipped_ratios():

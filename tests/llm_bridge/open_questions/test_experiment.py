@@ -52,10 +52,6 @@ def test_what_is_measured_of_one_questions_answers():
     assert math.isnan(none["entropy"])
 
 
-def experiment_prompts(tokenizer):
-    return tokenize(tokenizer, QUESTIONS)
-
-
 def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(model_folder, tmp_path, monkeypatch):
     runs = [Settings("cokl", 0.2, seed=2, steps=18, prompts=2, group=4, cached=3, length=4, learning_rate=1e-3)]
     whole = conduct(tmp_path / "whole", model_folder, QUESTIONS, runs, Execution(jobs=1))
