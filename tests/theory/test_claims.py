@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import pytest
 
-import theory.claims  # noqa: F401  registers them
-from theory.claim import BEYOND, QUICK, Evidence, Statement, claim, registered_claims
+from theory.claim import BEYOND, QUICK, Evidence, Statement, claim
+from theory.claims import registered_claims
 from theory.formulas import Formulas
 from theory.report import check_claims, judged, to_json, to_markdown, to_text
 

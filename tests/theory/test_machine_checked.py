@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-import theory.claims  # noqa: F401  registers them
-from theory.claim import registered_claims
+from theory.claims import registered_claims
 from theory.proofs import machine_checked
 from theory.proofs.machine_checked import FILES, SOURCES
 
