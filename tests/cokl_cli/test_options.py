@@ -39,6 +39,14 @@ from cokl.support.errors import InputError
 from cokl.support.results import Execution
 from cokl_cli.app import _parse
 from cokl_cli.commands.bandit import LabCommand
+from cokl_cli.commands.card import Card
+from cokl_cli.commands.logbook import Logbook
+from cokl_cli.commands.report import HtmlReport
+from cokl_cli.commands.reproduce import Reproduce
+from tests.bandit.sweep.tables import GOOD, sweep_table
+from tests.cokl_cli.test_card import registry, written
+
+__all__ = ["registry"]
 
 WORLD = EnvironmentConfig(
     clusters=2, input_dim=3, actions=6, correct_actions=2, train_inputs=24, test_inputs=9, correct_mass=0.4
@@ -227,12 +235,23 @@ ELSEWHERE = {
         "fields": "tests/bandit/sweep/test_robustness.py",
     },
     "every lab": {
-        "out": "tests/cokl_cli/test_app.py",
-        "jobs": "tests/bandit/test_labs.py",
-        "backend": "tests/cokl/support/test_results.py, nightly",
+        "out": "below",
+        "jobs": "below",
+        "backend": "below",
         "preset": "tests/cokl_cli/test_config_file.py",
         "config_file": "tests/cokl_cli/test_config_file.py",
     },
+    "reproduce": {
+        "out": "below",
+        "jobs": "below",
+        "backend": "below",
+        "preset": "tests/cokl_cli/test_app.py",
+        "config_file": "tests/cokl_cli/test_config_file.py",
+        "config": "the sweep's own options, which it hands on",
+    },
+    "card": {"file": "tests/cokl_cli/test_card.py", "out": "below", "jobs": "below"},
+    "report": {"results": "below", "out": "below"},
+    "logbook": dict.fromkeys(("results", "out", "replace"), "tests/cokl_cli/test_logbook.py"),
 }
 """Options that are looked at in another place."""
 
@@ -249,7 +268,9 @@ def test_no_option_is_left_out():
     for name, config in BASE.items():
         assert options(config) == set(OTHERS[name]), name
     assert options(RobustnessConfig) == set(ELSEWHERE["robustness"])
-    assert {field.name for field in dataclasses.fields(LabCommand)} == set(ELSEWHERE["every lab"])
+    commands = {"every lab": LabCommand, "reproduce": Reproduce, "card": Card, "report": HtmlReport, "logbook": Logbook}
+    for name, command in commands.items():
+        assert {field.name for field in dataclasses.fields(command)} == set(ELSEWHERE[name]), name
 
 
 def asked(lab: str, *flags: str) -> Any:
@@ -331,3 +352,37 @@ def test_every_stream_of_another_seed_draws_anew(lab):
 def test_no_stream_is_left_out():
     drawn = set().union(*(numbers_drawn(lab, 1) for lab in BASE))
     assert drawn == {*RandomStream, *ShiftStream, *PlasticityStream}
+
+
+class Computing(Exception):
+    """Raised where processes would be started."""
+
+
+@pytest.mark.parametrize("jobs", [2, 3])
+@pytest.mark.parametrize("command", [*(f"bandit {name}" for name in LABS), "reproduce", "bandit card"])
+def test_where_and_with_how_many_processes_reaches_whoever_computes(command, jobs, registry, monkeypatch, tmp_path):
+    """A card has one backend."""
+
+    def backend(execution: Execution) -> None:
+        raise Computing(execution.jobs, execution.backend)
+
+    monkeypatch.setattr("cokl.support.results._backend", backend)
+    own = "card" in command
+    kind = "ray" if jobs == 3 and not own else "loky"
+    file = [str(written(f"own_{jobs}"))] if own else []
+    flags = ["--jobs", str(jobs), "--out", str(tmp_path / f"to-{jobs}"), *([] if own else ["--backend", kind])]
+    with pytest.raises(Computing) as asked_for:
+        _parse([*command.split(), *file, *flags]).run()
+    assert asked_for.value.args == (jobs, kind)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir() and path.name[:2] != "__"] == [f"to-{jobs}"]
+
+
+def test_a_page_is_of_the_results_it_is_asked_for_and_lies_where_it_is_asked_to(tmp_path):
+    for seeds, out in ((4, None), (5, tmp_path / "page.html")):
+        folder = tmp_path / f"of-{seeds}"
+        folder.mkdir()
+        sweep_table(GOOD, seeds).to_parquet(folder / "sweep.parquet")
+        (folder / "config.json").write_text(json.dumps(BASE["sweep"].as_dict()))
+        _parse(["report", "--results", str(folder), *(["--out", str(out)] if out else [])]).run()
+        made = [path for path in tmp_path.rglob("*.html") if f"the mean over {seeds} seeds" in path.read_text("utf-8")]
+        assert made == [out or folder / "report.html"]
