@@ -1,7 +1,7 @@
 """All claims, in the order of the paper. They are read here alone, since importing this package registers them."""
 
-from theory.claim import CLAIMS, Statement
-from theory.claims import (  # noqa: F401, I001  the order of the paper
+from theory.claim import CLAIMS, Statement  # noqa: I001  below is the order of the paper
+from theory.claims import (  # noqa: F401
     decomposition,
     objective,
     decoupling,
