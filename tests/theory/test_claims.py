@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import asdict
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -74,6 +75,12 @@ def test_the_table_covers_the_paper():
     assert sum(claim.source != BEYOND for claim in CLAIMS.values()) == 45
     sources = " ".join(claim.source for claim in CLAIMS.values())
     assert [source for source in SOURCES if source not in sources] == []
+
+
+def test_the_order_is_the_papers():
+    """In which the logbook's record has them."""
+    record = json.loads((Path(__file__).parents[2] / "REPRODUCTION.json").read_text(encoding="utf-8"))
+    assert [*CLAIMS] == [claim["statement"].partition(":")[0] for claim in record["theory"]["claims"]]
 
 
 def test_a_name_is_given_once():
