@@ -76,7 +76,8 @@ class Statement:
         return " ".join((self.check.__doc__ or "").partition("\n\n")[2].split())
 
 
-_claims: dict[str, Statement] = {}
+CLAIMS: dict[str, Statement] = {}
+"""By name, in the order of the paper; filled as `theory.claims` is imported, whose `registered_claims` reads it."""
 
 
 def claim(name: str, source: str) -> Callable:
@@ -87,18 +88,13 @@ def claim(name: str, source: str) -> Callable:
     """
 
     def register(check: Callable[[Formulas, Effort], list[Evidence]]) -> Callable[[Formulas, Effort], list[Evidence]]:
-        if name in _claims:
+        if name in CLAIMS:
             raise ValueError(f"name: there is already a claim called {name!r}")
         statement = " ".join((check.__doc__ or "").partition("\n\n")[0].split())
-        _claims[name] = Statement(name, statement, source, mpmath.workdps(WORKING_DIGITS)(check))
+        CLAIMS[name] = Statement(name, statement, source, mpmath.workdps(WORKING_DIGITS)(check))
         return check
 
     return register
-
-
-def registered_claims() -> dict[str, Statement]:
-    """All claims registered so far, by name, in the order of the paper."""
-    return dict(_claims)
 
 
 def proved(domain: str, proofs: dict[str, Proof]) -> Evidence:

@@ -19,7 +19,7 @@ from cokl.support.errors import InputError
 from cokl.support.files import read_json, write_text
 from cokl.support.results import describe_environment, progress_bar
 from cokl.support.verdicts import Claim, Verdict
-from theory.claim import QUICK, Effort, Evidence, Statement, registered_claims
+from theory.claim import QUICK, Effort, Evidence, Statement
 from theory.formulas import Formulas
 from theory.proofs import machine_checked
 from theory.proofs.machine_checked import BUILD, METHOD
@@ -64,7 +64,7 @@ def stored_evidence(row: dict[str, Any]) -> Evidence:
 
 def judged(folder: Path) -> list[Claim]:
     """The claims of a finished check, a line of evidence for each way in which it was done. Raises InputError."""
-    import theory.claims  # noqa: F401  registers them
+    from theory.claims import registered_claims
 
     known = registered_claims()
     claims = []
@@ -191,7 +191,7 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
     only: names of claims, several in one text separated by commas; all if empty. Raises InputError for an unknown
     claim.
     """
-    import theory.claims  # noqa: F401  registers them
+    from theory.claims import registered_claims
 
     torch.set_num_threads(1)  # the tensors are small; threads would only wait for each other
     claims = registered_claims()

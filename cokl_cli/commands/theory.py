@@ -25,8 +25,7 @@ class Check:
 
     def run(self) -> int:
         if self.list:
-            import theory.claims  # noqa: F401  registers them
-            from theory.claim import registered_claims
+            from theory.claims import registered_claims
 
             for claim in registered_claims().values():
                 print(f"{claim.name}\n    {claim.statement}\n    {claim.source}")

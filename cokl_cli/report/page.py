@@ -64,7 +64,7 @@ def _lab(name: str, folder: Path) -> Section:
 
 def _html(sections: Sequence[Section], others: Sequence[Path]) -> str:
     data = {name: value for section in sections for name, value in section.data.items()}
-    embedded = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    embedded = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     links = "".join(f'<li><a href="#{section.kind}">{text(section.title)}</a></li>' for section in sections)
     body = "".join(
         f'<section id="{section.kind}"><h2>{text(section.title)}</h2>{section.body}</section>' for section in sections

@@ -1,6 +1,7 @@
 """The command line as a user meets it: help, bad input in one line with exit code 2, and the whole of `reproduce`."""
 
 import contextlib
+import json
 import os
 import pty
 import re
@@ -55,24 +56,34 @@ def test_a_reader_that_leaves_early_is_no_error():
     assert (result.returncode, result.stderr) == (128 + signal.SIGPIPE, b"")
 
 
-def test_reproduce_leaves_table_figures_and_verdicts(tiny_flags, tmp_path):
-    """With three claims of the theory; all of them are checked one by one in tests/theory/test_claims.py."""
+@pytest.mark.parametrize(("preset", "samples", "false"), [("quick", 24, 0), ("paper", 400, 1)])
+def test_reproduce_leaves_table_figures_and_verdicts_and_says_whether_the_theory_holds(
+    preset, samples, false, tiny_flags, tmp_path
+):
+    """With three claims of the theory, or with a false one beside them; every claim is checked in tests/theory."""
     folder = tmp_path / "results"
-    script = """
-import itertools, sys
-import theory.claim, theory.claims
+    script = f"""
+import sys
+import theory.claims
 from cokl_cli.app import main
+from theory.claim import Evidence, Statement
 
-three = dict(itertools.islice(theory.claim.registered_claims().items(), 3))
-theory.claim.registered_claims = lambda: three
+every = theory.claims.registered_claims()
+three = {{name: every[name] for name in ("cokl-definition", "replay-identity", "cokl-gradient")}}
+if {false}:
+    three["false"] = Statement("false", "1 = 2", "nowhere", lambda *_: [Evidence("arithmetic", "all", 1.0, 0.0)])
+theory.claims.registered_claims = lambda: three
 main(sys.argv[1:])
 """
     betas = ["--betas", "0.01,0.1", "--methods", "none", "forward_kl", "cokl", "--seeds", "2", "--jobs", "1"]
-    flags = ["reproduce", "--preset", "quick", *tiny_flags, *betas, "--out", str(folder)]
+    flags = ["reproduce", "--preset", preset, *tiny_flags, *betas, "--out", str(folder)]
     result = subprocess.run([sys.executable, "-c", script, *flags], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == false, result.stderr
     assert "-          Unregularized RL becomes correct" in result.stdout  # no verdict: two seeds
-    assert "theory: 3 of 3 claims hold" in result.stdout
+    assert f"theory: 3 of {3 + false} claims hold" in result.stdout
+    assert ("not held  nowhere, false: not held by arithmetic" in result.stdout) == bool(false)
+    checked = json.loads((folder / "theory" / "claims.json").read_text())
+    assert checked[0]["evidence"][0]["domain"] == f"{samples} random pairs"
     assert (folder / "report.html").is_file()
     assert "## Claims" in (folder / "results.md").read_text()
     for name in ("figure1_constraint_scopes", "figure2_tradeoff", "figure3_dynamics"):

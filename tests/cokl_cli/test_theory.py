@@ -1,13 +1,16 @@
 """The commands: lists, exit codes, files, and one line for bad input."""
 
+import dataclasses
 import json
 import math
 
 import pytest
 
 from cokl.support.errors import InputError
+from cokl_cli.app import main
 from cokl_cli.commands.theory import Check, Optimum
-from theory.claim import Evidence, Statement, registered_claims
+from theory.claim import Evidence, Statement
+from theory.claims import registered_claims
 
 
 def test_list_names_every_claim(capsys):
@@ -31,7 +34,7 @@ def test_check_writes_the_table_and_prints_it_last(tmp_path, capsys):
 
 def test_a_failing_claim_ends_with_exit_code_1(tmp_path, monkeypatch, capsys):
     false = Statement("false", "1 = 2", "nowhere", lambda formulas, effort: [Evidence("arithmetic", "all", 1.0, 0.0)])
-    monkeypatch.setattr("theory.claim._claims", {"false": false})
+    monkeypatch.setattr("theory.claims.registered_claims", lambda: {"false": false})
     assert Check(out=tmp_path).run() == 1
     assert "not held  nowhere, false: not held by arithmetic" in capsys.readouterr().out
 
@@ -47,3 +50,54 @@ def test_the_optimum_of_theorem_2_is_printed_with_its_certificate(capsys):
     mass = (0.7 + math.sqrt(0.49 + 0.12)) / 2
     for name, value in (("Z*", mass), ("1 - Z*", 1 - mass), ("Z* - q", mass - 0.1)):
         assert float(lines[name]) == pytest.approx(value, abs=1e-11)
+
+
+OPTIONS = {
+    "check": {
+        "only": (["--only", "cokl-definition"], ["--only", "cokl-definition,cokl-gradient"]),
+        "effort": (["--effort", "quick"], ["--effort", "full"]),
+        "list": ([], ["--list"]),
+        "out": (["--out", "a"], ["--out", "b"]),
+    },
+    "optimum": {
+        "method": (["forward_kl"], ["reverse_kl"]),
+        "q": (["--q", "0.1"], ["--q", "0.2"]),
+        "beta": (["--beta", "0.3"], ["--beta", "0.4"]),
+        "digits": (["--digits", "5"], ["--digits", "6"]),
+        "correct_fraction": (["--correct-fraction", "0.1"], ["--correct-fraction", "0.2"]),
+    },
+}
+NEEDED = {"only": ["cokl-definition"], "effort": ["quick"], "out": ["theory"], "q": ["0.1"], "beta": ["0.3"]}
+"""What a command is given where another of its options is looked at."""
+
+
+def test_no_option_of_the_theory_is_left_out():
+    for name, command in (("check", Check), ("optimum", Optimum)):
+        assert {field.name for field in dataclasses.fields(command)} == set(OPTIONS[name])
+
+
+@pytest.mark.parametrize(("command", "option"), [(name, option) for name in OPTIONS for option in OPTIONS[name]])
+def test_another_value_of_an_option_gives_another_result(command, option, tmp_path, monkeypatch, capsys):
+    """On the screen, in the claims with their domains, or in which folder there is."""
+    said = []
+    for place, flags in enumerate(OPTIONS[command][option]):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        others = [word for name in OPTIONS[command] if name != option and name in NEEDED
+                  for word in (f"--{name}", *NEEDED[name])]  # fmt: skip
+        method = ["entropy" if option == "correct_fraction" else "forward_kl"] * (command == "optimum")
+        with pytest.raises(SystemExit) as ended:
+            main(["theory", command, *(flags if option == "method" else [*method, *flags]), *others])
+        assert ended.value.code == 0
+        claims = {
+            path.relative_to(folder).as_posix(): [
+                (row["claim"], [piece["domain"] for piece in row["evidence"]]) for row in json.loads(path.read_text())
+            ]
+            for path in folder.rglob("claims.json")
+        }
+        said.append((capsys.readouterr().out.partition("claims hold")[0], claims))
+    assert said[0] != said[1]
+    if option == "effort":
+        counts = [claims["theory/claims.json"][0][1][0] for _, claims in said]
+        assert counts == ["24 random pairs", "400 random pairs"]

@@ -3,13 +3,16 @@
 import json
 import math
 from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-import theory.claims  # noqa: F401  registers them
-from theory.claim import BEYOND, QUICK, Evidence, Statement, claim, registered_claims
+from theory.claim import BEYOND, QUICK, Evidence, Statement, claim, largest, proved, worst_of_each, worst_over
+from theory.claims import registered_claims
 from theory.formulas import Formulas
-from theory.report import check_claims, judged, to_json, to_markdown, to_text
+from theory.provers.intervals import Proof
+from theory.report import Checked, check_and_save, check_claims, judged, summary, to_json, to_markdown, to_text
 
 CLAIMS = registered_claims()
 SOURCES = [
@@ -74,6 +77,12 @@ def test_the_table_covers_the_paper():
     assert [source for source in SOURCES if source not in sources] == []
 
 
+def test_the_order_is_the_papers():
+    """In which the logbook's record has them."""
+    record = json.loads((Path(__file__).parents[2] / "REPRODUCTION.json").read_text(encoding="utf-8"))
+    assert [*CLAIMS] == [claim["statement"].partition(":")[0] for claim in record["theory"]["claims"]]
+
+
 def test_a_name_is_given_once():
     with pytest.raises(ValueError, match="forward-decomposition"):
         claim("forward-decomposition", "")(lambda formulas, effort: [])
@@ -134,3 +143,60 @@ def test_the_logbooks_verdicts_are_those_of_the_stored_check(tmp_path):
     assert wrong.measured.startswith("not held by enumeration: all groups")
     assert [line.partition(":")[0] for line in wrong.evidence] == ["float64"]
     assert (right.verdict, right.evidence) == ("held", ())
+
+
+def counted(pieces: dict[str, list[float]]) -> list[Checked]:
+    """Claims whose pieces of evidence have these errors, of which up to 0.1 is accepted; each took 1.25 s more."""
+    return [
+        Checked(
+            Statement(name, f"what {name} says", "Eq. 7", lambda *_: []),
+            [Evidence("float64", "pairs", error, 0.1) for error in errors],
+            1.25 * place,
+        )
+        for place, (name, errors) in enumerate(pieces.items(), 1)
+    ]
+
+
+def test_the_summary_counts_claims_pieces_and_seconds():
+    results = counted({"a": [0.0, 0.1], "b": [0.0, 0.2, 0.3], "c": [0.05]})
+    assert summary(results) == "2 of 3 claims hold (6 pieces of evidence, 8 s)"
+    assert to_text(results).splitlines()[-1] == summary(results)
+    assert to_markdown(results).splitlines()[2] == f"{summary(results)}. Made by `cokl theory check`."
+    rows = json.loads(to_json(results))
+    assert [(row["claim"], row["holds"], row["seconds"]) for row in rows] == [
+        ("a", True, 1.25), ("b", False, 2.5), ("c", True, 3.75),
+    ]  # fmt: skip
+    assert [piece["outcome"] for piece in rows[1]["evidence"]] == ["held", "not held", "not held"]
+    assert rows[1]["evidence"][1] == {
+        "method": "float64", "domain": "pairs", "error": 0.2, "accepted": 0.1, "detail": "", "outcome": "not held",
+    }  # fmt: skip
+
+
+def test_the_environment_has_the_seconds_of_all_claims(monkeypatch, tmp_path):
+    """On a clock of which each check takes one tick more than the one before."""
+    ticks = iter([0.0, 1.0, 10.0, 12.0, 20.0, 23.0])
+    monkeypatch.setattr("theory.report.time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    names = ("cokl-definition", "cokl-gradient", "replay-identity")
+    results = check_and_save(names, "quick", tmp_path)
+    assert [result.seconds for result in results] == [1.0, 2.0, 3.0]
+    (environment,) = json.loads((tmp_path / "environment.json").read_text())
+    assert environment["seconds"] == 6.0
+
+
+def test_the_largest_error_is_nan_wherever_one_is():
+    nan = math.nan
+    for errors in ((nan, 1.0), (1.0, nan), (1.0, nan, 2.0)):
+        assert math.isnan(largest(*errors))
+        assert math.isnan(worst_over(errors, lambda error: error))
+    assert largest(1.0, 3.0, 2.0) == worst_over((1.0, 3.0, 2.0), lambda error: error) == 3.0
+    assert worst_of_each([(1.0, 5.0), (2.0, nan)], lambda case: case)[0] == 2.0
+
+
+def test_a_proof_that_is_refuted_is_infinitely_wrong_and_undecided_boxes_are_counted():
+    done, left, wrong = Proof(5, 0, False), Proof(7, 2, False, [(0.0, 1.0)]), Proof(3, 0, True, [(0.0, 1.0)])
+    assert (proved("all q", {"a": done, "b": done}).error, proved("all q", {"a": done}).detail) == (0, "5 boxes")
+    assert proved("all q", {"a": done, "b": left, "c": left}).error == 4
+    assert proved("all q", {"a": done, "b": wrong}).error == math.inf
+    assert not proved("all q", {"a": done, "b": wrong}).holds
+    with pytest.raises(ValueError, match="an empty list proves nothing"):
+        proved("all q", {})

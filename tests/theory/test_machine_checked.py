@@ -1,11 +1,11 @@
 """What can be said of the proofs without Coq: no gap, every theorem has its sentences, and Coq may be missing."""
 
 import re
+import shutil
 
 import pytest
 
-import theory.claims  # noqa: F401  registers them
-from theory.claim import registered_claims
+from theory.claims import registered_claims
 from theory.proofs import machine_checked
 from theory.proofs.machine_checked import FILES, SOURCES
 
@@ -68,3 +68,25 @@ def test_coq_counts_as_installed_with_every_library(missing, tmp_path, monkeypat
 def test_a_proof_that_fails_fails_its_claims(tmp_path):
     pieces = machine_checked.evidence("cokl-maximum", tmp_path, {"AppendixC.v": "a syntax error"})
     assert [(piece.holds, "a syntax error" in piece.detail) for piece in pieces] == [(False, True)]
+
+
+def test_a_proof_counts_as_compiled_only_from_its_source_and_imports_as_they_stand(tmp_path, monkeypatch):
+    sources, build = tmp_path / "sources", tmp_path / "build"
+    shutil.copytree(machine_checked.SOURCES, sources)
+    monkeypatch.setattr(machine_checked, "SOURCES", sources)
+    build.mkdir()
+    file, imported = "AppendixA.v", "FiniteSums.v"
+    assert imported in machine_checked.imports(file)
+    assert not machine_checked.is_compiled(file, build)
+    (build / f"{file}.sha256").write_text(machine_checked.digest(file))
+    assert not machine_checked.is_compiled(file, build)  # nothing is compiled
+    (build / f"{file}o").touch()
+    assert machine_checked.is_compiled(file, build)
+    for changed in (imported, file):
+        before = (sources / changed).read_bytes()
+        (sources / changed).write_bytes(before + b"(* another proof *)")
+        assert not machine_checked.is_compiled(file, build), changed
+        (sources / changed).write_bytes(before)
+    assert machine_checked.is_compiled(file, build)
+    (build / f"{file}.sha256").unlink()
+    assert not machine_checked.is_compiled(file, build)

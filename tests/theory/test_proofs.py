@@ -18,10 +18,9 @@ import pytest
 import torch
 from mpmath import mpf
 
-import theory.claims  # noqa: F401  registers them
 from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
 from cokl.policy import CorrectSet, Policy
-from theory.claim import registered_claims
+from theory.claims import registered_claims
 from theory.definitions import ExactPolicy
 from theory.definitions import kl as exact_kl
 from theory.finite_group import Bandit, expected_surrogate_gradient

@@ -1,6 +1,7 @@
-"""All claims, in the order of the paper. Importing this package registers them."""
+"""All claims, in the order of the paper. They are read here alone, since importing this package registers them."""
 
-from theory.claims import (  # noqa: F401, I001  the order of the paper
+from theory.claim import CLAIMS, Statement  # noqa: I001  below is the order of the paper
+from theory.claims import (  # noqa: F401
     decomposition,
     objective,
     decoupling,
@@ -9,3 +10,8 @@ from theory.claims import (  # noqa: F401, I001  the order of the paper
     off_policy,
     other_regularizers,
 )
+
+
+def registered_claims() -> dict[str, Statement]:
+    """All claims by name, in the order of the paper."""
+    return dict(CLAIMS)

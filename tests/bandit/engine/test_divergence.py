@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bandit import run_sweep
-from bandit.engine.divergence import cut_off, warn_of_diverged, without_diverged
+from bandit.engine.divergence import cut_off, divergence_note, warn_of_diverged, without_diverged
 from bandit.engine.reference import pretrain, seed_task
 from bandit.finite_group import train as finite_group
 from bandit.finite_group.analysis import final_table
@@ -210,3 +210,15 @@ def test_metrics_that_are_not_finite_cut_a_run_off_too():
     assert table[table["beta"] == 0.1]["step"].tolist() == [0, 10, 20, 30]
     assert table[table["beta"] == 0.3]["step"].tolist() == [0, 10, 20]
     assert table[table["beta"] == 0.3]["p_correct"].isna().tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("lost", [5, 7])
+def test_a_note_names_five_diverged_runs_and_counts_the_others(lost):
+    rows = [
+        {"seed": seed, "method": "cokl", "beta": 0.1, "step": 3, "p": np.nan if seed < lost else 0.5}
+        for seed in range(9)
+    ]
+    note = divergence_note(pd.DataFrame(rows), "p", ("method", "beta"))
+    named = "; ".join(f"cokl at beta 0.1, seed {seed}, at step 3" for seed in range(5))
+    others = "; and 2 more" if lost == 7 else ""
+    assert note == f"{lost} of 9 runs diverged ({named}{others}); means leave out their coefficients, all seeds of them"

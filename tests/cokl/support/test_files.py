@@ -1,13 +1,16 @@
 """Files that are whole or not there: what is read back, and what is refused with which advice."""
 
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
+from cokl.responses.rows import read_rows
 from cokl.support.errors import InputError
 from cokl.support.files import (
     read_json,
@@ -69,6 +72,20 @@ def test_tables_that_are_none_are_refused_in_one_line(tmp_path):
     pd.DataFrame({"seed": []}).to_parquet(path)
     with pytest.raises(InputError, match=r"^\S+ has no rows; fill it or remove it"):
         read_parquet(path)
+
+
+@pytest.mark.parametrize("read", [read_parquet, lambda path: read_rows(path, ())])
+def test_a_number_that_changed_on_disk_is_refused(read, tmp_path):
+    """A bit that makes another number of it, and no other damage: the page's checksum alone says so."""
+    path, value = tmp_path / "table.parquet", 0.123456789
+    write_parquet(pd.DataFrame({"response_ids": [[1]], "reward": [value]}), path)
+    content = path.read_bytes()
+    place = content.index(struct.pack("<d", value))
+    assert len(read(path)) == 1
+    path.write_bytes(content[:place] + struct.pack("<d", 0.5) + content[place + 8 :])
+    assert pq.read_table(path)["reward"].to_pylist() == [0.5]
+    with pytest.raises(InputError):
+        read(path)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
@@ -103,6 +107,36 @@ def test_a_folder_says_with_what_and_how_long_it_was_made_and_lists_another_envi
     with Execution(out=tmp_path).results_folder(CONFIG):
         pass
     assert [one["git_commit"] for one in json.loads((tmp_path / "environment.json").read_text())][1:] == ["another"]
+
+
+def test_the_seconds_of_a_run_that_resumes_are_added_to_those_before_it(tmp_path):
+    record = tmp_path / "environment.json"
+    for before in (0.0, 7200.0, 100.0):
+        if record.exists():
+            (made,) = json.loads(record.read_text())
+            record.write_text(json.dumps([{**made, "seconds": before}]))
+        with Execution(out=tmp_path).results_folder(CONFIG):
+            pass
+        (made,) = json.loads(record.read_text())
+        assert before <= made["seconds"] < before + 60  # entering a folder takes no minute
+
+
+def test_an_environment_is_told_from_what_the_machine_says(tmp_path):
+    told = results.describe_environment("cpu")
+    packages = told.pop("versions")
+    assert packages.pop("python") == ".".join(map(str, sys.version_info[:3]))
+    assert packages == {name: vars(import_module(name))["__version__"] for name in packages}
+    head = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    here = Path(__file__).parent
+    commit = subprocess.run(head, cwd=here, capture_output=True, text=True, check=False).stdout.strip() or None
+    assert told == {
+        "platform": platform.platform(),
+        "cpu": results.cpu_model(),
+        "cpu_count": os.cpu_count(),
+        "threads_per_process": 1,
+        "device": "cpu",
+        "git_commit": commit,
+    }
 
 
 def test_a_folder_that_lost_its_configuration_is_not_resumed_with_another(tmp_path):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cokl.support.statistics import mean_and_half_width
-from cokl.support.verdicts import Measurement, holm, judged, no_verdict, p_value, verdict_on
+from cokl.support.verdicts import Measurement, holm, judged, no_verdict, of_each, p_value, verdict_on
+from tests.oracles import verdicts as oracle
 
 
 @given(st.lists(st.floats(-10, 10), min_size=2, max_size=8, unique=True), st.floats(-3, 3))
@@ -183,3 +184,50 @@ def test_below_four_seeds_a_claim_has_no_verdict():
 
 def test_one_part_with_too_few_seeds_leaves_no_verdict():
     assert verdict_of(measured(3, 1, seeds=3), measured(3, 1, seeds=5)) is None
+
+
+def drawn_parts(rng: np.random.Generator) -> list[oracle.Part]:
+    """One to three measurements of one kind each, whose means are a few standard errors from where a rule turns."""
+    parts = []
+    for _ in range(rng.integers(1, 4)):
+        seeds, margin, equal = rng.choice([3, 4, 5, 8], p=[0.1, 0.3, 0.3, 0.3]), rng.uniform(0.5, 3), rng.random() < 0.4
+        margin = margin if equal or rng.random() < 0.5 else 0.0
+        turn = rng.choice([-1, 1]) * margin if equal else -margin
+        noise = rng.normal(size=seeds)
+        values = turn + noise - noise.mean() + rng.uniform(-6, 6) * noise.std(ddof=1) / np.sqrt(seeds)
+        parts.append(oracle.Part(tuple(values), margin, bool(equal)))
+    return parts
+
+
+@pytest.fixture(scope="module")
+def claims() -> list[tuple[list[oracle.Part], list[list[oracle.Part]]]]:
+    """Primary and secondary measurements of 300 claims."""
+    rng = np.random.default_rng(3)
+    return [(drawn_parts(rng), [drawn_parts(rng) for _ in range(rng.integers(0, 4))]) for _ in range(300)]
+
+
+def as_measured(parts: list[oracle.Part]) -> list[Measurement]:
+    return [Measurement.of("", "", pd.Series(one.values), margin=one.margin, equal=one.equal) for one in parts]
+
+
+def test_verdicts_are_those_of_the_tests_that_the_rules_name(claims):
+    for parts, elsewhere in claims:
+        expected = oracle.verdict(parts, elsewhere)
+        assert judged("s", "", as_measured(parts), map(as_measured, elsewhere)).verdict == expected, (parts, elsewhere)
+
+
+def test_each_part_is_held_by_itself_and_refused_after_a_correction(claims):
+    for parts, _ in claims:
+        leanings, p_values = zip(*map(oracle.leaning_and_p, parts), strict=True)
+        sure = oracle.rejected(p_values, 0.05)
+        expected = [
+            leaning if (p <= 0.05 if leaning == "held" else refused) else "undecided"
+            for leaning, p, refused in zip(leanings, p_values, sure, strict=True)
+        ]
+        assert of_each(as_measured(parts)) == expected, parts
+
+
+@pytest.mark.parametrize("wrong", oracle.WRONG)
+def test_the_drawn_claims_tell_every_rule_from_a_wrong_one(wrong, claims):
+    """Else a fault in that rule would pass the tests above."""
+    assert sum(oracle.verdict(*claim, wrong) != oracle.verdict(*claim) for claim in claims) >= 2
