@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import torch
 import tyro
 from tyro.extras import SubcommandApp
 
@@ -18,11 +19,12 @@ from bandit.lab import Lab, on_screen, write
 from bandit.labs import labs
 from cokl import methods
 from cokl.methods import Method
-from cokl.support.code import with_code
+from cokl.support.code import code_of, with_code
 from cokl.support.errors import InputError
 from cokl.support.results import Execution
 from cokl_cli.commands.card import Card
 from cokl_cli.presets import FromFile, preset_among, settings_among
+from cokl_cli.regularizer_check import require_trainable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,15 +59,19 @@ class LabCommand(LabOptions):
             yield folder
 
     def _methods(self) -> Iterator[Method]:
-        """Those of the configuration; another package's lab may call something else so."""
-        for name in getattr(self.config, "methods", ()):
+        """The regularized ones of the configuration; another package's lab may call something else so."""
+        for name in getattr(getattr(self.config, "sweep", self.config), "methods", ()):
             with contextlib.suppress(InputError):
-                yield methods.get(name)
+                if methods.get(name).regularizer is not None:
+                    yield methods.get(name)
 
     def run(self) -> int:
         """Train what is missing, write the results and print the answer; the pictures are drawn last."""
         from figures import matplotlib_renderer, style
 
+        for method in self._methods():
+            if code_of(type(method.regularizer)):
+                require_trainable(method.regularizer.name, getattr(torch, getattr(self.config, "dtype", "float32")))
         tables = self.lab.train(self.config, dataclasses.replace(self, out=self.folder))
         analysis = self.lab.analyse(tables, self.config)
         write(analysis, self.lab.title, self.folder)

@@ -34,10 +34,13 @@ class Card:
         from bandit.plasticity.train import plasticity
         from cokl.support.statistics import markdown_table
         from cokl_cli import card
+        from cokl_cli.regularizer_check import require_trainable
         from cokl_cli.results import CARD
         from figures import matplotlib_renderer, style
 
         own = registered_in(self.file)
+        for name in own:
+            require_trainable(name)
         checks = {name: card.surrogate_check(name) for name in (*card.BUILT_IN, *own) if name != "none"}
         config = card.config(own)
         source = read_text(self.file)

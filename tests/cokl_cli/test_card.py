@@ -201,7 +201,7 @@ def test_the_built_in_surrogates_are_right(name):
             "no_value",
             "from cokl import regularizers\nfrom cokl.regularizers import Regularizer\n@regularizers.register\n"
             'class Mine(Regularizer):\n    name, label = "no_value", "Mine"\n',
-            "in its value or surrogate_weights: define value(self, policy, reference)",
+            "no_value: NotImplementedError in its value at an ordinary policy: define value(self, policy, reference)",
         ),
         (
             "no_regularizer",
