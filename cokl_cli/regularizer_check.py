@@ -38,8 +38,8 @@ def require_trainable(name: str, dtype: torch.dtype = torch.float32) -> None:
     if not torch.allclose(regularizer.logit_gradient(alone, reference), gradient):
         raise InputError(f"{name}: logit_gradient is not the gradient of its value, which autograd derives")
     if not bool((gradient.sum(-1).abs() <= 1e-6 * gradient.abs().sum(-1) + 1e-9).all()):
-        same = "which leaves the policy as it is; compute it from policy.log_probs or policy.probs"
-        raise InputError(f"{name}: value changes when a constant is added to all logits, {same}")
+        remedy = "compute it from policy.log_probs or policy.probs"
+        raise InputError(f"{name}: value changes when a constant is added to all logits, the same policy; {remedy}")
     shapes = f"policies {tuple(policy.logits.shape)} beside a reference {tuple(reference.logits.shape)}"
     stacked, _ = _told(regularizer, policy, reference, f"on a stack of runs, {shapes}, which broadcasts against them")
     if not torch.allclose(stacked[:1], value):

@@ -322,8 +322,8 @@ def _searched(regularizer: regularizers.Regularizer, q: Fraction, beta: Fraction
     policy, reference = policies(grid)
     gain = (policy.mass - coefficient * regularizer.value(policy, reference)).nan_to_num(nan=-np.inf).numpy()
     signs = np.sign(slopes(grid))
-    sure = np.flatnonzero(signs)
-    if not len(sure):
+    sure = np.flatnonzero(signs).tolist()
+    if not sure:
         raise InputError(f"{regularizer.name}: its gradient tells no sign in float64 at any Z, so no optimum is found")
     ends = [(-1, sure[0])] if signs[sure[0]] < 0 else []
     ends += [(sure[-1], len(grid))] if signs[sure[-1]] > 0 else []

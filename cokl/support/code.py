@@ -16,13 +16,12 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 TOOLKIT = ("bandit", "cokl", "cokl_cli", "figures", "llm_bridge", "theory")
-"""Packages that are compared by their version."""
 _ELSEWHERE = {*TOOLKIT, *sys.stdlib_module_names} - {"__main__"}
 _INSTALLED = {"site-packages", "dist-packages"}
 
@@ -46,21 +45,20 @@ def code_of(thing: Decisive) -> dict[str, str]:
     A source that cannot be read, such as that of a class typed into an interpreter, is different each time.
     """
     hashes: dict[str, str] = {}
-    waiting: dict[str, Any] = {}
     if isinstance(thing, Path):
-        waiting[thing.stem] = thing
+        waiting: dict[str, Path | None] = {thing.stem: thing}
+        owners: tuple[Any, ...] = ()
     else:
-        thing = getattr(thing, "func", thing)  # a partial's
-        waiting |= {
-            owner.__module__: owner for owner in (inspect.getmro(thing) if isinstance(thing, type) else [thing])
-        }
+        thing = thing.func if isinstance(thing, partial) else thing
+        owners = inspect.getmro(thing) if isinstance(thing, type) else (thing,)
+        waiting = {owner.__module__: None for owner in owners}
     while waiting:
-        name, owner = waiting.popitem()
-        if name not in hashes and (isinstance(owner, Path) or _top(name) not in _ELSEWHERE):
-            path = owner if isinstance(owner, Path) else _file(name)
-            source = _typed(owner) if path is None else path.read_bytes()
+        name, given = waiting.popitem()
+        if name not in hashes and (given or _top(name) not in _ELSEWHERE):
+            path = given or _file(name)
+            source = path.read_bytes() if path else _typed([one for one in owners if one.__module__ == name])
             hashes[name] = hashlib.sha256(source).hexdigest()[:12]
-            if path is not None:
+            if path:
                 waiting |= dict.fromkeys(_own_imports(source, name, path))
     return dict(sorted(hashes.items()))
 
@@ -127,10 +125,10 @@ def _distributions(top: str) -> set[str]:
 _every_distribution = cache(packages_distributions)
 
 
-def _typed(owner: Any) -> bytes:
-    """The source of a class's functions, or of a function, which a notebook has and an interpreter has not."""
-    functions = [one for one in vars(owner).values() if inspect.isfunction(one)] if isinstance(owner, type) else [owner]
+def _typed(owners: list[Any]) -> bytes:
+    """The source of classes' functions, or of a function, which a notebook has and an interpreter has not."""
+    members = [one for owner in owners for one in (vars(owner).values() if isinstance(owner, type) else [owner])]
     try:
-        return "".join(map(inspect.getsource, functions)).encode()
+        return "".join(inspect.getsource(one) for one in members if inspect.isfunction(one)).encode()
     except (OSError, TypeError):
         return uuid.uuid4().bytes

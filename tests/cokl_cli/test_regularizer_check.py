@@ -13,6 +13,7 @@ from cokl.policy import Policy
 from cokl.regularizers import Regularizer
 from cokl.support.errors import InputError
 from cokl_cli.regularizer_check import require_trainable
+from tests.cokl_cli.test_bad_input import refusal
 
 Value = Callable[[Policy, Policy], Tensor]
 
@@ -131,3 +132,11 @@ def test_what_does_not_train_is_one_line_with_its_cause(name: str, monkeypatch: 
 def test_what_float32_cannot_hold_float64_can(monkeypatch: pytest.MonkeyPatch):
     registered(monkeypatch, "mine", WRONG["fisher_rao_clamped_for_float64"][0])
     require_trainable("mine", torch.float64)
+
+
+@pytest.mark.parametrize("lab", ["sweep", "robustness"])
+def test_a_lab_refuses_what_does_not_train_before_it_makes_its_folder(lab: str, monkeypatch, capsys, tmp_path):
+    registered(monkeypatch, "mine", WRONG["fisher_rao"][0])
+    line = refusal(capsys, "bandit", lab, "--methods", "none,cokl,mine", "--out", str(tmp_path / "out"))
+    assert "mine: value is not finite at the reference, where training starts: acos" in line
+    assert not (tmp_path / "out").exists()
