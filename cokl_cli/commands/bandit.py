@@ -19,7 +19,7 @@ from bandit.lab import Lab, on_screen, write
 from bandit.labs import labs
 from cokl import methods
 from cokl.methods import Method
-from cokl.support.code import code_of, with_code
+from cokl.support.code import Decisive, code_of, with_code
 from cokl.support.errors import InputError
 from cokl.support.results import Execution
 from cokl_cli.commands.card import Card
@@ -54,7 +54,10 @@ class LabCommand(LabOptions):
     @contextlib.contextmanager
     def results_folder(self, config: Mapping[str, Any]) -> Iterator[Path]:
         """The folder, which belongs also to the code of another package's lab and of its methods' regularizers."""
-        decided_by = {f"lab {self.lab.title}": self.lab.train, **regularizer_classes(self._methods())}
+        decided_by: dict[str, Decisive] = {
+            f"lab {self.lab.title}": self.lab.train,
+            **regularizer_classes(self._methods()),
+        }
         with super().results_folder(with_code(config, decided_by)) as folder:
             yield folder
 
@@ -69,9 +72,9 @@ class LabCommand(LabOptions):
         """Train what is missing, write the results and print the answer; the pictures are drawn last."""
         from figures import matplotlib_renderer, style
 
-        for method in self._methods():
-            if code_of(type(method.regularizer)):
-                require_trainable(method.regularizer.name, getattr(torch, getattr(self.config, "dtype", "float32")))
+        for regularizer in (method.regularizer for method in self._methods()):
+            if regularizer is not None and code_of(type(regularizer)):
+                require_trainable(regularizer.name, getattr(torch, getattr(self.config, "dtype", "float32")))
         tables = self.lab.train(self.config, dataclasses.replace(self, out=self.folder))
         analysis = self.lab.analyse(tables, self.config)
         write(analysis, self.lab.title, self.folder)
