@@ -24,6 +24,15 @@ from torch import Tensor
 
 from cokl.surrogate_config import SurrogateConfig as SurrogateConfig  # noqa: PLC0414  re-exported
 
+ROUNDING = 0.01
+"""Nats by which rounding may lift a log-likelihood above 0, which it cannot exceed.
+
+A log-softmax ends at 0. A kernel that subtracts a rounded normaliser may end above it, in float32 by some 1e-5 a token
+at logits of 100, so by 0.01 over a thousand tokens of probability 1 if all err the same way. Less than 0.01 moves an
+importance ratio by about 1 % at most. A negative log-likelihood that is given by mistake is above it, and so is the
+likelihood of a short response; that of a long one is not, and passes.
+"""
+
 
 @dataclass(frozen=True, eq=False)
 class ResponseGroups:
@@ -36,7 +45,8 @@ class ResponseGroups:
         reference_log_probs: (N, G), under the reference; for regularizers that compare with it on rollouts.
 
     Raises:
-        ValueError: rewards outside {0, 1}, shapes that differ, or log-likelihoods that are not finite.
+        ValueError: rewards outside {0, 1}, shapes that differ, or log-likelihoods that are not finite or above 0 by
+            more than `ROUNDING`.
 
     Examples:
         >>> ResponseGroups(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([[1, 0, 1]])).rewards.shape
@@ -57,8 +67,10 @@ class ResponseGroups:
                 raise ValueError(f"{name}: expected shape {tuple(self.log_probs.shape)}, got {tuple(tensor.shape)}")
         for name in ("log_probs", "behavior_log_probs", "reference_log_probs"):
             tensor = getattr(self, name)
-            if tensor is not None and not bool(tensor.isfinite().all()):
-                raise ValueError(f"{name}: expected finite log-likelihoods; a sampled response has probability > 0")
+            if tensor is not None:
+                if not bool(tensor.isfinite().all()):
+                    raise ValueError(f"{name}: expected finite log-likelihoods; a sampled response has probability > 0")
+                refuse_above_zero(name, tensor)
         if not bool(((self.rewards == 0) | (self.rewards == 1)).all()):
             raise ValueError("rewards: expected verifier verdicts, 0 or 1; threshold continuous scores first")
 
@@ -79,6 +91,29 @@ class ResponseGroups:
         if self.reference_log_probs is None:
             raise ValueError("reference_log_probs: this regularizer needs the rollouts' log-likelihoods under pi_ref")
         return self.log_probs.detach() - self.reference_log_probs
+
+
+def refuse_above_zero(name: str, log_probs: Tensor) -> None:
+    """Refuse likelihoods, or negative log-likelihoods, in the place of log-likelihoods.
+
+    Args:
+        name: of the argument, for the message.
+        log_probs: any shape, in nats.
+
+    Returns:
+        None.
+
+    Raises:
+        ValueError: one is above 0 by more than `ROUNDING`.
+
+    Examples:
+        >>> refuse_above_zero("log_probs", torch.tensor([-1.0, 1e-6]))
+    """
+    if bool((log_probs > ROUNDING).any()):
+        raise ValueError(
+            f"{name}: expected log-likelihoods, which are at most 0, got {float(log_probs.max()):g}; a likelihood "
+            "needs .log(), a negative log-likelihood the other sign"
+        )
 
 
 class RowIndex(NamedTuple):
@@ -146,7 +181,10 @@ class RegularizationRows:
         rewards: the verifier's verdicts, 0 or 1.
         behavior_log_probs: under the policy that sampled the rollouts; None when that is the current one.
         reference_log_probs: under the reference; for methods that compare with it on rollouts.
-        tokens: lengths of the responses, to divide each one's log-likelihood by; None for Eq. 13's sum.
+        tokens: lengths of the responses, at least 1, to divide each one's log-likelihood by; None for Eq. 13's sum.
+
+    Raises:
+        ValueError: tensors of other shapes than the log-likelihoods', or an indexed row without tokens.
     """
 
     index: RowIndex
@@ -155,6 +193,20 @@ class RegularizationRows:
     behavior_log_probs: Tensor | None = None
     reference_log_probs: Tensor | None = None
     tokens: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rewards", "behavior_log_probs", "reference_log_probs", "tokens"):
+            tensor = getattr(self, name)
+            if tensor is not None and tensor.shape != self.log_probs.shape:
+                raise ValueError(f"{name}: expected shape {tuple(self.log_probs.shape)}, got {tuple(tensor.shape)}")
+        if self.tokens is not None:
+            rows = torch.cat([table.flatten() for table in self.index])
+            lacking = rows[~(self.tokens[rows] >= 1)]
+            if len(lacking):
+                row = int(lacking[0])
+                raise ValueError(
+                    f"tokens: expected lengths of at least 1, got {float(self.tokens[row]):g} in row {row}"
+                )
 
     def groups(self, rows: Tensor, *columns: Tensor | None) -> ResponseGroups | None:
         """The groups of one stream.

@@ -15,6 +15,8 @@ import math
 import torch
 from torch import Tensor
 
+from cokl.groups import refuse_above_zero
+
 ADVANTAGE_EPSILON = 1e-6
 """The small constant epsilon in the advantage's denominator (Eq. 1)."""
 CLIP = 0.2
@@ -73,7 +75,8 @@ def grpo_loss(
         A scalar: the mean over a response's tokens, then over responses and groups.
 
     Raises:
-        ValueError: a response without tokens, whose mean is undefined.
+        ValueError: a response without tokens, whose mean is undefined; log-likelihoods above 0, as `ResponseGroups`
+            refuses them.
 
     Examples:
         >>> log_probs, advantages = torch.tensor([[[-1.0, -2.0], [-1.0, -1.0]]]), torch.tensor([[1.0, -3.0]])
@@ -83,6 +86,8 @@ def grpo_loss(
     lengths = response_mask.sum(-1)
     if bool((lengths == 0).any()):
         raise ValueError("response_mask: every response needs at least one token")
+    for name, given in (("log_probs", log_probs), ("behavior_log_probs", behavior_log_probs)):
+        refuse_above_zero(name, torch.where(response_mask, given.detach(), 0))
     log_ratios = torch.where(response_mask, log_probs - behavior_log_probs.detach(), 0)
     token_advantages = advantages[..., None]
     from_above = log_ratios.clamp(max=math.log1p(CLIP))

@@ -57,11 +57,11 @@ def stored_settings(path: str) -> dict[str, Any]:
 
 
 def changed(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """`base` with the values of `changes`, nested alike, without the device that a results folder keeps.
+    """`base` with the values of `changes`, nested alike, without the device and the code that a results folder keeps.
 
     Raises InputError for another name that `base` lacks.
     """
-    changes = {name: value for name, value in changes.items() if name in base or name != "device"}
+    changes = {name: value for name, value in changes.items() if name in base or name not in ("code", "device")}
     for name in changes:
         if name not in base:
             raise InputError(f"{path}: there is no setting {name!r}; settings: {', '.join(base)}")

@@ -14,6 +14,7 @@ import torch
 
 from bandit.engine.reference import pretrain
 from cokl.methods import Method
+from cokl.support.code import with_code
 from cokl.support.errors import InputError
 from cokl.support.results import Execution, Work, compute
 
@@ -60,11 +61,17 @@ def opened(
     Raises InputError for a device that is not there and for a folder that cannot be used.
     """
     device = resolve_device(config.device)
-    with execution.results_folder({**config.as_dict(), **(chosen or {}), "device": device}) as folder:
+    described = {**config.as_dict(), **(chosen or {}), "device": device}
+    with execution.results_folder(with_code(described, regularizer_classes(run.method for run in runs))) as folder:
         seeds = list(dict.fromkeys(run.seed for run in runs))
         works = [Work(_make_reference, (config, seed, device), reference_path(folder, seed)) for seed in seeds]
         tables = compute(works, execution, "references", progress)
         yield Opened(folder, device, dict(zip(seeds, map(parameters_of, tables), strict=True)))
+
+
+def regularizer_classes(methods: Iterable[Method]) -> dict[str, type]:
+    """The class that decides each method's numbers, by the method's name."""
+    return {method.name: type(method.regularizer) for method in methods if method.regularizer is not None}
 
 
 def reference_path(folder: Path, seed: int) -> Path:

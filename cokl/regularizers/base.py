@@ -47,7 +47,8 @@ class Regularizer:
             reference: the same contexts and correct sets.
 
         Returns:
-            (...), in nats: summed over the action axis, not over contexts.
+            (...), in nats: summed over the action axis, not over contexts. The range in a class's docstring is that of
+            exact numbers, which rounding may leave by its own size: 0.001 and more in bfloat16.
         """
         raise NotImplementedError("define value(self, policy, reference), one number per context")
 

@@ -23,7 +23,7 @@ from cokl.regularizers.base import FloatArray, Regularizer, positive_root
 
 @register
 class JensenShannon(Regularizer):
-    """Jensen-Shannon divergence of the full policies. Range [0, log 2]."""
+    """Jensen-Shannon divergence of the full policies. Range [0, log 2]; rounding may end above."""
 
     name = "jensen_shannon"
     label = "Jensen-Shannon"
@@ -33,7 +33,8 @@ class JensenShannon(Regularizer):
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         mixture = _log_mean(policy.log_probs, reference.log_probs)
         from_policy = expectation(policy.probs, policy.log_probs - mixture)
-        return 0.5 * (from_policy + expectation(reference.probs, reference.log_probs - mixture))
+        value = 0.5 * (from_policy + expectation(reference.probs, reference.log_probs - mixture))
+        return value + (value.clamp_min(0) - value).detach()  # a rounded value below 0 keeps its gradient
 
     def logit_gradient(self, policy: Policy, reference: Policy) -> Tensor:
         mixture = _log_mean(policy.log_probs, reference.log_probs)
@@ -54,5 +55,7 @@ class JensenShannon(Regularizer):
 
 
 def _log_mean(log_a: Tensor, log_b: Tensor) -> Tensor:
-    """log((a + b) / 2) elementwise, -inf where both are 0."""
-    return torch.logaddexp(log_a, log_b) - math.log(2)
+    """log((a + b) / 2) elementwise, -inf where both are 0, and there without a gradient, which would be NaN."""
+    neither = (log_a == -torch.inf) & (log_b == -torch.inf)
+    log_sum = torch.logaddexp(log_a.masked_fill(neither, 0), log_b.masked_fill(neither, 0))
+    return log_sum.masked_fill(neither, -torch.inf) - math.log(2)

@@ -3,20 +3,28 @@
 Annotations are evaluated here, since the parser reads those of subclasses in other modules.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import torch
 import tyro
 from tyro.extras import SubcommandApp
 
+from bandit.engine.runs import regularizer_classes
 from bandit.lab import Lab, on_screen, write
 from bandit.labs import labs
+from cokl import methods
+from cokl.methods import Method
+from cokl.support.code import Decisive, code_of, with_code
+from cokl.support.errors import InputError
 from cokl.support.results import Execution
 from cokl_cli.commands.card import Card
 from cokl_cli.presets import FromFile, preset_among, settings_among
+from cokl_cli.regularizer_check import require_trainable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +51,30 @@ class LabCommand(LabOptions):
     lab: ClassVar[Lab]
     config: ClassVar[Any]
 
+    @contextlib.contextmanager
+    def results_folder(self, config: Mapping[str, Any]) -> Iterator[Path]:
+        """The folder, which belongs also to the code of another package's lab and of its methods' regularizers."""
+        decided_by: dict[str, Decisive] = {
+            f"lab {self.lab.title}": self.lab.train,
+            **regularizer_classes(self._methods()),
+        }
+        with super().results_folder(with_code(config, decided_by)) as folder:
+            yield folder
+
+    def _methods(self) -> Iterator[Method]:
+        """The regularized ones of the configuration; another package's lab may call something else so."""
+        for name in getattr(getattr(self.config, "sweep", self.config), "methods", ()):
+            with contextlib.suppress(InputError):
+                if methods.get(name).regularizer is not None:
+                    yield methods.get(name)
+
     def run(self) -> int:
         """Train what is missing, write the results and print the answer; the pictures are drawn last."""
         from figures import matplotlib_renderer, style
 
+        for regularizer in (method.regularizer for method in self._methods()):
+            if regularizer is not None and code_of(type(regularizer)):
+                require_trainable(regularizer.name, getattr(torch, getattr(self.config, "dtype", "float32")))
         tables = self.lab.train(self.config, dataclasses.replace(self, out=self.folder))
         analysis = self.lab.analyse(tables, self.config)
         write(analysis, self.lab.title, self.folder)

@@ -34,19 +34,20 @@ class Card:
         from bandit.plasticity.train import plasticity
         from cokl.support.statistics import markdown_table
         from cokl_cli import card
+        from cokl_cli.regularizer_check import require_trainable
         from cokl_cli.results import CARD
         from figures import matplotlib_renderer, style
 
         own = registered_in(self.file)
+        for name in own:
+            require_trainable(name)
         checks = {name: card.surrogate_check(name) for name in (*card.BUILT_IN, *own) if name != "none"}
         config = card.config(own)
-        source, text = self.folder / "regularizer.py", read_text(self.file)
-        if source.is_file() and read_text(source) != text:
-            other = f"{self.folder} is the card of another version of {self.file}"
-            raise InputError(f"{other}; choose another --out or remove that folder")
-        write_text(text, source)
-        (self.folder / CARD).touch()  # by which the folder is known as a card's, finished or not
+        source = read_text(self.file)
+        if not (self.folder / "config.json").exists():
+            write_text("", self.folder / CARD)  # by which the folder is known as a card's, finished or not
         table = plasticity(config, Execution(out=self.folder, jobs=self.jobs))
+        write_text(source, self.folder / "regularizer.py")
         matched = card.comparable(table, config, own)
         rows = card.rows(table, matched, checks)
         names = ", ".join(map(card.label, own))

@@ -11,13 +11,15 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cokl import methods
+from cokl.support.code import with_code
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, write_parquet, write_text
 from cokl.support.results import differences
@@ -47,8 +49,21 @@ class Experiment:
 
     def open(self) -> None:
         """Record the configuration in the folder. Raises InputError if it holds another experiment."""
-        config = json.loads(json.dumps({**self.config.as_dict(), "overrides": list(self.overrides)}))
+        described = {**self.config.as_dict(), "overrides": list(self.overrides)}
+        config = json.loads(json.dumps(with_code(described, {path.name: path for path in self._given()})))
         self._require_same(self.root / "config.json", config, f"{self.root} holds another experiment")
+
+    def _given(self) -> Iterator[Path]:
+        """Files of the user's that decide numbers: prompts, and a module with the reward function."""
+        if self.config.own_data:
+            for name in ("math_train", "chat_train", *self.config.evaluation_sets):
+                yield Path(jobs.prompts_file(self.config, self.root, name))
+        where = self.config.reward_function.rpartition(":")[0]
+        if where.startswith("pkg://"):
+            spec = find_spec(where.removeprefix("pkg://"))
+            where = spec.origin or "" if spec else ""
+        if where and Path(__file__).parents[1] not in Path(where).expanduser().resolve().parents:
+            yield Path(where).expanduser()
 
     def require_device(self) -> None:
         """Raises InputError for a GPU configuration on a machine without a GPU that is no part of a cluster."""
@@ -150,6 +165,8 @@ class Experiment:
             "main": beta is None,
             "reference": model_fingerprint(self.reference),
         }
+        if regularized:
+            description = with_code(description, {method_name: type(methods.get(method_name).regularizer)})
         self._require_same(job.folder / "run.json", description, f"{job.folder} holds another run")
         self._train(job, job.folder.name)
 

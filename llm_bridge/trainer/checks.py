@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 from omegaconf import DictConfig, OmegaConf
 
 from cokl.responses.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint
+from cokl.support.code import code_of
 from cokl.support.errors import InputError
 from llm_bridge.trainer.advantages import SEQUENCE_MODES
 from llm_bridge.trainer.settings import RegularizationSettings
@@ -95,7 +96,9 @@ def look(config: DictConfig) -> tuple[list[Refusal], RegularizationSettings | No
 
 def draw_order(settings: RegularizationSettings, groups: Sequence[CachedGroup]) -> DrawOrder:
     """Of the buffer's prompts; with `cokl.prompts=training`, which draws none, of nothing."""
-    content = hashlib.sha256(settings.method.name.encode() + Path(settings.buffer).read_bytes()).hexdigest()
+    code = code_of(type(settings.method.regularizer))
+    method = f"{settings.method.name}{code or ''}"
+    content = hashlib.sha256(method.encode() + Path(settings.buffer).read_bytes()).hexdigest()
     return DrawOrder(len(groups) * (settings.prompts == "buffer"), settings.seed, content=content)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ from bandit.lab import on_screen, write
 from bandit.labs import LABS
 from bandit.sequences.config import SequenceConfig
 from bandit.sweep.robustness import RobustnessConfig
+from cokl import regularizers
 from cokl.support.errors import InputError
 from cokl.support.results import Execution
 from tests.bandit.conftest import TINY, TINY_FLAGS
@@ -93,6 +95,40 @@ def test_a_folder_of_another_configuration_is_refused_and_the_difference_named(n
         other, field = dataclasses.replace(config, seeds=there + 1), f"seeds: {there} there, {there + 1} asked for"
     with pytest.raises(InputError, match=field):
         LABS[name].train(other, Execution(out=finished[name], jobs=1))
+
+
+CLASS = """
+from cokl import regularizers
+@regularizers.register
+class Mine(type(regularizers.get("forward_kl"))):
+    name, label = "mine", "Mine"
+    def value(self, policy, reference):
+        return {scale} * super().value(policy, reference)
+"""
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_the_results_of_a_class_are_not_those_of_the_class_that_it_became(name, tmp_path, monkeypatch):
+    """A class of another package, as an entry point registers it."""
+    monkeypatch.setattr(regularizers, "_registry", dict(regularizers._registry))
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {"methods": ("none", "cokl", "mine")}
+    if name == "robustness":
+        config = dataclasses.replace(CONFIGS[name], sweep=dataclasses.replace(TINY, **own))
+    else:
+        config = dataclasses.replace(CONFIGS[name], **own)
+    execution = Execution(out=tmp_path / "out", jobs=1)
+    path = tmp_path / "own_class.py"
+    path.write_text(CLASS.format(scale=1))
+    module = importlib.import_module("own_class")
+    try:
+        LABS[name].train(config, execution)
+        path.write_text(CLASS.format(scale=1000))
+        importlib.reload(module)
+        with pytest.raises(InputError, match=r"code\.mine\.own_class: \w+ there, \w+ asked for"):
+            LABS[name].train(config, execution)
+    finally:
+        del sys.modules["own_class"]
 
 
 @pytest.mark.parametrize("name", LABS)

@@ -29,7 +29,7 @@ EPSILONS = st.floats(0.01, 0.99)
 def off_policy_groups(draw: st.DrawFn) -> ResponseGroups:
     """Groups with likelihood ratios inside and far outside every clipping range."""
     shape = draw(SHAPES)
-    behavior = torch.from_numpy(draw(arrays(float, shape, elements=st.floats(-1e4, 0))))
+    behavior = torch.from_numpy(draw(arrays(float, shape, elements=st.floats(-2e4, -1e4))))
     log_ratios = torch.from_numpy(draw(arrays(float, shape, elements=st.floats(-1, 1) | st.floats(-1e4, 1e4))))
     rewards = torch.from_numpy(draw(arrays(bool, shape)))
     return ResponseGroups(behavior + log_ratios, rewards.double(), behavior)
@@ -113,6 +113,16 @@ def test_groups_refuse_log_likelihoods_that_no_sampled_response_has(name: str, v
     tensors[name] = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, value, -3.0]])
     with pytest.raises(ValueError, match=f"^{name}: expected finite log-likelihoods"):
         ResponseGroups(**tensors)
+
+
+@pytest.mark.parametrize("name", ["log_probs", "behavior_log_probs", "reference_log_probs"])
+@pytest.mark.parametrize("value", [0.05, 0.9, 37.5])
+def test_likelihoods_and_negative_log_likelihoods_are_refused_and_a_rounded_certainty_is_not(name: str, value: float):
+    tensors = {"log_probs": -torch.ones(1, 2), "rewards": torch.ones(1, 2)}
+    for rounded in (1e-6, 1e-4, 8e-3):
+        ResponseGroups(**{**tensors, name: torch.tensor([[-1.0, rounded]], dtype=torch.bfloat16)})
+    with pytest.raises(ValueError, match=f"^{name}: expected log-likelihoods, which are at most 0, got {value}; "):
+        ResponseGroups(**{**tensors, name: torch.tensor([[-1.0, value]], dtype=torch.float64)})
 
 
 def test_log_ratios_are_those_of_the_two_likelihoods_without_gradient():

@@ -102,10 +102,10 @@ def test_slope_is_clipped_on_the_side_that_the_advantage_favours(
     log_ratio: float, advantage: float, slope: float, dtype: torch.dtype
 ):
     """Also where the ratio itself overflows: the minimum in Eq. 3 is bounded for advantages >= 0."""
-    current = torch.zeros(1, 1, 1, dtype=dtype, requires_grad=True)
+    current = torch.full((1, 1, 1), min(log_ratio, 0.0), dtype=dtype, requires_grad=True)
     loss = grpo_loss(
         current,
-        torch.full((1, 1, 1), -log_ratio, dtype=dtype),
+        torch.full((1, 1, 1), min(-log_ratio, 0.0), dtype=dtype),
         torch.full((1, 1), advantage, dtype=dtype),
         torch.ones(1, 1, 1, dtype=torch.bool),
     )
@@ -142,3 +142,12 @@ def test_a_response_without_tokens_is_refused():
 def test_rewards_that_are_no_numbers_are_refused(rewards, says):
     with pytest.raises(ValueError, match=says):
         group_advantages(rewards)
+
+
+@pytest.mark.parametrize("name", ["log_probs", "behavior_log_probs"])
+def test_a_likelihood_in_the_place_of_its_logarithm_is_refused_but_not_in_padding(name):
+    given = {"log_probs": -torch.ones(1, 1, 2), "behavior_log_probs": -torch.ones(1, 1, 2)}
+    given[name] = torch.tensor([[[-1.0, 0.75]]])
+    with pytest.raises(ValueError, match=f"^{name}: expected log-likelihoods, which are at most 0, got 0.75"):
+        grpo_loss(**given, advantages=torch.ones(1, 1), response_mask=torch.tensor([[[True, True]]]))
+    grpo_loss(**given, advantages=torch.ones(1, 1), response_mask=torch.tensor([[[True, False]]]))

@@ -189,3 +189,20 @@ def test_a_coefficient_whose_weights_overflow_is_refused():
     rows = RegularizationRows(RowIndex.of([("reference", 0)] * 2), -torch.ones(2).half(), torch.tensor([0.0, 1.0]))
     with pytest.raises(InputError, match=r"beta: expected a coefficient whose weights fit in torch\.float16, got 1e"):
         methods.get("correct_forward_kl").row_weights(rows, 1e30, SurrogateConfig())
+
+
+@pytest.mark.parametrize("lacking", [0.0, -2.0, float("nan")])
+def test_a_response_without_tokens_is_named_and_a_row_outside_the_index_may_have_none(lacking):
+    """Divided by, it gave infinite weights, for which the coefficient was blamed."""
+    index = RowIndex.of([("reference", 0), ("reference", 0), None])
+    columns = -torch.ones(3), torch.ones(3)
+    RegularizationRows(index, *columns, tokens=torch.tensor([3.0, 1.0, lacking]))
+    with pytest.raises(ValueError, match=r"^tokens: expected lengths of at least 1, got \S+ in row 1$"):
+        RegularizationRows(index, *columns, tokens=torch.tensor([3.0, lacking, 1.0]))
+
+
+@pytest.mark.parametrize("name", ["rewards", "behavior_log_probs", "reference_log_probs", "tokens"])
+def test_a_column_of_another_length_is_named(name):
+    columns = {"log_probs": -torch.ones(2), "rewards": torch.ones(2), name: torch.ones(3)}
+    with pytest.raises(ValueError, match=rf"^{name}: expected shape \(2,\), got \(3,\)$"):
+        RegularizationRows(RowIndex.of([("reference", 0)] * 2), **columns)

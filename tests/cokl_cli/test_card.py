@@ -12,6 +12,8 @@ from joblib.externals.loky import get_reusable_executor
 from bandit.engine.tables import coverage_column
 from bandit.labs import LABS
 from cokl import regularizers
+from cokl.support.code import with_code
+from cokl.support.results import Execution
 from cokl_cli import card
 from cokl_cli.app import main
 from cokl_cli.commands.card import registered_in
@@ -92,13 +94,30 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
     assert max(map(len, printed.splitlines())) <= 100
 
 
-def test_a_changed_file_does_not_get_the_old_card(registry, capsys):
-    file = written("card_changed")
-    other = Path("runs/card-card_changed/regularizer.py")
-    other.parent.mkdir(parents=True)
-    other.write_text(file.read_text() + "# before\n")
-    line = refusal(capsys, "bandit", "card", str(file))
-    assert "is the card of another version of card_changed.py; choose another --out" in line
+def test_a_changed_file_or_one_that_it_imports_does_not_get_the_old_card(registry, monkeypatch, capsys):
+    settings = dataclasses.replace(TINY, changes=TINY.changes[:1], methods=("none", "cokl", "card_changed"))
+    monkeypatch.setattr(card, "config", lambda own: settings)
+    Path("scale_of_it.py").write_text("SCALE = 1\n")
+    file = written("card_changed", "SCALE * (" + VALUE + ")", more="from scale_of_it import SCALE\n")
+    registered_in(file)
+    folder = Path("runs/card-card_changed")
+    described = {**settings.as_dict(), "device": "cpu"}
+    mine = {"card_changed": type(regularizers.get("card_changed"))}
+    with Execution(out=folder).results_folder(with_code(described, mine)):
+        pass
+    for changed in (Path("scale_of_it.py"), file):
+        before = changed.read_text()
+        changed.write_text(before + "# another version\n")
+        del sys.modules["card_changed"]
+        regularizers._registry.pop("card_changed")
+        line = refusal(capsys, "bandit", "card", str(file), "--jobs", "1")
+        assert (
+            f"runs/card-card_changed holds the results of another configuration (code.card_changed.{changed.stem}: "
+            in line
+        )
+        assert line.endswith("choose another --out or remove that folder")
+        changed.write_text(before)
+    assert not (folder / "regularizer.py").exists()
 
 
 def test_each_panel_and_column_is_of_its_own_numbers():
@@ -182,7 +201,7 @@ def test_the_built_in_surrogates_are_right(name):
             "no_value",
             "from cokl import regularizers\nfrom cokl.regularizers import Regularizer\n@regularizers.register\n"
             'class Mine(Regularizer):\n    name, label = "no_value", "Mine"\n',
-            "in its value or surrogate_weights: define value(self, policy, reference)",
+            "no_value: NotImplementedError in its value at an ordinary policy: define value(self, policy, reference)",
         ),
         (
             "no_regularizer",

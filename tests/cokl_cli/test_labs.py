@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,3 +101,40 @@ def test_another_packages_lab_has_all_that_a_lab_has(squares, tmp_path: Path, ca
         {"statement": "Squares grow", "where": "nowhere", "verdict": "held", "measured": ["5 squares"]}
     ]
     assert record["command"] == "cokl bandit squares --n 5"
+
+
+OWN = """
+from dataclasses import replace
+from tests.cokl_cli import test_labs
+def train(config, execution):
+    return test_labs.train(config, execution)
+LAB = replace(test_labs.LAB, train=train)
+"""
+
+
+def test_results_of_a_lab_whose_code_has_changed_are_refused_and_kept(tmp_path: Path, monkeypatch, capsys):
+    """The same code resumes."""
+    path, folder = tmp_path / "own_lab.py", tmp_path / "out"
+    path.write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    enter(monkeypatch, "squares", importlib.import_module("own_lab").LAB)
+    command = ("bandit", "squares", "--out", folder)
+    try:
+        assert [run(*command), run(*command)] == [0, 0]
+        made = (folder / "squares.parquet").read_bytes()
+        path.write_text(OWN.replace("(config, execution)\nLAB", "(replace(config, start=1), execution)\nLAB"))
+        assert run(*command) == 2
+    finally:
+        del sys.modules["own_lab"]
+        monkeypatch.undo()
+        labs.labs.cache_clear()
+    assert "code.lab Squares.own_lab: " in capsys.readouterr().err
+    assert (folder / "squares.parquet").read_bytes() == made
+
+
+def test_a_results_config_json_with_the_code_of_a_plug_in_is_read_as_settings(squares, tmp_path: Path):
+    stored = {"n": 4, "start": 0, "code": {"mine": {"my_regularizers": "0123456789ab"}}, "device": "cpu"}
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    command = ("bandit", "squares", "--config", tmp_path / "config.json", "--out", tmp_path / "out")
+    assert run(*command) == 0
+    assert len(pd.read_parquet(tmp_path / "out" / "squares.parquet")) == 4

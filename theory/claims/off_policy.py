@@ -66,7 +66,7 @@ def clipped_ratio(formulas: Formulas, effort: Effort) -> list[Evidence]:
     exactly in groups without a correct response"""
     generator = torch.Generator().manual_seed(61)
     count = effort.samples
-    log_probs, old = 3 * torch.randn(2, count, 6, generator=generator, dtype=torch.float64)
+    log_probs, old = -(3 * torch.randn(2, count, 6, generator=generator, dtype=torch.float64)).abs()
     rewards = (torch.rand(count, 6, generator=generator) < 0.3).double()
     groups = ResponseGroups(log_probs, rewards, behavior_log_probs=old)
 

@@ -8,10 +8,11 @@ import pandas as pd
 from torch import Tensor
 
 from bandit.engine.divergence import warn_of_diverged
-from bandit.engine.runs import parameters_of, parameters_table, reference_path
+from bandit.engine.runs import parameters_of, parameters_table, reference_path, regularizer_classes
 from bandit.engine.tables import in_order
 from bandit.engine.two_tasks.plan import RUN, ShiftRun, stacked
 from bandit.engine.two_tasks.train import TwoTaskTrainer
+from cokl.support.code import with_code
 from cokl.support.files import write_parquet
 from cokl.support.results import Execution, Work, compute, one_thread
 
@@ -25,7 +26,8 @@ def train_two_tasks(
     of runs that diverged.
     """
     config = trainer.config
-    with execution.results_folder({**config.as_dict(), "device": "cpu"}) as folder:
+    described = with_code({**config.as_dict(), "device": "cpu"}, regularizer_classes(run.method for run in runs))
+    with execution.results_folder(described) as folder:
         seeds = list(dict.fromkeys(run.seed for run in runs))
         works = [Work(_base, (trainer, seed), reference_path(folder, seed)) for seed in seeds]
         bases = dict(zip(seeds, map(parameters_of, compute(works, execution, "base models", True)), strict=True))

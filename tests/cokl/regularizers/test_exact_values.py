@@ -121,6 +121,49 @@ def test_actions_of_probability_zero_give_the_extended_value_and_no_nan(variant:
 
 
 @every_regularizer
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+@given(case=cases_with_impossible_actions(), data=st.data())
+def test_autograd_through_value_is_the_closed_form_wherever_the_value_is_finite(
+    variant: str, dtype: torch.dtype, tolerance: float, case: Case, data: st.DataObject
+):
+    """Logits of -inf in the policy, the reference and both; an all-correct and an empty context pad the others' sets.
+
+    The oracle is the definition's finite differences, from which the closed form is tested above in float64 alone.
+    """
+    actions = case.mask.shape[1]
+    if data.draw(st.booleans(), label="padded"):
+        rows = (np.zeros((2, actions)), np.zeros((2, actions)), np.array([[True] * actions, [False] * actions]))
+        case = Case(*map(np.concatenate, zip((case.logits, case.reference_logits, case.mask), rows, strict=True)))
+    policy, reference = case.policies(dtype)
+    regularizer = VARIANTS[variant]
+    finite = regularizer.value(policy, reference).isfinite()
+    defined = torch.tensor(defined_gradients(variant, case), dtype=torch.float64)
+    for gradient in (
+        Regularizer.logit_gradient(regularizer, policy, reference),
+        regularizer.logit_gradient(policy, reference),
+    ):
+        assert gradient.dtype == dtype
+        assert_close(gradient[finite], defined[finite], tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_jensen_shannon_of_equal_policies_is_not_below_zero_and_keeps_its_gradient(dtype: torch.dtype):
+    """In bfloat16 its terms round to -0.001 in sum."""
+    correct = CorrectSet.from_mask(torch.arange(50) < 5)
+    regularizer = regularizers.get("jensen_shannon")
+    for seed in range(20):
+        logits = torch.randn(50, generator=torch.Generator().manual_seed(seed)).to(dtype)
+        reference = Policy(logits, correct)
+        near = Policy(
+            logits + torch.randn(50, generator=torch.Generator().manual_seed(-1 - seed)).to(dtype) / 8, correct
+        )
+        assert float(regularizer.value(reference, reference)) >= 0
+        default = Regularizer.logit_gradient(regularizer, near, reference)
+        torch.testing.assert_close(default, regularizer.logit_gradient(near, reference), rtol=0.1, atol=2e-3)
+        assert default.abs().sum() > 0
+
+
+@every_regularizer
 @given(case=moderate_cases(), runs=st.integers(1, 3), shared_axis=st.booleans())
 def test_runs_axis_broadcasts_against_one_reference(variant: str, case: Case, runs: int, shared_axis: bool):
     """Logits (R, B, A) against a reference (1, B, A), with correct sets given as (B, A) or as (1, B, A)."""

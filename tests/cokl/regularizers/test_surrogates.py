@@ -38,7 +38,7 @@ def matrix(rows: Sequence[Sequence[float]]) -> Tensor:
 
 def groups_of(ratios: Sequence[Sequence[float]] | None) -> ResponseGroups:
     """The groups above with current over behaviour probabilities `ratios`, or on-policy."""
-    log_probs = -torch.arange(16, dtype=torch.float64).reshape(4, 4)
+    log_probs = -torch.arange(5, 21, dtype=torch.float64).reshape(4, 4)
     behavior = None if ratios is None else log_probs - matrix(ratios).log()
     reference = log_probs - matrix(LOG_RATIOS_TO_REFERENCE)
     return ResponseGroups(log_probs.requires_grad_(), matrix(VERDICTS), behavior, reference)
@@ -73,7 +73,7 @@ def test_rollout_weights_are_gamma_and_delta_at_the_point_of_sampling(
 @pytest.mark.parametrize("epsilon_is", [0.05, 0.5, 0.999])
 def test_both_clip_ends_follow_epsilon(epsilon_is: float):
     """Of two correct responses one is far more and one far less likely than when it was sampled."""
-    log_probs = matrix([[0.0, 0.0]])
+    log_probs = matrix([[-50.0, -50.0]])
     rollout = ResponseGroups(log_probs, matrix([[1, 1]]), log_probs + matrix([[-50.0, 50.0]]))
     weights = VARIANTS["cokl"].surrogate_weights(rollout, rollout, SurrogateConfig(epsilon_is))
     assert weights is not None

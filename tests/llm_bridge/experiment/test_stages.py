@@ -252,6 +252,24 @@ def test_models_come_from_the_commits_they_are_pinned_to(tmp_path, monkeypatch):
     assert asked[2:] == [("some/model", None)]
 
 
+def test_prompts_and_a_reward_function_of_ones_own_that_have_changed_are_another_experiment(tmp_path):
+    reward, own = tmp_path / "my_reward.py", tmp_path / "own"
+    reward.write_text("def score(**told):\n    return 1.0\n")
+    for name in ("math_train", "chat_train", "sums", "chat_val"):
+        write_rows([math_row(name, 0, "", f"{name}?", "1")], own / f"{name}.parquet")
+    config = dataclasses.replace(SMALL, own_data=str(own), math_sets=("sums",), reward_function=f"{reward}:score")
+    Experiment(config, tmp_path / "out").open()
+    Experiment(config, tmp_path / "out").open()
+    for path in (reward, own / "sums.parquet"):
+        before = path.read_bytes()
+        path.write_bytes(before + b"#")
+        with pytest.raises(InputError, match=rf"code\.{path.name}\.{path.stem}: \w+ there, \w+ asked for"):
+            Experiment(config, tmp_path / "out").open()
+        path.write_bytes(before)
+    Experiment(SMALL, tmp_path / "plain").open()
+    assert "code" not in json.loads((tmp_path / "plain" / "config.json").read_text())
+
+
 def test_ones_own_data_are_checked_and_used(tmp_path):
     own = tmp_path / "own"
     names = ("math_train", "chat_train", "sums", "chat_val")
