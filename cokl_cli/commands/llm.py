@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from tyro.extras import SubcommandApp
 
+from cokl.names import canonical
 from cokl.support.files import read_json
-from cokl.support.options import Coefficients, Names, Settings, from_json, require
+from cokl.support.options import Coefficients, Settings, from_json, require, separated
 from cokl_cli.presets import FromFile, changed, preset_among, stored_settings, value_after
 from llm_bridge.experiment.config import PAPER_METHODS, PRESETS, LLMConfig, PositiveFloat
 
@@ -58,7 +59,7 @@ class ExperimentOptions(InFolder):
 class RunStages(ExperimentOptions):
     """Everything: data, math stage, buffer, chat stage with each method, report. Resumes."""
 
-    methods: Names = PAPER_METHODS
+    methods: Annotated[tuple[str, ...], separated(canonical, "NAME")] = PAPER_METHODS
     """Methods of the chat stage: grpo (no regularizer), cokl_floor, and any regularizer with a sampled surrogate."""
     search_betas: Coefficients = ()
     """Train every regularized method also with these coefficients, for the coefficient search."""

@@ -131,7 +131,7 @@ def buffer_job(config: LLMConfig, root: Path, reference: Path) -> Job:
 
 def chat_job(config: LLMConfig, root: Path, reference: Path, method_name: str, beta: float | None = None) -> Job:
     """The chat stage with one method (E.3). beta: another than the configuration's, for a search."""
-    streams = methods.get(method_name).streams()
+    method_name, streams = methods.get(method_name).name, methods.get(method_name).streams()
     prompts = kl_prompts(config, method_name)
     rows = {"RL": config.chat_batch * config.group_size}
     for stream in streams:

@@ -25,8 +25,16 @@ def refusal(capsys, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("bandit sweep --methods cokl,nonsense", "unknown method 'nonsense'; known: none, cokl,"),
-        ("bandit sweep --methods cokl,forwardKL", "unknown method 'forwardKL'; known: "),
+        ("bandit sweep --methods cokl,nonsense", "unknown method 'nonsense' (did you mean none?); known: none, cokl,"),
+        ("bandit sweep --methods cokl,forwardKL", "unknown method 'forwardKL' (did you mean forward_kl?); known: "),
+        ("bandit sweep --methods none,repaly", "unknown method 'repaly' (did you mean replay?); known: "),
+        ("bandit sweep --methods qqq", "unknown method 'qqq'; known: "),
+        ("bandit shift --kl-sweep-methods cokk", "unknown method 'cokk' (did you mean cokl?)"),
+        ("bandit sweep --methods replay,correct_forward_kl", "methods: expected different values, got correct_for"),
+        ("bandit card my_regularzer.py", "cannot read my_regularzer.py: No such file or directory (did you mean my_r"),
+        ("bandit sweep --config quikc.json", "No such file or directory (did you mean quick.json?)"),
+        ("theory check --only cokl-gradeint", "unknown claim 'cokl-gradeint' (did you mean cokl-gradient?); "),
+        ("llm run --preset qwen3-1.7", "--preset: expected one of smollm2, qwen3-0.6b, qwen3-1.7b, qwen3-4b, got 'qwe"),
         ("bandit sweep --betas -0.1", "betas: expected finite coefficients > 0, got -0.1"),
         ("bandit sweep --seeds 0", "seeds: expected at least 1, got 0"),
         ("bandit sweep --jobs 0", "jobs: expected 1 to 10000, got 0"),
@@ -41,17 +49,19 @@ def refusal(capsys, *arguments: str) -> str:
         ("bandit sequences --steps " + HUGE, "steps: expected at most"),
         ("bandit finite-group --methods none", "methods: expected one that the reference groups can estimate"),
         ("bandit swep", "unknown swep (did you mean sweep?); `cokl bandit --help` lists what there is"),
-        ("bandit sweep --preset quik", "--preset: expected one of paper, quick, got 'quik'"),
+        ("bandit sweep --preset quik", "--preset: expected one of paper, quick, got 'quik' (did you mean quick?)"),
         ("bandit sweep --jobs", "--jobs: expected N after it"),
         ("report --results /nowhere", "results: /nowhere is not a folder"),
         ("nonsense", "unknown nonsense; `cokl --help` lists what there is"),
         ("theory optimum cokl --q 0.1", "missing: --beta"),
         ("theory optimum cokl --q 0.1 --bata=1", "unknown --bata=1 (did you mean --beta?);"),
-        ("theory optimum CoKL --q 0.1 --beta 1", "'CoKL'; known: "),
+        ("theory optimum Cokl-KL --q 0.1 --beta 1", "'Cokl-KL' (did you mean cokl?); known: "),
     ],
 )
 def test_bad_input_is_one_line(arguments, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    for name in ("my_regularizer.py", "quick.json"):
+        (tmp_path / name).touch()
     assert says in refusal(capsys, *arguments.split())
 
 
