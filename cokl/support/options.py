@@ -76,7 +76,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raises InputError for a value of the wrong type or out of range."""
-        for name, stored in _marks(type(self), Stored):
+        own: type = type(self)
+        for name, stored in _marks(own, Stored):
             if isinstance(values := getattr(self, name), tuple):
                 kept = tuple(stored.under(value) if isinstance(value, str) else value for value in values)
                 object.__setattr__(self, name, kept)
