@@ -124,6 +124,42 @@ class Prepare(ExperimentOptions):
 
 
 @dataclass(frozen=True)
+class Rollouts(Settings):
+    """Rollouts that VeRL or TRL has logged, as the responses that `cokl llm buffer` takes.
+
+    They are text: each is taken as complete and gets the end token; leave out those that were cut off.
+    """
+
+    rollouts: tyro.conf.Positional[tuple[Path, ...]]
+    """Files of VeRL's trainer.rollout_data_dir, or TRL's completions_*.parquet."""
+    prompts: Annotated[Path, tyro.conf.arg(metavar="PARQUET")]
+    """A training file of VeRL's that has their prompts."""
+    reference: str
+    """The model that answered: a folder, or a name on the hub."""
+    reward: str
+    """Their field with the reward, such as score."""
+    thinking: bool = True
+    """Whether the chat template enables thinking, as in that run."""
+    out: Annotated[Path, tyro.conf.arg(metavar="PARQUET")] = Path("runs/buffer/responses.parquet")
+    """File to write."""
+
+    def run(self) -> int:
+        """Convert them, and say how many there are."""
+        import pyarrow.parquet as pq
+
+        from cokl.support.files import write_atomically
+        from llm_bridge.rollouts import rows_of
+
+        require(len(self.rollouts) > 0, "rollouts", "at least one file", "none")
+        table, steps = rows_of(self.rollouts, self.prompts, self.reference, self.reward, self.thinking)
+        write_atomically(self.out, lambda temporary: pq.write_table(table, temporary))
+        print(f"responses: {self.out}, {len(table)} of them")
+        if len(steps) > 1:
+            print(f"they are of {len(steps)} steps: only those of step {steps[0]} can be the starting model's own")
+        return 0
+
+
+@dataclass(frozen=True)
 class BuildBuffer(Settings):
     """A buffer brought from responses that were sampled elsewhere.
 
@@ -216,6 +252,6 @@ def bridge(arguments: list[str]) -> SubcommandApp:
     commands = SubcommandApp()
     for name, command in {"run": RunStages, "prepare": Prepare}.items():
         commands.command(name=name)(partial(command, preset=preset, settings=settings, overrides=overrides))
-    for name, command in {"buffer": BuildBuffer, "report": Report}.items():
+    for name, command in {"rollouts": Rollouts, "buffer": BuildBuffer, "report": Report}.items():
         commands.command(name=name)(command)
     return commands
