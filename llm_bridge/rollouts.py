@@ -36,13 +36,14 @@ def rows_of(
     or hub's name of the model that answered. reward: the field that the verdicts are about. thinking: given to the chat
     template, by which prompts are recognised. Raises InputError, with file and line, for what would not be kept.
     """
-    require(len({file.resolve() for file in rollouts}) == len(rollouts), "rollouts", "different files", "one twice")
+    different = len({file.resolve() for file in rollouts})
+    require(0 < different == len(rollouts), "rollouts", "one file or more, each once", ", ".join(map(str, rollouts)))
     tokenizer = tokenizer_of(model_folder(reference))
     end = tokenizer.eos_token_id
     require(end is not None, f"the tokenizer of {reference}", "an end token", "none")
     asked = Asked(prompts, tokenizer, thinking)
     rows: list[tuple[int, dict[str, Any]]] = []
-    steps = set()
+    steps: set[int] = set()
     for where, record in (found for file in rollouts for found in _records(file)):
         asks, answers = next((pair for pair in LOGGED if record.keys() >= set(pair)), ("", ""))
         if not asks or reward not in record:
@@ -57,12 +58,13 @@ def rows_of(
         require(not inside, f"{where}, {answers}", "no end token or padding inside a response", _shown(text))
         given = {"response_ids": ids, "reward": _number(record[reward], f"{where}, {reward}")}
         rows.append((number, asked.rows[number] | given))
-        steps.add(record.get("step"))
+        if isinstance(record.get("step"), int):
+            steps.add(record["step"])
     rows.sort(key=lambda row: row[0])
     schema = pa.schema([field for field in SCHEMA if field.name in rows[0][1]])
     table = pa.Table.from_pylist([row for _, row in rows], schema)
     check_rows(table, "the rollouts")
-    return table, sorted(step for step in steps if isinstance(step, int))
+    return table, sorted(steps)
 
 
 class Asked:

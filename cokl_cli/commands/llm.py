@@ -150,7 +150,6 @@ class Rollouts(Settings):
         from cokl.support.files import write_atomically
         from llm_bridge.rollouts import rows_of
 
-        require(len(self.rollouts) > 0, "rollouts", "at least one file", "none")
         table, steps = rows_of(self.rollouts, self.prompts, self.reference, self.reward, self.thinking)
         write_atomically(self.out, lambda temporary: pq.write_table(table, temporary))
         print(f"responses: {self.out}, {len(table)} of them")
