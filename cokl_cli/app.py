@@ -27,6 +27,7 @@ from tyro import _errors as errors
 from tyro.extras import SubcommandApp
 
 from cokl.support.errors import InputError, did_you_mean
+from cokl.support.extras import not_installed
 
 
 class Command(Protocol):
@@ -101,7 +102,7 @@ def _said(error: Exception) -> str:
         package = (error.name or "").partition(".")[0]
         if not package or package in sys.stdlib_module_names or find_spec(package):
             raise error
-        return f"{package} is not installed; `make setup` or `make llm-setup` installs it"
+        return not_installed(package)
     if isinstance(error, InputError):
         return str(error)
     if isinstance(error, RuntimeError) and "allocate" not in str(error):  # PyTorch's, for memory

@@ -39,6 +39,9 @@ class Regularizer:
     streams: tuple[Stream, ...] = ()
     compares_with_reference: bool = False
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r}, label={self.label!r})"
+
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         """Exact value D(policy).
 

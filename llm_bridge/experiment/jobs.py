@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from cokl import methods
 from cokl.support.errors import InputError
+from cokl.support.extras import not_installed
 from llm_bridge.experiment.config import BASE, LLMConfig
 
 if TYPE_CHECKING:
@@ -240,9 +241,7 @@ def compose(job: Job) -> DictConfig:
         if verl is None or verl.origin is None:
             raise ModuleNotFoundError(name="verl")
     except ModuleNotFoundError as error:
-        raise InputError(
-            f"no {error.name} here: VeRL composes configurations; `make llm-setup` installs it for .venv-llm/bin/cokl"
-        ) from None
+        raise InputError(f"{not_installed(error.name or 'verl')}; VeRL composes configurations") from None
     try:
         with initialize_config_dir(str(Path(verl.origin).with_name("trainer") / "config"), version_base=None):
             composed = compose("ppo_trainer", overrides=list(job.overrides))

@@ -66,13 +66,14 @@ def test_bad_input_is_one_line(arguments, says, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("package", "loaded", "command"),
+    ("package", "extra", "loaded", "command"),
     [
-        ("flint", "theory", "theory check"),
-        ("flint", "theory", "theory optimum forward_kl --q 0.1 --beta 0.05"),
+        ("flint", "theory", "theory", "theory check"),
+        ("flint", "theory", "theory", "theory optimum forward_kl --q 0.1 --beta 0.05"),
+        ("latex2mathml", "report", "cokl_cli.report.sections", "report"),
     ],
 )
-def test_what_needs_a_package_that_is_not_there_says_so(package, loaded, command, monkeypatch, tmp_path, capsys):
+def test_what_needs_a_package_that_is_not_there_says_so(package, extra, loaded, command, monkeypatch, tmp_path, capsys):
     for name in [name for name in sys.modules if name == loaded or name.startswith(f"{loaded}.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)  # an import of it fails
@@ -81,7 +82,7 @@ def test_what_needs_a_package_that_is_not_there_says_so(package, loaded, command
         main(command.split())
     assert ended.value.code == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == f"cokl: error: {package} is not installed; `make setup` or `make llm-setup` installs it"
+    assert last == f'cokl: error: {package} is not installed; install it with pip install "cokl[{extra}]"'
 
 
 def test_what_pytorch_has_no_memory_for(tmp_path, monkeypatch, capsys):
