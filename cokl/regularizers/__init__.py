@@ -89,8 +89,8 @@ def get(name: str) -> Regularizer:
         InputError: an unknown name; the message has the nearest and all known ones.
 
     Examples:
-        >>> get("forward_kl").optimal_mass(q=0.1, beta=0.05).round(4)
-        np.float64(0.9552)
+        >>> round(get("forward_kl").optimal_mass(q=0.1, beta=0.05), 4)
+        0.9552
     """
     found = _registry.get(canonical(name))
     if found is None:

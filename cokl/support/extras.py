@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 EXTRAS = {
-    "theory": ("clarabel", "cvxpy", "flint", "mpmath", "sympy"),
+    "theory": ("cvxpy", "flint", "mpmath", "sympy"),
     "report": ("latex2mathml",),
     "math": ("math_verify",),
     "cluster": ("ray",),

@@ -56,7 +56,7 @@ def test_a_value_alone_brings_a_gradient_and_says_that_the_other_faces_are_unkno
     assert regularizer.streams == ()
     with pytest.raises(InputError, match="no sampled surrogate"):
         methods.get(temporary).streams()
-    assert regularizer.optimal_mass(0.5, 1.0) is None
+    assert not regularizer.has_closed_form
     assert not regularizer.conditional
 
 
