@@ -117,7 +117,12 @@ class Regularizer:
 
     @overload
     def optimal_mass(
-        self, q: float | FloatArray, beta: float | FloatArray, correct_fraction: float | FloatArray | None = None
+        self, q: FloatArray, beta: float | FloatArray, correct_fraction: float | FloatArray | None = None
+    ) -> FloatArray: ...
+
+    @overload
+    def optimal_mass(
+        self, q: float, beta: FloatArray, correct_fraction: float | FloatArray | None = None
     ) -> FloatArray: ...
 
     def optimal_mass(

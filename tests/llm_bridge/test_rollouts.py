@@ -156,19 +156,19 @@ def test_an_answer_that_is_its_end_alone_is_an_answer(convert):
 
 
 PARTS = [{"type": "text", "text": "4"}]
-BATCH = {"id": "b", "custom_id": "1", "response": {"body": {"choices": []}}, "error": None}
+BATCH: dict[str, Any] = {"id": "b", "custom_id": "1", "response": {"body": {"choices": []}}, "error": None}
 FILE, PROMPTS = "rollouts.jsonl", "prompts.jsonl"
 REFUSED: list[tuple[Any, str]] = [
     # Of messages: more than a text.
     (
         [logged(completion=[*said("5"), *user("no"), *said("4")])],
-        "line 1, completion: ONE, got assistant, user, assistant, BY_HAND",
+        "line 1, completion: SINGLE, got assistant, user, assistant, BY_HAND",
     ),
     (
         [logged(completion=[*said("a"), {"role": "tool", "content": "4"}])],
-        "line 1, completion: ONE, got assistant, tool",
+        "line 1, completion: SINGLE, got assistant, tool",
     ),
-    ([logged(completion=user("4"))], "line 1, completion: ONE, got user"),
+    ([logged(completion=user("4"))], "line 1, completion: SINGLE, got user"),
     (
         [logged(completion=said("4", reasoning_content="2 and 2"))],
         "line 1, completion: ALONE, got reasoning_content, BY_HAND",
@@ -234,7 +234,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 SHORT = {
-    "ONE": "expected one message of the assistant",
+    "SINGLE": "expected one message of the assistant",
     "ALONE": "expected role and content alone",
     "BY_HAND": "which text does not tell; docs/how-to/responses.md says how to write such rows",
 }

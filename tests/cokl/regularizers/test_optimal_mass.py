@@ -168,6 +168,6 @@ def test_without_a_closed_form_the_optimum_is_searched(variant: str):
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
 def test_numbers_give_a_number_and_arrays_an_array(variant: str):
-    for given in ((0.1, 0.3), (np.float64(0.1), np.float64(0.3)), (np.array(0.1), 0.3)):
-        assert type(VARIANTS[variant].optimal_mass(*given, FRACTION)) is float  # numpy's is one too by isinstance
+    for q, beta in ((0.1, 0.3), (np.float64(0.1), np.float64(0.3))):
+        assert type(VARIANTS[variant].optimal_mass(q, beta, FRACTION)) is float  # of which np.float64 is a subclass
     assert VARIANTS[variant].optimal_mass(0.1, np.array([0.3]), FRACTION).shape == (1,)
