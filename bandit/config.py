@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
 
+from cokl.names import canonical
 from cokl.support.assumptions import assumption
 from cokl.support.options import (
     DIFFERENT,
@@ -18,6 +19,7 @@ from cokl.support.options import (
     Coefficients,
     Names,
     Settings,
+    Stored,
     above,
     at_least,
     at_most,
@@ -30,7 +32,7 @@ LARGEST = 10**9
 """Beyond these a number is a slip of the keyboard, that would end in an overflow or fill the memory."""
 Count = Annotated[int, at_least(1), at_most(LARGEST)]
 Positive = Annotated[float, above(0, "a finite number")]
-Methods = Annotated[Names, SOME, DIFFERENT]
+Methods = Annotated[Names, Stored(canonical), SOME, DIFFERENT]
 Betas = Annotated[Coefficients, Bound(lambda beta: beta > 0, "finite coefficients > 0", each=True), DIFFERENT]
 Widths = Annotated[
     tuple[int, ...],
@@ -92,7 +94,7 @@ class TrainingConfig(Settings):
     """What every experiment on the single task sets: which runs to train, and how."""
 
     methods: Methods = ("none", "entropy", "forward_kl", "reverse_kl", "jensen_shannon", "cokl")
-    """What to sweep: "none" (unregularized RL) and the regularizers, which are the file names in cokl/regularizers/."""
+    """What to sweep: "none" (unregularized RL), file names in cokl/regularizers/, or what tables call them: replay."""
     betas: Betas = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3)
     """Coefficients of every regularizer."""
     seeds: Annotated[int, at_least(1), at_most(MOST_SEEDS)] = 5

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cokl.support.shown import shapes
 from cokl.surrogate_config import SurrogateConfig as SurrogateConfig  # noqa: PLC0414  re-exported
 
 ROUNDING = 0.01
@@ -57,6 +58,8 @@ class ResponseGroups:
     rewards: Tensor
     behavior_log_probs: Tensor | None = None
     reference_log_probs: Tensor | None = None
+
+    __repr__ = shapes
 
     def __post_init__(self) -> None:
         if self.log_probs.dim() != 2:
@@ -193,6 +196,8 @@ class RegularizationRows:
     behavior_log_probs: Tensor | None = None
     reference_log_probs: Tensor | None = None
     tokens: Tensor | None = None
+
+    __repr__ = shapes
 
     def __post_init__(self) -> None:
         for name in ("rewards", "behavior_log_probs", "reference_log_probs", "tokens"):

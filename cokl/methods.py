@@ -19,9 +19,10 @@ from torch import Tensor
 from cokl import regularizers
 from cokl.floor import floor_logit_gradient, sampled_floor_weights
 from cokl.groups import RegularizationRows, ResponseGroups, SurrogateConfig, SurrogateWeights, required
+from cokl.names import CALLED, canonical
 from cokl.policy import Policy
 from cokl.regularizers.base import Regularizer, Stream
-from cokl.support.errors import InputError
+from cokl.support.errors import InputError, did_you_mean
 
 UNREGULARIZED = ("none", "grpo")
 """The two names of RL without a regularizer: the simulator's and the tables'."""
@@ -188,18 +189,20 @@ def get(name: str) -> Method:
     """The method called `name`.
 
     Args:
-        name: "none" (or "grpo"), a regularizer's name, or that name with "_floor" appended.
+        name: "none" (or "grpo"), a regularizer's name, or that name with "_floor" appended; or what tables call it, as
+            `cokl.names.canonical` reads it.
 
     Returns:
-        The method with its label and coefficients.
+        The method with its name, label and coefficients.
 
     Raises:
-        InputError: an unknown name, with a list of the known ones.
+        InputError: an unknown name, with the nearest and a list of the known ones.
 
     Examples:
         >>> get("cokl_floor").label
         'CoKL + floor'
     """
+    given, name = name, canonical(name)
     if name in UNREGULARIZED:
         return Method(name, "GRPO w/o KL", None)
     if name in regularizers.names():
@@ -211,8 +214,8 @@ def get(name: str) -> Method:
         return Method(name, f"{regularizer.label} + floor", regularizer, floor=1.0)
     known = ("none", *regularizers.names(), "cokl_floor")
     raise InputError(
-        f"unknown method {name!r}; known: {', '.join(known)}; a class in a file of your own "
-        "is known once its package is installed (docs/how-to/regularizer.md)"
+        f"unknown method {given!r}{did_you_mean(given, [*known, *CALLED])}; known: {', '.join(known)}; a class in a "
+        "file of your own is known once its package is installed (docs/how-to/regularizer.md)"
     )
 
 

@@ -17,6 +17,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from cokl.support.shown import shapes
+
 _Axis = int | slice | list[int] | Tensor | None
 Index = _Axis | tuple[_Axis, ...]
 """What selects along leading axes."""
@@ -99,6 +101,8 @@ class CorrectSet:
     valid: Tensor | None
     num_actions: int
 
+    __repr__ = shapes
+
     @classmethod
     def from_mask(cls, mask: Tensor) -> CorrectSet:
         """Build from a mask.
@@ -174,6 +178,8 @@ class Policy:
 
     logits: Tensor
     correct: CorrectSet
+
+    __repr__ = shapes
 
     def __post_init__(self) -> None:
         if self.correct.num_actions != self.logits.shape[-1]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import difflib
 import io
 import os
 import pkgutil
@@ -27,7 +26,8 @@ import tyro
 from tyro import _errors as errors
 from tyro.extras import SubcommandApp
 
-from cokl.support.errors import InputError
+from cokl.support.errors import InputError, did_you_mean
+from cokl.support.extras import not_installed
 
 
 class Command(Protocol):
@@ -102,7 +102,7 @@ def _said(error: Exception) -> str:
         package = (error.name or "").partition(".")[0]
         if not package or package in sys.stdlib_module_names or find_spec(package):
             raise error
-        return f"{package} is not installed; `make setup` or `make llm-setup` installs it"
+        return not_installed(package)
     if isinstance(error, InputError):
         return str(error)
     if isinstance(error, RuntimeError) and "allocate" not in str(error):  # PyTorch's, for memory
@@ -155,15 +155,15 @@ def _refuse(arguments: list[str], event: errors.ParseErrorEvent) -> NoReturn:
     match event:
         case errors.UnrecognizedArgs(tokens=[token, *_]) | errors.MissingArgs(unrecognized_tokens=[token, *_]):
             asked = [*takewhile(lambda word: word != token, arguments[:2]), "--help"]
-            near = difflib.get_close_matches(token.partition("=")[0], _listed(asked), 1)
-            meant = f" (did you mean {near[0]}?)" if near else ""
+            meant = did_you_mean(token.partition("=")[0], _listed(asked))
             said = f"unknown {token}{meant}; `{shlex.join(['cokl', *asked])}` lists what there is"
         case errors.MissingArgs(missing_arguments=missing):
             said = f"missing: {', '.join(one.arg.lowered.name_or_flags[-1].rpartition('.')[2] for one in missing)}"
         case errors.MissingSubcommand(subcommand_spec=group):
             said = f"{' '.join(['cokl', *arguments])}: expected one of {', '.join(group.parser_from_name)}"
         case errors.InvalidChoice(argument=argument, value=value, choices=choices):
-            said = f"{argument.display_name()}: expected one of {', '.join(choices)}, got {value!r}"
+            got = f"{value!r}{did_you_mean(value, choices)}"
+            said = f"{argument.display_name()}: expected one of {', '.join(choices)}, got {got}"
         case errors.InstantiationFailure(argument=argument, message=message):
             where = f"{argument.display_name()} {argument.lowered.metavar}: " if argument else ""
             said = where + message.splitlines()[0]

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from cokl.support.errors import InputError
+from cokl.support.errors import InputError, did_you_mean
 from cokl.support.files import read_text
 from cokl.support.options import from_json
 
@@ -64,7 +64,8 @@ def changed(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> d
     changes = {name: value for name, value in changes.items() if name in base or name not in ("code", "device")}
     for name in changes:
         if name not in base:
-            raise InputError(f"{path}: there is no setting {name!r}; settings: {', '.join(base)}")
+            near = did_you_mean(name, base)
+            raise InputError(f"{path}: there is no setting {name!r}{near}; settings: {', '.join(base)}")
     nested = {
         name: changed(base[name], value, path)
         for name, value in changes.items()

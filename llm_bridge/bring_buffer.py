@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def bring_buffer(
     require(not beside, f"{responses}, column 'reward'", "none beside a reward function", "one")
     groups = groups_of(table, responses)
     folder = model_folder(reference)
-    tokenizer = _tokenizer(folder)
+    tokenizer = tokenizer_of(folder)
     if "prompt_ids" not in table.column_names:
         groups = tuple(replace(group, prompt_ids=_prompt_ids(group, tokenizer, thinking)) for group in groups)
     _require_tokens(groups, tokenizer, responses)
@@ -51,7 +51,7 @@ def bring_buffer(
     return Buffer(groups, model_fingerprint(folder), temperature)
 
 
-def _tokenizer(folder: Path) -> Any:
+def tokenizer_of(folder: Path) -> Any:
     """Of the model in `folder`. Raises InputError for what transformers cannot read."""
     from transformers import AutoTokenizer
 
@@ -62,15 +62,20 @@ def _tokenizer(folder: Path) -> Any:
         raise InputError(f"{folder}: expected a Hugging Face model folder ({reason})") from error
 
 
-def _prompt_ids(group: CachedGroup, tokenizer: Any, thinking: bool) -> np.ndarray:
-    """(P,) tokens by the chat template. Raises InputError for messages that it refuses."""
+def chat_text(tokenizer: Any, prompt: Sequence[Mapping[str, str]], thinking: bool, where: str) -> str:
+    """What a model reads of the messages `prompt`. Raises InputError, with `where`, for those that it refuses."""
     from jinja2 import TemplateError
 
     try:
         options = {"add_generation_prompt": True, "enable_thinking": thinking}
-        text = tokenizer.apply_chat_template(group.prompt, tokenize=False, **options)
+        return str(tokenizer.apply_chat_template(prompt, tokenize=False, **options))
     except (TemplateError, ValueError) as error:
-        raise InputError(f"column 'prompt': the chat template refuses {str(group.prompt)[:80]} ({error})") from error
+        raise InputError(f"{where}: the chat template refuses {str(prompt)[:80]} ({error})") from error
+
+
+def _prompt_ids(group: CachedGroup, tokenizer: Any, thinking: bool) -> np.ndarray:
+    """(P,) tokens by the chat template. Raises InputError for messages that it refuses."""
+    text = chat_text(tokenizer, group.prompt, thinking, "column 'prompt'")
     ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int64)
     require(len(ids) > 0, "column 'prompt'", f"text by the chat template of {tokenizer.name_or_path}", "none")
     return ids

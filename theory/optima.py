@@ -122,6 +122,7 @@ def population_optimum(
     between 1e-10000 and 1e10000, digits outside [1, 1000], and for entropy without a correct_fraction.
     """
     regularizer = regularizers.get(method)
+    method = regularizer.name
     if not 1 <= digits <= 1000:
         raise InputError(f"digits: expected between 1 and 1000, got {digits}")
     exact_q, exact_beta = _number("q", q, 1), _number("beta", beta, None)

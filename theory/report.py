@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 
-from cokl.support.errors import InputError
+from cokl.support.errors import InputError, did_you_mean
 from cokl.support.files import read_json, write_text
 from cokl.support.results import describe_environment, progress_bar
 from cokl.support.verdicts import Claim, Verdict
@@ -198,7 +198,8 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
     asked = [name for text in only for name in text.split(",") if name]
     unknown = [name for name in asked if name not in claims]
     if unknown:
-        raise InputError(f"only: unknown claim {unknown[0]!r}; `cokl theory check --list` names them")
+        near = did_you_mean(unknown[0], claims)
+        raise InputError(f"only: unknown claim {unknown[0]!r}{near}; `cokl theory check --list` names them")
     chosen = [claim for name, claim in claims.items() if not asked or name in asked]
     failures = machine_checked.prove([claim.name for claim in chosen], BUILD)
     results: list[Checked] = []

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 from bandit.config import QUICK, Count, Methods, TrainingConfig
 from bandit.engine.two_tasks.config import SeedRoles
 from cokl.support.assumptions import assumption
-from cokl.support.options import Bound, Integers, at_least, require
+from cokl.support.options import DIFFERENT, SOME, Bound, Integers, Names, at_least, require
 
 _CHANGE = re.compile(r"repaired|preferred|(narrowed|moved)-\d+")
 Share = Annotated[float, Bound(lambda value: 0 < value < 1, "a number in (0, 1)")]
@@ -39,7 +39,7 @@ class PlasticityConfig(SeedRoles, TrainingConfig):
     """Methods of phase 1."""
     matched_correctness: Share = 0.96
     """Correctness after phase 1 at which methods are compared, between neighbouring coefficients."""
-    changes: Methods = (
+    changes: Annotated[Names, SOME, DIFFERENT] = (
         "narrowed-2",
         "narrowed-1",
         "narrowed-4",

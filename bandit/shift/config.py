@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 
 from bandit.config import EnvironmentConfig
 from bandit.engine.two_tasks.config import TwoTaskConfig
+from cokl.names import canonical
 from cokl.support.assumptions import assumption
-from cokl.support.options import Bound, Integers, Names, require
+from cokl.support.options import Bound, Integers, Names, Stored, require
 
 PAPER_BETA = 1.0
 """The coefficient of CoKL, of its ablations and of the forward KLs in the paper's tables (E.3)."""
@@ -25,7 +26,7 @@ class ShiftConfig(TwoTaskConfig):
 
     kl_sweep: Annotated[Integers, Bound(lambda size: size >= 1, "sizes of at least 1", each=True)] = (8, 16, 32, 64)
     """Prompts per update in the KL-batch sweep."""
-    kl_sweep_methods: Names = ("cokl", "correct_forward_kl")
+    kl_sweep_methods: Annotated[Names, Stored(canonical)] = ("cokl", "correct_forward_kl")
     """Methods in the KL-batch sweep, which runs on the reported seeds and at coefficient 1."""
     success_of_wrong: Share = assumption(
         0.0, "the share of pi+ that are wrong responses, which the new task moves freely"

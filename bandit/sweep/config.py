@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bandit.config import QUICK, TrainingConfig
-from cokl.support.errors import InputError
+from cokl.support.errors import InputError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,9 @@ def preset(name: str, **changes: Any) -> SweepConfig:
     Raises InputError for a name or a field that is unknown, and for a value of the wrong type.
     """
     if name not in PRESETS:
-        raise InputError(f"preset: expected one of {', '.join(PRESETS)}, got {name!r}")
+        raise InputError(f"preset: expected one of {', '.join(PRESETS)}, got {name!r}{did_you_mean(name, PRESETS)}")
     fields = [field.name for field in dataclasses.fields(SweepConfig)]
     if unknown := sorted(set(changes) - set(fields)):
-        raise InputError(f"preset: there is no field {unknown[0]!r}; fields: {', '.join(fields)}")
+        near = did_you_mean(unknown[0], fields)
+        raise InputError(f"preset: there is no field {unknown[0]!r}{near}; fields: {', '.join(fields)}")
     return dataclasses.replace(PRESETS[name], **changes)

@@ -10,8 +10,9 @@ import pkgutil
 import warnings
 from importlib.metadata import entry_points
 
+from cokl.names import CALLED, canonical
 from cokl.regularizers.base import Regularizer
-from cokl.support.errors import InputError
+from cokl.support.errors import InputError, did_you_mean
 
 _registry: dict[str, Regularizer] = {}
 _STREAMS = ((), ("reference",), ("rollout",), ("reference", "rollout"))
@@ -50,6 +51,11 @@ def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
             f"{regularizer_class.__name__}.name: expected letters, digits and underscores, as in smooth_tv, other than "
             f"'none' and 'reference', got {regularizer_class.name!r}"
         )
+    if (ours := canonical(regularizer_class.name)) != regularizer_class.name:
+        raise ValueError(
+            f"{regularizer_class.__name__}.name: expected a name of its own, got {regularizer_class.name!r}, as people "
+            f"call {ours!r}"
+        )
     weighs = regularizer_class.surrogate_weights is not Regularizer.surrogate_weights
     if regularizer_class.streams not in _STREAMS[int(weighs) :]:
         raise ValueError(
@@ -74,21 +80,23 @@ def get(name: str) -> Regularizer:
     """The regularizer called `name`, with its default options.
 
     Args:
-        name: one of `names()`.
+        name: one of `names()`, or what tables call it, as `cokl.names.canonical` reads it.
 
     Returns:
         The registered instance.
 
     Raises:
-        InputError: an unknown name; the message lists the known ones.
+        InputError: an unknown name; the message has the nearest and all known ones.
 
     Examples:
-        >>> get("forward_kl").optimal_mass(q=0.1, beta=0.05).round(4)
-        np.float64(0.9552)
+        >>> round(get("forward_kl").optimal_mass(q=0.1, beta=0.05), 4)
+        0.9552
     """
-    if name not in _registry:
-        raise InputError(f"unknown regularizer {name!r}; known: {', '.join(names())}")
-    return _registry[name]
+    found = _registry.get(canonical(name))
+    if found is None:
+        near = did_you_mean(name, [*_registry, *CALLED])
+        raise InputError(f"unknown regularizer {name!r}{near}; known: {', '.join(names())}")
+    return found
 
 
 def names() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
-from cokl.policy import Policy
+from cokl.policy import CorrectSet, Policy
 from cokl.support.errors import InputError
 
 Stream = Literal["reference", "rollout"]
@@ -21,7 +21,8 @@ class Regularizer:
     """A penalty D on the current policy, minimised with weight beta beside the RL objective: max Z - beta * D.
 
     To add one, put a file in this package with a registered subclass that sets `name` and `label` and defines `value`.
-    The other faces have defaults: the logit gradient comes from autograd, surrogate and optimum are unknown.
+    The other faces have defaults: the logit gradient comes from autograd, the optimum from a search; the surrogate is
+    unknown.
 
     Attributes:
         name: how it is called in tables and on the command line.
@@ -38,6 +39,9 @@ class Regularizer:
     conditional: bool = False
     streams: tuple[Stream, ...] = ()
     compares_with_reference: bool = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r}, label={self.label!r})"
 
     def value(self, policy: Policy, reference: Policy) -> Tensor:
         """Exact value D(policy).
@@ -104,10 +108,32 @@ class Regularizer:
         """
         raise NotImplementedError
 
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether the class defines its optimum, so that `optimal_mass` does not search."""
+        return type(self)._optimal_mass is not Regularizer._optimal_mass
+
+    @overload
+    def optimal_mass(self, q: float, beta: float, correct_fraction: float | None = None) -> float: ...
+
+    @overload
+    def optimal_mass(
+        self, q: FloatArray, beta: float | FloatArray, correct_fraction: float | FloatArray | None = None
+    ) -> FloatArray: ...
+
+    @overload
+    def optimal_mass(
+        self, q: float, beta: FloatArray, correct_fraction: float | FloatArray | None = None
+    ) -> FloatArray: ...
+
     def optimal_mass(
         self, q: float | FloatArray, beta: float | FloatArray, correct_fraction: float | FloatArray | None = None
-    ) -> FloatArray | None:
+    ) -> float | FloatArray:
         """Total correctness Z* that maximises Z - beta * D over all policies (Theorems 1 and 2). Arrays broadcast.
+
+        Without a closed form it is searched, to some 1e-8, among the policies with the conditionals of one reference,
+        drawn once, of 8 actions. Nothing says that the best policy is among these; `cokl theory optimum` says what
+        certifies a number.
 
         Args:
             q: correctness of the reference, in (0, 1).
@@ -116,7 +142,7 @@ class Regularizer:
                 size of the action space.
 
         Returns:
-            Z*, in [0, 1], elementwise; None where it is not known.
+            Z*, in [0, 1], elementwise: a float for floats.
 
         Raises:
             InputError: an argument out of its range, which it names.
@@ -131,11 +157,38 @@ class Regularizer:
             raise InputError(f"correct_fraction: expected correct actions over all actions in (0, 1), got {fraction}")
         q, beta = np.broadcast_arrays(q, beta)
         with np.errstate(over="ignore"):  # 1 / beta is infinite for a subnormal beta, where the optimum is its limit
-            return self._optimal_mass(q, beta, fraction)
+            mass = self._optimal_mass(q, beta, fraction)
+        return mass if mass.ndim else float(mass)
 
-    def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray | None:
+    def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:
         """`optimal_mass` for arguments in range; q and beta have the same shape."""
-        return None
+        return _searched(self, q, beta)
+
+
+def _searched(regularizer: Regularizer, q: FloatArray, beta: FloatArray) -> FloatArray:
+    """Z* (...) on a grid of log-odds around the best of the grid before, ever finer, for all q and beta (...) at once.
+
+    The last grid's step is 1e-8; at log-odds of 40, where the first ends, 1 - Z is below float64's resolution.
+    """
+    correct = CorrectSet.from_mask(torch.arange(8) < 3)
+    base = torch.from_numpy(np.random.default_rng(0).normal(size=8))
+    own = Policy(base, correct)
+    base = base - (own.log_mass - own.log_incorrect_mass) * correct.mask  # half of its mass is correct
+
+    def at(log_odds: FloatArray) -> Policy:
+        logits = base + torch.tensor(log_odds)[..., None] * correct.mask
+        return Policy(logits, CorrectSet.from_mask(correct.mask.expand(logits.shape)))
+
+    centre, reach = np.zeros((*q.shape, 1)), 40.0
+    given = np.broadcast_to((np.log(q) - np.log1p(-q))[..., None], (*q.shape, 81))
+    for _ in range(6):
+        grid = centre + np.linspace(-reach, reach, 81)
+        policy = at(grid)
+        gain = policy.mass.numpy() - beta[..., None] * regularizer.value(policy, at(given)).detach().numpy()
+        best = np.nan_to_num(gain, nan=-np.inf).argmax(-1, keepdims=True)
+        centre, reach = np.take_along_axis(grid, best, axis=-1), reach / 40
+    mass: FloatArray = 1 / (1 + np.exp(-centre[..., 0]))
+    return mass
 
 
 def positive_root(a: FloatArray | float, b: FloatArray, c: FloatArray) -> FloatArray:

@@ -23,7 +23,9 @@ import pyarrow.parquet as pq
 
 from cokl.responses.rows import OF_PROMPT, SCHEMA, check_rows, read_rows
 from cokl.support.errors import InputError
+from cokl.support.extras import not_installed
 from cokl.support.files import read_json, write_atomically, write_text
+from cokl.support.shown import shapes
 
 FINGERPRINTED = ("model*.safetensors", "tokenizer.json", "vocab.json", "merges.txt")
 """The files of a Hugging Face model folder that identify a model: weights and tokenizer."""
@@ -54,6 +56,8 @@ class CachedGroup:
     rewards: np.ndarray
     extra_info: dict[str, Any] = field(default_factory=dict)
     masks: list[np.ndarray] = field(default_factory=list)
+
+    __repr__ = shapes
 
     def __post_init__(self) -> None:
         if not self.masks:
@@ -109,6 +113,8 @@ class Buffer:
     groups: tuple[CachedGroup, ...]
     fingerprint: str
     temperature: float = 1.0
+
+    __repr__ = shapes
 
     def __post_init__(self) -> None:
         if not self.groups:
@@ -392,7 +398,9 @@ def model_folder(model: str | Path, revision: str = "") -> Path:
         from huggingface_hub import snapshot_download
 
         return Path(snapshot_download(str(model), revision=revision or None, allow_patterns=DOWNLOADED))
-    except (ImportError, OSError, ValueError) as error:
+    except ImportError as error:
+        raise InputError(not_installed("huggingface_hub")) from error
+    except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
         raise InputError(f"{model}: expected a model folder or a model on the hub ({reason})") from error
 

@@ -48,19 +48,7 @@ def read_rows(path: Path, required: Collection[str]) -> pa.Table:
     Raises:
         InputError: another format, a column that is missing, unknown or of another type, or what `check_rows` refuses.
     """
-    try:
-        with path.open("rb") as file:
-            parquet = file.read(4) == b"PAR1"
-        reader = pq.ParquetFile(path, page_checksum_verification=True) if parquet else None
-        table = reader.read(use_threads=False) if reader else pa.table({})  # as `cokl.support.files` reads
-        table.validate(full=True)
-        table = table.combine_chunks()
-    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
-        raise InputError(f"{path}: expected a whole Parquet file ({reason})") from error
-    if not parquet:
-        how = "docs/examples/rollouts.py converts what VeRL and TRL write"
-        raise InputError(f"{path}: expected a Parquet file, got another format; {how}")
+    table = read_table(path)
     names = table.column_names
     for name in names:
         if name not in SCHEMA.names or names.count(name) > 1:
@@ -75,6 +63,34 @@ def read_rows(path: Path, required: Collection[str]) -> pa.Table:
     schema = pa.schema([SCHEMA.field(name) for name in kept], metadata=table.schema.metadata)
     table = table.select(kept).cast(schema)
     check_rows(table, str(path))
+    return table
+
+
+def read_table(path: Path) -> pa.Table:
+    """A whole Parquet file.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        All of its columns, with its metadata.
+
+    Raises:
+        InputError: another format, or a file that is damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            parquet = file.read(4) == b"PAR1"
+        reader = pq.ParquetFile(path, page_checksum_verification=True) if parquet else None
+        table = reader.read(use_threads=False) if reader else pa.table({})  # as `cokl.support.files` reads
+        table.validate(full=True)
+        table = table.combine_chunks()
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
+        raise InputError(f"{path}: expected a whole Parquet file ({reason})") from error
+    if not parquet:
+        how = "`cokl llm rollouts` converts what VeRL and TRL write"
+        raise InputError(f"{path}: expected a Parquet file, got another format; {how}")
     return table
 
 

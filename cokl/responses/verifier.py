@@ -25,10 +25,12 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, get_args
 
 from cokl.support.errors import InputError
+from cokl.support.extras import not_installed
 
 Reason = Literal[
     "correct",
@@ -157,7 +159,8 @@ class Verifier:
             errors = process.stderr.read().decode(errors="replace").strip().splitlines()
             self._ended(process)
             reason = errors[-1] if errors else "it was killed"
-            raise InputError(f"the verifier does not start ({reason}); is math-verify installed?")
+            remedy = "" if find_spec("math_verify") else f"; {not_installed('math_verify')}"
+            raise InputError(f"the verifier does not start ({reason}){remedy}")
         return process
 
     def _ended(self, process: subprocess.Popen[bytes]) -> int:

@@ -1,6 +1,9 @@
-"""The one exception that the command line turns into a line for the user."""
+"""The one exception that the command line turns into a line for the user, and the nearest name for its message."""
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 
 class InputError(ValueError):
@@ -8,3 +11,9 @@ class InputError(ValueError):
 
     The command line prints it without a traceback and ends with exit code 2; any other exception is a defect of ours.
     """
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """ " (did you mean NEAREST?)", to follow a name that is none of `known`; empty where none is near."""
+    near = difflib.get_close_matches(name.lower(), known, 1)
+    return f" (did you mean {near[0]}?)" if near else ""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cokl.support.errors import InputError
+from cokl.support.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,6 +82,9 @@ def read_text(path: Path) -> str:
     """The content of a text file. Raises InputError if it cannot be read or is no UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise InputError(f"cannot read {path}: {error.strerror}{did_you_mean(path.name, beside)}") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -21,7 +21,7 @@ from cokl.support.errors import InputError
 _C = TypeVar("_C")
 
 
-def separated(parse: type, metavar: str) -> Any:
+def separated(parse: Callable[[str], Any], metavar: str) -> Any:
     """Command-line syntax of a list: values separated by commas or spaces."""
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs="*",
@@ -59,16 +59,28 @@ def above(limit: float, kind: str = "a number") -> Bound:
     return Bound(lambda value: value > limit, f"{kind} > {limit:g}")
 
 
+@dataclass(frozen=True)
+class Stored:
+    """How a tuple's texts are stored, whichever way they were written: `Annotated[Names, Stored(canonical)]`."""
+
+    under: Callable[[str], str]
+
+
 SOME = Bound(lambda values: len(values) > 0, "at least one value")
 DIFFERENT = Bound(lambda values: len(set(values)) == len(values), "different values")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A configuration: the annotation of a field says what it may hold, as a type and as bounds."""
+    """A configuration: a field's annotation says what it may hold, as a type and as bounds, and how it is stored."""
 
     def __post_init__(self) -> None:
         """Raises InputError for a value of the wrong type or out of range."""
+        own: type = type(self)
+        for name, stored in _marks(own, Stored):
+            if isinstance(values := getattr(self, name), tuple):
+                kept = tuple(stored.under(value) if isinstance(value, str) else value for value in values)
+                object.__setattr__(self, name, kept)
         require_types(self, "")
 
     def as_dict(self) -> dict[str, Any]:
@@ -97,7 +109,7 @@ def require_types(config: Any, prefix: str) -> None:
             require(False, f"{prefix}{name}", kind, f"{value!r}{remedy}")
         for number in value if isinstance(value, tuple) else (value,):
             require(not isinstance(number, float) or math.isfinite(number), f"{prefix}{name}", "finite numbers", number)
-    for name, bound in _bounds(config_class):
+    for name, bound in _marks(config_class, Bound):
         value = getattr(config, name)
         for number in value if bound.each else (value,):
             got = (",".join(map(str, number)) or "an empty list") if isinstance(number, tuple) else number
@@ -127,14 +139,14 @@ def _hints(config_class: type) -> dict[str, Any]:
 
 
 @cache
-def _bounds(config_class: type) -> tuple[tuple[str, Bound], ...]:
-    """Fields with their bounds; a subclass that declares a field again, for another default, leaves it bounded."""
+def _marks(config_class: type, kind: type[_C]) -> tuple[tuple[str, _C], ...]:
+    """Fields with what their annotations hold of a kind, as well where a subclass declares one for another default."""
     return tuple(
-        (name, bound)
+        (name, mark)
         for owner in reversed(config_class.__mro__)
         for name, hint in inspect.get_annotations(owner, eval_str=True).items()
-        for bound in getattr(hint, "__metadata__", ())
-        if isinstance(bound, Bound)
+        for mark in getattr(hint, "__metadata__", ())
+        if isinstance(mark, kind)
     )
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from cokl.support.errors import InputError
+from cokl.support.extras import not_installed
 from cokl.support.files import read_json, read_parquet, write_parquet, write_text
 from cokl.support.options import require
 
@@ -208,7 +209,7 @@ def _backend(execution: Execution) -> dict[str, Any]:
         import ray
         from ray.util.joblib import register_ray
     except ImportError as error:
-        raise InputError("backend: ray is not installed; in the checkout, pip install '.[cluster]'") from error
+        raise InputError(f"backend: {not_installed('ray')}") from error
     if not ray.is_initialized():
         options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
         ray.init(address, log_to_driver=False, **options)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from tyro.extras import SubcommandApp
 
+from cokl.names import canonical
 from cokl.support.files import read_json
-from cokl.support.options import Coefficients, Names, Settings, from_json, require
+from cokl.support.options import Coefficients, Settings, from_json, require, separated
 from cokl_cli.presets import FromFile, changed, preset_among, stored_settings, value_after
 from llm_bridge.experiment.config import PAPER_METHODS, PRESETS, LLMConfig, PositiveFloat
 
@@ -58,7 +59,7 @@ class ExperimentOptions(InFolder):
 class RunStages(ExperimentOptions):
     """Everything: data, math stage, buffer, chat stage with each method, report. Resumes."""
 
-    methods: Names = PAPER_METHODS
+    methods: Annotated[tuple[str, ...], separated(canonical, "NAME")] = PAPER_METHODS
     """Methods of the chat stage: grpo (no regularizer), cokl_floor, and any regularizer with a sampled surrogate."""
     search_betas: Coefficients = ()
     """Train every regularized method also with these coefficients, for the coefficient search."""
@@ -119,6 +120,41 @@ class Prepare(ExperimentOptions):
         config = experiment.fetched()
         models = [f"model: {folder}" for folder in (config.model, config.reward_model) if folder]
         print("\n".join([f"data: {experiment.root / 'data'}", *models]))
+        return 0
+
+
+@dataclass(frozen=True)
+class Rollouts(Settings):
+    """Rollouts that VeRL or TRL has logged, as the responses that `cokl llm buffer` takes.
+
+    They are text: each is taken as complete and gets the end token; leave out those that were cut off.
+    """
+
+    rollouts: tyro.conf.Positional[tuple[Path, ...]]
+    """Files of VeRL's trainer.rollout_data_dir, or TRL's completions_*.parquet."""
+    prompts: Annotated[Path, tyro.conf.arg(metavar="PARQUET")]
+    """A training file of VeRL's that has their prompts."""
+    reference: str
+    """The model that answered: a folder, or a name on the hub."""
+    reward: str
+    """Their field with the reward, such as score."""
+    thinking: bool = True
+    """Whether the chat template enables thinking, as in that run."""
+    out: Annotated[Path, tyro.conf.arg(metavar="PARQUET")] = Path("runs/buffer/responses.parquet")
+    """File to write."""
+
+    def run(self) -> int:
+        """Convert them, and say how many there are."""
+        import pyarrow.parquet as pq
+
+        from cokl.support.files import write_atomically
+        from llm_bridge.rollouts import rows_of
+
+        table, steps = rows_of(self.rollouts, self.prompts, self.reference, self.reward, self.thinking)
+        write_atomically(self.out, lambda temporary: pq.write_table(table, temporary))
+        print(f"responses: {self.out}, {len(table)} of them")
+        if len(steps) > 1:
+            print(f"they are of {len(steps)} steps: only those of step {steps[0]} can be the starting model's own")
         return 0
 
 
@@ -215,6 +251,6 @@ def bridge(arguments: list[str]) -> SubcommandApp:
     commands = SubcommandApp()
     for name, command in {"run": RunStages, "prepare": Prepare}.items():
         commands.command(name=name)(partial(command, preset=preset, settings=settings, overrides=overrides))
-    for name, command in {"buffer": BuildBuffer, "report": Report}.items():
+    for name, command in {"rollouts": Rollouts, "buffer": BuildBuffer, "report": Report}.items():
         commands.command(name=name)(command)
     return commands

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from json import dumps
 from pathlib import Path
 from typing import Literal
 
@@ -22,19 +23,29 @@ class Check:
     """Folder of claims.json, claims.md, and config.json, which says what was checked."""
     effort: Literal["full", "quick"] = "full"
     """Quick takes fewer samples, programs and boxes, for a first look."""
+    json: bool = False
+    """Print the claims as JSON, as claims.json has them, and nothing else."""
 
     def run(self) -> int:
         if self.list:
             from theory.claims import registered_claims
 
-            for claim in registered_claims().values():
+            claims = registered_claims().values()
+            if self.json:
+                told = [{"claim": claim.name, "statement": claim.statement, "source": claim.source} for claim in claims]
+                print(dumps(told, indent=1))
+                return 0
+            for claim in claims:
                 print(f"{claim.name}\n    {claim.statement}\n    {claim.source}")
             return 0
-        from theory.report import check_and_save, to_text
+        from theory.report import check_and_save, to_json, to_text
 
         results = check_and_save(self.only, self.effort, self.out)
-        print(f"evidence of every claim: {self.out / 'claims.md'}")
-        print(to_text(results, every_evidence=bool(self.only)))
+        if self.json:
+            print(to_json(results))
+        else:
+            print(f"evidence of every claim: {self.out / 'claims.md'}")
+            print(to_text(results, every_evidence=bool(self.only)))
         return 0 if all(result.holds for result in results) else 1
 
 
@@ -52,11 +63,16 @@ class Optimum:
     """Significant digits."""
     correct_fraction: str | None = None
     """Correct actions over all actions, in (0, 1); for entropy."""
+    json: bool = False
+    """Print one JSON object and nothing else; its numbers are texts, so that no digit is lost."""
 
     def run(self) -> int:
         from theory.optima import population_optimum
 
         optimum = population_optimum(self.method, self.q, self.beta, self.digits, self.correct_fraction)
+        if self.json:
+            print(dumps(asdict(optimum), indent=1))
+            return 0
         print(f"{optimum.method} at q = {optimum.q}, beta = {optimum.beta}")
         print(f"Z*      {optimum.mass}")
         print(f"1 - Z*  {optimum.gap}")

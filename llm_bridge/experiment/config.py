@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
 
+from cokl.names import canonical
 from cokl.support.assumptions import assumption
 from cokl.support.options import SOME, Bound, Names, Settings, above
 
@@ -124,6 +125,7 @@ class LLMConfig(Settings):
 
     def beta(self, method_name: str) -> float:
         """The coefficient of a method's regularizer: SMOLLM2's, or those that E.3 settles on."""
+        method_name = canonical(method_name)
         if self.strata or self.name == "smollm2":  # answers of a few tokens, whose sum is small
             return SMOLLM2.get(method_name, SMOLLM2["cokl"])
         return 1e-3 if method_name in REVERSE_FAMILY else 1.0

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from cokl import methods
 from cokl.support.errors import InputError
+from cokl.support.extras import not_installed
 from llm_bridge.experiment.config import BASE, LLMConfig
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def buffer_job(config: LLMConfig, root: Path, reference: Path) -> Job:
 
 def chat_job(config: LLMConfig, root: Path, reference: Path, method_name: str, beta: float | None = None) -> Job:
     """The chat stage with one method (E.3). beta: another than the configuration's, for a search."""
-    streams = methods.get(method_name).streams()
+    method_name, streams = methods.get(method_name).name, methods.get(method_name).streams()
     prompts = kl_prompts(config, method_name)
     rows = {"RL": config.chat_batch * config.group_size}
     for stream in streams:
@@ -240,9 +241,7 @@ def compose(job: Job) -> DictConfig:
         if verl is None or verl.origin is None:
             raise ModuleNotFoundError(name="verl")
     except ModuleNotFoundError as error:
-        raise InputError(
-            f"no {error.name} here: VeRL composes configurations; `make llm-setup` installs it for .venv-llm/bin/cokl"
-        ) from None
+        raise InputError(f"{not_installed(error.name or 'verl')}; VeRL composes configurations") from None
     try:
         with initialize_config_dir(str(Path(verl.origin).with_name("trainer") / "config"), version_base=None):
             composed = compose("ppo_trainer", overrides=list(job.overrides))

@@ -154,7 +154,7 @@ class Experiment:
         from cokl.responses.buffer import model_fingerprint
 
         self.train_math()
-        regularized = bool(methods.get(method_name).streams())
+        method_name, regularized = methods.get(method_name).name, bool(methods.get(method_name).streams())
         if regularized:
             self.fill_buffer()
         job = jobs.chat_job(self.fetched(), self.root, self.reference, method_name, beta)

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cokl import methods
 from cokl.methods import Method
+from cokl.support.errors import did_you_mean
 from cokl.support.options import above, at_least, require, require_types
 
 
@@ -43,7 +44,8 @@ class RegularizationSettings:
         node: Any = OmegaConf.to_container(config.get("cokl") or OmegaConf.create(), resolve=True)
         known = [known.name for known in fields(cls)]
         for name, value in node.items():
-            require(name in known, f"cokl.{name}", f"one of {', '.join(known)}", "an unknown name")
+            got = f"an unknown name{did_you_mean(name, known)}"
+            require(name in known, f"cokl.{name}", f"one of {', '.join(known)}", got)
             require(name == "check" or not isinstance(value, bool), f"cokl.{name}", "neither True nor False", value)
         require("method" in node, "cokl.method", "a method's name", "nothing")
         node["method"] = methods.get(str(node["method"]))

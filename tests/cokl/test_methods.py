@@ -85,7 +85,7 @@ def test_what_a_method_asks_for(name, streams, needs_reference, filtered):
 
 
 def test_unknown_names_list_the_known_ones():
-    with pytest.raises(InputError, match=r"unknown method 'nope'; known: none, .*cokl_floor"):
+    with pytest.raises(InputError, match=r"unknown method 'nope' \(did you mean none\?\); known: none, .*cokl_floor"):
         methods.get("nope")
     with pytest.raises(InputError, match="unknown method 'nope_floor'"):
         methods.get("nope_floor")

@@ -25,8 +25,16 @@ def refusal(capsys, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("bandit sweep --methods cokl,nonsense", "unknown method 'nonsense'; known: none, cokl,"),
-        ("bandit sweep --methods cokl,forwardKL", "unknown method 'forwardKL'; known: "),
+        ("bandit sweep --methods cokl,nonsense", "unknown method 'nonsense' (did you mean none?); known: none, cokl,"),
+        ("bandit sweep --methods cokl,forwardKL", "unknown method 'forwardKL' (did you mean forward_kl?); known: "),
+        ("bandit sweep --methods none,repaly", "unknown method 'repaly' (did you mean replay?); known: "),
+        ("bandit sweep --methods qqq", "unknown method 'qqq'; known: "),
+        ("bandit shift --kl-sweep-methods cokk", "unknown method 'cokk' (did you mean cokl?)"),
+        ("bandit sweep --methods replay,correct_forward_kl", "methods: expected different values, got correct_for"),
+        ("bandit card my_regularzer.py", "cannot read my_regularzer.py: No such file or directory (did you mean my_r"),
+        ("bandit sweep --config quikc.json", "No such file or directory (did you mean quick.json?)"),
+        ("theory check --only cokl-gradeint", "unknown claim 'cokl-gradeint' (did you mean cokl-gradient?); "),
+        ("llm run --preset qwen3-1.7", "--preset: expected one of smollm2, qwen3-0.6b, qwen3-1.7b, qwen3-4b, got 'qwe"),
         ("bandit sweep --betas -0.1", "betas: expected finite coefficients > 0, got -0.1"),
         ("bandit sweep --seeds 0", "seeds: expected at least 1, got 0"),
         ("bandit sweep --jobs 0", "jobs: expected 1 to 10000, got 0"),
@@ -41,29 +49,32 @@ def refusal(capsys, *arguments: str) -> str:
         ("bandit sequences --steps " + HUGE, "steps: expected at most"),
         ("bandit finite-group --methods none", "methods: expected one that the reference groups can estimate"),
         ("bandit swep", "unknown swep (did you mean sweep?); `cokl bandit --help` lists what there is"),
-        ("bandit sweep --preset quik", "--preset: expected one of paper, quick, got 'quik'"),
+        ("bandit sweep --preset quik", "--preset: expected one of paper, quick, got 'quik' (did you mean quick?)"),
         ("bandit sweep --jobs", "--jobs: expected N after it"),
         ("report --results /nowhere", "results: /nowhere is not a folder"),
         ("nonsense", "unknown nonsense; `cokl --help` lists what there is"),
         ("theory optimum cokl --q 0.1", "missing: --beta"),
         ("theory optimum cokl --q 0.1 --bata=1", "unknown --bata=1 (did you mean --beta?);"),
-        ("theory optimum CoKL --q 0.1 --beta 1", "'CoKL'; known: "),
+        ("theory optimum Cokl-KL --q 0.1 --beta 1", "'Cokl-KL' (did you mean cokl?); known: "),
     ],
 )
 def test_bad_input_is_one_line(arguments, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    for name in ("my_regularizer.py", "quick.json"):
+        (tmp_path / name).touch()
     assert says in refusal(capsys, *arguments.split())
 
 
 @pytest.mark.parametrize(
-    ("package", "loaded", "command"),
+    ("package", "extra", "loaded", "command"),
     [
-        ("flint", "theory", "theory check"),
-        ("flint", "theory", "theory optimum forward_kl --q 0.1 --beta 0.05"),
+        ("flint", "theory", "theory", "theory check"),
+        ("flint", "theory", "theory", "theory optimum forward_kl --q 0.1 --beta 0.05"),
+        ("latex2mathml", "report", "cokl_cli.report", "report"),
     ],
 )
-def test_what_needs_a_package_that_is_not_there_says_so(package, loaded, command, monkeypatch, tmp_path, capsys):
-    for name in [name for name in sys.modules if name == loaded or name.startswith(f"{loaded}.")]:
+def test_what_needs_a_package_that_is_not_there_says_so(package, extra, loaded, command, monkeypatch, tmp_path, capsys):
+    for name in [name for name in sys.modules if f"{name}.".startswith((f"{loaded}.", f"{package}."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)  # an import of it fails
     monkeypatch.chdir(tmp_path)
@@ -71,7 +82,7 @@ def test_what_needs_a_package_that_is_not_there_says_so(package, loaded, command
         main(command.split())
     assert ended.value.code == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == f"cokl: error: {package} is not installed; `make setup` or `make llm-setup` installs it"
+    assert last == f'cokl: error: {package} is not installed; install it with pip install "cokl[{extra}]"'
 
 
 def test_what_pytorch_has_no_memory_for(tmp_path, monkeypatch, capsys):

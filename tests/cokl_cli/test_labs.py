@@ -20,6 +20,7 @@ from cokl.support.results import Execution
 from cokl.support.verdicts import Claim
 from cokl_cli.app import main
 from cokl_cli.results import finished
+from tests.bandit.conftest import TINY_FLAGS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,3 +139,21 @@ def test_a_results_config_json_with_the_code_of_a_plug_in_is_read_as_settings(sq
     command = ("bandit", "squares", "--config", tmp_path / "config.json", "--out", tmp_path / "out")
     assert run(*command) == 0
     assert len(pd.read_parquet(tmp_path / "out" / "squares.parquet")) == 4
+
+
+def test_a_folder_resumes_under_any_name_of_its_methods(tmp_path: Path, capsys):
+    folder = tmp_path / "sweep"
+
+    def sweep(methods: str) -> tuple[int, dict[str, bytes]]:
+        size = ["--seeds", "1", "--betas", "0.1", "--jobs", "1", "--out", folder]
+        code = run("bandit", "sweep", "--preset", "quick", *TINY_FLAGS, *size, "--methods", methods)
+        made = [*folder.glob("*.json"), *folder.rglob("*.parquet"), *folder.rglob("*.csv"), *folder.rglob("*.md")]
+        return code, {path.name: path.read_bytes() for path in made if path.name != "environment.json"}
+
+    first, before = sweep("none,replay")
+    assert json.loads(before["config.json"])["methods"] == ["none", "correct_forward_kl"]
+    assert set(pd.read_parquet(folder / "sweep.parquet")["method"]) == {"reference", "none", "correct_forward_kl"}
+    capsys.readouterr()
+    again, after = sweep("No-regularizer,correct_forward_kl")
+    assert (first, again, "runs:" in capsys.readouterr().err) == (0, 0, False)
+    assert after == before

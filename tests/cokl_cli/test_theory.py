@@ -58,6 +58,7 @@ OPTIONS = {
         "effort": (["--effort", "quick"], ["--effort", "full"]),
         "list": ([], ["--list"]),
         "out": (["--out", "a"], ["--out", "b"]),
+        "json": ([], ["--json"]),
     },
     "optimum": {
         "method": (["forward_kl"], ["reverse_kl"]),
@@ -65,6 +66,7 @@ OPTIONS = {
         "beta": (["--beta", "0.3"], ["--beta", "0.4"]),
         "digits": (["--digits", "5"], ["--digits", "6"]),
         "correct_fraction": (["--correct-fraction", "0.1"], ["--correct-fraction", "0.2"]),
+        "json": ([], ["--json"]),
     },
 }
 NEEDED = {"only": ["cokl-definition"], "effort": ["quick"], "out": ["theory"], "q": ["0.1"], "beta": ["0.3"]}
@@ -101,3 +103,31 @@ def test_another_value_of_an_option_gives_another_result(command, option, tmp_pa
     if option == "effort":
         counts = [claims["theory/claims.json"][0][1][0] for _, claims in said]
         assert counts == ["24 random pairs", "400 random pairs"]
+
+
+def test_the_optimum_as_json_is_one_object_with_every_digit(capsys):
+    assert Optimum("reverse_kl", "0.1", "0.001", digits=30, json=True).run() == 0
+    told = json.loads(capsys.readouterr().out)
+    assert list(told) == ["method", "q", "beta", "mass", "gap", "above_reference", "certified", "certificate"]
+    assert (told["method"], told["q"], told["beta"], told["certified"]) == ("reverse_kl", "0.1", "0.001", True)
+    gap = 9 * math.exp(-1000)  # of odds (1 - q) / q exp(-1 / beta): 1 - Z* to first order in itself
+    assert float(told["gap"]) == pytest.approx(gap, rel=1e-12)
+    assert len(told["gap"].partition("e")[0]) > 25
+    assert Optimum("replay", "0.1", "0.5", json=True).run() == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "correct_forward_kl"
+
+
+def test_a_check_as_json_is_what_its_file_holds(tmp_path, capsys):
+    assert Check(only=("cokl-definition,cokl-gradient",), effort="quick", out=tmp_path, json=True).run() == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "claims.json").read_text())
+    assert [(row["claim"], row["holds"]) for row in printed] == [("cokl-definition", True), ("cokl-gradient", True)]
+
+
+def test_the_list_of_claims_as_json_says_what_the_list_says(capsys):
+    assert Check(list=True).run() == Check(list=True, json=True).run() == 0
+    text, _, told = capsys.readouterr().out.partition("\n[")
+    lines = [line.strip() for line in text.splitlines()]
+    claims = [(claim["claim"], claim["statement"], claim["source"]) for claim in json.loads(f"[{told}")]
+    assert claims == list(zip(lines[::3], lines[1::3], lines[2::3], strict=True))
+    assert len(claims) > 50

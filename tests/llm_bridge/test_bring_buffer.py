@@ -1,11 +1,9 @@
 """Buffers from responses that were sampled elsewhere: one schema, and what differs is refused at its column and row."""
 
 import gzip
-import importlib.util
 import json
 import shutil
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,7 +21,6 @@ from cokl.responses.buffer import Buffer, model_fingerprint
 from cokl.responses.rows import SCHEMA
 from cokl.support.errors import InputError
 from llm_bridge.bring_buffer import bring_buffer
-from llm_bridge.data.rows import math_row, write_rows
 from tests.llm_bridge.toy import make_model, make_tokenizer
 
 TOKENIZER = make_tokenizer()
@@ -38,7 +35,6 @@ GIVEN: dict[str, list] = {
     "response_ids": IDS,
     "reward": [1.0, 0.0, 0.0, 0.6],
 }
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "rollouts.py"
 
 
 @pytest.fixture(scope="module")
@@ -201,45 +197,10 @@ def test_another_format_is_told_how_to_convert_and_never_to_be_removed(model, tm
     frame.to_csv(tmp_path / "rows.csv")
     (tmp_path / "rows.json.gz").write_bytes(gzip.compress((tmp_path / "rows.jsonl").read_bytes()))
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and then nothing")
-    converts, whole = "got another format; docs/examples/rollouts.py converts", r"expected a whole Parquet file \("
+    converts, whole = "got another format; `cokl llm rollouts` converts", r"expected a whole Parquet file \("
     with pytest.raises(InputError, match=converts if name.startswith("rows") else whole) as raised:
         bring_buffer(tmp_path / name, str(model))
     assert not {"remove", "damaged", "\n"} & {*str(raised.value).split(), *str(raised.value)}
-
-
-def test_what_verl_and_trl_write_is_converted(model, tmp_path):
-    """VeRL's rows by VeRL's own code; TRL's with the columns and the messages that its GRPOTrainer logs."""
-    trainer = pytest.importorskip("verl.trainer.ppo.v1.trainer_base").PPOTrainer
-    specification = importlib.util.spec_from_file_location("rollouts", EXAMPLE)
-    assert specification
-    assert specification.loader
-    example = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(example)
-    rows = [math_row("sums", number, str(number), f"{number} + 2", str(number + 2)) for number in range(3)]
-    write_rows(rows, tmp_path / "prompts.parquet")
-    asked = pq.read_table(tmp_path / "prompts.parquet")["prompt"].to_pylist()
-    order = [2, 2, 0, 0]
-    shown = [TOKENIZER.apply_chat_template(asked[n], add_generation_prompt=True, tokenize=False) for n in order]
-    decoded = [TOKENIZER.decode(TOKENIZER(text)["input_ids"], skip_special_tokens=True) for text in shown]
-    texts = [TOKENIZER.decode(ids, skip_special_tokens=True) for ids in IDS]
-    uids = {"uid": ["a_0_0", "a_1_0", "b_0_0", "b_1_0"]}
-    trainer._write_generations(decoded, texts, ["4", "4", "2", "2"], [1.0, 0.0, 0.0, 1.0], uids, tmp_path / "verl", 1)
-    told = {"step": [1] * 4, "right": [1.0, 0.0, 0.0, 1.0], "advantage": [0.5, -0.5, -0.5, 0.5]}
-    messages = [[{"role": "assistant", "content": text}] for text in texts]
-    logged = {"prompt": [asked[n] for n in order], "completion": messages}
-    pd.DataFrame(told | logged).to_parquet(tmp_path / "completions_00001.parquet")
-    ended = [f"{text}<|im_end|>" for text in texts]  # an older TRL logged text, and the end token as text
-    pd.DataFrame(told | {"prompt": shown, "completion": ended}).to_parquet(tmp_path / "completions_00000.parquet")
-    files = [("score", "verl/1.jsonl"), ("right", "completions_00001.parquet"), ("right", "completions_00000.parquet")]
-    prompts = tmp_path / "prompts.parquet"
-    verl, trl, old = (example.convert(TOKENIZER, prompts, reward, [tmp_path / file]) for reward, file in files)
-    assert verl == trl == old
-    pq.write_table(verl, tmp_path / "responses.parquet")
-    buffer = bring_buffer(tmp_path / "responses.parquet", str(model))
-    assert [group.prompt for group in buffer.groups] == [asked[0], asked[2]]
-    assert [ids.tolist() for group in buffer.groups for ids in group.response_ids] == [*IDS[2:], *IDS[:2]]
-    assert [group.rewards.tolist() for group in buffer.groups] == [[0, 1], [1, 0]]
-    assert buffer.groups[0].extra_info["index"] == 0
 
 
 SCALARS = [

