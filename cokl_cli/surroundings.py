@@ -25,8 +25,7 @@ class Terminated(KeyboardInterrupt):
 def settle() -> None:
     """Open the closed streams, listen to signals, and leave out what others have set for their own programs.
 
-    A user's matplotlibrc would change the pictures or stop them, and the folder that a command is run in would come
-    before the standard library in the worker processes.
+    A user's matplotlibrc or backend would stop Matplotlib as it is loaded.
     """
     _open_streams()
     for stream in (sys.stdout, sys.stderr):
@@ -39,7 +38,7 @@ def settle() -> None:
     columns = shutil.get_terminal_size().columns
     if not NARROWEST <= columns <= WIDEST:
         os.environ["COLUMNS"] = str(min(max(columns, NARROWEST), WIDEST))
-    os.environ |= {"MATPLOTLIBRC": os.devnull, "MPLBACKEND": "agg", "PYTHONSAFEPATH": "1"}
+    os.environ |= {"MATPLOTLIBRC": os.devnull, "MPLBACKEND": "agg"}
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")  # joblib's outlives an interrupted command
 
 

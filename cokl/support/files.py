@@ -143,9 +143,7 @@ def locked(path: Path, in_use: str) -> Iterator[None]:
         with contextlib.suppress(OSError, ValueError):
             process, machine = path.read_text(encoding="utf-8").split()[:2]
             in_use += f", process {process} on {machine}"
-        raise InputError(
-            f"{in_use}; wait for it or end it; if it has died on another machine, remove {path}"
-        ) from error
+        raise InputError(f"{in_use}; wait for it or end it; if it died on another machine, remove {path}") from error
     except (OSError, NotImplementedError) as error:  # the latter from older versions of filelock
         reason = getattr(error, "strerror", None) or error
         raise InputError(

@@ -189,6 +189,7 @@ def compute(works: list[Work], execution: Execution, unit: str, progress: bool) 
     wave = max(1, len(left)) if streams else 4 * backend["n_jobs"]
     try:
         with (
+            _without_this_folder_in_the_path(),
             progress_bar(sum(work.size for work in works), unit, done, bool(left) and progress) as bar,
             joblib.parallel_config(**backend),
         ):
@@ -204,6 +205,17 @@ def compute(works: list[Work], execution: Execution, unit: str, progress: bool) 
             "a worker process died, probably because memory is short; finished work is saved; resume with fewer --jobs"
         ) from error
     return [read_parquet(work.path) for work in works]
+
+
+@contextlib.contextmanager
+def _without_this_folder_in_the_path() -> Iterator[None]:
+    """Start processes that import nothing from the current folder, where a random.py would be the library's to them."""
+    before = os.environ.get("PYTHONSAFEPATH", "")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        os.environ["PYTHONSAFEPATH"] = before
 
 
 def _backend(execution: Execution) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,16 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert f"{label} beside the built-in regularizers" in printed
     assert max(map(len, printed.splitlines())) <= 100
+
+
+def test_a_file_beside_it_is_not_ours(registry):
+    """Of the packages that a worker imports, which has the path of the process that loaded the file."""
+    ours = ("cokl", "bandit", "theory", "figures", "cokl_cli", "llm_bridge", "random")
+    for name in ours:
+        Path(f"{name}.py").write_text("raise RuntimeError")
+    assert registered_in(written("beside").resolve()) == ("beside",)
+    found = {name: PathFinder.find_spec(name, [path for path in sys.path if path]) for name in ours}
+    assert [name for name, spec in found.items() if spec is None or Path(str(spec.origin)).parent == Path.cwd()] == []
 
 
 def test_a_changed_file_does_not_get_the_old_card(registry, capsys):
