@@ -65,10 +65,10 @@ def main(argv: list[str] | None = None) -> None:
             _end_now(code)
         sys.exit(code)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        silence(1)
+        silence(sys.stdout)
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
-        silence(1)
+        silence(sys.stdout)
         where = f" ({error.filename})" if error.filename else ""
         _fail(f"{error.strerror or error}{where}")
 
@@ -112,7 +112,7 @@ def _say(line: str) -> None:
     try:
         print(line, file=sys.stderr, flush=True)
     except OSError:
-        silence(2)
+        silence(sys.stderr)
 
 
 def application(arguments: list[str]) -> SubcommandApp:

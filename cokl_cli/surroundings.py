@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
@@ -42,9 +42,9 @@ def settle() -> None:
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")  # joblib's outlives an interrupted command
 
 
-def silence(number: int) -> None:
-    """Discard what is still written to the standard stream of this number."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+def silence(stream: TextIO) -> None:
+    """Discard what Python would still write to a standard stream as it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _open_streams() -> None:
