@@ -44,8 +44,8 @@ def main(argv: list[str] | None = None) -> None:
     SIGHUP or SIGTERM.
     """
     arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
-    settle()
     try:
+        settle()
         if arguments == ["--version"]:
             from importlib.metadata import version
 

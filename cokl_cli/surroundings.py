@@ -12,6 +12,8 @@ from typing import Any, NoReturn, TextIO
 
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from cokl.support.errors import InputError
+
 NARROWEST, WIDEST = 40, 500
 """Columns of a terminal: help in fewer never ends, and in many more it takes minutes."""
 PATHS = ConstructorRegistry()
@@ -25,7 +27,8 @@ class Terminated(KeyboardInterrupt):
 def settle() -> None:
     """Open the closed streams, listen to signals, and leave out what others have set for their own programs.
 
-    A user's matplotlibrc or backend would stop Matplotlib as it is loaded.
+    A user's matplotlibrc or backend would stop Matplotlib as it is loaded. Raises InputError where the current folder
+    is gone, in which PyTorch does not load.
     """
     _open_streams()
     for stream in (sys.stdout, sys.stderr):
@@ -40,6 +43,10 @@ def settle() -> None:
         os.environ["COLUMNS"] = str(min(max(columns, NARROWEST), WIDEST))
     os.environ |= {"MATPLOTLIBRC": os.devnull, "MPLBACKEND": "agg"}
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")  # joblib's outlives an interrupted command
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise InputError("the folder that you are in is gone; change to another one") from error
 
 
 def silence(stream: TextIO) -> None:
