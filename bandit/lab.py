@@ -16,9 +16,9 @@ from typing import Any
 import pandas as pd
 
 from cokl.support.errors import InputError
-from cokl.support.files import read_json, read_parquet, write_text
+from cokl.support.files import read_parquet, write_text
 from cokl.support.options import from_json
-from cokl.support.results import Execution
+from cokl.support.results import Execution, read_config
 from cokl.support.statistics import csv_text, markdown_table
 from cokl.support.verdicts import Claim, no_verdict, withheld
 from figures.marks import Drawing
@@ -84,7 +84,7 @@ class Lab:
             if not (folder / f"{name}.parquet").is_file():
                 raise InputError(f"{folder} holds no finished results: {name}.parquet is not there")
         tables = {name: read_parquet(folder / f"{name}.parquet", columns) for name, columns in self.results.items()}
-        return tables, from_json(type(self.presets["paper"]), read_json(folder / "config.json", dict))
+        return tables, from_json(type(self.presets["paper"]), read_config(folder))
 
     def holds(self, folder: Path) -> bool:
         """Whether `folder` has finished results of this lab."""

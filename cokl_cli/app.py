@@ -15,7 +15,6 @@ import re
 import shlex
 import signal
 import sys
-import threading
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -28,6 +27,7 @@ from tyro.extras import SubcommandApp
 
 from cokl.support.errors import InputError, did_you_mean
 from cokl.support.extras import not_installed
+from cokl_cli.surroundings import PATHS, Terminated, settle, silence
 
 
 class Command(Protocol):
@@ -44,14 +44,8 @@ def main(argv: list[str] | None = None) -> None:
     SIGHUP or SIGTERM.
     """
     arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show ± is no reason to stop
-    if threading.current_thread() is threading.main_thread():
-        for ending in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(ending, _terminated)
-    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")  # joblib's outlives an interrupted command
     try:
+        settle()
         if arguments == ["--version"]:
             from importlib.metadata import version
 
@@ -63,32 +57,30 @@ def main(argv: list[str] | None = None) -> None:
     except (InputError, MemoryError, ModuleNotFoundError, RuntimeError) as error:
         _fail(_said(error))
     except KeyboardInterrupt as stopped:
-        sys.stderr.write(f"\ncokl: interrupted; the same command resumes what is saved: cokl {shlex.join(arguments)}\n")
+        if argv is None:
+            _heed_nothing()
+        _say(f"\ncokl: interrupted; the same command resumes what is saved: cokl {shlex.join(arguments)}")
         code = 128 + (stopped.args[0] if isinstance(stopped, Terminated) else signal.SIGINT)
         if argv is None:
             _end_now(code)
         sys.exit(code)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        _silence_stdout()
+        silence(sys.stdout)
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
-        _silence_stdout()
+        silence(sys.stdout)
         where = f" ({error.filename})" if error.filename else ""
         _fail(f"{error.strerror or error}{where}")
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP, whose number is its argument: ends a command as Ctrl-C does."""
-
-
-def _terminated(number: int, _: object) -> None:
-    raise Terminated(number)
+def _heed_nothing() -> None:
+    """Let a second Ctrl-C not disturb the end that the first has begun."""
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.SIG_IGN)
 
 
 def _end_now(code: int) -> NoReturn:
     """Run the registered exit functions and end, without the seconds that libraries take for their clean-up."""
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, signal.SIG_IGN)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
@@ -111,13 +103,16 @@ def _said(error: Exception) -> str:
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"cokl: error: {message}", file=sys.stderr)
+    _say(f"cokl: error: {' '.join(message.splitlines())}")
     sys.exit(2)
 
 
-def _silence_stdout() -> None:
-    """Discard what Python would still write to standard output as it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _say(line: str) -> None:
+    """Write to standard error, if anyone is there and its disk has room."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:
+        silence(sys.stderr)
 
 
 def application(arguments: list[str]) -> SubcommandApp:
@@ -146,7 +141,7 @@ def _parse(arguments: list[str]) -> Command:
     """The command that the arguments name. Raises InputError; exits for --help."""
     arguments = _overrides_first(arguments)
     tyro._experimental_options["ansi_codes"] = not os.environ.get("NO_COLOR")
-    with errors.on_parse_error(partial(_refuse, arguments)):  # the parser itself draws a box and exits
+    with PATHS, errors.on_parse_error(partial(_refuse, arguments)):  # the parser itself draws a box and exits
         return application(arguments).cli(prog="cokl", description=_DESCRIPTION, args=arguments, config=_STYLE)
 
 

@@ -48,7 +48,7 @@ def settings_among(
 def stored_settings(path: str) -> dict[str, Any]:
     """The content of a JSON file. Raises InputError for one that cannot be read or holds no names."""
     try:
-        values = json.loads(read_text(Path(path)))
+        values = json.loads(read_text(Path(path).expanduser()))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: no JSON ({error})") from error
     if not isinstance(values, dict):

@@ -10,7 +10,7 @@ from typing import Any
 from bandit.lab import Analysis, Tables
 from bandit.labs import labs
 from cokl.support.errors import InputError
-from cokl.support.files import read_json
+from cokl.support.results import read_config
 from cokl.support.verdicts import Claim, withheld
 
 THEORY, LLM = "theory", "llm"
@@ -53,7 +53,7 @@ def finished(root: Path) -> dict[str, list[Path]]:
 
 def _whole(folder: Path) -> bool:
     around = folder.parent / "config.json"
-    part = around.is_file() and "sweep" in read_json(around, dict)  # of a robustness run
+    part = around.is_file() and "sweep" in read_config(around.parent)  # of a robustness run
     return not part and not (folder / CARD).is_file()
 
 

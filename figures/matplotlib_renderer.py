@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
@@ -12,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from figures.marks import Drawing, Panel, stretch, stretched_ticks
-from figures.style import RC, TEXT_WIDTH, Picture, Style, new_figure
+from figures.style import TEXT_WIDTH, Picture, Style, new_figure, settings
 
 RASTERIZED = 500
 """More points than this are pixels in a PDF."""
@@ -22,7 +21,7 @@ def render(drawing: Drawing) -> Picture:
     """The figure, with its caption."""
     count = len(drawing.panels)
     rows = -(-count // drawing.columns)
-    with mpl.rc_context({**RC, "axes.axisbelow": True}):
+    with settings({"axes.axisbelow": True}):
         figure, axes = new_figure(TEXT_WIDTH, drawing.height, nrows=rows, ncols=drawing.columns, **drawing.shared)
         for unused in axes[count:]:
             unused.remove()

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import matplotlib as mpl
 import pandas as pd
 
-from figures.style import RC, Picture, method_style
+from figures.style import Picture, method_style, settings
 
 _SYMBOLS = dict(zip("osD^vX*Pd<>phH84", "●■◆▲▼✖★✚♦◀▶⬟⬢⬣⯃≻", strict=True))
 """A character for each of Matplotlib's markers."""
@@ -71,7 +70,7 @@ def heading(column: object) -> str:
 def picture(drawn: Picture) -> str:
     """A picture as SVG, with its caption."""
     buffer = io.StringIO()
-    with mpl.rc_context({**RC, "svg.hashsalt": "page"}):
+    with settings({"svg.hashsalt": "page"}):
         drawn.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
     encoded = base64.b64encode(buffer.getvalue().encode()).decode()
     image = f'<img class="picture" src="data:image/svg+xml;base64,{encoded}" alt="{text(drawn.caption)}">'

@@ -6,12 +6,14 @@ Colours are Okabe and Ito's colour-blind safe palette; markers and dashes tell t
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
+from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -117,8 +119,13 @@ class Picture(Figure):
     caption: str = ""
 
 
+def settings(others: Mapping[str, Any] | None = None) -> AbstractContextManager[None]:
+    """RC and others on Matplotlib's own defaults, whatever a matplotlibrc, a notebook or its style has set."""
+    return style.context(["default", {**RC, **(others or {})}])
+
+
 def new_figure(width: float, height: float, **subplots) -> tuple[Picture, list[Axes]]:
-    """A figure of the given size in inches, and its axes as a flat list. Draw inside `with mpl.rc_context(RC)`."""
+    """A figure of the given size in inches, and its axes as a flat list. Draw inside `with settings():`."""
     figure = Picture(figsize=(width, height))
     return figure, list(figure.subplots(squeeze=False, **subplots).flat)
 
@@ -128,7 +135,7 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     paths = [folder / f"{name}.pdf", folder / f"{name}.png"]
     for path, metadata in zip(paths, ({"CreationDate": None}, {"Software": None}), strict=True):
         buffer = io.BytesIO()
-        with mpl.rc_context(RC):
+        with settings():
             figure.savefig(buffer, format=path.suffix[1:], metadata=metadata)
         write_atomically(path, partial(Path.write_bytes, data=buffer.getvalue()))
     return paths

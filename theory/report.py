@@ -17,7 +17,7 @@ import torch
 
 from cokl.support.errors import InputError, did_you_mean
 from cokl.support.files import read_json, write_text
-from cokl.support.results import describe_environment, progress_bar
+from cokl.support.results import describe_environment, progress_bar, require_own
 from cokl.support.verdicts import Claim, Verdict
 from theory.claim import QUICK, Effort, Evidence, Statement
 from theory.formulas import Formulas
@@ -56,6 +56,10 @@ def check_claims(claims: Iterable[Statement], formulas: Formulas, effort: Effort
         yield Checked(claim, evidence, time.perf_counter() - start)
 
 
+_EVIDENCE = {"method": str, "domain": str, "accepted": float | int, "detail": str, "error": float | int | None}
+_STORED = {"claim": str, "statement": str, "source": str, "holds": bool, "evidence": [_EVIDENCE, ...]}
+
+
 def stored_evidence(row: dict[str, Any]) -> Evidence:
     """The evidence that `to_json` wrote; files of earlier versions, which said more of it, as well."""
     fields = {name: row[name] for name in ("method", "domain", "accepted", "detail")}
@@ -68,7 +72,7 @@ def judged(folder: Path) -> list[Claim]:
 
     known = registered_claims()
     claims = []
-    for row in read_json(folder / "claims.json", list):
+    for row in read_json(folder / "claims.json", [_STORED]):
         claim = known.get(row["claim"])
         first, *others = (in_words(stored_evidence(evidence)) for evidence in row["evidence"])
         derivation = claim.derivation if claim else ""
@@ -189,7 +193,7 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
     """Check claims and write claims.json, claims.md and config.json to the results folder `out`.
 
     only: names of claims, several in one text separated by commas; all if empty. Raises InputError for an unknown
-    claim.
+    claim, and for a folder that holds other things.
     """
     from theory.claims import registered_claims
 
@@ -201,6 +205,7 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
         near = did_you_mean(unknown[0], claims)
         raise InputError(f"only: unknown claim {unknown[0]!r}{near}; `cokl theory check --list` names them")
     chosen = [claim for name, claim in claims.items() if not asked or name in asked]
+    require_own(out, ("claims.json",))
     failures = machine_checked.prove([claim.name for claim in chosen], BUILD)
     results: list[Checked] = []
     with progress_bar(len(chosen), "claims") as bar:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -22,7 +21,7 @@ from bandit.sweep.analysis import (
 from bandit.sweep.config import SweepConfig
 from cokl import regularizers
 from figures.marks import Drawing, Panel, interval, join, marks
-from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, method_style, new_figure
+from figures.style import SEED_LINES, TEXT_WIDTH, Picture, method_style, new_figure, settings
 
 KL = r"$D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+}\,\Vert\,\pi_\theta^{+})$ [nats]"
 _Q, _BETA = 0.35, 0.5
@@ -140,7 +139,7 @@ def schematic() -> Picture:
     """
     full_mass = float(np.asarray(regularizers.get("forward_kl").optimal_mass(_Q, _BETA)))
     cokl_mass = float(np.asarray(regularizers.get("cokl").optimal_mass(_Q, _BETA)))
-    with mpl.rc_context({**RC, "axes.grid": False}):
+    with settings({"axes.grid": False}):
         figure, panels = new_figure(TEXT_WIDTH, 2.5, ncols=3, sharey=True)
         _panel(panels[0], "Reference policy", _Q, None)
         _panel(panels[1], rf"Optimum under full forward KL, $\beta={_BETA:g}$", full_mass, (True, True, True))

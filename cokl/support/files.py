@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Collection
+import warnings
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,16 +68,43 @@ def read_parquet(path: Path, columns: Collection[str] = ()) -> pd.DataFrame:
     return table
 
 
-def read_json(path: Path, kind: type) -> Any:
-    """The content of a JSON file, a `kind`. Raises InputError if it is damaged or cannot be read."""
+AGAIN = "remove it and run the same command again"
+
+
+def read_json(path: Path, shape: Any, remedy: str = AGAIN) -> Any:
+    """The content of a JSON file.
+
+    shape: what it must be: a type; {name: shape} for an object that has these names, {str: shape} for one of any names;
+    [shape] for a list, [shape, ...] for one that is not empty. Raises InputError, with `remedy`, if it is another, or
+    damaged, or cannot be read.
+    """
     text = read_text(path)
     try:
         value = json.loads(text)
-        if not isinstance(value, kind):
-            raise ValueError(f"expected a {kind.__name__}")
+        _require_shape(value, shape, "it")
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged(path, error, remedy) from error
     return value
+
+
+def _require_shape(value: Any, shape: Any, place: str) -> None:
+    """Raises ValueError, which names the first place that is not of the shape."""
+    match shape:
+        case dict():
+            _require_shape(value, dict, place)
+            wanted = {name: shape[str] for name in value} if str in shape else shape
+            for name, part in wanted.items():
+                if name not in value:
+                    raise ValueError(f"{place} lacks {name!r}")
+                _require_shape(value[name], part, name)
+        case [part, *rest]:
+            _require_shape(value, list, place)
+            if rest and not value:
+                raise ValueError(f"{place} is empty")
+            for one in value:
+                _require_shape(one, part, f"one of {place}")
+        case _ if not isinstance(value, shape):
+            raise ValueError(f"{place}: expected {getattr(shape, '__name__', shape)}, got {value!s:.40}")
 
 
 def read_text(path: Path) -> str:
@@ -91,6 +120,39 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: expected text in UTF-8 ({error.reason})") from error
 
 
-def _damaged(path: Path, reason: object) -> InputError:
+def _damaged(path: Path, reason: object, remedy: str = AGAIN) -> InputError:
     one_line = " ".join(str(reason).split())[:120]
-    return InputError(f"{path} is damaged ({one_line}); remove it and run the same command again")
+    return InputError(f"{path} is damaged ({one_line}); {remedy}")
+
+
+@contextlib.contextmanager
+def locked(path: Path, in_use: str) -> Iterator[None]:
+    """Hold a lock file, which is made with its folder and stays.
+
+    On a file system without flock the file itself is the lock, with its holder's process and machine in it. It outlives
+    a holder that has died on another machine.
+
+    Raises InputError, which begins with `in_use`, if another process holds it, and where files cannot be locked.
+    """
+    from filelock import FileLock, Timeout  # the command line's help does without
+
+    lock = FileLock(path, timeout=0)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there is no flock
+            lock.acquire()
+    except Timeout as error:
+        with contextlib.suppress(OSError, ValueError):
+            process, machine = path.read_text(encoding="utf-8").split()[:2]
+            in_use += f", process {process} on {machine}"
+        raise InputError(f"{in_use}; wait for it or end it; if it died on another machine, remove {path}") from error
+    except (OSError, NotImplementedError) as error:  # the latter from older versions of filelock
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"cannot use {path.parent}: {reason}; choose another folder, which can be written and has locks"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()

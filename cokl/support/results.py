@@ -11,11 +11,12 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +27,7 @@ import tyro
 
 from cokl.support.errors import InputError
 from cokl.support.extras import not_installed
-from cokl.support.files import read_json, read_parquet, write_parquet, write_text
+from cokl.support.files import locked, read_json, read_parquet, write_parquet, write_text
 from cokl.support.options import require
 
 if TYPE_CHECKING:
@@ -70,21 +71,26 @@ HERE = Execution()
 """On this machine, on all of its cores, and nothing kept."""
 
 
+WITHOUT_CONFIG = "restore that file from a copy, or take another folder and remove this one"
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration whose results a folder holds. Raises InputError if it cannot be read."""
+    return dict(read_json(folder / "config.json", dict, WITHOUT_CONFIG))
+
+
 @contextlib.contextmanager
 def _held(folder: Path, config: dict[str, Any]) -> Iterator[None]:
     """Lock `folder`, compare its configuration, and add this process's environment and seconds to environment.json."""
-    from filelock import FileLock, Timeout
-
     stored, history = folder / "config.json", folder / "environment.json"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / ".lock", timeout=0)
-        with lock:
+        require_own(folder, (stored.name, history.name, "regularizer.py"))  # the last is a card's
+        with locked(folder / ".lock", f"{folder} is in use by another run"):
             if not stored.exists():
                 if history.exists():
-                    raise InputError(f"{folder} has lost its config.json; choose another --out or remove that folder")
+                    raise InputError(f"{folder} has lost its config.json; {WITHOUT_CONFIG}")
                 write_text(json.dumps(config, indent=2) + "\n", stored)
-            elif (there := read_json(stored, dict)) != config:
+            elif (there := read_config(folder)) != config:
                 raise InputError(
                     f"{folder} holds the results of another configuration ({'; '.join(differences(there, config))}); "
                     "choose another --out or remove that folder"
@@ -100,10 +106,18 @@ def _held(folder: Path, config: dict[str, Any]) -> Iterator[None]:
             finally:
                 records[-1]["seconds"] = round(before + time.monotonic() - started, 1)
                 write_text(json.dumps(records, indent=2) + "\n", history)
-    except Timeout as error:
-        raise InputError(f"{folder} is in use by another run; wait for it or end it") from error
     except OSError as error:
         raise InputError(f"cannot use {folder}: {error.strerror or error}; choose another folder") from error
+
+
+def require_own(folder: Path, marks: Collection[str]) -> None:
+    """Raises InputError if a folder holds other things than results, of which one of the files `marks` would be there.
+
+    Hidden files are no such things.
+    """
+    others = [path.name for path in sorted(folder.glob("[!.]*"))] if folder.is_dir() else []
+    if others and not any((folder / mark).exists() for mark in marks):
+        raise InputError(f"{folder} holds other things, such as {others[0]}; choose another --out, of a new folder")
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:
@@ -176,6 +190,7 @@ def compute(works: list[Work], execution: Execution, unit: str, progress: bool) 
     wave = max(1, len(left)) if streams else 4 * backend["n_jobs"]
     try:
         with (
+            _without_this_folder_in_the_path(),
             progress_bar(sum(work.size for work in works), unit, done, bool(left) and progress) as bar,
             joblib.parallel_config(**backend),
         ):
@@ -191,6 +206,17 @@ def compute(works: list[Work], execution: Execution, unit: str, progress: bool) 
             "a worker process died, probably because memory is short; finished work is saved; resume with fewer --jobs"
         ) from error
     return [read_parquet(work.path) for work in works]
+
+
+@contextlib.contextmanager
+def _without_this_folder_in_the_path() -> Iterator[None]:
+    """Start processes that import nothing from the current folder, where a random.py would be the library's to them."""
+    before = os.environ.get("PYTHONSAFEPATH", "")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        os.environ["PYTHONSAFEPATH"] = before
 
 
 def _backend(execution: Execution) -> dict[str, Any]:
@@ -242,9 +268,15 @@ def usable_cores() -> int:
 
 
 def progress_bar(total: int, unit: str, done: int = 0, shown: bool = True) -> "tqdm[Any]":
-    """Counts to `total` on standard error, starting at `done`; less often in a file than on a terminal."""
+    """Counts to `total` on standard error, starting at `done`; less often in a file than on a terminal.
+
+    The terminal's size is not tqdm's, which shows nothing on one that does not know its own.
+    """
     from tqdm import tqdm
 
-    seconds = 0.1 if sys.stderr.isatty() else SECONDS_IN_A_FILE
-    singular = unit.removesuffix("s")
-    return tqdm(desc=unit, total=total, initial=done, unit=singular, disable=not shown, mininterval=seconds)
+    terminal = sys.stderr.isatty()
+    seconds, columns = (0.1, shutil.get_terminal_size().columns - 1) if terminal else (SECONDS_IN_A_FILE, None)
+    return tqdm(
+        desc=unit, total=total, initial=done, unit=unit.removesuffix("s"), disable=not shown, mininterval=seconds,
+        ncols=columns, nrows=24,
+    )  # fmt: skip

@@ -6,6 +6,7 @@ import importlib
 import sys
 import warnings
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
 from typing import Annotated
@@ -14,7 +15,7 @@ import tyro
 
 from cokl.support.errors import InputError
 from cokl.support.files import read_text, write_text
-from cokl.support.results import Execution
+from cokl.support.results import Execution, require_own
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Card:
         checks = {name: card.surrogate_check(name) for name in (*card.BUILT_IN, *own) if name != "none"}
         config = card.config(own)
         source = read_text(self.file)
+        require_own(self.folder, ("config.json", CARD))
         if not (self.folder / "config.json").exists():
             write_text("", self.folder / CARD)  # by which the folder is known as a card's, finished or not
         table = plasticity(config, Execution(out=self.folder, jobs=self.jobs))
@@ -89,10 +91,10 @@ def registered_in(file: Path) -> tuple[str, ...]:
 
     read_text(file)
     name = file.stem
-    if file.suffix != ".py" or not name.isidentifier() or name in sys.modules or name in sys.stdlib_module_names:
+    if file.suffix != ".py" or not name.isidentifier() or _is_anothers(name, file):
         raise InputError(f"{file}: expected a Python file whose name is no other module's, such as my_regularizer.py")
     before = {known: regularizers.get(known) for known in regularizers.names()}
-    sys.path.insert(0, str(file.resolve().parent))
+    sys.path.append(str(file.resolve().parent))  # last, since a bandit.py beside it is not our bandit
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a taken name is refused below
@@ -111,3 +113,9 @@ def registered_in(file: Path) -> tuple[str, ...]:
     if taken := [known for known in own if known in before]:
         raise InputError(f"{file}: {taken[0]!r} is the name of a built-in regularizer; give yours another name")
     return own
+
+
+def _is_anothers(name: str, file: Path) -> bool:
+    """Whether an import of `name` would find another module than `file`."""
+    found = find_spec(name)
+    return name in sys.modules or (found is not None and Path(found.origin or "").resolve() != file.resolve())

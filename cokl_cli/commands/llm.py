@@ -11,8 +11,8 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from cokl.names import canonical
-from cokl.support.files import read_json
 from cokl.support.options import Coefficients, Settings, from_json, require, separated
+from cokl.support.results import read_config
 from cokl_cli.presets import FromFile, changed, preset_among, stored_settings, value_after
 from llm_bridge.experiment.config import PAPER_METHODS, PRESETS, LLMConfig, PositiveFloat
 
@@ -201,7 +201,7 @@ class Report(InFolder):
 
     def run(self) -> int:
         """Collect VeRL's logs into ROOT/results, write ROOT/report, and draw."""
-        _report(from_json(LLMConfig, read_json(self.folder / "config.json", dict)), self.folder, quiet=False)
+        _report(from_json(LLMConfig, read_config(self.folder)), self.folder, quiet=False)
         _draw(self.folder)
         return 0
 

@@ -29,10 +29,11 @@ class Logbook:
 
         Raises InputError for an entry of another scope that would be replaced without `replace`.
         """
-        from cokl_cli.report.logbook import NOT_RUN, PAGE, RECORD, listed, records, render
+        from cokl_cli.report.logbook import NOT_RUN, PAGE, RECORD, RECORDED, listed, records, render
 
         path = self.out / RECORD
-        kept = read_json(path, dict) if path.is_file() else {}
+        remedy = "restore it from a copy or take another --out"
+        kept = read_json(path, {str: RECORDED}, remedy) if path.is_file() else {}
         made = records(self.results)
         told = ("scope", "command")
         others = [name for name in made if name in kept and any(made[name][key] != kept[name][key] for key in told)]

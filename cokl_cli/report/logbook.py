@@ -15,7 +15,7 @@ from typing import Any
 from bandit.labs import labs
 from cokl.support.errors import InputError
 from cokl.support.files import read_json
-from cokl.support.options import require
+from cokl.support.results import read_config
 from cokl.support.statistics import plain_markdown_table
 from cokl_cli.results import LLM, THEORY, claims, command, finished, titles
 
@@ -25,8 +25,20 @@ UNJUDGED = "no verdict"
 """What stands in place of a verdict if there are too few seeds for one, or nothing to judge."""
 
 Record = dict[str, Any]
-"""Of one kind of results: command, scope, hardware, seconds, commit (None if not recorded), claims (statement, where,
-verdict, measured, results: which, where there are several)."""
+"""Of one kind of results, with the fields of `RECORDED`. seconds and commit are None if not recorded. A claim has also
+`results`, which of several."""
+_JUDGED = {"statement": str, "where": str, "verdict": str, "measured": [str, ...]}
+RECORDED = {
+    "command": str, "scope": str, "hardware": str, "seconds": float | int | None, "commit": str | None,
+    "claims": [_JUDGED],
+}  # fmt: skip
+_ENVIRONMENT = {
+    "cpu": str,
+    "cpu_count": int | None,
+    "versions": {"torch": str},
+    "seconds": float | int,
+    "git_commit": str | None,
+}
 
 
 def listed() -> dict[str, str]:
@@ -52,8 +64,8 @@ def records(roots: Iterable[Path]) -> dict[str, Record]:
 
 def _record(name: str, folders: list[Path]) -> Record:
     """Of one kind, whose results are in these folders."""
-    first = _settings(folders[0])
-    alike = [folder for folder in folders if {**_settings(folder), "first_seed": 0} == {**first, "first_seed": 0}]
+    first = read_config(folders[0])
+    alike = [folder for folder in folders if {**read_config(folder), "first_seed": 0} == {**first, "first_seed": 0}]
     judged = [
         {
             "statement": claim.statement,
@@ -65,21 +77,17 @@ def _record(name: str, folders: list[Path]) -> Record:
         for folder in alike
         for claim in claims(name, folder)
     ]
-    environments = [read_json(folder / "environment.json", list) for folder in alike]
-    require(all(environments), str(folders[0]), "an environment.json that names an environment", "none")
+    remedy = "remove it and run the command of these results again"
+    environments = [read_json(folder / "environment.json", [_ENVIRONMENT, ...], remedy) for folder in alike]
     last = environments[0][-1]
     return {
-        "command": "; ".join(dict.fromkeys(_command(name, _settings(folder)) for folder in alike)),
+        "command": "; ".join(dict.fromkeys(_command(name, read_config(folder)) for folder in alike)),
         "scope": f"{len(judged)} statements, of the paper and beyond it" if name == THEORY else _scope(first),
         "hardware": f"{last['cpu']}, {last['cpu_count']} cores, torch {last['versions']['torch']}",
         "seconds": round(sum(one["seconds"] for records in environments for one in records), 1),
         "commit": last["git_commit"],
         "claims": judged,
     }
-
-
-def _settings(folder: Path) -> dict[str, Any]:
-    return dict(read_json(folder / "config.json", dict))
 
 
 def _scope(config: Mapping[str, Any]) -> str:

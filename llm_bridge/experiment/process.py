@@ -14,9 +14,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from cokl.support.errors import InputError
+from cokl.support.files import locked
 
 _ERRORS = (r"(?:error|cokl): (.*)", r".*InputError: (.*)", r"(\w+(?:\.\w+)*(?:Error|Exception): .*)")
 """How a line begins that says why a job failed, the surest first."""
@@ -81,9 +80,5 @@ def alone() -> Iterator[None]:
     cluster = os.environ.get("RAY_ADDRESS") or socket.gethostname()
     name = re.sub(r"[^\w.]+", "-", cluster.removeprefix("ray://"))
     lock = Path.home() / ".cache" / "cokl" / f"verl-{name}.lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(lock, timeout=0):
-            yield
-    except Timeout as error:
-        raise InputError(f"another experiment is running VeRL on {cluster}, and two would mix their rows") from error
+    with locked(lock, f"another experiment is running VeRL on {cluster}, and two would mix their rows"):
+        yield

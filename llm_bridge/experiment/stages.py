@@ -22,7 +22,7 @@ from cokl import methods
 from cokl.support.code import with_code
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, write_parquet, write_text
-from cokl.support.results import differences
+from cokl.support.results import WITHOUT_CONFIG, differences, require_own
 from llm_bridge.experiment import jobs
 from llm_bridge.experiment.config import BASE, MATH_SETS, REVISIONS, LLMConfig
 from llm_bridge.experiment.logged import final_scores
@@ -48,7 +48,8 @@ class Experiment:
     data_dir: Path | None = None
 
     def open(self) -> None:
-        """Record the configuration in the folder. Raises InputError if it holds another experiment."""
+        """Record the configuration in the folder. Raises InputError if it holds another experiment, or other things."""
+        require_own(self.root, ("config.json",))
         described = {**self.config.as_dict(), "overrides": list(self.overrides)}
         config = json.loads(json.dumps(with_code(described, {path.name: path for path in self._given()})))
         self._require_same(self.root / "config.json", config, f"{self.root} holds another experiment")
@@ -246,7 +247,7 @@ class Experiment:
         """Write a description, or compare with the one that is there. Raises InputError if it is another."""
         if not stored.is_file():
             write_text(json.dumps(content, indent=2) + "\n", stored)
-        elif differing := "; ".join(differences(read_json(stored, dict), content)):
+        elif differing := "; ".join(differences(read_json(stored, dict, WITHOUT_CONFIG), content)):
             raise InputError(f"{otherwise} ({differing}); choose another --out or remove it")
 
 

@@ -27,7 +27,7 @@ def collect(config: LLMConfig, root: Path) -> Results:
     tables: dict[str, list[dict[str, Any]]] = {field.name: [] for field in fields(Results)}
     tables["scores"].append({"model": model, "method": BASE, "beta": 0.0, "main": 1, **base_scores})
     for described in sorted((root / "chat").glob("*/run.json"), key=_as_in_the_paper):
-        run = read_json(described, dict)
+        run = read_json(described, {"method": str, "beta": float | int, "main": bool})
         name = described.parent.name
         steps = read_metrics(described.parent / "metrics")
         final = final_scores(config, root, name)

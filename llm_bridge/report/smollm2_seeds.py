@@ -14,8 +14,8 @@ import pandas as pd
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
 from cokl.support.errors import InputError
-from cokl.support.files import read_json
 from cokl.support.options import from_json
+from cokl.support.results import read_config
 from cokl.support.statistics import mean_and_half_width, plain_markdown_table, with_spread
 from llm_bridge.experiment.config import BASE, LLMConfig
 from llm_bridge.experiment.jobs import trained
@@ -32,7 +32,7 @@ def page(paths: list[Path]) -> Iterator[str]:
     Raises InputError without results, for a seed twice and a method's second coefficient, KeyError for other tables.
     """
     folders = [path for path in paths if path.suffix != ".csv"]
-    configs = [from_json(LLMConfig, read_json(folder / "config.json", dict)) for folder in folders]
+    configs = [from_json(LLMConfig, read_config(folder)) for folder in folders]
     scores = [collect(*one).scores.assign(seed=one[0].seed) for one in zip(configs, folders, strict=True)]
     scores += [pd.read_csv(path).astype({"seed": int, "main": int}) for path in paths if path.suffix == ".csv"]
     if not scores or (main := pd.concat(scores).query("main == 1")).duplicated(["seed", "method"]).any():

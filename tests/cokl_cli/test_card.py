@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,16 @@ def test_a_changed_file_or_one_that_it_imports_does_not_get_the_old_card(registr
         assert line.endswith("choose another --out or remove that folder")
         changed.write_text(before)
     assert not (folder / "regularizer.py").exists()
+
+
+def test_a_file_beside_it_is_not_ours(registry):
+    """Of the packages that a worker imports, which has the path of the process that loaded the file."""
+    ours = ("cokl", "bandit", "theory", "figures", "cokl_cli", "llm_bridge", "random")
+    for name in ours:
+        Path(f"{name}.py").write_text("raise RuntimeError")
+    assert registered_in(written("beside").resolve()) == ("beside",)
+    found = {name: PathFinder.find_spec(name, [path for path in sys.path if path]) for name in ours}
+    assert [name for name, spec in found.items() if spec is None or Path(str(spec.origin)).parent == Path.cwd()] == []
 
 
 def test_each_panel_and_column_is_of_its_own_numbers():

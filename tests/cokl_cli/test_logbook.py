@@ -63,7 +63,7 @@ def test_results_without_an_environment_are_one_line(results, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["logbook", str(folder), "--out", str(tmp_path / "page")])
     assert ended.value.code == 2
-    assert "expected an environment.json that names an environment, got" in capsys.readouterr().err
+    assert "environment.json is damaged (it is empty); remove it and run the command" in capsys.readouterr().err
 
 
 def test_what_is_not_given_is_not_run_and_not_invented(results, tmp_path):

@@ -1,13 +1,16 @@
 """Every kind of mark is drawn where the table says: read from Matplotlib's artists."""
 
+import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
+from figures import page
 from figures.marks import Drawing, Panel, join, marks
 from figures.matplotlib_renderer import render
-from figures.style import Style
+from figures.style import Style, save
 
 STYLES = {
     "red": Style("#ff0000", "o"),
@@ -77,3 +80,18 @@ def test_the_legend_names_each_label_once_and_the_figure_keeps_its_words():
     assert picture.caption == "Words."
     assert picture.get_suptitle() == "Some diverged."
     assert [axes.get_title(loc="left") for axes in picture.axes] == ["(a)", "(b)"]
+
+
+def test_a_users_settings_change_no_picture(tmp_path):
+    """A notebook's style while drawing, another while saving and while the page takes it as SVG."""
+    own = {"text.usetex": True, "lines.linewidth": 9, "savefig.bbox": "tight", "font.size": 30}
+    made = {}
+    for name, around in (("plain", {}), ("own", own)):
+        with mpl.rc_context():
+            if around:
+                mpl.style.use("dark_background")
+                mpl.rcParams.update(around)
+            picture = render(drawing())
+            paths = save(picture, tmp_path / name, "drawn")
+            made[name] = [*(path.read_bytes() for path in paths), page.picture(picture).encode()]
+    assert made["plain"] == made["own"]

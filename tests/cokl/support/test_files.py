@@ -92,7 +92,7 @@ def test_a_number_that_changed_on_disk_is_refused(read, tmp_path):
     ("content", "said"),
     [
         (b"", r"damaged \(Expecting value"),
-        (b"[1]", r"damaged \(expected a dict\)"),
+        (b"[1]", r"damaged \(it: expected dict, got \[1\]\)"),
         (b"[" * 100_000, "damaged"),
         (b'{"a": 1', "damaged"),
     ],
@@ -103,6 +103,30 @@ def test_json_that_is_damaged_or_of_another_kind_is_refused(content, said, tmp_p
     with pytest.raises(InputError, match=said) as refused:
         read_json(path, dict)
     assert "; remove it and run the same command again" in str(refused.value)
+
+
+SHAPE = {"label": str, "rows": [{"seed": int | None}, ...], "more": {str: list}}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"rows": [{"seed": 1}], "more": {}}', "it lacks 'label'"),
+        ('{"label": 1, "rows": [{"seed": 1}], "more": {}}', "label: expected str, got 1"),
+        ('{"label": "", "rows": [], "more": {}}', "rows is empty"),
+        ('{"label": "", "rows": [{"seed": 1}, {}], "more": {}}', "one of rows lacks 'seed'"),
+        ('{"label": "", "rows": [{"seed": 1}, 2], "more": {}}', "one of rows: expected dict, got 2"),
+        ('{"label": "", "rows": [{"seed": "x"}], "more": {}}', r"seed: expected int \| None, got x"),
+        ('{"label": "", "rows": [{"seed": 1}], "more": {"any": 3}}', "any: expected list, got 3"),
+    ],
+)
+def test_json_of_another_shape_is_refused_at_its_place(content, said, tmp_path):
+    path = tmp_path / "record.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=rf"record.json is damaged \({said}\); ask$"):
+        read_json(path, SHAPE, "ask")
+    path.write_text('{"label": "", "rows": [{"seed": null}], "more": {"any": []}, "unknown": 1}')
+    assert read_json(path, SHAPE)["unknown"] == 1
 
 
 def test_json_is_read_and_a_missing_file_is_named(tmp_path):
