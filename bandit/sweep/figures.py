@@ -41,17 +41,18 @@ def draw(tables: Tables, config: SweepConfig) -> dict[str, Drawing]:
 def tradeoff(table: pd.DataFrame) -> Drawing:
     """Figure 2: a point per method and coefficient at the last step, and the reference's.
 
-    Means over seeds, bars their 95% t-intervals. Raises InputError for another table than a sweep's.
+    Means over seeds, bars their 95% t-intervals, which few seeds have none of. Raises InputError for another table than
+    a sweep's.
     """
     require_sweep(table)
     shown = panels(table, x=r"Correctness $P_{\mathrm{corr}}$ (axis stretched towards 1)", scale="stretched")
     final = means(final_rows(table)).sort_values("beta")
     reference = means(table[table["method"] == "reference"])
-    parts = []
+    few, parts = table["seed"].nunique() < SEED_LINES, []
     for column in shown:
         for method in final_rows(table)["method"].unique():
             points = final[final["method"] == method]
-            ends = interval(points, "p_correct", prefix="x_") | interval(points, column)
+            ends = {} if few else interval(points, "p_correct", prefix="x_") | interval(points, column)
             label, beta = method_label(str(method)), points["beta"].map("β = {:g}".format)
             kind = "line" if len(points) > 1 else "point"
             parts.append(
@@ -66,17 +67,17 @@ def tradeoff(table: pd.DataFrame) -> Drawing:
         "reference": replace(method_style("reference"), size=7),
     }
     return Drawing(
-        join(parts), shown, 2, 2.75, _tradeoff_caption(table), styles, letters=True, note=diverged_note(table)
+        join(parts), shown, 2, 2.75, _tradeoff_caption(table, few), styles, letters=True, note=diverged_note(table)
     )
 
 
-def _tradeoff_caption(table: pd.DataFrame) -> str:
+def _tradeoff_caption(table: pd.DataFrame, few: bool) -> str:
     final = final_rows(table)
     points = final.groupby(["method", "beta"])["p_correct"].mean()
     return (
         f"Correctness against {coverage_column(table).replace('_at_', '@')} (a) and against conditional KL (b) after "
         f"{final['step'].max()} steps: {len(points)} points, a coefficient each, means over {final['seed'].nunique()} "
-        f"seeds, bars 95% intervals. Correctness goes from {points.min():.3f} to {points.max():.3f}."
+        f"seeds{'' if few else ', bars 95% intervals'}. Correctness goes from {points.min():.3f} to {points.max():.3f}."
     )
 
 

@@ -61,6 +61,13 @@ def test_the_tradeoff_is_means_and_intervals_of_the_last_step(column):
     assert star[["x", "y"]].to_numpy().ravel() == pytest.approx(expected)
 
 
+def test_few_seeds_have_no_bars_in_the_tradeoff():
+    """An interval over two or three seeds is as wide as luck has it."""
+    table = noisy_sweep().query("seed < 3")
+    assert tradeoff(table).marks[["x_low", "x_high", "low", "high"]].isna().all(axis=None)
+    assert "intervals" not in tradeoff(table).caption
+
+
 @pytest.mark.parametrize("column", ["coverage_at_64", "conditional_kl"])
 def test_dynamics_are_means_and_intervals_of_each_step(column):
     table = noisy_sweep()
