@@ -24,6 +24,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "REPRODUCTION.md": "reproduction.md",
     "bandit/FINDINGS.md": "findings.md",
+    "llm_bridge/FINDINGS.md": "llm-findings.md",
     "llm_bridge/README.md": "llm-experiment.md",
     "theory/FINDINGS.md": "theory-findings.md",
     "theory/README.md": "theory.md",

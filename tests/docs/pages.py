@@ -12,7 +12,7 @@ RUN = ("bash", "python", "toml")
 """Languages of blocks that a reader would type; what stands in others is shown, not typed."""
 
 _BLOCK = re.compile(r"^( *)```([\w-]*)([^\n]*)\n(.*?)^ *```[^\S\n]*$", re.DOTALL | re.MULTILINE)
-_REASON = re.compile(r"<!-- not run: (.+?) -->\s*\Z", re.DOTALL)
+_REASON = re.compile(r"<!-- not run: ((?:(?!-->).)+) -->\s*\Z", re.DOTALL)
 
 
 @dataclass(frozen=True)

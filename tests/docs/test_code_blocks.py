@@ -31,6 +31,12 @@ def test_an_unrun_block_is_seen_with_its_reason():
     ]
 
 
+def test_a_reason_is_that_of_the_comment_right_above_a_block():
+    """Another comment there is no reason, and takes none from a block further up."""
+    text = "<!-- not run: needs a GPU -->\n```bash\ncokl fly\n```\n\n<!-- a note -->\n```bash\ncokl land\n```\n"
+    assert [block.reason for block in blocks(text)] == ["needs a GPU", ""]
+
+
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_block_says_what_it_is(page: Path):
     """A block without a language, or an indented one, would escape being run."""

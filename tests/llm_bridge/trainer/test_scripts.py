@@ -15,6 +15,7 @@ from hydra import compose, initialize_config_module
 from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer.checks import look
 
+ROOT = Path(__file__).parents[3]
 FILE = Path(__file__).with_name("scripts.ini")
 AS_THEY_ARE, BLOCK = "as it is", "one block"
 NOT = "not"
@@ -94,3 +95,10 @@ def test_scripts_start_as_the_page_says(ours):
         print(f"{name}: {how}; {'; '.join(reason.partition(': expected')[0] for reason in reasons)}")
     assert {name: how for name, (how, _) in found.items()} == EXPECTED
     assert sum(how != NOT for how, _ in found.values()) >= 20
+
+
+def test_the_page_counts_them():
+    page = " ".join((ROOT / "docs" / "how-to" / "verl.md").read_text().split())
+    alone, block, refused = (list(EXPECTED.values()).count(how) for how in (AS_THEY_ARE, BLOCK, NOT))
+    assert f"added to {len(EXPECTED)} of VeRL's example scripts" in page
+    assert f"{alone} start as they are, {block} with one block, {refused} not." in page
