@@ -4,6 +4,8 @@ The regularized prompts of a step are drawn from the buffer, or are the RL batch
 go through VeRL's rollouts, reward function, log-probabilities and actor update. They have no response tokens until the
 update, so that no advantage, entropy or average of VeRL's sees them. For the update they get their tokens and the
 advantages of `llm_bridge.trainer.advantages`. A group that lost a response to a failed rollout is left out of its step.
+
+With several optimizer steps per rollout VeRL's update is called once for each, see `llm_bridge.trainer.several`.
 """
 
 from __future__ import annotations

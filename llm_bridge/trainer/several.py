@@ -3,6 +3,10 @@
 Before each step after the first, the added rows' log-probabilities are taken anew: the weights gamma are those of the
 moved policy, and as the added rows' old log-probabilities they keep VeRL's ratio at 1. The RL rows' old ones stay
 those of the policy that sampled.
+
+Two things are refused with several steps (`llm_bridge.trainer.checks.SEVERAL`). VeRL would advance a learning-rate
+schedule once per optimizer step instead of once per rollout. And the rows of a training prompt, which are RL rows and
+regularized ones at once, would need two ratios: that to the policy that sampled, and 1.
 """
 
 from __future__ import annotations
