@@ -92,9 +92,10 @@ def ask(
             uid = f"cokl-{step}-{len(rows):06d}"  # VeRL wants no "_"; the order of names is the order of rows
             members[uid] = Membership(stream, prompt)
             rows.append(_columns(prompt, group) | row | {"uid": uid, "__rollout_n__": 1})
-    of_cache = len(regularized[0][1].response_ids) if regularized and "reference" in streams else 0
+    cached = len(regularized[0][1].response_ids) if regularized and "reference" in streams else 0
+    fresh = size if "rollout" in streams else 0
     known = {uid: group is not None for uid, group in training.items()}
-    return rows, StepRows(members, len(rows), of_cache + size * ("rollout" in streams), known)
+    return rows, StepRows(members, len(rows), cached + fresh, known)
 
 
 def _columns(prompt: int, group: CachedGroup) -> dict[str, Any]:
