@@ -176,6 +176,47 @@ def test_added_rows_are_at_a_ratio_of_1_which_is_not_clipped(step):
     assert metrics["actor/pg_clipfrac"] == metrics["actor/pg_clipfrac_lower"] == 0
 
 
+OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "method": ((), ("cokl.method=correct_forward_kl",)),
+    "beta": ((), ("cokl.beta=0.6",)),
+    "buffer": ((), ("cokl.buffer=FOLDER/other.parquet",)),
+    "kl_prompts": ((), ("cokl.kl_prompts=3",)),
+    "seed": (("cokl.kl_prompts=2",), ("cokl.kl_prompts=2", "+cokl.seed=1")),
+    "seed of cached responses": (("+cokl.cached_per_prompt=1",), ("+cokl.cached_per_prompt=1", "+cokl.seed=1")),
+    "correct_above": ((), ("+cokl.correct_above=-0.5",)),
+    "length": ((), ("+cokl.length=token-mean",)),
+    "prompts": (
+        ("cokl.kl_prompts=2", "cokl.buffer=FOLDER/training.parquet"),
+        ("~cokl.kl_prompts", "cokl.buffer=FOLDER/training.parquet", "+cokl.prompts=training"),
+    ),
+    "cached_per_prompt": ((), ("+cokl.cached_per_prompt=1",)),
+}
+"""Of each option of the regularizer two values. FOLDER: the step's."""
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_at_another_value_gives_another_gradient(step, name):
+    one_step.make_buffer(step.folder, "other", [(0, 1, 1, 0)] * one_step.KL_PROMPTS)
+    first, changed = (
+        step.run(*(option.replace("FOLDER", str(step.folder)) for option in options))[0][0] for options in OPTIONS[name]
+    )
+    assert float((changed - first).norm() / first.norm()) > DIFFERS
+
+
+def test_every_option_of_the_regularizer_is_run_at_two_values():
+    known = {field.name for field in dataclasses.fields(RegularizationSettings)} - {"check"}  # which starts nothing
+    assert known == {name.partition(" ")[0] for name in OPTIONS}
+
+
+@pytest.mark.parametrize("options", [("cokl.kl_prompts=2",), ("+cokl.cached_per_prompt=1",)])
+def test_a_seed_draws_the_same_from_the_buffer_again_and_another_one_something_else(step, options):
+    drawn = []
+    for seed in (0, 0, 1):
+        step.run(*options, f"+cokl.seed={seed}")
+        drawn.append({row for row in step.answered.values() if row.stream == "reference"})
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
 # ------------------------------ several optimizer steps ------------------------------
 
 
@@ -264,6 +305,59 @@ def test_no_row_is_computed_a_second_time(step):
         step.run(*PROMPTS["training"](step.folder))
     assert set(asked.values()) == {1}
     assert set(asked) >= set(step.answered)
+
+
+def log_likelihood(step, row, moved: int = 0) -> float:
+    """Of a row's response, in nats, under the policy after so many optimizer steps."""
+    model = copy.deepcopy(step.model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_((1 + one_step.DISPLACEMENT) ** moved)
+        logits = model(torch.tensor([row.prompt + row.response])).logits[0, len(row.prompt) - 1 : -1]
+        told = logits.log_softmax(-1).gather(-1, torch.tensor(row.response)[:, None])
+    return float(told.double().sum())
+
+
+def correct(rows, stream: str) -> dict[str, list]:
+    """The correct rows of a stream, by prompt; of every prompt that has rows of it."""
+    groups: dict[str, list] = {row.group: [] for row in rows if row.stream == stream}
+    for row in rows:
+        if row.stream == stream and row.reward > 0.5:
+            groups[row.group].append(row)
+    return groups
+
+
+def test_the_log_has_a_steps_values(step, monkeypatch):
+    """CoKL's loss is, over prompts, minus the mean log-likelihood of the correct cached plus that of the correct fresh.
+
+    Some prompts have no correct fresh response of two.
+    """
+    monkeypatch.setattr(step, "chance", 0.3)
+    _, rows, metrics = step.run("actor_rollout_ref.rollout.n=2")
+    cached, fresh = correct(rows, "reference"), correct(rows, "rollout")
+    count = one_step.KL_PROMPTS
+    assert metrics["cokl/kl_rows"] == count * (one_step.CACHED + 2)
+    assert metrics["cokl/reward_mean"] == pytest.approx(sum(map(len, fresh.values())) / (2 * count))
+    unsolved = sum(not group for group in fresh.values())
+    assert metrics["cokl/zero_correct"] == pytest.approx(unsolved / count)
+    assert 0 < unsolved / count < 1 - metrics["cokl/reward_mean"]
+    loss = 0.0
+    for groups, sign in ((cached, -1), (fresh, 1)):
+        for group in filter(None, groups.values()):
+            loss += sign * one_step.BETA / count * np.mean([log_likelihood(step, row) for row in group])
+    assert metrics["cokl/loss"] == pytest.approx(loss, rel=1e-5)
+
+
+def test_the_log_has_the_mean_over_optimizer_steps(step):
+    """Two mini-batches, the second under the policy that the first has moved; replay's loss has no ratios."""
+    _, _, metrics = step.run("cokl.method=correct_forward_kl", f"{ACTOR}.ppo_mini_batch_size=2")
+    losses = []
+    for moved, keys in enumerate(step.workers.keys):
+        groups = correct([step.answered[key] for key in keys if key in step.answered], "reference")
+        of_prompts = [np.mean([log_likelihood(step, row, moved) for row in group]) for group in groups.values()]
+        losses.append(-one_step.BETA * np.mean(of_prompts))
+    assert losses[0] != pytest.approx(losses[1], rel=1e-3)
+    assert metrics["cokl/loss"] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_the_log_has_the_regularizers_share_of_the_gradient(step):
