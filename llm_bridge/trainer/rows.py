@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from tensordict import NonTensorData, TensorDict
 from torch import Tensor
@@ -63,6 +64,16 @@ class StepRows:
         members = [self.member(key) for key in keys]
         sizes = Counter(member.prompt for member in members if member)
         return RowIndex.of(member if member and sizes[member.prompt] == self.group_rows else None for member in members)
+
+    def mini_batches(self, keys: Sequence[str], count: int) -> list[list[str]]:
+        """`keys` in `count` parts: equal shares of RL prompts and of regularized ones, each prompt's rows together."""
+        own = sorted({uid_of(key) for key in keys if not self.added(key)})
+        homes = {uid: part for part, uids in enumerate(np.array_split(own, count)) for uid in uids.tolist()}
+        parts: list[list[str]] = [[] for _ in range(count)]
+        for key in sorted(keys, key=lambda key: (self.added(key), key)):
+            member = self.member(key)
+            parts[member.prompt % count if member else homes[uid_of(key)]].append(key)
+        return parts
 
 
 def ask(

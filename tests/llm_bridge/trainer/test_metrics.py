@@ -9,14 +9,14 @@ from cokl.groups import RegularizationRows, RowIndex
 from llm_bridge.trainer.metrics import row_metrics, without_added
 from llm_bridge.trainer.rows import StepRows
 
-FRESH = [[1, 0], [0, 0], [1, 1]]
-"""Verdicts on the fresh responses to three prompts."""
+FRESH = (1, 0, 0, 0, 1, 1)
+"""Verdicts on the fresh responses to three prompts, two to each."""
 
 
 def regularization_rows() -> RegularizationRows:
     """Rows 0 to 5 are cached, 6 to 11 fresh, and row 12 is the RL batch's alone."""
     index = RowIndex(reference=torch.arange(6).view(3, 2), rollout=torch.arange(6, 12).view(3, 2))
-    rewards = torch.tensor([1, 0, 1, 1, 0, 1, *sum(FRESH, []), 1]).double()
+    rewards = torch.tensor([1, 0, 1, 1, 0, 1, *FRESH, 1]).double()
     return RegularizationRows(index, -torch.ones(13).double(), rewards)
 
 
