@@ -1,11 +1,21 @@
-"""Write ASSUMPTIONS.md, what the paper leaves open, from the source: `python docs/make_tables.py`."""
+"""Write what pages have from elsewhere: `python docs/make_tables.py`.
+
+ASSUMPTIONS.md, what the paper leaves open, is from the source. The tables of llm_bridge/FINDINGS.md, each between a
+comment with its name and one that ends it, are from SmolLM2's scores.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+
+import pandas as pd
+
+from cokl.support.statistics import mean_and_half_width, plain_markdown_table, with_spread
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("cokl", "bandit", "llm_bridge", "theory", "cokl_cli")
@@ -15,6 +25,27 @@ Each row is a configuration field. Made from the code: `python docs/make_tables.
 
 | field | default | what it decides | what changes with it |
 |---|---|---|---|"""
+SCORES = ROOT / "llm_bridge" / "experiment" / "smollm2" / "SCORES.csv"
+NAMES = {
+    "base": "before small talk",
+    "grpo": "no regularizer",
+    "correct_forward_kl": "replay, 0.003",
+    "cokl": "CoKL, 0.01",
+    "forward_kl": "forward KL, 0.01",
+    "reverse_kl": "reverse KL, 0.01",
+}
+COLUMNS = {
+    "known": "known sums right, %",
+    "unknown": "unknown sums right, %",
+    "chat_val": "small talk's reward, %",
+    "distinct": "different right answers to a known sum, of 8",
+    "right_of_64": "right of 64",
+    "different_of_64": "different right ones of 64",
+    "cached_kl": "KL among cached right answers",
+    "cached_log_prob": "change of their total log-probability",
+    "stricter_before": "before these 12 steps",
+    "stricter": "after them",
+}
 
 
 def page() -> str:
@@ -49,9 +80,57 @@ def _fields(module: ast.Module) -> Iterator[str]:
                     yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def with_tables(text: str, tables: dict[str, str]) -> str:
+    """A page with its named tables made anew. Raises KeyError for a name that there is no table of."""
+    place = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+    return place.sub(lambda found: f"{found[1]}\n{tables[found[2]]}\n\n{found[3]}", text)
+
+
+def smollm2_tables() -> dict[str, str]:
+    """SmolLM2's tables by their names."""
+    runs = pd.read_csv(SCORES)
+    six, seed_6 = runs.query("main == 1"), runs.query("seed == 6")
+    chosen_on = runs.query("seed == 100 and beta > 0").assign(both=lambda rows: rows["known"] + rows["chat_val"])
+    grid = chosen_on.pivot(index=["reference", "method"], columns="beta", values="both")
+    rows = [
+        [NAMES[method].partition(",")[0], base, *(with_spread(both, math.nan, 1) for both in row)]
+        for (base, method), row in zip(grid.index, grid.to_numpy(), strict=True)
+    ]
+    return {
+        "six-seeds": _scores(six, list(NAMES), list(COLUMNS)[:4], lambda v, _: with_spread(*mean_and_half_width(v), 1)),
+        "selection": plain_markdown_table(["", "base", *(f"{beta:g}" for beta in grid.columns)], rows),
+        "seed-6": _scores(seed_6, [name for name in NAMES if name in set(seed_6["method"])], list(COLUMNS)[:6], _each),
+        "cached": _scores(
+            six[six["seed"].isin([3, 4, 5])], list(NAMES)[1:], ["known", "cached_kl", "cached_log_prob"], _each
+        ),
+        "stricter": _scores(
+            six[six["seed"].isin([4, 5])].iloc[::-1], list(NAMES)[:4], ["stricter_before", "stricter"], _each
+        ),
+    }
+
+
+def _scores(
+    runs: pd.DataFrame, methods: Sequence[str], columns: Sequence[str], cell: Callable[[pd.Series, str], str]
+) -> str:
+    """A row per method, a cell per column of scores."""
+    rows = [
+        [NAMES[name], *(cell(runs.loc[runs["method"] == name, column], column) for column in columns)]
+        for name in methods
+    ]
+    return plain_markdown_table(["", *(COLUMNS[column] for column in columns)], rows)
+
+
+def _each(values: pd.Series, column: str) -> str:
+    """Each seed's score, in the rows' order."""
+    form = {"cached_kl": "{:.2f}", "cached_log_prob": "{:+.1f}"}.get(column, "{:.1f}")
+    return ", ".join("none" if pd.isna(value) else form.format(value) for value in values)
+
+
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
 if __name__ == "__main__":
     (ROOT / "ASSUMPTIONS.md").write_text(page(), encoding="utf-8")
+    findings = ROOT / "llm_bridge" / "FINDINGS.md"
+    findings.write_text(with_tables(findings.read_text(encoding="utf-8"), smollm2_tables()), encoding="utf-8")

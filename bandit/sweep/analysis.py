@@ -1,6 +1,6 @@
 """What a sweep's table says: each method at matched correctness, and the claims of the paper's Results paragraph.
 
-Spreads are standard deviations over seeds; intervals are 95% t-intervals of the paired difference over seeds.
+Intervals are 95% t-intervals over seeds, of a metric or of a paired difference.
 
 Assumption beyond the paper: a method's matched coefficient is the one whose mean final correctness over seeds is
 closest to 0.96; one coefficient per method, the same for all seeds.
@@ -18,7 +18,7 @@ from bandit.lab import Analysis, Tables
 from bandit.sweep.config import SweepConfig
 from cokl.support.errors import InputError
 from cokl.support.statistics import mean_and_half_width, with_spread
-from cokl.support.verdicts import ALPHA, Claim, Measurement, Verdict, conjunction, no_verdict, of_each, withheld
+from cokl.support.verdicts import ALPHA, SPREAD, Claim, Measurement, Verdict, conjunction, no_verdict, of_each, withheld
 
 RUN = ("method", "beta")
 """What names a run, up to its seed."""
@@ -40,7 +40,7 @@ def analyse(tables: Tables, config: SweepConfig) -> Analysis:
     }
     title = f"Final metrics at the coefficient whose correctness is closest to {MATCHED_CORRECTNESS}"
     counts = f"Seeds: {table['seed'].nunique()}; steps: {final_rows(table)['step'].max()}."
-    note = f"{counts} After a metric, ± is the standard deviation over seeds. {diverged_note(table)}"
+    note = f"{counts} {SPREAD} {diverged_note(table)}"
     return Analysis(
         answer=lead(table),
         seeds=table["seed"].nunique(),
@@ -105,13 +105,13 @@ def matched_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def matched_table(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
-    """A row per method at its matched coefficient (and without regularizer): final metrics as mean ± spread."""
+    """A row per method at its matched coefficient (and without regularizer): final metrics, ± half a 95% interval."""
     final = final_rows(table)
     rows = pd.concat([final[final["method"] == "none"], final_rows(matched_rows(table))])
     metrics = [name for name in table.columns if name not in ("seed", "method", "beta", "step")]
     lines = []
     for (method, beta), group in rows.groupby(["method", "beta"], sort=False):
-        cells = {name: with_spread(group[name].mean(), group[name].std(), digits) for name in metrics}
+        cells = {name: with_spread(*mean_and_half_width(group[name]), digits) for name in metrics}
         lines.append({"method": method_label(str(method)), "beta": f"{beta:g}", **cells})
     return pd.DataFrame(lines)
 

@@ -21,6 +21,7 @@ from bandit.sweep.analysis import (
 )
 from bandit.sweep.config import SweepConfig
 from cokl import regularizers
+from cokl.support.statistics import summarize
 from figures.marks import Drawing, Panel, interval, join, marks
 from figures.style import RC, SEED_LINES, TEXT_WIDTH, Picture, method_style, new_figure
 
@@ -40,7 +41,7 @@ def draw(tables: Tables, config: SweepConfig) -> dict[str, Drawing]:
 def tradeoff(table: pd.DataFrame) -> Drawing:
     """Figure 2: a point per method and coefficient at the last step, and the reference's.
 
-    Means over seeds, bars one standard deviation. Raises InputError for another table than a sweep's.
+    Means over seeds, bars their 95% t-intervals. Raises InputError for another table than a sweep's.
     """
     require_sweep(table)
     shown = panels(table, x=r"Correctness $P_{\mathrm{corr}}$ (axis stretched towards 1)", scale="stretched")
@@ -50,7 +51,7 @@ def tradeoff(table: pd.DataFrame) -> Drawing:
     for column in shown:
         for method in final_rows(table)["method"].unique():
             points = final[final["method"] == method]
-            ends = interval(points, "p_correct", "_std", "x_") | interval(points, column, "_std")
+            ends = interval(points, "p_correct", prefix="x_") | interval(points, column)
             label, beta = method_label(str(method)), points["beta"].map("β = {:g}".format)
             kind = "line" if len(points) > 1 else "point"
             parts.append(
@@ -75,14 +76,14 @@ def _tradeoff_caption(table: pd.DataFrame) -> str:
     return (
         f"Correctness against {coverage_column(table).replace('_at_', '@')} (a) and against conditional KL (b) after "
         f"{final['step'].max()} steps: {len(points)} points, a coefficient each, means over {final['seed'].nunique()} "
-        f"seeds, bars one standard deviation. Correctness goes from {points.min():.3f} to {points.max():.3f}."
+        f"seeds, bars 95% intervals. Correctness goes from {points.min():.3f} to {points.max():.3f}."
     )
 
 
 def dynamics(table: pd.DataFrame) -> Drawing:
     """Figure 3: a line per method at its matched coefficient over the training steps.
 
-    Means over seeds, bands one standard deviation; few seeds are thin lines. Raises InputError for another table.
+    Means over seeds, bands their 95% t-intervals; few seeds are thin lines. Raises InputError for another table.
     """
     require_sweep(table)
     shown = panels(table, x="Training step", x_limits=(0, None), y_limits=(0, None))
@@ -95,7 +96,7 @@ def dynamics(table: pd.DataFrame) -> Drawing:
             name = method_label(method)
             label = name if method == "none" else rf"{name}, $\beta={run['beta'].iloc[0]:g}$"
             mean = means(run)
-            ends = {} if few else interval(mean, column, "_std")
+            ends = {} if few else interval(mean, column)
             parts.append(marks(column, "band", label=label, method=method, x=mean["step"], y=mean[column], **ends))
             if few:
                 parts.append(marks(column, "seed", method=method, x=run["step"], y=run[column], run=run["seed"]))
@@ -108,7 +109,7 @@ def _dynamics_caption(rows: pd.DataFrame, few: bool) -> str:
     ends = "; ".join(
         f"{method_label(str(method))} {row.iloc[0]:.3f} and {row.iloc[1]:.2f} nats" for method, row in last.iterrows()
     )
-    spread = "thin lines single seeds" if few else "bands one standard deviation"
+    spread = "thin lines single seeds" if few else "bands 95% intervals"
     return (
         f"{coverage.replace('_at_', '@').capitalize()} (a) and conditional KL (b) during training, each method at the "
         f"coefficient whose final correctness is closest to {MATCHED_CORRECTNESS}: means over {rows['seed'].nunique()} "
@@ -117,10 +118,9 @@ def _dynamics_caption(rows: pd.DataFrame, few: bool) -> str:
 
 
 def means(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per method, beta and step: each metric's mean, and its standard deviation as METRIC_std."""
-    metrics = table.columns.drop(["seed", "method", "beta", "step"])
-    groups = table.groupby(["method", "beta", "step"], sort=False)[list(metrics)]
-    return groups.mean().join(groups.std().add_suffix("_std")).reset_index()
+    """A row per method, beta and step: each metric's mean, and half its 95% t-interval as METRIC_half_width."""
+    metrics = [name for name in table.columns if name not in ("seed", "method", "beta", "step")]
+    return summarize(table, ["method", "beta", "step"], metrics)
 
 
 def panels(table: pd.DataFrame, **shared: object) -> dict[str, Panel]:

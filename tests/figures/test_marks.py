@@ -42,7 +42,7 @@ def noisy_sweep() -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("column", ["coverage_at_64", "conditional_kl"])
-def test_the_tradeoff_is_means_and_standard_deviations_of_the_last_step(column):
+def test_the_tradeoff_is_means_and_intervals_of_the_last_step(column):
     table = noisy_sweep()
     marks = tradeoff(table).marks
     for method, betas in GOOD.items():
@@ -52,7 +52,7 @@ def test_the_tradeoff_is_means_and_standard_deviations_of_the_last_step(column):
             rows = table[(table["method"] == method) & (table["beta"] == beta) & (table["step"] == 200)]
             for name, low, high, of in (("x", "x_low", "x_high", "p_correct"), ("y", "low", "high", column)):
                 values = rows[of].tolist()
-                mean, spread = statistics.mean(values), statistics.stdev(values)
+                mean, spread = statistics.mean(values), half_width(values)
                 assert [point[name], point[low], point[high]] == pytest.approx([mean, mean - spread, mean + spread])
             assert point["text"] == f"β = {beta:g}"
     star = picked(marks, panel=column, method="reference")
@@ -62,7 +62,7 @@ def test_the_tradeoff_is_means_and_standard_deviations_of_the_last_step(column):
 
 
 @pytest.mark.parametrize("column", ["coverage_at_64", "conditional_kl"])
-def test_dynamics_are_means_and_standard_deviations_of_each_step(column):
+def test_dynamics_are_means_and_intervals_of_each_step(column):
     table = noisy_sweep()
     marks = dynamics(table).marks
     for method, beta in (("none", 0.0), ("cokl", 0.1), ("forward_kl", 0.001)):
@@ -71,7 +71,7 @@ def test_dynamics_are_means_and_standard_deviations_of_each_step(column):
         assert band["x"].tolist() == [0, 100, 200]
         for mark in band.to_dict("records"):
             values = rows.loc[rows["step"] == mark["x"], column].tolist()
-            mean, spread = statistics.mean(values), statistics.stdev(values)
+            mean, spread = statistics.mean(values), half_width(values)
             assert [mark["y"], mark["low"], mark["high"]] == pytest.approx([mean, mean - spread, mean + spread])
 
 

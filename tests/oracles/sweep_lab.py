@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +49,7 @@ def matched(rows: Sequence[scores.Row]) -> dict[str, float]:
 
 
 def matched_table(rows: Sequence[scores.Row], labels: dict[str, str], digits: int) -> list[dict[str, str]]:
-    """Mean ± standard deviation over seeds of every metric, without a regularizer and at each method's match."""
+    """Mean ± half a 95 % interval over seeds of every metric, without a regularizer and at each method's match."""
     at = {"none": 0.0, **matched(rows)}
     lines = []
     for (method, beta), runs in scores.grouped(final(rows), ("method", "beta")).items():
@@ -59,6 +58,6 @@ def matched_table(rows: Sequence[scores.Row], labels: dict[str, str], digits: in
         line = {"method": labels[method], "beta": f"{beta:g}"}
         for name in runs[0].keys() - {"seed", "method", "beta", "step"}:
             values = [run[name] for run in runs]
-            line[name] = f"{scores.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
+            line[name] = f"{scores.mean(values):.{digits}f} ± {scores.half_width(values):.{digits}f}"
         lines.append(line)
     return lines

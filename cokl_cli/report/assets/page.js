@@ -86,13 +86,13 @@ function tradeoff({steps, settings, coverage, looks, order}) {
       const yRange = range(settings.flatMap(s => s[metric]).filter(value => value !== null), 0.05);
       const curves = there.map((of, i) => ({method: of[0].method, look: looks[of[0].method], large: [of.indexOf(matched[i])],
         points: of.map(s => {
-          const p = s.correctness[place(s)], spread = s.correctness_std[place(s)];
-          return [stretch(p), s[metric][place(s)], stretch(p - spread), stretch(p + spread), s[`${metric}_std`][place(s)]];
+          const p = s.correctness[place(s)], spread = s.correctness_half_width[place(s)];
+          return [stretch(p), s[metric][place(s)], stretch(p - spread), stretch(p + spread), s[`${metric}_half_width`][place(s)]];
         })}));
       chart(byId(`tradeoff-${metric}`), x, {label, range: yRange, ticks: ticksIn(yRange)}, curves, stretch(target));
     }
     const row = s => [looks[s.method].label, String(s.beta), ...["correctness", "coverage", "covered", "kl"].map(
-      key => plusMinus(s[key][place(s)], s[`${key}_std`][place(s)]))];
+      key => plusMinus(s[key][place(s)], s[`${key}_half_width`][place(s)]))];
     const head = ["Method", "β", "Correctness", coverage, `${coverage} under pi+`, "Conditional KL"];
     byId("tradeoff-step-value").textContent = step;
     byId("tradeoff-target-value").textContent = target.toFixed(3);

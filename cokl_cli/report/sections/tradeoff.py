@@ -25,7 +25,7 @@ def section(folder: Path) -> Section:
     shown = coverage_label(coverage)
     seeds = table["seed"].nunique()
     body = f"""
-<p>A point is a coefficient β, its place the mean over {seeds} seeds, its bars one standard deviation. The large points
+<p>A point is a coefficient β, its place the mean over {seeds} seeds, its bars 95% intervals. The large points
 are those of the table: for each method the coefficient whose mean correctness at this step is closest to the match.
 {text(note)}</p>
 {legend(trained, method_label)}
@@ -58,7 +58,7 @@ are those of the table: for each method the coefficient whose mean correctness a
 
 
 def _setting(method: str, beta: float, rows: pd.DataFrame, coverage: str) -> dict[str, Any]:
-    """Means and standard deviations over seeds of one coefficient, by step."""
+    """Means over seeds of one coefficient, and half their 95% intervals, by step; 0 for a single seed."""
     columns = {
         "correctness": "p_correct",
         "coverage": coverage,
@@ -69,7 +69,7 @@ def _setting(method: str, beta: float, rows: pd.DataFrame, coverage: str) -> dic
     setting: dict[str, Any] = {"method": method, "beta": beta, "step": by_step["step"].tolist()}
     for name, column in columns.items():
         setting[name] = _short(by_step[column])
-        setting[f"{name}_std"] = _short(by_step[f"{column}_std"].fillna(0.0))
+        setting[f"{name}_half_width"] = _short(by_step[f"{column}_half_width"].replace(math.inf, 0.0))
     return setting
 
 

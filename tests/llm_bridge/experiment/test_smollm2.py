@@ -187,7 +187,7 @@ def test_different_right_answers_are_those_to_known_prompts():
 
 
 def test_the_stricter_verifier_of_the_page_counts_right_answers_in_its_form():
-    page = (Path(__file__).parents[3] / "docs/how-to/llm.md").read_text()
+    page = (Path(__file__).parents[3] / "llm_bridge/FINDINGS.md").read_text()
     names: dict[str, Any] = {}
     exec(re.findall(r'```python title="strict.py"\n(.*?)```', page, re.DOTALL)[0], names)
     answers = {"1 + 2 equals 3.": 1.0, "1 + 2 = 3.": 0.0, "1 + 2 equals 4.": 0.0}

@@ -1,0 +1,141 @@
+"""README, the index and the labs' findings say of the committed tables what these say, computed here from each seed."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.docs.pages import ROOT
+from tests.oracles.intervals import half_width
+
+README, INDEX, FINDINGS = (
+    " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    for page in ("README.md", "docs/index.md", "bandit/FINDINGS.md")
+)
+BASE = pd.read_csv(ROOT / "bandit/sweep/robustness-seeds.csv").query("alternative == 'base'")
+ENTROPY = pd.read_csv(ROOT / "bandit/plasticity/ENTROPY.csv").query("at == 'coefficient' and seed < 5")
+SHIFT = [pd.read_csv(ROOT / f"bandit/shift/RESULTS{again}.csv") for again in ("", "-again")]
+FEW = pd.read_csv(ROOT / "bandit/sequences/FEW-TOKENS.csv").query("role == 'report'")
+RUNS = ("first", "again")
+
+
+def spread(values: pd.Series, digits: int = 1) -> str:
+    return f"{values.mean():z.{digits}f} ± {half_width(values):.{digits}f}"
+
+
+def both(first: pd.Series, second: pd.Series) -> str:
+    """A run's mean and interval, and in parentheses the second run's."""
+    return f"{spread(first)} ({spread(second)})"
+
+
+def at(table: pd.DataFrame, **values: object) -> pd.DataFrame:
+    """The rows with these values, by seed; each seed has one."""
+    for name, value in values.items():
+        table = table[table[name].isin([value]) if isinstance(value, str) else np.isclose(table[name], value)]
+    assert len(table)
+    assert table["seed"].is_unique
+    return table.set_index("seed")
+
+
+@pytest.mark.parametrize(
+    ("row", "method", "beta"),
+    [
+        ("No regularizer", "none", 0),
+        ("Forward KL", "forward_kl", 0.003),
+        ("Jensen-Shannon", "jensen_shannon", 0.3),
+        ("Reverse KL", "reverse_kl", 0.1),
+        ("Entropy", "entropy", 0.1),
+        ("CoKL", "cokl", 0.03),
+        ("Replay", "correct_forward_kl", 0.03),
+    ],
+)
+def test_readme_shows_each_method_of_the_controlled_experiment(row, method, beta):
+    renamed = ENTROPY.rename(columns={"coverage_at_64": "coverage"})
+    rows = at(renamed if method == "correct_forward_kl" else BASE, method=method, beta=beta)
+    cells = [spread(rows["p_correct"], 3), spread(rows["coverage"], 3), spread(rows["conditional_kl"], 2)]
+    assert f"| {row} | {' | '.join(cells)} |" in README
+
+
+def test_readme_and_index_say_what_cokl_gains_and_loses_in_miniatures():
+    coverage = at(BASE, method="cokl", beta=0.03)["coverage"] - at(BASE, method="entropy", beta=0.1)["coverage"]
+    assert f"CoKL finds {spread(coverage, 3)} more of all correct answers in 64 draws" in README
+    after = [at(ENTROPY, method=name, beta=beta)["plasticity"] for name, beta in (("cokl", 0.05), ("entropy", 0.1))]
+    assert f"mean reward is {spread(after[0] - after[1], 2)} higher after CoKL than after the entropy bonus" in README
+    raw = [
+        at(table, mode="sampled", method="reverse_kl", beta=0.3)[["prior_correct", "new_correct"]].mean(axis=1) * 100
+        - at(table, mode="sampled", method="cokl", beta=0.3)[["prior_correct", "new_correct"]].mean(axis=1) * 100
+        for table in (part[part["kl_prompts"].isin([8, 16])] for part in SHIFT)
+    ]
+    assert f"CoKL ends {spread(raw[0])} points below reverse KL" in README
+    assert f"CoKL is {spread(raw[0])} points of 100 behind reverse KL" in INDEX
+    assert f"CoKL ends {both(*raw)} *raw* points below reverse KL" in FINDINGS
+
+
+def test_overall_at_equal_coefficients():
+    """Above zero in one run at 30 and 100 in samples, and at no coefficient up to 10."""
+
+    def lead(table: pd.DataFrame, mode: str, beta: float) -> pd.Series:
+        ends = [
+            at(table, mode=mode, method=name, beta=beta, kl_prompts=prompts)["overall"]
+            for name, prompts in (("cokl", 8), ("correct_forward_kl", 16))
+        ]
+        return ends[0] - ends[1]
+
+    for beta in (10, 30, 100):
+        cells = [both(*(lead(table, mode, beta) for table in SHIFT)) for mode in ("sampled", "exact")]
+        assert f"| {beta} | {' | '.join(cells)} |" in FINDINGS
+    below = [lead(table, mode, beta).mean() for table in SHIFT for mode in ("sampled", "exact") for beta in BETAS]
+    assert max(below) < 0
+    told_apart = [
+        [lead(table, "sampled", beta).mean() > half_width(lead(table, "sampled", beta)) for beta in (30, 100)]
+        for table in SHIFT
+    ]
+    assert told_apart == [[True, True], [False, False]]
+
+
+BETAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
+
+
+def few_tokens(size: int, beta: float, column: str) -> list[pd.Series]:
+    """CoKL minus replay in each run, raw points."""
+    ends = [
+        [at(FEW, run=run, group_size=size, method=name, beta=beta) for name in ("cokl", "correct_forward_kl")]
+        for run in RUNS
+    ]
+    columns = ["prior_correct", "new_correct"] if column == "overall" else [column]
+    return [100 * (cokl[columns].mean(axis=1) - replay[columns].mean(axis=1)) for cokl, replay in ends]
+
+
+def test_where_few_tokens_decide():
+    for size in (8, 2):
+        overall = []
+        for beta, name in ((1e-4, "1e-4"), (3e-4, "3e-4"), (1e-3, "1e-3")):
+            cells = [both(*few_tokens(size, beta, column)) for column in ("prior_correct", "new_correct")]
+            assert f"| {size} | {name} | {' | '.join(cells)} |" in FINDINGS
+            overall.append(both(*few_tokens(size, beta, "overall")))
+        assert f"| {size} | {' | '.join(overall)} |" in FINDINGS
+
+
+def test_few_tokens_are_equal_within_the_margin_that_is_told():
+    from scipy import stats
+
+    ends = [
+        end
+        for size in (8, 2)
+        for lead in few_tokens(size, 1e-4, "prior_correct")
+        for end in stats.t.interval(0.9, len(lead) - 1, lead.mean(), stats.sem(lead))
+    ]
+    assert f"reach from {min(ends):.1f} to {max(ends):.1f} over the four runs" in FINDINGS
+    assert f"equal within {max(map(abs, ends)):.1f} points of the old task" in README
+
+
+def test_diversity_with_answers_of_many_tokens_stands_wherever_diversity_is_claimed():
+    told = re.search(
+        r"keeps more different correct answers than CoKL: (6\.9 ± 1\.0) \(7\.0 ± 2\.3\) more of 64", FINDINGS
+    )
+    assert told
+    for page in (README, INDEX):
+        assert f"{told[1]} more different correct answers of 64 than" in page
