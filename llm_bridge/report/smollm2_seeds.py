@@ -1,11 +1,13 @@
 """`python -m llm_bridge.report.smollm2_seeds FOLDER_OR_CSV ...`: what runs of several seeds say, as Markdown.
 
 Means with 95 % t-intervals over seeds, CoKL minus each other method paired by seed, and what the first folder's models
-say to its known sums. A table of scores is one like SmolLM2's SCORES.csv, of which the rows with `main` 1 count.
+say to its known sums. A table of scores is one like SmolLM2's SCORES.csv, of which the rows with `main` 1 count. That
+one has no `share`: its runs logged another quantity, `share_row_by_row`, in which rows of equal tokens count apart.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,7 +46,8 @@ def page(paths: list[Path]) -> Iterator[str]:
     folders = [path for path in paths if path.suffix != ".csv"]
     configs = [from_json(LLMConfig, read_json(folder / "config.json", dict)) for folder in folders]
     scores = [collect(*one).scores.assign(seed=one[0].seed) for one in zip(configs, folders, strict=True)]
-    scores += [pd.read_csv(path).astype({"seed": int, "main": int}) for path in paths if path.suffix == ".csv"]
+    tables = [pd.read_csv(path).astype({"seed": int, "main": int}) for path in paths if path.suffix == ".csv"]
+    scores += [table if "share" in table else table.assign(share=math.nan) for table in tables]
     levels = by_method(scores)
     yield score_table(levels)
     if folders:
@@ -77,7 +80,9 @@ def score_table(levels: Mapping[str, pd.DataFrame]) -> str:
 
 
 def _cells(level: pd.DataFrame) -> list[str]:
-    return [str(len(level)), *(with_spread(*mean_and_half_width(level[name]), 1) for name in MEASURED)]
+    """How many seeds, and the mean of each column; "-" where not all seeds have it."""
+    means = {name: mean_and_half_width(level[name]) for name in MEASURED if not level[name].isna().any()}
+    return [str(len(level)), *(with_spread(*means[name], 1) if name in means else "-" for name in MEASURED)]
 
 
 def replies(folder: Path, prompts: Path, tokens: int) -> Iterator[Replies]:

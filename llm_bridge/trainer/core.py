@@ -182,7 +182,8 @@ class CoKLTrainer(PPOTrainerSync):
 
     def _step(self, batch: KVBatchMeta) -> Step:
         """All rows of the batch, at which the policy that sampled them is the current one."""
-        columns = self._get(batch, "response_mask", "old_log_probs", "rm_scores", "ref_log_prob")
+        names = "prompts", "responses", "response_mask", "old_log_probs", "rm_scores", "ref_log_prob"
+        columns = self._get(batch, *names)
         own = zip(batch.keys, columns["response_mask"], strict=True)
         masks, old = [self.hidden.get(key, mask) for key, mask in own], columns["old_log_probs"]
         scores, index = finite_sums(columns["rm_scores"]), self.step_rows.index(batch.keys)
@@ -196,7 +197,17 @@ class CoKLTrainer(PPOTrainerSync):
             reference_log_probs=row_sums(columns["ref_log_prob"], masks) if compares else None,
             tokens=lengths(masks) if self.settings.length == "token-mean" else None,
         )
-        return Step(batch, rows, masks, old, torch.tensor([self.step_rows.added(key) for key in batch.keys]))
+        return Step(
+            batch=batch,
+            rows=rows,
+            masks=masks,
+            old_log_probs=old,
+            added=torch.tensor([self.step_rows.added(key) for key in batch.keys]),
+            sequences=[
+                (prompt.numpy().tobytes(), response.numpy().tobytes())
+                for prompt, response in zip(columns["prompts"], columns["responses"], strict=True)
+            ],
+        )
 
     def _warn_of_plain_rl(self, step: Step) -> None:
         """Warn of a step without any weight. Raises InputError for `IDLE_STEPS` of them in a row."""
@@ -246,7 +257,7 @@ class CoKLTrainer(PPOTrainerSync):
         loss, tokens = float(weights @ step.rows.log_probs), lengths(step.masks)
         counted = loss if actor.policy_loss.loss_mode in ("gpg", "cispo") else float(weights.double() @ tokens)
         without_added(metrics, counted, loss, tokens, step.added, aggregation.rl_factor)
-        share = gradient_share(advantages, step.masks, weights, step.added, aggregation)
+        share = gradient_share(advantages, step.masks, weights, step.added, step.sequences, aggregation)
         return metrics | {"cokl/loss": loss, "cokl/gradient_share": share}
 
     def _under_current_policy(self, step: Step) -> Step:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,7 +18,8 @@ class Step:
 
     batch: where they lie in VeRL's queue. rows: their likelihoods and verdicts, and the index of the groups, with row
     numbers from 0 to R - 1. masks: (T,) each, 1 on the tokens that the policy wrote. old_log_probs: (T,) each, in nats
-    per token, the denominators of VeRL's ratios. added: (R,), True where a row is the regularizer's alone.
+    per token, the denominators of VeRL's ratios. added: (R,), True where a row is the regularizer's alone. sequences:
+    R values, equal where prompt and response have the same tokens.
     """
 
     batch: KVBatchMeta
@@ -26,6 +27,7 @@ class Step:
     masks: list[Tensor]
     old_log_probs: list[Tensor]
     added: Tensor
+    sequences: list[Hashable]
 
     def part(self, start: int, stop: int) -> Step:
         """The rows `start` to `stop - 1`, with the groups that are whole among them."""
@@ -38,7 +40,8 @@ class Step:
             tokens=None if rows.tokens is None else rows.tokens[here],
         )
         batch = self.batch.select_keys(self.batch.keys[here])
-        return Step(batch, part, self.masks[here], self.old_log_probs[here], self.added[here])
+        columns = self.masks[here], self.old_log_probs[here], self.added[here], self.sequences[here]
+        return Step(batch, part, *columns)
 
     def moved(self, log_probs: list[Tensor]) -> Step:
         """The step after the policy has moved: weights are of the new one, and ratios those to the one that sampled.

@@ -380,6 +380,22 @@ def test_the_log_has_the_regularizers_share_of_the_gradient(step):
     assert metrics["cokl/gradient_share"] == pytest.approx(squared / (squared + squared_rl), rel=1e-5)
 
 
+def test_where_prompts_have_one_right_form_cokl_is_plain_rl_and_the_log_says_so(step, monkeypatch):
+    """Cached and fresh rows are the same tokens: their weights are -1 and 1 in sum, whatever the coefficient."""
+    said = [5, 6]
+    ids = {"response_ids": [np.array(said)] * one_step.CACHED, "masks": [np.ones(2, int)] * one_step.CACHED}
+    groups = tuple(
+        dataclasses.replace(group, **ids, rewards=np.ones(one_step.CACHED, int)) for group in step.buffer.groups
+    )
+    dataclasses.replace(step.buffer, groups=groups).save(step.folder / "one-form.parquet")
+    monkeypatch.setattr(step, "said", said)
+    runs = [step.run(f"cokl.buffer={step.folder}/one-form.parquet", f"cokl.beta={beta}") for beta in (1, 1e-9)]
+    (strong, _, metrics), (plain, _, _) = runs
+    assert float((strong[0] - plain[0]).norm() / plain[0].norm()) < AGREES
+    assert metrics["cokl/kl_rows"] == one_step.KL_PROMPTS * (one_step.CACHED + one_step.FRESH)
+    assert metrics["cokl/gradient_share"] < 1e-12
+
+
 def test_a_prompt_that_lost_a_response_has_no_part(step):
     gradients, rows, metrics = step.run(lose=1)
     whole = [row for row in rows if row.group != step.lost]
