@@ -63,7 +63,7 @@ def test_where_a_prompt_has_one_right_form_its_rows_cancel_in_the_share_as_in_th
     masks = [torch.ones(RL_TOKENS)] * RL_ROWS + [torch.ones(TOKENS)] * int(added.sum())
     own = [(-1) ** row * torch.ones(RL_TOKENS) for row in range(RL_ROWS)] + [torch.zeros(TOKENS)] * int(added.sum())
     aggregation = Aggregation("seq-mean-token-mean", rows=len(weights), rl_rows=RL_ROWS)
-    share = gradient_share(own, masks, torch.tensor(weights).double(), added, sequences, aggregation)
+    share = gradient_share(own, masks, torch.tensor(weights, dtype=torch.float64), added, sequences, aggregation)
     assert share == pytest.approx(0 if right else 0.00075 / (0.00075 + 1 / 640), abs=1e-12)
 
 
