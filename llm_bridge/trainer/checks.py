@@ -58,15 +58,14 @@ ACCEPTED: dict[str, tuple[tuple, str]] = {
     f"{ROLLOUT}.top_p": ((1, 1.0), "log-probabilities are those of the whole distribution"),
     f"{ROLLOUT}.top_k": ((-1, 0), "log-probabilities are those of the whole distribution"),
     "reward.reward_kwargs.overlong_buffer_cfg.enable": ((False, None), "its penalty would change verdicts"),
-    "reward.reward_manager.name": (("naive", "dapo"), "others may not pass on the score that they were given"),
+    "reward.reward_manager.name": (
+        ("naive", "dapo", "rate_limited", "remote"),
+        "others may not pass on the score that they were given",
+    ),
 }
 """Settings of VeRL: what each may be with a regularizer, the remedy first, and why."""
-_SCHEDULE = "VeRL would advance a schedule at each of several optimizer steps per rollout"
 SEVERAL: dict[str, tuple[tuple, str]] = {
     "cokl.prompts": (("buffer", None), "a training prompt's rows would have two ratios in later optimizer steps"),
-    f"{ACTOR}.optim.lr_scheduler_type": (("constant", None), _SCHEDULE),
-    f"{ACTOR}.optim.lr_warmup_steps_ratio": ((0.0, None), _SCHEDULE),
-    f"{ACTOR}.optim.lr_warmup_steps": ((-1, 0, None), _SCHEDULE),
 }
 """Further ones with several optimizer steps per rollout."""
 _IGNORED = {

@@ -8,9 +8,8 @@ advantages of `llm_bridge.trainer.advantages`. A group that lost a response to a
 With several optimizer steps per rollout VeRL's update is called once for each. Every step has whole groups, and weights
 of the policy of the moment (Eq. 15): before each step after the first, the added rows' log-probabilities are taken
 anew. As the added rows' old log-probabilities they keep VeRL's ratio at 1. The RL rows' old ones stay those of the
-policy that sampled. Two things are refused then (`llm_bridge.trainer.checks.SEVERAL`). VeRL would advance a
-learning-rate schedule once per optimizer step instead of once per rollout. And the rows of a training prompt, which are
-RL rows and regularized ones at once, would need two ratios: that to the policy that sampled, and 1.
+policy that sampled. Training prompts are refused then (`llm_bridge.trainer.checks.SEVERAL`): their rows, which are RL
+rows and regularized ones at once, would need two ratios, that to the policy that sampled, and 1.
 """
 
 from __future__ import annotations
@@ -77,6 +76,19 @@ class CoKLTrainer(PPOTrainerSync):
                 sizes = ref.log_prob_micro_batch_size_per_gpu, actor.ppo_micro_batch_size_per_gpu
                 ref.log_prob_micro_batch_size_per_gpu = sizes[0] or sizes[1] or 1
         super().__init__(config)
+
+    def _init_dataloader(self) -> None:
+        """VeRL's, which also counts the steps of the learning-rate schedule.
+
+        Each call of VeRL's update advances the schedule by one step, and here a rollout has several such calls. So the
+        schedule gets as many steps for each of the user's: at the first optimizer step of a rollout the rate is that of
+        a run with one optimizer step per rollout.
+        """
+        super()._init_dataloader()
+        optim, calls = self.config.actor_rollout_ref.actor.optim, self.epochs * self.mini_batches
+        optim.total_training_steps *= calls
+        if (optim.lr_warmup_steps or 0) > 0:
+            optim.lr_warmup_steps *= calls
 
     # ------------------------------ one batch of prompts ------------------------------
 

@@ -3,12 +3,14 @@
 import asyncio
 import itertools
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("verl")
 
+from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 
 from cokl.responses.buffer import CachedGroup
@@ -87,3 +89,14 @@ def test_a_tools_tokens_are_masked_in_a_cached_response():
         CachedResponseLoop.run(None, {"logprobs": True}, cached_response=given, global_steps=1)  # type: ignore[arg-type]
     )
     assert (answer.response_ids, answer.response_mask) == ([3, 4], [0, 1])
+
+
+def test_a_cached_verdict_is_kept_whatever_the_reward_manager():
+    """VeRL asks the manager for responses without a reward alone."""
+    given = {"prompt_ids": [7], "response_ids": [3, 4], "mask": [1, 1], "reward": 0.0}
+    answer = asyncio.run(
+        CachedResponseLoop.run(None, {"logprobs": False}, cached_response=given, global_steps=1)  # type: ignore[arg-type]
+    )
+    worker: Any = SimpleNamespace(reward_loop_worker_handles=["asked, it would fail"])
+    asyncio.run(AgentLoopWorker._compute_score(worker, [answer], {}))
+    assert answer.reward_score == 0.0

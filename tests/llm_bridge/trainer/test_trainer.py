@@ -10,6 +10,7 @@ import dataclasses
 import logging
 import os
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -22,10 +23,12 @@ pytest.importorskip("verl")
 from cokl.methods import Method
 from cokl.support.errors import InputError
 from cokl.surrogate_config import SurrogateConfig
+from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.experiment.trainer import RewardedTrainer
 from llm_bridge.trainer import advantages, checks, core
 from llm_bridge.trainer.advantages import Aggregation
 from llm_bridge.trainer.settings import RegularizationSettings
+from tests.llm_bridge.toy import make_tokenizer
 from tests.llm_bridge.trainer import one_step
 from tests.llm_bridge.trainer.gradients import MODES
 from tests.oracles import joint_step
@@ -257,6 +260,48 @@ def test_stale_weights_are_seen(step, monkeypatch):
     gamma_of_the_sampling_policy(monkeypatch)
     gradients, rows, _ = step.run(SEVERAL)
     assert max(errors(step, gradients, rows)) > DIFFERS
+
+
+SCHEDULES = {
+    "constant": ["lr_warmup_steps=3"],
+    "ratio": ["lr_warmup_steps_ratio=0.25"],
+    "cosine": ["lr_scheduler_type=cosine", "lr_warmup_steps=2", "min_lr_ratio=0.1"],
+}
+ROLLOUTS = 8
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_learning_rate_goes_by_rollouts_whatever_the_optimizer_steps(step, tmp_path, name):
+    """VeRL's own schedule, of the numbers that the trainer leaves it, at the first optimizer step of each rollout."""
+    write_rows(
+        [math_row("sums", row, "sum", f"{row} + 1?", str(row + 1)) for row in range(8)], tmp_path / "sums.parquet"
+    )
+    options = [f"{ACTOR}.optim.{option}" for option in SCHEDULES[name]]
+    options += [f"data.{files}={tmp_path}/sums.parquet" for files in ("train_files", "val_files")]
+    options += [f"trainer.total_training_steps={ROLLOUTS}", "data.dataloader_num_workers=0"]
+    rates = {}
+    for calls, several in ((1, []), (4, [SEVERAL, f"{ACTOR}.ppo_mini_batch_size=2"])):
+        trainer = core.CoKLTrainer(one_step.configuration(step.folder, *options, *several))
+        trainer.tokenizer, trainer.processor, trainer.parameter_sync_step = make_tokenizer(), None, 1
+        trainer._init_dataloader()
+        rates[calls] = learning_rates(trainer.config.actor_rollout_ref.actor.optim, ROLLOUTS * calls)[::calls]
+    assert rates[4] == pytest.approx(rates[1])
+    if name == "constant":
+        assert rates[4] == pytest.approx([0, 1 / 3, 2 / 3, 1, 1, 1, 1, 1])
+
+
+def learning_rates(optim, steps: int) -> list[float]:
+    """Of VeRL's schedule, as parts of the full rate, before each of its steps."""
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
+
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    engine: Any = SimpleNamespace(optimizer_config=optim, rank=1)
+    scheduler, rates = FSDPEngine._build_lr_scheduler(engine, optimizer), []
+    for _ in range(steps):
+        rates.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    return rates
 
 
 def test_an_evaluated_response_without_a_reward_is_refused():
