@@ -28,7 +28,9 @@ Tables = Mapping[str, pd.DataFrame]
 
 @dataclass(frozen=True)
 class Analysis:
-    """What the tables of a lab's results say; scored once, and shown on the screen, in results.md and on the page.
+    """What the tables of a lab's results say, as it is shown on the screen, in results.md and on the page.
+
+    Pictures are no part of it: `Lab.draw` scores the tables again.
 
     Args:
         answer: a sentence with the number that the lab is run for, and the rival that it is measured against.

@@ -24,6 +24,10 @@ class FromFile:
     config_file: Annotated[Path | None, tyro.conf.arg(name="config", metavar="FILE")] = None
     """Settings in JSON, such as a result's config.json. What it lacks is the preset's; options override it."""
 
+    def named(self, preset: str) -> str:
+        """What results are called where no folder is given: as the file, else as the preset."""
+        return self.config_file.stem if self.config_file else preset
+
 
 def preset_among(arguments: list[str], known: Collection[str], default: str) -> Any:
     """The name after --preset if it is one of `known`, else `default`; the parser refuses other names."""

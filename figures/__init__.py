@@ -1,1 +1,1 @@
-"""One module per figure of the paper and of ours; `style` is what they share."""
+"""How pictures look: a table of `marks` goes in, a drawing comes out, in the one `style`. Labs say what is drawn."""

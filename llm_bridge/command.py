@@ -1,4 +1,8 @@
-"""Of the command that started a process: whether it has `cokl.*`, and whether VeRL, not yet imported, fits."""
+"""Of the command that started a process: whether it has `cokl.*`, and whether VeRL is as the trainers extend it.
+
+No part of VeRL is imported here: another version may lack the parts that the trainers extend, and is to be refused in a
+line before importing them fails with a traceback.
+"""
 
 from __future__ import annotations
 

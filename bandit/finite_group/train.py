@@ -92,8 +92,10 @@ def planned_runs(config: FiniteGroupConfig) -> list[GroupRun]:
         # Without rollouts there is no policy to be off.
         possible = config.optimizer_steps if "rollout" in streams else config.optimizer_steps[:1]
         estimates = [(EXACT, math.inf, optimizer_steps) for optimizer_steps in possible]
-        both = len(streams) == 2
-        steps_of = {"fresh": possible if streams else (), "cached": config.optimizer_steps[: int(both)]}
+        steps_of = {
+            "fresh": possible if streams else (),
+            "cached": config.optimizer_steps[:1] if len(streams) == 2 else (),
+        }
         for groups in config.reference_groups:
             for optimizer_steps, size in itertools.product(steps_of[groups], config.group_sizes):
                 estimates.append((groups, float(size), optimizer_steps))

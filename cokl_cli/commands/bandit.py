@@ -40,8 +40,7 @@ class LabOptions(FromFile, Execution):
     @property
     def folder(self) -> Path:
         """Where results go."""
-        name = self.config_file.stem if self.config_file else self.preset
-        return self.out or Path("runs") / f"{self.prefix}{name}"
+        return self.out or Path("runs") / f"{self.prefix}{self.named(self.preset)}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from cokl_cli.presets import FromFile, changed, preset_among, stored_settings, v
 from llm_bridge.experiment.config import PAPER_METHODS, PRESETS, LLMConfig, PositiveFloat
 
 if TYPE_CHECKING:
+    from llm_bridge.experiment.jobs import Job
     from llm_bridge.experiment.stages import ChatRun, Experiment
 
 Preset = Literal["smollm2", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
@@ -34,8 +35,7 @@ class InFolder(FromFile):
     @property
     def folder(self) -> Path:
         """Where results go."""
-        name = self.config_file.stem if self.config_file else self.preset
-        return (self.out or Path("runs") / f"llm-{name}").resolve()
+        return (self.out or Path("runs") / f"llm-{self.named(self.preset)}").resolve()
 
 
 @dataclass(frozen=True)
@@ -69,30 +69,39 @@ class RunStages(ExperimentOptions):
     """Check what VeRL would be asked to do and print its command for each job; needs no GPU and no network."""
 
     def run(self) -> int:
-        """Run what is missing, method by method, write the tables after each, and draw at the end."""
+        """Run what is missing, or with `dry_run` show what that would be."""
         _require_methods(self.methods)
-        runs = self.chat_runs()
-        if self.dry_run:
-            for job, _ in self.plan().check(runs):
-                print(job.shown())
-            return 0
-        experiment = self.plan()
-        experiment.require_device()
+        runs, experiment = self.chat_runs(), self.plan()
+        if not self.dry_run:
+            experiment.require_device()
         planned = [job for job, _ in experiment.check(runs)]
+        if self.dry_run:
+            print(*(job.shown() for job in planned), sep="\n")
+            return 0
         experiment.open()
+        self._tell_minutes(planned)
+        self._train(experiment, runs)
+        return 0
+
+    def _tell_minutes(self, planned: list[Job]) -> None:
+        """How long each stage that is asked for will take, where that was measured: SmolLM2 on a CPU."""
         if self.settings.strata and self.settings.device == "cpu":
             from llm_bridge.experiment.smollm2.minutes import told
 
             asked = [job for job in planned if self.until == "chat" or job.name in ("math", self.until)]
             print(told(asked, self.settings), flush=True)
-        if self.until != "chat":
-            experiment.train_math() if self.until == "math" else experiment.fill_buffer()
-            return 0
-        for run in runs:
-            experiment.train_chat(*run)
-            _report(self.settings, self.folder, quiet=run != runs[-1])
-        _draw(self.folder)
-        return 0
+
+    def _train(self, experiment: Experiment, runs: list[ChatRun]) -> None:
+        """The stages up to the last one asked for: tables after each method, and the figure at the end."""
+        if self.until == "math":
+            experiment.train_math()
+        elif self.until == "buffer":
+            experiment.fill_buffer()
+        else:
+            for run in runs:
+                experiment.train_chat(*run)
+                _report(self.settings, self.folder, quiet=run != runs[-1])
+            _draw(self.folder)
 
     def chat_runs(self) -> list[ChatRun]:
         """Every method as configured, then the search. Raises InputError for a value that cannot be trained with."""

@@ -106,7 +106,7 @@ def _scope(config: Mapping[str, Any]) -> str:
 def _command(name: str, config: Mapping[str, Any]) -> str:
     """The command whose settings are those of `config`, as far as its presets and flags say them."""
     if name == THEORY:
-        return command(name) + " --effort quick" * (config["effort"] == "quick")
+        return command(name) + (" --effort quick" if config["effort"] == "quick" else "")
     made = {preset: json.loads(json.dumps(known.as_dict())) for preset, known in labs()[name].presets.items()}
     differing = {preset: _differing(known, config) for preset, known in made.items()}
     preset = min(differing, key=lambda one: len(differing[one]))

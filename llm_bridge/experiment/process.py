@@ -74,8 +74,9 @@ def _reason(lines: Sequence[str]) -> str:
 def alone() -> Iterator[None]:
     """Hold the lock of the Ray cluster that the job will use. Raises InputError while another experiment holds it.
 
-    VeRL's queue has one name per cluster, so that two jobs would mix their rows. Without RAY_ADDRESS the machine is the
-    cluster, since two would give their weight updates one socket. The locks lie in the user's home, which nodes share.
+    VeRL's queue has one name per cluster, so that two jobs would mix their rows. Without RAY_ADDRESS a job starts a
+    cluster of its own. A machine can hold one of these, since two would give their weight updates the same socket, so
+    that its name stands for the cluster. The locks lie in the user's home, which the nodes of a cluster share.
     """
     cluster = os.environ.get("RAY_ADDRESS") or socket.gethostname()
     name = re.sub(r"[^\w.]+", "-", cluster.removeprefix("ray://"))

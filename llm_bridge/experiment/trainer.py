@@ -2,7 +2,9 @@
 
 What a step computes does not depend on the order in which its responses arrive: each request has a seed of its own,
 prompts are numbered as they are drawn, where VeRL gives them random names, and rows are put in that order before
-anything is summed over them.
+anything is summed over them. The engine's seed alone repeats nothing: vLLM draws all requests of an engine from one
+generator, in the order in which they happen to arrive. VeRL's `full_determinism` does not serve either: it gives all
+requests one seed, and so makes a group of G copies.
 """
 
 from __future__ import annotations
@@ -95,7 +97,9 @@ class RewardedTrainer(PPOTrainerSync):
     ) -> dict[str, float]:
         """What a prompt's responses say together, see `validation_metrics`.
 
-        VeRL's own metrics bootstrap every prompt, for minutes. Raises InputError where a response has no reward.
+        VeRL's own metrics bootstrap every prompt, which takes minutes for the paper's evaluation sets. Raises
+        InputError where the reward function failed for a response: VeRL would leave it out, so that the others'
+        average would stand for all.
         """
         if lost := sum((expected_acc_counts or {}).values()) - len(sample_uids):
             raise InputError(f"{lost} evaluated responses have no reward: the reward function failed, as logged above")

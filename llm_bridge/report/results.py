@@ -62,7 +62,10 @@ def save_results(results: Results, folder: Path) -> None:
 
 
 def write_csv(table: pd.DataFrame, file: Path) -> None:
-    """A table with rows as a file; of one without any, an earlier run's file goes."""
+    """A table with rows as a file, whole or not at all; of one without any, an earlier run's file goes.
+
+    Left there, it would be read as this run's.
+    """
     if len(table):
         write_atomically(file, partial(table.to_csv, index=False))
     else:

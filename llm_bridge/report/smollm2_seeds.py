@@ -1,14 +1,17 @@
 """`python -m llm_bridge.report.smollm2_seeds FOLDER_OR_CSV ...`: what runs of several seeds say, as Markdown.
 
 Means with 95 % t-intervals over seeds, CoKL minus each other method paired by seed, and what the first folder's models
-say to its known sums. A table of scores is one like SmolLM2's SCORES.csv, of which the rows with `main` 1 count.
+say to its known sums. A table of scores is one like SmolLM2's SCORES.csv, of which the rows with `main` 1 count. That
+one has no `share`: its runs logged another quantity, `share_row_by_row`, in which rows of equal tokens count apart.
 """
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
@@ -24,49 +27,89 @@ from llm_bridge.report.collect import collect
 from llm_bridge.report.tables import HEADERS, method_label
 
 MEASURED = ["known", "unknown", "chat_val", "distinct", "share"]
+DRAWS, SHOWN = 64, 10
+"""Replies drawn to each known sum, and how many of the first sum's are shown."""
+
+
+class Replies(NamedTuple):
+    """What a model says to one prompt, and the right ones among it."""
+
+    drawn: list[str]
+    right: list[str]
 
 
 def page(paths: list[Path]) -> Iterator[str]:
-    """The table, then each method's right draws, a known sum's mean, and ten to the first: wrong if none is right.
+    """The table of scores, then what each model of the first folder says.
 
     Raises InputError without results, for a seed twice and a method's second coefficient, KeyError for other tables.
     """
     folders = [path for path in paths if path.suffix != ".csv"]
     configs = [from_json(LLMConfig, read_config(folder)) for folder in folders]
     scores = [collect(*one).scores.assign(seed=one[0].seed) for one in zip(configs, folders, strict=True)]
-    scores += [pd.read_csv(path).astype({"seed": int, "main": int}) for path in paths if path.suffix == ".csv"]
-    if not scores or (main := pd.concat(scores).query("main == 1")).duplicated(["seed", "method"]).any():
+    tables = [pd.read_csv(path).astype({"seed": int, "main": int}) for path in paths if path.suffix == ".csv"]
+    scores += [table if "share" in table else table.assign(share=math.nan) for table in tables]
+    levels = by_method(scores)
+    yield score_table(levels)
+    if folders:
+        for name in (name for name, level in levels.items() if configs[0].seed in level.index):
+            model, prompts = trained(configs[0], folders[0], name).model, folders[0] / "data" / "known.parquet"
+            yield from said(name, list(replies(model, prompts, configs[0].max_response_length)))
+
+
+def by_method(scores: list[pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The main scores of each method, a row per seed. Raises InputError as `page` does."""
+    main = pd.concat(scores).query("main == 1") if scores else pd.DataFrame()
+    if main.empty or main.duplicated(["seed", "method"]).any():
         raise InputError("expected folders of runs or tables of scores, each of another seed")
     levels = {str(name): rows.set_index("seed") for name, rows in main.groupby("method", sort=False)}
-    if mixed := [name for name, level in levels.items() if level["beta"].nunique() > 1]:
-        raise InputError(f"{mixed[0]}: expected one coefficient in all folders; average those that have the same")
+    for name, level in levels.items():
+        if level["beta"].nunique() > 1:
+            raise InputError(f"{name}: expected one coefficient in all folders; average those that have the same")
+    return levels
+
+
+def score_table(levels: Mapping[str, pd.DataFrame]) -> str:
+    """A row for each method, then one for CoKL minus each rival over the seeds that both have."""
     rows = [[method_label(name), f"{level['beta'].iloc[0]:g}", *_cells(level)] for name, level in levels.items()]
-    for rival in [name for name in levels if name not in (BASE, "cokl") and "cokl" in levels]:
-        pairs = levels["cokl"][MEASURED] - levels[rival][MEASURED]
-        rows.append([f"CoKL minus {method_label(rival)}", "", *_cells(pairs.dropna(how="all"))])
-    yield plain_markdown_table(["", "coefficient", "seeds", *(HEADERS[name] for name in MEASURED)], rows)
-    for name in main.loc[main["seed"] == configs[0].seed, "method"] if configs else ():
-        drawn = list(_drawn(trained(configs[0], folders[0], name).model, folders[0] / "data" / "known.parquet"))
-        right, forms = (sum(len(count(right)) for _, right in drawn) / len(drawn) for count in (list, set))
-        yield f"**{method_label(name)}**: {right:.1f} of 64 draws right, {forms:.1f} different, over {len(drawn)} sums"
-        yield "\n".join(f"- `{' '.join(text.split())}`" for text in (drawn[0][1] or drawn[0][0])[:10])
+    if "cokl" in levels:
+        for rival, level in levels.items():
+            if rival not in (BASE, "cokl"):
+                pairs = levels["cokl"][MEASURED] - level[MEASURED]
+                rows.append([f"CoKL minus {method_label(rival)}", "", *_cells(pairs.dropna(how="all"))])
+    return plain_markdown_table(["", "coefficient", "seeds", *(HEADERS[name] for name in MEASURED)], rows)
 
 
 def _cells(level: pd.DataFrame) -> list[str]:
-    return [str(len(level)), *(with_spread(*mean_and_half_width(level[name]), 1) for name in MEASURED)]
+    """How many seeds, and the mean of each column; "-" where not all seeds have it."""
+    means = {name: mean_and_half_width(level[name]) for name in MEASURED if not level[name].isna().any()}
+    return [str(len(level)), *(with_spread(*means[name], 1) if name in means else "-" for name in MEASURED)]
 
 
-def _drawn(folder: Path, prompts: Path) -> Iterator[tuple[list[str], list[str]]]:
-    """Replies to each prompt, and the right ones, at temperature 1, in float32: VeRL's config.json says bfloat16."""
+def replies(folder: Path, prompts: Path, tokens: int) -> Iterator[Replies]:
+    """Of the model in `folder` to each prompt, at temperature 1, of as many tokens at most as in training.
+
+    In float32, as it was trained: VeRL's config.json says bfloat16, which changes what it says.
+    """
     set_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
-    free = {"do_sample": True, "top_k": 0, "top_p": 1.0, "num_return_sequences": 64, "max_new_tokens": 24}
+    free = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
     for asked, verified, extra in pd.read_parquet(prompts)[["prompt", "reward_model", "extra_info"]].to_numpy():
         ids = tokenizer.apply_chat_template([*asked], add_generation_prompt=True, return_tensors="pt", return_dict=True)
-        rows = model.generate(**ids, **free, temperature=1.0)[:, ids["input_ids"].shape[1] :]
-        said = [text.strip() for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]
-        yield said, [text for text in said if score("known", text, verified["ground_truth"], extra)["score"]]
+        rows = model.generate(**ids, **free, num_return_sequences=DRAWS, max_new_tokens=tokens)
+        answers = rows[:, ids["input_ids"].shape[1] :]
+        drawn = [text.strip() for text in tokenizer.batch_decode(answers, skip_special_tokens=True)]
+        yield Replies(drawn, [text for text in drawn if score("known", text, verified["ground_truth"], extra)["score"]])
+
+
+def said(method: str, to_sums: list[Replies]) -> Iterator[str]:
+    """How many replies to a known sum are right and different, on average; and some to the first: wrong if none is."""
+    right = sum(len(replies.right) for replies in to_sums) / len(to_sums)
+    forms = sum(len(set(replies.right)) for replies in to_sums) / len(to_sums)
+    label = method_label(method)
+    yield f"**{label}**: {right:.1f} of {DRAWS} draws right, {forms:.1f} different, over {len(to_sums)} sums"
+    shown = (to_sums[0].right or to_sums[0].drawn)[:SHOWN]
+    yield "\n".join(f"- `{' '.join(text.split())}`" for text in shown)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What a run has to be for the regularizer to be right and to have an effect: every refusal, with its remedy.
 
-VeRL accepts `cokl.*` everywhere, and only its V1 trainer heeds them; others would train without them, and say nothing.
+VeRL accepts `cokl.*` wherever it reads a configuration, and only its V1 trainer looks the trainer up by its name. Every
+other way would train without the regularizer and say nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +22,15 @@ from llm_bridge.trainer.settings import RegularizationSettings
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 ESTIMATORS = (
-    *("grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "opo"),
-    *("grpo_passk", "gpg", "rloo_vectorized", "grpo_vectorized"),
+    "grpo",
+    "rloo",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "opo",
+    "grpo_passk",
+    "gpg",
+    "rloo_vectorized",
+    "grpo_vectorized",
 )
 """Of advantages: those without a critic and without rollouts of their own. They see the RL rows alone."""
 _ON_POLICY = ("vanilla", "gspo", "gpg", "cispo")
@@ -51,15 +59,14 @@ ACCEPTED: dict[str, tuple[tuple, str]] = {
     f"{ROLLOUT}.top_p": ((1, 1.0), "log-probabilities are those of the whole distribution"),
     f"{ROLLOUT}.top_k": ((-1, 0), "log-probabilities are those of the whole distribution"),
     "reward.reward_kwargs.overlong_buffer_cfg.enable": ((False, None), "its penalty would change verdicts"),
-    "reward.reward_manager.name": (("naive", "dapo"), "others may not pass on the score that they were given"),
+    "reward.reward_manager.name": (
+        ("naive", "dapo", "rate_limited", "remote"),
+        "others may not pass on the score that they were given",
+    ),
 }
 """Settings of VeRL: what each may be with a regularizer, the remedy first, and why."""
-_SCHEDULE = "VeRL would advance a schedule at each of several optimizer steps per rollout"
 SEVERAL: dict[str, tuple[tuple, str]] = {
     "cokl.prompts": (("buffer", None), "a training prompt's rows would have two ratios in later optimizer steps"),
-    f"{ACTOR}.optim.lr_scheduler_type": (("constant", None), _SCHEDULE),
-    f"{ACTOR}.optim.lr_warmup_steps_ratio": ((0.0, None), _SCHEDULE),
-    f"{ACTOR}.optim.lr_warmup_steps": ((-1, 0, None), _SCHEDULE),
 }
 """Further ones with several optimizer steps per rollout."""
 _IGNORED = {
@@ -99,7 +106,8 @@ def draw_order(settings: RegularizationSettings, groups: Sequence[CachedGroup]) 
     code = code_of(type(settings.method.regularizer))
     method = f"{settings.method.name}{code or ''}"
     content = hashlib.sha256(method.encode() + Path(settings.buffer).read_bytes()).hexdigest()
-    return DrawOrder(len(groups) * (settings.prompts == "buffer"), settings.seed, content=content)
+    drawn = len(groups) if settings.prompts == "buffer" else 0
+    return DrawOrder(drawn, settings.seed, content=content)
 
 
 def resumed(config: DictConfig) -> Path | None:
@@ -188,7 +196,12 @@ def _of_verl(config: DictConfig) -> Iterator[Refusal]:
 def _of_buffer(
     config: DictConfig, settings: RegularizationSettings, buffer: Buffer, groups: Sequence[CachedGroup]
 ) -> Iterator[Refusal]:
-    """A buffer that the run does not fit."""
+    """A buffer that the run does not fit.
+
+    Fresh responses that are cut off shorter than cached ones would all count as wrong. A prompt that is cut off is
+    another prompt than the one whose answers are cached. Responses sampled at another temperature are of another
+    policy than the reference.
+    """
     rollout, streams = config.actor_rollout_ref.rollout, settings.method.streams()
     if settings.prompts == "buffer" and settings.kl_prompts > len(groups):
         expected = f"at most the {len(groups)} prompts that the buffer has for {settings.method.name}"

@@ -4,6 +4,12 @@ The regularized prompts of a step are drawn from the buffer, or are the RL batch
 go through VeRL's rollouts, reward function, log-probabilities and actor update. They have no response tokens until the
 update, so that no advantage, entropy or average of VeRL's sees them. For the update they get their tokens and the
 advantages of `llm_bridge.trainer.advantages`. A group that lost a response to a failed rollout is left out of its step.
+
+With several optimizer steps per rollout VeRL's update is called once for each. Every step has whole groups, and weights
+of the policy of the moment (Eq. 15): before each step after the first, the added rows' log-probabilities are taken
+anew. As the added rows' old log-probabilities they keep VeRL's ratio at 1. The RL rows' old ones stay those of the
+policy that sampled. Training prompts are refused then (`llm_bridge.trainer.checks.SEVERAL`): their rows, which are RL
+rows and regularized ones at once, would need two ratios, that to the policy that sampled, and 1.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.metric import reduce_metrics
+from verl.workers.utils.padding import response_from_nested
 
 from cokl.groups import RegularizationRows, SurrogateConfig
 from cokl.responses.buffer import CachedGroup, prompt_key
@@ -31,7 +38,7 @@ from llm_bridge.trainer.checks import draw_order, look, resumed
 from llm_bridge.trainer.metrics import gradient_share, row_metrics, without_added
 from llm_bridge.trainer.rows import StepRows, ask, finite_sums, join
 from llm_bridge.trainer.settings import padded_prompts, row_multiple
-from llm_bridge.trainer.several import current_log_probs, mini_batches
+from llm_bridge.trainer.step import Step, lengths, row_sums
 
 logger = logging.getLogger(__name__)
 IDLE_STEPS = 10
@@ -40,7 +47,12 @@ IDLE_STEPS = 10
 
 @register_trainer("cokl")
 class CoKLTrainer(PPOTrainerSync):
-    """RL plus a method that weights responses to known prompts. Model, data and rewards are the user's."""
+    """RL plus a method that weights responses to known prompts. Model, data and rewards are the user's.
+
+    VeRL calls its hooks in this order, once a step: `_next_train_batch`, `_step_once`, `_balance_batch`,
+    `_compute_advantage`, `_update_actor`, `_compute_metrics`. What one hook leaves for later ones: `step_rows`, which
+    rows were asked for; `hidden`, by key the masks of the rows that VeRL's own computations must not see.
+    """
 
     def __init__(self, config: DictConfig) -> None:
         """config: VeRL's whole configuration; by this name, since VeRL passes it as a keyword."""
@@ -53,6 +65,7 @@ class CoKLTrainer(PPOTrainerSync):
         self.cache = {} if self.drawn else {group.key: group for group in reversed(groups)}
         self.order = draw_order(self.settings, groups)
         self.step_rows, self.idle = StepRows(), 0
+        self.hidden: dict[str, Tensor] = {}
         actor, ref = config.actor_rollout_ref.actor, config.actor_rollout_ref.ref
         self.epochs, self.mini_batches = actor.ppo_epochs, config.data.train_batch_size // actor.ppo_mini_batch_size
         self.rl_rows = actor.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
@@ -63,6 +76,19 @@ class CoKLTrainer(PPOTrainerSync):
                 sizes = ref.log_prob_micro_batch_size_per_gpu, actor.ppo_micro_batch_size_per_gpu
                 ref.log_prob_micro_batch_size_per_gpu = sizes[0] or sizes[1] or 1
         super().__init__(config)
+
+    def _init_dataloader(self) -> None:
+        """VeRL's, which also counts the steps of the learning-rate schedule.
+
+        Each call of VeRL's update advances the schedule by one step, and here a rollout has several such calls. So the
+        schedule gets as many steps for each of the user's: at the first optimizer step of a rollout the rate is that of
+        a run with one optimizer step per rollout.
+        """
+        super()._init_dataloader()
+        optim, calls = self.config.actor_rollout_ref.actor.optim, self.epochs * self.mini_batches
+        optim.total_training_steps *= calls
+        if (optim.lr_warmup_steps or 0) > 0:
+            optim.lr_warmup_steps *= calls
 
     # ------------------------------ one batch of prompts ------------------------------
 
@@ -98,85 +124,116 @@ class CoKLTrainer(PPOTrainerSync):
 
         Raises InputError if no RL row came back.
         """
+        self.hidden = self._hide_added(batch)
+        return self._pad(batch, self._split(batch.keys), metrics, options)
+
+    def _hide_added(self, batch: KVBatchMeta) -> dict[str, Tensor]:
+        """Take the added rows' tokens away until the update. Returns their masks, by key."""
         added = [key for key in batch.keys if self.step_rows.added(key)]
         if len(added) == len(batch):
             failed = "the agent loop or the reward function failed for all of them, and VeRL has logged its errors"
             raise InputError(f"no RL response came back: {failed}")
-        self._hide(batch, added)
-        parts = mini_batches(self.step_rows, batch.keys, self.mini_batches) if self.mini_batches > 1 else [batch.keys]
+        if not added:
+            return {}
+        masks = self._get(batch.select_keys(added), "response_mask")["response_mask"]
+        nothing = [torch.zeros_like(mask) for mask in masks]
+        self._put(batch.select_keys(added), {"response_mask": nothing, "loss_mask": nothing})
+        return dict(zip(added, masks, strict=True))
+
+    def _split(self, keys: list[str]) -> list[list[str]]:
+        """The rows of each optimizer step, whole groups in each."""
+        return self.step_rows.mini_batches(keys, self.mini_batches) if self.mini_batches > 1 else [keys]
+
+    def _pad(self, batch: KVBatchMeta, parts: list[list[str]], metrics: dict, options: dict) -> KVBatchMeta:
+        """The parts, one after the other, each padded and balanced by VeRL to the size of the largest one.
+
+        Some of VeRL's estimators would count the rows of padding, so that they are hidden as well.
+        """
         with open_dict(self.config):
             prompts = padded_prompts(self.config, max(map(len, parts)))
             self.config.actor_rollout_ref.actor.ppo_mini_batch_size = prompts
-        balanced = [super(CoKLTrainer, self)._balance_batch(batch.select_keys(p), metrics, **options) for p in parts]
-        keys, tags = ([entry for part in balanced for entry in getattr(part, name)] for name in ("keys", "tags"))
+        keys: list[str] = []
+        tags: list[dict] = []
+        for part in parts:
+            balanced = super()._balance_batch(batch.select_keys(part), metrics, **options)
+            keys += balanced.keys
+            tags += balanced.tags
         padding = [key for key, tag in zip(keys, tags, strict=True) if tag.get("is_padding")]
-        self.masks |= dict.fromkeys(padding, torch.zeros(1, dtype=torch.int64))  # which some estimators would count
-        return replace(balanced[0], keys=keys, tags=tags)
-
-    def _hide(self, batch: KVBatchMeta, added: list[str]) -> None:
-        """Take the added rows' tokens away until the update."""
-        self.masks: dict[str, Tensor] = {}
-        if not added:
-            return
-        masks = self._get(batch.select_keys(added), "response_mask")["response_mask"]
-        self.masks = dict(zip(added, masks, strict=True))
-        nothing = [torch.zeros_like(mask) for mask in self.masks.values()]
-        self._put(batch.select_keys(added), {"response_mask": nothing, "loss_mask": nothing})
+        self.hidden |= dict.fromkeys(padding, torch.zeros(1, dtype=torch.int64))
+        return replace(balanced, keys=keys, tags=tags)
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics, timing_raw, global_steps, epoch) -> None:
         """VeRL's metrics of the RL rows alone."""
         super()._compute_metrics(self._of_rl(batch), metrics, timing_raw, global_steps, epoch)
 
     def _of_rl(self, batch: KVBatchMeta) -> KVBatchMeta:
-        return batch.select_keys([key for key in batch.keys if key not in self.masks])
-
-    # ------------------------------ weights ------------------------------
+        return batch.select_keys([key for key in batch.keys if key not in self.hidden])
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """VeRL's, of the RL rows alone; then the regularized rows are indexed, and the log shows them."""
+        """VeRL's, of the RL rows alone; 0 on all others."""
         super()._compute_advantage(self._of_rl(batch), metrics)
-        if self.masks:
+        if self.hidden:
             made = self._get(self._of_rl(batch), "advantages", "returns", "token_level_rewards")
-            zeros = [torch.zeros(len(mask)) for mask in self.masks.values()]
-            self._put(batch.select_keys(list(self.masks)), dict.fromkeys(made, zeros))
-        columns = self._get(batch, "response_mask", "old_log_probs", "rm_scores", "ref_log_prob")
-        rows = zip(batch.keys, columns["response_mask"], strict=True)
-        self.row_masks = [self.masks.get(key, mask) for key, mask in rows]
-        self.old_log_probs = columns["old_log_probs"]
-        self.rows = self._indexed_rows(batch.keys, columns)
-        metrics.update(row_metrics(self.step_rows, self.rows))
-        self._check_step(batch)
+            zeros = [torch.zeros(len(mask)) for mask in self.hidden.values()]
+            self._put(batch.select_keys(list(self.hidden)), dict.fromkeys(made, zeros))
         return batch
 
-    def _indexed_rows(self, keys: list[str], columns: dict[str, list]) -> RegularizationRows:
+    # ------------------------------ optimizer steps ------------------------------
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """VeRL's update, once for each optimizer step; after the first, gamma is that of the current policy."""
+        whole = self._step(batch)
+        metrics.update(row_metrics(self.step_rows, whole.rows))
+        self._warn_of_plain_rl(whole)
+        self._require_equal_prompts(batch)
+        size = len(batch) // self.mini_batches
+        steps = [whole.part(start, start + size) for start in range(0, len(batch), size)] * self.epochs
+        logged = [self._optimizer_step(step, first=number == 0) for number, step in enumerate(steps)]
+        metrics.update(reduce_metrics({name: [one[name] for one in logged] for name in logged[0]}))
+        return batch
+
+    def _step(self, batch: KVBatchMeta) -> Step:
         """All rows of the batch, at which the policy that sampled them is the current one."""
-        scores, index = finite_sums(columns["rm_scores"]), self.step_rows.index(keys)
+        names = "prompts", "responses", "response_mask", "old_log_probs", "rm_scores", "ref_log_prob"
+        columns = self._get(batch, *names)
+        own = zip(batch.keys, columns["response_mask"], strict=True)
+        masks, old = [self.hidden.get(key, mask) for key, mask in own], columns["old_log_probs"]
+        scores, index = finite_sums(columns["rm_scores"]), self.step_rows.index(batch.keys)
         threshold = torch.full_like(scores, self.settings.correct_above)
         threshold[index.reference] = 0.5  # the buffer holds verdicts, 0 or 1
         compares = self.method.compares_with_reference
-        lengths = torch.stack([mask.sum() for mask in self.row_masks]).double()
-        return RegularizationRows(
+        rows = RegularizationRows(
             index=index,
-            log_probs=_row_sums(self.old_log_probs, self.row_masks),
+            log_probs=row_sums(old, masks),
             rewards=(scores > threshold).double(),
-            reference_log_probs=_row_sums(columns["ref_log_prob"], self.row_masks) if compares else None,
-            tokens=lengths if self.settings.length == "token-mean" else None,
+            reference_log_probs=row_sums(columns["ref_log_prob"], masks) if compares else None,
+            tokens=lengths(masks) if self.settings.length == "token-mean" else None,
+        )
+        return Step(
+            batch=batch,
+            rows=rows,
+            masks=masks,
+            old_log_probs=old,
+            added=torch.tensor([self.step_rows.added(key) for key in batch.keys]),
+            sequences=[
+                (prompt.numpy().tobytes(), response.numpy().tobytes())
+                for prompt, response in zip(columns["prompts"], columns["responses"], strict=True)
+            ],
         )
 
-    def _check_step(self, batch: KVBatchMeta) -> None:
-        """Warn of a step without any weight.
-
-        Raises InputError for `IDLE_STEPS` of them in a row, and if responses to one prompt answer different tokens.
-        """
-        weights = self.method.row_weights(self.rows, self.settings.beta, SurrogateConfig())
-        self.idle = 0 if weights.any() else self.idle + 1
+    def _warn_of_plain_rl(self, step: Step) -> None:
+        """Warn of a step without any weight. Raises InputError for `IDLE_STEPS` of them in a row."""
+        self.idle = 0 if self._weights(step).any() else self.idle + 1
         if self.idle:
             prompts = {member.prompt for member in self.step_rows.members.values()}
-            whole = max(map(len, self.rows.index))
+            whole = max(map(len, step.rows.index))
             reason = f"{len(prompts)} prompts to regularize, {whole} with all of their responses, none with a weight"
             logger.warning(f"cokl: step {self.global_steps} is plain RL: {reason} ({self.idle} in a row)")
             if self.idle == IDLE_STEPS:
                 raise InputError(f"{IDLE_STEPS} steps in a row were plain RL; in the last one: {reason}")
+
+    def _require_equal_prompts(self, batch: KVBatchMeta) -> None:
+        """Raises InputError if responses to one prompt answer different tokens."""
         seen: dict[int, Tensor] = {}
         for key, tokens in zip(batch.keys, self._get(batch, "prompts")["prompts"], strict=True):
             member = self.step_rows.member(key)
@@ -186,51 +243,64 @@ class CoKLTrainer(PPOTrainerSync):
                     "build the buffer with the chat template, tools and system prompt of this run, and shorten none"
                 )
 
-    # ------------------------------ optimizer steps ------------------------------
+    def _optimizer_step(self, step: Step, first: bool) -> dict[str, Any]:
+        """VeRL's update on these rows; returns what it logs, with the regularizer's part set apart.
 
-    def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """VeRL's update, once for each optimizer step; after the first, gamma is that of the current policy."""
-        size = len(batch) // self.mini_batches
-        steps: list[dict] = []
-        for start in [*range(0, len(batch), size)] * self.epochs:
-            steps.append({})
-            self._optimizer_step(batch.select_keys(batch.keys[start : start + size]), start, steps)
-        metrics.update(reduce_metrics({name: [step[name] for step in steps] for name in steps[0]}))
-        return batch
-
-    def _optimizer_step(self, batch: KVBatchMeta, start: int, steps: list[dict]) -> None:
-        """One of them, on the rows from `start` on; its metrics go into the last of `steps`."""
-        rows = slice(start, start + len(batch))
-        masks, old = self.row_masks[rows], self.old_log_probs[rows]
-        weighed = replace(self.rows, index=self.rows.index.within(rows.start, rows.stop))
-        added = torch.tensor([self.step_rows.added(key) for key in batch.keys])
-        if len(steps) > 1:
-            batch.extra_info["temperature"] = self.config.actor_rollout_ref.rollout.temperature
-            compute = self.actor_rollout_wg.compute_log_prob
-            old = current_log_probs(batch, old, added.tolist(), row_multiple(self.config), compute)
-            now = self.rows.log_probs.clone()
-            now[rows] = _row_sums(old, masks)
-            weighed = replace(weighed, log_probs=now, behavior_log_probs=self.rows.log_probs)
-        weights = self.method.row_weights(weighed, self.settings.beta, SurrogateConfig())[rows]
-        advantages = self._get(batch, "advantages")["advantages"]
-        actor = self.config.actor_rollout_ref.actor
-        aggregation = Aggregation(actor.loss_agg_mode, len(batch), self.rl_rows, actor.loss_scale_factor or 1.0)
+        first: whether the policy is still the one that sampled.
+        """
+        if not first:
+            step = self._under_current_policy(step)
+        actor, weights = self.config.actor_rollout_ref.actor, self._weights(step)
+        advantages = self._get(step.batch, "advantages")["advantages"]
+        aggregation = Aggregation(actor.loss_agg_mode, len(step.batch), self.rl_rows, actor.loss_scale_factor or 1.0)
         columns = {
-            "advantages": regularized_advantages(advantages, masks, weights, added, aggregation),
-            "response_mask": masks,
+            "advantages": regularized_advantages(advantages, step.masks, weights, step.added, aggregation),
+            "response_mask": step.masks,
         }
-        columns |= {"old_log_probs": old} if len(steps) > 1 else {}
+        if not first:
+            columns["old_log_probs"] = step.old_log_probs
         if actor.use_kl_loss:  # the KL of an added row is 0, and so is its gradient
-            there = self._get(batch, "ref_log_prob")["ref_log_prob"]
-            columns["ref_log_prob"] = [now if flag else row for now, row, flag in zip(old, there, added, strict=True)]
-        super()._update_actor(self._put(batch, columns), steps[-1])
-        self._put(batch, {"advantages": advantages})
-        loss = float(weights @ weighed.log_probs[rows])
-        tokens = torch.stack([mask.sum() for mask in masks]).double()
+            there = self._get(step.batch, "ref_log_prob")["ref_log_prob"]
+            places = zip(step.old_log_probs, there, step.added, strict=True)
+            columns["ref_log_prob"] = [old if added else row for old, row, added in places]
+        metrics: dict[str, Any] = {}
+        super()._update_actor(self._put(step.batch, columns), metrics)
+        self._put(step.batch, {"advantages": advantages})
+        loss, tokens = float(weights @ step.rows.log_probs), lengths(step.masks)
         counted = loss if actor.policy_loss.loss_mode in ("gpg", "cispo") else float(weights.double() @ tokens)
-        without_added(steps[-1], counted, loss, tokens, added, aggregation.rl_factor)
-        steps[-1]["cokl/loss"] = loss
-        steps[-1]["cokl/gradient_share"] = gradient_share(advantages, masks, weights, added, aggregation)
+        without_added(metrics, counted, loss, tokens, step.added, aggregation.rl_factor)
+        share = gradient_share(advantages, step.masks, weights, step.added, step.sequences, aggregation)
+        return metrics | {"cokl/loss": loss, "cokl/gradient_share": share}
+
+    def _under_current_policy(self, step: Step) -> Step:
+        """The step with the added rows' log-probabilities taken anew, after the policy has moved.
+
+        VeRL's pass wants a multiple of rows, so that others stand in for those that lack.
+        """
+        added, others = ([place for place, flag in enumerate(step.added) if flag == kind] for kind in (True, False))
+        if not added:
+            return step.moved(step.old_log_probs)
+        asked = [*added, *others[: -len(added) % row_multiple(self.config)]]
+        chosen = step.batch.select_keys([step.batch.keys[place] for place in asked])
+        temperature = self.config.actor_rollout_ref.rollout.temperature
+        chosen.extra_info.update(
+            temperature=temperature, calculate_entropy=False, compute_loss=False, no_lora_adapter=False
+        )
+        self.actor_rollout_wg.compute_log_prob(chosen)
+        data = tq.kv_batch_get(
+            keys=chosen.keys, partition_id=chosen.partition_id, select_fields=["log_probs", "response_mask"]
+        )
+        now = response_from_nested(data["log_probs"], data["response_mask"]).unbind()
+        log_probs = list(step.old_log_probs)
+        for place, row in zip(added, now, strict=False):
+            log_probs[place] = row
+        return step.moved(log_probs)
+
+    def _weights(self, step: Step) -> Tensor:
+        """(R,): on the rows' log-likelihoods."""
+        return self.method.row_weights(step.rows, self.settings.beta, SurrogateConfig())
+
+    # ------------------------------ VeRL's queue ------------------------------
 
     def _get(self, batch: KVBatchMeta, *names: str) -> dict[str, list]:
         """Columns of the batch that are there, a value per row."""
@@ -258,8 +328,3 @@ class CoKLTrainer(PPOTrainerSync):
         super()._load_checkpoint()
         if folder := resumed(self.config):
             self.order.resume(folder)
-
-
-def _row_sums(rows: list[Tensor], masks: list[Tensor]) -> Tensor:
-    """(R,): sums over the tokens of each row that the policy wrote."""
-    return torch.stack([(row.double() * mask).sum() for row, mask in zip(rows, masks, strict=True)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import torch
@@ -30,17 +30,33 @@ def row_metrics(step: StepRows, rows: RegularizationRows) -> dict[str, float]:
 
 
 def gradient_share(
-    own: Sequence[Tensor], masks: Sequence[Tensor], weights: Tensor, added: Tensor, aggregation: Aggregation
+    own: Sequence[Tensor],
+    masks: Sequence[Tensor],
+    weights: Tensor,
+    added: Tensor,
+    sequences: Sequence[Hashable],
+    aggregation: Aggregation,
 ) -> float:
-    """The regularizer's share, 0 to 1, of the squared gradient of both parts of the loss with respect to the tokens'
-    log-probabilities, at a ratio of 1; NaN where both are 0. Arguments: as `regularized_advantages` has them.
+    """The regularizer's share, 0 to 1, of the squared gradient of both parts of the loss; NaN where both are 0.
+
+    The gradient is that with respect to the tokens' log-probabilities, at a ratio of 1. Rows of equal tokens have the
+    same ones: what they weigh is summed before it is squared, so that a cached and a fresh row that cancel in the
+    gradient cancel here. Rows that are equal up to some token only are counted apart.
+
+    own: (T,) each, VeRL's advantages; 0 on added rows. masks: (T,) each, 1 on the tokens that the policy wrote.
+    weights, added: (R,), the weights on sequence log-likelihoods, and which rows are the regularizer's alone.
+    sequences: R, equal where prompt and response have the same tokens.
     """
     tokens = torch.stack([mask.sum() for mask in masks]).double()
-    squared = torch.stack([(row.double() * mask).square().sum() for row, mask in zip(own, masks, strict=True)])
-    shares = aggregation.shares(tokens, added)
-    rl = float((squared * (shares * aggregation.rl_factor).square()).sum())
-    kl = float((weights.double().square() * tokens).sum())
-    return kl / (rl + kl) if rl + kl else math.nan
+    shares = aggregation.shares(tokens, added) * aggregation.rl_factor
+    summed: dict[Hashable, Tensor] = {}
+    for sequence, advantage, mask, weight, share in zip(sequences, own, masks, weights.double(), shares, strict=True):
+        both = torch.stack([share * advantage.double(), weight.expand(len(mask))]) * mask
+        summed[sequence] = summed[sequence] + both if sequence in summed else both
+    rl, regularizer = (
+        sum(float(part.square().sum()) for part in parts) for parts in zip(*summed.values(), strict=True)
+    )
+    return regularizer / (rl + regularizer) if rl + regularizer else math.nan
 
 
 def without_added(

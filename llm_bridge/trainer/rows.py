@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from tensordict import NonTensorData, TensorDict
 from torch import Tensor
@@ -64,6 +65,16 @@ class StepRows:
         sizes = Counter(member.prompt for member in members if member)
         return RowIndex.of(member if member and sizes[member.prompt] == self.group_rows else None for member in members)
 
+    def mini_batches(self, keys: Sequence[str], count: int) -> list[list[str]]:
+        """`keys` in `count` parts: equal shares of RL prompts and of regularized ones, each prompt's rows together."""
+        own = sorted({uid_of(key) for key in keys if not self.added(key)})
+        homes = {uid: part for part, uids in enumerate(np.array_split(own, count)) for uid in uids.tolist()}
+        parts: list[list[str]] = [[] for _ in range(count)]
+        for key in sorted(keys, key=lambda key: (self.added(key), key)):
+            member = self.member(key)
+            parts[member.prompt % count if member else homes[uid_of(key)]].append(key)
+        return parts
+
 
 def ask(
     drawn: Sequence[CachedGroup],
@@ -92,9 +103,10 @@ def ask(
             uid = f"cokl-{step}-{len(rows):06d}"  # VeRL wants no "_"; the order of names is the order of rows
             members[uid] = Membership(stream, prompt)
             rows.append(_columns(prompt, group) | row | {"uid": uid, "__rollout_n__": 1})
-    of_cache = len(regularized[0][1].response_ids) if regularized and "reference" in streams else 0
+    cached = len(regularized[0][1].response_ids) if regularized and "reference" in streams else 0
+    fresh = size if "rollout" in streams else 0
     known = {uid: group is not None for uid, group in training.items()}
-    return rows, StepRows(members, len(rows), of_cache + size * ("rollout" in streams), known)
+    return rows, StepRows(members, len(rows), cached + fresh, known)
 
 
 def _columns(prompt: int, group: CachedGroup) -> dict[str, Any]:

@@ -40,7 +40,10 @@ class RegularizationSettings:
 
     @classmethod
     def read(cls, config: DictConfig) -> RegularizationSettings:
-        """From VeRL's configuration. Raises InputError for unknown names, values out of range, and plain RL."""
+        """From VeRL's configuration.
+
+        Raises InputError for an unknown name, a value out of its range, and a method that adds nothing to the RL loss.
+        """
         node: Any = OmegaConf.to_container(config.get("cokl") or OmegaConf.create(), resolve=True)
         known = [known.name for known in fields(cls)]
         for name, value in node.items():

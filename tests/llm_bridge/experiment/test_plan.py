@@ -100,8 +100,22 @@ def test_a_run_lists_what_is_left_of_it_with_its_minutes(tmp_path):
     lines = told(planned, config).splitlines()
     assert lines[1] == "  buffer: 256 responses, about 2 minutes"  # 1:54 and 1:55 were measured
     assert lines[2] == "  chat/cokl: 24 steps of 64 rows, about 23 minutes"
+    assert lines[3].startswith("  in all about 25 minutes on ")
     (tmp_path / "buffer.parquet").touch()
-    assert told(planned, config).splitlines()[1:2] == lines[2:3]
+    left = told(planned, config).splitlines()
+    assert left[1] == lines[2]
+    assert left[2].startswith("  in all about 23 minutes on ")
+
+
+@pytest.mark.parametrize(("interval", "minutes"), [(100, 17), (6, 19)])
+def test_the_minutes_of_the_math_stage_have_all_its_evaluations(tmp_path, interval, minutes):
+    """By hand, in seconds: 80 to start and 576 for 12 steps of 64 rows; 125 for each evaluation, of 8 answers to half
+    of 132 candidates and to 32 lines; then, started again, 80, and 169 for 8 answers to each candidate. With one
+    evaluation 1,030, with two 1,156.
+    """
+    config = dataclasses.replace(configurations.PRESETS["smollm2"], eval_interval=interval)
+    line = told([math_job(config, tmp_path, "model")], config).splitlines()[1]
+    assert line == f"  math: 12 steps of 64 rows, about {minutes} minutes"
 
 
 def test_a_trained_model_is_where_its_job_leaves_it():

@@ -235,6 +235,25 @@ def test_a_chat_run_from_another_math_model_is_not_resumed(tmp_path, monkeypatch
     assert len(trained) == 2
 
 
+def test_the_buffers_prompts_are_drawn_by_the_runs_seed(tmp_path):
+    """Some of the training prompts, each once; all of them where the buffer may have more."""
+    rows = [math_row("math_train", index, "sum", f"{index} + 1?", str(index + 1)) for index in range(8)]
+    write_rows(rows, tmp_path / "own" / "math_train.parquet")
+    config = dataclasses.replace(SMALL, model="mine", own_data=str(tmp_path / "own"), buffer_prompts=3)
+
+    def drawn(**changes) -> list[int]:
+        experiment = Experiment(dataclasses.replace(config, **changes), tmp_path / "out")
+        experiment._draw_buffer_prompts()
+        found = pd.read_parquet(tmp_path / "out" / "buffer" / "prompts.parquet")
+        return [info["index"] for info in found["extra_info"]]
+
+    first, again, other = drawn(seed=0), drawn(seed=0), drawn(seed=1)
+    assert first == again
+    assert len({*first}) == len({*other}) == 3
+    assert {*first} != {*other}
+    assert sorted(drawn(buffer_prompts=100)) == list(range(8))
+
+
 def test_models_come_from_the_commits_they_are_pinned_to(tmp_path, monkeypatch):
     pytest.importorskip("huggingface_hub")
     asked = []

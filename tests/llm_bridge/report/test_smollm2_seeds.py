@@ -113,6 +113,17 @@ def test_scores_of_runs_whose_models_are_gone_count_and_those_of_a_search_do_not
         next(page([table]))
 
 
+def test_scores_without_a_share_have_none_and_make_none_up_for_others(folders, tmp_path):
+    """As SCORES.csv, whose runs logged another quantity."""
+    table = tmp_path / "scores.csv"
+    rows = ["7,cokl,0.01,1,20,0,50,1,20"]
+    table.write_text("\n".join(["seed,method,beta,main,known,unknown,chat_val,distinct,share_row_by_row", *rows]))
+    (alone,) = page([table])
+    assert "| CoKL | 0.01 | 1 | 20.0 | 0.0 | 50.0 | 1.0 | - |" in alone.splitlines()
+    (line,) = [line for line in next(page([table, *folders])).splitlines() if line.startswith("| CoKL | 0.01 | 4 |")]
+    assert line.endswith("| - |")
+
+
 def test_what_cannot_be_averaged_is_refused(folders):
     with pytest.raises(InputError, match="each of another seed"):
         next(page([folders[0], folders[1], folders[0]]))

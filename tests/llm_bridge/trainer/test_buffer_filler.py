@@ -10,12 +10,14 @@ import pytest
 pytest.importorskip("verl")
 
 from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
+from cokl.support.errors import InputError
 from llm_bridge.trainer import buffer_filler
 from llm_bridge.trainer.buffer_filler import BufferTrainer
 
 
-def test_a_cached_prompt_keeps_what_the_reward_function_is_told(monkeypatch):
-    """Its fresh answers are judged by it: an answer with several values, or one within a tolerance."""
+@pytest.fixture
+def groups(monkeypatch):
+    """What the trainer makes of one answer in VeRL's queue, of score 1. expected: answers that were asked for."""
     import torch
 
     row = {
@@ -37,12 +39,32 @@ def test_a_cached_prompt_keeps_what_the_reward_function_is_told(monkeypatch):
     monkeypatch.setattr(
         buffer_filler.tq, "kv_batch_get", lambda select_fields, **options: {n: Column([row[n]]) for n in select_fields}
     )
-    trainer = object.__new__(BufferTrainer)
-    trainer.config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(n=1)), cokl={})
-    (group,) = trainer._groups(SimpleNamespace(keys=["k"], partition_id="train"), ["000000000001"])
+
+    def made(expected=1, **cokl):
+        trainer = object.__new__(BufferTrainer)
+        trainer.config = SimpleNamespace(
+            actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(n=expected)), cokl=cokl
+        )
+        return trainer._groups(SimpleNamespace(keys=["k"], partition_id="train"), ["000000000001"])
+
+    return made
+
+
+def test_a_cached_prompt_keeps_what_the_reward_function_is_told(groups):
+    """Its fresh answers are judged by it: an answer with several values, or one within a tolerance."""
+    (group,) = groups()
     assert [mask.tolist() for mask in group.masks] == [[0]]  # a tool wrote it
     assert group.rewards.tolist() == [1]
     assert group.extra_info == {"index": 3, "multiple": True, "tolerances": [0.5]}
+
+
+def test_a_verdict_is_by_the_runs_own_threshold(groups):
+    assert [groups(correct_above=threshold)[0].rewards.tolist() for threshold in (0.9, 1.0)] == [[1], [0]]
+
+
+def test_a_prompt_that_lost_a_response_ends_the_making_of_a_buffer(groups):
+    with pytest.raises(InputError, match="a prompt got 1 of its 2 responses; run the same command again"):
+        groups(expected=2)
 
 
 def test_every_prompt_is_sampled_once_and_saved_for_the_model(monkeypatch, tmp_path, capsys):

@@ -12,7 +12,6 @@ from verl.utils import tensordict_utils as tu
 from cokl.regularizers.base import Stream
 from cokl.responses.buffer import CachedGroup
 from llm_bridge.trainer.rows import ask, join, uid_of
-from llm_bridge.trainer.several import mini_batches
 
 CACHED, FRESH = 3, 2
 BOTH: tuple[Stream, ...] = ("reference", "rollout")
@@ -68,7 +67,7 @@ def test_mini_batches_hold_whole_groups_and_equal_shares(drawn, count):
     _, step, questions, keys = drawn
     if step.training:
         return
-    parts = mini_batches(step, keys, count)
+    parts = step.mini_batches(keys, count)
     assert sorted(key for part in parts for key in part) == sorted(keys)
     groups = [{questions[uid_of(key)] for key in part if step.member(key)} for part in parts]
     assert sum(map(len, groups)) == len(set().union(*groups))

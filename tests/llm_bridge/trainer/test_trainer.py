@@ -10,6 +10,7 @@ import dataclasses
 import logging
 import os
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -22,10 +23,12 @@ pytest.importorskip("verl")
 from cokl.methods import Method
 from cokl.support.errors import InputError
 from cokl.surrogate_config import SurrogateConfig
+from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.experiment.trainer import RewardedTrainer
 from llm_bridge.trainer import advantages, checks, core
 from llm_bridge.trainer.advantages import Aggregation
 from llm_bridge.trainer.settings import RegularizationSettings
+from tests.llm_bridge.toy import make_tokenizer
 from tests.llm_bridge.trainer import one_step
 from tests.llm_bridge.trainer.gradients import MODES
 from tests.oracles import joint_step
@@ -176,6 +179,47 @@ def test_added_rows_are_at_a_ratio_of_1_which_is_not_clipped(step):
     assert metrics["actor/pg_clipfrac"] == metrics["actor/pg_clipfrac_lower"] == 0
 
 
+OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "method": ((), ("cokl.method=correct_forward_kl",)),
+    "beta": ((), ("cokl.beta=0.6",)),
+    "buffer": ((), ("cokl.buffer=FOLDER/other.parquet",)),
+    "kl_prompts": ((), ("cokl.kl_prompts=3",)),
+    "seed": (("cokl.kl_prompts=2",), ("cokl.kl_prompts=2", "+cokl.seed=1")),
+    "seed of cached responses": (("+cokl.cached_per_prompt=1",), ("+cokl.cached_per_prompt=1", "+cokl.seed=1")),
+    "correct_above": ((), ("+cokl.correct_above=-0.5",)),
+    "length": ((), ("+cokl.length=token-mean",)),
+    "prompts": (
+        ("cokl.kl_prompts=2", "cokl.buffer=FOLDER/training.parquet"),
+        ("~cokl.kl_prompts", "cokl.buffer=FOLDER/training.parquet", "+cokl.prompts=training"),
+    ),
+    "cached_per_prompt": ((), ("+cokl.cached_per_prompt=1",)),
+}
+"""Of each option of the regularizer two values. FOLDER: the step's."""
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_at_another_value_gives_another_gradient(step, name):
+    one_step.make_buffer(step.folder, "other", [(0, 1, 1, 0)] * one_step.KL_PROMPTS)
+    first, changed = (
+        step.run(*(option.replace("FOLDER", str(step.folder)) for option in options))[0][0] for options in OPTIONS[name]
+    )
+    assert float((changed - first).norm() / first.norm()) > DIFFERS
+
+
+def test_every_option_of_the_regularizer_is_run_at_two_values():
+    known = {field.name for field in dataclasses.fields(RegularizationSettings)} - {"check"}  # which starts nothing
+    assert known == {name.partition(" ")[0] for name in OPTIONS}
+
+
+@pytest.mark.parametrize("options", [("cokl.kl_prompts=2",), ("+cokl.cached_per_prompt=1",)])
+def test_a_seed_draws_the_same_from_the_buffer_again_and_another_one_something_else(step, options):
+    drawn = []
+    for seed in (0, 0, 1):
+        step.run(*options, f"+cokl.seed={seed}")
+        drawn.append({row for row in step.answered.values() if row.stream == "reference"})
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
 # ------------------------------ several optimizer steps ------------------------------
 
 
@@ -209,13 +253,55 @@ def test_every_mini_batch_is_a_step_of_its_own_groups(step, count):
 
 def gamma_of_the_sampling_policy(patch):
     """Before the second optimizer step, the log-probabilities of the added rows are still those of the first."""
-    patch.setattr(core, "current_log_probs", lambda batch, old, *rest: list(old))
+    patch.setattr(core.CoKLTrainer, "_under_current_policy", lambda self, step: step.moved(step.old_log_probs))
 
 
 def test_stale_weights_are_seen(step, monkeypatch):
     gamma_of_the_sampling_policy(monkeypatch)
     gradients, rows, _ = step.run(SEVERAL)
     assert max(errors(step, gradients, rows)) > DIFFERS
+
+
+SCHEDULES = {
+    "constant": ["lr_warmup_steps=3"],
+    "ratio": ["lr_warmup_steps_ratio=0.25"],
+    "cosine": ["lr_scheduler_type=cosine", "lr_warmup_steps=2", "min_lr_ratio=0.1"],
+}
+ROLLOUTS = 8
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_learning_rate_goes_by_rollouts_whatever_the_optimizer_steps(step, tmp_path, name):
+    """VeRL's own schedule, of the numbers that the trainer leaves it, at the first optimizer step of each rollout."""
+    write_rows(
+        [math_row("sums", row, "sum", f"{row} + 1?", str(row + 1)) for row in range(8)], tmp_path / "sums.parquet"
+    )
+    options = [f"{ACTOR}.optim.{option}" for option in SCHEDULES[name]]
+    options += [f"data.{files}={tmp_path}/sums.parquet" for files in ("train_files", "val_files")]
+    options += [f"trainer.total_training_steps={ROLLOUTS}", "data.dataloader_num_workers=0"]
+    rates = {}
+    for calls, several in ((1, []), (4, [SEVERAL, f"{ACTOR}.ppo_mini_batch_size=2"])):
+        trainer = core.CoKLTrainer(one_step.configuration(step.folder, *options, *several))
+        trainer.tokenizer, trainer.processor, trainer.parameter_sync_step = make_tokenizer(), None, 1
+        trainer._init_dataloader()
+        rates[calls] = learning_rates(trainer.config.actor_rollout_ref.actor.optim, ROLLOUTS * calls)[::calls]
+    assert rates[4] == pytest.approx(rates[1])
+    if name == "constant":
+        assert rates[4] == pytest.approx([0, 1 / 3, 2 / 3, 1, 1, 1, 1, 1])
+
+
+def learning_rates(optim, steps: int) -> list[float]:
+    """Of VeRL's schedule, as parts of the full rate, before each of its steps."""
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
+
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    engine: Any = SimpleNamespace(optimizer_config=optim, rank=1)
+    scheduler, rates = FSDPEngine._build_lr_scheduler(engine, optimizer), []
+    for _ in range(steps):
+        rates.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    return rates
 
 
 def test_an_evaluated_response_without_a_reward_is_refused():
@@ -266,6 +352,59 @@ def test_no_row_is_computed_a_second_time(step):
     assert set(asked) >= set(step.answered)
 
 
+def log_likelihood(step, row, moved: int = 0) -> float:
+    """Of a row's response, in nats, under the policy after so many optimizer steps."""
+    model = copy.deepcopy(step.model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_((1 + one_step.DISPLACEMENT) ** moved)
+        logits = model(torch.tensor([row.prompt + row.response])).logits[0, len(row.prompt) - 1 : -1]
+        told = logits.log_softmax(-1).gather(-1, torch.tensor(row.response)[:, None])
+    return float(told.double().sum())
+
+
+def correct(rows, stream: str) -> dict[str, list]:
+    """The correct rows of a stream, by prompt; of every prompt that has rows of it."""
+    groups: dict[str, list] = {row.group: [] for row in rows if row.stream == stream}
+    for row in rows:
+        if row.stream == stream and row.reward > 0.5:
+            groups[row.group].append(row)
+    return groups
+
+
+def test_the_log_has_a_steps_values(step, monkeypatch):
+    """CoKL's loss is, over prompts, minus the mean log-likelihood of the correct cached plus that of the correct fresh.
+
+    Some prompts have no correct fresh response of two.
+    """
+    monkeypatch.setattr(step, "chance", 0.3)
+    _, rows, metrics = step.run("actor_rollout_ref.rollout.n=2")
+    cached, fresh = correct(rows, "reference"), correct(rows, "rollout")
+    count = one_step.KL_PROMPTS
+    assert metrics["cokl/kl_rows"] == count * (one_step.CACHED + 2)
+    assert metrics["cokl/reward_mean"] == pytest.approx(sum(map(len, fresh.values())) / (2 * count))
+    unsolved = sum(not group for group in fresh.values())
+    assert metrics["cokl/zero_correct"] == pytest.approx(unsolved / count)
+    assert 0 < unsolved / count < 1 - metrics["cokl/reward_mean"]
+    loss = 0.0
+    for groups, sign in ((cached, -1), (fresh, 1)):
+        for group in filter(None, groups.values()):
+            loss += sign * one_step.BETA / count * np.mean([log_likelihood(step, row) for row in group])
+    assert metrics["cokl/loss"] == pytest.approx(loss, rel=1e-5)
+
+
+def test_the_log_has_the_mean_over_optimizer_steps(step):
+    """Two mini-batches, the second under the policy that the first has moved; replay's loss has no ratios."""
+    _, _, metrics = step.run("cokl.method=correct_forward_kl", f"{ACTOR}.ppo_mini_batch_size=2")
+    losses = []
+    for moved, keys in enumerate(step.workers.keys):
+        groups = correct([step.answered[key] for key in keys if key in step.answered], "reference")
+        of_prompts = [np.mean([log_likelihood(step, row, moved) for row in group]) for group in groups.values()]
+        losses.append(-one_step.BETA * np.mean(of_prompts))
+    assert losses[0] != pytest.approx(losses[1], rel=1e-3)
+    assert metrics["cokl/loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+
+
 def test_the_log_has_the_regularizers_share_of_the_gradient(step):
     """On-policy the gradient of the GRPO loss with respect to a token is minus the advantage over rows and tokens."""
     _, rows, metrics = step.run("cokl.method=correct_forward_kl")
@@ -284,6 +423,22 @@ def test_the_log_has_the_regularizers_share_of_the_gradient(step):
         if row.stream == "reference"
     )
     assert metrics["cokl/gradient_share"] == pytest.approx(squared / (squared + squared_rl), rel=1e-5)
+
+
+def test_where_prompts_have_one_right_form_cokl_is_plain_rl_and_the_log_says_so(step, monkeypatch):
+    """Cached and fresh rows are the same tokens: their weights are -1 and 1 in sum, whatever the coefficient."""
+    said = [5, 6]
+    ids = {"response_ids": [np.array(said)] * one_step.CACHED, "masks": [np.ones(2, int)] * one_step.CACHED}
+    groups = tuple(
+        dataclasses.replace(group, **ids, rewards=np.ones(one_step.CACHED, int)) for group in step.buffer.groups
+    )
+    dataclasses.replace(step.buffer, groups=groups).save(step.folder / "one-form.parquet")
+    monkeypatch.setattr(step, "said", said)
+    runs = [step.run(f"cokl.buffer={step.folder}/one-form.parquet", f"cokl.beta={beta}") for beta in (1, 1e-9)]
+    (strong, _, metrics), (plain, _, _) = runs
+    assert float((strong[0] - plain[0]).norm() / plain[0].norm()) < AGREES
+    assert metrics["cokl/kl_rows"] == one_step.KL_PROMPTS * (one_step.CACHED + one_step.FRESH)
+    assert metrics["cokl/gradient_share"] < 1e-12
 
 
 def test_a_prompt_that_lost_a_response_has_no_part(step):

@@ -24,6 +24,7 @@ from llm_bridge.trainer.core import CoKLTrainer
 _V1 = "verl.trainer.ppo.v1"
 PARTS: dict[str, dict[str, str]] = {
     f"{_V1}.trainer_base:PPOTrainer": {
+        "_init_dataloader": "",
         "_fetch_one_gen_batch": "",
         "_next_train_batch": "num_prompts",
         "_step_once": "metrics timing_raw sample_batch_size",
