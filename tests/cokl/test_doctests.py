@@ -18,7 +18,7 @@ from cokl.policy import CorrectSet, Policy
 
 MODULES = [
     importlib.import_module(f"cokl.{name}")
-    for name in ("decomposition", "floor", "groups", "grpo", "methods", "metrics", "policy", "regularizers")
+    for name in ("arrays", "decomposition", "floor", "groups", "grpo", "methods", "metrics", "policy", "regularizers")
 ] + [importlib.import_module(name) for name in ("cokl.responses.buffer", "cokl.responses.verifier", "theory.recovery")]
 NAMES = {"torch": torch, "CorrectSet": CorrectSet, "Policy": Policy, "RowIndex": RowIndex}
 """What an example has besides its module's names, as docs/reference/index.md says."""
