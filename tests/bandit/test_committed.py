@@ -56,7 +56,7 @@ def matched(sweep: pd.DataFrame) -> dict[str, pd.DataFrame]:
     chosen = {}
     for method, rows in sweep.groupby("method"):
         means = rows.groupby("beta")["p_correct"].mean()
-        nearest = min(means.index, key=lambda beta, means=means: abs(means[beta] - 0.96))
+        nearest = (means - 0.96).abs().idxmin()
         chosen[str(method)] = rows[rows["beta"] == nearest].set_index("seed")
     return chosen
 
@@ -109,7 +109,7 @@ def test_what_a_claim_of_the_robustness_measured_is_that_of_its_seeds():
             near = [m for m in at if m not in ("none", "cokl")
                     and abs(at[m]["p_correct"].mean() - cokl["p_correct"].mean()) <= 0.03]  # fmt: skip
             leads = {method: sign * (cokl[column] - at[method][column]) for method in near}
-            closest = min(leads, key=lambda method, leads=leads: leads[method].mean())
+            closest = str(pd.Series({method: lead.mean() for method, lead in leads.items()}).idxmin())
             assert f"{'lower' if sign < 0 else 'higher'} by {with_half(leads[closest], 3)}, in" in said, alternative
             assert said.startswith(f"CoKL {cokl[column].mean():.3f}; next ")
 

@@ -112,7 +112,7 @@ def test_the_results_of_a_class_are_not_those_of_the_class_that_it_became(name, 
     """A class of another package, as an entry point registers it."""
     monkeypatch.setattr(regularizers, "_registry", dict(regularizers._registry))
     monkeypatch.syspath_prepend(tmp_path)
-    own = {"methods": ("none", "cokl", "mine")}
+    own: Any = {"methods": ("none", "cokl", "mine")}
     if name == "robustness":
         config = dataclasses.replace(CONFIGS[name], sweep=dataclasses.replace(TINY, **own))
     else:

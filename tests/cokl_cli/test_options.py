@@ -307,14 +307,14 @@ def test_another_value_changes_what_it_should_and_nothing_else(lab, option):
     names = [name for name in IDENTITY if name in before]
     assert (set(before[names].itertuples(index=False)) != set(after[names].itertuples(index=False))) == other.rows
     both = before.merge(after, on=names, suffixes=("", " after"))
-    metrics = [name for name in before if name not in names and name != "passes"]  # which the configuration gives
+    metrics = [str(name) for name in before if name not in names and name != "passes"]  # which the configuration gives
     rounding = 1e-5 if other.rows else 0  # of single precision, where a stack has more runs or fewer
     differs = pd.DataFrame(
         {name: ~np.isclose(both[name], both[f"{name} after"], 0, rounding, equal_nan=True) for name in metrics}
     )
     changed = differs.any(axis=1)
-    must = both.eval(other.must) if other.must else pd.Series(False, both.index)
-    may = both.eval(other.may) if other.may else pd.Series(False, both.index)
+    must: Any = both.eval(other.must) if other.must else pd.Series(False, both.index)
+    may: Any = both.eval(other.may) if other.may else pd.Series(False, both.index)
     assert len(both)
     assert both[changed & ~must & ~may].empty, "other rows differ too"
     runs = [both[name] for name in names if name != "step"]

@@ -75,8 +75,8 @@ def run(arguments: tuple[str, ...], around: Surroundings, folder: Path) -> Ended
     environment = {name: value for name, value in {**os.environ, **given}.items() if value is not None}
 
     def enter() -> None:
-        for number in (signal.SIGHUP, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN if number in around.ignored else signal.SIG_DFL)
+        for ending in (signal.SIGHUP, signal.SIGTERM):
+            signal.signal(ending, signal.SIG_IGN if ending in around.ignored else signal.SIG_DFL)
         for number in around.full:
             os.dup2(os.open("/dev/full", os.O_WRONLY), number)
         for number in around.closed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +32,7 @@ def both(first: pd.Series, second: pd.Series) -> str:
     return f"{spread(first)} ({spread(second)})"
 
 
-def at(table: pd.DataFrame, **values: object) -> pd.DataFrame:
+def at(table: pd.DataFrame, **values: Any) -> pd.DataFrame:
     """The rows with these values, by seed; each seed has one."""
     for name, value in values.items():
         table = table[table[name].isin([value]) if isinstance(value, str) else np.isclose(table[name], value)]

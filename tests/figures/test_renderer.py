@@ -1,5 +1,7 @@
 """Every kind of mark is drawn where the table says: read from Matplotlib's artists."""
 
+from typing import Any
+
 import matplotlib as mpl
 import matplotlib.style
 import numpy as np
@@ -84,7 +86,7 @@ def test_the_legend_names_each_label_once_and_the_figure_keeps_its_words():
 
 def test_a_users_settings_change_no_picture(tmp_path):
     """A notebook's style while drawing, another while saving and while the page takes it as SVG."""
-    own = {"text.usetex": True, "lines.linewidth": 9, "savefig.bbox": "tight", "font.size": 30}
+    own: Any = {"text.usetex": True, "lines.linewidth": 9, "savefig.bbox": "tight", "font.size": 30}
     made = {}
     for name, around in (("plain", {}), ("own", own)):
         with mpl.rc_context():

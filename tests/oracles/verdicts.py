@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 import numpy as np
 from scipy import stats
@@ -39,7 +40,9 @@ class Part:
 
 
 @cache
-def p_value(values: tuple[float, ...], at: float, alternative: str = "two-sided") -> float:
+def p_value(
+    values: tuple[float, ...], at: float, alternative: Literal["two-sided", "less", "greater"] = "two-sided"
+) -> float:
     """Of Student's test that the mean is `at`."""
     return float(stats.ttest_1samp(values, at, alternative=alternative).pvalue)
 

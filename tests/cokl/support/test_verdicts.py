@@ -230,4 +230,9 @@ def test_each_part_is_held_by_itself_and_refused_after_a_correction(claims):
 @pytest.mark.parametrize("wrong", oracle.WRONG)
 def test_the_drawn_claims_tell_every_rule_from_a_wrong_one(wrong, claims):
     """Else a fault in that rule would pass the tests above."""
-    assert sum(oracle.verdict(*claim, wrong) != oracle.verdict(*claim) for claim in claims) >= 2
+    changed = [
+        oracle.verdict(*claim)
+        for claim in claims
+        if oracle.verdict(claim[0], claim[1], wrong) != oracle.verdict(*claim)
+    ]
+    assert len(changed) >= 2

@@ -146,6 +146,6 @@ def test_every_optimum_is_the_best_of_its_penalty_in_the_sweeps_environment(swep
                 return beta * REDUCED_PENALTIES[name](z, q, 0.15, math) - z
 
             inside = (1e-12, 1 - 1e-12)
-            best = minimize_scalar(loss, bounds=inside, method="bounded", options={"xatol": 1e-10}).x
-            best = min((best, *inside), key=loss)
+            found = minimize_scalar(loss, bounds=inside, method="bounded", options={"xatol": 1e-10}).x
+            best = min((float(found), *inside), key=loss)
             assert curve[row][column] == pytest.approx(best, abs=2e-5), (name, q, beta)

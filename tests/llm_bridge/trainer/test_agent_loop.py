@@ -64,7 +64,8 @@ def test_no_two_responses_of_a_step_are_drawn_with_one_seed(drawn_with):
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"step": 2}])
 def test_another_step_and_another_seed_of_the_run_draw_everything_anew(drawn_with, change):
-    first, again, other = ([drawn_with(row, **given) for row in of_the_buffer()] for given in ({}, {}, change))
+    changes: tuple[dict[str, int], ...] = ({}, {}, change)
+    first, again, other = ([drawn_with(row, **given) for row in of_the_buffer()] for given in changes)
     assert first == again
     assert not {*first} & {*other}
 

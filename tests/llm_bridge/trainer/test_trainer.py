@@ -389,7 +389,7 @@ def test_the_log_has_a_steps_values(step, monkeypatch):
     loss = 0.0
     for groups, sign in ((cached, -1), (fresh, 1)):
         for group in filter(None, groups.values()):
-            loss += sign * one_step.BETA / count * np.mean([log_likelihood(step, row) for row in group])
+            loss += sign * one_step.BETA / count * float(np.mean([log_likelihood(step, row) for row in group]))
     assert metrics["cokl/loss"] == pytest.approx(loss, rel=1e-5)
 
 

@@ -1,0 +1,70 @@
+"""`python -m llm_bridge.open_questions FOLDER --seeds 100 none cokl=0.01,0.03`: the experiment's runs, as one table.
+
+FOLDER/RUNS.csv gets a row for each run, question and measurement, tradeoff.png the trade-off of the first seed. Runs
+that are in FOLDER are not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from cokl import methods
+from cokl.support.errors import InputError
+from cokl.support.files import write_text
+from cokl.support.results import Execution
+from cokl.support.statistics import csv_text
+from figures.style import save
+from llm_bridge.open_questions import analysis, figures
+from llm_bridge.open_questions.experiment import conduct, require_memory, smollm2_in
+from llm_bridge.open_questions.loop import Settings
+from llm_bridge.open_questions.questions import built_in, fingerprint
+
+WORDS = ["answers", "replies"]
+"""Columns that RUNS.csv leaves out for their size; the runs' own files have them."""
+
+
+def settings_of(spec: str, seeds: list[int]) -> list[Settings]:
+    """The runs of "METHOD=BETA,BETA", or "none".
+
+    Raises:
+        InputError: an unknown method, or coefficients that are no numbers above 0.
+    """
+    name, _, coefficients = spec.partition("=")
+    method = methods.get(name).name
+    try:
+        betas = [float(beta) for beta in coefficients.split(",")] if coefficients else [0.0]
+    except ValueError:
+        raise InputError(f"{spec}: expected METHOD=BETA,BETA, such as cokl=0.01,0.03") from None
+    if (min(betas) > 0) != bool(methods.get(name).streams()):
+        raise InputError(f"{spec}: expected coefficients above 0 for a regularizer, and none for plain RL")
+    return [Settings(method, beta, seed) for seed in seeds for beta in betas]
+
+
+def main() -> None:
+    """Train what is missing and write the table."""
+    parser = argparse.ArgumentParser(prog="python -m llm_bridge.open_questions", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("methods", nargs="+", metavar="METHOD=BETA,BETA")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    try:
+        runs = [settings for spec in given.methods for settings in settings_of(spec, given.seeds)]
+        asked = built_in()
+        require_memory(4.0 * given.jobs)
+        told = {"questions": fingerprint(asked), "settings": str(Settings())}
+        with Execution(out=given.folder, jobs=given.jobs).results_folder(told) as folder:
+            rows = conduct(folder, smollm2_in(folder), asked, runs, Execution(jobs=given.jobs))
+            write_text(csv_text(rows.drop(columns=WORDS)), folder / "RUNS.csv")
+            paths = analysis.means(rows[rows["seed"] == given.seeds[0]])
+            print(paths[paths["step"] == paths["step"].max()].round(3).to_string(index=False))
+            print(save(figures.draw_tradeoff(paths), folder, "tradeoff")[-1])
+    except InputError as error:
+        print(f"open_questions: error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
